@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Module health as a table, with history and commands.

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Embedded Kubernetes API server, in process and over HTTP.

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Service load-balancing: tables, writer, reflectors, reconciler and maps.

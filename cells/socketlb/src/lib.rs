@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Socket load-balancing programs: mounting, loading, attaching, socket termination.
