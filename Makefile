@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# make demo    build, bring a lab of network namespaces up, load-balance in it, take it down
+# make test    every test (installs what is missing first)
+# make check   formatting, lints, documentation, generated files
+# make bench   measurements, as tables and as JSON under target/bench
+# make deps    install missing system packages (Debian and Ubuntu)
+
+CARGO ?= cargo
+# Tests run in parallel; each makes its own namespaces.
+NEXTEST_PROFILE ?= default
+
+.PHONY: all deps demo test check fmt fmt-check clippy doc doctest generated bench
+
+all: deps
+	$(CARGO) build --workspace
+
+deps:
+	@./hack/deps.sh
+
+demo: deps
+	@./hack/demo.sh
+
+test: deps
+	$(CARGO) build --workspace --all-targets
+	./hack/nextest.sh --workspace
+	$(CARGO) test --workspace --doc --quiet
+
+check: deps fmt-check clippy doc generated
+
+fmt:
+	$(CARGO) fmt --all
+	git ls-files 'bpf/*.c' 'bpf/*.h' | xargs -r ./hack/clang-format.sh -i
+
+fmt-check:
+	$(CARGO) fmt --all --check
+	git ls-files 'bpf/*.c' 'bpf/*.h' | xargs -r ./hack/clang-format.sh --dry-run -Werror
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+# Reference pages are generated from the code; they must be up to date.
+generated:
+	./hack/generate.sh --check
+
+bench: deps
+	@./hack/bench.sh

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs the system packages that building and testing need, and only those that are missing.
+set -euo pipefail
+
+# program or file -> Debian/Ubuntu package
+missing=()
+need_program() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+need_header() {
+	for dir in /usr/include "/usr/include/$(uname -m)-linux-gnu" /usr/local/include; do
+		[ -e "$dir/$1" ] && return 0
+	done
+	missing+=("$2")
+}
+# Any clang of version 14 or later compiles the BPF programs.
+if ! command -v clang >/dev/null 2>&1 && ! ls /usr/bin/clang-[0-9]* >/dev/null 2>&1; then
+	missing+=(clang-19)
+fi
+if ! command -v clang-format >/dev/null 2>&1 && ! ls /usr/bin/clang-format-[0-9]* >/dev/null 2>&1; then
+	missing+=(clang-format-19)
+fi
+need_program make make
+need_program cc gcc
+need_program pkg-config pkg-config
+need_program ip iproute2
+need_program bpftool bpftool
+need_header libelf.h libelf-dev
+need_header zlib.h zlib1g-dev
+need_header bpf/bpf_helpers.h libbpf-dev
+need_header linux/bpf.h linux-libc-dev
+
+if [ "${#missing[@]}" -gt 0 ]; then
+	if ! command -v apt-get >/dev/null 2>&1; then
+		echo "deps: this system has no apt-get; install the equivalents of: ${missing[*]}" >&2
+		exit 1
+	fi
+	sudo=""
+	if [ "$(id -u)" -ne 0 ]; then
+		sudo=sudo
+	fi
+	echo "deps: installing ${missing[*]}"
+	export DEBIAN_FRONTEND=noninteractive
+	$sudo apt-get update -q
+	# Older releases carry other clang versions; fall back to the default one.
+	if ! $sudo apt-get install -y -q --no-install-recommends "${missing[@]}"; then
+		$sudo apt-get install -y -q --no-install-recommends "${missing[@]/%-19/}"
+	fi
+fi
+
+if ! command -v cargo >/dev/null 2>&1; then
+	echo "deps: cargo is missing; install Rust 1.90 or later (https://rustup.rs)" >&2
+	exit 1
+fi

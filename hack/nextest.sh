@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs the tests with cargo-nextest, or with cargo test where it is not installed.
+set -euo pipefail
+if cargo nextest --version >/dev/null 2>&1; then
+	exec cargo nextest run --no-fail-fast "$@"
+fi
+echo "nextest.sh: cargo-nextest is not installed; using cargo test" >&2
+exec cargo test --no-fail-fast "$@" --lib --bins --tests --examples
