@@ -1,3 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Service load-balancing: tables, writer, reflectors, reconciler and maps.
+
+pub mod types;
+
+pub use types::{
+    Backend, BackendParams, BackendSet, BackendState, Frontend, FrontendKind, FrontendParams, L3n4Addr,
+    L4Proto, Scope, Service, ServiceName, Source,
+};

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The frontend: an address at which a service is reachable.
+
+use std::fmt;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use super::{BackendSet, L3n4Addr, Scope, Service, ServiceName, TrafficPolicy};
+
+/// What made a frontend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum FrontendKind {
+    /// A cluster IP.
+    #[default]
+    ClusterIp,
+    /// A port on every node address; `0.0.0.0` or `::` in the table.
+    NodePort,
+    /// An external IP.
+    ExternalIps,
+    /// A virtual IP of a load balancer.
+    LoadBalancer,
+    /// A port of a pod on its node.
+    HostPort,
+    /// Made by a local redirect policy.
+    LocalRedirect,
+}
+
+impl FrontendKind {
+    /// Every kind.
+    pub const ALL: [Self; 6] = [
+        Self::ClusterIp,
+        Self::NodePort,
+        Self::ExternalIps,
+        Self::LoadBalancer,
+        Self::HostPort,
+        Self::LocalRedirect,
+    ];
+
+    /// Text in tables and dumps.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ClusterIp => "ClusterIP",
+            Self::NodePort => "NodePort",
+            Self::ExternalIps => "ExternalIPs",
+            Self::LoadBalancer => "LoadBalancer",
+            Self::HostPort => "HostPort",
+            Self::LocalRedirect => "LocalRedirect",
+        }
+    }
+
+    /// The kind with the given text.
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+impl fmt::Display for FrontendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The part of a frontend that its source decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontendParams {
+    /// Unique address.
+    pub address: L3n4Addr,
+    /// What made it.
+    pub kind: FrontendKind,
+    /// Name of the service port, or empty.
+    pub port_name: CompactString,
+    /// The service's own port: the address's port, except for node ports.
+    pub service_port: u16,
+}
+
+/// A frontend. Rows of table `frontends`; immutable once inserted.
+#[derive(Clone, Debug)]
+pub struct Frontend {
+    /// What the source decides.
+    pub params: FrontendParams,
+    /// The service.
+    pub service: Arc<Service>,
+    /// Backends that are selected for it.
+    pub backends: BackendSet,
+    /// Backends a health checker has to look at: those selected and those not checked yet.
+    pub health_check_backends: BackendSet,
+    /// Service whose backends are used instead (local redirect).
+    pub redirect_to: Option<ServiceName>,
+    /// Numeric id given by the reconciler; 0: none yet.
+    pub id: u16,
+}
+
+impl Frontend {
+    /// A frontend without backends that was never reconciled.
+    pub fn new(params: FrontendParams, service: Arc<Service>) -> Self {
+        Self {
+            params,
+            service,
+            backends: BackendSet::default(),
+            health_check_backends: BackendSet::default(),
+            redirect_to: None,
+            id: 0,
+        }
+    }
+
+    /// The address.
+    pub const fn address(&self) -> &L3n4Addr {
+        &self.params.address
+    }
+
+    /// Name of the service it belongs to.
+    pub fn service_name(&self) -> &ServiceName {
+        &self.service.name
+    }
+
+    /// Kind in the maps: redirected frontends count as [`FrontendKind::LocalRedirect`].
+    pub fn effective_kind(&self) -> FrontendKind {
+        if self.redirect_to.is_some() {
+            FrontendKind::LocalRedirect
+        } else {
+            self.params.kind
+        }
+    }
+
+    /// Policy that decides about backends on other nodes, by kind and scope; `None`: no policy applies.
+    pub fn traffic_policy(&self) -> Option<TrafficPolicy> {
+        let service = &self.service;
+        match (self.params.kind, self.params.address.scope()) {
+            (FrontendKind::HostPort | FrontendKind::LocalRedirect, _) => None,
+            (_, Scope::Internal) | (FrontendKind::ClusterIp, _) => Some(service.int_traffic_policy),
+            _ => Some(service.ext_traffic_policy),
+        }
+    }
+}
