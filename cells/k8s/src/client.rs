@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What every client can do: the real one, the one inside a test, the one without a cluster.
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use serde_json::Value;
+
+use crate::decode::RawObject;
+use crate::error::ApiError;
+use crate::event::{Page, RawEvent, WatchEvent};
+use crate::kind::{Kind, ServerVersion};
+use crate::options::{DeleteOptions, ListOptions, Patch, Subresource, WatchOptions, WriteOptions};
+use crate::slim::Str;
+
+/// Events of a watch, objects not decoded. Ends when the server ends the watch.
+pub type RawWatch = BoxStream<'static, Result<RawEvent, ApiError>>;
+
+/// Events of a watch. Ends when the server ends the watch: then watch again from the last resource version.
+pub type WatchStream<T> = BoxStream<'static, Result<WatchEvent<T>, ApiError>>;
+
+/// A part of a list, objects not decoded.
+#[derive(Debug, Clone)]
+pub struct RawPage {
+    /// Objects, in the order of the server.
+    pub items: Vec<RawObject>,
+    /// Version of the whole list: a watch from here misses nothing.
+    pub resource_version: Str,
+    /// Where the next page starts; empty for the last.
+    pub continue_token: String,
+}
+
+/// A connection to an API server, for all kinds of objects. [`Api`](crate::Api) puts types on it.
+///
+/// In all functions an empty `namespace` means a cluster-scoped object or, for lists and watches, all namespaces.
+#[async_trait]
+pub trait Client: Send + Sync {
+    /// Whether there is a cluster at all. If not, every other function fails with [`ApiError::Disabled`].
+    fn is_enabled(&self) -> bool;
+
+    /// Version of the server.
+    async fn server_version(&self) -> Result<ServerVersion, ApiError>;
+
+    /// Kinds that the server has now.
+    async fn kinds(&self) -> Result<Vec<Kind>, ApiError>;
+
+    /// Lists objects, a page at a time.
+    async fn list(&self, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<RawPage, ApiError>;
+
+    /// Follows the changes of objects. An error that the server sends inside the watch (such as 410 Gone) comes
+    /// out of the stream, and the stream ends.
+    async fn watch(&self, kind: &Kind, namespace: &str, options: &WatchOptions)
+    -> Result<RawWatch, ApiError>;
+
+    /// Reads one object.
+    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError>;
+
+    /// Creates an object; returns it as stored.
+    async fn create(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<RawObject, ApiError>;
+
+    /// Replaces an object, or its status only; returns it as stored. If the object has a resource version it
+    /// must be the current one.
+    async fn update(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        subresource: Subresource,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<RawObject, ApiError>;
+
+    /// Changes an object, or its status only; returns it as stored.
+    async fn patch(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        subresource: Subresource,
+        patch: &Patch,
+        options: &WriteOptions,
+    ) -> Result<RawObject, ApiError>;
+
+    /// Deletes an object.
+    async fn delete(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<(), ApiError>;
+}
+
+/// A source of all objects of one type that a reader wants: what reflectors run on.
+#[async_trait]
+pub trait ListerWatcher<T>: Send + Sync {
+    /// A page of the newest list; `continue_token` is empty for the first.
+    async fn list(&self, continue_token: &str) -> Result<Page<T>, ApiError>;
+
+    /// Changes after a resource version that a list or an event has given.
+    async fn watch(&self, resource_version: &str) -> Result<WatchStream<T>, ApiError>;
+}
+
+/// The client where there is no cluster.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DisabledClient;
+
+#[async_trait]
+impl Client for DisabledClient {
+    fn is_enabled(&self) -> bool {
+        false
+    }
+
+    async fn server_version(&self) -> Result<ServerVersion, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn list(&self, _: &Kind, _: &str, _: &ListOptions) -> Result<RawPage, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn watch(&self, _: &Kind, _: &str, _: &WatchOptions) -> Result<RawWatch, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn get(&self, _: &Kind, _: &str, _: &str) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn create(&self, _: &Kind, _: &str, _: Value, _: &WriteOptions) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn update(
+        &self,
+        _: &Kind,
+        _: &str,
+        _: Subresource,
+        _: Value,
+        _: &WriteOptions,
+    ) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn patch(
+        &self,
+        _: &Kind,
+        _: &str,
+        _: &str,
+        _: Subresource,
+        _: &Patch,
+        _: &WriteOptions,
+    ) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn delete(&self, _: &Kind, _: &str, _: &str, _: &DeleteOptions) -> Result<(), ApiError> {
+        Err(ApiError::Disabled)
+    }
+}

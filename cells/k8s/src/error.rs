@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What goes wrong between a client and an API server.
+
+use serde::{Deserialize, Serialize};
+
+use crate::decode::DecodeError;
+
+/// An API server's answer to a request that it could not serve (`v1 Status`).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// HTTP status code.
+    pub code: u16,
+    /// One word for programs, such as `NotFound`.
+    pub reason: String,
+    /// A sentence for humans, such as `services "web" not found`.
+    pub message: String,
+}
+
+impl Status {
+    /// A status.
+    pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason: reason.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// No cluster is configured: check [`Client::is_enabled`](crate::Client::is_enabled) first.
+    #[error("no Kubernetes API server is configured")]
+    Disabled,
+
+    /// The server refused. What to do depends on the code; see the `is_` functions.
+    #[error("{}", .0.message)]
+    Status(Status),
+
+    /// The server could not be reached or the connection broke. Retry with backoff.
+    #[error("cannot reach {server}")]
+    Unreachable {
+        /// Address of the server.
+        server: String,
+        /// What the connection said.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// The server's answer makes no sense. Retry with backoff; there may be a proxy that is not one of Kubernetes.
+    #[error("answer to {request} is not understood: {reason}")]
+    Garbled {
+        /// The request.
+        request: String,
+        /// What is wrong.
+        reason: String,
+    },
+
+    /// The object is not what its kind promises.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+impl ApiError {
+    /// The server's status, if it answered with one.
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Status(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    fn is(&self, code: u16, reason: &str) -> bool {
+        // A status without a reason is one made by a proxy: go by its code.
+        self.status().is_some_and(|status| {
+            status.reason == reason || (status.reason.is_empty() && status.code == code)
+        })
+    }
+
+    /// No such object, or no such kind.
+    pub fn is_not_found(&self) -> bool {
+        self.is(404, "NotFound")
+    }
+
+    /// The object to create is there.
+    pub fn is_already_exists(&self) -> bool {
+        self.is(409, "AlreadyExists")
+    }
+
+    /// The object was changed since it was read.
+    pub fn is_conflict(&self) -> bool {
+        self.is(409, "Conflict")
+    }
+
+    /// The resource version or continue token is too old: list again.
+    pub fn is_expired(&self) -> bool {
+        self.is(410, "Expired")
+            || self.is(410, "Gone")
+            || self.status().is_some_and(|status| status.code == 410)
+    }
+
+    /// The server is busy: come again later.
+    pub fn is_too_many_requests(&self) -> bool {
+        self.is(429, "TooManyRequests")
+    }
+}

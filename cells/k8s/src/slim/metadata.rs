@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What all objects have.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::codec;
+use super::{Labels, Str};
+
+/// Name and standing of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata {
+    /// Name, unique in its namespace and kind.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub name: Str,
+    /// Namespace; empty for cluster-scoped objects.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub namespace: Str,
+    /// Unique in space and time: a recreated object has another one.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub uid: Str,
+    /// Opaque version, set by the API server.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub resource_version: Str,
+    /// Counts changes of the desired state; 0 when not kept.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub generation: i64,
+    /// When deletion was requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<Timestamp>,
+    /// Labels.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub labels: Labels,
+    /// Annotations.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub annotations: Labels,
+    /// Objects that this one lives with.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    pub owner_references: Box<[OwnerReference]>,
+    /// Who must agree before the object goes away.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    pub finalizers: Box<[Str]>,
+}
+
+/// An object that owns another.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerReference {
+    /// Group and version of the owner.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub api_version: Str,
+    /// Kind of the owner.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub kind: Str,
+    /// Name of the owner.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub name: Str,
+    /// Unique id of the owner.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub uid: Str,
+    /// Whether the owner is the managing controller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<bool>,
+}
+
+/// One aspect of an object's state.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    /// Aspect.
+    #[serde(rename = "type", deserialize_with = "codec::or_zero")]
+    pub kind: Str,
+    /// `True`, `False` or `Unknown`.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub status: Str,
+    /// Generation of the object that the condition is about.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub observed_generation: i64,
+    /// When the status last changed.
+    pub last_transition_time: Option<Timestamp>,
+    /// One word why.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub reason: Str,
+    /// A sentence why.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub message: Str,
+}

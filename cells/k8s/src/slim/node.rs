@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `v1/Node`.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::codec;
+use super::text::words;
+use super::{Metadata, Str};
+
+/// A machine of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    /// Name and labels.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub metadata: Metadata,
+    /// Desired state.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub spec: NodeSpec,
+    /// Observed state.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub status: NodeStatus,
+}
+
+/// Desired state of a [`Node`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSpec {
+    /// Network for pods on the node (CIDR text).
+    #[serde(
+        rename = "podCIDR",
+        skip_serializing_if = "codec::is_zero",
+        deserialize_with = "codec::or_zero"
+    )]
+    pub pod_cidr: Str,
+    /// Networks for pods on the node, one a family (CIDR texts).
+    #[serde(
+        rename = "podCIDRs",
+        skip_serializing_if = "codec::is_zero",
+        deserialize_with = "codec::list"
+    )]
+    pub pod_cidrs: Box<[Str]>,
+    /// The node as the cloud provider names it.
+    #[serde(
+        rename = "providerID",
+        skip_serializing_if = "codec::is_zero",
+        deserialize_with = "codec::or_zero"
+    )]
+    pub provider_id: Str,
+    /// What keeps pods away.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    pub taints: Box<[Taint]>,
+}
+
+/// Keeps pods away that do not tolerate it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Taint {
+    /// Key.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub key: Str,
+    /// Value.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub value: Str,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub effect: Str,
+    /// When it was added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_added: Option<Timestamp>,
+}
+
+/// Observed state of a [`Node`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    /// Conditions.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    pub conditions: Box<[NodeCondition]>,
+    /// Addresses.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    pub addresses: Box<[NodeAddress]>,
+}
+
+/// One aspect of a node's state.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeCondition {
+    /// Aspect, such as `Ready`.
+    #[serde(rename = "type", deserialize_with = "codec::or_zero")]
+    pub kind: Str,
+    /// `True`, `False` or `Unknown`.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub status: Str,
+    /// One word why.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub reason: Str,
+}
+
+words! {
+    /// What an address of a node is.
+    NodeAddressType {
+        /// Host name.
+        Hostname = "Hostname",
+        /// Inside the cluster's network.
+        InternalIp = "InternalIP",
+        /// From outside.
+        ExternalIp = "ExternalIP",
+        /// Name inside.
+        InternalDns = "InternalDNS",
+        /// Name from outside.
+        ExternalDns = "ExternalDNS",
+        /// Address of the agent's own host device, in `CiliumNode` objects.
+        CiliumInternalIp = "CiliumInternalIP",
+    }
+}
+
+/// An address of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeAddress {
+    /// What it is.
+    #[serde(rename = "type", deserialize_with = "codec::or_zero")]
+    pub kind: NodeAddressType,
+    /// Address or name.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub address: Str,
+}

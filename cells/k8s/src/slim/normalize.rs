@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Any object → the object as its slim type sees it.
+
+use serde_json::{Value, json};
+
+use super::{CiliumLocalRedirectPolicy, CiliumNode, EndpointSlice, Namespace, Node, Pod, Service};
+use crate::decode::{DecodeError, RawObject};
+use crate::kind::Resource;
+
+fn through<T: Resource>(object: &Value) -> Result<Value, DecodeError> {
+    let typed: T = RawObject::decode_value(object)?;
+    let kind = T::kind();
+    let mut value = json!({"apiVersion": kind.api_version(), "kind": kind.kind});
+    let fields = serde_json::to_value(&typed)
+        .map_err(|error| DecodeError::of(object, &kind, "", &error.to_string()))?;
+    if let (Value::Object(target), Value::Object(fields)) = (&mut value, fields) {
+        target.extend(fields);
+    }
+    Ok(value)
+}
+
+/// Drops what the slim type of an object does not model and fills in what the API always prints.
+///
+/// `None` if there is no slim type for the object's `apiVersion` and `kind`.
+///
+/// # Errors
+///
+/// [`DecodeError`] if a field has the wrong type.
+pub fn normalize(object: &Value) -> Option<Result<Value, DecodeError>> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    Some(match (text("apiVersion"), text("kind")) {
+        ("v1", "Service") => through::<Service>(object),
+        ("v1", "Pod") => through::<Pod>(object),
+        ("v1", "Node") => through::<Node>(object),
+        ("v1", "Namespace") => through::<Namespace>(object),
+        ("discovery.k8s.io/v1", "EndpointSlice") => through::<EndpointSlice>(object),
+        ("cilium.io/v2", "CiliumNode") => through::<CiliumNode>(object),
+        ("cilium.io/v2", "CiliumLocalRedirectPolicy") => through::<CiliumLocalRedirectPolicy>(object),
+        _ => return None,
+    })
+}

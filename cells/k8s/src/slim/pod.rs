@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `v1/Pod`.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::codec;
+use super::text::words;
+use super::{Metadata, Protocol, Str};
+
+/// A group of containers with one network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pod {
+    /// Name and labels.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub metadata: Metadata,
+    /// Desired state.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub spec: PodSpec,
+    /// Observed state.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub status: PodStatus,
+}
+
+/// Desired state of a [`Pod`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpec {
+    /// Containers that run before the others, sidecars included.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    pub init_containers: Box<[Container]>,
+    /// Containers.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    pub containers: Box<[Container]>,
+    /// Identity towards the API server.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub service_account_name: Str,
+    /// Node; empty until scheduled.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub node_name: Str,
+    /// Uses the node's network namespace.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub host_network: bool,
+}
+
+/// A container of a [`Pod`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Container {
+    /// Name, unique in the pod.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub name: Str,
+    /// Image.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub image: Str,
+    /// Ports.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    pub ports: Box<[ContainerPort]>,
+    /// Volumes.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    pub volume_mounts: Box<[VolumeMount]>,
+}
+
+/// A port of a [`Container`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerPort {
+    /// Name, unique in the pod; may be empty.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub name: Str,
+    /// Port of the node that leads here; 0 for none.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub host_port: i32,
+    /// Port in the pod.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub container_port: i32,
+    /// Protocol; unset means TCP.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub protocol: Protocol,
+    /// Address of the node that `host_port` is on; empty for all.
+    #[serde(
+        rename = "hostIP",
+        skip_serializing_if = "codec::is_zero",
+        deserialize_with = "codec::or_zero"
+    )]
+    pub host_ip: Str,
+}
+
+/// Where a volume is in a container.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeMount {
+    /// Path.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub mount_path: Str,
+}
+
+words! {
+    /// Where a pod is in its life.
+    PodPhase {
+        /// Accepted, not running yet.
+        Pending = "Pending",
+        /// At least one container runs.
+        Running = "Running",
+        /// All containers ended well.
+        Succeeded = "Succeeded",
+        /// All containers ended, at least one badly.
+        Failed = "Failed",
+        /// The node does not answer.
+        Unknown = "Unknown",
+    }
+}
+
+/// Observed state of a [`Pod`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatus {
+    /// Where the pod is in its life.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub phase: PodPhase,
+    /// Conditions.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    pub conditions: Box<[PodCondition]>,
+    /// Address of the node.
+    #[serde(
+        rename = "hostIP",
+        skip_serializing_if = "codec::is_zero",
+        deserialize_with = "codec::or_zero"
+    )]
+    pub host_ip: Str,
+    /// First address.
+    #[serde(
+        rename = "podIP",
+        skip_serializing_if = "codec::is_zero",
+        deserialize_with = "codec::or_zero"
+    )]
+    pub pod_ip: Str,
+    /// Addresses, at most one a family.
+    #[serde(
+        rename = "podIPs",
+        skip_serializing_if = "codec::is_zero",
+        deserialize_with = "codec::list"
+    )]
+    pub pod_ips: Box<[PodIp]>,
+    /// When the node accepted the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Timestamp>,
+    /// State of the containers.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    pub container_statuses: Box<[ContainerStatus]>,
+    /// Class for resource contention.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub qos_class: Str,
+}
+
+impl Pod {
+    /// Addresses: `podIPs`, else `podIP`; empty ones left out.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        let single = self
+            .status
+            .pod_ips
+            .is_empty()
+            .then_some(self.status.pod_ip.as_str());
+        self.status
+            .pod_ips
+            .iter()
+            .map(|ip| ip.ip.as_str())
+            .chain(single)
+            .filter(|ip| !ip.is_empty())
+    }
+}
+
+/// One aspect of a pod's state.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCondition {
+    /// Aspect, such as `Ready`.
+    #[serde(rename = "type", deserialize_with = "codec::or_zero")]
+    pub kind: Str,
+    /// `True`, `False` or `Unknown`.
+    #[serde(deserialize_with = "codec::or_zero")]
+    pub status: Str,
+    /// When last probed.
+    pub last_probe_time: Option<Timestamp>,
+    /// When the status last changed.
+    pub last_transition_time: Option<Timestamp>,
+    /// One word why.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub reason: Str,
+    /// A sentence why.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub message: Str,
+}
+
+/// An address of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodIp {
+    /// Address.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub ip: Str,
+}
+
+/// State of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerStatus {
+    /// What it does now.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub state: ContainerState,
+    /// `<runtime>://<id>`.
+    #[serde(
+        rename = "containerID",
+        skip_serializing_if = "codec::is_zero",
+        deserialize_with = "codec::or_zero"
+    )]
+    pub container_id: Str,
+}
+
+/// What a container does now.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    /// It runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<ContainerStateRunning>,
+}
+
+/// A container that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStateRunning {
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+}
