@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What a running command sees of its script: directories, variables, buffers, log and the other commands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::path::{Component, Path, PathBuf};
+
+use crate::{CommandError, CommandHandle, Environment, Interruption, Lifetime};
+
+/// Commands by name.
+pub type CommandSet = BTreeMap<String, CommandHandle>;
+
+/// The state of one script, or of one connection of the shell.
+pub struct State {
+    pub(crate) work_dir: PathBuf,
+    pub(crate) cwd: PathBuf,
+    pub(crate) environment: Environment,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) commands: CommandSet,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) log: Box<dyn FnMut(&str) + Send>,
+    pub(crate) update: bool,
+    pub(crate) retries: u32,
+    pub(crate) archive_files: BTreeSet<PathBuf>,
+    pub(crate) updates: BTreeMap<PathBuf, String>,
+}
+
+impl State {
+    /// A fresh state in `work_dir`, with commands, variables and a place for log text.
+    pub fn new(
+        work_dir: impl Into<PathBuf>,
+        commands: CommandSet,
+        environment: Environment,
+        lifetime: Lifetime,
+        log: Box<dyn FnMut(&str) + Send>,
+    ) -> Self {
+        let work_dir = work_dir.into();
+        Self {
+            cwd: work_dir.clone(),
+            work_dir,
+            environment,
+            stdout: String::new(),
+            stderr: String::new(),
+            commands,
+            lifetime,
+            log,
+            update: false,
+            retries: 0,
+            archive_files: BTreeSet::new(),
+            updates: BTreeMap::new(),
+        }
+    }
+
+    /// The view of it that a command gets.
+    pub fn context(&mut self) -> Context<'_> {
+        Context { state: self }
+    }
+}
+
+/// What a running command sees of its script.
+pub struct Context<'a> {
+    pub(crate) state: &'a mut State,
+}
+
+impl Context<'_> {
+    /// Adds text to the log. The text should end in a newline.
+    pub fn log(&mut self, text: impl AsRef<str>) {
+        (self.state.log)(text.as_ref());
+    }
+
+    /// The absolute, cleaned form of a path of the script; relative ones start at the current directory.
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        clean(&self.state.cwd.join(path))
+    }
+
+    /// The directory in which the archive was unpacked.
+    pub fn work_dir(&self) -> &Path {
+        &self.state.work_dir
+    }
+
+    /// The current directory.
+    pub fn current_dir(&self) -> &Path {
+        &self.state.cwd
+    }
+
+    /// Reads a file of the script. Bytes that are not UTF-8 are replaced.
+    pub fn read_file(&self, path: impl AsRef<Path>) -> std::io::Result<String> {
+        Ok(String::from_utf8_lossy(&std::fs::read(self.path(path))?).into_owned())
+    }
+
+    /// Replaces variables in `text` by their values.
+    pub fn expand(&self, text: &str) -> String {
+        self.state.environment.expand(text)
+    }
+
+    /// The script's variables.
+    pub fn environment(&self) -> &Environment {
+        &self.state.environment
+    }
+
+    /// The script's variables, to be changed.
+    pub fn environment_mut(&mut self) -> &mut Environment {
+        &mut self.state.environment
+    }
+
+    /// What the last command with output wrote to stdout.
+    pub fn stdout(&self) -> &str {
+        &self.state.stdout
+    }
+
+    /// What the last command with output wrote to stderr.
+    pub fn stderr(&self) -> &str {
+        &self.state.stderr
+    }
+
+    /// All commands.
+    pub fn commands(&self) -> &CommandSet {
+        &self.state.commands
+    }
+
+    /// All commands, to be replaced by `hive/recreate`.
+    pub fn commands_mut(&mut self) -> &mut CommandSet {
+        &mut self.state.commands
+    }
+
+    /// How long the script may run.
+    pub fn lifetime(&self) -> &Lifetime {
+        &self.state.lifetime
+    }
+
+    /// Waits for the end of the script. The future does not borrow the context.
+    pub fn interrupted(&self) -> impl Future<Output = Interruption> + Send + 'static {
+        self.state.lifetime.interrupted()
+    }
+
+    /// Waits for `future`, or fails when the script ends before it.
+    pub async fn until_interrupted<F: Future>(&self, future: F) -> Result<F::Output, CommandError> {
+        tokio::select! {
+            biased;
+            value = future => Ok(value),
+            interruption = self.interrupted() => Err(interruption.into()),
+        }
+    }
+
+    /// How often the current command was repeated by `*`, 0 in the first run.
+    pub fn retries(&self) -> u32 {
+        self.state.retries
+    }
+
+    /// Whether expected texts that differ are to be replaced instead of failing.
+    pub fn is_update(&self) -> bool {
+        self.state.update
+    }
+
+    /// Whether `path` is a file of the script's archive.
+    pub fn is_archive_file(&self, path: impl AsRef<Path>) -> bool {
+        self.state.archive_files.contains(&self.path(path))
+    }
+
+    /// In update mode: gives the expected file `path` this content, on disk now and in the archive after the script.
+    pub fn update_file(&mut self, path: impl AsRef<Path>, content: impl Into<String>) -> std::io::Result<()> {
+        let (path, content) = (self.path(path), content.into());
+        std::fs::write(&path, &content)?;
+        self.state.updates.insert(path, content);
+        Ok(())
+    }
+}
+
+/// The shortest lexical form of an absolute path, without `.`, `..` and doubled separators.
+pub(crate) fn clean(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                out.pop();
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Reads flags anywhere between arguments, in the way of Go's pflag.
+
+use super::{Flag, FlagKind, FlagValue, Invocation, Spec};
+use crate::text::parse_duration;
+
+/// Why flags could not be read. The texts are those of pflag.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    /// No such long flag.
+    #[error("unknown flag: --{0}")]
+    Unknown(String),
+    /// No such letter in a group of short flags.
+    #[error("unknown shorthand flag: {letter:?} in -{group}")]
+    UnknownShort {
+        /// The letter.
+        letter: char,
+        /// The group from the letter on.
+        group: String,
+    },
+    /// The last word needs a value behind it.
+    #[error("flag needs an argument: {0}")]
+    NeedsValue(String),
+    /// Three dashes, or an equals sign without a name.
+    #[error("bad flag syntax: {0}")]
+    Syntax(String),
+    /// The value does not fit the flag's kind.
+    #[error("invalid argument {value:?} for {flag:?} flag: {reason}")]
+    Invalid {
+        /// The value.
+        value: String,
+        /// The flag's name as pflag shows it: `-o, --out`.
+        flag: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Spec {
+    /// Splits words into flags and arguments.
+    ///
+    /// A command without flags gets bad ones as arguments, and only loses a `--`.
+    pub fn parse(&self, words: &[String]) -> Result<Invocation, FlagError> {
+        match self.parse_strictly(words) {
+            Err(_) if self.flags.is_empty() => Ok(Invocation {
+                args: words.to_vec(),
+                values: Vec::new(),
+            }),
+            result => result,
+        }
+    }
+
+    fn parse_strictly(&self, words: &[String]) -> Result<Invocation, FlagError> {
+        let values = self
+            .flags
+            .iter()
+            .map(|flag| (flag.name.clone(), flag.default.clone(), false))
+            .collect();
+        let mut call = Invocation {
+            args: Vec::new(),
+            values,
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            if word == "--" {
+                call.args.extend(words.by_ref().cloned());
+            } else if let Some(long) = word.strip_prefix("--") {
+                self.parse_long(&mut call, long, word, &mut words)?;
+            } else if word.len() > 1 && word.starts_with('-') {
+                self.parse_short(&mut call, &word[1..], &mut words)?;
+            } else {
+                call.args.push(word.clone());
+            }
+        }
+        Ok(call)
+    }
+
+    fn parse_long<'a>(
+        &self,
+        call: &mut Invocation,
+        text: &str,
+        word: &str,
+        words: &mut impl Iterator<Item = &'a String>,
+    ) -> Result<(), FlagError> {
+        if text.starts_with(['-', '=']) {
+            return Err(FlagError::Syntax(word.to_owned()));
+        }
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        let flag = self
+            .flags
+            .iter()
+            .find(|flag| flag.name == name)
+            .ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
+        match value {
+            Some(value) => call.set(flag, value),
+            None if flag.default.kind() == FlagKind::Bool => call.set(flag, "true"),
+            None => {
+                let value = words
+                    .next()
+                    .ok_or_else(|| FlagError::NeedsValue(word.to_owned()))?;
+                call.set(flag, value)
+            }
+        }
+    }
+
+    fn parse_short<'a>(
+        &self,
+        call: &mut Invocation,
+        group: &str,
+        words: &mut impl Iterator<Item = &'a String>,
+    ) -> Result<(), FlagError> {
+        let mut rest = group;
+        while let Some(letter) = rest.chars().next() {
+            let flag = self
+                .flags
+                .iter()
+                .find(|flag| flag.short == Some(letter))
+                .ok_or_else(|| FlagError::UnknownShort {
+                    letter,
+                    group: rest.to_owned(),
+                })?;
+            let after = &rest[letter.len_utf8()..];
+            if after.len() > 1 && after.starts_with('=') {
+                return call.set(flag, &after[1..]);
+            }
+            if flag.default.kind() == FlagKind::Bool {
+                call.set(flag, "true")?;
+                rest = after;
+                continue;
+            }
+            if !after.is_empty() {
+                return call.set(flag, after);
+            }
+            let value = words
+                .next()
+                .ok_or_else(|| FlagError::NeedsValue(format!("{letter:?} in -{rest}")))?;
+            return call.set(flag, value);
+        }
+        Ok(())
+    }
+}
+
+impl Invocation {
+    fn set(&mut self, flag: &Flag, text: &str) -> Result<(), FlagError> {
+        let invalid = |reason: String| FlagError::Invalid {
+            value: text.to_owned(),
+            flag: match flag.short {
+                Some(letter) => format!("-{letter}, --{}", flag.name),
+                None => format!("--{}", flag.name),
+            },
+            reason,
+        };
+        let value = match flag.default.kind() {
+            FlagKind::Bool => FlagValue::Bool(match text {
+                "1" | "t" | "T" | "TRUE" | "true" | "True" => true,
+                "0" | "f" | "F" | "FALSE" | "false" | "False" => false,
+                _ => {
+                    return Err(invalid(format!(
+                        "strconv.ParseBool: parsing {text:?}: invalid syntax"
+                    )));
+                }
+            }),
+            FlagKind::String => FlagValue::String(text.to_owned()),
+            FlagKind::Int => FlagValue::Int(
+                parse_int(text)
+                    .ok_or_else(|| invalid(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))?,
+            ),
+            FlagKind::Duration => {
+                FlagValue::Duration(parse_duration(text).map_err(|error| invalid(error.to_string()))?)
+            }
+            FlagKind::List => FlagValue::List(if text.is_empty() {
+                Vec::new()
+            } else {
+                text.split(',').map(str::to_owned).collect()
+            }),
+        };
+        if let Some((_, old, given)) = self.values.iter_mut().find(|(name, _, _)| *name == flag.name) {
+            match (&mut *old, value) {
+                // A list that is given again grows.
+                (FlagValue::List(all), FlagValue::List(more)) if *given => all.extend(more),
+                (old, value) => *old = value,
+            }
+            *given = true;
+        }
+        Ok(())
+    }
+}
+
+/// A whole number with Go's base prefixes.
+fn parse_int(text: &str) -> Option<i64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let (base, digits) = if let Some(hex) = lower.strip_prefix("0x") {
+        (16, hex)
+    } else if let Some(octal) = lower.strip_prefix("0o") {
+        (8, octal)
+    } else if let Some(binary) = lower.strip_prefix("0b") {
+        (2, binary)
+    } else if lower.len() > 1 && lower.starts_with('0') {
+        (8, &lower[1..])
+    } else {
+        (10, lower.as_str())
+    };
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    let value = i128::from_str_radix(digits, base).ok()?;
+    i64::try_from(if negative { -value } else { value }).ok()
+}

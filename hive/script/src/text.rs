@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Texts as Go programs print them, so that scripts written for those match.
+
+mod duration;
+pub mod json;
+mod tabwriter;
+pub mod yaml;
+
+pub use duration::{
+    DurationError, format_duration, format_duration_nanos, human_duration, human_duration_nanos,
+    parse_duration, parse_duration_nanos,
+};
+pub use tabwriter::TabWriter;
