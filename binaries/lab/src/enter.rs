@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! How a process gets into its place: control group first, then namespaces, then the program.
+//!
+//! The lab starts itself again for each process (`skep-lab place …`), because entering namespaces must
+//! happen while a process has a single thread. The parent and the placed process shake hands over the
+//! child's standard input and output: the child prints `placed` once its namespaces exist, the parent
+//! lays the network into them, writes `go`, and the child becomes the program.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, BufRead, Write},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, setns, unshare},
+};
+
+use crate::cgroup;
+
+/// Why a process could not be placed.
+#[derive(Debug, thiserror::Error)]
+pub enum EnterError {
+    /// The step that failed; are you root?
+    #[error("{step}")]
+    Step {
+        /// What was being done.
+        step: String,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+    /// The control group cannot be joined.
+    #[error(transparent)]
+    Cgroup(#[from] cgroup::CgroupError),
+}
+
+/// Where a process belongs, and what it is.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Placement {
+    /// Control group to join (absolute path).
+    #[arg(long)]
+    pub cgroup: Option<PathBuf>,
+    /// Process whose namespaces (network, mounts, host name) to enter.
+    #[arg(long)]
+    pub beside: Option<u32>,
+    /// Make a new network namespace.
+    #[arg(long)]
+    pub new_network: bool,
+    /// Pin the new network namespace under this name in `/run/netns`, where agents find those of pods.
+    #[arg(long)]
+    pub pin_network: Option<String>,
+    /// Make a node of it: own mounts, with an empty `/run` and a BPF file system of its own.
+    #[arg(long)]
+    pub new_node: bool,
+    /// Host name of the new place.
+    #[arg(long)]
+    pub hostname: Option<String>,
+    /// Print `placed` when everything exists, and wait for `go` on the standard input.
+    #[arg(long)]
+    pub handshake: bool,
+    /// The program and its arguments.
+    #[arg(last = true, required = true)]
+    pub program: Vec<OsString>,
+}
+
+impl Placement {
+    /// The arguments by which `skep-lab place` understands this placement.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["place".into()];
+        let mut option = |name: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                arguments.push(name.into());
+                arguments.push(value);
+            }
+        };
+        option("--cgroup", self.cgroup.clone().map(Into::into));
+        option("--beside", self.beside.map(|pid| pid.to_string().into()));
+        option("--pin-network", self.pin_network.clone().map(Into::into));
+        option("--hostname", self.hostname.clone().map(Into::into));
+        for (name, set) in
+            [("--new-network", self.new_network), ("--new-node", self.new_node), ("--handshake", self.handshake)]
+        {
+            if set {
+                arguments.push(name.into());
+            }
+        }
+        arguments.push("--".into());
+        arguments.extend(self.program.iter().cloned());
+        arguments
+    }
+
+    /// Places the calling process, which must have a single thread, and becomes the program.
+    ///
+    /// # Errors
+    /// The step that failed. Does not return otherwise.
+    pub fn become_program(&self) -> Result<std::convert::Infallible, EnterError> {
+        if let Some(group) = &self.cgroup {
+            cgroup::join(group)?;
+        }
+        if let Some(process) = self.beside {
+            enter(process)?;
+        }
+        if self.new_network {
+            unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS)
+                .map_err(failed("making a network namespace"))?;
+        }
+        if let Some(name) = &self.pin_network {
+            pin_network(name)?;
+        }
+        if self.new_node {
+            make_node_mounts()?;
+        }
+        if let Some(name) = &self.hostname {
+            nix::unistd::sethostname(name).map_err(failed("setting the host name"))?;
+        }
+        if self.handshake {
+            handshake()?;
+        }
+        let Some((program, arguments)) = self.program.split_first() else {
+            return Err(step("starting the program")(io::Error::other("no program given")));
+        };
+        let cause = std::process::Command::new(program).args(arguments).exec();
+        Err(step(&format!("starting {}", program.to_string_lossy()))(cause))
+    }
+}
+
+fn enter(process: u32) -> Result<(), EnterError> {
+    let open = |kind: &str| {
+        let path = format!("/proc/{process}/ns/{kind}");
+        File::open(&path).map_err(step(&format!("opening {path}")))
+    };
+    // All are opened before the first is entered: another mount namespace has another /proc, perhaps.
+    let namespaces = [
+        (open("net")?, CloneFlags::CLONE_NEWNET),
+        (open("uts")?, CloneFlags::CLONE_NEWUTS),
+        (open("mnt")?, CloneFlags::CLONE_NEWNS),
+    ];
+    for (file, kind) in namespaces {
+        setns(&file, kind).map_err(failed(&format!("entering the namespaces of process {process}")))?;
+    }
+    Ok(())
+}
+
+fn make_node_mounts() -> Result<(), EnterError> {
+    unshare(CloneFlags::CLONE_NEWNS).map_err(failed("making a mount namespace"))?;
+    let none: Option<&str> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(failed("making the mounts private"))?;
+    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
+        .map_err(failed("mounting the node's /run"))?;
+    let folder = Path::new("/sys/fs/bpf");
+    if folder.is_dir() {
+        mount(Some("bpf"), folder, Some("bpf"), MsFlags::empty(), none)
+            .map_err(failed("mounting the node's BPF file system"))?;
+    }
+    Ok(())
+}
+
+fn pin_network(name: &str) -> Result<(), EnterError> {
+    let folder = Path::new("/run/netns");
+    fs::create_dir_all(folder).map_err(step("making /run/netns"))?;
+    let pin = folder.join(name);
+    unpin(&pin);
+    File::create(&pin).map_err(step(&format!("making {}", pin.display())))?;
+    let none: Option<&str> = None;
+    mount(Some("/proc/self/ns/net"), &pin, none, MsFlags::MS_BIND, none)
+        .map_err(failed(&format!("pinning the network namespace at {}", pin.display())))
+}
+
+/// Removes the pin of a pod's network namespace; one that is not there is fine.
+pub fn unpin(pin: &Path) {
+    // A pin left by a pod of the same name: its namespace must not be mistaken for the new one.
+    let _ = umount2(pin, MntFlags::MNT_DETACH);
+    let _ = fs::remove_file(pin);
+}
+
+fn handshake() -> Result<(), EnterError> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "placed").and_then(|()| out.flush()).map_err(step("telling the lab"))?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(step("waiting for the lab"))?;
+    if line.trim_end() == "go" {
+        Ok(())
+    } else {
+        Err(step("waiting for the lab")(io::Error::other("the lab gave up")))
+    }
+}
+
+fn step(what: &str) -> impl FnOnce(io::Error) -> EnterError {
+    let step = what.to_owned();
+    move |cause| EnterError::Step { step, cause }
+}
+
+fn failed(what: &str) -> impl FnOnce(nix::errno::Errno) -> EnterError {
+    let wrap = step(what);
+    move |errno| wrap(errno.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        placement: Placement,
+    }
+
+    #[test]
+    fn arguments_are_read_back_as_the_same_placement() {
+        let placement = Placement {
+            cgroup: Some("/g".into()),
+            beside: Some(7),
+            new_network: true,
+            pin_network: Some("web".into()),
+            new_node: true,
+            hostname: Some("h".into()),
+            handshake: true,
+            program: vec!["echo".into(), "--x".into()],
+        };
+
+        let read = Line::try_parse_from(placement.arguments()).unwrap().placement;
+
+        assert_eq!(format!("{read:?}"), format!("{placement:?}"));
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Clusters of network namespaces on one machine.
+//!
+//! A lab is what a rack of machines is to a cluster, made of namespaces: every node has its own network,
+//! mounts, BPF file system and control group, and runs the real agent; pods are built-in echo servers and
+//! clients in namespaces of their own. See `skep-lab --help`.
+
+pub mod cgroup;
+pub mod echo;
+pub mod enter;
+pub mod link;
+pub mod plan;

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Links, addresses and routes, by netlink, inside the namespaces of other processes.
+
+use std::{fs::File, io, net::IpAddr, path::Path};
+
+use futures::TryStreamExt;
+use nix::sched::{CloneFlags, setns};
+use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
+
+/// Why the network could not be laid.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The process has ended, or this one may not enter its namespaces.
+    #[error("network namespace of process {pid}")]
+    Enter {
+        /// The process whose namespace it is.
+        pid: u32,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+    /// The kernel refused; the text says what was asked for.
+    #[error("{what}")]
+    Netlink {
+        /// What was asked for.
+        what: String,
+        /// What the kernel said.
+        #[source]
+        cause: rtnetlink::Error,
+    },
+    /// No link of that name.
+    #[error("no link `{name}`")]
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// A kernel setting could not be written.
+    #[error("setting {path}")]
+    Setting {
+        /// Below `/proc/sys/net`.
+        path: String,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// Runs `work` on a thread inside the network namespace of process `pid`.
+///
+/// # Errors
+/// When the namespace cannot be entered, and what `work` returns.
+pub fn inside<T, F>(pid: u32, work: F) -> Result<T, LinkError>
+where
+    T: Send,
+    F: AsyncFnOnce(Net) -> Result<T, LinkError> + Send,
+{
+    inside_file(Path::new(&format!("/proc/{pid}/ns/net")), pid, work)
+}
+
+fn inside_file<T, F>(path: &Path, pid: u32, work: F) -> Result<T, LinkError>
+where
+    T: Send,
+    F: AsyncFnOnce(Net) -> Result<T, LinkError> + Send,
+{
+    let enter = |cause: io::Error| LinkError::Enter { pid, cause };
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let file = File::open(path).map_err(enter)?;
+            setns(&file, CloneFlags::CLONE_NEWNET).map_err(|errno| enter(errno.into()))?;
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(enter)?;
+            runtime.block_on(async {
+                let (connection, handle, _) = rtnetlink::new_connection().map_err(enter)?;
+                let driver = tokio::spawn(connection);
+                let result = work(Net { handle }).await;
+                driver.abort();
+                result
+            })
+        });
+        thread.join().unwrap_or_else(|_| Err(enter(io::Error::other("the thread inside it panicked"))))
+    })
+}
+
+/// The network of one namespace.
+#[derive(Debug, Clone)]
+pub struct Net {
+    handle: Handle,
+}
+
+impl Net {
+    /// Makes a pair of links, both in this namespace, and moves `peer` to the namespace of process `pid`.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn veth(&self, name: &str, peer: &str, pid: u32) -> Result<(), LinkError> {
+        let pair = LinkVeth::new(name, peer).build();
+        self.handle.link().add(pair).execute().await.map_err(failed(format!("adding link pair `{name}`")))?;
+        let index = self.index(peer).await?;
+        let moved = LinkUnspec::new_with_index(index).setns_by_pid(pid).build();
+        self.handle
+            .link()
+            .set(moved)
+            .execute()
+            .await
+            .map_err(failed(format!("moving link `{peer}` to process {pid}")))
+    }
+
+    /// Makes a bridge and sets it up.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn bridge(&self, name: &str) -> Result<(), LinkError> {
+        let bridge = LinkBridge::new(name).up().build();
+        self.handle.link().add(bridge).execute().await.map_err(failed(format!("adding bridge `{name}`")))
+    }
+
+    /// Makes `name` a port of the bridge `bridge` and sets it up.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn enslave(&self, name: &str, bridge: &str) -> Result<(), LinkError> {
+        let (link, bridge_index) = (self.index(name).await?, self.index(bridge).await?);
+        let set = LinkUnspec::new_with_index(link).controller(bridge_index).up().build();
+        self.handle
+            .link()
+            .set(set)
+            .execute()
+            .await
+            .map_err(failed(format!("making link `{name}` a port of `{bridge}`")))
+    }
+
+    /// Gives a link another name.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn rename(&self, name: &str, to: &str) -> Result<(), LinkError> {
+        let index = self.index(name).await?;
+        let set = LinkUnspec::new_with_index(index).name(to.to_owned()).build();
+        self.handle.link().set(set).execute().await.map_err(failed(format!("renaming link `{name}` to `{to}`")))
+    }
+
+    /// Sets a link up.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn up(&self, name: &str) -> Result<(), LinkError> {
+        let index = self.index(name).await?;
+        let set = LinkUnspec::new_with_index(index).up().build();
+        self.handle.link().set(set).execute().await.map_err(failed(format!("setting link `{name}` up")))
+    }
+
+    /// Removes a link (and its peer). One that is not there is fine.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn delete(&self, name: &str) -> Result<(), LinkError> {
+        let index = match self.index(name).await {
+            Ok(index) => index,
+            Err(LinkError::Missing { .. }) => return Ok(()),
+            Err(err) => return Err(err),
+        };
+        self.handle.link().del(index).execute().await.map_err(failed(format!("removing link `{name}`")))
+    }
+
+    /// Adds an address to a link.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn address(&self, name: &str, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
+        let index = self.index(name).await?;
+        self.handle
+            .address()
+            .add(index, address, prefix)
+            .execute()
+            .await
+            .map_err(failed(format!("adding {address}/{prefix} to link `{name}`")))
+    }
+
+    /// Adds a route to `network` through `gateway`, which is reached over the link `via`.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn route(&self, network: (IpAddr, u8), gateway: IpAddr, via: &str) -> Result<(), LinkError> {
+        let index = self.index(via).await?;
+        let what = format!("adding the route to {}/{} by {gateway}", network.0, network.1);
+        let message = match (network.0, gateway) {
+            (IpAddr::V4(to), IpAddr::V4(gateway)) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
+                .destination_prefix(to, network.1)
+                .gateway(gateway)
+                .output_interface(index)
+                .build(),
+            (IpAddr::V6(to), IpAddr::V6(gateway)) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
+                .destination_prefix(to, network.1)
+                .gateway(gateway)
+                .output_interface(index)
+                .build(),
+            _ => return Err(LinkError::Missing { name: format!("{what}: families differ") }),
+        };
+        self.handle.route().add(message).execute().await.map_err(failed(what))
+    }
+
+    /// Adds a route to one address, directly over the link `via`.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn host_route(&self, address: IpAddr, via: &str) -> Result<(), LinkError> {
+        let index = self.index(via).await?;
+        let what = format!("adding the route to {address} over `{via}`");
+        let message = match address {
+            IpAddr::V4(to) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
+                .destination_prefix(to, 32)
+                .output_interface(index)
+                .build(),
+            IpAddr::V6(to) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
+                .destination_prefix(to, 128)
+                .output_interface(index)
+                .build(),
+        };
+        self.handle.route().add(message).execute().await.map_err(failed(what))
+    }
+
+    async fn index(&self, name: &str) -> Result<u32, LinkError> {
+        let mut found = self.handle.link().get().match_name(name.to_owned()).execute();
+        match found.try_next().await {
+            Ok(Some(link)) => Ok(link.header.index),
+            _ => Err(LinkError::Missing { name: name.to_owned() }),
+        }
+    }
+}
+
+/// Writes a setting below `/proc/sys/net` of the calling thread's namespace.
+///
+/// # Errors
+/// What the kernel says.
+pub fn setting(path: &str, value: &str) -> Result<(), LinkError> {
+    std::fs::write(Path::new("/proc/sys/net").join(path), value)
+        .map_err(|cause| LinkError::Setting { path: path.to_owned(), cause })
+}
+
+/// Settings of a namespace that forwards: routing on, addresses usable at once.
+///
+/// # Errors
+/// What the kernel says.
+pub fn router_settings() -> Result<(), LinkError> {
+    setting("ipv4/ip_forward", "1")?;
+    setting("ipv6/conf/all/forwarding", "1")?;
+    immediate_addresses()
+}
+
+/// Switches duplicate-address detection off for the links that will be made: IPv6 addresses work at once.
+///
+/// # Errors
+/// What the kernel says.
+pub fn immediate_addresses() -> Result<(), LinkError> {
+    for scope in ["all", "default"] {
+        setting(&format!("ipv6/conf/{scope}/accept_dad"), "0")?;
+        setting(&format!("ipv6/conf/{scope}/disable_ipv6"), "0")?;
+    }
+    Ok(())
+}
+
+fn failed(what: String) -> impl FnOnce(rtnetlink::Error) -> LinkError {
+    move |cause| LinkError::Netlink { what, cause }
+}
