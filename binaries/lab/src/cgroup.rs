@@ -55,7 +55,10 @@ pub fn root() -> Result<PathBuf, CgroupError> {
 /// # Errors
 /// What the kernel says.
 pub fn create(path: &Path) -> Result<(), CgroupError> {
-    fs::create_dir_all(path).map_err(|cause| CgroupError::Io { path: path.to_owned(), cause })
+    fs::create_dir_all(path).map_err(|cause| CgroupError::Io {
+        path: path.to_owned(),
+        cause,
+    })
 }
 
 /// Moves the calling process into the group `path`.
@@ -63,7 +66,10 @@ pub fn create(path: &Path) -> Result<(), CgroupError> {
 /// # Errors
 /// What the kernel says.
 pub fn join(path: &Path) -> Result<(), CgroupError> {
-    fs::write(path.join("cgroup.procs"), "0").map_err(|cause| CgroupError::Io { path: path.to_owned(), cause })
+    fs::write(path.join("cgroup.procs"), "0").map_err(|cause| CgroupError::Io {
+        path: path.to_owned(),
+        cause,
+    })
 }
 
 /// Ids of all processes in the group and below it.
@@ -71,7 +77,9 @@ pub fn join(path: &Path) -> Result<(), CgroupError> {
 pub fn processes(path: &Path) -> Vec<i32> {
     let mut found = Vec::new();
     for folder in tree(path) {
-        let Ok(text) = fs::read_to_string(folder.join("cgroup.procs")) else { continue };
+        let Ok(text) = fs::read_to_string(folder.join("cgroup.procs")) else {
+            continue;
+        };
         found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
     }
     found
@@ -93,7 +101,10 @@ pub fn remove(path: &Path, patience: Duration) -> Result<(), CgroupError> {
             break;
         }
         if Instant::now() > deadline {
-            return Err(CgroupError::Stuck { path: path.to_owned(), processes: left });
+            return Err(CgroupError::Stuck {
+                path: path.to_owned(),
+                processes: left,
+            });
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -118,7 +129,10 @@ fn kill(path: &Path) {
     }
     for process in processes(path) {
         // It may have ended meanwhile.
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGKILL);
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(process),
+            nix::sys::signal::Signal::SIGKILL,
+        );
     }
 }
 
@@ -128,9 +142,14 @@ fn tree(path: &Path) -> Vec<PathBuf> {
     let mut next = 0;
     while let Some(folder) = all.get(next).cloned() {
         next += 1;
-        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        let Ok(entries) = fs::read_dir(&folder) else {
+            continue;
+        };
         all.extend(
-            entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
+            entries
+                .flatten()
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                .map(|entry| entry.path()),
         );
     }
     all
@@ -142,7 +161,9 @@ mod tests {
 
     #[test]
     fn removing_a_group_ends_its_processes_and_leaves_no_folder() {
-        let group = root().unwrap().join(format!("skep-lab-test-{}", std::process::id()));
+        let group = root()
+            .unwrap()
+            .join(format!("skep-lab-test-{}", std::process::id()));
         let inner = group.join("inner");
         create(&inner).unwrap();
         let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();

@@ -85,7 +85,11 @@ async fn serve_tcp(listener: TcpListener, name: Arc<str>) -> io::Result<()> {
             let (read, mut write) = stream.into_split();
             let mut lines = BufReader::new(read).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                if write.write_all(format!("{name} {peer} {line}\n").as_bytes()).await.is_err() {
+                if write
+                    .write_all(format!("{name} {peer} {line}\n").as_bytes())
+                    .await
+                    .is_err()
+                {
                     break;
                 }
             }
@@ -97,9 +101,13 @@ async fn serve_udp(socket: UdpSocket, name: Arc<str>) -> io::Result<()> {
     let mut buffer = vec![0; 65_536];
     loop {
         // Errors of earlier answers (a client that has closed its port) arrive here; they end nothing.
-        let Ok((length, peer)) = socket.recv_from(&mut buffer).await else { continue };
+        let Ok((length, peer)) = socket.recv_from(&mut buffer).await else {
+            continue;
+        };
         let text = String::from_utf8_lossy(&buffer[..length]);
-        let _ = socket.send_to(format!("{name} {peer} {}\n", text.trim_end()).as_bytes(), peer).await;
+        let _ = socket
+            .send_to(format!("{name} {peer} {}\n", text.trim_end()).as_bytes(), peer)
+            .await;
     }
 }
 
@@ -150,7 +158,11 @@ impl Calls {
     /// # Errors
     /// An address that cannot be read. Failed calls are counted, not errors.
     pub async fn run(&self) -> io::Result<Outcome> {
-        let to = self.to.to_socket_addrs()?.next().ok_or_else(|| io::Error::other("no address"))?;
+        let to = self
+            .to
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| io::Error::other("no address"))?;
         let mut outcome = Outcome::default();
         let start = Instant::now();
         let mut kept = None;
@@ -213,13 +225,19 @@ impl Socket {
         match transport {
             Transport::Tcp => Ok(Self::Stream(BufReader::new(TcpStream::connect(to).await?))),
             Transport::Udp => {
-                let any: SocketAddr =
-                    if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
+                let any: SocketAddr = if to.is_ipv4() {
+                    ([0, 0, 0, 0], 0).into()
+                } else {
+                    (Ipv6Addr::UNSPECIFIED, 0).into()
+                };
                 let socket = UdpSocket::bind(any).await?;
                 if connect {
                     socket.connect(to).await?;
                 }
-                Ok(Self::Datagram { socket, connected: connect })
+                Ok(Self::Datagram {
+                    socket,
+                    connected: connect,
+                })
             }
         }
     }
@@ -280,7 +298,16 @@ mod tests {
     }
 
     fn calls(to: SocketAddr, transport: Transport, keep: bool) -> Calls {
-        Calls { to: to.to_string(), transport, count: 3, seconds: None, pause: 0, patience: 2_000, keep, json: false }
+        Calls {
+            to: to.to_string(),
+            transport,
+            count: 3,
+            seconds: None,
+            pause: 0,
+            patience: 2_000,
+            keep,
+            json: false,
+        }
     }
 
     #[tokio::test]
@@ -290,7 +317,11 @@ mod tests {
         for (to, transport) in [(tcp, Transport::Tcp), (udp, Transport::Udp)] {
             for keep in [false, true] {
                 let outcome = calls(to, transport, keep).run().await.unwrap();
-                assert_eq!((outcome.answered, outcome.failed), (3, 0), "{transport:?} keep={keep}");
+                assert_eq!(
+                    (outcome.answered, outcome.failed),
+                    (3, 0),
+                    "{transport:?} keep={keep}"
+                );
                 assert_eq!(outcome.servers["web-0"], 3);
             }
         }
@@ -298,11 +329,18 @@ mod tests {
 
     #[tokio::test]
     async fn counts_refused_connections_as_failed() {
-        let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let free = TcpListener::bind("127.0.0.1:0")
+            .await
+            .unwrap()
+            .local_addr()
+            .unwrap();
 
         let outcome = calls(free, Transport::Tcp, false).run().await.unwrap();
 
         assert_eq!((outcome.answered, outcome.failed), (0, 3));
-        assert!(outcome.errors.keys().next().unwrap().contains("refused"), "{outcome}");
+        assert!(
+            outcome.errors.keys().next().unwrap().contains("refused"),
+            "{outcome}"
+        );
     }
 }

@@ -84,9 +84,11 @@ impl Placement {
         option("--beside", self.beside.map(|pid| pid.to_string().into()));
         option("--pin-network", self.pin_network.clone().map(Into::into));
         option("--hostname", self.hostname.clone().map(Into::into));
-        for (name, set) in
-            [("--new-network", self.new_network), ("--new-node", self.new_node), ("--handshake", self.handshake)]
-        {
+        for (name, set) in [
+            ("--new-network", self.new_network),
+            ("--new-node", self.new_node),
+            ("--handshake", self.handshake),
+        ] {
             if set {
                 arguments.push(name.into());
             }
@@ -153,8 +155,14 @@ fn make_node_mounts() -> Result<(), EnterError> {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .map_err(failed("making the mounts private"))?;
-    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
-        .map_err(failed("mounting the node's /run"))?;
+    mount(
+        Some("tmpfs"),
+        "/run",
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some("mode=755"),
+    )
+    .map_err(failed("mounting the node's /run"))?;
     let folder = Path::new("/sys/fs/bpf");
     if folder.is_dir() {
         mount(Some("bpf"), folder, Some("bpf"), MsFlags::empty(), none)
@@ -170,8 +178,10 @@ fn pin_network(name: &str) -> Result<(), EnterError> {
     unpin(&pin);
     File::create(&pin).map_err(step(&format!("making {}", pin.display())))?;
     let none: Option<&str> = None;
-    mount(Some("/proc/self/ns/net"), &pin, none, MsFlags::MS_BIND, none)
-        .map_err(failed(&format!("pinning the network namespace at {}", pin.display())))
+    mount(Some("/proc/self/ns/net"), &pin, none, MsFlags::MS_BIND, none).map_err(failed(&format!(
+        "pinning the network namespace at {}",
+        pin.display()
+    )))
 }
 
 /// Removes the pin of a pod's network namespace; one that is not there is fine.
@@ -183,9 +193,14 @@ pub fn unpin(pin: &Path) {
 
 fn handshake() -> Result<(), EnterError> {
     let mut out = io::stdout().lock();
-    writeln!(out, "placed").and_then(|()| out.flush()).map_err(step("telling the lab"))?;
+    writeln!(out, "placed")
+        .and_then(|()| out.flush())
+        .map_err(step("telling the lab"))?;
     let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).map_err(step("waiting for the lab"))?;
+    io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(step("waiting for the lab"))?;
     if line.trim_end() == "go" {
         Ok(())
     } else {

@@ -10,4 +10,6 @@ pub mod cgroup;
 pub mod echo;
 pub mod enter;
 pub mod link;
+pub mod machine;
 pub mod plan;
+pub mod process;

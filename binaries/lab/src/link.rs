@@ -5,6 +5,7 @@
 use std::{fs::File, io, net::IpAddr, path::Path};
 
 use futures::TryStreamExt;
+use netlink_packet_route::route::RouteScope;
 use nix::sched::{CloneFlags, setns};
 use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
@@ -68,8 +69,10 @@ where
         let thread = scope.spawn(|| {
             let file = File::open(path).map_err(enter)?;
             setns(&file, CloneFlags::CLONE_NEWNET).map_err(|errno| enter(errno.into()))?;
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(enter)?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(enter)?;
             runtime.block_on(async {
                 let (connection, handle, _) = rtnetlink::new_connection().map_err(enter)?;
                 let driver = tokio::spawn(connection);
@@ -78,7 +81,9 @@ where
                 result
             })
         });
-        thread.join().unwrap_or_else(|_| Err(enter(io::Error::other("the thread inside it panicked"))))
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(enter(io::Error::other("the thread inside it panicked"))))
     })
 }
 
@@ -95,7 +100,12 @@ impl Net {
     /// What the kernel says.
     pub async fn veth(&self, name: &str, peer: &str, pid: u32) -> Result<(), LinkError> {
         let pair = LinkVeth::new(name, peer).build();
-        self.handle.link().add(pair).execute().await.map_err(failed(format!("adding link pair `{name}`")))?;
+        self.handle
+            .link()
+            .add(pair)
+            .execute()
+            .await
+            .map_err(failed(format!("adding link pair `{name}`")))?;
         let index = self.index(peer).await?;
         let moved = LinkUnspec::new_with_index(index).setns_by_pid(pid).build();
         self.handle
@@ -112,7 +122,12 @@ impl Net {
     /// What the kernel says.
     pub async fn bridge(&self, name: &str) -> Result<(), LinkError> {
         let bridge = LinkBridge::new(name).up().build();
-        self.handle.link().add(bridge).execute().await.map_err(failed(format!("adding bridge `{name}`")))
+        self.handle
+            .link()
+            .add(bridge)
+            .execute()
+            .await
+            .map_err(failed(format!("adding bridge `{name}`")))
     }
 
     /// Makes `name` a port of the bridge `bridge` and sets it up.
@@ -121,7 +136,10 @@ impl Net {
     /// What the kernel says.
     pub async fn enslave(&self, name: &str, bridge: &str) -> Result<(), LinkError> {
         let (link, bridge_index) = (self.index(name).await?, self.index(bridge).await?);
-        let set = LinkUnspec::new_with_index(link).controller(bridge_index).up().build();
+        let set = LinkUnspec::new_with_index(link)
+            .controller(bridge_index)
+            .up()
+            .build();
         self.handle
             .link()
             .set(set)
@@ -137,7 +155,12 @@ impl Net {
     pub async fn rename(&self, name: &str, to: &str) -> Result<(), LinkError> {
         let index = self.index(name).await?;
         let set = LinkUnspec::new_with_index(index).name(to.to_owned()).build();
-        self.handle.link().set(set).execute().await.map_err(failed(format!("renaming link `{name}` to `{to}`")))
+        self.handle
+            .link()
+            .set(set)
+            .execute()
+            .await
+            .map_err(failed(format!("renaming link `{name}` to `{to}`")))
     }
 
     /// Sets a link up.
@@ -147,7 +170,12 @@ impl Net {
     pub async fn up(&self, name: &str) -> Result<(), LinkError> {
         let index = self.index(name).await?;
         let set = LinkUnspec::new_with_index(index).up().build();
-        self.handle.link().set(set).execute().await.map_err(failed(format!("setting link `{name}` up")))
+        self.handle
+            .link()
+            .set(set)
+            .execute()
+            .await
+            .map_err(failed(format!("setting link `{name}` up")))
     }
 
     /// Removes a link (and its peer). One that is not there is fine.
@@ -160,7 +188,12 @@ impl Net {
             Err(LinkError::Missing { .. }) => return Ok(()),
             Err(err) => return Err(err),
         };
-        self.handle.link().del(index).execute().await.map_err(failed(format!("removing link `{name}`")))
+        self.handle
+            .link()
+            .del(index)
+            .execute()
+            .await
+            .map_err(failed(format!("removing link `{name}`")))
     }
 
     /// Adds an address to a link.
@@ -195,9 +228,18 @@ impl Net {
                 .gateway(gateway)
                 .output_interface(index)
                 .build(),
-            _ => return Err(LinkError::Missing { name: format!("{what}: families differ") }),
+            _ => {
+                return Err(LinkError::Missing {
+                    name: format!("{what}: families differ"),
+                });
+            }
         };
-        self.handle.route().add(message).execute().await.map_err(failed(what))
+        self.handle
+            .route()
+            .add(message)
+            .execute()
+            .await
+            .map_err(failed(what))
     }
 
     /// Adds a route to one address, directly over the link `via`.
@@ -211,20 +253,28 @@ impl Net {
             IpAddr::V4(to) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
                 .destination_prefix(to, 32)
                 .output_interface(index)
+                .scope(RouteScope::Link)
                 .build(),
             IpAddr::V6(to) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
                 .destination_prefix(to, 128)
                 .output_interface(index)
                 .build(),
         };
-        self.handle.route().add(message).execute().await.map_err(failed(what))
+        self.handle
+            .route()
+            .add(message)
+            .execute()
+            .await
+            .map_err(failed(what))
     }
 
     async fn index(&self, name: &str) -> Result<u32, LinkError> {
         let mut found = self.handle.link().get().match_name(name.to_owned()).execute();
         match found.try_next().await {
             Ok(Some(link)) => Ok(link.header.index),
-            _ => Err(LinkError::Missing { name: name.to_owned() }),
+            _ => Err(LinkError::Missing {
+                name: name.to_owned(),
+            }),
         }
     }
 }
@@ -234,8 +284,10 @@ impl Net {
 /// # Errors
 /// What the kernel says.
 pub fn setting(path: &str, value: &str) -> Result<(), LinkError> {
-    std::fs::write(Path::new("/proc/sys/net").join(path), value)
-        .map_err(|cause| LinkError::Setting { path: path.to_owned(), cause })
+    std::fs::write(Path::new("/proc/sys/net").join(path), value).map_err(|cause| LinkError::Setting {
+        path: path.to_owned(),
+        cause,
+    })
 }
 
 /// Settings of a namespace that forwards: routing on, addresses usable at once.

@@ -83,9 +83,13 @@ impl Lab {
     pub fn plan(name: &str, clusters: u8, nodes: u8) -> Result<Self, PlanError> {
         let usable = !name.is_empty()
             && name.len() <= 20
-            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
         if !usable {
-            return Err(PlanError::Name { name: name.to_owned() });
+            return Err(PlanError::Name {
+                name: name.to_owned(),
+            });
         }
         for (what, count, most) in [("clusters", clusters, MAX_CLUSTERS), ("nodes", nodes, MAX_NODES)] {
             if count == 0 || count > most {
@@ -97,11 +101,18 @@ impl Lab {
                 name: format!("c{cluster}"),
                 index: cluster,
                 nodes: (1..=nodes)
-                    .map(|node| Node { name: format!("c{cluster}-n{node}"), cluster, index: node })
+                    .map(|node| Node {
+                        name: format!("c{cluster}-n{node}"),
+                        cluster,
+                        index: node,
+                    })
                     .collect(),
             })
             .collect();
-        Ok(Self { name: name.to_owned(), clusters })
+        Ok(Self {
+            name: name.to_owned(),
+            clusters,
+        })
     }
 
     /// Where the lab keeps its state, logs and kubeconfigs.
@@ -120,7 +131,9 @@ impl Lab {
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&Node> {
         let mut nodes = self.clusters.iter().flat_map(|cluster| &cluster.nodes);
-        nodes.find(|node| node.name == name || (self.clusters.len() == 1 && format!("n{}", node.index) == name))
+        nodes.find(|node| {
+            node.name == name || (self.clusters.len() == 1 && format!("n{}", node.index) == name)
+        })
     }
 
     /// The cluster called `name`.
@@ -158,7 +171,10 @@ impl Cluster {
     /// Range of cluster IPs, IPv6.
     #[must_use]
     pub fn service_range_v6(&self) -> (Ipv6Addr, u8) {
-        (Ipv6Addr::new(0xfd00, 0x100, self.index.into(), 0, 0, 0, 0, 0), 112)
+        (
+            Ipv6Addr::new(0xfd00, 0x100, self.index.into(), 0, 0, 0, 0, 0),
+            112,
+        )
     }
 }
 
@@ -227,8 +243,14 @@ mod tests {
     #[test]
     fn refuses_names_and_counts_outside_the_plan() {
         assert!(matches!(Lab::plan("../x", 1, 1), Err(PlanError::Name { .. })));
-        assert!(matches!(Lab::plan("x", 0, 1), Err(PlanError::Count { what: "clusters", .. })));
-        assert!(matches!(Lab::plan("x", 1, MAX_NODES + 1), Err(PlanError::Count { what: "nodes", .. })));
+        assert!(matches!(
+            Lab::plan("x", 0, 1),
+            Err(PlanError::Count { what: "clusters", .. })
+        ));
+        assert!(matches!(
+            Lab::plan("x", 1, MAX_NODES + 1),
+            Err(PlanError::Count { what: "nodes", .. })
+        ));
     }
 
     #[test]

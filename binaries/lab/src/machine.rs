@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The machines of a lab: the network between the nodes, the nodes, and the pods on them.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::{
+    cgroup::{self, CgroupError},
+    enter::Placement,
+    link::{self, LinkError, Net},
+    plan::{Cluster, Lab, Node},
+    process::{Process, ProcessError, own_program},
+};
+
+/// The link between the nodes, in a namespace of its own.
+const BRIDGE: &str = "lab0";
+/// Every node's and pod's link to the outside.
+const UPLINK: &str = "eth0";
+
+/// Why a machine could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// A process did not start.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The network could not be laid.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// A control group could not be made.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+}
+
+/// Where the lab's things are on this machine.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// The lab's folder.
+    pub folder: PathBuf,
+    /// The lab's control group, absolute.
+    pub cgroup: PathBuf,
+}
+
+impl Site {
+    /// The site of `lab` on this machine.
+    ///
+    /// # Errors
+    /// When no unified cgroup hierarchy is mounted.
+    pub fn of(lab: &str) -> Result<Self, CgroupError> {
+        Ok(Self {
+            folder: crate::plan::folder_of(lab),
+            cgroup: cgroup::root()?.join(crate::plan::cgroup_of(lab)),
+        })
+    }
+
+    /// Log of the process called `name`.
+    #[must_use]
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.folder.join("logs").join(format!("{name}.log"))
+    }
+
+    /// Control group of a node: its agent, its pods, and what users start there are below it.
+    #[must_use]
+    pub fn node_cgroup(&self, node: &Node) -> PathBuf {
+        self.cgroup.join(&node.name)
+    }
+
+    fn group(&self, path: PathBuf) -> Result<PathBuf, CgroupError> {
+        cgroup::create(&path)?;
+        Ok(path)
+    }
+}
+
+/// The network between all nodes of a lab.
+#[derive(Debug)]
+pub struct Fabric {
+    holder: Process,
+}
+
+impl Fabric {
+    /// Makes the namespace with the bridge, and the API servers' addresses on it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn create(site: &Site, lab: &Lab) -> Result<Self, MachineError> {
+        let placement = Placement {
+            cgroup: Some(site.group(site.cgroup.join("fabric"))?),
+            new_network: true,
+            hostname: Some("fabric".to_owned()),
+            ..holder()
+        };
+        let mut holder = Process::place("fabric", &placement, &site.log("fabric")).await?;
+        let addresses: Vec<_> = lab.clusters.iter().map(Cluster::api_address).collect();
+        in_namespace(holder.pid(), async move |net| {
+            link::immediate_addresses()?;
+            net.up("lo").await?;
+            net.bridge(BRIDGE).await?;
+            for address in addresses {
+                net.address(BRIDGE, address.into(), 16).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        holder.go().await?;
+        Ok(Self { holder })
+    }
+
+    /// A process in the fabric's network namespace.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.holder.pid()
+    }
+}
+
+/// A running node.
+#[derive(Debug)]
+pub struct Machine {
+    /// Its place in the plan.
+    pub node: Node,
+    holder: Process,
+    site: Site,
+}
+
+impl Machine {
+    /// Makes the node's namespaces and connects it to the others.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn create(site: &Site, lab: &Lab, node: &Node, fabric: &Fabric) -> Result<Self, MachineError> {
+        let placement = Placement {
+            cgroup: Some(site.group(site.node_cgroup(node).join("holder"))?),
+            new_network: true,
+            new_node: true,
+            hostname: Some(node.name.clone()),
+            ..holder()
+        };
+        let name = format!("{}-holder", node.name);
+        let mut holder = Process::place(&name, &placement, &site.log(&name)).await?;
+
+        let (pid, port) = (holder.pid(), format!("p{}-{}", node.cluster, node.index));
+        let peer = format!("{port}e");
+        {
+            let (port, peer) = (port.clone(), peer.clone());
+            in_namespace(fabric.pid(), async move |net| {
+                net.veth(&port, &peer, pid).await?;
+                net.enslave(&port, BRIDGE).await
+            })
+            .await?;
+        }
+        let (addresses, routes) = (node.addresses(), routes_from(lab, node));
+        in_namespace(pid, async move |net| {
+            link::router_settings()?;
+            net.up("lo").await?;
+            net.rename(&peer, UPLINK).await?;
+            net.up(UPLINK).await?;
+            for (address, prefix) in addresses {
+                net.address(UPLINK, address, prefix).await?;
+            }
+            for (network, gateway) in routes {
+                net.route(network, gateway, UPLINK).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        holder.go().await?;
+        Ok(Self {
+            node: node.clone(),
+            holder,
+            site: site.clone(),
+        })
+    }
+
+    /// A process in the node's namespaces.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.holder.pid()
+    }
+
+    /// How a program of the node itself (its agent, or what a user starts) is placed.
+    ///
+    /// # Errors
+    /// When its control group cannot be made.
+    pub fn placement(&self, group: &str, program: Vec<OsString>) -> Result<Placement, MachineError> {
+        let cgroup = self.site.group(self.site.node_cgroup(&self.node).join(group))?;
+        Ok(Placement {
+            cgroup: Some(cgroup),
+            beside: Some(self.pid()),
+            program,
+            ..Placement::default()
+        })
+    }
+
+    /// Starts a pod: a process with a network of its own, routed through the node.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn start_pod(&self, pod: &PodPlace, program: Vec<OsString>) -> Result<Process, MachineError> {
+        let placement = Placement {
+            cgroup: Some(self.site.group(self.pod_cgroup(pod))?),
+            beside: Some(self.pid()),
+            new_network: true,
+            pin_network: Some(pod.id.clone()),
+            hostname: Some(pod.hostname.clone()),
+            handshake: true,
+            program,
+            ..Placement::default()
+        };
+        let name = format!("{}-{}", self.node.name, pod.id);
+        let mut process = Process::place(&name, &placement, &self.site.log(&name)).await?;
+        let (pid, link_name) = (process.pid(), pod.link());
+        let peer = format!("{link_name}e");
+        let (addresses, gateways) = (self.node.pod_addresses(pod.slot), self.node.gateways());
+        {
+            let (link_name, peer) = (link_name.clone(), peer.clone());
+            in_namespace(self.pid(), async move |net| {
+                net.delete(&link_name).await?;
+                net.veth(&link_name, &peer, pid).await?;
+                net.up(&link_name).await?;
+                for gateway in gateways {
+                    // The same gateway address on every pod's link, as a host route each: no bridge needed.
+                    net.address(&link_name, gateway, if gateway.is_ipv4() { 32 } else { 128 })
+                        .await?;
+                }
+                for address in addresses {
+                    net.host_route(address, &link_name).await?;
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        in_namespace(pid, async move |net| {
+            link::immediate_addresses()?;
+            net.up("lo").await?;
+            net.rename(&peer, UPLINK).await?;
+            net.up(UPLINK).await?;
+            for (address, gateway) in addresses.into_iter().zip(gateways) {
+                let whole = if address.is_ipv4() { 32 } else { 128 };
+                net.address(UPLINK, address, whole).await?;
+                net.host_route(gateway, UPLINK).await?;
+                let default = if address.is_ipv4() {
+                    (std::net::Ipv4Addr::UNSPECIFIED.into(), 0)
+                } else {
+                    (std::net::Ipv6Addr::UNSPECIFIED.into(), 0)
+                };
+                net.route(default, gateway, UPLINK).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        process.go().await?;
+        Ok(process)
+    }
+
+    /// Removes what a pod leaves behind when its process has ended: its link, pin and control group.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn clean_pod(&self, pod: &PodPlace) -> Result<(), MachineError> {
+        let link_name = pod.link();
+        in_namespace(self.pid(), async move |net| net.delete(&link_name).await).await?;
+        let unpin = self.placement(
+            "tools",
+            vec![
+                own_program(),
+                "unpin".into(),
+                Path::new("/run/netns").join(&pod.id).into_os_string(),
+            ],
+        )?;
+        let name = format!("{}-unpin", self.node.name);
+        let mut process = Process::place(&name, &unpin, &self.site.log(&name)).await?;
+        let _ = process.ended().await;
+        cgroup::remove(&self.pod_cgroup(pod), Duration::from_secs(5))?;
+        Ok(())
+    }
+
+    /// Control group of a pod.
+    #[must_use]
+    pub fn pod_cgroup(&self, pod: &PodPlace) -> PathBuf {
+        self.site.node_cgroup(&self.node).join("pods").join(&pod.id)
+    }
+}
+
+/// A pod's place on its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodPlace {
+    /// Unique on the node; names control group, log and pin.
+    pub id: String,
+    /// Host name inside.
+    pub hostname: String,
+    /// Number of its addresses, 2 to 254.
+    pub slot: u8,
+}
+
+impl PodPlace {
+    fn link(&self) -> String {
+        format!("pod{}", self.slot)
+    }
+}
+
+/// A process that does nothing but hold namespaces open until it is killed.
+fn holder() -> Placement {
+    Placement {
+        handshake: true,
+        program: vec![own_program(), "hold".into()],
+        ..Placement::default()
+    }
+}
+
+/// Routes from `node` to the pods of all other nodes.
+fn routes_from(lab: &Lab, node: &Node) -> Vec<((std::net::IpAddr, u8), std::net::IpAddr)> {
+    lab.clusters
+        .iter()
+        .flat_map(|cluster| &cluster.nodes)
+        .filter(|other| *other != node)
+        .flat_map(|other| {
+            other
+                .pod_networks()
+                .into_iter()
+                .zip(other.addresses().map(|(address, _)| address))
+        })
+        .collect()
+}
+
+/// As [`link::inside`], off the executor's threads.
+async fn in_namespace<F>(pid: u32, work: F) -> Result<(), MachineError>
+where
+    F: AsyncFnOnce(Net) -> Result<(), LinkError> + Send + 'static,
+{
+    match tokio::task::spawn_blocking(move || link::inside(pid, work)).await {
+        Ok(result) => Ok(result?),
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_lead_to_the_pods_of_every_other_node() {
+        let lab = Lab::plan("t", 2, 2).unwrap();
+        let node = &lab.clusters[0].nodes[0];
+
+        let routes = routes_from(&lab, node);
+
+        assert_eq!(routes.len(), 3 * 2);
+        assert!(routes.contains(&(("10.2.1.0".parse().unwrap(), 24), "172.30.2.1".parse().unwrap())));
+        assert!(
+            !routes
+                .iter()
+                .any(|(network, _)| *network == node.pod_networks()[0])
+        );
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Processes of the lab: started in their place, logging to a file, ended with it.
+
+use std::{
+    ffi::OsString,
+    fs::{File, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdin, Command},
+    time::timeout,
+};
+
+use crate::enter::Placement;
+
+/// How long a process may take to reach its place.
+const PLACING: Duration = Duration::from_secs(10);
+
+/// Why a process did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// The program cannot be started.
+    #[error("starting `{name}`")]
+    Spawn {
+        /// Name of the process in the lab.
+        name: String,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+    /// It ended before it was in its place; its log says why.
+    #[error("`{name}` did not reach its place, see {}: {tail}", log.display())]
+    Placing {
+        /// Name of the process in the lab.
+        name: String,
+        /// Its log.
+        log: PathBuf,
+        /// The last line of the log.
+        tail: String,
+    },
+}
+
+/// A running process of the lab. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    pid: u32,
+    child: Child,
+    go: Option<ChildStdin>,
+}
+
+impl Process {
+    /// Starts a process and waits until its namespaces exist. If the placement asks for a handshake, the
+    /// program itself starts when [`Process::go`] is called.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not reach its place.
+    pub async fn place(name: &str, placement: &Placement, log: &Path) -> Result<Self, ProcessError> {
+        let spawn = |cause: io::Error| ProcessError::Spawn {
+            name: name.to_owned(),
+            cause,
+        };
+        let file = open_log(log).map_err(spawn)?;
+        let mut command = Command::new(own_program());
+        command
+            .args(placement.arguments())
+            .stderr(file.try_clone().map_err(spawn)?)
+            .env("RUST_BACKTRACE", "1")
+            .kill_on_drop(true);
+        if placement.handshake {
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        } else {
+            command.stdin(Stdio::null()).stdout(file);
+        }
+        let mut child = command.spawn().map_err(spawn)?;
+        let pid = child.id().unwrap_or_default();
+        let go = child.stdin.take();
+        if let Some(out) = child.stdout.take() {
+            let mut lines = BufReader::new(out).lines();
+            let placed = timeout(PLACING, lines.next_line()).await;
+            if !matches!(placed, Ok(Ok(Some(line))) if line == "placed") {
+                let tail = last_line(log);
+                return Err(ProcessError::Placing {
+                    name: name.to_owned(),
+                    log: log.to_owned(),
+                    tail,
+                });
+            }
+            // What the program prints later goes to the log.
+            tokio::spawn(drain(lines.into_inner(), log.to_owned()));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            pid,
+            child,
+            go,
+        })
+    }
+
+    /// Lets a process that shook hands become its program.
+    ///
+    /// # Errors
+    /// When it has ended meanwhile.
+    pub async fn go(&mut self) -> Result<(), ProcessError> {
+        let Some(mut go) = self.go.take() else {
+            return Ok(());
+        };
+        go.write_all(b"go\n").await.map_err(|cause| ProcessError::Spawn {
+            name: self.name.clone(),
+            cause,
+        })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn ended(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Asks it to end, and kills it when it has not within `patience`. Returns whether it ended by itself.
+    pub async fn stop(mut self, patience: Duration) -> bool {
+        if let Ok(pid) = i32::try_from(self.pid) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        if timeout(patience, self.child.wait()).await.is_ok() {
+            return true;
+        }
+        let _ = self.child.kill().await;
+        false
+    }
+
+    /// Kills it at once, as a crash would.
+    pub async fn kill(mut self) {
+        let _ = self.child.kill().await;
+    }
+}
+
+static PROGRAM: OnceLock<OsString> = OnceLock::new();
+
+/// The lab's program, by which it starts its processes: the running one, also when its file was replaced
+/// meanwhile, unless [`use_program`] named another.
+#[must_use]
+pub fn own_program() -> OsString {
+    PROGRAM.get().cloned().unwrap_or_else(|| "/proc/self/exe".into())
+}
+
+/// Names the lab's program, for callers that are not it. The first call counts.
+pub fn use_program(program: OsString) {
+    let _ = PROGRAM.set(program);
+}
+
+/// The last line of a log, for messages.
+#[must_use]
+pub fn last_line(log: &Path) -> String {
+    std::fs::read_to_string(log)
+        .ok()
+        .and_then(|text| {
+            text.lines()
+                .rev()
+                .find(|line| !line.trim().is_empty())
+                .map(str::to_owned)
+        })
+        .unwrap_or_default()
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+async fn drain(mut out: BufReader<tokio::process::ChildStdout>, log: PathBuf) {
+    let Ok(mut file) = tokio::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&log)
+        .await
+    else {
+        return;
+    };
+    if let Err(err) = tokio::io::copy_buf(&mut out, &mut file).await {
+        tracing::debug!(error = %err, log = %log.display(), "output of a process is lost");
+    }
+    let _ = file.flush().await;
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Fabric, nodes and pods, made for real in namespaces.
+
+use std::{process::Stdio, time::Duration};
+
+use skep_lab::{
+    cgroup,
+    enter::Placement,
+    machine::{Fabric, Machine, PodPlace, Site},
+    plan::Lab,
+    process::Process,
+};
+
+/// Removes the lab of a test, also when the test fails.
+struct Cleanup(Site);
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        let _ = cgroup::remove(&self.0.cgroup, Duration::from_secs(5));
+        let _ = std::fs::remove_dir_all(&self.0.folder);
+    }
+}
+
+fn program() -> std::ffi::OsString {
+    env!("CARGO_BIN_EXE_skep-lab").into()
+}
+
+async fn call(placement: &Placement, to: &str, transport: &str) -> String {
+    let mut placement = placement.clone();
+    placement.program = [
+        program().to_str().unwrap(),
+        "call",
+        to,
+        "--transport",
+        transport,
+        "--count",
+        "2",
+    ]
+    .map(Into::into)
+    .to_vec();
+    let output = tokio::process::Command::new(program())
+        .args(placement.arguments())
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_different_nodes_reach_each_other_over_both_families() {
+    // The library starts its own program again; in a test that is this one.
+    let lab = Lab::plan(&format!("t{}", std::process::id()), 1, 2).unwrap();
+    let site = Site::of(&lab.name).unwrap();
+    let _cleanup = Cleanup(site.clone());
+    skep_lab::process::use_program(program());
+    let fabric = Fabric::create(&site, &lab).await.unwrap();
+    let first = Machine::create(&site, &lab, &lab.clusters[0].nodes[0], &fabric)
+        .await
+        .unwrap();
+    let second = Machine::create(&site, &lab, &lab.clusters[0].nodes[1], &fabric)
+        .await
+        .unwrap();
+    let place = PodPlace {
+        id: "web".into(),
+        hostname: "web".into(),
+        slot: 2,
+    };
+    let serve = [
+        program().to_str().unwrap(),
+        "echo",
+        "--name",
+        "web",
+        "--tcp",
+        "80",
+        "--udp",
+        "53",
+    ]
+    .map(Into::into)
+    .to_vec();
+
+    let web: Process = first.start_pod(&place, serve).await.unwrap();
+    let shell = second.placement("tools", Vec::new()).unwrap();
+
+    for address in first.node.pod_addresses(2) {
+        for (port, transport) in [(80, "tcp"), (53, "udp")] {
+            let to = std::net::SocketAddr::from((address, port)).to_string();
+            let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+            loop {
+                let said = call(&shell, &to, transport).await;
+                if said.contains("2 answered, 0 failed") && said.contains("web: 2") {
+                    break;
+                }
+                assert!(tokio::time::Instant::now() < deadline, "{to} {transport}: {said}");
+            }
+        }
+    }
+
+    web.kill().await;
+    first.clean_pod(&place).await.unwrap();
+    assert!(!first.pod_cgroup(&place).exists());
+}
