@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Talks to the agent's API over its unix socket.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{Request, StatusCode, body::Bytes};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::UnixStream;
+
+/// Longest answer that is read: the services of a large cluster fit many times.
+const LONGEST_ANSWER: usize = 256 << 20;
+/// How long the agent may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why the agent did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// No agent listens; is it running, and is the socket path right?
+    #[error("cannot reach the agent at {} (is it running? see --host)", socket.display())]
+    Unreachable {
+        /// Path of its socket.
+        socket: PathBuf,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+    /// The connection broke.
+    #[error("talking to the agent: {path}")]
+    Http {
+        /// What was asked for.
+        path: String,
+        /// What happened.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The agent refused.
+    #[error("the agent answered {status} to {path}: {text}")]
+    Refused {
+        /// HTTP status.
+        status: StatusCode,
+        /// What was asked for.
+        path: String,
+        /// Body of the answer.
+        text: String,
+    },
+}
+
+/// The agent, reached over its unix socket.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    socket: PathBuf,
+}
+
+impl Agent {
+    /// The agent listening on `socket`; `unix://` in front of the path is accepted.
+    #[must_use]
+    pub fn at(socket: &str) -> Self {
+        Self { socket: Path::new(socket.strip_prefix("unix://").unwrap_or(socket)).to_owned() }
+    }
+
+    /// Reads `/v1/<path>` as JSON.
+    ///
+    /// # Errors
+    /// When the agent is not there, refuses, or answers something else than JSON.
+    pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<Value, AgentError> {
+        let path = format!("/v1/{}", path.trim_start_matches('/'));
+        let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http { path: path.clone(), cause };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|err| failed(err.into()))?;
+        let (status, body) = runtime.block_on(async {
+            match tokio::time::timeout(PATIENCE, self.request(&path, headers)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(failed("no answer in time".into())),
+            }
+        })?;
+        if !status.is_success() {
+            let text = String::from_utf8_lossy(&body).trim().trim_matches('"').to_owned();
+            return Err(AgentError::Refused { status, path, text });
+        }
+        serde_json::from_slice(&body).map_err(|err| failed(err.into()))
+    }
+
+    async fn request(&self, path: &str, headers: &[(&str, &str)]) -> Result<(StatusCode, Bytes), AgentError> {
+        let failed =
+            |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http { path: path.to_owned(), cause };
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|cause| AgentError::Unreachable { socket: self.socket.clone(), cause })?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|err| failed(err.into()))?;
+        let driver = tokio::spawn(connection);
+        let mut request = Request::get(path).header("host", "localhost").header("accept", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Empty::<Bytes>::new()).map_err(|err| failed(err.into()))?;
+        let response = sender.send_request(request).await.map_err(|err| failed(err.into()))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await.map_err(failed)?.to_bytes();
+        driver.abort();
+        Ok((status, body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixListener,
+    };
+
+    use super::*;
+
+    fn agent_answering(answer: &'static str) -> (Agent, std::thread::JoinHandle<String>, PathBuf) {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let count = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("skep-cli-{}-{count}.sock", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let thread = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = vec![0; 4096];
+            let length = stream.read(&mut request).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            String::from_utf8_lossy(&request[..length]).into_owned()
+        });
+        (Agent::at(&format!("unix://{}", path.display())), thread, path)
+    }
+
+    #[test]
+    fn reads_json_below_v1_and_sends_headers() {
+        let (agent, thread, path) = agent_answering("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n{\"a\":1}");
+
+        let value = agent.get("healthz", &[("brief", "true")]).unwrap();
+
+        let request = thread.join().unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(value["a"], 1);
+        assert!(request.starts_with("GET /v1/healthz HTTP/1.1"), "{request}");
+        assert!(request.contains("brief: true"), "{request}");
+    }
+
+    #[test]
+    fn a_refusal_carries_status_and_text() {
+        let (agent, thread, path) = agent_answering("HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\n\r\n\"no map\"\n");
+
+        let err = agent.get("map/x", &[]).unwrap_err();
+
+        thread.join().unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(err.to_string(), "the agent answered 404 Not Found to /v1/map/x: no map");
+    }
+
+    #[test]
+    fn a_missing_socket_names_its_path() {
+        let err = Agent::at("/nowhere/agent.sock").get("healthz", &[]).unwrap_err();
+        assert!(err.to_string().contains("/nowhere/agent.sock"), "{err}");
+    }
+}
