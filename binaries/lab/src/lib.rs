@@ -9,7 +9,9 @@
 pub mod cgroup;
 pub mod echo;
 pub mod enter;
+pub mod kubelet;
 pub mod link;
 pub mod machine;
 pub mod plan;
+pub mod pod;
 pub mod process;

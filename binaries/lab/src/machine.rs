@@ -179,6 +179,12 @@ impl Machine {
         self.holder.pid()
     }
 
+    /// Log of the process called `name` on this node.
+    #[must_use]
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.site.log(&format!("{}-{name}", self.node.name))
+    }
+
     /// How a program of the node itself (its agent, or what a user starts) is placed.
     ///
     /// # Errors

@@ -79,6 +79,9 @@ pub struct DeleteOptions {
     pub preconditions: Preconditions,
     /// `Background`, `Foreground` or `Orphan`; empty for the kind's default.
     pub propagation: Str,
+    /// Time between the announcement and the removal, whole seconds; zero removes at once, none leaves it to
+    /// the object.
+    pub grace_period: Option<Duration>,
 }
 
 /// A part of an object with a path of its own.

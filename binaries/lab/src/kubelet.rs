@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Runs the pods of a cluster: schedules them, starts and stops their processes, reports their status.
+//!
+//! Level-triggered: every change of a Pod, and every process that ends, leads to one look at that pod, which
+//! compares what the API server says with what runs.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+use skep_k8s::{
+    Change, Client, DeleteOptions, Kind, ListOptions, ObjectKey, Patch, RawEvent, Resource, Subresource,
+    WatchOptions, WriteOptions, slim,
+};
+use tokio::{sync::mpsc, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    link,
+    machine::{Machine, PodPlace},
+    pod::{self, Pod},
+    process::Process,
+};
+
+/// How long a pod goes on serving after its deletion has been announced, so that everybody has heard of it.
+const DRAIN: Duration = Duration::from_millis(1_500);
+/// Wait before a pod whose process ended is started again.
+const RESTART: Duration = Duration::from_secs(1);
+/// Wait before a failed list or watch is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Runs the pods of one cluster.
+pub struct Kubelet {
+    client: Arc<dyn Client>,
+    machines: Vec<Arc<Machine>>,
+    stop: CancellationToken,
+}
+
+enum Signal {
+    Seen(ObjectKey, Arc<Value>),
+    Gone(ObjectKey),
+    Listed(Vec<ObjectKey>),
+    Ended(ObjectKey, String),
+    Retry(ObjectKey),
+}
+
+struct Running {
+    uid: String,
+    place: PodPlace,
+    machine: Arc<Machine>,
+    addresses: Vec<IpAddr>,
+    /// Ends the task that owns the process.
+    stop: CancellationToken,
+    stopping: bool,
+    restarts: u32,
+}
+
+impl Kubelet {
+    /// A kubelet for all nodes of a cluster.
+    #[must_use]
+    pub fn new(client: Arc<dyn Client>, machines: Vec<Arc<Machine>>, stop: CancellationToken) -> Self {
+        Self {
+            client,
+            machines,
+            stop,
+        }
+    }
+
+    /// Announces the nodes to the API server.
+    ///
+    /// # Errors
+    /// When the API server refuses one.
+    pub async fn register_nodes(&self) -> Result<(), skep_k8s::ApiError> {
+        for machine in &self.machines {
+            let node = &machine.node;
+            let addresses: Vec<Value> = node
+                .addresses()
+                .iter()
+                .map(|(address, _)| json!({"type": "InternalIP", "address": address.to_string()}))
+                .chain([json!({"type": "Hostname", "address": node.name})])
+                .collect();
+            let pod_networks: Vec<String> = node
+                .pod_networks()
+                .iter()
+                .map(|(network, prefix)| format!("{network}/{prefix}"))
+                .collect();
+            let object = json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": node.name, "labels": {
+                    "kubernetes.io/hostname": node.name,
+                    "topology.kubernetes.io/zone": format!("zone-{}", (node.index - 1) % 2 + 1),
+                }},
+                "spec": {"podCIDR": pod_networks[0], "podCIDRs": pod_networks},
+            });
+            let status = json!({"status": {
+                "addresses": addresses,
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "nodeInfo": {"kubeletVersion": concat!("v", env!("CARGO_PKG_VERSION"))},
+            }});
+            let (kind, options) = (slim::Node::kind(), WriteOptions::default());
+            match self.client.create(&kind, "", object, &options).await {
+                Err(err) if !err.is_already_exists() => return Err(err),
+                _ => {}
+            }
+            let patch = Patch::Merge(status);
+            self.client
+                .patch(&kind, "", &node.name, Subresource::Status, &patch, &options)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Runs pods until stopped; then ends their processes.
+    pub async fn run(self) {
+        let (sender, mut signals) = mpsc::unbounded_channel();
+        let watcher = tokio::spawn(follow(self.client.clone(), sender.clone(), self.stop.clone()));
+        let mut state = State {
+            kubelet: &self,
+            sender,
+            seen: HashMap::new(),
+            running: HashMap::new(),
+            tasks: JoinSet::new(),
+        };
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => break,
+                Some(signal) = signals.recv() => state.take(signal).await,
+                Some(_) = state.tasks.join_next() => {}
+            }
+        }
+        watcher.abort();
+        for running in state.running.values() {
+            running.stop.cancel();
+        }
+        while state.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Follows all pods, whatever happens to the connection.
+async fn follow(client: Arc<dyn Client>, out: mpsc::UnboundedSender<Signal>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        if let Err(err) = follow_once(&*client, &out).await {
+            tracing::warn!(error = %err, "pods are not followed");
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn follow_once(
+    client: &dyn Client,
+    out: &mpsc::UnboundedSender<Signal>,
+) -> Result<(), skep_k8s::ApiError> {
+    let kind = slim::Pod::kind();
+    let list = client.list(&kind, "", &ListOptions::default()).await?;
+    let mut keys = Vec::new();
+    for item in &list.items {
+        if let Ok(value) = item.to_value() {
+            keys.push(key_of(&value));
+            let _ = out.send(Signal::Seen(key_of(&value), value));
+        }
+    }
+    let _ = out.send(Signal::Listed(keys));
+    let options = WatchOptions {
+        resource_version: list.resource_version,
+        bookmarks: true,
+        ..WatchOptions::default()
+    };
+    let mut events = client.watch(&kind, "", &options).await?;
+    while let Some(event) = events.next().await {
+        let RawEvent::Object(change, object) = event? else {
+            continue;
+        };
+        let Ok(value) = object.to_value() else { continue };
+        let signal = match change {
+            Change::Deleted => Signal::Gone(key_of(&value)),
+            Change::Added | Change::Modified => Signal::Seen(key_of(&value), value),
+        };
+        let _ = out.send(signal);
+    }
+    Ok(())
+}
+
+fn key_of(object: &Value) -> ObjectKey {
+    let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().into();
+    ObjectKey {
+        namespace: text("namespace"),
+        name: text("name"),
+    }
+}
+
+struct State<'kubelet> {
+    kubelet: &'kubelet Kubelet,
+    sender: mpsc::UnboundedSender<Signal>,
+    seen: HashMap<ObjectKey, Pod>,
+    running: HashMap<ObjectKey, Running>,
+    tasks: JoinSet<()>,
+}
+
+impl State<'_> {
+    async fn take(&mut self, signal: Signal) {
+        match signal {
+            Signal::Seen(key, object) => {
+                self.seen.insert(key.clone(), Pod::read(&object));
+                self.look(&key).await;
+            }
+            Signal::Gone(key) => {
+                self.seen.remove(&key);
+                self.look(&key).await;
+            }
+            Signal::Listed(keys) => {
+                let listed: BTreeSet<_> = keys.iter().map(ToString::to_string).collect();
+                let gone: Vec<_> = self
+                    .seen
+                    .keys()
+                    .filter(|key| !listed.contains(&key.to_string()))
+                    .cloned()
+                    .collect();
+                for key in gone {
+                    self.seen.remove(&key);
+                    self.look(&key).await;
+                }
+            }
+            Signal::Ended(key, uid) => self.ended(&key, &uid).await,
+            Signal::Retry(key) => self.look(&key).await,
+        }
+    }
+
+    async fn look(&mut self, key: &ObjectKey) {
+        let Some(pod) = self.seen.get(key).cloned() else {
+            self.stop_process(key, Duration::ZERO);
+            return;
+        };
+        // A pod of the same name came in its place.
+        if self
+            .running
+            .get(key)
+            .is_some_and(|running| running.uid != pod.uid)
+        {
+            self.stop_process(key, Duration::ZERO);
+            return;
+        }
+        if pod.is_deleting {
+            match self.running.contains_key(key) {
+                true => self.stop_process(key, DRAIN),
+                false => self.delete(&pod).await,
+            }
+            return;
+        }
+        if pod.node.is_empty() {
+            self.schedule(&pod).await;
+            return;
+        }
+        if let Some(problem) = &pod.problem {
+            if pod.phase != "Failed" {
+                self.write_status(&pod, pod::failed(&problem.to_string())).await;
+            }
+            return;
+        }
+        match self.running.get(key) {
+            Some(running) if !running.stopping => {
+                let want = !pod.is_held_unready;
+                if pod.is_ready != want {
+                    let (addresses, restarts) = (running.addresses.clone(), running.restarts);
+                    let host = host_addresses(&running.machine);
+                    self.write_status(&pod, pod::running(&pod, &addresses, &host, want, restarts))
+                        .await;
+                }
+            }
+            Some(_) => {}
+            None => self.start(key, &pod, 0).await,
+        }
+    }
+
+    async fn schedule(&self, pod: &Pod) {
+        let load = |name: &str| self.seen.values().filter(|other| other.node == name).count();
+        let Some(machine) = self
+            .kubelet
+            .machines
+            .iter()
+            .min_by_key(|machine| load(&machine.node.name))
+        else {
+            return;
+        };
+        let patch = Patch::Merge(json!({"spec": {"nodeName": machine.node.name}}));
+        self.write(pod, Subresource::None, patch).await;
+    }
+
+    async fn start(&mut self, key: &ObjectKey, pod: &Pod, restarts: u32) {
+        let Some(machine) = self
+            .kubelet
+            .machines
+            .iter()
+            .find(|machine| machine.node.name == pod.node)
+            .cloned()
+        else {
+            return;
+        };
+        let Some(slot) = self.free_slot(&machine) else {
+            self.write_status(pod, pod::failed("the node has no address left"))
+                .await;
+            return;
+        };
+        let place = PodPlace {
+            id: pod.id(),
+            hostname: pod.name.clone(),
+            slot,
+        };
+        let (process, addresses) = if pod.is_on_host_network {
+            (
+                start_on_host(&machine, &place, pod).await,
+                host_addresses(&machine),
+            )
+        } else {
+            (
+                machine.start_pod(&place, pod.program()).await,
+                machine.node.pod_addresses(slot).to_vec(),
+            )
+        };
+        let process = match process {
+            Ok(process) => process,
+            Err(err) => {
+                tracing::warn!(error = %err, pod = %key, "pod not started");
+                self.retry(key.clone());
+                return;
+            }
+        };
+        let stop = CancellationToken::new();
+        let running = Running {
+            uid: pod.uid.clone(),
+            place,
+            machine: machine.clone(),
+            addresses: addresses.clone(),
+            stop: stop.clone(),
+            stopping: false,
+            restarts,
+        };
+        self.running.insert(key.clone(), running);
+        if let Some(port) = pod.tcp.first() {
+            let to: Vec<SocketAddr> = addresses
+                .iter()
+                .map(|address| SocketAddr::from((*address, *port)))
+                .collect();
+            answering(machine.pid(), to).await;
+        }
+        let status = pod::running(
+            pod,
+            &addresses,
+            &host_addresses(&machine),
+            !pod.is_held_unready,
+            restarts,
+        );
+        self.write_status(pod, status).await;
+        let (sender, key, uid) = (self.sender.clone(), key.clone(), pod.uid.clone());
+        self.tasks.spawn(async move {
+            let mut process = process;
+            tokio::select! {
+                _ = process.ended() => {}
+                () = stop.cancelled() => {
+                    process.stop(Duration::from_secs(2)).await;
+                }
+            }
+            let _ = sender.send(Signal::Ended(key, uid));
+        });
+    }
+
+    async fn ended(&mut self, key: &ObjectKey, uid: &str) {
+        let Some(running) = self.running.remove(key).filter(|running| running.uid == uid) else {
+            return;
+        };
+        if let Err(err) = running.machine.clean_pod(&running.place).await {
+            tracing::warn!(error = %err, pod = %key, "pod not cleaned up");
+        }
+        let crashed = self
+            .seen
+            .get(key)
+            .filter(|pod| pod.uid == uid && !pod.is_deleting)
+            .cloned();
+        match crashed {
+            Some(pod) => {
+                let host = host_addresses(&running.machine);
+                let restarts = running.restarts + 1;
+                self.write_status(
+                    &pod,
+                    pod::running(&pod, &running.addresses, &host, false, restarts),
+                )
+                .await;
+                self.retry(key.clone());
+            }
+            None => self.look(key).await,
+        }
+    }
+
+    fn retry(&mut self, key: ObjectKey) {
+        let sender = self.sender.clone();
+        self.tasks.spawn(async move {
+            tokio::time::sleep(RESTART).await;
+            let _ = sender.send(Signal::Retry(key));
+        });
+    }
+
+    fn stop_process(&mut self, key: &ObjectKey, after: Duration) {
+        let Some(running) = self.running.get_mut(key).filter(|running| !running.stopping) else {
+            return;
+        };
+        running.stopping = true;
+        let stop = running.stop.clone();
+        self.tasks.spawn(async move {
+            tokio::time::sleep(after).await;
+            stop.cancel();
+        });
+    }
+
+    fn free_slot(&self, machine: &Machine) -> Option<u8> {
+        let taken: BTreeSet<u8> = self
+            .running
+            .values()
+            .filter(|running| running.machine.node == machine.node)
+            .map(|running| running.place.slot)
+            .collect();
+        (2..=254).find(|slot| !taken.contains(slot))
+    }
+
+    async fn write_status(&self, pod: &Pod, status: Value) {
+        self.write(pod, Subresource::Status, Patch::Merge(status)).await;
+    }
+
+    async fn write(&self, pod: &Pod, part: Subresource, patch: Patch) {
+        let (kind, options): (Kind, _) = (slim::Pod::kind(), WriteOptions::default());
+        let written = self
+            .kubelet
+            .client
+            .patch(&kind, &pod.namespace, &pod.name, part, &patch, &options)
+            .await;
+        match written {
+            Err(err) if !err.is_not_found() => {
+                tracing::warn!(error = %err, pod = %pod.id(), "pod not written");
+            }
+            _ => {}
+        }
+    }
+
+    async fn delete(&self, pod: &Pod) {
+        let mut options = DeleteOptions::default();
+        options.preconditions.uid = pod.uid.as_str().into();
+        options.grace_period = Some(Duration::ZERO);
+        match self
+            .kubelet
+            .client
+            .delete(&slim::Pod::kind(), &pod.namespace, &pod.name, &options)
+            .await
+        {
+            Err(err) if !err.is_not_found() && !err.is_conflict() => {
+                tracing::warn!(error = %err, pod = %pod.id(), "pod not deleted");
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn start_on_host(
+    machine: &Machine,
+    place: &PodPlace,
+    pod: &Pod,
+) -> Result<Process, crate::machine::MachineError> {
+    let group = format!("pods/{}", place.id);
+    let placement = machine.placement(&group, pod.program())?;
+    Ok(Process::place(&place.id, &placement, &machine.log(&place.id)).await?)
+}
+
+fn host_addresses(machine: &Machine) -> Vec<IpAddr> {
+    machine.node.addresses().map(|(address, _)| address).to_vec()
+}
+
+/// Waits, a few seconds at most, until all of `to` accept connections from the node.
+async fn answering(node: u32, to: Vec<SocketAddr>) {
+    let waited = tokio::task::spawn_blocking(move || {
+        link::inside(node, async move |_| {
+            let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+            for address in to {
+                while tokio::net::TcpStream::connect(address).await.is_err()
+                    && tokio::time::Instant::now() < deadline
+                {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+            Ok(())
+        })
+    });
+    if !matches!(waited.await, Ok(Ok(()))) {
+        tracing::warn!("readiness of a pod was not checked");
+    }
+}
