@@ -1,3 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! BPF programs, their map layouts, and how they are loaded.
+//!
+//! - [`lb`], [`node`], [`event`]: Rust twins of the keys and values, names and sizes of the maps.
+//! - [`map`]: typed access to one map over `bpf(2)`, batched where the kernel can.
+//! - [`store`]: the directory of pinned maps: create, open, replace.
+//! - [`mount`]: finding and mounting the BPF and cgroup file systems.
+//! - `load` (feature `load`): the compiled programs, loading and attaching them with libbpf.
+//! - `testing` (feature `testing`): network namespace + cgroup + BPF file system for one test.
+//!
+//! Without features the crate needs neither clang nor libbpf: commands that only open pinned maps use it
+//! like that and stay small.
+
+pub mod event;
+pub mod lb;
+pub mod map;
+pub mod node;
+pub mod store;
+pub mod sys;
+
+pub use map::{Map, MapError, MapFlags, MapKind, MapSpec, NestedMap, NestedSpec};
+pub use store::{Hold, MapStore};

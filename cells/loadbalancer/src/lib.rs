@@ -2,7 +2,6 @@
 
 //! Service load-balancing: tables, writer, reflectors, reconciler and maps.
 
-pub mod convert;
 pub mod types;
 
 pub use types::{

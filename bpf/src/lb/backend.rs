@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `cilium_lb4_backends_v3`, `cilium_lb6_backends_v3`, and the Maglev maps.
+
+use std::{
+    mem::{offset_of, size_of},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::U16;
+
+/// Key of both backend maps: backend id, host order, never 0.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct BackendKey {
+    /// Backend id, host order.
+    pub id: u32,
+}
+const _: () = assert!(size_of::<BackendKey>() == 4);
+
+impl BackendKey {
+    /// Key of the backend with this id.
+    pub const fn new(id: u32) -> Self {
+        Self { id }
+    }
+}
+
+/// Value of `cilium_lb4_backends_v3`. C twin: `struct lb4_backend` in `bpf/include/lb/backend.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Backend4 {
+    /// Address, network order.
+    pub address: [u8; 4],
+    /// Port, network order.
+    pub port: U16,
+    /// IP protocol number.
+    pub proto: u8,
+    /// State: 0 active, 1 terminating, 2 quarantined, 3 maintenance.
+    pub state: u8,
+    /// Cluster the backend is in, 0 = this one; host order.
+    pub cluster_id: u16,
+    /// Number of the zone, 0 = unknown.
+    pub zone: u8,
+    /// Zero.
+    pub pad: u8,
+}
+const _: () = assert!(size_of::<Backend4>() == 12 && offset_of!(Backend4, state) == 7);
+const _: () = assert!(offset_of!(Backend4, cluster_id) == 8 && offset_of!(Backend4, zone) == 10);
+
+/// Value of `cilium_lb6_backends_v3`; fields as in [`Backend4`].
+/// C twin: `struct lb6_backend` in `bpf/include/lb/backend.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Backend6 {
+    /// Address, network order.
+    pub address: [u8; 16],
+    /// Port, network order.
+    pub port: U16,
+    /// IP protocol number.
+    pub proto: u8,
+    /// State: 0 active, 1 terminating, 2 quarantined, 3 maintenance.
+    pub state: u8,
+    /// Cluster the backend is in, 0 = this one; host order. The peer never sets it for IPv6.
+    pub cluster_id: u16,
+    /// Number of the zone, 0 = unknown.
+    pub zone: u8,
+    /// Zero.
+    pub pad: u8,
+}
+const _: () = assert!(size_of::<Backend6>() == 24 && offset_of!(Backend6, state) == 19);
+const _: () = assert!(offset_of!(Backend6, cluster_id) == 20 && offset_of!(Backend6, zone) == 22);
+
+impl Backend4 {
+    /// An active backend of this cluster in no known zone.
+    pub fn new(address: Ipv4Addr, port: u16, proto: u8) -> Self {
+        Self {
+            address: address.octets(),
+            port: U16::new(port),
+            proto,
+            state: 0,
+            cluster_id: 0,
+            zone: 0,
+            pad: 0,
+        }
+    }
+
+    /// Its address.
+    pub fn addr(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::from(self.address))
+    }
+}
+
+impl Backend6 {
+    /// An active backend of this cluster in no known zone.
+    pub fn new(address: Ipv6Addr, port: u16, proto: u8) -> Self {
+        Self {
+            address: address.octets(),
+            port: U16::new(port),
+            proto,
+            state: 0,
+            cluster_id: 0,
+            zone: 0,
+            pad: 0,
+        }
+    }
+
+    /// Its address.
+    pub fn addr(&self) -> IpAddr {
+        IpAddr::V6(Ipv6Addr::from(self.address))
+    }
+}
+
+/// Key of `cilium_lb4_maglev` and `cilium_lb6_maglev`. The inner map is an array with one entry: the
+/// whole lookup table, backend ids in host order.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct MaglevKey {
+    /// Service id, network order.
+    pub rev_nat: U16,
+}
+const _: () = assert!(size_of::<MaglevKey>() == 2);
+
+impl MaglevKey {
+    /// Key of the service with this id (host order).
+    pub fn new(rev_nat: u16) -> Self {
+        Self {
+            rev_nat: U16::new(rev_nat),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Ways back from a backend to its service: `cilium_lb{4,6}_reverse_nat` (by service id) and
+//! `cilium_lb{4,6}_reverse_sk` (by socket); and `cilium_skip_lb{4,6}`, the sockets left alone.
+
+use std::{
+    mem::{offset_of, size_of},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::U16;
+
+/// Key of `cilium_lb4_reverse_nat` and `cilium_lb6_reverse_nat`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct ReverseNatKey {
+    /// Service id, network order.
+    pub rev_nat: U16,
+}
+const _: () = assert!(size_of::<ReverseNatKey>() == 2);
+
+impl ReverseNatKey {
+    /// Key of the service with this id (host order).
+    pub fn new(rev_nat: u16) -> Self {
+        Self {
+            rev_nat: U16::new(rev_nat),
+        }
+    }
+}
+
+/// Value of `cilium_lb4_reverse_nat`: address and port of the frontend.
+/// C twin: `struct lb4_reverse_nat` in `bpf/include/lb/reverse.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ReverseNat4 {
+    /// Address, network order; 0.0.0.0 for the surrogate.
+    pub address: [u8; 4],
+    /// Port, network order.
+    pub port: U16,
+}
+const _: () = assert!(size_of::<ReverseNat4>() == 6 && offset_of!(ReverseNat4, port) == 4);
+
+/// Value of `cilium_lb6_reverse_nat`: address and port of the frontend.
+/// C twin: `struct lb6_reverse_nat` in `bpf/include/lb/reverse.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ReverseNat6 {
+    /// Address, network order; `::` for the surrogate.
+    pub address: [u8; 16],
+    /// Port, network order.
+    pub port: U16,
+}
+const _: () = assert!(size_of::<ReverseNat6>() == 18 && offset_of!(ReverseNat6, port) == 16);
+
+impl ReverseNat4 {
+    /// Entry of the frontend at `address:port` (host order).
+    pub fn new(address: Ipv4Addr, port: u16) -> Self {
+        Self {
+            address: address.octets(),
+            port: U16::new(port),
+        }
+    }
+
+    /// Address of the frontend.
+    pub fn addr(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::from(self.address))
+    }
+}
+
+impl ReverseNat6 {
+    /// Entry of the frontend at `address:port` (host order).
+    pub fn new(address: Ipv6Addr, port: u16) -> Self {
+        Self {
+            address: address.octets(),
+            port: U16::new(port),
+        }
+    }
+
+    /// Address of the frontend.
+    pub fn addr(&self) -> IpAddr {
+        IpAddr::V6(Ipv6Addr::from(self.address))
+    }
+}
+
+/// Key of `cilium_lb4_reverse_sk`: a socket and the backend it talks to.
+/// C twin: `struct lb4_reverse_sk_key` in `bpf/include/lb/reverse.h`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct ReverseSk4Key {
+    /// Socket cookie, host order.
+    pub cookie: u64,
+    /// Address of the backend, network order.
+    pub address: [u8; 4],
+    /// Port of the backend, network order.
+    pub port: U16,
+    /// Zero.
+    pub pad: u16,
+}
+const _: () = assert!(size_of::<ReverseSk4Key>() == 16 && offset_of!(ReverseSk4Key, port) == 12);
+
+/// Value of `cilium_lb4_reverse_sk`: what the application asked for.
+/// C twin: `struct lb4_reverse_sk` in `bpf/include/lb/reverse.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ReverseSk4 {
+    /// Original address, network order.
+    pub address: [u8; 4],
+    /// Original port, network order.
+    pub port: U16,
+    /// Service id, network order.
+    pub rev_nat: U16,
+}
+const _: () = assert!(size_of::<ReverseSk4>() == 8 && offset_of!(ReverseSk4, rev_nat) == 6);
+
+/// Key of `cilium_lb6_reverse_sk`; fields as in [`ReverseSk4Key`].
+/// C twin: `struct lb6_reverse_sk_key` in `bpf/include/lb/reverse.h`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct ReverseSk6Key {
+    /// Socket cookie, host order.
+    pub cookie: u64,
+    /// Address of the backend, network order.
+    pub address: [u8; 16],
+    /// Port of the backend, network order.
+    pub port: U16,
+    /// Zero.
+    pub pad: [u16; 3],
+}
+const _: () = assert!(size_of::<ReverseSk6Key>() == 32 && offset_of!(ReverseSk6Key, port) == 24);
+
+/// Value of `cilium_lb6_reverse_sk`; fields as in [`ReverseSk4`].
+/// C twin: `struct lb6_reverse_sk` in `bpf/include/lb/reverse.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ReverseSk6 {
+    /// Original address, network order.
+    pub address: [u8; 16],
+    /// Original port, network order.
+    pub port: U16,
+    /// Service id, network order.
+    pub rev_nat: U16,
+}
+const _: () = assert!(size_of::<ReverseSk6>() == 20 && offset_of!(ReverseSk6, rev_nat) == 18);
+
+impl ReverseSk4Key {
+    /// Key of a socket that talks to `address:port` (host order).
+    pub fn new(cookie: u64, address: Ipv4Addr, port: u16) -> Self {
+        Self {
+            cookie,
+            address: address.octets(),
+            port: U16::new(port),
+            pad: 0,
+        }
+    }
+}
+
+impl ReverseSk6Key {
+    /// Key of a socket that talks to `address:port` (host order).
+    pub fn new(cookie: u64, address: Ipv6Addr, port: u16) -> Self {
+        Self {
+            cookie,
+            address: address.octets(),
+            port: U16::new(port),
+            pad: [0; 3],
+        }
+    }
+}
+
+/// Key of `cilium_skip_lb4`: sockets of this network namespace reach this service untranslated.
+/// C twin: `struct lb4_skip_key` in `bpf/include/lb/reverse.h`. The value is one byte, 0.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Skip4Key {
+    /// Cookie of the network namespace, host order.
+    pub netns_cookie: u64,
+    /// Address of the service, network order.
+    pub address: [u8; 4],
+    /// Port of the service, network order.
+    pub port: U16,
+    /// Zero.
+    pub pad: u16,
+}
+const _: () = assert!(size_of::<Skip4Key>() == 16 && offset_of!(Skip4Key, port) == 12);
+
+/// Key of `cilium_skip_lb6`; see [`Skip4Key`].
+/// C twin: `struct lb6_skip_key` in `bpf/include/lb/reverse.h`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Skip6Key {
+    /// Cookie of the network namespace, host order.
+    pub netns_cookie: u64,
+    /// Address of the service, network order.
+    pub address: [u8; 16],
+    /// Zero.
+    pub pad: u32,
+    /// Port of the service, network order.
+    pub port: U16,
+    /// Zero.
+    pub pad2: u16,
+}
+const _: () = assert!(size_of::<Skip6Key>() == 32 && offset_of!(Skip6Key, port) == 28);
+
+impl Skip4Key {
+    /// Sockets of the namespace with `netns_cookie` are left alone when they address `address:port`.
+    pub fn new(netns_cookie: u64, address: Ipv4Addr, port: u16) -> Self {
+        Self {
+            netns_cookie,
+            address: address.octets(),
+            port: U16::new(port),
+            pad: 0,
+        }
+    }
+}
+
+impl Skip6Key {
+    /// Sockets of the namespace with `netns_cookie` are left alone when they address `address:port`.
+    pub fn new(netns_cookie: u64, address: Ipv6Addr, port: u16) -> Self {
+        Self {
+            netns_cookie,
+            address: address.octets(),
+            pad: 0,
+            port: U16::new(port),
+            pad2: 0,
+        }
+    }
+}
