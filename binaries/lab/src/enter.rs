@@ -11,7 +11,7 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     io::{self, BufRead, Write},
-    os::unix::process::CommandExt,
+    os::{fd::AsRawFd, unix::process::CommandExt},
     path::{Path, PathBuf},
 };
 
@@ -58,6 +58,9 @@ pub struct Placement {
     /// Make a node of it: own mounts, with an empty `/run` and a BPF file system of its own.
     #[arg(long)]
     pub new_node: bool,
+    /// Folder below `/run` that stays visible in a new node's mounts.
+    #[arg(long)]
+    pub keep: Option<PathBuf>,
     /// Host name of the new place.
     #[arg(long)]
     pub hostname: Option<String>,
@@ -83,6 +86,7 @@ impl Placement {
         option("--cgroup", self.cgroup.clone().map(Into::into));
         option("--beside", self.beside.map(|pid| pid.to_string().into()));
         option("--pin-network", self.pin_network.clone().map(Into::into));
+        option("--keep", self.keep.clone().map(Into::into));
         option("--hostname", self.hostname.clone().map(Into::into));
         for (name, set) in [
             ("--new-network", self.new_network),
@@ -117,7 +121,7 @@ impl Placement {
             pin_network(name)?;
         }
         if self.new_node {
-            make_node_mounts()?;
+            make_node_mounts(self.keep.as_deref())?;
         }
         if let Some(name) = &self.hostname {
             nix::unistd::sethostname(name).map_err(failed("setting the host name"))?;
@@ -150,7 +154,7 @@ fn enter(process: u32) -> Result<(), EnterError> {
     Ok(())
 }
 
-fn make_node_mounts() -> Result<(), EnterError> {
+fn make_node_mounts(keep: Option<&Path>) -> Result<(), EnterError> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(failed("making a mount namespace"))?;
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
@@ -238,6 +242,7 @@ mod tests {
             new_network: true,
             pin_network: Some("web".into()),
             new_node: true,
+            keep: Some("/run/x".into()),
             hostname: Some("h".into()),
             handshake: true,
             program: vec!["echo".into(), "--x".into()],

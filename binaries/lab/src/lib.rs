@@ -15,3 +15,4 @@ pub mod machine;
 pub mod plan;
 pub mod pod;
 pub mod process;
+pub mod state;

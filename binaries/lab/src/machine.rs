@@ -134,9 +134,14 @@ impl Machine {
             cgroup: Some(site.group(site.node_cgroup(node).join("holder"))?),
             new_network: true,
             new_node: true,
+            keep: Some(site.folder.clone()),
             hostname: Some(node.name.clone()),
             ..holder()
         };
+        std::fs::create_dir_all(&site.folder).map_err(|cause| CgroupError::Io {
+            path: site.folder.clone(),
+            cause,
+        })?;
         let name = format!("{}-holder", node.name);
         let mut holder = Process::place(&name, &placement, &site.log(&name)).await?;
 

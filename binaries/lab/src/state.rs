@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What a running lab tells others about itself: a file in its folder, replaced atomically.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Lab;
+
+/// Why the state of a lab cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Bring it up first: `skep-lab up`.
+    #[error("there is no lab called `{name}`")]
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// The folder is not ours to use, or the disk is full.
+    #[error("{}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+    /// Written by another version; take the lab down and up again.
+    #[error("{} cannot be read", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        cause: serde_json::Error,
+    },
+}
+
+/// How far a lab is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "phase", content = "detail")]
+pub enum Phase {
+    /// On its way; the text says what is being done.
+    Starting(String),
+    /// Everything runs.
+    Ready,
+    /// It could not be brought up; the text says why.
+    Failed(String),
+}
+
+/// A lab, as far as it runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct State {
+    /// What was asked for.
+    pub lab: Lab,
+    /// How far it is.
+    pub phase: Phase,
+    /// Process that runs it.
+    pub supervisor: u32,
+    /// URL of each cluster's API server on this machine's loopback.
+    pub servers: BTreeMap<String, String>,
+    /// Process that holds each node's namespaces.
+    pub nodes: BTreeMap<String, u32>,
+    /// Process of each node's agent; restarts change it.
+    pub agents: BTreeMap<String, u32>,
+}
+
+impl State {
+    /// Reads the state of the lab called `name`.
+    ///
+    /// # Errors
+    /// When there is no such lab, or its file cannot be read.
+    pub fn read(name: &str) -> Result<Self, StateError> {
+        let path = file_in(&crate::plan::folder_of(name));
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                return Err(StateError::Missing {
+                    name: name.to_owned(),
+                });
+            }
+            Err(cause) => return Err(StateError::Io { path, cause }),
+        };
+        serde_json::from_slice(&text).map_err(|cause| StateError::Format { path, cause })
+    }
+
+    /// Writes it for others to read.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn write(&self) -> Result<(), StateError> {
+        let folder = self.lab.folder();
+        let path = file_in(&folder);
+        let failed = |cause: io::Error| StateError::Io {
+            path: path.clone(),
+            cause,
+        };
+        let text = serde_json::to_vec_pretty(self).map_err(|cause| StateError::Format {
+            path: path.clone(),
+            cause,
+        })?;
+        fs::create_dir_all(&folder).map_err(failed)?;
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, text)
+            .and_then(|()| fs::rename(&fresh, &path))
+            .map_err(failed)
+    }
+
+    /// A kubeconfig for one of its clusters.
+    #[must_use]
+    pub fn kubeconfig(&self, cluster: &str) -> Option<String> {
+        let server = self.servers.get(cluster)?;
+        let name = format!("{}-{cluster}", self.lab.name);
+        Some(format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
+             clusters:\n- name: {name}\n  cluster:\n    server: {server}\n\
+             contexts:\n- name: {name}\n  context:\n    cluster: {name}\n    user: {name}\n    namespace: default\n\
+             users:\n- name: {name}\n  user: {{}}\n"
+        ))
+    }
+}
+
+fn file_in(folder: &Path) -> PathBuf {
+    folder.join("state.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_read_as_it_was_written() {
+        let name = format!("state-{}", std::process::id());
+        let state = State {
+            lab: Lab::plan(&name, 2, 1).unwrap(),
+            phase: Phase::Starting("nodes".into()),
+            supervisor: 7,
+            servers: [("c1".to_owned(), "http://127.0.0.1:1".to_owned())].into(),
+            nodes: BTreeMap::new(),
+            agents: BTreeMap::new(),
+        };
+        state.write().unwrap();
+
+        let read = State::read(&name).unwrap();
+
+        fs::remove_dir_all(state.lab.folder()).unwrap();
+        assert_eq!(
+            (read.lab, read.phase, read.supervisor),
+            (state.lab.clone(), state.phase.clone(), 7)
+        );
+        assert!(
+            state
+                .kubeconfig("c1")
+                .unwrap()
+                .contains("server: http://127.0.0.1:1")
+        );
+        assert_eq!(state.kubeconfig("c9"), None);
+        assert!(matches!(State::read(&name), Err(StateError::Missing { .. })));
+    }
+}
