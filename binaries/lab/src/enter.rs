@@ -159,6 +159,14 @@ fn make_node_mounts(keep: Option<&Path>) -> Result<(), EnterError> {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .map_err(failed("making the mounts private"))?;
+    // Held open across the new /run, which hides it.
+    let kept = match keep {
+        Some(path) => Some((
+            path,
+            File::open(path).map_err(step(&format!("opening {}", path.display())))?,
+        )),
+        None => None,
+    };
     mount(
         Some("tmpfs"),
         "/run",
@@ -167,6 +175,12 @@ fn make_node_mounts(keep: Option<&Path>) -> Result<(), EnterError> {
         Some("mode=755"),
     )
     .map_err(failed("mounting the node's /run"))?;
+    if let Some((path, file)) = kept {
+        fs::create_dir_all(path).map_err(step(&format!("making {}", path.display())))?;
+        let source = format!("/proc/self/fd/{}", file.as_raw_fd());
+        mount(Some(source.as_str()), path, none, MsFlags::MS_BIND, none)
+            .map_err(failed(&format!("keeping {}", path.display())))?;
+    }
     let folder = Path::new("/sys/fs/bpf");
     if folder.is_dir() {
         mount(Some("bpf"), folder, Some("bpf"), MsFlags::empty(), none)
