@@ -1,3 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! In-memory tables with snapshots, indexes, change streams and a reconciler.
+//!
+//! Cells of a program meet through tables instead of calling each other: writers put the desired state in, readers
+//! follow it, reconcilers make it real.
+//!
+//! * [`Db`] is the database. [`Db::read`] gives a consistent [`Snapshot`] without a lock, [`Db::write`] a
+//!   [`WriteTxn`] over the tables it names.
+//! * [`RwTable`] and [`Table`] are the handles of one table; an [`Index`] finds objects by a [`Key`].
+//! * Reads come with a [`Watch`] that closes when the answer changes; a [`ChangeIterator`] follows a table,
+//!   deletions included.
+//! * An initialiser ([`RwTable::register_initializer`]) tells when a source has delivered its first content.
+//! * [`AnyTable`] gives access by name and text for commands.
+//!
+//! Objects are immutable once inserted. To keep cloning of large objects cheap, use the persistent collections
+//! re-exported as [`imbl`] inside them.
+
+mod changes;
+mod db;
+mod derive;
+mod dynamic;
+mod error;
+mod index;
+mod initializer;
+mod key;
+mod lpm;
+mod metrics;
+mod object;
+pub mod row;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod txn;
+mod watch;
+
+pub use changes::{Change, ChangeIterator, Changes};
+pub use db::{Db, LastWrite, ReadTxn, Snapshot};
+pub use derive::{Derived, derive_table};
+pub use dynamic::{AnyChange, AnyChanges, AnyRow, AnyTable, BoxRow, DynError, Match};
+pub use error::Error;
+pub use imbl;
+pub use index::{Index, Keys, Query};
+pub use initializer::{InitGuard, LATE};
+pub use key::{Key, KeyBuf, KeyWriter, TextKeyError};
+pub use metrics::{Metrics, NoMetrics};
+pub use object::{Obj, Revision};
+pub use row::Row;
+pub use table::{PrimaryBuilder, RwTable, Table, TableBuilder};
+pub use txn::{Target, WriteTarget, WriteTxn};
+pub use watch::{Watch, WatchId, WatchSet};

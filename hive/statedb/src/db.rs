@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The database: one atomic pointer to the states of all tables.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock};
+
+use crate::{
+    Error, Revision,
+    dynamic::AnyTable,
+    metrics::{Metrics, NoMetrics},
+    state::AnyState,
+    txn::{WriteTarget, WriteTxn},
+    watch::Watches,
+};
+
+/// Tables share the array of a root in groups of this size, so that a commit copies little.
+const GROUP: usize = 8;
+
+/// States of all tables, by number of the table.
+#[derive(Clone, Default)]
+pub(crate) struct Root {
+    groups: Vec<Arc<Vec<Arc<dyn AnyState>>>>,
+}
+
+impl Root {
+    #[inline]
+    pub(crate) fn get(&self, table: usize) -> Option<&Arc<dyn AnyState>> {
+        self.groups.get(table / GROUP)?.get(table % GROUP)
+    }
+
+    pub(crate) fn set(&mut self, table: usize, state: Arc<dyn AnyState>) {
+        let Some(group) = self.groups.get_mut(table / GROUP) else {
+            return;
+        };
+        if let Some(slot) = Arc::make_mut(group).get_mut(table % GROUP) {
+            *slot = state;
+        }
+    }
+
+    fn push(&mut self, state: Arc<dyn AnyState>) {
+        match self.groups.last_mut() {
+            Some(group) if group.len() < GROUP => Arc::make_mut(group).push(state),
+            _ => self.groups.push(Arc::new(vec![state])),
+        }
+    }
+}
+
+/// What every table has besides its objects' type.
+pub(crate) struct TableMeta {
+    pub(crate) id: usize,
+    pub(crate) db: u64,
+    pub(crate) name: Arc<str>,
+    pub(crate) lock: Arc<Mutex<()>>,
+    pub(crate) last: Mutex<LastWrite>,
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) trackers: Trackers,
+    pub(crate) graveyard_limit: usize,
+    pub(crate) registrations: AtomicU64,
+}
+
+/// The latest write transaction of a table.
+#[derive(Debug, Clone, Default)]
+pub struct LastWrite {
+    /// Handle that made it; empty if there was none.
+    pub handle: Arc<str>,
+    /// When its locks were taken.
+    pub opened: Option<Instant>,
+    /// How long it held the locks; `None` while it is open.
+    pub held: Option<Duration>,
+}
+
+/// Change iterators of one table.
+#[derive(Default)]
+pub(crate) struct Trackers {
+    list: Mutex<Vec<Arc<Tracker>>>,
+    count: AtomicUsize,
+}
+
+/// How far one change iterator has come.
+pub(crate) struct Tracker {
+    pub(crate) seen: AtomicU64,
+    /// Too far behind: the graveyard does not wait for it any more.
+    pub(crate) lagging: AtomicBool,
+}
+
+impl Trackers {
+    /// Called with the table locked for writing, so that no deletion is missed.
+    pub(crate) fn add(&self, seen: Revision) -> Arc<Tracker> {
+        let tracker = Arc::new(Tracker {
+            seen: AtomicU64::new(seen),
+            lagging: AtomicBool::new(false),
+        });
+        let mut list = self.list.lock();
+        list.push(Arc::clone(&tracker));
+        self.count.store(list.len(), Ordering::Release);
+        tracker
+    }
+
+    pub(crate) fn remove(&self, tracker: &Arc<Tracker>) {
+        let mut list = self.list.lock();
+        list.retain(|other| !Arc::ptr_eq(other, tracker));
+        self.count.store(list.len(), Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Deletions up to here were seen by everybody the graveyard waits for.
+    pub(crate) fn watermark(&self) -> Revision {
+        let list = self.list.lock();
+        let waiting = list
+            .iter()
+            .filter(|tracker| !tracker.lagging.load(Ordering::Acquire));
+        waiting
+            .map(|tracker| tracker.seen.load(Ordering::Acquire))
+            .min()
+            .unwrap_or(Revision::MAX)
+    }
+
+    /// Stops waiting for iterators that have not seen `revision`; gives how many these are.
+    pub(crate) fn give_up(&self, revision: Revision) -> usize {
+        let list = self.list.lock();
+        let behind = list
+            .iter()
+            .filter(|tracker| tracker.seen.load(Ordering::Acquire) < revision);
+        behind
+            .filter(|tracker| !tracker.lagging.swap(true, Ordering::AcqRel))
+            .count()
+    }
+}
+
+pub(crate) struct DbInner {
+    pub(crate) number: u64,
+    pub(crate) root: ArcSwap<Root>,
+    /// Held to replace the root.
+    pub(crate) commit: Mutex<()>,
+    pub(crate) tables: RwLock<Vec<Arc<dyn AnyTable>>>,
+    pub(crate) metrics: Arc<dyn Metrics>,
+}
+
+/// A handle of an in-memory database; cloning gives another handle of the same one.
+///
+/// ```
+/// use statedb::{Db, Index, RwTable};
+///
+/// #[derive(Clone)]
+/// struct Service { name: String, port: u16 }
+/// const BY_NAME: Index<Service, str> = Index::new("name", |service, keys| keys.add(&service.name));
+///
+/// # fn main() -> Result<(), statedb::Error> {
+/// let db = Db::new();
+/// let services = RwTable::<Service>::builder("services").primary(BY_NAME).build_plain(&db)?;
+///
+/// let mut txn = db.write(&[&services]);
+/// services.insert(&mut txn, Service { name: "web".into(), port: 80 })?;
+/// let snapshot = txn.commit();
+///
+/// assert_eq!(services.get(&snapshot, BY_NAME.key("web")).unwrap().port, 80);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Db {
+    pub(crate) inner: Arc<DbInner>,
+    handle: Arc<str>,
+}
+
+impl Default for Db {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self
+            .tables()
+            .iter()
+            .map(|table| table.name().to_owned())
+            .collect();
+        f.debug_struct("Db")
+            .field("handle", &self.handle)
+            .field("tables", &names)
+            .finish()
+    }
+}
+
+impl Db {
+    /// A database without tables; its first handle is called `DB`.
+    pub fn new() -> Self {
+        Self::with_metrics(Arc::new(NoMetrics))
+    }
+
+    /// A database that reports to `metrics`.
+    pub fn with_metrics(metrics: Arc<dyn Metrics>) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let inner = DbInner {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            root: ArcSwap::default(),
+            commit: Mutex::new(()),
+            tables: RwLock::default(),
+            metrics,
+        };
+        Self {
+            inner: Arc::new(inner),
+            handle: "DB".into(),
+        }
+    }
+
+    /// A handle whose write transactions are attributed to `name`.
+    pub fn handle(&self, name: &str) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            handle: name.into(),
+        }
+    }
+
+    /// The name of this handle.
+    pub fn handle_name(&self) -> &str {
+        &self.handle
+    }
+
+    /// A consistent view of all tables as of now. Takes no lock; keeping it keeps the objects alive.
+    #[inline]
+    pub fn read(&self) -> Snapshot {
+        Snapshot {
+            db: Arc::clone(&self.inner),
+            root: self.inner.root.load_full(),
+        }
+    }
+
+    /// Locks `tables` for writing, in an order fixed for the database, waiting for other writers. A table may be
+    /// listed twice.
+    ///
+    /// # Panics
+    /// If this thread already holds a write transaction of the database over one of the tables, which would wait
+    /// for ever; in builds with debug assertions, over any table, since that can deadlock.
+    pub fn write(&self, tables: &[&dyn WriteTarget]) -> WriteTxn {
+        WriteTxn::open(
+            &self.inner,
+            &self.handle,
+            tables.iter().map(|table| table.target()),
+        )
+    }
+
+    /// All tables, sorted by name, for access without their types.
+    pub fn tables(&self) -> Vec<Arc<dyn AnyTable>> {
+        let mut tables = self.inner.tables.read().clone();
+        tables.sort_by(|a, b| a.name().cmp(b.name()));
+        tables
+    }
+
+    /// The table called `name`.
+    pub fn table(&self, name: &str) -> Option<Arc<dyn AnyTable>> {
+        self.inner
+            .tables
+            .read()
+            .iter()
+            .find(|table| table.name() == name)
+            .cloned()
+    }
+
+    /// Forgets deletions that every change iterator has seen. Commits do this for the tables that they change and
+    /// readers when they have caught up, so it only needs calling for tables at rest. Skips tables locked now.
+    pub fn collect_garbage(&self) {
+        let snapshot = self.read();
+        for table in self.tables() {
+            let meta = table.target().0;
+            if snapshot
+                .root
+                .get(meta.id)
+                .is_some_and(|state| state.zombies() > 0)
+            {
+                collect(&self.inner, meta);
+            }
+        }
+    }
+
+    /// Whether both handles are of one database.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub(crate) fn register(
+        &self,
+        name: &str,
+        make: impl FnOnce(usize, u64) -> (Arc<dyn AnyTable>, Arc<dyn AnyState>),
+    ) -> Result<(), Error> {
+        let mut tables = self.inner.tables.write();
+        if tables.iter().any(|table| table.name() == name) {
+            return Err(Error::TableExists {
+                table: name.to_owned(),
+            });
+        }
+        let (table, state) = make(tables.len(), self.inner.number);
+        let _commit = self.inner.commit.lock();
+        let mut root = Root::clone(&self.inner.root.load());
+        root.push(state);
+        self.inner.root.store(Arc::new(root));
+        tables.push(table);
+        Ok(())
+    }
+}
+
+/// Buries what can be buried of one table unless it is locked.
+pub(crate) fn collect(db: &Arc<DbInner>, meta: &Arc<TableMeta>) {
+    if let Some(txn) = WriteTxn::try_open(db, &Arc::from("graveyard"), meta) {
+        txn.commit();
+    }
+}
+
+/// A consistent, immutable view of all tables.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub(crate) db: Arc<DbInner>,
+    pub(crate) root: Arc<Root>,
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").finish_non_exhaustive()
+    }
+}
+
+pub(crate) mod sealed {
+    use super::{AnyState, TableMeta};
+
+    /// A table to be looked up.
+    pub struct At<'a>(pub(crate) &'a TableMeta);
+
+    /// The state found.
+    pub struct Found<'a>(pub(crate) &'a dyn AnyState);
+
+    pub trait Read {
+        fn state<'a>(&'a self, table: At<'_>) -> Option<Found<'a>>;
+    }
+}
+
+/// What tables can be read from: a [`Snapshot`], or a [`WriteTxn`], which sees its own changes.
+pub trait ReadTxn: sealed::Read {}
+
+impl<R: sealed::Read> ReadTxn for R {}
+
+impl sealed::Read for Snapshot {
+    #[inline]
+    fn state<'a>(&'a self, table: sealed::At<'_>) -> Option<sealed::Found<'a>> {
+        if table.0.db != self.db.number {
+            return None;
+        }
+        self.root.get(table.0.id).map(|state| sealed::Found(&**state))
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Errors of tables and transactions.
+
+use crate::Revision;
+
+/// Why a table could not be made or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Another table of the database has this name; choose another one.
+    #[error("table `{table}`: table already exists")]
+    TableExists {
+        /// Name of the table.
+        table: String,
+    },
+    /// Names match `[a-z][a-z0-9_-]{0,30}`.
+    #[error("table `{table}`: name must match [a-z][a-z0-9_-]{{0,30}}")]
+    TableName {
+        /// The refused name.
+        table: String,
+    },
+    /// Two indexes of the table have one name; rename one.
+    #[error("table `{table}`: index name `{index}` already in use")]
+    IndexExists {
+        /// Name of the table.
+        table: String,
+        /// Name of the index.
+        index: &'static str,
+    },
+    /// Index names are not empty and do not begin with `__`.
+    #[error("table `{table}`: index name `{index}` is empty or uses the reserved prefix `__`")]
+    IndexName {
+        /// Name of the table.
+        table: String,
+        /// The refused name.
+        index: &'static str,
+    },
+    /// The write transaction was opened without this table; add it to the call of `write`.
+    #[error("table `{table}`: not locked for writing")]
+    NotLocked {
+        /// Name of the table.
+        table: String,
+    },
+    /// Another object has the same key in a unique index. Nothing was changed.
+    #[error("table `{table}`: index `{index}`: key is taken by object `{existing}`")]
+    Conflict {
+        /// Name of the table.
+        table: String,
+        /// Name of the unique index.
+        index: &'static str,
+        /// Primary key of the object that has the key.
+        existing: String,
+    },
+    /// Compare-and-swap met another revision; read again and retry.
+    #[error("table `{table}`: object `{key}`: revision not equal, expected {expected}, found {found}")]
+    RevisionMismatch {
+        /// Name of the table.
+        table: String,
+        /// Primary key of the object.
+        key: String,
+        /// Revision the caller had read.
+        expected: Revision,
+        /// Revision of the object now.
+        found: Revision,
+    },
+    /// Compare-and-swap or modification of an object that is not in the table.
+    #[error("table `{table}`: object `{key}` not found")]
+    NotFound {
+        /// Name of the table.
+        table: String,
+        /// Primary key looked for.
+        key: String,
+    },
+    /// The primary index gave no key or several; it must give exactly one.
+    #[error("table `{table}`: primary index gave {keys} keys for an object, expected one")]
+    PrimaryKey {
+        /// Name of the table.
+        table: String,
+        /// How many keys it gave.
+        keys: usize,
+    },
+    /// An initialiser of that name is pending or was registered before.
+    #[error("table `{table}`: initializer `{name}` already registered")]
+    InitializerExists {
+        /// Name of the table.
+        table: String,
+        /// Name of the initialiser.
+        name: String,
+    },
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Index definitions and the queries made from them.
+
+use std::{fmt, marker::PhantomData, sync::Arc};
+
+use smallvec::SmallVec;
+
+use crate::key::{Key, KeyBuf, KeyWriter, TextKeyError};
+
+/// Keys of one object in one index.
+pub(crate) type KeyList = SmallVec<[KeyBuf; 2]>;
+
+/// Takes the keys an index function finds in an object.
+pub struct Keys<'a, K: ?Sized> {
+    list: &'a mut KeyList,
+    kind: PhantomData<fn(&K)>,
+}
+
+impl<K: Key + ?Sized> Keys<'_, K> {
+    /// Adds one key. Adding the same key twice counts once.
+    #[inline]
+    pub fn add(&mut self, key: &K) {
+        self.list.push(KeyBuf::of(key));
+    }
+}
+
+impl<K: ?Sized> fmt::Debug for Keys<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.list.iter()).finish()
+    }
+}
+
+/// A way to find objects of type `T` by keys of type `K`.
+///
+/// A constant beside the object type; given to the table's builder and used to make queries.
+///
+/// ```
+/// use statedb::Index;
+///
+/// struct Pod { name: String, labels: Vec<String> }
+///
+/// impl Pod {
+///     const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
+///     const BY_LABEL: Index<Pod, str> =
+///         Index::new("label", |pod, keys| pod.labels.iter().for_each(|label| keys.add(label)));
+/// }
+/// let query = Pod::BY_NAME.key("web-0");
+/// # let _ = (query, Pod::BY_LABEL);
+/// ```
+pub struct Index<T, K: ?Sized> {
+    name: &'static str,
+    unique: bool,
+    keys: fn(&T, &mut Keys<'_, K>),
+}
+
+impl<T, K: ?Sized> Clone for Index<T, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, K: ?Sized> Copy for Index<T, K> {}
+
+impl<T, K: ?Sized> fmt::Debug for Index<T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index")
+            .field("name", &self.name)
+            .field("unique", &self.unique)
+            .finish()
+    }
+}
+
+impl<T, K: Key + ?Sized> Index<T, K> {
+    /// An index named `name`; `keys` adds any number of keys of an object (the primary index: exactly one).
+    /// Several objects may have the same key unless the index is [unique](Index::unique) or primary.
+    pub const fn new(name: &'static str, keys: fn(&T, &mut Keys<'_, K>)) -> Self {
+        Self {
+            name,
+            unique: false,
+            keys,
+        }
+    }
+
+    /// Like [`Index::new`], but only one object may have a key: inserting a second one fails with
+    /// [`Error::Conflict`](crate::Error::Conflict).
+    pub const fn unique(name: &'static str, keys: fn(&T, &mut Keys<'_, K>)) -> Self {
+        Self {
+            name,
+            unique: true,
+            keys,
+        }
+    }
+
+    pub(crate) const fn into_unique(mut self) -> Self {
+        self.unique = true;
+        self
+    }
+
+    /// The name given to the index.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// A query for this key.
+    #[inline]
+    pub fn key(&self, key: &K) -> Query<T> {
+        Query {
+            index: self.name,
+            key: KeyBuf::of(key),
+            kind: PhantomData,
+        }
+    }
+
+    /// A query for keys whose encoding starts with, or is at least, `bytes`.
+    pub fn bytes(&self, bytes: &[u8]) -> Query<T> {
+        Query {
+            index: self.name,
+            key: KeyBuf::new(bytes),
+            kind: PhantomData,
+        }
+    }
+
+    pub(crate) fn definition(self) -> IndexDef<T>
+    where
+        T: 'static,
+        K: 'static,
+    {
+        IndexDef {
+            name: self.name,
+            unique: self.unique,
+            prefix_free: K::PREFIX_FREE,
+            keys: Arc::new(move |object, list| {
+                (self.keys)(
+                    object,
+                    &mut Keys {
+                        list,
+                        kind: PhantomData,
+                    },
+                )
+            }),
+            from_text: K::from_text,
+            prefix_from_text: K::prefix_from_text,
+        }
+    }
+}
+
+/// A key in an index; made by [`Index::key`].
+pub struct Query<T> {
+    pub(crate) index: &'static str,
+    pub(crate) key: KeyBuf,
+    kind: PhantomData<fn(&T)>,
+}
+
+impl<T> Clone for Query<T> {
+    fn clone(&self) -> Self {
+        Self {
+            index: self.index,
+            key: self.key.clone(),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<T> fmt::Debug for Query<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={:?}", self.index, self.key)
+    }
+}
+
+type KeysFn<T> = dyn Fn(&T, &mut KeyList) + Send + Sync;
+
+/// An index with its key type erased.
+pub(crate) struct IndexDef<T> {
+    pub(crate) name: &'static str,
+    pub(crate) unique: bool,
+    pub(crate) prefix_free: bool,
+    keys: Arc<KeysFn<T>>,
+    pub(crate) from_text: fn(&str) -> Result<KeyBuf, TextKeyError>,
+    pub(crate) prefix_from_text: fn(&str) -> Result<KeyBuf, TextKeyError>,
+}
+
+impl<T> IndexDef<T> {
+    /// Index keys of an object as the index function gives them.
+    #[inline]
+    pub(crate) fn keys(&self, object: &T) -> KeyList {
+        let mut list = KeyList::new();
+        (self.keys)(object, &mut list);
+        if list.len() > 1 {
+            list.sort_unstable();
+            list.dedup();
+        }
+        list
+    }
+
+    /// Keys under which a secondary index stores an object: unique ones as they are, others followed by the
+    /// primary key.
+    pub(crate) fn stored(&self, object: &T, primary: &KeyBuf) -> KeyList {
+        let mut list = self.keys(object);
+        if !self.unique {
+            for key in &mut list {
+                let mut writer = KeyWriter::new();
+                self.write_first_part(key, &mut writer);
+                writer.bytes(primary.as_bytes());
+                *key = writer.finish();
+            }
+        }
+        list
+    }
+
+    fn write_first_part(&self, key: &KeyBuf, writer: &mut KeyWriter) {
+        if self.prefix_free {
+            writer.bytes(key.as_bytes());
+        } else {
+            writer.escaped(key.as_bytes());
+            writer.end_mark();
+        }
+    }
+
+    /// What stored keys of exactly this index key start with (for unique indexes: the stored key).
+    pub(crate) fn stored_exact(&self, key: &KeyBuf) -> KeyBuf {
+        if self.unique {
+            return key.clone();
+        }
+        let mut writer = KeyWriter::new();
+        self.write_first_part(key, &mut writer);
+        writer.finish()
+    }
+
+    /// What stored keys start with if their index key starts with `key`; also the place of the first stored key
+    /// at or after `key`.
+    pub(crate) fn stored_prefix(&self, key: &KeyBuf) -> KeyBuf {
+        if self.unique || self.prefix_free {
+            return key.clone();
+        }
+        let mut writer = KeyWriter::new();
+        writer.escaped(key.as_bytes());
+        writer.finish()
+    }
+}

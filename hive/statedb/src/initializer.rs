@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Initialisers: who still has to deliver before a table is complete.
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use crate::{Db, Error, ReadTxn, RwTable, Snapshot, Table, Watch, WriteTxn, db::TableMeta, watch::Place};
+
+/// After this time waiting for initialisers is logged with their names.
+pub const LATE: Duration = Duration::from_secs(30);
+
+/// A registered source of a table's first content.
+///
+/// Reported done with [`WriteTxn::initialized`], in the transaction that completes the content. It stays valid if
+/// that transaction is dropped.
+pub struct InitGuard {
+    pub(crate) meta: Arc<TableMeta>,
+    pub(crate) number: u64,
+    name: Arc<str>,
+}
+
+impl InitGuard {
+    /// Name given at registration.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Name of the table.
+    pub fn table(&self) -> &str {
+        &self.meta.name
+    }
+}
+
+impl fmt::Debug for InitGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InitGuard")
+            .field("table", &self.meta.name)
+            .field("name", &self.name)
+            .finish()
+    }
+}
+
+impl<T: Send + Sync + 'static> RwTable<T> {
+    /// Makes the table wait for one more source before it counts as initialised.
+    ///
+    /// # Errors
+    /// [`Error::InitializerExists`] if one of that name is pending, [`Error::NotLocked`].
+    pub fn register_initializer(&self, txn: &mut WriteTxn, name: &str) -> Result<InitGuard, Error> {
+        let meta = &self.0.meta;
+        let work = txn.any_work(meta)?;
+        if work
+            .state()
+            .initializers()
+            .pending
+            .iter()
+            .any(|(_, pending)| &**pending == name)
+        {
+            return Err(Error::InitializerExists {
+                table: meta.name.to_string(),
+                name: name.to_owned(),
+            });
+        }
+        let number = meta.registrations.fetch_add(1, Ordering::Relaxed);
+        let name: Arc<str> = name.into();
+        work.initializers_mut().pending.push((number, Arc::clone(&name)));
+        Ok(InitGuard {
+            meta: Arc::clone(meta),
+            number,
+            name,
+        })
+    }
+}
+
+impl<T: Send + Sync + 'static> Table<T> {
+    /// Whether every registered initialiser is done; true if there is none.
+    pub fn is_initialized(&self, txn: &impl ReadTxn) -> bool {
+        self.state(txn).initializers.pending.is_empty()
+    }
+
+    /// [`Table::is_initialized`], and a watch that closes when the set of pending initialisers changes.
+    pub fn initialized_watch(&self, txn: &Snapshot) -> (bool, Watch) {
+        (self.is_initialized(txn), self.watch(txn, Place::Initializers))
+    }
+
+    /// Names of the initialisers not done yet.
+    pub fn pending_initializers(&self, txn: &impl ReadTxn) -> Vec<String> {
+        self.state(txn)
+            .initializers
+            .pending
+            .iter()
+            .map(|(_, name)| name.to_string())
+            .collect()
+    }
+
+    /// Waits until the table is initialised; logs a warning with the pending names every 30 s.
+    pub async fn wait_initialized(&self, db: &Db) -> Snapshot {
+        loop {
+            let snapshot = db.read();
+            let (done, watch) = self.initialized_watch(&snapshot);
+            if done {
+                return snapshot;
+            }
+            if tokio::time::timeout(LATE, watch.closed()).await.is_err() {
+                warn_late(self.name(), &self.pending_initializers(&db.read()));
+            }
+        }
+    }
+}
+
+fn warn_late(table: &str, pending: &[String]) {
+    if !pending.is_empty() {
+        tracing::warn!(table, ?pending, "table is still waiting for initializers");
+    }
+}
+
+impl Db {
+    /// Logs a warning for each table that is not initialised after `late` and every `late` again; returns when all
+    /// tables are initialised. To be run as a job.
+    pub async fn watch_initializers(&self, late: Duration) {
+        loop {
+            tokio::time::sleep(late).await;
+            let snapshot = self.read();
+            let mut waiting = false;
+            for table in self.tables() {
+                let pending = table.pending_initializers(&snapshot);
+                waiting |= !pending.is_empty();
+                warn_late(table.name(), &pending);
+            }
+            if !waiting {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Longest-prefix match over an ordered index of networks.
+//!
+//! Network keys sort by address, then by length. The last key at or before an address is its longest match if it
+//! holds the address; otherwise every match is at most as long as the bits both share, so the search goes on from
+//! there. Each step shortens the length.
+
+use ipnet::IpNet;
+
+use crate::{
+    Obj,
+    key::{Key, KeyBuf, KeyWriter},
+    tree::Tree,
+};
+
+/// Bytes of a network key: address and length.
+const NET: usize = 17;
+
+fn network_of(key: &KeyBuf) -> Option<([u8; 16], u32)> {
+    let (addr, rest) = key.as_bytes().split_first_chunk::<16>()?;
+    Some((*addr, u32::from(*rest.first()?)))
+}
+
+fn common_bits(a: &[u8; 16], b: &[u8; 16]) -> u32 {
+    (u128::from_be_bytes(*a) ^ u128::from_be_bytes(*b)).leading_zeros()
+}
+
+fn masked(addr: &[u8; 16], bits: u32) -> [u8; 16] {
+    let mask = if bits == 0 {
+        0
+    } else {
+        u128::MAX << (128 - bits.min(128))
+    };
+    (u128::from_be_bytes(*addr) & mask).to_be_bytes()
+}
+
+/// The first object of the longest network that holds `addr`.
+pub(crate) fn longest<'a, T>(
+    tree: &'a Tree<KeyBuf, Obj<T>>,
+    addr: &[u8; 16],
+    is_ipv4: bool,
+) -> Option<&'a Obj<T>> {
+    // Networks of IPv4 have the 96 bits of the mapped form in front.
+    let least = if is_ipv4 { 96 } else { 0 };
+    let (mut from, mut bits) = (*addr, 128u32);
+    loop {
+        // Everything stored for `from`/`bits`, whatever primary key follows, sorts before the next length.
+        let mut probe = [0; NET];
+        probe[..16].copy_from_slice(&from);
+        probe[16] = (bits + 1) as u8;
+        let (key, object) = tree.before(&KeyBuf::new(&probe))?;
+        let (network, length) = network_of(key)?;
+        let common = common_bits(&network, addr);
+        if common >= length {
+            if length < least {
+                return None;
+            }
+            if key.as_bytes().len() == NET {
+                return Some(object);
+            }
+            // Several objects may share the network: the first of them.
+            let start = KeyBuf::new(&key.as_bytes()[..NET]);
+            return tree.at_least(&start).next().map(|(_, object)| object);
+        }
+        // Here `common < length`: a match has at most `common` bits, and fewer than before.
+        bits = common.min(bits.checked_sub(1)?);
+        if bits < least {
+            return None;
+        }
+        from = masked(addr, bits);
+    }
+}
+
+/// Objects whose network is `net` or inside it.
+pub(crate) fn within<T>(
+    tree: &Tree<KeyBuf, Obj<T>>,
+    net: IpNet,
+) -> impl Iterator<Item = &Obj<T>> + use<'_, T> {
+    let mut writer = KeyWriter::new();
+    net.encode(&mut writer);
+    let start = writer.finish();
+    let bounds = network_of(&start);
+    tree.at_least(&start)
+        .map_while(move |(key, object)| {
+            let ((base, length), (network, _)) = (bounds?, network_of(key)?);
+            (common_bits(&base, &network) >= length).then_some((key, object))
+        })
+        .filter(move |(key, _)| match (bounds, network_of(key)) {
+            (Some((_, length)), Some((_, inner))) => inner >= length,
+            _ => false,
+        })
+        .map(|(_, object)| object)
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Objects as tables hold them.
+
+use std::{fmt, ops::Deref, sync::Arc};
+
+/// Counts the changes of one table: each insert and each delete adds one. 0 is before the first change.
+pub type Revision = u64;
+
+struct Entry<T> {
+    revision: Revision,
+    object: T,
+}
+
+/// An immutable object of a table with the revision of its last change; cloning is cheap.
+///
+/// Objects must not have interior mutability: indexes and readers rely on them staying as they were inserted.
+pub struct Obj<T>(Arc<Entry<T>>);
+
+impl<T> Obj<T> {
+    #[inline]
+    pub(crate) fn new(object: T, revision: Revision) -> Self {
+        Self(Arc::new(Entry { revision, object }))
+    }
+
+    /// Table revision at which the object got this state.
+    #[inline]
+    pub fn revision(&self) -> Revision {
+        self.0.revision
+    }
+
+    /// True if both are the very same state of the same object.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T> Clone for Obj<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Deref for Obj<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0.object
+    }
+}
+
+impl<T> AsRef<T> for Obj<T> {
+    fn as_ref(&self) -> &T {
+        self
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Obj<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}@{}", self.0.object, self.0.revision)
+    }
+}
+
+impl<T: PartialEq> PartialEq for Obj<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.object == other.0.object
+    }
+}
+
+impl<T: Eq> Eq for Obj<T> {}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! How objects are shown, compared and inserted by the `db` commands.
+
+use std::error::Error as StdError;
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// An error of any kind, for conversions from and to text.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// An object that can be printed as a line of a table, as JSON and as YAML, and made from YAML.
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use statedb::{Row, row};
+///
+/// #[derive(Clone, Serialize, Deserialize)]
+/// #[serde(rename_all = "PascalCase")]
+/// struct Route { destination: String, #[serde(default)] link_index: u32 }
+///
+/// impl Row for Route {
+///     fn header() -> &'static [&'static str] { &["Destination", "LinkIndex"] }
+///     fn cells(&self) -> Vec<String> { vec![self.destination.clone(), self.link_index.to_string()] }
+///     fn to_json(&self) -> Result<serde_json::Value, row::BoxError> { row::to_json(self) }
+/// }
+///
+/// let route = Route { destination: "10.0.0.0/8".into(), link_index: 7 };
+/// assert_eq!(route.to_yaml().unwrap()["linkindex"], 7);
+/// ```
+pub trait Row: Send + Sync + Sized + 'static {
+    /// Column names of the table.
+    fn header() -> &'static [&'static str];
+
+    /// One text per column.
+    fn cells(&self) -> Vec<String>;
+
+    /// The object as JSON, field names as tools expect them.
+    ///
+    /// # Errors
+    /// If the object has no JSON form, which is the default.
+    fn to_json(&self) -> Result<Value, BoxError> {
+        Err("objects of this table have no JSON form".into())
+    }
+
+    /// The object as a YAML document tree. Default: the JSON form with lower-cased keys; override it if the object
+    /// holds maps whose keys are data.
+    ///
+    /// # Errors
+    /// If the object has no such form.
+    fn to_yaml(&self) -> Result<Value, BoxError> {
+        Ok(lower_case_keys(self.to_json()?))
+    }
+
+    /// Makes an object from a YAML document: unknown keys are ignored, missing ones are zero. An empty document
+    /// is a zero object.
+    ///
+    /// # Errors
+    /// If the text does not parse, or objects cannot be made from text, which is the default.
+    fn from_yaml(text: &str) -> Result<Self, BoxError> {
+        let _ = text;
+        Err("objects of this table cannot be made from YAML".into())
+    }
+
+    /// The type as shown by `db`, by default the Rust type.
+    fn type_name() -> String {
+        std::any::type_name::<Self>().to_owned()
+    }
+}
+
+/// [`Row::to_json`] for a serialisable type.
+///
+/// # Errors
+/// If serialisation fails.
+pub fn to_json<T: Serialize>(object: &T) -> Result<Value, BoxError> {
+    Ok(serde_json::to_value(object)?)
+}
+
+/// [`Row::from_yaml`] for a type that can be deserialised from lower-case keys. An empty document is read as `{}`.
+///
+/// # Errors
+/// If the text does not parse.
+pub fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
+    let blank = text
+        .lines()
+        .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
+    Ok(serde_norway::from_str(if blank { "{}" } else { text })?)
+}
+
+/// Lower-cases the keys of all mappings in `value`.
+pub fn lower_case_keys(value: Value) -> Value {
+    match value {
+        Value::Object(map) => Value::Object(
+            map.into_iter()
+                .map(|(key, value)| (key.to_lowercase(), lower_case_keys(value)))
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(items.into_iter().map(lower_case_keys).collect()),
+        scalar => scalar,
+    }
+}
+
+/// Conversions of one row type, with the type erased where it is not an argument.
+pub(crate) struct RowFns<T> {
+    pub(crate) header: &'static [&'static str],
+    pub(crate) type_name: String,
+    pub(crate) cells: fn(&T) -> Vec<String>,
+    pub(crate) json: fn(&T) -> Result<Value, BoxError>,
+    pub(crate) yaml: fn(&T) -> Result<Value, BoxError>,
+    pub(crate) from_yaml: fn(&str) -> Result<T, BoxError>,
+}
+
+impl<T: Row> RowFns<T> {
+    pub(crate) fn of_row() -> Self {
+        Self {
+            header: T::header(),
+            type_name: T::type_name(),
+            cells: T::cells,
+            json: T::to_json,
+            yaml: T::to_yaml,
+            from_yaml: T::from_yaml,
+        }
+    }
+}
+
+impl<T> RowFns<T> {
+    /// For types without a [`Row`] form.
+    pub(crate) fn opaque() -> Self {
+        Self {
+            header: &[],
+            type_name: std::any::type_name::<T>().to_owned(),
+            cells: |_| Vec::new(),
+            json: |_| Err("objects of this table have no JSON form".into()),
+            yaml: |_| Err("objects of this table have no YAML form".into()),
+            from_yaml: |_| Err("objects of this table cannot be made from YAML".into()),
+        }
+    }
+}

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Content of one table at one moment, and the changes a write transaction makes to it.
+
+use std::{any::Any, sync::Arc};
+
+use smallvec::SmallVec;
+
+use crate::{
+    Error, Obj, Revision,
+    index::{IndexDef, KeyList},
+    key::{KeyBuf, printable},
+    tree::Tree,
+    watch::Place,
+};
+
+/// One table as a snapshot sees it. Cloning shares everything.
+pub(crate) struct TableState<T> {
+    pub(crate) revision: Revision,
+    pub(crate) primary: Tree<KeyBuf, Obj<T>>,
+    pub(crate) secondary: SmallVec<[Tree<KeyBuf, Obj<T>>; 3]>,
+    pub(crate) by_revision: Tree<u64, Obj<T>>,
+    /// Deleted objects some change iterator has not seen, by primary key: the revision of the deletion.
+    pub(crate) graveyard: Tree<KeyBuf, Revision>,
+    /// The same by revision of the deletion, with the primary key.
+    pub(crate) dead: Tree<u64, (KeyBuf, Obj<T>)>,
+    /// Highest revision of a deletion that is not in the graveyard any more: who has seen less must list again.
+    pub(crate) buried: Revision,
+    pub(crate) initializers: Arc<Initializers>,
+}
+
+/// Who has to deliver before a table is complete.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Initializers {
+    /// Names not done yet, with the number of the registration.
+    pub(crate) pending: Vec<(u64, Arc<str>)>,
+}
+
+impl<T> Clone for TableState<T> {
+    fn clone(&self) -> Self {
+        Self {
+            revision: self.revision,
+            primary: self.primary.clone(),
+            secondary: self.secondary.clone(),
+            by_revision: self.by_revision.clone(),
+            graveyard: self.graveyard.clone(),
+            dead: self.dead.clone(),
+            buried: self.buried,
+            initializers: Arc::clone(&self.initializers),
+        }
+    }
+}
+
+impl<T> TableState<T> {
+    pub(crate) fn empty(secondary: usize) -> Self {
+        Self {
+            revision: 0,
+            primary: Tree::default(),
+            secondary: (0..secondary).map(|_| Tree::default()).collect(),
+            by_revision: Tree::default(),
+            graveyard: Tree::default(),
+            dead: Tree::default(),
+            buried: 0,
+            initializers: Arc::default(),
+        }
+    }
+
+    /// The tree of the index at `position`; 0 is the primary one.
+    pub(crate) fn tree(&self, position: usize) -> &Tree<KeyBuf, Obj<T>> {
+        match position.checked_sub(1) {
+            None => &self.primary,
+            Some(at) => &self.secondary[at],
+        }
+    }
+
+    /// Whether the answer at `place` differs between two states of one table.
+    pub(crate) fn differs(&self, other: &Self, place: &Place) -> bool {
+        match place {
+            Place::Table => self.revision != other.revision,
+            Place::Initializers => !Arc::ptr_eq(&self.initializers, &other.initializers),
+            Place::Exact(index, key) => {
+                let revision = |state: &Self| state.tree(*index).get(key).map(Obj::revision);
+                revision(self) != revision(other)
+            }
+            Place::Prefix(index, prefix) => {
+                let (a, b) = (self.tree(*index), other.tree(*index));
+                let within = |key: &KeyBuf| key.as_bytes().starts_with(prefix.as_bytes());
+                let a = a.at_least(prefix).take_while(|(key, _)| within(key));
+                let b = b.at_least(prefix).take_while(|(key, _)| within(key));
+                !a.map(|(key, object)| (key, object.revision()))
+                    .eq(b.map(|(key, object)| (key, object.revision())))
+            }
+        }
+    }
+}
+
+/// Type-erased [`TableState`], the element of a database root.
+pub(crate) trait AnyState: Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+    fn revision(&self) -> Revision;
+    fn objects(&self) -> usize;
+    fn zombies(&self) -> usize;
+    fn initializers(&self) -> &Arc<Initializers>;
+    /// A working copy to be changed by a transaction.
+    fn work(&self, log_keys: bool) -> Box<dyn AnyWork>;
+}
+
+impl<T: Send + Sync + 'static> AnyState for TableState<T> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn revision(&self) -> Revision {
+        self.revision
+    }
+    fn objects(&self) -> usize {
+        self.primary.len()
+    }
+    fn zombies(&self) -> usize {
+        self.dead.len()
+    }
+    fn initializers(&self) -> &Arc<Initializers> {
+        &self.initializers
+    }
+    fn work(&self, log_keys: bool) -> Box<dyn AnyWork> {
+        Box::new(Work {
+            state: self.clone(),
+            touched: log_keys.then(Vec::new),
+            changed: false,
+        })
+    }
+}
+
+/// A table inside a write transaction.
+pub(crate) struct Work<T> {
+    pub(crate) state: TableState<T>,
+    /// Stored keys touched, if logged.
+    pub(crate) touched: Option<Vec<(usize, KeyBuf)>>,
+    /// Whether anything but objects (graveyard, initialisers) may differ from the base.
+    pub(crate) changed: bool,
+}
+
+/// Type-erased [`Work`].
+pub(crate) trait AnyWork {
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+    fn state(&self) -> &dyn AnyState;
+    fn changed(&self) -> bool;
+    fn touched(&self) -> Option<&[(usize, KeyBuf)]>;
+    /// Whether the answer at `place` differs from the base state.
+    fn differs(&self, base: &dyn AnyState, place: &Place) -> bool;
+    /// Forgets deletions up to `watermark`; gives how many.
+    fn bury(&mut self, watermark: Revision) -> usize;
+    /// Revision of the deletion that is `keep` deletions away from the newest one.
+    fn deletion_before_last(&self, keep: usize) -> Option<Revision>;
+    fn initializers_mut(&mut self) -> &mut Initializers;
+    fn finish(self: Box<Self>) -> Arc<dyn AnyState>;
+}
+
+impl<T: Send + Sync + 'static> AnyWork for Work<T> {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+    fn state(&self) -> &dyn AnyState {
+        &self.state
+    }
+    fn changed(&self) -> bool {
+        self.changed
+    }
+    fn touched(&self) -> Option<&[(usize, KeyBuf)]> {
+        self.touched.as_deref()
+    }
+    fn differs(&self, base: &dyn AnyState, place: &Place) -> bool {
+        match base.as_any().downcast_ref::<TableState<T>>() {
+            Some(base) => base.differs(&self.state, place),
+            None => true,
+        }
+    }
+    fn bury(&mut self, watermark: Revision) -> usize {
+        let mut buried = 0;
+        while let Some((&revision, (key, _))) = self.state.dead.first()
+            && revision <= watermark
+        {
+            let key = key.clone();
+            self.state.graveyard.remove(&key);
+            self.state.dead.remove(&revision);
+            self.state.buried = revision;
+            self.changed = true;
+            buried += 1;
+        }
+        buried
+    }
+    fn deletion_before_last(&self, keep: usize) -> Option<Revision> {
+        let surplus = self.state.dead.len().checked_sub(keep)?;
+        self.state
+            .dead
+            .iter()
+            .take(surplus)
+            .last()
+            .map(|(&revision, _)| revision)
+    }
+    fn initializers_mut(&mut self) -> &mut Initializers {
+        self.changed = true;
+        Arc::make_mut(&mut self.state.initializers)
+    }
+    fn finish(self: Box<Self>) -> Arc<dyn AnyState> {
+        Arc::new(self.state)
+    }
+}
+
+/// When an insert may replace what is there.
+pub(crate) enum Condition {
+    Always,
+    Revision(Revision),
+}
+
+impl<T: Send + Sync + 'static> Work<T> {
+    fn touch(&mut self, index: usize, key: &KeyBuf) {
+        if let Some(touched) = &mut self.touched {
+            touched.push((index, key.clone()));
+        }
+    }
+
+    /// The primary key of an object.
+    pub(crate) fn primary_key(table: &str, defs: &[IndexDef<T>], object: &T) -> Result<KeyBuf, Error> {
+        let mut keys = defs[0].keys(object);
+        match (keys.pop(), keys.len()) {
+            (Some(key), 0) => Ok(key),
+            (last, rest) => Err(Error::PrimaryKey {
+                table: table.to_owned(),
+                keys: rest + usize::from(last.is_some()),
+            }),
+        }
+    }
+
+    /// Inserts or replaces; on error nothing is changed. Gives the new and the old object.
+    pub(crate) fn insert(
+        &mut self,
+        table: &str,
+        defs: &[IndexDef<T>],
+        object: T,
+        condition: &Condition,
+    ) -> Result<(Obj<T>, Option<Obj<T>>), Error> {
+        let key = Self::primary_key(table, defs, &object)?;
+        if let Condition::Revision(expected) = *condition {
+            self.check_revision(table, &key, expected)?;
+        }
+        self.insert_at(table, defs, key, object)
+    }
+
+    pub(crate) fn check_revision(&self, table: &str, key: &KeyBuf, expected: Revision) -> Result<(), Error> {
+        match self.state.primary.get(key) {
+            None => Err(Error::NotFound {
+                table: table.to_owned(),
+                key: printable(key.as_bytes()),
+            }),
+            Some(old) if old.revision() != expected => Err(Error::RevisionMismatch {
+                table: table.to_owned(),
+                key: printable(key.as_bytes()),
+                expected,
+                found: old.revision(),
+            }),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Inserts under a primary key computed before.
+    pub(crate) fn insert_at(
+        &mut self,
+        table: &str,
+        defs: &[IndexDef<T>],
+        key: KeyBuf,
+        object: T,
+    ) -> Result<(Obj<T>, Option<Obj<T>>), Error> {
+        let mut new_keys: SmallVec<[KeyList; 3]> = SmallVec::new();
+        for (at, def) in defs.iter().enumerate().skip(1) {
+            let keys = def.stored(&object, &key);
+            if def.unique {
+                self.check_unique(table, defs, at, &key, &keys)?;
+            }
+            new_keys.push(keys);
+        }
+
+        self.state.revision += 1;
+        self.changed = true;
+        let revision = self.state.revision;
+        let object = Obj::new(object, revision);
+        let old = self.state.primary.insert(key.clone(), object.clone());
+        match &old {
+            Some(old) => {
+                self.state.by_revision.remove(&old.revision());
+            }
+            None if !self.state.dead.is_empty() => {
+                if let Some(deleted) = self.state.graveyard.remove(&key) {
+                    self.state.dead.remove(&deleted);
+                }
+            }
+            None => {}
+        }
+        self.state.by_revision.insert(revision, object.clone());
+        for (at, keys) in new_keys.into_iter().enumerate() {
+            if let Some(old) = &old {
+                for gone in defs[at + 1].stored(old, &key) {
+                    if !keys.contains(&gone) {
+                        self.state.secondary[at].remove(&gone);
+                        self.touch(at + 1, &gone);
+                    }
+                }
+            }
+            for stored in keys {
+                self.touch(at + 1, &stored);
+                self.state.secondary[at].insert(stored, object.clone());
+            }
+        }
+        self.touch(0, &key);
+        Ok((object, old))
+    }
+
+    fn check_unique(
+        &self,
+        table: &str,
+        defs: &[IndexDef<T>],
+        at: usize,
+        primary: &KeyBuf,
+        keys: &KeyList,
+    ) -> Result<(), Error> {
+        for key in keys {
+            if let Some(holder) = self.state.secondary[at - 1].get(key) {
+                let existing = Self::primary_key(table, defs, holder)?;
+                if existing != *primary {
+                    return Err(Error::Conflict {
+                        table: table.to_owned(),
+                        index: defs[at].name,
+                        existing: printable(existing.as_bytes()),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the object with this primary key; keeps it in the graveyard if somebody follows the changes.
+    pub(crate) fn delete(&mut self, defs: &[IndexDef<T>], key: &KeyBuf, tracked: bool) -> Option<Obj<T>> {
+        let old = self.state.primary.remove(key)?;
+        self.state.revision += 1;
+        self.changed = true;
+        self.state.by_revision.remove(&old.revision());
+        for (at, def) in defs.iter().enumerate().skip(1) {
+            for stored in def.stored(&old, key) {
+                self.state.secondary[at - 1].remove(&stored);
+                self.touch(at, &stored);
+            }
+        }
+        if tracked {
+            self.state.graveyard.insert(key.clone(), self.state.revision);
+            self.state
+                .dead
+                .insert(self.state.revision, (key.clone(), old.clone()));
+        } else {
+            self.state.buried = self.state.revision;
+        }
+        self.touch(0, key);
+        Some(old)
+    }
+}

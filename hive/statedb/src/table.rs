@@ -1,0 +1,653 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Typed tables: the read-only handle, the writable one, and their builder.
+
+use std::{
+    fmt,
+    net::IpAddr,
+    ops::Deref,
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use parking_lot::Mutex;
+
+use crate::{
+    Db, Error, Key, Obj, ReadTxn, Revision, Row, Snapshot, WriteTxn,
+    changes::ChangeIterator,
+    db::{
+        TableMeta, Trackers,
+        sealed::{At, Found},
+    },
+    dynamic::DynTable,
+    index::{Index, IndexDef, Query},
+    key::{KeyBuf, mapped},
+    row::RowFns,
+    state::{Condition, TableState, Work},
+    txn::{Target, WriteTarget},
+    watch::{Place, Watch, Watches},
+};
+
+/// Deletions kept for a stuck change iterator before it has to list again, unless set otherwise.
+const GRAVEYARD_LIMIT: usize = 1_000_000;
+
+pub(crate) struct TableInner<T> {
+    pub(crate) meta: Arc<TableMeta>,
+    pub(crate) defs: Vec<IndexDef<T>>,
+    pub(crate) row: RowFns<T>,
+    /// Read through snapshots that are older than the table.
+    nothing: TableState<T>,
+}
+
+/// Reads one table; cheap to clone. Writers have an [`RwTable`].
+pub struct Table<T>(pub(crate) Arc<TableInner<T>>);
+
+/// Reads and writes one table; cheap to clone. Stays with the module that owns the table, others get
+/// [`RwTable::reader`].
+pub struct RwTable<T>(Table<T>);
+
+impl<T> Clone for Table<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Clone for RwTable<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> fmt::Debug for Table<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Table").field(&self.0.meta.name).finish()
+    }
+}
+
+impl<T> fmt::Debug for RwTable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RwTable").field(&self.0.0.meta.name).finish()
+    }
+}
+
+impl<T> Deref for RwTable<T> {
+    type Target = Table<T>;
+
+    fn deref(&self) -> &Table<T> {
+        &self.0
+    }
+}
+
+impl<T> WriteTarget for RwTable<T> {
+    fn target(&self) -> Target<'_> {
+        Target(&self.0.0.meta)
+    }
+}
+
+/// Collects the parts of a table; made by [`RwTable::builder`].
+pub struct TableBuilder<T> {
+    name: String,
+    primary: Option<IndexDef<T>>,
+    secondary: Vec<IndexDef<T>>,
+    graveyard_limit: usize,
+}
+
+impl<T> fmt::Debug for TableBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableBuilder")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A builder that has a primary index.
+pub struct PrimaryBuilder<T>(TableBuilder<T>);
+
+impl<T> fmt::Debug for PrimaryBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: Send + Sync + 'static> TableBuilder<T> {
+    /// Sets the index whose key identifies an object and whose order is the order of the table. It gives exactly
+    /// one key per object.
+    pub fn primary<K: Key + ?Sized + 'static>(mut self, index: Index<T, K>) -> PrimaryBuilder<T> {
+        self.primary = Some(index.into_unique().definition());
+        PrimaryBuilder(self)
+    }
+}
+
+impl<T: Send + Sync + 'static> PrimaryBuilder<T> {
+    /// Adds a secondary index.
+    pub fn index<K: Key + ?Sized + 'static>(mut self, index: Index<T, K>) -> Self {
+        self.0.secondary.push(index.definition());
+        self
+    }
+
+    /// How many deletions are kept for a change iterator that does not advance, before it is made to list the
+    /// table again. Default: one million.
+    pub fn graveyard_limit(mut self, objects: usize) -> Self {
+        self.0.graveyard_limit = objects;
+        self
+    }
+
+    /// Makes the table and registers it with the database.
+    ///
+    /// # Errors
+    /// [`Error::TableExists`], [`Error::TableName`], [`Error::IndexExists`], [`Error::IndexName`].
+    pub fn build(self, db: &Db) -> Result<RwTable<T>, Error>
+    where
+        T: Row,
+    {
+        self.build_with(db, RowFns::of_row())
+    }
+
+    /// Makes a table whose objects cannot be shown: `db` commands only count them.
+    ///
+    /// # Errors
+    /// As [`PrimaryBuilder::build`].
+    pub fn build_plain(self, db: &Db) -> Result<RwTable<T>, Error> {
+        self.build_with(db, RowFns::opaque())
+    }
+
+    fn build_with(self, db: &Db, row: RowFns<T>) -> Result<RwTable<T>, Error> {
+        let TableBuilder {
+            name,
+            primary,
+            secondary,
+            graveyard_limit,
+        } = self.0;
+        if !valid_name(&name) {
+            return Err(Error::TableName { table: name });
+        }
+        let defs: Vec<IndexDef<T>> = primary.into_iter().chain(secondary).collect();
+        for (at, def) in defs.iter().enumerate() {
+            if def.name.is_empty() || def.name.starts_with("__") {
+                return Err(Error::IndexName {
+                    table: name,
+                    index: def.name,
+                });
+            }
+            if defs[..at].iter().any(|other| other.name == def.name) {
+                return Err(Error::IndexExists {
+                    table: name,
+                    index: def.name,
+                });
+            }
+        }
+        let mut made = None;
+        db.register(&name, |id, number| {
+            let meta = TableMeta {
+                id,
+                db: number,
+                name: name.as_str().into(),
+                lock: Arc::new(Mutex::new(())),
+                last: Mutex::default(),
+                watches: Arc::new(Watches::default()),
+                trackers: Trackers::default(),
+                graveyard_limit,
+                registrations: AtomicU64::new(0),
+            };
+            let nothing = TableState::empty(defs.len() - 1);
+            let state = Arc::new(nothing.clone());
+            let table = Table(Arc::new(TableInner {
+                meta: Arc::new(meta),
+                defs,
+                row,
+                nothing,
+            }));
+            made = Some(RwTable(table.clone()));
+            (Arc::new(DynTable(table)), state)
+        })?;
+        Ok(made.expect("register calls the function unless it fails"))
+    }
+}
+
+fn valid_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_lowercase())
+        && name.len() <= 31
+        && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_'))
+}
+
+impl<T: Send + Sync + 'static> Table<T> {
+    /// Name of the table.
+    pub fn name(&self) -> &str {
+        &self.0.meta.name
+    }
+
+    #[inline]
+    pub(crate) fn state<'a>(&'a self, txn: &'a impl ReadTxn) -> &'a TableState<T> {
+        txn.state(At(&self.0.meta))
+            .and_then(|Found(state)| state.as_any().downcast_ref())
+            .unwrap_or(&self.0.nothing)
+    }
+
+    /// Position and definition of an index.
+    fn index(&self, name: &'static str) -> Option<usize> {
+        let position = self
+            .0
+            .defs
+            .iter()
+            .position(|def| std::ptr::eq(def.name, name) || def.name == name);
+        debug_assert!(
+            position.is_some(),
+            "table `{}` has no index `{name}`",
+            self.name()
+        );
+        position
+    }
+
+    /// The first object with this key in the query's index.
+    #[inline]
+    pub fn get<'a>(&'a self, txn: &'a impl ReadTxn, query: Query<T>) -> Option<&'a Obj<T>> {
+        let position = self.index(query.index)?;
+        let def = &self.0.defs[position];
+        let tree = self.state(txn).tree(position);
+        if def.unique {
+            return tree.get(&query.key);
+        }
+        let prefix = def.stored_exact(&query.key);
+        let (key, object) = tree.at_least(&prefix).next()?;
+        key.as_bytes().starts_with(prefix.as_bytes()).then_some(object)
+    }
+
+    /// [`Table::get`], and a watch that closes when the answer changes.
+    pub fn get_watch<'a>(&'a self, txn: &'a Snapshot, query: Query<T>) -> (Option<&'a Obj<T>>, Watch) {
+        let watch = self.watch_exact(txn, &query);
+        (self.get(txn, query), watch)
+    }
+
+    /// All objects with this key, in order of their primary keys.
+    pub fn list<'a>(&'a self, txn: &'a impl ReadTxn, query: Query<T>) -> impl Iterator<Item = &'a Obj<T>> {
+        let position = self.index(query.index);
+        let state = self.state(txn);
+        position.into_iter().flat_map(move |position| {
+            let def = &self.0.defs[position];
+            let (one, many) = if def.unique {
+                (state.tree(position).get(&query.key), None)
+            } else {
+                let prefix = def.stored_exact(&query.key);
+                (None, Some(within(state, position, prefix)))
+            };
+            one.into_iter().chain(many.into_iter().flatten())
+        })
+    }
+
+    /// [`Table::list`], and a watch that closes when the answer changes.
+    pub fn list_watch<'a>(
+        &'a self,
+        txn: &'a Snapshot,
+        query: Query<T>,
+    ) -> (impl Iterator<Item = &'a Obj<T>>, Watch) {
+        let watch = self.watch_exact(txn, &query);
+        (self.list(txn, query), watch)
+    }
+
+    /// All objects whose key starts with the query's key, in order of the index.
+    pub fn prefix<'a>(&'a self, txn: &'a impl ReadTxn, query: Query<T>) -> impl Iterator<Item = &'a Obj<T>> {
+        let position = self.index(query.index);
+        let state = self.state(txn);
+        position.into_iter().flat_map(move |position| {
+            within(state, position, self.0.defs[position].stored_prefix(&query.key))
+        })
+    }
+
+    /// [`Table::prefix`], and a watch that closes when the answer changes.
+    pub fn prefix_watch<'a>(
+        &'a self,
+        txn: &'a Snapshot,
+        query: Query<T>,
+    ) -> (impl Iterator<Item = &'a Obj<T>>, Watch) {
+        let watch = match self.index(query.index) {
+            Some(at) => self.watch(txn, Place::Prefix(at, self.0.defs[at].stored_prefix(&query.key))),
+            None => Watch::already_closed(),
+        };
+        (self.prefix(txn, query), watch)
+    }
+
+    /// All objects with this key or a later one, in order of the index.
+    pub fn lower_bound<'a>(
+        &'a self,
+        txn: &'a impl ReadTxn,
+        query: Query<T>,
+    ) -> impl Iterator<Item = &'a Obj<T>> {
+        let position = self.index(query.index);
+        let state = self.state(txn);
+        position.into_iter().flat_map(move |position| {
+            let from = self.0.defs[position].stored_prefix(&query.key);
+            state.tree(position).at_least(&from).map(|(_, object)| object)
+        })
+    }
+
+    /// [`Table::lower_bound`], and a watch that closes when anything in the table changes.
+    pub fn lower_bound_watch<'a>(
+        &'a self,
+        txn: &'a Snapshot,
+        query: Query<T>,
+    ) -> (impl Iterator<Item = &'a Obj<T>>, Watch) {
+        (self.lower_bound(txn, query), self.watch(txn, Place::Table))
+    }
+
+    /// All objects in order of their primary keys.
+    pub fn all<'a>(&'a self, txn: &'a impl ReadTxn) -> impl Iterator<Item = &'a Obj<T>> {
+        self.state(txn).primary.iter().map(|(_, object)| object)
+    }
+
+    /// [`Table::all`], and a watch that closes when anything in the table changes.
+    pub fn all_watch<'a>(&'a self, txn: &'a Snapshot) -> (impl Iterator<Item = &'a Obj<T>>, Watch) {
+        (self.all(txn), self.watch(txn, Place::Table))
+    }
+
+    /// A watch that closes when anything in the table changes.
+    pub fn table_watch(&self, txn: &Snapshot) -> Watch {
+        self.watch(txn, Place::Table)
+    }
+
+    /// Objects inserted or changed at `since` or later, in order of their revisions.
+    pub fn by_revision<'a>(
+        &'a self,
+        txn: &'a impl ReadTxn,
+        since: Revision,
+    ) -> impl Iterator<Item = &'a Obj<T>> {
+        self.state(txn)
+            .by_revision
+            .at_least(&since)
+            .map(|(_, object)| object)
+    }
+
+    /// [`Table::by_revision`], and a watch that closes when anything in the table changes.
+    pub fn by_revision_watch<'a>(
+        &'a self,
+        txn: &'a Snapshot,
+        since: Revision,
+    ) -> (impl Iterator<Item = &'a Obj<T>>, Watch) {
+        (self.by_revision(txn, since), self.watch(txn, Place::Table))
+    }
+
+    /// The object with the longest network that holds `addr`, in an index whose keys are networks ([`ipnet`]
+    /// types). If several objects have that network, the first by primary key.
+    pub fn longest_prefix<'a, K: Key + ?Sized>(
+        &'a self,
+        txn: &'a impl ReadTxn,
+        index: Index<T, K>,
+        addr: IpAddr,
+    ) -> Option<&'a Obj<T>> {
+        let position = self.index(index.name())?;
+        crate::lpm::longest(self.state(txn).tree(position), &mapped(addr), addr.is_ipv4())
+    }
+
+    /// All objects whose network is `net` or lies inside it, in an index whose keys are networks.
+    pub fn networks_within<'a, K: Key + ?Sized>(
+        &'a self,
+        txn: &'a impl ReadTxn,
+        index: Index<T, K>,
+        net: ipnet::IpNet,
+    ) -> impl Iterator<Item = &'a Obj<T>> {
+        let position = self.index(index.name());
+        let state = self.state(txn);
+        position
+            .into_iter()
+            .flat_map(move |position| crate::lpm::within(state.tree(position), net))
+    }
+
+    /// How many objects the table holds.
+    pub fn len(&self, txn: &impl ReadTxn) -> usize {
+        self.state(txn).primary.len()
+    }
+
+    /// True if the table holds no object.
+    pub fn is_empty(&self, txn: &impl ReadTxn) -> bool {
+        self.len(txn) == 0
+    }
+
+    /// Revision of the last change.
+    pub fn revision(&self, txn: &impl ReadTxn) -> Revision {
+        self.state(txn).revision
+    }
+
+    /// The primary key of an object, as bytes.
+    ///
+    /// # Errors
+    /// [`Error::PrimaryKey`] if the index does not give exactly one.
+    pub fn primary_key(&self, object: &T) -> Result<KeyBuf, Error> {
+        Work::primary_key(self.name(), &self.0.defs, object)
+    }
+
+    /// The object with this primary key.
+    pub fn get_by_primary<'a>(&'a self, txn: &'a impl ReadTxn, key: &KeyBuf) -> Option<&'a Obj<T>> {
+        self.state(txn).primary.get(key)
+    }
+
+    fn watch_exact(&self, txn: &Snapshot, query: &Query<T>) -> Watch {
+        let Some(at) = self.index(query.index) else {
+            return Watch::already_closed();
+        };
+        let def = &self.0.defs[at];
+        let stored = def.stored_exact(&query.key);
+        let place = if def.unique {
+            Place::Exact(at, stored)
+        } else {
+            Place::Prefix(at, stored)
+        };
+        self.watch(txn, place)
+    }
+
+    /// Registers a watch unless the answer differs already in the newest state.
+    pub(crate) fn watch(&self, txn: &Snapshot, place: Place) -> Watch {
+        let meta = &self.0.meta;
+        let mut cells = meta.watches.lock();
+        let newest = Snapshot {
+            db: Arc::clone(&txn.db),
+            root: txn.db.root.load_full(),
+        };
+        let (read, now) = (self.state(txn), self.state(&newest));
+        let stale = !std::ptr::eq(read, now) && read.differs(now, &place);
+        if stale {
+            Watch::already_closed()
+        } else {
+            meta.watches.watch(&mut cells, place)
+        }
+    }
+}
+
+/// Objects whose stored key starts with `prefix`.
+fn within<T>(
+    state: &TableState<T>,
+    position: usize,
+    prefix: KeyBuf,
+) -> impl Iterator<Item = &Obj<T>> + use<'_, T> {
+    state
+        .tree(position)
+        .at_least(&prefix)
+        .take_while(move |(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
+        .map(|(_, object)| object)
+}
+
+impl<T: Send + Sync + 'static> RwTable<T> {
+    /// Starts the definition of a table called `name`, which matches `[a-z][a-z0-9_-]{0,30}`.
+    pub fn builder(name: &str) -> TableBuilder<T> {
+        TableBuilder {
+            name: name.to_owned(),
+            primary: None,
+            secondary: Vec::new(),
+            graveyard_limit: GRAVEYARD_LIMIT,
+        }
+    }
+
+    /// A handle that can only read.
+    pub fn reader(&self) -> Table<T> {
+        self.0.clone()
+    }
+
+    /// Adds an object, or replaces the one with the same primary key, which is given back.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`], [`Error::Conflict`], [`Error::PrimaryKey`]; the table is unchanged then.
+    pub fn insert(&self, txn: &mut WriteTxn, object: T) -> Result<Option<Obj<T>>, Error> {
+        self.put(txn, object, &Condition::Always).map(|(_, old)| old)
+    }
+
+    /// Like [`RwTable::insert`] but gives the new object as stored.
+    ///
+    /// # Errors
+    /// As [`RwTable::insert`].
+    pub fn insert_get(&self, txn: &mut WriteTxn, object: T) -> Result<Obj<T>, Error> {
+        self.put(txn, object, &Condition::Always).map(|(new, _)| new)
+    }
+
+    /// Replaces an object that is still at `revision`; gives the replaced one.
+    ///
+    /// # Errors
+    /// [`Error::RevisionMismatch`] if it changed, [`Error::NotFound`] if it is gone; and those of
+    /// [`RwTable::insert`].
+    pub fn compare_and_swap(
+        &self,
+        txn: &mut WriteTxn,
+        revision: Revision,
+        object: T,
+    ) -> Result<Option<Obj<T>>, Error> {
+        self.put(txn, object, &Condition::Revision(revision))
+            .map(|(_, old)| old)
+    }
+
+    fn put(
+        &self,
+        txn: &mut WriteTxn,
+        object: T,
+        condition: &Condition,
+    ) -> Result<(Obj<T>, Option<Obj<T>>), Error> {
+        let inner = &self.0.0;
+        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        work.insert(&inner.meta.name, &inner.defs, object, condition)
+    }
+
+    /// Inserts `object`, or, if one with its primary key exists, `merge(old, object)`. Gives the old object.
+    ///
+    /// # Errors
+    /// As [`RwTable::insert`].
+    pub fn modify(
+        &self,
+        txn: &mut WriteTxn,
+        object: T,
+        merge: impl FnOnce(&Obj<T>, T) -> T,
+    ) -> Result<Option<Obj<T>>, Error> {
+        let key = self.primary_key(&object)?;
+        let merged = match self.get_by_primary(txn, &key) {
+            Some(old) => merge(old, object),
+            None => object,
+        };
+        self.insert(txn, merged)
+    }
+
+    /// Replaces the object found by `query` by `change` of it; gives the old one.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is none; and those of [`RwTable::insert`].
+    pub fn update(
+        &self,
+        txn: &mut WriteTxn,
+        query: Query<T>,
+        change: impl FnOnce(&T) -> T,
+    ) -> Result<Obj<T>, Error> {
+        let missing = Error::NotFound {
+            table: self.name().to_owned(),
+            key: format!("{:?}", query.key),
+        };
+        let old = self.get(txn, query).cloned().ok_or(missing)?;
+        self.insert(txn, change(&old))?;
+        Ok(old)
+    }
+
+    /// Removes the object with the primary key of `object`; gives it back.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`], [`Error::PrimaryKey`].
+    pub fn delete(&self, txn: &mut WriteTxn, object: &T) -> Result<Option<Obj<T>>, Error> {
+        let key = self.primary_key(object)?;
+        self.delete_by_primary(txn, &key)
+    }
+
+    /// Removes all objects with this key; gives the last one removed.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`].
+    pub fn delete_by(&self, txn: &mut WriteTxn, query: Query<T>) -> Result<Option<Obj<T>>, Error> {
+        let found: Vec<Obj<T>> = self.list(txn, query).cloned().collect();
+        let mut last = None;
+        for object in &found {
+            last = self.delete(txn, object)?;
+        }
+        if found.is_empty() {
+            let _: &mut Work<T> = txn.work(&self.0.0.meta)?;
+        }
+        Ok(last)
+    }
+
+    /// Removes the object with this primary key; gives it back.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`].
+    pub fn delete_by_primary(&self, txn: &mut WriteTxn, key: &KeyBuf) -> Result<Option<Obj<T>>, Error> {
+        let inner = &self.0.0;
+        let tracked = inner.meta.trackers.count() > 0;
+        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        Ok(work.delete(&inner.defs, key, tracked))
+    }
+
+    /// Removes the object with the primary key of `object` if it is still at `revision`; gives it back.
+    ///
+    /// # Errors
+    /// [`Error::RevisionMismatch`] if it changed, [`Error::NotFound`] if it is gone already.
+    pub fn compare_and_delete(
+        &self,
+        txn: &mut WriteTxn,
+        revision: Revision,
+        object: &T,
+    ) -> Result<Option<Obj<T>>, Error> {
+        let inner = &self.0.0;
+        let key = self.primary_key(object)?;
+        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        work.check_revision(&inner.meta.name, &key, revision)?;
+        self.delete_by_primary(txn, &key)
+    }
+
+    /// Removes all objects; gives how many.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`].
+    pub fn delete_all(&self, txn: &mut WriteTxn) -> Result<usize, Error> {
+        let inner = &self.0.0;
+        let tracked = inner.meta.trackers.count() > 0;
+        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        let keys: Vec<KeyBuf> = work.state.primary.iter().map(|(key, _)| key.clone()).collect();
+        for key in &keys {
+            work.delete(&inner.defs, key, tracked);
+        }
+        Ok(keys.len())
+    }
+
+    /// Starts following the changes of the table: first all objects, then what changes, deletions included.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`].
+    pub fn changes(&self, txn: &mut WriteTxn) -> Result<ChangeIterator<T>, Error> {
+        txn.any_work(&self.0.0.meta)?;
+        Ok(ChangeIterator::new(self.reader()))
+    }
+}
+
+impl<T: Send + Sync + 'static> Table<T> {
+    /// Like [`RwTable::changes`] for those who cannot write; waits for the table's lock for a moment.
+    ///
+    /// # Panics
+    /// If this thread holds a write transaction over the table.
+    pub fn follow(&self, db: &Db) -> ChangeIterator<T> {
+        let _txn = WriteTxn::open(
+            &db.inner,
+            &Arc::from(db.handle_name()),
+            std::iter::once(Target(&self.0.meta)),
+        );
+        ChangeIterator::new(self.clone())
+    }
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Write transactions: locks of tables, working copies, and the commit that publishes them.
+
+use std::{cell::RefCell, fmt, sync::Arc, time::Instant};
+
+use parking_lot::{ArcMutexGuard, RawMutex};
+use smallvec::SmallVec;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Error, InitGuard, Snapshot,
+    db::{
+        DbInner, LastWrite, Root, TableMeta,
+        sealed::{At, Found, Read},
+    },
+    state::{AnyState, AnyWork},
+    watch::Place,
+};
+
+thread_local! {
+    /// Tables locked by this thread: database and table numbers.
+    static HELD: RefCell<Vec<(u64, usize)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Names a table to lock; see [`WriteTarget`].
+#[derive(Clone, Copy)]
+pub struct Target<'a>(pub(crate) &'a Arc<TableMeta>);
+
+impl fmt::Debug for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Target").field(&self.0.name).finish()
+    }
+}
+
+/// A table that can be given to [`Db::write`](crate::Db::write): an [`RwTable`](crate::RwTable), or any table
+/// accessed by name.
+pub trait WriteTarget {
+    /// The table to lock.
+    fn target(&self) -> Target<'_>;
+}
+
+struct Slot {
+    meta: Arc<TableMeta>,
+    /// State when the lock was taken.
+    base: Arc<dyn AnyState>,
+    work: Box<dyn AnyWork>,
+    _guard: ArcMutexGuard<RawMutex, ()>,
+}
+
+/// Changes to several tables that become visible together at [`WriteTxn::commit`]. Dropping it undoes them.
+///
+/// Holds locks: keep it short, never across an `.await` (it is not `Send`).
+pub struct WriteTxn {
+    db: Arc<DbInner>,
+    handle: Arc<str>,
+    root: Arc<Root>,
+    slots: SmallVec<[Slot; 2]>,
+    opened: Instant,
+}
+
+impl fmt::Debug for WriteTxn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tables: Vec<&str> = self.slots.iter().map(|slot| &*slot.meta.name).collect();
+        f.debug_struct("WriteTxn")
+            .field("handle", &self.handle)
+            .field("tables", &tables)
+            .finish()
+    }
+}
+
+impl WriteTxn {
+    pub(crate) fn open<'a>(
+        db: &Arc<DbInner>,
+        handle: &Arc<str>,
+        tables: impl Iterator<Item = Target<'a>>,
+    ) -> Self {
+        let mut metas: SmallVec<[&Arc<TableMeta>; 2]> = tables
+            .map(|table| table.0)
+            .filter(|meta| meta.db == db.number)
+            .collect();
+        metas.sort_unstable_by_key(|meta| meta.id);
+        metas.dedup_by_key(|meta| meta.id);
+        check_nesting(db.number, &metas);
+
+        let timed = db.metrics.enabled();
+        let mut guards: SmallVec<[_; 2]> = SmallVec::new();
+        for meta in &metas {
+            let guard = match meta.lock.try_lock_arc() {
+                Some(guard) => guard,
+                None => {
+                    let asked = Instant::now();
+                    let guard = meta.lock.lock_arc();
+                    if timed {
+                        db.metrics.table_contention(handle, &meta.name, asked.elapsed());
+                    }
+                    guard
+                }
+            };
+            guards.push(guard);
+        }
+        Self::with_locks(db, handle, &metas, guards)
+    }
+
+    /// Opens a transaction over one table if its lock is free.
+    pub(crate) fn try_open(db: &Arc<DbInner>, handle: &Arc<str>, meta: &Arc<TableMeta>) -> Option<Self> {
+        let guard = meta.lock.try_lock_arc()?;
+        Some(Self::with_locks(
+            db,
+            handle,
+            &[meta],
+            SmallVec::from_iter([guard]),
+        ))
+    }
+
+    fn with_locks(
+        db: &Arc<DbInner>,
+        handle: &Arc<str>,
+        metas: &[&Arc<TableMeta>],
+        guards: SmallVec<[ArcMutexGuard<RawMutex, ()>; 2]>,
+    ) -> Self {
+        let opened = Instant::now();
+        let root = db.root.load_full();
+        let mut slots = SmallVec::new();
+        for (&meta, guard) in metas.iter().zip(guards) {
+            let Some(base) = root.get(meta.id) else { continue };
+            *meta.last.lock() = LastWrite {
+                handle: Arc::clone(handle),
+                opened: Some(opened),
+                held: None,
+            };
+            HELD.with_borrow_mut(|held| held.push((meta.db, meta.id)));
+            slots.push(Slot {
+                meta: Arc::clone(meta),
+                base: Arc::clone(base),
+                work: base.work(meta.watches.wants_keys()),
+                _guard: guard,
+            });
+        }
+        Self {
+            db: Arc::clone(db),
+            handle: Arc::clone(handle),
+            root,
+            slots,
+            opened,
+        }
+    }
+
+    pub(crate) fn work<W: 'static>(&mut self, meta: &TableMeta) -> Result<&mut W, Error> {
+        self.slots
+            .iter_mut()
+            .find(|slot| slot.meta.id == meta.id && slot.meta.db == meta.db)
+            .and_then(|slot| slot.work.as_any_mut().downcast_mut())
+            .ok_or_else(|| not_locked(meta))
+    }
+
+    pub(crate) fn any_work(&mut self, meta: &TableMeta) -> Result<&mut dyn AnyWork, Error> {
+        match self
+            .slots
+            .iter_mut()
+            .find(|slot| slot.meta.id == meta.id && slot.meta.db == meta.db)
+        {
+            Some(slot) => Ok(&mut *slot.work),
+            None => Err(not_locked(meta)),
+        }
+    }
+
+    /// Reports that the initialiser's source has delivered everything, with this transaction: effective at commit.
+    /// If the transaction is dropped, the same guard can be reported again. Repeating it is harmless.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`] if the table is not part of the transaction.
+    pub fn initialized(&mut self, guard: &InitGuard) -> Result<(), Error> {
+        let number = guard.number;
+        let work = self.any_work(&guard.meta)?;
+        if work
+            .state()
+            .initializers()
+            .pending
+            .iter()
+            .any(|(pending, _)| *pending == number)
+        {
+            work.initializers_mut()
+                .pending
+                .retain(|(pending, _)| *pending != number);
+        }
+        Ok(())
+    }
+
+    /// Names of the tables locked.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        self.slots.iter().map(|slot| &*slot.meta.name)
+    }
+
+    /// Undoes all changes; the same as dropping the transaction.
+    pub fn abort(self) {}
+
+    /// Publishes all changes at once and closes the watches that they touch. Gives the state of all tables with
+    /// these changes.
+    pub fn commit(mut self) -> Snapshot {
+        for slot in &mut self.slots {
+            tend_graveyard(&self.db, slot);
+        }
+        if self.slots.iter().all(|slot| !slot.work.changed()) {
+            return Snapshot {
+                db: Arc::clone(&self.db),
+                root: Arc::clone(&self.root),
+            };
+        }
+
+        let slots = std::mem::take(&mut self.slots);
+        let metas: SmallVec<[Arc<TableMeta>; 2]> = slots.iter().map(|slot| Arc::clone(&slot.meta)).collect();
+        // A watch is registered under this lock after a look at the newest root: with the lock held from before
+        // the new root is visible until the watches are taken out, it is either found here or sees the new root.
+        let mut cells: SmallVec<[_; 2]> = metas.iter().map(|meta| meta.watches.lock()).collect();
+        let mut closed: Vec<CancellationToken> = Vec::new();
+        for ((slot, meta), cells) in slots.iter().zip(&metas).zip(&mut cells) {
+            if cells.is_empty() || !slot.work.changed() {
+                continue;
+            }
+            let state = slot.work.state();
+            if state.revision() != slot.base.revision() {
+                cells.take(&Place::Table, &mut closed);
+            }
+            if !Arc::ptr_eq(state.initializers(), slot.base.initializers()) {
+                cells.take(&Place::Initializers, &mut closed);
+            }
+            if cells.has_keyed() {
+                match slot.work.touched() {
+                    Some(touched) => {
+                        for (index, key) in touched {
+                            cells.take_touched(*index, key, &mut closed);
+                        }
+                    }
+                    None => cells.take_if(|place| slot.work.differs(&*slot.base, place), &mut closed),
+                }
+            }
+            meta.watches.publish(cells);
+        }
+
+        let mut guards: SmallVec<[_; 2]> = SmallVec::new();
+        let mut states: SmallVec<[(usize, Arc<dyn AnyState>); 2]> = SmallVec::new();
+        for slot in slots {
+            if slot.work.changed() {
+                states.push((slot.meta.id, slot.work.finish()));
+            }
+            guards.push(slot._guard);
+        }
+        let root = {
+            let _commit = self.db.commit.lock();
+            let mut root = Root::clone(&self.db.root.load());
+            for (table, state) in &states {
+                root.set(*table, Arc::clone(state));
+            }
+            let root = Arc::new(root);
+            self.db.root.store(Arc::clone(&root));
+            root
+        };
+        drop(cells);
+        self.report(&metas, &root);
+        drop(guards);
+        for token in closed {
+            token.cancel();
+        }
+        Snapshot {
+            db: Arc::clone(&self.db),
+            root,
+        }
+    }
+
+    /// Notes the end of the transaction for the tables' overview and metrics; the tables are still locked.
+    fn report(&self, metas: &[Arc<TableMeta>], root: &Root) {
+        let held = self.opened.elapsed();
+        release(metas.iter(), held);
+        let metrics = &self.db.metrics;
+        if !metrics.enabled() {
+            return;
+        }
+        let names: SmallVec<[&str; 4]> = metas.iter().map(|meta| &*meta.name).collect();
+        metrics.write_txn_duration(&self.handle, &names, held);
+        for meta in metas {
+            let Some(state) = root.get(meta.id) else { continue };
+            metrics.objects(&meta.name, state.objects());
+            metrics.revision(&meta.name, state.revision());
+            metrics.delete_trackers(&meta.name, meta.trackers.count());
+            metrics.graveyard_objects(&meta.name, state.zombies());
+        }
+    }
+}
+
+/// Marks tables as not held by this thread any more.
+fn release<'a>(metas: impl Iterator<Item = &'a Arc<TableMeta>>, took: std::time::Duration) {
+    HELD.with_borrow_mut(|held| {
+        for meta in metas {
+            meta.last.lock().held = Some(took);
+            if let Some(at) = held.iter().rposition(|&lock| lock == (meta.db, meta.id)) {
+                held.swap_remove(at);
+            }
+        }
+    });
+}
+
+impl Drop for WriteTxn {
+    fn drop(&mut self) {
+        if !self.slots.is_empty() {
+            release(self.slots.iter().map(|slot| &slot.meta), self.opened.elapsed());
+        }
+    }
+}
+
+impl Read for WriteTxn {
+    fn state<'a>(&'a self, At(table): At<'_>) -> Option<Found<'a>> {
+        if table.db != self.db.number {
+            return None;
+        }
+        match self.slots.iter().find(|slot| slot.meta.id == table.id) {
+            Some(slot) => Some(Found(slot.work.state())),
+            None => self.root.get(table.id).map(|state| Found(&**state)),
+        }
+    }
+}
+
+fn not_locked(meta: &TableMeta) -> Error {
+    Error::NotLocked {
+        table: meta.name.to_string(),
+    }
+}
+
+fn check_nesting(db: u64, metas: &[&Arc<TableMeta>]) {
+    HELD.with_borrow(|held| {
+        for meta in metas {
+            assert!(
+                !held.contains(&(db, meta.id)),
+                "table `{}` is already locked by a write transaction of this thread",
+                meta.name
+            );
+        }
+        debug_assert!(
+            metas.is_empty() || !held.iter().any(|&(other, _)| other == db),
+            "nested write transaction: table `{}` is to be locked while this thread holds others",
+            metas[0].name
+        );
+    });
+}
+
+/// Buries deletions seen by every change iterator; cuts the graveyard if a stuck one lets it grow too large.
+fn tend_graveyard(db: &DbInner, slot: &mut Slot) {
+    if slot.work.state().zombies() == 0 {
+        return;
+    }
+    let meta = &slot.meta;
+    let started = db.metrics.enabled().then(Instant::now);
+    let watermark = meta.trackers.watermark();
+    let mut buried = slot.work.bury(watermark);
+    if slot.work.state().zombies() > meta.graveyard_limit
+        && let Some(revision) = slot.work.deletion_before_last(meta.graveyard_limit / 2)
+    {
+        let readers = meta.trackers.give_up(revision);
+        tracing::warn!(table = %meta.name, readers, "change iterators too far behind must list again");
+        buried += slot.work.bury(meta.trackers.watermark());
+    }
+    if let Some(started) = started
+        && buried > 0
+    {
+        db.metrics
+            .graveyard_cleaning_duration(&meta.name, started.elapsed());
+        db.metrics
+            .graveyard_low_watermark(&meta.name, watermark.min(slot.work.state().revision()));
+    }
+}
