@@ -198,7 +198,7 @@ fn encode<T: Resource>(object: &T) -> Result<Value, DecodeError> {
     let kind = T::kind();
     let mut value = serde_json::to_value(object).map_err(|error| DecodeError {
         kind: kind.kind.clone(),
-        object: ObjectKey::of(object),
+        object: Box::new(ObjectKey::of(object)),
         resource_version: object.metadata().resource_version.clone(),
         path: String::new(),
         reason: error.to_string(),

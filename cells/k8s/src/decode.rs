@@ -50,7 +50,7 @@ pub struct DecodeError {
     /// Kind of the object.
     pub kind: Str,
     /// Which object, as far as that could be read.
-    pub object: ObjectKey,
+    pub object: Box<ObjectKey>,
     /// Version of the object, as far as that could be read.
     pub resource_version: Str,
     /// Field, such as `spec.ports[0].port`; empty if the text is no JSON object at all.
@@ -64,10 +64,10 @@ impl DecodeError {
         let text = |field: &str| Str::new(object["metadata"][field].as_str().unwrap_or_default());
         Self {
             kind: kind.kind.clone(),
-            object: ObjectKey {
+            object: Box::new(ObjectKey {
                 namespace: text("namespace"),
                 name: text("name"),
-            },
+            }),
             resource_version: text("resourceVersion"),
             path: if path == "." {
                 String::new()
@@ -177,7 +177,7 @@ impl RawObject {
                 .map(Arc::new)
                 .map_err(|error| DecodeError {
                     kind: Str::const_new("object"),
-                    object: ObjectKey::default(),
+                    object: Box::default(),
                     resource_version: Str::default(),
                     path: String::new(),
                     reason: shortened(&error.to_string()),

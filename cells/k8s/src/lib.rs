@@ -15,6 +15,8 @@ mod error;
 mod event;
 mod kind;
 mod options;
+#[cfg(feature = "client")]
+pub mod remote;
 pub mod selector;
 pub mod slim;
 

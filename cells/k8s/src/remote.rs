@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The client of a real API server (feature `client`).
+//!
+//! [`RemoteClient`] implements [`Client`](crate::Client) over HTTP. It knows one or several addresses of the same
+//! cluster; when the one in use stops answering, it moves to the next and remembers it in a file. All connections are
+//! dropped at that moment, so that no watch waits on a dead one.
+
+mod bucket;
+mod connection;
+mod discovery;
+mod lines;
+mod request;
+mod target;
+
+pub use connection::{ConnectError, RemoteClient, Settings};
+pub use target::{Target, TargetError};
+
+#[cfg(test)]
+mod tests;

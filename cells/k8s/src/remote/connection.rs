@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Which server is in use, and when to use another.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use http::{Method, Request, Response, StatusCode};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ConfigExt};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tower::{BoxError, ServiceBuilder};
+
+use super::bucket::TokenBucket;
+use super::target::{Target, TargetError};
+use crate::error::{ApiError, Status};
+use crate::kind::ServerVersion;
+
+/// Oldest version that works: the first with `discovery.k8s.io/v1`.
+const OLDEST: (u32, u32) = (1, 21);
+
+/// How long the server may take to begin an answer. Its own limit is 60 s.
+const ANSWER: Duration = Duration::from_secs(70);
+
+/// How long the server may take to say that it is well.
+const PROBE: Duration = Duration::from_secs(10);
+
+/// Largest answer that is not a watch: a page of a list. Protects from a server gone mad.
+const LARGEST_BODY: usize = 512 << 20;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Address, certificates or token are not usable. Fix the configuration or the files.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The HTTP client cannot be built from certificates and keys. Fix the files.
+    #[error("credentials for {server}")]
+    Credentials {
+        /// Address of the server.
+        server: String,
+        /// What is wrong.
+        #[source]
+        cause: kube::Error,
+    },
+    /// The server does not answer. Retried.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The server is too old. Upgrade it.
+    #[error("Kubernetes {found} at {server} is too old, at least {}.{} is needed", OLDEST.0, OLDEST.1)]
+    TooOld {
+        /// Address of the server.
+        server: String,
+        /// Its version.
+        found: ServerVersion,
+    },
+    /// No server answered in time. Check addresses, network and the server itself.
+    #[error("no Kubernetes API server answered within {}s", within.as_secs())]
+    Timeout {
+        /// The time.
+        within: Duration,
+        /// What the last attempt said.
+        #[source]
+        cause: Box<ConnectError>,
+    },
+}
+
+/// Settings of a [`RemoteClient`].
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Requests a second; 0 for no limit.
+    pub qps: f64,
+    /// Requests at once.
+    pub burst: u32,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// Time between probes of an idle TCP connection; zero for none.
+    pub keep_alive: Duration,
+    /// Idle time after which the server is probed; zero for no probes.
+    pub heartbeat: Duration,
+    /// What the server sees as `User-Agent`.
+    pub user_agent: String,
+    /// File that remembers which of several servers worked last; `None` forgets.
+    pub state_file: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            qps: 10.0,
+            burst: 20,
+            connect_timeout: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(30),
+            user_agent: concat!("skep/", env!("CARGO_PKG_VERSION")).to_owned(),
+            state_file: None,
+        }
+    }
+}
+
+/// The client of a real API server. Cheap to clone.
+#[derive(Clone)]
+pub struct RemoteClient {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    target: Target,
+    settings: Settings,
+    pub(super) bucket: TokenBucket,
+    /// Absent until the first use, which must be inside of the runtime.
+    current: ArcSwapOption<Connection>,
+    /// Number of the server in use. Held while connecting, so that one attempt is made at a time.
+    server: tokio::sync::Mutex<usize>,
+    /// Changes when all connections are dropped: watches end then.
+    pub(super) generation: watch::Sender<u64>,
+    last_answer: Mutex<Instant>,
+    pub(super) suspicious: Notify,
+}
+
+pub(super) struct Connection {
+    client: kube::Client,
+    pub(super) server: String,
+    number: usize,
+}
+
+impl RemoteClient {
+    /// A client that connects when it is first used.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError::Url`] if an explicit address is malformed.
+    pub fn new(target: Target, settings: Settings) -> Result<Self, TargetError> {
+        target.check()?;
+        let remembered = settings
+            .state_file
+            .as_deref()
+            .and_then(|path| std::fs::read_to_string(path).ok());
+        let remembered = remembered.as_deref().map(str::trim);
+        let server = (0..target.servers())
+            .find(|index| target.url(*index) == remembered)
+            .unwrap_or_default();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                bucket: TokenBucket::new(settings.qps, settings.burst),
+                target,
+                settings,
+                current: ArcSwapOption::empty(),
+                server: tokio::sync::Mutex::new(server),
+                generation: watch::Sender::new(0),
+                last_answer: Mutex::new(Instant::now()),
+                suspicious: Notify::new(),
+            }),
+        })
+    }
+
+    /// Whether there is a cluster to talk to.
+    pub(super) fn target_known(&self) -> bool {
+        self.inner.target != Target::Nowhere
+    }
+
+    /// Address of the server in use, once there is one.
+    pub fn server(&self) -> Option<String> {
+        self.inner
+            .current
+            .load()
+            .as_ref()
+            .map(|connection| connection.server.clone())
+    }
+
+    /// Time between heartbeats.
+    pub fn heartbeat_interval(&self) -> Duration {
+        self.inner.settings.heartbeat
+    }
+
+    /// Probes the servers, one after the other and again every `retry`, until one answers that is new enough.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]: at once if the configuration is wrong or the server is too old, else after `within`.
+    pub async fn wait_connected(
+        &self,
+        within: Duration,
+        retry: Duration,
+    ) -> Result<ServerVersion, ConnectError> {
+        let deadline = Instant::now() + within;
+        loop {
+            let mut last = None;
+            for _ in 0..self.inner.target.servers().max(1) {
+                match self.probe_version().await {
+                    Ok(version) => return Ok(version),
+                    Err(
+                        error @ (ConnectError::Target(TargetError::Url { .. }) | ConnectError::TooOld { .. }),
+                    ) => {
+                        return Err(error);
+                    }
+                    Err(error) => {
+                        tracing::warn!(error = %chain(&error), "API server does not answer");
+                        last = Some(error);
+                    }
+                }
+                self.next_server().await;
+            }
+            if Instant::now() + retry > deadline {
+                let cause = last.unwrap_or(ConnectError::Api(ApiError::Disabled));
+                return Err(ConnectError::Timeout {
+                    within,
+                    cause: Box::new(cause),
+                });
+            }
+            tokio::time::sleep(retry).await;
+        }
+    }
+
+    async fn probe_version(&self) -> Result<ServerVersion, ConnectError> {
+        let connection = self.connection().await?;
+        let version = self.fetch_version().await?;
+        if (version.major, version.minor) < OLDEST {
+            return Err(ConnectError::TooOld {
+                server: connection.server.clone(),
+                found: version,
+            });
+        }
+        Ok(version)
+    }
+
+    /// One beat: nothing if the server answered anything lately, else a probe; if that fails, all connections are
+    /// dropped and the next server is used from now on.
+    ///
+    /// # Errors
+    ///
+    /// Why the server in use was given up.
+    pub async fn heartbeat(&self, suspicious: bool) -> Result<(), ConnectError> {
+        let idle = self.inner.last_answer.lock().elapsed();
+        if !suspicious && idle < self.inner.settings.heartbeat {
+            return Ok(());
+        }
+        let result = self.healthz().await;
+        if result.is_err() {
+            self.next_server().await;
+        }
+        result
+    }
+
+    async fn healthz(&self) -> Result<(), ConnectError> {
+        let connection = self.connection().await?;
+        let request = self
+            .builder(Method::GET, "/healthz")
+            .body(Body::empty())
+            .map_err(garbled("GET /healthz"))?;
+        let answer = tokio::time::timeout(PROBE, self.send_on(&connection, request)).await;
+        let response = answer.map_err(|elapsed| unreachable_server(&connection.server, elapsed))??;
+        match response.status() {
+            // Too many requests, or not allowed to ask: alive in either case.
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::FORBIDDEN => Ok(()),
+            status if status.is_success() => Ok(()),
+            status => Err(ApiError::Status(Status::new(
+                status.as_u16(),
+                "",
+                format!("{} answers {status} when asked for its health", connection.server),
+            ))
+            .into()),
+        }
+    }
+
+    /// Drops all connections and goes on with the next server, if there are several. Files are read anew.
+    async fn next_server(&self) {
+        let mut server = self.inner.server.lock().await;
+        *server = (*server + 1) % self.inner.target.servers().max(1);
+        self.inner.current.store(None);
+        self.inner.generation.send_modify(|generation| *generation += 1);
+    }
+
+    /// The connection in use.
+    pub(super) async fn connection(&self) -> Result<Arc<Connection>, ConnectError> {
+        if let Some(connection) = self.inner.current.load_full() {
+            return Ok(connection);
+        }
+        let server = self.inner.server.lock().await;
+        if let Some(connection) = self.inner.current.load_full() {
+            return Ok(connection);
+        }
+        let config = self.inner.target.load(*server).await?.ok_or(ApiError::Disabled)?;
+        let name = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let client = self.build(config).map_err(|cause| ConnectError::Credentials {
+            server: name.clone(),
+            cause,
+        })?;
+        let connection = Arc::new(Connection {
+            client,
+            server: name,
+            number: *server,
+        });
+        self.inner.current.store(Some(connection.clone()));
+        Ok(connection)
+    }
+
+    fn build(&self, config: kube::Config) -> Result<kube::Client, kube::Error> {
+        let settings = &self.inner.settings;
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(settings.connect_timeout));
+        connector.set_keepalive((!settings.keep_alive.is_zero()).then_some(settings.keep_alive));
+        let connector = config.rustls_https_connector_with_connector(connector)?;
+        let service = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .option_layer(config.auth_layer()?)
+            .layer(config.extra_headers_layer()?)
+            .map_err(BoxError::from)
+            .service(hyper_util::client::legacy::Builder::new(TokioExecutor::new()).build(connector));
+        Ok(kube::Client::new(service, config.default_namespace))
+    }
+
+    pub(super) fn builder(&self, method: Method, path: &str) -> http::request::Builder {
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::USER_AGENT, self.inner.settings.user_agent.as_str())
+            .header(http::header::ACCEPT, "application/json")
+    }
+
+    /// Sends a request and waits for the head of the answer, whatever its status.
+    pub(super) async fn send(
+        &self,
+        request: Request<Body>,
+    ) -> Result<(Response<Body>, Arc<Connection>), ApiError> {
+        let connection = self.connection().await.map_err(into_api_error)?;
+        let response = tokio::time::timeout(ANSWER, self.send_on(&connection, request))
+            .await
+            .map_err(|elapsed| unreachable_server(&connection.server, elapsed))
+            .flatten();
+        match response {
+            Ok(response) => Ok((response, connection)),
+            Err(error) => {
+                self.inner.suspicious.notify_one();
+                Err(error)
+            }
+        }
+    }
+
+    async fn send_on(
+        &self,
+        connection: &Connection,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, ApiError> {
+        let result = connection.client.send(request).await;
+        let response = result.map_err(|error| unreachable_server(&connection.server, error))?;
+        self.answered(connection);
+        if response.status() == StatusCode::UNAUTHORIZED {
+            // Certificates and tokens may have been replaced: read them anew for the next request.
+            self.inner.current.store(None);
+        }
+        Ok(response)
+    }
+
+    /// Notes that the server in use is alive.
+    pub(super) fn answered(&self, connection: &Connection) {
+        *self.inner.last_answer.lock() = Instant::now();
+        self.remember(connection.number);
+    }
+
+    /// Remembers over restarts which server works.
+    fn remember(&self, number: usize) {
+        let (Some(path), Some(url)) = (&self.inner.settings.state_file, self.inner.target.url(number)) else {
+            return;
+        };
+        if std::fs::read_to_string(path).is_ok_and(|text| text.trim() == url) {
+            return;
+        }
+        // Written beside and renamed: a crash leaves the old content or the new.
+        let beside = path.with_extension("new");
+        let written =
+            std::fs::write(&beside, format!("{url}\n")).and_then(|()| std::fs::rename(&beside, path));
+        if let Err(error) = written {
+            tracing::warn!(file = %path.display(), %error, "Cannot remember the API server in use");
+        }
+    }
+
+    /// The whole body of an answer, or the server's status if it is an error.
+    pub(super) async fn whole(&self, request: Request<Body>) -> Result<bytes::Bytes, ApiError> {
+        let name = format!("{} {}", request.method(), request.uri());
+        let (response, connection) = self.send(request).await?;
+        let code = response.status();
+        let body = http_body_util::Limited::new(response.into_body(), LARGEST_BODY);
+        let body = tokio::time::timeout(ANSWER, http_body_util::BodyExt::collect(body))
+            .await
+            .map_err(|elapsed| unreachable_server(&connection.server, elapsed))?
+            .map_err(|error| unreachable_server(&connection.server, error))?
+            .to_bytes();
+        if code.is_success() {
+            return Ok(body);
+        }
+        Err(ApiError::Status(read_status(code, &body, &name)))
+    }
+}
+
+/// The server's status, or one made from the HTTP status if there is none in the body.
+pub(super) fn read_status(code: StatusCode, body: &[u8], request: &str) -> Status {
+    let mut status: Status = serde_json::from_slice(body).unwrap_or_default();
+    if status.code == 0 {
+        status.code = code.as_u16();
+    }
+    if status.message.is_empty() {
+        status.message = format!("{request}: {code}");
+    }
+    status
+}
+
+fn garbled(request: &str) -> impl Fn(http::Error) -> ApiError {
+    move |error| ApiError::Garbled {
+        request: request.to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+pub(super) fn unreachable_server(server: &str, cause: impl Into<BoxError>) -> ApiError {
+    ApiError::Unreachable {
+        server: server.to_owned(),
+        cause: cause.into(),
+    }
+}
+
+fn into_api_error(error: ConnectError) -> ApiError {
+    match error {
+        ConnectError::Api(error) => error,
+        other => ApiError::Unreachable {
+            server: "the API server".to_owned(),
+            cause: Box::new(other),
+        },
+    }
+}
+
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! [`Client`] over HTTP.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Method, Request, header};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use rand::Rng;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::connection::{RemoteClient, read_status, unreachable_server};
+use super::lines::{Lines, event};
+use crate::client::{Client, RawPage, RawWatch};
+use crate::decode::RawObject;
+use crate::error::{ApiError, Status};
+use crate::event::RawEvent;
+use crate::kind::{Kind, ServerVersion};
+use crate::options::{
+    DeleteOptions, ListOptions, Patch, ResourceVersionMatch, Subresource, WatchOptions, WriteOptions,
+};
+use crate::slim::Str;
+
+/// Default field manager of writes.
+const FIELD_MANAGER: &str = "skep";
+
+/// A query string, built a parameter at a time.
+struct Query(String);
+
+impl Query {
+    fn new() -> Self {
+        Self(String::new())
+    }
+
+    fn add(mut self, key: &str, value: &str) -> Self {
+        if !value.is_empty() {
+            self.0.push(if self.0.is_empty() { '?' } else { '&' });
+            self.0.push_str(key);
+            self.0.push('=');
+            self.0.extend(form_urlencoded::byte_serialize(value.as_bytes()));
+        }
+        self
+    }
+
+    fn write_options(self, options: &WriteOptions) -> Self {
+        let manager = if options.field_manager.is_empty() {
+            FIELD_MANAGER
+        } else {
+            &options.field_manager
+        };
+        self.add("fieldManager", manager)
+            .add("dryRun", if options.dry_run { "All" } else { "" })
+    }
+}
+
+/// Path of a collection or an object; refuses names that would change what the path means.
+fn path(kind: &Kind, namespace: &str, name: &str, part: Subresource) -> Result<String, ApiError> {
+    for segment in [namespace, name] {
+        let fine = segment
+            .chars()
+            .all(|character| character.is_ascii_alphanumeric() || "-._:".contains(character));
+        if !fine || segment == "." || segment == ".." {
+            let message = format!("{segment:?} is no name of an object");
+            return Err(ApiError::Status(Status::new(400, "BadRequest", message)));
+        }
+    }
+    let mut path = kind.path(namespace, name);
+    if part == Subresource::Status {
+        path.push_str("/status");
+    }
+    Ok(path)
+}
+
+fn name_of(object: &Value) -> Result<&str, ApiError> {
+    let name = object["metadata"]["name"]
+        .as_str()
+        .filter(|name| !name.is_empty());
+    name.ok_or_else(|| ApiError::Status(Status::new(400, "BadRequest", "object without metadata.name")))
+}
+
+#[derive(Deserialize)]
+struct ListText<'a> {
+    #[serde(default)]
+    metadata: ListMetadata,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMetadata {
+    resource_version: Str,
+    r#continue: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionText {
+    major: String,
+    minor: String,
+    #[serde(default)]
+    git_version: String,
+}
+
+impl RemoteClient {
+    fn request(
+        &self,
+        method: Method,
+        uri: &str,
+        content: Option<(&str, &Value)>,
+    ) -> Result<Request<Body>, ApiError> {
+        let builder = self.builder(method, uri);
+        let request = match content {
+            None => builder.body(Body::empty()),
+            Some((content_type, value)) => builder
+                .header(header::CONTENT_TYPE, content_type)
+                .body(Body::from(value.to_string().into_bytes())),
+        };
+        request.map_err(|error| ApiError::Garbled {
+            request: uri.to_owned(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// Sends a request when the rate allows and returns the body of its answer.
+    async fn call(
+        &self,
+        method: Method,
+        uri: &str,
+        content: Option<(&str, &Value)>,
+    ) -> Result<Bytes, ApiError> {
+        let request = self.request(method, uri, content)?;
+        self.inner.bucket.wait().await;
+        self.whole(request).await
+    }
+
+    /// Reads JSON, not limited by the rate: for discovery and probes.
+    pub(super) async fn read<T: for<'de> Deserialize<'de>>(&self, uri: &str) -> Result<T, ApiError> {
+        let body = self.whole(self.request(Method::GET, uri, None)?).await?;
+        serde_json::from_slice(&body).map_err(|error| ApiError::Garbled {
+            request: format!("GET {uri}"),
+            reason: error.to_string(),
+        })
+    }
+
+    pub(super) async fn fetch_version(&self) -> Result<ServerVersion, ApiError> {
+        let text: VersionText = self.read("/version").await?;
+        // Vendors add signs to the numbers: `33+`.
+        let number = |text: &str| {
+            let digits = text
+                .find(|character: char| !character.is_ascii_digit())
+                .map_or(text, |end| &text[..end]);
+            digits.parse().map_err(|_| ApiError::Garbled {
+                request: "GET /version".to_owned(),
+                reason: format!("`{text}` is no version number"),
+            })
+        };
+        Ok(ServerVersion {
+            major: number(&text.major)?,
+            minor: number(&text.minor)?,
+            git_version: text.git_version,
+        })
+    }
+}
+
+#[async_trait]
+impl Client for RemoteClient {
+    fn is_enabled(&self) -> bool {
+        self.target_known()
+    }
+
+    async fn server_version(&self) -> Result<ServerVersion, ApiError> {
+        self.fetch_version().await
+    }
+
+    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
+        self.discover().await
+    }
+
+    async fn list(&self, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<RawPage, ApiError> {
+        let exact = match options.resource_version_match {
+            None => "",
+            Some(ResourceVersionMatch::NotOlderThan) => "NotOlderThan",
+            Some(ResourceVersionMatch::Exact) => "Exact",
+        };
+        let limit = if options.limit == 0 {
+            String::new()
+        } else {
+            options.limit.to_string()
+        };
+        let query = Query::new()
+            .add("labelSelector", &options.labels.to_string())
+            .add("fieldSelector", &options.fields.to_string())
+            .add("limit", &limit)
+            .add("continue", &options.continue_token)
+            .add("resourceVersion", &options.resource_version)
+            .add("resourceVersionMatch", exact);
+        let uri = path(kind, namespace, "", Subresource::None)? + &query.0;
+        let body = self.call(Method::GET, &uri, None).await?;
+        let list: ListText<'_> = serde_json::from_slice(&body).map_err(|error| ApiError::Garbled {
+            request: format!("GET {uri}"),
+            reason: error.to_string(),
+        })?;
+        let items = list.items.unwrap_or_default();
+        Ok(RawPage {
+            items: items
+                .iter()
+                .map(|item| RawObject::from_json(body.slice_ref(item.get().as_bytes())))
+                .collect(),
+            resource_version: list.metadata.resource_version,
+            continue_token: list.metadata.r#continue.unwrap_or_default(),
+        })
+    }
+
+    async fn watch(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        options: &WatchOptions,
+    ) -> Result<RawWatch, ApiError> {
+        // Spread over five minutes, so that watches of many clients do not end together.
+        let timeout = options
+            .timeout
+            .unwrap_or_else(|| Duration::from_secs(rand::rng().random_range(300..600)))
+            .as_secs();
+        let query = Query::new()
+            .add("watch", "true")
+            .add("labelSelector", &options.labels.to_string())
+            .add("fieldSelector", &options.fields.to_string())
+            .add("resourceVersion", &options.resource_version)
+            .add(
+                "resourceVersionMatch",
+                if options.initial_events {
+                    "NotOlderThan"
+                } else {
+                    ""
+                },
+            )
+            .add(
+                "sendInitialEvents",
+                if options.initial_events { "true" } else { "" },
+            )
+            .add("allowWatchBookmarks", if options.bookmarks { "true" } else { "" })
+            .add("timeoutSeconds", &timeout.max(1).to_string());
+        let uri = path(kind, namespace, "", Subresource::None)? + &query.0;
+        let name = format!("GET {uri}");
+        let request = self.request(Method::GET, &uri, None)?;
+        self.inner.bucket.wait().await;
+        let mut generation = self.inner.generation.subscribe();
+        let (response, connection) = self.send(request).await?;
+        let code = response.status();
+        if !code.is_success() {
+            let body = http_body_util::Limited::new(response.into_body(), 1 << 20)
+                .collect()
+                .await;
+            let body = body
+                .map_err(|error| unreachable_server(&connection.server, error))?
+                .to_bytes();
+            return Err(ApiError::Status(read_status(code, &body, &name)));
+        }
+        let client = self.clone();
+        let body = response.into_body();
+        let events = async_stream::stream! {
+            let mut body = body;
+            let mut lines = Lines::default();
+            loop {
+                let frame = tokio::select! {
+                    biased;
+                    _ = generation.changed() => {
+                        yield Err(unreachable_server(&connection.server, "connection given up"));
+                        return;
+                    }
+                    frame = body.frame() => frame,
+                };
+                match frame {
+                    Some(Ok(frame)) => {
+                        client.answered(&connection);
+                        if let Some(data) = frame.data_ref() {
+                            lines.push(data);
+                        }
+                    }
+                    Some(Err(error)) => {
+                        client.inner.suspicious.notify_one();
+                        yield Err(unreachable_server(&connection.server, error));
+                        return;
+                    }
+                    None => {
+                        if let Some(rest) = lines.rest() {
+                            yield event(&rest, &name);
+                        }
+                        return;
+                    }
+                }
+                loop {
+                    let read = match lines.next() {
+                        Ok(None) => break,
+                        Ok(Some(line)) => event(&line, &name),
+                        Err(_) => Err(ApiError::Garbled { request: name.clone(), reason: "endless line".to_owned() }),
+                    };
+                    let failed = read.is_err();
+                    yield read;
+                    if failed {
+                        return;
+                    }
+                }
+            }
+        };
+        Ok(Box::pin(events)
+            as std::pin::Pin<
+                Box<dyn futures::Stream<Item = Result<RawEvent, ApiError>> + Send>,
+            >)
+    }
+
+    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {
+        let uri = path(kind, namespace, name, Subresource::None)?;
+        self.call(Method::GET, &uri, None).await.map(RawObject::from_json)
+    }
+
+    async fn create(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<RawObject, ApiError> {
+        let uri = path(kind, namespace, "", Subresource::None)? + &Query::new().write_options(options).0;
+        self.call(Method::POST, &uri, Some(("application/json", &object)))
+            .await
+            .map(RawObject::from_json)
+    }
+
+    async fn update(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        subresource: Subresource,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<RawObject, ApiError> {
+        let uri =
+            path(kind, namespace, name_of(&object)?, subresource)? + &Query::new().write_options(options).0;
+        self.call(Method::PUT, &uri, Some(("application/json", &object)))
+            .await
+            .map(RawObject::from_json)
+    }
+
+    async fn patch(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        subresource: Subresource,
+        patch: &Patch,
+        options: &WriteOptions,
+    ) -> Result<RawObject, ApiError> {
+        let query = Query::new()
+            .write_options(options)
+            .add("force", if options.force { "true" } else { "" });
+        let uri = path(kind, namespace, name, subresource)? + &query.0;
+        self.call(Method::PATCH, &uri, Some((patch.content_type(), patch.body())))
+            .await
+            .map(RawObject::from_json)
+    }
+
+    async fn delete(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<(), ApiError> {
+        let uri = path(kind, namespace, name, Subresource::None)?;
+        let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
+        if !options.propagation.is_empty() {
+            body["propagationPolicy"] = options.propagation.as_str().into();
+        }
+        if !options.preconditions.uid.is_empty() {
+            body["preconditions"]["uid"] = options.preconditions.uid.as_str().into();
+        }
+        if !options.preconditions.resource_version.is_empty() {
+            body["preconditions"]["resourceVersion"] = options.preconditions.resource_version.as_str().into();
+        }
+        if let Some(grace) = options.grace_period {
+            body["gracePeriodSeconds"] = grace.as_secs().into();
+        }
+        self.call(Method::DELETE, &uri, Some(("application/json", &body)))
+            .await
+            .map(drop)
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Where the API server is and how to log in.
+
+use std::path::{Path, PathBuf};
+
+use http::Uri;
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+/// Where the service account of a pod is mounted.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Why there is no usable address.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// An address in `k8s-api-server-urls` is none.
+    #[error("`{url}` in k8s-api-server-urls is no address of a server, such as https://192.0.2.1:6443")]
+    Url {
+        /// The text.
+        url: String,
+    },
+    /// The kubeconfig cannot be read or used.
+    #[error("kubeconfig {path}")]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        cause: Box<KubeconfigError>,
+    },
+    /// The service account of the pod cannot be read.
+    #[error("service account in {SERVICE_ACCOUNT}")]
+    ServiceAccount {
+        /// What is wrong.
+        #[source]
+        cause: InClusterError,
+    },
+}
+
+/// How to find a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// As a kubeconfig file says, optionally at other addresses.
+    Kubeconfig(PathBuf, Vec<String>),
+    /// At explicit addresses; those with `https` log in with the pod's service account.
+    Urls(Vec<String>),
+    /// As the pod's environment says.
+    InCluster,
+    /// Nowhere.
+    Nowhere,
+}
+
+impl Target {
+    /// Chooses: kubeconfig, then explicit addresses, then the pod's environment.
+    pub fn choose(kubeconfig: Option<&Path>, urls: &[String]) -> Self {
+        let inside = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"]
+            .iter()
+            .all(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+        Self::choose_from(kubeconfig, urls, inside)
+    }
+
+    fn choose_from(kubeconfig: Option<&Path>, urls: &[String], inside: bool) -> Self {
+        match (kubeconfig, urls.is_empty()) {
+            (Some(path), _) => Self::Kubeconfig(path.to_owned(), urls.to_vec()),
+            (None, false) => Self::Urls(urls.to_vec()),
+            (None, true) if inside => Self::InCluster,
+            (None, true) => Self::Nowhere,
+        }
+    }
+
+    /// Number of addresses.
+    pub fn servers(&self) -> usize {
+        match self {
+            Self::Kubeconfig(_, urls) => urls.len().max(1),
+            Self::Urls(urls) => urls.len(),
+            Self::InCluster => 1,
+            Self::Nowhere => 0,
+        }
+    }
+
+    /// The explicit address with this number.
+    pub(super) fn url(&self, index: usize) -> Option<&str> {
+        match self {
+            Self::Kubeconfig(_, urls) | Self::Urls(urls) => urls.get(index).map(String::as_str),
+            Self::InCluster | Self::Nowhere => None,
+        }
+    }
+
+    /// Whether all addresses are well-formed. Reads no files.
+    pub(super) fn check(&self) -> Result<(), TargetError> {
+        match self {
+            Self::Kubeconfig(_, urls) | Self::Urls(urls) => {
+                urls.iter().try_for_each(|url| parse_url(url).map(drop))
+            }
+            Self::InCluster | Self::Nowhere => Ok(()),
+        }
+    }
+
+    /// Reads certificates and tokens anew. `None` if there is no cluster.
+    pub(super) async fn load(&self, index: usize) -> Result<Option<kube::Config>, TargetError> {
+        let explicit = self.url(index).map(parse_url).transpose()?;
+        let mut config = match self {
+            Self::Nowhere => return Ok(None),
+            Self::InCluster => in_cluster()?,
+            Self::Kubeconfig(path, _) => from_kubeconfig(path).await?,
+            Self::Urls(_) => match &explicit {
+                Some(url) if url.scheme_str() == Some("https") => in_cluster()?,
+                Some(url) => kube::Config::new(url.clone()),
+                None => return Ok(None),
+            },
+        };
+        if let Some(url) = explicit {
+            config.cluster_url = url;
+        }
+        Ok(Some(config))
+    }
+}
+
+fn parse_url(url: &str) -> Result<Uri, TargetError> {
+    let fail = || TargetError::Url { url: url.to_owned() };
+    // A bare address means plain HTTP, as for Kubernetes' own tools.
+    let full = if url.contains("://") {
+        url.to_owned()
+    } else {
+        format!("http://{url}")
+    };
+    let uri: Uri = full.parse().map_err(|_| fail())?;
+    let known = matches!(uri.scheme_str(), Some("http" | "https"));
+    if known && uri.host().is_some_and(|host| !host.is_empty()) {
+        Ok(uri)
+    } else {
+        Err(fail())
+    }
+}
+
+fn in_cluster() -> Result<kube::Config, TargetError> {
+    kube::Config::incluster_env().map_err(|cause| TargetError::ServiceAccount { cause })
+}
+
+async fn from_kubeconfig(path: &Path) -> Result<kube::Config, TargetError> {
+    let fail = |cause| TargetError::Kubeconfig {
+        path: path.to_owned(),
+        cause: Box::new(cause),
+    };
+    let file = Kubeconfig::read_from(path).map_err(fail)?;
+    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .map_err(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubeconfig_wins_over_addresses_and_these_over_the_pod() {
+        let urls = ["http://192.0.2.1:8080".to_owned()];
+        let path = Path::new("/etc/kubeconfig");
+
+        assert_eq!(
+            Target::choose_from(Some(path), &urls, true),
+            Target::Kubeconfig(path.to_owned(), urls.to_vec())
+        );
+        assert_eq!(
+            Target::choose_from(None, &urls, true),
+            Target::Urls(urls.to_vec())
+        );
+        assert_eq!(Target::choose_from(None, &[], true), Target::InCluster);
+        assert_eq!(Target::choose_from(None, &[], false), Target::Nowhere);
+    }
+
+    #[test]
+    fn malformed_address_is_named() {
+        let target = Target::Urls(vec!["https://192.0.2.1:6443".into(), "ftp://x".into()]);
+
+        assert_eq!(
+            target.check().unwrap_err().to_string(),
+            "`ftp://x` in k8s-api-server-urls is no address of a server, such as https://192.0.2.1:6443"
+        );
+    }
+}
