@@ -2,6 +2,7 @@
 
 //! Service load-balancing: tables, writer, reflectors, reconciler and maps.
 
+pub mod convert;
 pub mod types;
 
 pub use types::{
