@@ -7,6 +7,7 @@
 //! clients in namespaces of their own. See `skep-lab --help`.
 
 pub mod cgroup;
+pub mod command;
 pub mod echo;
 pub mod enter;
 pub mod kubelet;

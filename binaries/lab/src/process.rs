@@ -51,7 +51,7 @@ pub enum ProcessError {
     },
 }
 
-/// A running process of the lab. Dropping it kills it.
+/// A running process of the lab. Dropping it kills it, unless it was started detached.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -106,6 +106,31 @@ impl Process {
             child,
             go,
         })
+    }
+
+    /// Starts a process in a process group of its own, which outlives this one.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn place_detached(name: &str, placement: &Placement, log: &Path) -> Result<Self, ProcessError> {
+        let spawn = |cause: io::Error| ProcessError::Spawn { name: name.to_owned(), cause };
+        let file = open_log(log).map_err(spawn)?;
+        let child = Command::new(own_program())
+            .args(placement.arguments())
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().map_err(spawn)?)
+            .stderr(file)
+            // A signal to the terminal's group is not meant for it.
+            .process_group(0)
+            .spawn()
+            .map_err(spawn)?;
+        let pid = child.id().unwrap_or_default();
+        Ok(Self { name: name.to_owned(), pid, child, go: None })
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Lets a process that shook hands become its program.

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What users do with a lab: bring it up, look into it, take it down.
+
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    process::{ExitCode, ExitStatus},
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use tokio::process::Command;
+
+use crate::{
+    cgroup::{self, CgroupError},
+    enter::Placement,
+    machine::Site,
+    plan::{Lab, PlanError},
+    process::{self, Process, ProcessError, own_program},
+    state::{Phase, State, StateError},
+};
+
+/// How long bringing a lab up may take.
+const UP: Duration = Duration::from_secs(120);
+/// How long taking it down may take.
+const DOWN: Duration = Duration::from_secs(20);
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The lab asked for cannot be.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Its state cannot be read.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// Its control group cannot be used.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// Its supervisor did not start.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// Take it down first, or give the new one another name.
+    #[error("a lab called `{name}` is up; take it down (skep-lab down --name {name}) or use another --name")]
+    Exists {
+        /// Its name.
+        name: String,
+    },
+    /// The reason, and where to read more.
+    #[error("the lab did not come up: {reason} (logs: {})", logs.display())]
+    NotUp {
+        /// What went wrong.
+        reason: String,
+        /// Folder of its logs.
+        logs: PathBuf,
+    },
+    /// Neither a node nor a pod.
+    #[error("lab `{lab}` has no node or running pod called `{target}`; it has {known}")]
+    NoTarget {
+        /// The lab.
+        lab: String,
+        /// What was asked for.
+        target: String,
+        /// Names that exist.
+        known: String,
+    },
+    /// No such cluster.
+    #[error("lab `{lab}` has no cluster called `{cluster}`")]
+    NoCluster {
+        /// The lab.
+        lab: String,
+        /// What was asked for.
+        cluster: String,
+    },
+    /// A file or process of this machine.
+    #[error("{what}")]
+    Io {
+        /// What was done.
+        what: String,
+        /// What the kernel said.
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
+/// Which lab.
+#[derive(Debug, Clone, Args)]
+pub struct Which {
+    /// Name of the lab; several can be up side by side.
+    #[arg(long, default_value = "lab", global = true)]
+    pub name: String,
+}
+
+/// How a lab is to be.
+#[derive(Debug, Clone, Args)]
+pub struct Shape {
+    /// How many clusters.
+    #[arg(long, default_value_t = 1)]
+    pub clusters: u8,
+    /// How many nodes each cluster has.
+    #[arg(long, default_value_t = 2)]
+    pub nodes: u8,
+    /// The agent's program; by default `skep-agent` beside this program, or in the search path.
+    #[arg(long)]
+    pub agent: Option<PathBuf>,
+    /// Further configuration of every agent, `key=value`; may be repeated.
+    #[arg(long = "agent-config", value_name = "KEY=VALUE")]
+    pub agent_config: Vec<String>,
+}
+
+impl Shape {
+    /// The arguments by which the supervisor gets this shape.
+    fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec![
+            "--clusters".into(),
+            self.clusters.to_string().into(),
+            "--nodes".into(),
+            self.nodes.to_string().into(),
+        ];
+        if let Some(agent) = &self.agent {
+            arguments.extend(["--agent".into(), agent.clone().into_os_string()]);
+        }
+        for setting in &self.agent_config {
+            arguments.extend(["--agent-config".into(), setting.into()]);
+        }
+        arguments
+    }
+}
+
+/// Brings a lab up; returns when every agent is ready. Interrupted or failed, it leaves nothing behind.
+///
+/// # Errors
+/// When the lab exists already or does not come up.
+pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<State, CommandError> {
+    Lab::plan(name, shape.clusters, shape.nodes)?;
+    let site = Site::of(name)?;
+    match State::read(name) {
+        Ok(state) if !cgroup::processes(&site.cgroup).is_empty() && state.phase == Phase::Ready => {
+            return Err(CommandError::Exists { name: name.to_owned() });
+        }
+        // Left by a lab that crashed, or that is being started by somebody who was interrupted.
+        _ => down(name)?,
+    }
+    let result = tokio::select! {
+        result = up_to_ready(name, &site, shape, progress) => result,
+        _ = tokio::signal::ctrl_c() => {
+            Err(CommandError::NotUp { reason: "interrupted".to_owned(), logs: site.folder.join("logs") })
+        }
+    };
+    if result.is_err() {
+        // The logs stay for the reader; everything else goes.
+        cgroup::remove(&site.cgroup, DOWN)?;
+        let _ = std::fs::remove_file(site.folder.join("state.json"));
+    }
+    result
+}
+
+async fn up_to_ready(
+    name: &str,
+    site: &Site,
+    shape: &Shape,
+    progress: impl Fn(&str),
+) -> Result<State, CommandError> {
+    let group = site.cgroup.join("supervisor");
+    cgroup::create(&group)?;
+    let mut program: Vec<OsString> = vec![own_program(), "supervise".into(), "--name".into(), name.into()];
+    program.extend(shape.arguments());
+    let placement = Placement { cgroup: Some(group), program, ..Placement::default() };
+    let log = site.log("supervisor");
+    let mut supervisor = Process::place_detached("supervisor", &placement, &log)?;
+    let deadline = Instant::now() + UP;
+    let mut said = String::new();
+    let not_up = |reason: String| CommandError::NotUp { reason, logs: site.folder.join("logs") };
+    loop {
+        match State::read(name) {
+            Ok(State { phase: Phase::Starting(what), .. }) if what != said => {
+                progress(&what);
+                said = what;
+            }
+            Ok(state @ State { phase: Phase::Ready, .. }) => {
+                return Ok(state);
+            }
+            Ok(State { phase: Phase::Failed(reason), .. }) => return Err(not_up(reason)),
+            Ok(_) | Err(StateError::Missing { .. }) => {}
+            Err(err) => return Err(err.into()),
+        }
+        if supervisor.has_ended() {
+            return Err(not_up(process::last_line(&log)));
+        }
+        if Instant::now() > deadline {
+            return Err(not_up(format!("still {said} after {} s", UP.as_secs())));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Takes a lab down: ends all its processes and removes everything it made. A lab that is not there, or only
+/// in parts, is fine.
+///
+/// # Errors
+/// When a process cannot be ended or a folder not removed.
+pub fn down(name: &str) -> Result<(), CommandError> {
+    let site = Site::of(name)?;
+    cgroup::remove(&site.cgroup, DOWN)?;
+    match std::fs::remove_dir_all(&site.folder) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+            return Err(CommandError::Io { what: format!("removing {}", site.folder.display()), cause });
+        }
+        _ => {}
+    }
+    // The parents, unless another lab is in them.
+    for parent in [site.cgroup.parent(), site.folder.parent()].into_iter().flatten() {
+        let _ = std::fs::remove_dir(parent);
+    }
+    Ok(())
+}
+
+/// Names of the labs of which something is left on this machine.
+///
+/// # Errors
+/// When no unified cgroup hierarchy is mounted.
+pub fn leftovers() -> Result<Vec<String>, CommandError> {
+    let probe = Site::of("x")?;
+    let mut names = std::collections::BTreeSet::new();
+    for folder in [probe.cgroup.parent(), probe.folder.parent()].into_iter().flatten() {
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        names.extend(folders.filter_map(|entry| entry.file_name().into_string().ok()));
+    }
+    Ok(names.into_iter().collect())
+}
+
+/// How to start a program on a node (`c1-n1`, `n1`) or in a pod (`namespace/name`).
+///
+/// # Errors
+/// When there is no such place.
+pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Placement, CommandError> {
+    let state = State::read(name)?;
+    let site = Site::of(name)?;
+    if let Some(node) = state.lab.node(target) {
+        let group = site.node_cgroup(node).join("tools");
+        cgroup::create(&group)?;
+        return Ok(Placement {
+            cgroup: Some(group),
+            beside: state.nodes.get(&node.name).copied(),
+            program,
+            ..Placement::default()
+        });
+    }
+    let mut known: Vec<String> = Vec::new();
+    let wanted = target.replacen('/', ".", 1);
+    for node in state.lab.clusters.iter().flat_map(|cluster| &cluster.nodes) {
+        known.push(node.name.clone());
+        let pods = site.node_cgroup(node).join("pods");
+        let Ok(entries) = std::fs::read_dir(&pods) else { continue };
+        for pod in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+            let group = pods.join(&pod);
+            let Some(process) = cgroup::processes(&group).first().copied() else { continue };
+            if pod == wanted || pod == format!("default.{target}") {
+                let beside = u32::try_from(process).ok();
+                return Ok(Placement { cgroup: Some(group), beside, program, ..Placement::default() });
+            }
+            if pod.contains('.') {
+                known.push(pod.replacen('.', "/", 1));
+            }
+        }
+    }
+    Err(CommandError::NoTarget { lab: name.to_owned(), target: target.to_owned(), known: known.join(", ") })
+}
+
+/// Runs a program on a node or in a pod, with this terminal as its input and output.
+///
+/// # Errors
+/// When there is no such place, or the program cannot be started.
+pub async fn exec(name: &str, target: &str, program: Vec<OsString>) -> Result<ExitStatus, CommandError> {
+    in_place(name, target, program)?
+        .status()
+        .await
+        .map_err(|cause| CommandError::Io { what: format!("running a program on `{target}`"), cause })
+}
+
+/// As [`exec`], for callers that want the output.
+///
+/// # Errors
+/// As [`exec`].
+pub fn in_place(name: &str, target: &str, program: Vec<OsString>) -> Result<Command, CommandError> {
+    let mut command = Command::new(own_program());
+    command.args(placement(name, target, program)?.arguments()).kill_on_drop(true);
+    // The lab's own tools are found by name: `skep status`.
+    if let Some(folder) = std::env::current_exe().ok().and_then(|exe| exe.parent().map(PathBuf::from)) {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let all = std::iter::once(folder).chain(std::env::split_paths(&path));
+        if let Ok(joined) = std::env::join_paths(all) {
+            command.env("PATH", joined);
+        }
+    }
+    Ok(command)
+}
+
+/// The lab in words.
+#[must_use]
+pub fn describe(state: &State) -> String {
+    use std::fmt::Write;
+    let mut text = format!(
+        "lab {}: {}\n",
+        state.lab.name,
+        match &state.phase {
+            Phase::Starting(what) => format!("starting ({what})"),
+            Phase::Ready => "ready".to_owned(),
+            Phase::Failed(why) => format!("failed ({why})"),
+        }
+    );
+    for cluster in &state.lab.clusters {
+        let server = state.servers.get(&cluster.name).map_or("no API server", String::as_str);
+        let _ = writeln!(text, "cluster {}: {server}", cluster.name);
+        for node in &cluster.nodes {
+            let agent = state
+                .agents
+                .get(&node.name)
+                .map_or_else(|| "no agent".to_owned(), |pid| format!("agent process {pid}"));
+            let addresses = node.addresses().map(|(address, _)| address.to_string()).join(", ");
+            let _ = writeln!(text, "  node {}: {addresses}, {agent}", node.name);
+        }
+    }
+    text
+}
+
+/// Exit status of a program that ran in a lab, as ours.
+#[must_use]
+pub fn exit_code(status: ExitStatus) -> ExitCode {
+    status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
