@@ -62,7 +62,9 @@ impl Agent {
     /// The agent listening on `socket`; `unix://` in front of the path is accepted.
     #[must_use]
     pub fn at(socket: &str) -> Self {
-        Self { socket: Path::new(socket.strip_prefix("unix://").unwrap_or(socket)).to_owned() }
+        Self {
+            socket: Path::new(socket.strip_prefix("unix://").unwrap_or(socket)).to_owned(),
+        }
     }
 
     /// Reads `/v1/<path>` as JSON.
@@ -71,7 +73,10 @@ impl Agent {
     /// When the agent is not there, refuses, or answers something else than JSON.
     pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<Value, AgentError> {
         let path = format!("/v1/{}", path.trim_start_matches('/'));
-        let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http { path: path.clone(), cause };
+        let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http {
+            path: path.clone(),
+            cause,
+        };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -90,22 +95,39 @@ impl Agent {
     }
 
     async fn request(&self, path: &str, headers: &[(&str, &str)]) -> Result<(StatusCode, Bytes), AgentError> {
-        let failed =
-            |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http { path: path.to_owned(), cause };
+        let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http {
+            path: path.to_owned(),
+            cause,
+        };
         let stream = UnixStream::connect(&self.socket)
             .await
-            .map_err(|cause| AgentError::Unreachable { socket: self.socket.clone(), cause })?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|err| failed(err.into()))?;
+            .map_err(|cause| AgentError::Unreachable {
+                socket: self.socket.clone(),
+                cause,
+            })?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|err| failed(err.into()))?;
         let driver = tokio::spawn(connection);
-        let mut request = Request::get(path).header("host", "localhost").header("accept", "application/json");
+        let mut request = Request::get(path)
+            .header("host", "localhost")
+            .header("accept", "application/json");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Empty::<Bytes>::new()).map_err(|err| failed(err.into()))?;
-        let response = sender.send_request(request).await.map_err(|err| failed(err.into()))?;
+        let request = request
+            .body(Empty::<Bytes>::new())
+            .map_err(|err| failed(err.into()))?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|err| failed(err.into()))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await.map_err(failed)?.to_bytes();
+        let body = Limited::new(response.into_body(), LONGEST_ANSWER)
+            .collect()
+            .await
+            .map_err(failed)?
+            .to_bytes();
         driver.abort();
         Ok((status, body))
     }
@@ -150,13 +172,17 @@ mod tests {
 
     #[test]
     fn a_refusal_carries_status_and_text() {
-        let (agent, thread, path) = agent_answering("HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\n\r\n\"no map\"\n");
+        let (agent, thread, path) =
+            agent_answering("HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\n\r\n\"no map\"\n");
 
         let err = agent.get("map/x", &[]).unwrap_err();
 
         thread.join().unwrap();
         std::fs::remove_file(path).unwrap();
-        assert_eq!(err.to_string(), "the agent answered 404 Not Found to /v1/map/x: no map");
+        assert_eq!(
+            err.to_string(),
+            "the agent answered 404 Not Found to /v1/map/x: no map"
+        );
     }
 
     #[test]

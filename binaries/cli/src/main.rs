@@ -1,5 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The skep command.
+//! The `skep` command: asks the agent over its sockets, and reads pinned maps where it can.
 
-fn main() {}
+mod agent;
+mod command;
+mod maps;
+mod print;
+mod service;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let line = command::Line::parse();
+    match command::run(line) {
+        Ok(code) => code,
+        Err(err) => {
+            let mut text = format!("skep: {err}");
+            let mut cause = std::error::Error::source(&*err);
+            while let Some(next) = cause {
+                text.push_str(&format!(": {next}"));
+                cause = next.source();
+            }
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -137,7 +137,9 @@ pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<St
     let site = Site::of(name)?;
     match State::read(name) {
         Ok(state) if !cgroup::processes(&site.cgroup).is_empty() && state.phase == Phase::Ready => {
-            return Err(CommandError::Exists { name: name.to_owned() });
+            return Err(CommandError::Exists {
+                name: name.to_owned(),
+            });
         }
         // Left by a lab that crashed, or that is being started by somebody who was interrupted.
         _ => down(name)?,
@@ -166,22 +168,39 @@ async fn up_to_ready(
     cgroup::create(&group)?;
     let mut program: Vec<OsString> = vec![own_program(), "supervise".into(), "--name".into(), name.into()];
     program.extend(shape.arguments());
-    let placement = Placement { cgroup: Some(group), program, ..Placement::default() };
+    let placement = Placement {
+        cgroup: Some(group),
+        program,
+        ..Placement::default()
+    };
     let log = site.log("supervisor");
     let mut supervisor = Process::place_detached("supervisor", &placement, &log)?;
     let deadline = Instant::now() + UP;
     let mut said = String::new();
-    let not_up = |reason: String| CommandError::NotUp { reason, logs: site.folder.join("logs") };
+    let not_up = |reason: String| CommandError::NotUp {
+        reason,
+        logs: site.folder.join("logs"),
+    };
     loop {
         match State::read(name) {
-            Ok(State { phase: Phase::Starting(what), .. }) if what != said => {
+            Ok(State {
+                phase: Phase::Starting(what),
+                ..
+            }) if what != said => {
                 progress(&what);
                 said = what;
             }
-            Ok(state @ State { phase: Phase::Ready, .. }) => {
+            Ok(
+                state @ State {
+                    phase: Phase::Ready, ..
+                },
+            ) => {
                 return Ok(state);
             }
-            Ok(State { phase: Phase::Failed(reason), .. }) => return Err(not_up(reason)),
+            Ok(State {
+                phase: Phase::Failed(reason),
+                ..
+            }) => return Err(not_up(reason)),
             Ok(_) | Err(StateError::Missing { .. }) => {}
             Err(err) => return Err(err.into()),
         }
@@ -205,7 +224,10 @@ pub fn down(name: &str) -> Result<(), CommandError> {
     cgroup::remove(&site.cgroup, DOWN)?;
     match std::fs::remove_dir_all(&site.folder) {
         Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-            return Err(CommandError::Io { what: format!("removing {}", site.folder.display()), cause });
+            return Err(CommandError::Io {
+                what: format!("removing {}", site.folder.display()),
+                cause,
+            });
         }
         _ => {}
     }
@@ -223,9 +245,16 @@ pub fn down(name: &str) -> Result<(), CommandError> {
 pub fn leftovers() -> Result<Vec<String>, CommandError> {
     let probe = Site::of("x")?;
     let mut names = std::collections::BTreeSet::new();
-    for folder in [probe.cgroup.parent(), probe.folder.parent()].into_iter().flatten() {
-        let Ok(entries) = std::fs::read_dir(folder) else { continue };
-        let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    for folder in [probe.cgroup.parent(), probe.folder.parent()]
+        .into_iter()
+        .flatten()
+    {
+        let Ok(entries) = std::fs::read_dir(folder) else {
+            continue;
+        };
+        let folders = entries
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         names.extend(folders.filter_map(|entry| entry.file_name().into_string().ok()));
     }
     Ok(names.into_iter().collect())
@@ -253,20 +282,36 @@ pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Pla
     for node in state.lab.clusters.iter().flat_map(|cluster| &cluster.nodes) {
         known.push(node.name.clone());
         let pods = site.node_cgroup(node).join("pods");
-        let Ok(entries) = std::fs::read_dir(&pods) else { continue };
-        for pod in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+        let Ok(entries) = std::fs::read_dir(&pods) else {
+            continue;
+        };
+        for pod in entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+        {
             let group = pods.join(&pod);
-            let Some(process) = cgroup::processes(&group).first().copied() else { continue };
+            let Some(process) = cgroup::processes(&group).first().copied() else {
+                continue;
+            };
             if pod == wanted || pod == format!("default.{target}") {
                 let beside = u32::try_from(process).ok();
-                return Ok(Placement { cgroup: Some(group), beside, program, ..Placement::default() });
+                return Ok(Placement {
+                    cgroup: Some(group),
+                    beside,
+                    program,
+                    ..Placement::default()
+                });
             }
             if pod.contains('.') {
                 known.push(pod.replacen('.', "/", 1));
             }
         }
     }
-    Err(CommandError::NoTarget { lab: name.to_owned(), target: target.to_owned(), known: known.join(", ") })
+    Err(CommandError::NoTarget {
+        lab: name.to_owned(),
+        target: target.to_owned(),
+        known: known.join(", "),
+    })
 }
 
 /// Runs a program on a node or in a pod, with this terminal as its input and output.
@@ -277,7 +322,10 @@ pub async fn exec(name: &str, target: &str, program: Vec<OsString>) -> Result<Ex
     in_place(name, target, program)?
         .status()
         .await
-        .map_err(|cause| CommandError::Io { what: format!("running a program on `{target}`"), cause })
+        .map_err(|cause| CommandError::Io {
+            what: format!("running a program on `{target}`"),
+            cause,
+        })
 }
 
 /// As [`exec`], for callers that want the output.
@@ -286,9 +334,14 @@ pub async fn exec(name: &str, target: &str, program: Vec<OsString>) -> Result<Ex
 /// As [`exec`].
 pub fn in_place(name: &str, target: &str, program: Vec<OsString>) -> Result<Command, CommandError> {
     let mut command = Command::new(own_program());
-    command.args(placement(name, target, program)?.arguments()).kill_on_drop(true);
+    command
+        .args(placement(name, target, program)?.arguments())
+        .kill_on_drop(true);
     // The lab's own tools are found by name: `skep status`.
-    if let Some(folder) = std::env::current_exe().ok().and_then(|exe| exe.parent().map(PathBuf::from)) {
+    if let Some(folder) = std::env::current_exe()
+        .ok()
+        .and_then(|exe| exe.parent().map(PathBuf::from))
+    {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let all = std::iter::once(folder).chain(std::env::split_paths(&path));
         if let Ok(joined) = std::env::join_paths(all) {
@@ -312,14 +365,20 @@ pub fn describe(state: &State) -> String {
         }
     );
     for cluster in &state.lab.clusters {
-        let server = state.servers.get(&cluster.name).map_or("no API server", String::as_str);
+        let server = state
+            .servers
+            .get(&cluster.name)
+            .map_or("no API server", String::as_str);
         let _ = writeln!(text, "cluster {}: {server}", cluster.name);
         for node in &cluster.nodes {
             let agent = state
                 .agents
                 .get(&node.name)
                 .map_or_else(|| "no agent".to_owned(), |pid| format!("agent process {pid}"));
-            let addresses = node.addresses().map(|(address, _)| address.to_string()).join(", ");
+            let addresses = node
+                .addresses()
+                .map(|(address, _)| address.to_string())
+                .join(", ");
             let _ = writeln!(text, "  node {}: {addresses}, {agent}", node.name);
         }
     }
@@ -329,5 +388,8 @@ pub fn describe(state: &State) -> String {
 /// Exit status of a program that ran in a lab, as ours.
 #[must_use]
 pub fn exit_code(status: ExitStatus) -> ExitCode {
-    status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+    status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from)
 }

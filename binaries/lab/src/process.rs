@@ -113,7 +113,10 @@ impl Process {
     /// # Errors
     /// When it cannot be started.
     pub fn place_detached(name: &str, placement: &Placement, log: &Path) -> Result<Self, ProcessError> {
-        let spawn = |cause: io::Error| ProcessError::Spawn { name: name.to_owned(), cause };
+        let spawn = |cause: io::Error| ProcessError::Spawn {
+            name: name.to_owned(),
+            cause,
+        };
         let file = open_log(log).map_err(spawn)?;
         let child = Command::new(own_program())
             .args(placement.arguments())
@@ -125,7 +128,12 @@ impl Process {
             .spawn()
             .map_err(spawn)?;
         let pid = child.id().unwrap_or_default();
-        Ok(Self { name: name.to_owned(), pid, child, go: None })
+        Ok(Self {
+            name: name.to_owned(),
+            pid,
+            child,
+            go: None,
+        })
     }
 
     /// Whether it has ended.

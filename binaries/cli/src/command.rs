@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The command line, and what each command does.
+
+use std::{error::Error, io::Write, path::PathBuf, process::ExitCode};
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::{
+    agent::Agent,
+    maps::{Entry, MapsError, Pinned},
+    print::{self, Format},
+    service, status,
+};
+
+/// Looks into a node's agent and its BPF maps.
+#[derive(Debug, Parser)]
+#[command(name = "skep", version, arg_required_else_help = true)]
+pub(crate) struct Line {
+    /// The agent's API socket.
+    #[arg(
+        short = 'H',
+        long,
+        global = true,
+        env = "CILIUM_SOCK",
+        default_value = "unix:///var/run/cilium/cilium.sock"
+    )]
+    host: String,
+    /// Where the BPF file system is mounted; commands on maps read from there, without the agent.
+    #[arg(long, global = true, default_value = "/sys/fs/bpf")]
+    bpf_root: PathBuf,
+    /// Form of the output.
+    #[arg(short, long, global = true, value_enum, default_value_t)]
+    output: Format,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show how the agent is.
+    Status {
+        /// One word, or what is wrong; the exit status says it too.
+        #[arg(long)]
+        brief: bool,
+        /// Everything.
+        #[arg(long, conflicts_with = "brief")]
+        verbose: bool,
+    },
+    /// Services as the agent programs them.
+    #[command(subcommand)]
+    Service(ServiceCommand),
+    /// BPF maps, read from where they are pinned.
+    #[command(subcommand)]
+    Bpf(BpfCommand),
+    /// Any pinned map.
+    #[command(subcommand)]
+    Map(MapCommand),
+    /// The agent's configuration.
+    Config {
+        /// Show only this key.
+        key: Option<String>,
+    },
+    /// Print the completion script of a shell.
+    Completion {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the version.
+    Version,
+}
+
+#[derive(Debug, Subcommand)]
+enum ServiceCommand {
+    /// All services.
+    #[command(alias = "ls")]
+    List,
+    /// One service.
+    Get {
+        /// Its id.
+        id: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum BpfCommand {
+    /// The load balancer's maps.
+    #[command(subcommand)]
+    Lb(LbCommand),
+    /// Addresses and their identities.
+    #[command(subcommand)]
+    Ipcache(ListCommand),
+    /// Sockets that go through a service.
+    #[command(subcommand)]
+    Socknat(ListCommand),
+    /// What the programs count.
+    #[command(subcommand)]
+    Metrics(ListCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum ListCommand {
+    /// All entries.
+    #[command(alias = "ls")]
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+enum LbCommand {
+    /// Service entries and the backends that they lead to.
+    #[command(alias = "ls")]
+    List {
+        /// Service entries as they are in the map.
+        #[arg(long, group = "what")]
+        frontends: bool,
+        /// Backends.
+        #[arg(long, group = "what")]
+        backends: bool,
+        /// Frontend addresses by service id.
+        #[arg(long, group = "what")]
+        revnat: bool,
+        /// Source ranges.
+        #[arg(long, group = "what")]
+        source_ranges: bool,
+    },
+    /// Maglev tables.
+    #[command(subcommand)]
+    Maglev(ListCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum MapCommand {
+    /// All pinned maps.
+    #[command(alias = "ls")]
+    List,
+    /// Entries of one map.
+    Get {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Runs a command; the exit status is its answer.
+pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
+    let agent = Agent::at(&line.host);
+    let pinned = Pinned::below(&line.bpf_root);
+    let format = line.output;
+    let mut code = ExitCode::SUCCESS;
+    let text = match line.command {
+        Command::Status { brief, verbose } => {
+            let headers: &[(&str, &str)] = if brief { &[("brief", "true")] } else { &[] };
+            let answer = agent.get("healthz", headers)?;
+            if brief && !status::is_well(&answer) {
+                code = ExitCode::FAILURE;
+            }
+            match format {
+                Format::Json => print::json(&answer),
+                Format::Text if brief => status::brief(&answer),
+                Format::Text => status::overview(&answer, verbose),
+            }
+        }
+        Command::Service(command) => services(&agent, &command, format)?,
+        Command::Bpf(command) => bpf(&pinned, &command, format)?,
+        Command::Map(MapCommand::List) => map_list(&pinned, format)?,
+        Command::Map(MapCommand::Get { name }) => {
+            print::entries(&pinned.entries(&name)?, ["Key", "Value"], format)
+        }
+        Command::Config { key } => config(&agent, key.as_deref(), format)?,
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Line::command(), "skep", &mut script);
+            String::from_utf8_lossy(&script).into_owned()
+        }
+        Command::Version => version(&agent),
+    };
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // The reader has seen enough (`skep … | head`).
+        Err(err) if err.kind() == std::io::ErrorKind::BrokenPipe => Ok(code),
+        Err(err) => Err(err.into()),
+        Ok(()) => Ok(code),
+    }
+}
+
+fn services(agent: &Agent, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {
+    let all = agent.get("service", &[])?;
+    Ok(match command {
+        ServiceCommand::List if format == Format::Json => print::json(&all),
+        ServiceCommand::List => service::list(&all),
+        ServiceCommand::Get { id } => {
+            let found = service::by_id(&all, *id).ok_or_else(|| format!("no service has the id {id}"))?;
+            match format {
+                Format::Json => print::json(found),
+                Format::Text => service::list(&serde_json::Value::Array(vec![found.clone()])),
+            }
+        }
+    })
+}
+
+fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, MapsError> {
+    const SERVICE: [&str; 2] = ["SERVICE ADDRESS", "BACKEND ADDRESS (REVNAT_ID) (SLOT)"];
+    let (entries, titles): (Vec<Entry>, [&str; 2]) = match command {
+        BpfCommand::Lb(LbCommand::List { frontends: true, .. }) => (pinned.frontends()?, SERVICE),
+        BpfCommand::Lb(LbCommand::List { backends: true, .. }) => {
+            (pinned.backends()?, ["ID", "BACKEND ADDRESS"])
+        }
+        BpfCommand::Lb(LbCommand::List { revnat: true, .. }) => {
+            (pinned.reverse_nat()?, ["ID", "SERVICE ADDRESS"])
+        }
+        BpfCommand::Lb(LbCommand::List {
+            source_ranges: true, ..
+        }) => (pinned.source_ranges()?, ["SOURCE RANGE (REVNAT_ID)", ""]),
+        BpfCommand::Lb(LbCommand::List { .. }) => (pinned.services()?, SERVICE),
+        BpfCommand::Lb(LbCommand::Maglev(ListCommand::List)) => {
+            (pinned.maglev()?, ["SVC ID", "LOOKUP TABLE"])
+        }
+        BpfCommand::Ipcache(ListCommand::List) => (
+            pinned.entries("cilium_ipcache_v2")?,
+            ["IP PREFIX/ADDRESS", "IDENTITY"],
+        ),
+        BpfCommand::Socknat(ListCommand::List) => (pinned.sockets()?, ["BACKEND -> COOKIE", "FRONTEND"]),
+        BpfCommand::Metrics(ListCommand::List) => (
+            pinned.entries("cilium_metrics")?,
+            ["REASON DIRECTION", "PACKETS BYTES"],
+        ),
+    };
+    Ok(print::entries(&entries, titles, format))
+}
+
+fn map_list(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
+    let mut rows = Vec::new();
+    for name in pinned.names()? {
+        let count = match pinned.entries(&name) {
+            Ok(entries) => Some(entries.len()),
+            Err(MapsError::Unknown { .. }) => None,
+            Err(err) => return Err(err),
+        };
+        rows.push((name, count));
+    }
+    Ok(match format {
+        Format::Json => print::json(&rows.into_iter().collect()),
+        Format::Text => print::table(
+            &["Name", "Num entries"],
+            rows.into_iter().map(|(name, count)| {
+                vec![
+                    name,
+                    count.map_or_else(|| "unknown layout".to_owned(), |count| count.to_string()),
+                ]
+            }),
+        ),
+    })
+}
+
+fn config(agent: &Agent, key: Option<&str>, format: Format) -> Result<String, Box<dyn Error>> {
+    let answer = agent.get("config", &[])?;
+    let all = &answer["status"]["daemonConfigurationMap"];
+    if let Some(key) = key {
+        let value = all
+            .get(key)
+            .ok_or_else(|| format!("the agent has no configuration key `{key}`"))?;
+        return Ok(format!("{}\n", plain(value)));
+    }
+    if format == Format::Json {
+        return Ok(print::json(all));
+    }
+    let mut out = String::new();
+    for (key, value) in all.as_object().into_iter().flatten() {
+        out.push_str(&format!("{key:<34}: {}\n", plain(value)));
+    }
+    Ok(out)
+}
+
+fn plain(value: &serde_json::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn version(agent: &Agent) -> String {
+    let client = env!("CARGO_PKG_VERSION");
+    match agent.get("healthz", &[("brief", "true")]) {
+        Ok(answer) => {
+            let daemon = answer["cilium"]["msg"].as_str().unwrap_or_default().to_owned();
+            format!("Client: {client}\nDaemon: {daemon}\n")
+        }
+        Err(_) => format!("Client: {client}\nDaemon: not reachable\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Line::command().debug_assert();
+    }
+
+    #[test]
+    fn completions_name_the_commands() {
+        let mut script = Vec::new();
+        clap_complete::generate(
+            clap_complete::Shell::Bash,
+            &mut Line::command(),
+            "skep",
+            &mut script,
+        );
+        let script = String::from_utf8(script).unwrap();
+        assert!(script.contains("source-ranges") && script.contains("completion"));
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! How results are shown: aligned columns for people, JSON for programs.
+
+use clap::ValueEnum;
+use hive_script::text::TabWriter;
+use serde_json::{Map, Value};
+
+use crate::maps::Entry;
+
+/// Form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Entries of a map: two columns, or a JSON object of lists.
+pub(crate) fn entries(entries: &[Entry], titles: [&str; 2], format: Format) -> String {
+    if format == Format::Json {
+        let mut object = Map::new();
+        for (key, values) in entries {
+            let list = object
+                .entry(key.clone())
+                .or_insert_with(|| Value::Array(Vec::new()));
+            if let Value::Array(list) = list {
+                list.extend(values.iter().map(|value| Value::from(value.as_str())));
+            }
+        }
+        return json(&Value::Object(object));
+    }
+    // One blank more than other tables: where Cilium's command puts its columns.
+    let mut table = TabWriter::with_layout(5, 4);
+    table.row(titles);
+    for (key, values) in entries {
+        for (number, value) in values.iter().enumerate() {
+            table.row([if number == 0 { key.as_str() } else { "" }, value.as_str()]);
+        }
+    }
+    table.finish()
+}
+
+/// Rows below titles.
+pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = TabWriter::new();
+    table.row(titles.iter().copied());
+    for row in rows {
+        table.row(row);
+    }
+    table.finish()
+}
+
+/// Indented JSON with a newline.
+pub(crate) fn json(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service() -> Vec<Entry> {
+        vec![
+            (
+                "10.96.0.10:53/UDP (0)".into(),
+                vec!["0.0.0.0:0 (2) (0) [ClusterIP, non-routable] ".into()],
+            ),
+            (
+                "10.96.0.10:53/UDP (1)".into(),
+                vec!["10.0.1.5:53/UDP (2) (1)".into()],
+            ),
+        ]
+    }
+
+    #[test]
+    fn entries_are_aligned_as_cilium_aligns_them() {
+        let text = entries(
+            &service(),
+            ["SERVICE ADDRESS", "BACKEND ADDRESS (REVNAT_ID) (SLOT)"],
+            Format::Text,
+        );
+        assert_eq!(
+            text,
+            "SERVICE ADDRESS          BACKEND ADDRESS (REVNAT_ID) (SLOT)\n\
+             10.96.0.10:53/UDP (0)    0.0.0.0:0 (2) (0) [ClusterIP, non-routable] \n\
+             10.96.0.10:53/UDP (1)    10.0.1.5:53/UDP (2) (1)\n"
+        );
+    }
+
+    #[test]
+    fn json_is_an_object_of_lists() {
+        let value: Value = serde_json::from_str(&entries(&service(), ["", ""], Format::Json)).unwrap();
+        assert_eq!(value["10.96.0.10:53/UDP (1)"][0], "10.0.1.5:53/UDP (2) (1)");
+    }
+}

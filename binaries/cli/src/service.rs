@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `skep service`: services as the agent's API tells them.
+
+use serde_json::Value;
+
+use crate::print;
+
+/// Services in columns, sorted by id; one line a backend.
+pub(crate) fn list(services: &Value) -> String {
+    let mut services: Vec<&Value> = services
+        .as_array()
+        .map(|all| all.iter().collect())
+        .unwrap_or_default();
+    services.sort_by_key(|service| service["spec"]["id"].as_u64());
+    let rows = services.into_iter().flat_map(|service| {
+        let spec = &service["spec"];
+        let flags = &spec["flags"];
+        let remote = if flags["cluster"]
+            .as_str()
+            .is_some_and(|cluster| !cluster.is_empty())
+        {
+            " (Remote)"
+        } else {
+            ""
+        };
+        let head = [
+            spec["id"].as_u64().unwrap_or_default().to_string(),
+            address(&spec["frontend-address"]),
+            format!("{}{remote}", flags["type"].as_str().unwrap_or_default()),
+        ];
+        let backends = spec["backend-addresses"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for (number, backend) in backends.iter().enumerate() {
+            let state = backend["state"].as_str().unwrap_or("active");
+            let mut row = if number == 0 {
+                head.to_vec()
+            } else {
+                vec![String::new(); 3]
+            };
+            row.push(format!("{} => {} ({state})", number + 1, address(backend)));
+            rows.push(row);
+        }
+        if rows.is_empty() {
+            rows.push(head.into_iter().chain([String::new()]).collect());
+        }
+        rows
+    });
+    print::table(&["ID", "Frontend", "Service Type", "Backend"], rows)
+}
+
+/// The service with this id.
+pub(crate) fn by_id(services: &Value, id: u64) -> Option<&Value> {
+    services
+        .as_array()?
+        .iter()
+        .find(|service| service["spec"]["id"].as_u64() == Some(id))
+}
+
+fn address(value: &Value) -> String {
+    let ip = value["ip"].as_str().unwrap_or_default();
+    let ip = if ip.contains(':') {
+        format!("[{ip}]")
+    } else {
+        ip.to_owned()
+    };
+    let port = value["port"].as_u64().unwrap_or_default();
+    let protocol = value["protocol"].as_str().unwrap_or("TCP");
+    let scope = if value["scope"] == "internal" { "/i" } else { "" };
+    format!("{ip}:{port}/{protocol}{scope}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn services() -> Value {
+        json!([
+            {"spec": {"id": 3, "frontend-address": {"ip": "fd00::1", "port": 80, "protocol": "TCP", "scope": "internal"},
+                "flags": {"type": "NodePort"}}},
+            {"spec": {"id": 2, "frontend-address": {"ip": "10.96.0.10", "port": 53, "protocol": "UDP", "scope": "external"},
+                "backend-addresses": [
+                    {"ip": "10.0.1.5", "port": 53, "protocol": "UDP", "state": "active"},
+                    {"ip": "10.0.2.8", "port": 53, "protocol": "UDP", "state": "terminating"}],
+                "flags": {"type": "ClusterIP"}}},
+        ])
+    }
+
+    #[test]
+    fn lists_by_id_with_a_line_for_each_backend() {
+        let expected = [
+            "ID   Frontend             Service Type   Backend",
+            "2    10.96.0.10:53/UDP    ClusterIP      1 => 10.0.1.5:53/UDP (active)",
+            "                                         2 => 10.0.2.8:53/UDP (terminating)",
+            "3    [fd00::1]:80/TCP/i   NodePort       ",
+            "",
+        ];
+        assert_eq!(list(&services()), expected.join("\n"));
+    }
+
+    #[test]
+    fn finds_by_id() {
+        let all = services();
+        assert_eq!(by_id(&all, 2).unwrap()["spec"]["flags"]["type"], "ClusterIP");
+        assert!(by_id(&all, 9).is_none());
+    }
+}
