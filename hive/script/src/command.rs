@@ -5,6 +5,8 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -114,6 +116,12 @@ pub enum CommandError {
     /// A flag the command does not know or cannot read. No prefix forgives it.
     #[error(transparent)]
     Flag(#[from] FlagError),
+    /// No command of that name. No prefix forgives it.
+    #[error("unknown command")]
+    Unknown,
+    /// `&` behind a command that cannot wait. No prefix forgives it.
+    #[error("command cannot be run in background")]
+    NoBackground,
     /// The script ended while the command ran. No prefix forgives it.
     #[error(transparent)]
     Interrupted(#[from] Interruption),
@@ -164,10 +172,31 @@ impl CommandError {
         }
     }
 
+    /// The failure alone, without what was written before it.
+    pub(crate) fn without_output(self) -> Self {
+        match self {
+            Self::WithOutput { error, .. } => *error,
+            other => other,
+        }
+    }
+
+    /// A failed file operation as Go prints it: `open /a/b: no such file or directory`.
+    pub fn io(operation: &str, path: impl AsRef<Path>, error: &io::Error) -> Self {
+        Self::Failed(format!(
+            "{operation} {}: {}",
+            path.as_ref().display(),
+            io_text(error)
+        ))
+    }
+
     /// Whether no prefix (`!`, `?`, `!*`) turns this failure into a success.
     pub fn is_fatal(&self) -> bool {
         match self {
-            Self::Flag(_) | Self::Interrupted(_) | Self::Background(_) => true,
+            Self::Flag(_)
+            | Self::Unknown
+            | Self::NoBackground
+            | Self::Interrupted(_)
+            | Self::Background(_) => true,
             Self::WithOutput { error, .. } => error.is_fatal(),
             Self::Usage(_) | Self::Failed(_) => false,
         }
@@ -183,6 +212,17 @@ impl CommandError {
     }
 }
 
+/// What the system says, in lower case and without its number.
+pub(crate) fn io_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut chars = text.chars();
+    chars
+        .next()
+        .map(|first| first.to_lowercase().chain(chars).collect())
+        .unwrap_or_default()
+}
+
 impl From<String> for CommandError {
     fn from(text: String) -> Self {
         Self::Failed(text)
@@ -193,4 +233,41 @@ impl From<&str> for CommandError {
     fn from(text: &str) -> Self {
         Self::Failed(text.to_owned())
     }
+}
+
+/// A command that never waits, made of a function.
+struct Function<F> {
+    spec: Spec,
+    run: F,
+}
+
+#[async_trait]
+impl<F> Command for Function<F>
+where
+    F: Fn(&mut Context<'_>, &Invocation) -> Result<Outcome, CommandError> + Send + Sync,
+{
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    async fn run(&self, cx: &mut Context<'_>, inv: Invocation) -> Result<Outcome, CommandError> {
+        (self.run)(cx, &inv)
+    }
+}
+
+/// A command that never waits, made of a function.
+///
+/// ```
+/// use hive_script::{Outcome, Spec, function};
+///
+/// let pid = function(Spec::new("pid", "Print the process id"), |_cx, _inv| {
+///     Ok(Outcome::stdout(format!("{}\n", std::process::id())))
+/// });
+/// assert_eq!(pid.spec().name(), "pid");
+/// ```
+pub fn function<F>(spec: Spec, run: F) -> CommandHandle
+where
+    F: Fn(&mut Context<'_>, &Invocation) -> Result<Outcome, CommandError> + Send + Sync + 'static,
+{
+    Arc::new(Function { spec, run })
 }

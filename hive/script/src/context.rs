@@ -2,62 +2,11 @@
 
 //! What a running command sees of its script: directories, variables, buffers, log and the other commands.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::{Component, Path, PathBuf};
 
-use crate::{CommandError, CommandHandle, Environment, Interruption, Lifetime};
-
-/// Commands by name.
-pub type CommandSet = BTreeMap<String, CommandHandle>;
-
-/// The state of one script, or of one connection of the shell.
-pub struct State {
-    pub(crate) work_dir: PathBuf,
-    pub(crate) cwd: PathBuf,
-    pub(crate) environment: Environment,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-    pub(crate) commands: CommandSet,
-    pub(crate) lifetime: Lifetime,
-    pub(crate) log: Box<dyn FnMut(&str) + Send>,
-    pub(crate) update: bool,
-    pub(crate) retries: u32,
-    pub(crate) archive_files: BTreeSet<PathBuf>,
-    pub(crate) updates: BTreeMap<PathBuf, String>,
-}
-
-impl State {
-    /// A fresh state in `work_dir`, with commands, variables and a place for log text.
-    pub fn new(
-        work_dir: impl Into<PathBuf>,
-        commands: CommandSet,
-        environment: Environment,
-        lifetime: Lifetime,
-        log: Box<dyn FnMut(&str) + Send>,
-    ) -> Self {
-        let work_dir = work_dir.into();
-        Self {
-            cwd: work_dir.clone(),
-            work_dir,
-            environment,
-            stdout: String::new(),
-            stderr: String::new(),
-            commands,
-            lifetime,
-            log,
-            update: false,
-            retries: 0,
-            archive_files: BTreeSet::new(),
-            updates: BTreeMap::new(),
-        }
-    }
-
-    /// The view of it that a command gets.
-    pub fn context(&mut self) -> Context<'_> {
-        Context { state: self }
-    }
-}
+use crate::state::CommandSet;
+use crate::{CommandError, Environment, Interruption, Lifetime, ScriptError, State};
 
 /// What a running command sees of its script.
 pub struct Context<'a> {
@@ -67,12 +16,12 @@ pub struct Context<'a> {
 impl Context<'_> {
     /// Adds text to the log. The text should end in a newline.
     pub fn log(&mut self, text: impl AsRef<str>) {
-        (self.state.log)(text.as_ref());
+        self.state.log.write(text.as_ref());
     }
 
     /// The absolute, cleaned form of a path of the script; relative ones start at the current directory.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
-        clean(&self.state.cwd.join(path))
+        self.state.path(path)
     }
 
     /// The directory in which the archive was unpacked.
@@ -88,6 +37,11 @@ impl Context<'_> {
     /// Reads a file of the script. Bytes that are not UTF-8 are replaced.
     pub fn read_file(&self, path: impl AsRef<Path>) -> std::io::Result<String> {
         Ok(String::from_utf8_lossy(&std::fs::read(self.path(path))?).into_owned())
+    }
+
+    /// Writes a file of the script.
+    pub fn write_file(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> std::io::Result<()> {
+        std::fs::write(self.path(path), content)
     }
 
     /// Replaces variables in `text` by their values.
@@ -137,16 +91,22 @@ impl Context<'_> {
 
     /// Waits for `future`, or fails when the script ends before it.
     pub async fn until_interrupted<F: Future>(&self, future: F) -> Result<F::Output, CommandError> {
+        let interrupted = self.interrupted();
         tokio::select! {
             biased;
             value = future => Ok(value),
-            interruption = self.interrupted() => Err(interruption.into()),
+            interruption = interrupted => Err(interruption.into()),
         }
     }
 
-    /// How often the current command was repeated by `*`, 0 in the first run.
+    /// How often the current section was repeated by `*`, 0 in the first run.
     pub fn retries(&self) -> u32 {
         self.state.retries
+    }
+
+    /// Whether the current line has a `*`.
+    pub fn repeats(&self) -> bool {
+        self.state.repeats
     }
 
     /// Whether expected texts that differ are to be replaced instead of failing.
@@ -165,6 +125,15 @@ impl Context<'_> {
         std::fs::write(&path, &content)?;
         self.state.updates.insert(path, content);
         Ok(())
+    }
+
+    /// Runs a line in this script, as a section of its own. For commands that read lines themselves, such as `break`.
+    pub async fn run_line(&mut self, line: &str) -> Result<(), ScriptError> {
+        let retries = std::mem::take(&mut self.state.retries);
+        let file = self.state.file.clone();
+        let result = Box::pin(self.state.execute_lines(&file, line)).await;
+        self.state.retries = retries;
+        result.map(drop)
     }
 }
 

@@ -2,18 +2,56 @@
 
 //! Script engine: txtar tests and the interactive shell.
 //!
-//! A cell gives [`Command`]s; scripts in txtar files and people at the shell run them. [`text`] holds what the
-//! commands need to print the way Go programs do: column layout, durations, YAML and JSON.
+//! A cell gives [`Command`]s; scripts in txtar files ([`ScriptFile`]) and people at the [`shell`] run them. [`text`]
+//! holds what the commands need to print the way Go programs do: column layout, durations, YAML and JSON.
+//!
+//! A script is lines of commands with expectations: `!` must fail, `?` may fail, `*` is repeated together with its
+//! whole section until it succeeds. A line starting with `#` begins a section.
+//!
+//! ```text
+//! #! --enable-widgets
+//! hive/start
+//!
+//! # the widget reaches the table
+//! db/insert widgets widget.yaml
+//! * db/cmp widgets expected.table
+//! -- widget.yaml --
+//! name: w1
+//! -- expected.table --
+//! Name
+//! w1
+//! ```
 
+mod archive;
+mod builtin;
 mod command;
+mod condition;
 mod context;
+mod diff;
+mod engine;
 mod environment;
 mod lifetime;
+mod line;
+mod quote;
+pub mod regexp;
+mod script_file;
 mod spec;
+mod state;
 pub mod text;
 
-pub use command::{Command, CommandError, CommandHandle, Outcome, Output, Pending};
-pub use context::{CommandSet, Context, State};
+pub use archive::{Archive, ArchiveFile};
+pub use builtin::{default_commands, shell_commands, skip_command};
+pub use command::{Command, CommandError, CommandHandle, Outcome, Output, Pending, function};
+pub use condition::{Condition, ConditionError, Conditions, default_conditions, test_conditions};
+pub use context::Context;
+pub use diff::diff;
+pub use engine::{Ending, Failure, ScriptError};
 pub use environment::Environment;
 pub use lifetime::{Interruption, Lifetime};
+pub use line::ParseError;
+pub use script_file::{ScriptFile, ScriptFileError};
 pub use spec::{Flag, FlagError, FlagKind, FlagValue, Invocation, Spec};
+pub use state::{CommandSet, Retry, State};
+
+#[cfg(test)]
+mod tests;

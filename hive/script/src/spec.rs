@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use flags::FlagError;
+pub(crate) use flags::{Special, parse_int};
 
 use crate::text::format_duration;
 

@@ -37,21 +37,54 @@ pub enum FlagError {
     },
 }
 
+/// What the words of a call ask for.
+pub(crate) enum Special {
+    /// To run the command.
+    Run(Invocation),
+    /// `-h` or `--help`.
+    Help,
+    /// `--autocomplete=<partial arguments>`.
+    Complete(String),
+}
+
+/// What ends parsing early.
+enum Stop {
+    Special(Special),
+    Error(FlagError),
+}
+
+impl From<FlagError> for Stop {
+    fn from(error: FlagError) -> Self {
+        Self::Error(error)
+    }
+}
+
 impl Spec {
     /// Splits words into flags and arguments.
     ///
     /// A command without flags gets bad ones as arguments, and only loses a `--`.
     pub fn parse(&self, words: &[String]) -> Result<Invocation, FlagError> {
-        match self.parse_strictly(words) {
-            Err(_) if self.flags.is_empty() => Ok(Invocation {
-                args: words.to_vec(),
-                values: Vec::new(),
-            }),
-            result => result,
+        match self.parse_special(words)? {
+            Special::Run(call) => Ok(call),
+            Special::Help => Err(FlagError::Unknown("help".to_owned())),
+            Special::Complete(_) => Err(FlagError::Unknown("autocomplete".to_owned())),
         }
     }
 
-    fn parse_strictly(&self, words: &[String]) -> Result<Invocation, FlagError> {
+    /// Like [`Spec::parse`], with the flags that every command has.
+    pub(crate) fn parse_special(&self, words: &[String]) -> Result<Special, FlagError> {
+        match self.parse_strictly(words) {
+            Ok(call) => Ok(Special::Run(call)),
+            Err(Stop::Special(special)) => Ok(special),
+            Err(Stop::Error(_)) if self.flags.is_empty() => Ok(Special::Run(Invocation {
+                args: words.to_vec(),
+                values: Vec::new(),
+            })),
+            Err(Stop::Error(error)) => Err(error),
+        }
+    }
+
+    fn parse_strictly(&self, words: &[String]) -> Result<Invocation, Stop> {
         let values = self
             .flags
             .iter()
@@ -82,29 +115,32 @@ impl Spec {
         text: &str,
         word: &str,
         words: &mut impl Iterator<Item = &'a String>,
-    ) -> Result<(), FlagError> {
+    ) -> Result<(), Stop> {
         if text.starts_with(['-', '=']) {
-            return Err(FlagError::Syntax(word.to_owned()));
+            return Err(FlagError::Syntax(word.to_owned()).into());
         }
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (text, None),
         };
-        let flag = self
-            .flags
-            .iter()
-            .find(|flag| flag.name == name)
-            .ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
+        let Some(flag) = self.flags.iter().find(|flag| flag.name == name) else {
+            return Err(match (name, value) {
+                ("help", _) => Stop::Special(Special::Help),
+                ("autocomplete", Some(partial)) => Stop::Special(Special::Complete(partial.to_owned())),
+                _ => FlagError::Unknown(name.to_owned()).into(),
+            });
+        };
         match value {
-            Some(value) => call.set(flag, value),
-            None if flag.default.kind() == FlagKind::Bool => call.set(flag, "true"),
+            Some(value) => call.set(flag, value)?,
+            None if flag.default.kind() == FlagKind::Bool => call.set(flag, "true")?,
             None => {
                 let value = words
                     .next()
                     .ok_or_else(|| FlagError::NeedsValue(word.to_owned()))?;
-                call.set(flag, value)
+                call.set(flag, value)?;
             }
         }
+        Ok(())
     }
 
     fn parse_short<'a>(
@@ -112,20 +148,22 @@ impl Spec {
         call: &mut Invocation,
         group: &str,
         words: &mut impl Iterator<Item = &'a String>,
-    ) -> Result<(), FlagError> {
+    ) -> Result<(), Stop> {
         let mut rest = group;
         while let Some(letter) = rest.chars().next() {
-            let flag = self
-                .flags
-                .iter()
-                .find(|flag| flag.short == Some(letter))
-                .ok_or_else(|| FlagError::UnknownShort {
-                    letter,
-                    group: rest.to_owned(),
-                })?;
+            let Some(flag) = self.flags.iter().find(|flag| flag.short == Some(letter)) else {
+                return Err(match letter {
+                    'h' => Stop::Special(Special::Help),
+                    _ => FlagError::UnknownShort {
+                        letter,
+                        group: rest.to_owned(),
+                    }
+                    .into(),
+                });
+            };
             let after = &rest[letter.len_utf8()..];
             if after.len() > 1 && after.starts_with('=') {
-                return call.set(flag, &after[1..]);
+                return Ok(call.set(flag, &after[1..])?);
             }
             if flag.default.kind() == FlagKind::Bool {
                 call.set(flag, "true")?;
@@ -133,12 +171,12 @@ impl Spec {
                 continue;
             }
             if !after.is_empty() {
-                return call.set(flag, after);
+                return Ok(call.set(flag, after)?);
             }
             let value = words
                 .next()
                 .ok_or_else(|| FlagError::NeedsValue(format!("{letter:?} in -{rest}")))?;
-            return call.set(flag, value);
+            return Ok(call.set(flag, value)?);
         }
         Ok(())
     }
@@ -191,7 +229,7 @@ impl Invocation {
 }
 
 /// A whole number with Go's base prefixes.
-fn parse_int(text: &str) -> Option<i64> {
+pub(crate) fn parse_int(text: &str) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
