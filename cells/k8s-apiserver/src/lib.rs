@@ -1,3 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Embedded Kubernetes API server, in process and over HTTP.
+//!
+//! - [`Tracker`]: the store, a table of objects whose revision is the resource version;
+//! - [`ApiServer`]: the API as a library, acting like a real server or as a plain fake ([`Manner`]);
+//! - [`Registry`]: the kinds that are served.
+
+mod error;
+mod gvr;
+mod history;
+mod kinds;
+mod names;
+mod object;
+mod patch;
+mod schema;
+mod selector;
+mod server;
+mod table;
+mod tracker;
+
+pub use error::{ApiError, Fault};
+pub use gvr::{Gvr, api_version, guess_plural, split_api_version};
+pub use kinds::{Custom, Kind, Registry, Scale};
+pub use patch::Patch;
+pub use schema::{Field, List as ListShape, Merge, Object, Scalar, Shape};
+pub use selector::{FieldSelector, LabelSelector};
+pub use server::{
+    ApiServer, DeleteOptions, Deleted, FieldValidation, List, ListOptions, Manner, Settings, Subresource,
+    VersionMatch, Watch, WatchEvent, WatchKind, WriteOptions, Written, read_scale, scale_patch,
+};
+pub use table::{Rows, TABLE, TrackedObject};
+pub use tracker::{Domain, Tracker, Transaction};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,671 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Services: defaults, cluster addresses and node ports.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use ipnet::IpNet;
+use serde_json::{Map, Value, json};
+
+use super::Settings;
+use crate::error::{ApiError, Fault};
+use crate::kinds::Kind;
+use crate::object;
+
+/// Which addresses and node ports are in use.
+#[derive(Debug)]
+pub(super) struct Allocator {
+    networks: Vec<Network>,
+    node_ports: RangeInclusive<u16>,
+    ports: HashSet<u16>,
+    next_port: u16,
+}
+
+#[derive(Debug)]
+struct Network {
+    network: IpNet,
+    used: HashSet<IpAddr>,
+    /// Offset of the address that is tried next.
+    next: u128,
+}
+
+/// What one write takes and gives back. Takes effect when the write does.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    take: HashSet<IpAddr>,
+    give: HashSet<IpAddr>,
+    take_ports: HashSet<u16>,
+    give_ports: HashSet<u16>,
+}
+
+impl Plan {
+    /// Gives back what an object that goes has.
+    pub(super) fn release(&mut self, kind: &Kind, object: &Value) {
+        if kind.gvr.group.is_empty() && kind.gvr.resource == "services" {
+            self.give.extend(addresses(object));
+            self.give_ports.extend(ports(object));
+        }
+    }
+}
+
+fn addresses(service: &Value) -> Vec<IpAddr> {
+    let list = object::items(service, &["spec", "clusterIPs"]);
+    let single = object::at(service, &["spec", "clusterIP"]);
+    let list: Vec<&Value> = if list.is_empty() {
+        single.into_iter().collect()
+    } else {
+        list.iter().collect()
+    };
+    list.into_iter()
+        .filter_map(|ip| ip.as_str()?.parse().ok())
+        .collect()
+}
+
+fn port_number(value: Option<&Value>) -> Option<u16> {
+    value
+        .and_then(Value::as_u64)
+        .and_then(|n| u16::try_from(n).ok())
+        .filter(|n| *n > 0)
+}
+
+fn ports(service: &Value) -> Vec<u16> {
+    let mut ports: Vec<u16> = object::items(service, &["spec", "ports"])
+        .iter()
+        .filter_map(|port| port_number(port.get("nodePort")))
+        .collect();
+    ports.extend(port_number(object::at(service, &["spec", "healthCheckNodePort"])));
+    ports
+}
+
+fn family(address: &IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+fn other(family: &str) -> &'static str {
+    if family == "IPv4" { "IPv6" } else { "IPv4" }
+}
+
+fn invalid(service: &Value, fault: Fault) -> ApiError {
+    ApiError::invalid("", "Service", object::name(service), &[fault])
+}
+
+impl Network {
+    fn size(&self) -> u128 {
+        let bits = u32::from(self.network.max_prefix_len() - self.network.prefix_len());
+        // More addresses than anybody takes.
+        1u128 << bits.min(64)
+    }
+
+    fn at(&self, offset: u128) -> Option<IpAddr> {
+        match self.network.network() {
+            IpAddr::V4(base) => u32::try_from(offset)
+                .ok()
+                .and_then(|o| u32::from(base).checked_add(o))
+                .map(|n| IpAddr::V4(n.into())),
+            IpAddr::V6(base) => u128::from(base).checked_add(offset).map(|n| IpAddr::V6(n.into())),
+        }
+    }
+
+    fn first_usable(&self) -> u128 {
+        1
+    }
+
+    fn last_usable(&self) -> u128 {
+        // IPv4 broadcast addresses are not given away.
+        let last = self.size().saturating_sub(1);
+        if self.network.network().is_ipv4() {
+            last.saturating_sub(1)
+        } else {
+            last
+        }
+    }
+
+    fn free(&mut self, plan: &Plan) -> Option<IpAddr> {
+        let (first, last) = (self.first_usable(), self.last_usable());
+        // The lower part is for addresses that people choose (KEP-3070).
+        let reserved = (self.size() / 16).clamp(16, 256).min(last / 2);
+        let bounds = [(first.max(reserved), last), (first, reserved)];
+        for (from, to) in bounds {
+            if from > to {
+                continue;
+            }
+            let mut offset = if (from..=to).contains(&self.next) {
+                self.next
+            } else {
+                from
+            };
+            for _ in 0..=(to - from) {
+                let address = self.at(offset)?;
+                offset = if offset >= to { from } else { offset + 1 };
+                let used = (self.used.contains(&address) && !plan.give.contains(&address))
+                    || plan.take.contains(&address);
+                if !used {
+                    self.next = offset;
+                    return Some(address);
+                }
+                if self.used.len() as u128 + plan.take.len() as u128 > to {
+                    break;
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Allocator {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Allocator {
+            networks: settings
+                .service_networks
+                .iter()
+                .map(|network| Network {
+                    network: network.trunc(),
+                    used: HashSet::new(),
+                    next: 0,
+                })
+                .collect(),
+            node_ports: settings.node_ports.clone(),
+            ports: HashSet::new(),
+            next_port: *settings.node_ports.start(),
+        }
+    }
+
+    /// Takes over what a stored service has.
+    pub(super) fn account(&mut self, service: &Value) {
+        let plan = Plan {
+            take: addresses(service).into_iter().collect(),
+            take_ports: ports(service).into_iter().collect(),
+            ..Plan::default()
+        };
+        self.commit(plan);
+    }
+
+    pub(super) fn commit(&mut self, plan: Plan) {
+        for network in &mut self.networks {
+            for address in plan.give.iter().filter(|a| network.network.contains(*a)) {
+                network.used.remove(address);
+            }
+            for address in plan.take.iter().filter(|a| network.network.contains(*a)) {
+                network.used.insert(*address);
+            }
+        }
+        for port in &plan.give_ports {
+            self.ports.remove(port);
+        }
+        self.ports.extend(plan.take_ports);
+    }
+
+    fn families(&self) -> Vec<&'static str> {
+        self.networks.iter().map(|n| family(&n.network.addr())).collect()
+    }
+
+    /// Defaults a service and gives it what it needs.
+    pub(super) fn admit(
+        &mut self,
+        plan: &mut Plan,
+        old: Option<&Value>,
+        service: &mut Value,
+    ) -> Result<(), ApiError> {
+        if let Some(old) = old {
+            keep_allocated(old, service);
+            plan.give.extend(addresses(old));
+            plan.give_ports.extend(ports(old));
+        }
+        object::map_mut(service, "spec");
+        let kind = default_spec(service);
+        if kind == "ExternalName" {
+            let spec = object::map_mut(service, "spec");
+            for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                spec.shift_remove(key);
+            }
+            return Ok(());
+        }
+        self.check_immutable(old, service)?;
+        self.choose_families(old, service)?;
+        self.choose_addresses(plan, service)?;
+        self.choose_ports(plan, service, &kind)
+    }
+
+    fn check_immutable(&self, old: Option<&Value>, service: &Value) -> Result<(), ApiError> {
+        let Some(old) = old else { return Ok(()) };
+        let before = object::text(old, &["spec", "clusterIP"]);
+        let after = object::text(service, &["spec", "clusterIP"]);
+        if !before.is_empty() && object::text(old, &["spec", "type"]) != "ExternalName" && before != after {
+            let value = object::at(service, &["spec", "clusterIPs"])
+                .cloned()
+                .unwrap_or_else(|| json!([after]));
+            return Err(invalid(
+                service,
+                Fault::invalid("spec.clusterIPs[0]", &value, "may not change once set"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn choose_families(&self, old: Option<&Value>, service: &mut Value) -> Result<(), ApiError> {
+        let available = self.families();
+        let single = object::text(service, &["spec", "clusterIP"]).to_owned();
+        let mut wanted: Vec<String> = object::items(service, &["spec", "clusterIPs"])
+            .iter()
+            .filter_map(|v| v.as_str().map(str::to_owned))
+            .collect();
+        if wanted.is_empty() && !single.is_empty() {
+            wanted.push(single.clone());
+        } else if single.is_empty() && !wanted.is_empty() {
+            object::map_mut(service, "spec").insert("clusterIP".to_owned(), wanted[0].as_str().into());
+        } else if !wanted.is_empty() && wanted[0] != single {
+            let fault = Fault::invalid(
+                "spec.clusterIPs",
+                &json!(wanted),
+                "first value must match `clusterIP`",
+            );
+            return Err(invalid(service, fault));
+        }
+        let headless = wanted.first().is_some_and(|ip| ip == "None");
+        let mut families: Vec<String> = object::items(service, &["spec", "ipFamilies"])
+            .iter()
+            .filter_map(|v| v.as_str().map(str::to_owned))
+            .collect();
+        let mut policy = object::text(service, &["spec", "ipFamilyPolicy"]).to_owned();
+        if old.is_some() && policy == "SingleStack" {
+            // Going back from two families to one gives the second away.
+            families.truncate(1);
+            wanted.truncate(1);
+        }
+        for (index, family) in families.iter().enumerate() {
+            if !matches!(family.as_str(), "IPv4" | "IPv6") {
+                let fault = Fault::not_supported(
+                    format!("spec.ipFamilies[{index}]"),
+                    &json!(family),
+                    &["IPv4", "IPv6"],
+                );
+                return Err(invalid(service, fault));
+            }
+            if families[..index].contains(family) {
+                let fault = Fault::duplicate(format!("spec.ipFamilies[{index}]"), &json!(family));
+                return Err(invalid(service, fault));
+            }
+        }
+        let selectorless = object::at(service, &["spec", "selector"])
+            .and_then(Value::as_object)
+            .is_none_or(Map::is_empty);
+        if policy.is_empty() {
+            let several = families.len() > 1 || wanted.len() > 1;
+            policy = if several || (headless && selectorless && families.is_empty()) {
+                "RequireDualStack".to_owned()
+            } else {
+                "SingleStack".to_owned()
+            };
+        }
+        if !matches!(
+            policy.as_str(),
+            "SingleStack" | "PreferDualStack" | "RequireDualStack"
+        ) {
+            let supported = ["SingleStack", "PreferDualStack", "RequireDualStack"];
+            return Err(invalid(
+                service,
+                Fault::not_supported("spec.ipFamilyPolicy", &json!(policy), &supported),
+            ));
+        }
+        for (index, address) in wanted.iter().enumerate().filter(|(_, ip)| *ip != "None") {
+            let Ok(parsed) = address.parse::<IpAddr>() else {
+                let fault = Fault::invalid(
+                    format!("spec.clusterIPs[{index}]"),
+                    &json!(address),
+                    "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                );
+                return Err(invalid(service, fault));
+            };
+            let found = family(&parsed);
+            match families.get(index) {
+                None => families.push(found.to_owned()),
+                Some(family) if family != found => {
+                    let detail = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
+                    let fault = Fault::invalid(format!("spec.clusterIPs[{index}]"), &json!(address), &detail);
+                    return Err(invalid(service, fault));
+                }
+                Some(_) => {}
+            }
+        }
+        let unbound = headless && selectorless;
+        if families.is_empty() {
+            families.push(available.first().copied().unwrap_or("IPv4").to_owned());
+        }
+        if families.len() == 1 && policy != "SingleStack" {
+            let second = other(&families[0]);
+            if available.contains(&second) || (unbound && policy == "RequireDualStack") {
+                families.push(second.to_owned());
+            } else if policy == "RequireDualStack" {
+                let fault = Fault::invalid(
+                    "spec.ipFamilyPolicy",
+                    &json!(policy),
+                    "this cluster is not configured for dual-stack services",
+                );
+                return Err(invalid(service, fault));
+            }
+        }
+        if !unbound {
+            for (index, family) in families.iter().enumerate() {
+                if !available.contains(&family.as_str()) {
+                    let fault = Fault::invalid(
+                        format!("spec.ipFamilies[{index}]"),
+                        &json!(family),
+                        "not configured on this cluster",
+                    );
+                    return Err(invalid(service, fault));
+                }
+            }
+        }
+        let spec = object::map_mut(service, "spec");
+        spec.insert("ipFamilies".to_owned(), json!(families));
+        spec.insert("ipFamilyPolicy".to_owned(), policy.into());
+        if !wanted.is_empty() {
+            spec.insert("clusterIPs".to_owned(), json!(wanted));
+        }
+        Ok(())
+    }
+
+    fn choose_addresses(&mut self, plan: &mut Plan, service: &mut Value) -> Result<(), ApiError> {
+        let mut wanted: Vec<String> = object::items(service, &["spec", "clusterIPs"])
+            .iter()
+            .filter_map(|v| v.as_str().map(str::to_owned))
+            .collect();
+        if wanted.first().is_some_and(|ip| ip == "None") {
+            return Ok(());
+        }
+        let families: Vec<String> = object::items(service, &["spec", "ipFamilies"])
+            .iter()
+            .filter_map(|v| v.as_str().map(str::to_owned))
+            .collect();
+        for (index, wanted_family) in families.iter().enumerate() {
+            let network = self
+                .networks
+                .iter_mut()
+                .find(|n| family(&n.network.addr()) == wanted_family);
+            let Some(network) = network else { continue };
+            if let Some(text) = wanted.get(index) {
+                let Ok(address) = text.parse::<IpAddr>() else {
+                    continue;
+                };
+                let refuse = |why: String| {
+                    let detail = format!("failed to allocate IP {address}: {why}");
+                    invalid(
+                        service,
+                        Fault::invalid("spec.clusterIPs", &json!([text]), &detail),
+                    )
+                };
+                if plan.give.contains(&address) {
+                    plan.give.remove(&address);
+                    plan.take.insert(address);
+                    continue;
+                }
+                if !network.network.contains(&address) {
+                    return Err(refuse(format!(
+                        "the provided IP ({address}) is not in the valid range. The range of valid IPs is {}",
+                        network.network
+                    )));
+                }
+                if network.used.contains(&address) || plan.take.contains(&address) {
+                    return Err(refuse("provided IP is already allocated".to_owned()));
+                }
+                plan.take.insert(address);
+            } else {
+                let Some(address) = network.free(plan) else {
+                    return Err(ApiError::internal(&format!(
+                        "failed to allocate a serviceIP: range is full ({})",
+                        network.network
+                    )));
+                };
+                plan.take.insert(address);
+                wanted.push(address.to_string());
+            }
+        }
+        let spec = object::map_mut(service, "spec");
+        if let Some(first) = wanted.first() {
+            spec.insert("clusterIP".to_owned(), first.as_str().into());
+        }
+        spec.insert("clusterIPs".to_owned(), json!(wanted));
+        Ok(())
+    }
+
+    fn choose_ports(&mut self, plan: &mut Plan, service: &mut Value, kind: &str) -> Result<(), ApiError> {
+        let allocates = kind == "NodePort"
+            || (kind == "LoadBalancer"
+                && object::at(service, &["spec", "allocateLoadBalancerNodePorts"])
+                    != Some(&Value::Bool(false)));
+        let name = object::name(service).to_owned();
+        let refuse = |field: String, port: u16, detail: &str| {
+            Err(ApiError::invalid(
+                "",
+                "Service",
+                &name,
+                &[Fault::invalid(field, &port.into(), detail)],
+            ))
+        };
+        let mut ports = object::items(service, &["spec", "ports"]).to_vec();
+        if matches!(kind, "NodePort" | "LoadBalancer") {
+            // One service may use one node port for several protocols.
+            let mut own: HashSet<u16> = HashSet::new();
+            for (index, port) in ports.iter().enumerate() {
+                let Some(number) = port_number(port.get("nodePort")) else {
+                    continue;
+                };
+                if own.contains(&number) {
+                    continue;
+                }
+                if !plan.give_ports.contains(&number) {
+                    let field = format!("spec.ports[{index}].nodePort");
+                    if !self.node_ports.contains(&number) {
+                        let (from, to) = (self.node_ports.start(), self.node_ports.end());
+                        let detail = format!(
+                            "provided port is not in the valid range. The range of valid ports is {from}-{to}"
+                        );
+                        return refuse(field, number, &detail);
+                    }
+                    if self.ports.contains(&number) {
+                        return refuse(field, number, "provided port is already allocated");
+                    }
+                }
+                own.insert(number);
+            }
+            for number in &own {
+                plan.give_ports.remove(number);
+                plan.take_ports.insert(*number);
+            }
+            if allocates {
+                for index in 0..ports.len() {
+                    if port_number(ports[index].get("nodePort")).is_some() {
+                        continue;
+                    }
+                    let twin = ports
+                        .iter()
+                        .find(|p| {
+                            p.get("port") == ports[index].get("port")
+                                && p.get("protocol") != ports[index].get("protocol")
+                                && port_number(p.get("nodePort")).is_some()
+                        })
+                        .and_then(|p| port_number(p.get("nodePort")));
+                    let number = match twin {
+                        Some(number) => number,
+                        None => self.free_port(plan)?,
+                    };
+                    if let Some(port) = ports[index].as_object_mut() {
+                        port.insert("nodePort".to_owned(), number.into());
+                    }
+                }
+            }
+        }
+        let health =
+            kind == "LoadBalancer" && object::text(service, &["spec", "externalTrafficPolicy"]) == "Local";
+        let wanted = port_number(object::at(service, &["spec", "healthCheckNodePort"]));
+        if health {
+            let number = match wanted {
+                Some(number) if plan.give_ports.remove(&number) => number,
+                Some(number) if self.ports.contains(&number) || plan.take_ports.contains(&number) => {
+                    return refuse(
+                        "spec.healthCheckNodePort".into(),
+                        number,
+                        "provided port is already allocated",
+                    );
+                }
+                Some(number) => number,
+                None => self.free_port(plan)?,
+            };
+            plan.take_ports.insert(number);
+            object::map_mut(service, "spec").insert("healthCheckNodePort".to_owned(), number.into());
+        } else {
+            object::map_mut(service, "spec").shift_remove("healthCheckNodePort");
+        }
+        let spec = object::map_mut(service, "spec");
+        if spec.contains_key("ports") {
+            spec.insert("ports".to_owned(), ports.into());
+        }
+        Ok(())
+    }
+
+    fn free_port(&mut self, plan: &mut Plan) -> Result<u16, ApiError> {
+        let (first, last) = (*self.node_ports.start(), *self.node_ports.end());
+        let mut port = self.next_port.clamp(first, last);
+        for _ in first..=last {
+            let candidate = port;
+            port = if port >= last { first } else { port + 1 };
+            let used = (self.ports.contains(&candidate) && !plan.give_ports.contains(&candidate))
+                || plan.take_ports.contains(&candidate);
+            if !used {
+                self.next_port = port;
+                plan.give_ports.remove(&candidate);
+                plan.take_ports.insert(candidate);
+                return Ok(candidate);
+            }
+        }
+        Err(ApiError::internal("failed to allocate a nodePort: range is full"))
+    }
+}
+
+/// Takes over from the stored service what an update leaves out, and drops what the new type does not use.
+fn keep_allocated(old: &Value, service: &mut Value) {
+    let kind_of = |s: &Value| match object::text(s, &["spec", "type"]) {
+        "" => "ClusterIP".to_owned(),
+        other => other.to_owned(),
+    };
+    let (before, after) = (kind_of(old), kind_of(service));
+    let node_ports = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
+    let old_ports = object::items(old, &["spec", "ports"]).to_vec();
+    if before != "ExternalName" && after != "ExternalName" {
+        let spec = object::map_mut(service, "spec");
+        if spec
+            .get("clusterIP")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .is_empty()
+        {
+            for key in ["clusterIP", "clusterIPs"] {
+                if let Some(value) = object::at(old, &["spec", key]) {
+                    spec.insert(key.to_owned(), value.clone());
+                }
+            }
+        }
+        for key in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            if !spec.contains_key(key)
+                && let Some(value) = object::at(old, &["spec", key])
+            {
+                spec.insert(key.to_owned(), value.clone());
+            }
+        }
+    }
+    if node_ports(&before)
+        && let Some(ports) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut)
+    {
+        for port in ports.iter_mut().filter_map(Value::as_object_mut) {
+            let twin = old_ports.iter().find(|o| {
+                let protocol = |p: Option<&Value>| p.and_then(Value::as_str).unwrap_or("TCP").to_owned();
+                o.get("port") == port.get("port")
+                    && protocol(o.get("protocol")) == protocol(port.get("protocol"))
+            });
+            let number = twin.and_then(|o| o.get("nodePort")).cloned();
+            if node_ports(&after) {
+                if let (Some(number), None) = (number, port_number(port.get("nodePort"))) {
+                    port.insert("nodePort".to_owned(), number);
+                }
+            } else if port.get("nodePort") == number.as_ref() {
+                port.shift_remove("nodePort");
+            }
+        }
+    }
+    let spec = object::map_mut(service, "spec");
+    if node_ports(&before) && !node_ports(&after) && !spec.contains_key("externalIPs") {
+        spec.shift_remove("externalTrafficPolicy");
+    }
+    if before == "LoadBalancer" && after != "LoadBalancer" {
+        for key in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
+            spec.shift_remove(key);
+        }
+    }
+    if after == "LoadBalancer"
+        && !spec.contains_key("healthCheckNodePort")
+        && let Some(value) = object::at(old, &["spec", "healthCheckNodePort"])
+    {
+        spec.insert("healthCheckNodePort".to_owned(), value.clone());
+    }
+}
+
+/// Fills in the plain defaults; gives the type.
+fn default_spec(service: &mut Value) -> String {
+    let spec = object::map_mut(service, "spec");
+    let kind = spec
+        .entry("type")
+        .or_insert_with(|| "ClusterIP".into())
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let affinity = spec.entry("sessionAffinity").or_insert_with(|| "None".into());
+    if affinity == "ClientIP" {
+        let config = spec.entry("sessionAffinityConfig").or_insert_with(|| json!({}));
+        let client = object::map_mut(config, "clientIP");
+        if !client.contains_key("timeoutSeconds") {
+            client.insert("timeoutSeconds".to_owned(), 10800.into());
+        }
+    } else {
+        spec.shift_remove("sessionAffinityConfig");
+    }
+    let external = matches!(kind.as_str(), "NodePort" | "LoadBalancer")
+        || (kind == "ClusterIP"
+            && spec
+                .get("externalIPs")
+                .and_then(Value::as_array)
+                .is_some_and(|l| !l.is_empty()));
+    if external && !spec.contains_key("externalTrafficPolicy") {
+        spec.insert("externalTrafficPolicy".to_owned(), "Cluster".into());
+    }
+    if matches!(kind.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer")
+        && !spec.contains_key("internalTrafficPolicy")
+    {
+        spec.insert("internalTrafficPolicy".to_owned(), "Cluster".into());
+    }
+    if kind == "LoadBalancer" && !spec.contains_key("allocateLoadBalancerNodePorts") {
+        spec.insert("allocateLoadBalancerNodePorts".to_owned(), true.into());
+    }
+    if let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) {
+        for port in ports.iter_mut().filter_map(Value::as_object_mut) {
+            if port
+                .get("protocol")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .is_empty()
+            {
+                port.insert("protocol".to_owned(), "TCP".into());
+            }
+            let unset = match port.get("targetPort") {
+                None => true,
+                Some(Value::String(text)) => text.is_empty(),
+                Some(other) => other == 0,
+            };
+            if unset && let Some(number) = port.get("port").cloned() {
+                port.insert("targetPort".to_owned(), number);
+            }
+        }
+    }
+    kind
+}

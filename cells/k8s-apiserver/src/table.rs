@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The table `k8s-object-tracker`: one row an object, deleted ones included if the tracker keeps them.
+
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use serde_json::{Value, json};
+use statedb::{Db, Index, Obj, RwTable, Table, WriteTxn, row};
+
+/// Name of the table.
+pub const TABLE: &str = "k8s-object-tracker";
+
+/// Name that transactions of this table carry.
+const WRITER: &str = "k8s-fake-client";
+
+/// A row: one object, or what is left of it.
+#[derive(Clone, Debug)]
+pub struct TrackedObject {
+    /// `<domain>;<group>/<version>, Resource=<plural>;<namespace>/<name>`.
+    pub id: CompactString,
+    /// The object was deleted; the row tells watchers.
+    pub deleted: bool,
+    /// Go type of the object, such as `*v1.Service`.
+    pub type_name: CompactString,
+    /// The object, as JSON.
+    pub object: Arc<Value>,
+}
+
+impl TrackedObject {
+    /// Index by id.
+    pub const BY_ID: Index<TrackedObject, str> = Index::new("id", |row, keys| keys.add(&row.id));
+}
+
+impl statedb::Row for TrackedObject {
+    fn header() -> &'static [&'static str] {
+        &["ID", "Deleted", "Type"]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.id.to_string(),
+            self.deleted.to_string(),
+            self.type_name.to_string(),
+        ]
+    }
+
+    fn to_json(&self) -> Result<Value, row::BoxError> {
+        Ok(json!({
+            "ID": self.id.as_str(),
+            "Deleted": self.deleted,
+            "Type": self.type_name.as_str(),
+            "Object": *self.object,
+        }))
+    }
+
+    fn to_yaml(&self) -> Result<Value, row::BoxError> {
+        Ok(json!({
+            "id": self.id.as_str(),
+            "deleted": self.deleted,
+            "type": self.type_name.as_str(),
+            "object": *self.object,
+        }))
+    }
+}
+
+/// The rows, and the database they are in. Cheap to clone; clones share.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    db: Db,
+    table: RwTable<TrackedObject>,
+}
+
+pub(crate) struct RowsTransaction {
+    table: RwTable<TrackedObject>,
+    txn: WriteTxn,
+}
+
+fn live(row: &Obj<TrackedObject>) -> Option<Arc<Value>> {
+    (!row.deleted).then(|| row.object.clone())
+}
+
+impl Rows {
+    /// Makes the table in `db`.
+    ///
+    /// # Errors
+    /// If `db` has it already.
+    pub fn new(db: &Db) -> Result<Self, statedb::Error> {
+        let table = RwTable::builder(TABLE).primary(TrackedObject::BY_ID).build(db)?;
+        Ok(Rows {
+            db: db.handle(WRITER),
+            table,
+        })
+    }
+
+    /// A handle for readers of the table.
+    pub fn table(&self) -> Table<TrackedObject> {
+        self.table.reader()
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.table.revision(&self.db.read())
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<TrackedObject> {
+        let snapshot = self.db.read();
+        self.table
+            .get(&snapshot, TrackedObject::BY_ID.key(id))
+            .map(|row| (**row).clone())
+    }
+
+    pub(crate) fn list(&self, prefix: &str) -> (Vec<Arc<Value>>, u64) {
+        let snapshot = self.db.read();
+        let query = TrackedObject::BY_ID.bytes(prefix.as_bytes());
+        let objects = self.table.prefix(&snapshot, query).filter_map(live).collect();
+        (objects, self.table.revision(&snapshot))
+    }
+
+    pub(crate) fn write(&self) -> RowsTransaction {
+        RowsTransaction {
+            table: self.table.clone(),
+            txn: self.db.write(&[&self.table]),
+        }
+    }
+}
+
+impl RowsTransaction {
+    pub(crate) fn revision(&self) -> u64 {
+        self.table.revision(&self.txn)
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<TrackedObject> {
+        self.table
+            .get(&self.txn, TrackedObject::BY_ID.key(id))
+            .map(|row| (**row).clone())
+    }
+
+    pub(crate) fn list(&self, prefix: &str) -> Vec<Arc<Value>> {
+        let query = TrackedObject::BY_ID.bytes(prefix.as_bytes());
+        self.table.prefix(&self.txn, query).filter_map(live).collect()
+    }
+
+    pub(crate) fn put(&mut self, row: TrackedObject) {
+        self.table
+            .insert(&mut self.txn, row)
+            .expect("the table is locked and has one index");
+    }
+
+    pub(crate) fn remove(&mut self, id: &str) {
+        self.table
+            .delete_by(&mut self.txn, TrackedObject::BY_ID.key(id))
+            .expect("the table is locked");
+    }
+
+    pub(crate) fn commit(self) -> u64 {
+        self.table.revision(&self.txn.commit())
+    }
+}

@@ -1,0 +1,680 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The API as a library.
+
+use serde_json::{Value, json};
+use statedb::Db;
+
+use crate::*;
+
+pub(crate) fn server() -> ApiServer {
+    server_with(Settings::default())
+}
+
+pub(crate) fn server_with(settings: Settings) -> ApiServer {
+    let rows = Rows::new(&Db::new()).unwrap();
+    ApiServer::new(
+        Tracker::new(rows, 1000, false),
+        Registry::builtin(),
+        Manner::Real(settings),
+    )
+}
+
+fn services() -> Gvr {
+    Gvr::new("", "v1", "services")
+}
+
+fn service(name: &str, port: u16) -> Value {
+    json!({ "metadata": { "name": name, "labels": { "app": name } }, "spec": { "ports": [{ "port": port }] } })
+}
+
+fn by(manager: &str) -> WriteOptions {
+    WriteOptions {
+        field_manager: manager.to_owned(),
+        ..WriteOptions::default()
+    }
+}
+
+#[test]
+fn creates_with_defaults_and_addresses() {
+    let server = server();
+
+    let created = server
+        .create(&services(), "default", service("web", 80), &by("t"))
+        .unwrap()
+        .object;
+
+    assert_eq!(created["spec"]["type"], "ClusterIP");
+    assert_eq!(created["spec"]["ports"][0]["protocol"], "TCP");
+    assert_eq!(created["spec"]["ports"][0]["targetPort"], 80);
+    assert_eq!(created["spec"]["sessionAffinity"], "None");
+    assert_eq!(created["spec"]["ipFamilies"], json!(["IPv4"]));
+    let address = created["spec"]["clusterIP"].as_str().unwrap();
+    assert!(address.starts_with("10.96."), "{address}");
+    assert_eq!(created["spec"]["clusterIPs"], json!([address]));
+    assert!(!created["metadata"]["uid"].as_str().unwrap().is_empty());
+    let error = server
+        .create(&services(), "default", service("web", 80), &by("t"))
+        .unwrap_err();
+    assert_eq!(error.message, "services \"web\" already exists");
+}
+
+#[test]
+fn gives_addresses_and_ports_back() {
+    let settings = Settings {
+        service_networks: vec!["10.0.0.0/30".parse().unwrap()],
+        node_ports: 30000..=30000,
+        ..Settings::default()
+    };
+    let server = server_with(settings);
+    let node_port = |name: &str| {
+        let mut service = service(name, 80);
+        service["spec"]["type"] = "NodePort".into();
+        service
+    };
+
+    let first = server
+        .create(&services(), "default", node_port("a"), &by("t"))
+        .unwrap()
+        .object;
+    assert_eq!(first["spec"]["ports"][0]["nodePort"], 30000);
+    let error = server
+        .create(&services(), "default", node_port("b"), &by("t"))
+        .unwrap_err();
+    assert!(error.message.contains("range is full"), "{error}");
+    server
+        .delete(&services(), "default", "a", &DeleteOptions::default())
+        .unwrap();
+
+    let second = server
+        .create(&services(), "default", node_port("b"), &by("t"))
+        .unwrap()
+        .object;
+    assert_eq!(second["spec"]["ports"][0]["nodePort"], 30000);
+}
+
+#[test]
+fn dual_stack_services_get_both_families() {
+    let settings = Settings {
+        service_networks: vec!["10.0.0.0/24".parse().unwrap(), "fd00::/112".parse().unwrap()],
+        ..Settings::default()
+    };
+    let server = server_with(settings);
+    let mut dual = service("dual", 80);
+    dual["spec"]["ipFamilyPolicy"] = "PreferDualStack".into();
+
+    let created = server
+        .create(&services(), "default", dual, &by("t"))
+        .unwrap()
+        .object;
+
+    assert_eq!(created["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
+    assert!(
+        created["spec"]["clusterIPs"][1]
+            .as_str()
+            .unwrap()
+            .starts_with("fd00::")
+    );
+}
+
+#[test]
+fn updates_keep_what_was_allocated_and_check_versions() {
+    let server = server();
+    let created = server
+        .create(&services(), "default", service("web", 80), &by("t"))
+        .unwrap()
+        .object;
+
+    let mut next = service("web", 81);
+    next["metadata"]["resourceVersion"] = created["metadata"]["resourceVersion"].clone();
+    let updated = server
+        .update(
+            &services(),
+            "default",
+            "web",
+            Subresource::None,
+            next.clone(),
+            &by("t"),
+        )
+        .unwrap()
+        .object;
+    assert_eq!(updated["spec"]["clusterIP"], created["spec"]["clusterIP"]);
+    assert_ne!(
+        updated["metadata"]["resourceVersion"],
+        created["metadata"]["resourceVersion"]
+    );
+
+    let error = server
+        .update(&services(), "default", "web", Subresource::None, next, &by("t"))
+        .unwrap_err();
+    assert!(error.is_conflict());
+    assert_eq!(
+        error.message,
+        "Operation cannot be fulfilled on services \"web\": the object has been modified; please apply your changes to the latest version and try again"
+    );
+}
+
+#[test]
+fn updates_without_change_keep_the_version() {
+    let server = server();
+    let created = server
+        .create(&services(), "default", service("web", 80), &by("t"))
+        .unwrap()
+        .object;
+
+    let again = server
+        .update(
+            &services(),
+            "default",
+            "web",
+            Subresource::None,
+            (*created).clone(),
+            &by("t"),
+        )
+        .unwrap()
+        .object;
+
+    assert_eq!(
+        again["metadata"]["resourceVersion"],
+        created["metadata"]["resourceVersion"]
+    );
+}
+
+#[test]
+fn status_and_spec_are_written_apart() {
+    let server = server();
+    let created = server
+        .create(&services(), "default", service("web", 80), &by("t"))
+        .unwrap()
+        .object;
+    let mut changed = (*created).clone();
+    changed["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }] } });
+    changed["spec"]["sessionAffinity"] = "ClientIP".into();
+
+    let status = server
+        .update(
+            &services(),
+            "default",
+            "web",
+            Subresource::Status,
+            changed.clone(),
+            &by("t"),
+        )
+        .unwrap()
+        .object;
+    assert_eq!(status["spec"]["sessionAffinity"], "None");
+    assert_eq!(status["status"]["loadBalancer"]["ingress"][0]["ip"], "1.2.3.4");
+
+    changed["metadata"]["resourceVersion"] = status["metadata"]["resourceVersion"].clone();
+    changed["status"] = json!({ "loadBalancer": {} });
+    let spec = server
+        .update(
+            &services(),
+            "default",
+            "web",
+            Subresource::None,
+            changed,
+            &by("t"),
+        )
+        .unwrap()
+        .object;
+    assert_eq!(spec["spec"]["sessionAffinity"], "ClientIP");
+    assert_eq!(spec["status"]["loadBalancer"]["ingress"][0]["ip"], "1.2.3.4");
+}
+
+#[test]
+fn lists_in_pages_of_one_version() {
+    let server = server();
+    for name in ["a", "b", "c", "d"] {
+        server
+            .create(&services(), "default", service(name, 80), &by("t"))
+            .unwrap();
+    }
+    let names = |list: &List| -> Vec<String> {
+        list.items
+            .iter()
+            .map(|o| o["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+
+    let first = server
+        .list(
+            &services(),
+            Some("default"),
+            &ListOptions {
+                limit: 2,
+                ..ListOptions::default()
+            },
+        )
+        .unwrap();
+    assert_eq!(
+        (names(&first), first.remaining),
+        (vec!["a".to_owned(), "b".to_owned()], Some(2))
+    );
+    server
+        .delete(&services(), "default", "c", &DeleteOptions::default())
+        .unwrap();
+    server
+        .create(&services(), "default", service("e", 80), &by("t"))
+        .unwrap();
+    let next = ListOptions {
+        limit: 2,
+        continue_token: first.continue_token.clone(),
+        ..ListOptions::default()
+    };
+
+    let second = server.list(&services(), Some("default"), &next).unwrap();
+    assert_eq!(names(&second), ["c", "d"]);
+    assert_eq!(second.resource_version, first.resource_version);
+    assert_eq!(second.continue_token, "");
+
+    server.tracker().compact();
+    let error = server.list(&services(), Some("default"), &next).unwrap_err();
+    assert!(error.is_expired());
+    let token = error.status()["metadata"]["continue"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let rest = ListOptions {
+        continue_token: token,
+        ..ListOptions::default()
+    };
+    assert_eq!(
+        names(&server.list(&services(), Some("default"), &rest).unwrap()),
+        ["d", "e"]
+    );
+}
+
+#[test]
+fn lists_old_versions_exactly() {
+    let server = server();
+    server
+        .create(&services(), "default", service("a", 80), &by("t"))
+        .unwrap();
+    let version = server
+        .list(&services(), None, &ListOptions::default())
+        .unwrap()
+        .resource_version;
+    server
+        .create(&services(), "default", service("b", 80), &by("t"))
+        .unwrap();
+    let exact = |version| ListOptions {
+        resource_version: Some(version),
+        version_match: Some(VersionMatch::Exact),
+        ..ListOptions::default()
+    };
+
+    assert_eq!(
+        server
+            .list(&services(), None, &exact(version))
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
+    assert_eq!(
+        server
+            .list(&services(), None, &exact(version + 1))
+            .unwrap()
+            .items
+            .len(),
+        2
+    );
+    let error = server.list(&services(), None, &exact(version + 99)).unwrap_err();
+    assert_eq!(error.code, 504);
+    assert!(error.message.contains("Too large resource version"));
+}
+
+#[tokio::test]
+async fn watches_from_a_version() {
+    let server = server();
+    let version = server
+        .list(&services(), None, &ListOptions::default())
+        .unwrap()
+        .resource_version;
+    server
+        .create(&services(), "default", service("a", 80), &by("t"))
+        .unwrap();
+    server
+        .delete(&services(), "default", "a", &DeleteOptions::default())
+        .unwrap();
+    let options = ListOptions {
+        resource_version: Some(version),
+        ..ListOptions::default()
+    };
+
+    let mut watch = server.watch(&services(), None, &options).unwrap();
+    let first = watch.next().await.unwrap();
+    let second = watch.next().await.unwrap();
+
+    assert_eq!((first.kind, second.kind), (WatchKind::Added, WatchKind::Deleted));
+    let number = |event: &WatchEvent| -> u64 {
+        event.object["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    assert!(number(&first) < number(&second));
+}
+
+#[tokio::test]
+async fn watches_see_objects_enter_and_leave_selectors() {
+    let server = server();
+    let options = ListOptions {
+        labels: LabelSelector::parse("app=a").unwrap(),
+        ..ListOptions::default()
+    };
+    let mut watch = server.watch(&services(), None, &options).unwrap();
+    server
+        .create(&services(), "default", service("a", 80), &by("t"))
+        .unwrap();
+    let relabel = |label: &str| Patch::Merge(json!({ "metadata": { "labels": { "app": label } } }));
+
+    server
+        .patch(
+            &services(),
+            "default",
+            "a",
+            Subresource::None,
+            &relabel("b"),
+            &by("t"),
+        )
+        .unwrap();
+    server
+        .patch(
+            &services(),
+            "default",
+            "a",
+            Subresource::None,
+            &relabel("a"),
+            &by("t"),
+        )
+        .unwrap();
+
+    let mut kinds = Vec::new();
+    for _ in 0..3 {
+        kinds.push(watch.next().await.unwrap().kind);
+    }
+    assert_eq!(kinds, [WatchKind::Added, WatchKind::Deleted, WatchKind::Added]);
+}
+
+#[tokio::test]
+async fn old_versions_are_gone_after_compaction() {
+    let server = server();
+    let version = server
+        .list(&services(), None, &ListOptions::default())
+        .unwrap()
+        .resource_version;
+    server
+        .create(&services(), "default", service("a", 80), &by("t"))
+        .unwrap();
+    server.tracker().compact();
+    let options = ListOptions {
+        resource_version: Some(version),
+        ..ListOptions::default()
+    };
+
+    let mut watch = server.watch(&services(), None, &options).unwrap();
+    let event = watch.next().await.unwrap();
+
+    assert_eq!(event.kind, WatchKind::Error);
+    assert_eq!(
+        (&event.object["code"], &event.object["reason"]),
+        (&json!(410), &json!("Expired"))
+    );
+    assert!(watch.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_follow_the_version_of_the_server() {
+    let server = server();
+    let options = ListOptions {
+        bookmarks: true,
+        ..ListOptions::default()
+    };
+    let mut watch = server.watch(&services(), None, &options).unwrap();
+    let other = json!({ "metadata": { "name": "x" }, "data": {} });
+    let config = server
+        .create(&Gvr::new("", "v1", "configmaps"), "default", other, &by("t"))
+        .unwrap()
+        .object;
+
+    let event = watch.next().await.unwrap();
+
+    assert_eq!(event.kind, WatchKind::Bookmark);
+    assert_eq!(
+        event.object["metadata"]["resourceVersion"],
+        config["metadata"]["resourceVersion"]
+    );
+}
+
+#[tokio::test]
+async fn initial_events_end_with_a_bookmark() {
+    let server = server();
+    server
+        .create(&services(), "default", service("a", 80), &by("t"))
+        .unwrap();
+    let options = ListOptions {
+        bookmarks: true,
+        send_initial_events: true,
+        version_match: Some(VersionMatch::NotOlderThan),
+        ..ListOptions::default()
+    };
+
+    let mut watch = server.watch(&services(), None, &options).unwrap();
+
+    assert_eq!(watch.next().await.unwrap().kind, WatchKind::Added);
+    let end = watch.next().await.unwrap();
+    assert_eq!(
+        end.object["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
+}
+
+#[test]
+fn finalizers_hold_deletion() {
+    let server = server();
+    let mut held = service("a", 80);
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    server.create(&services(), "default", held, &by("t")).unwrap();
+
+    let deleted = server
+        .delete(&services(), "default", "a", &DeleteOptions::default())
+        .unwrap();
+    assert!(matches!(deleted, Deleted::Terminating(_)));
+    assert!(server.get(&services(), "default", "a").unwrap()["metadata"]["deletionTimestamp"].is_string());
+
+    let release = Patch::Json(json!([{ "op": "remove", "path": "/metadata/finalizers" }]));
+    server
+        .patch(&services(), "default", "a", Subresource::None, &release, &by("t"))
+        .unwrap();
+    assert!(
+        server
+            .get(&services(), "default", "a")
+            .unwrap_err()
+            .is_not_found()
+    );
+}
+
+#[test]
+fn running_pods_end_gracefully() {
+    let server = server();
+    let pods = Gvr::new("", "v1", "pods");
+    let pod = json!({ "metadata": { "name": "p" }, "spec": { "nodeName": "n", "containers": [{ "name": "c", "image": "i" }] } });
+    server.create(&pods, "default", pod, &by("t")).unwrap();
+
+    assert!(matches!(
+        server
+            .delete(&pods, "default", "p", &DeleteOptions::default())
+            .unwrap(),
+        Deleted::Terminating(_)
+    ));
+    let terminating = server.get(&pods, "default", "p").unwrap();
+    assert_eq!(terminating["metadata"]["deletionGracePeriodSeconds"], 30);
+
+    let now = DeleteOptions {
+        grace_seconds: Some(0),
+        ..DeleteOptions::default()
+    };
+    assert!(matches!(
+        server.delete(&pods, "default", "p", &now).unwrap(),
+        Deleted::Gone(_)
+    ));
+}
+
+#[test]
+fn namespaces_must_exist_and_not_terminate() {
+    let server = server();
+    let error = server
+        .create(&services(), "nowhere", service("a", 80), &by("t"))
+        .unwrap_err();
+    assert_eq!(error.message, "namespaces \"nowhere\" not found");
+
+    let namespaces = Gvr::new("", "v1", "namespaces");
+    server
+        .create(
+            &namespaces,
+            "",
+            json!({ "metadata": { "name": "shop" } }),
+            &by("t"),
+        )
+        .unwrap();
+    let deleted = server
+        .delete(&namespaces, "", "shop", &DeleteOptions::default())
+        .unwrap();
+    assert_eq!(deleted.object()["status"]["phase"], "Terminating");
+    let error = server
+        .create(&services(), "shop", service("a", 80), &by("t"))
+        .unwrap_err();
+    assert_eq!(
+        error.message,
+        "services \"a\" is forbidden: unable to create new content in namespace shop because it is being terminated"
+    );
+    let done = json!({ "metadata": { "name": "shop" }, "spec": { "finalizers": [] } });
+    server
+        .update(&namespaces, "", "shop", Subresource::Finalize, done, &by("t"))
+        .unwrap();
+    assert!(server.get(&namespaces, "", "shop").unwrap_err().is_not_found());
+}
+
+#[test]
+fn definitions_are_served_at_once() {
+    let server = server();
+    let definitions = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    let definition = json!({
+        "metadata": { "name": "colors.example.com" },
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": { "plural": "colors", "kind": "Color" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": {
+                    "spec": { "type": "object", "properties": { "rgb": { "type": "string", "default": "000" } } },
+                } } },
+            }],
+        },
+    });
+
+    let created = server
+        .create(&definitions, "", definition, &by("t"))
+        .unwrap()
+        .object;
+    assert_eq!(created["status"]["conditions"][1]["type"], "Established");
+    assert_eq!(created["spec"]["names"]["listKind"], "ColorList");
+
+    let colors = Gvr::new("example.com", "v1", "colors");
+    let color = json!({ "metadata": { "name": "red" }, "spec": { "extra": 1 } });
+    let created = server.create(&colors, "default", color, &by("t")).unwrap();
+    assert_eq!(created.object["spec"], json!({ "rgb": "000" }));
+    assert_eq!(created.warnings, ["unknown field \"spec.extra\""]);
+
+    server
+        .delete(&definitions, "", "colors.example.com", &DeleteOptions::default())
+        .unwrap();
+    assert!(
+        server
+            .list(&colors, None, &ListOptions::default())
+            .unwrap_err()
+            .is_not_found()
+    );
+}
+
+#[test]
+fn dry_runs_change_nothing() {
+    let server = server();
+    let before = server.tracker().revision();
+    let options = WriteOptions {
+        dry_run: true,
+        ..WriteOptions::default()
+    };
+
+    server
+        .create(&services(), "default", service("a", 80), &options)
+        .unwrap();
+
+    assert_eq!(server.tracker().revision(), before);
+    assert!(
+        server
+            .get(&services(), "default", "a")
+            .unwrap_err()
+            .is_not_found()
+    );
+}
+
+#[test]
+fn generates_names() {
+    let server = server();
+    let config = json!({ "metadata": { "generateName": "web-" } });
+
+    let created = server
+        .create(&Gvr::new("", "v1", "configmaps"), "default", config, &by("t"))
+        .unwrap()
+        .object;
+
+    let name = created["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("web-") && name.len() == 9, "{name}");
+}
+
+#[test]
+fn refuses_invalid_objects() {
+    let server = server();
+    let cases = [
+        (
+            json!({ "metadata": { "name": "a" } }),
+            "Service \"a\" is invalid: spec.ports: Required value",
+        ),
+        (
+            service("A", 80),
+            "metadata.name: Invalid value: \"A\": a DNS-1035 label",
+        ),
+        (
+            service("a", 0),
+            "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+        ),
+        (
+            json!({ "spec": { "ports": [{ "port": 1 }] } }),
+            "name or generateName is required",
+        ),
+        (
+            json!({ "metadata": { "name": "a" }, "spec": { "type": "X", "ports": [{ "port": 1 }] } }),
+            "spec.type: Unsupported value: \"X\"",
+        ),
+        (
+            json!({ "metadata": { "name": "a" }, "spec": { "clusterIP": "1.2.3.4", "ports": [{ "port": 1 }] } }),
+            "the provided IP (1.2.3.4) is not in the valid range",
+        ),
+        (
+            json!({ "metadata": { "name": "a" }, "spec": { "ipFamilyPolicy": "RequireDualStack", "ports": [{ "port": 1 }] } }),
+            "not configured for dual-stack",
+        ),
+        (json!([]), "the body is not an object"),
+    ];
+    for (object, expected) in cases {
+        let error = server
+            .create(&services(), "default", object.clone(), &by("t"))
+            .unwrap_err();
+        assert!(error.message.contains(expected), "{object}: {error}");
+    }
+}
