@@ -11,6 +11,7 @@
 //! * Reads come with a [`Watch`] that closes when the answer changes; a [`ChangeIterator`] follows a table,
 //!   deletions included.
 //! * An initialiser ([`RwTable::register_initializer`]) tells when a source has delivered its first content.
+//! * A [`Reconciler`](reconciler::Reconciler) brings something outside in line with a table.
 //! * [`AnyTable`] gives access by name and text for commands.
 //!
 //! Objects are immutable once inserted. To keep cloning of large objects cheap, use the persistent collections
@@ -27,6 +28,7 @@ mod key;
 mod lpm;
 mod metrics;
 mod object;
+pub mod reconciler;
 pub mod row;
 mod state;
 mod table;

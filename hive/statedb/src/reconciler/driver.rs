@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The reconciliation loop.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Progress, Shared,
+    config::{Config, HealthReporter, Operation},
+    ops::{Delete, Ops, Round, StatusField, Update},
+    retries::{Pending, Retries},
+    status::Status,
+};
+use crate::{Change, ChangeIterator, Db, Error, KeyBuf, Obj, Revision, RwTable, Snapshot, WatchSet};
+
+/// Errors listed in a health report.
+const ERRORS_SHOWN: usize = 10;
+
+/// What the loop keeps from round to round, and from run to run.
+pub(super) struct Loop<T, O> {
+    pub(super) ops: O,
+    changes: Option<ChangeIterator<T>>,
+    retries: Retries<T>,
+    prune: PruneState,
+    paced: Option<Instant>,
+    /// Reused buffers of a round.
+    updates: Vec<Update<T>>,
+    update_ids: Vec<(u64, Revision)>,
+    deletes: Vec<Delete<T>>,
+    delete_origins: Vec<Revision>,
+}
+
+#[derive(Default)]
+struct PruneState {
+    /// When to prune next; `None` before the first one.
+    due: Option<Instant>,
+    /// Deletions were missed.
+    missed: bool,
+    error: Option<String>,
+    /// Request served last.
+    served: u64,
+}
+
+/// Everything fixed about a reconciler.
+pub(super) struct Parts<T> {
+    pub(super) db: Db,
+    pub(super) table: RwTable<T>,
+    pub(super) status: StatusField<T>,
+    pub(super) config: Config,
+}
+
+impl<T, O> Loop<T, O>
+where
+    T: Clone + Send + Sync + 'static,
+    O: Ops<T>,
+{
+    pub(super) fn new(ops: O, config: &Config) -> Self {
+        Self {
+            ops,
+            changes: None,
+            retries: Retries::new(config.retry_min, config.retry_max),
+            prune: PruneState::default(),
+            paced: None,
+            updates: Vec::new(),
+            update_ids: Vec::new(),
+            deletes: Vec::new(),
+            delete_origins: Vec::new(),
+        }
+    }
+
+    pub(super) async fn run(
+        &mut self,
+        parts: &Parts<T>,
+        shared: &Shared,
+        token: &CancellationToken,
+        health: &dyn HealthReporter,
+    ) {
+        let mut requests = shared.prune_requests.subscribe();
+        self.report(parts, &parts.db.read(), health);
+        while !token.is_cancelled() {
+            if !self.pace(&parts.config, token).await {
+                return;
+            }
+            let snapshot = parts.db.read();
+            let busy = self.round(parts, shared, &snapshot, token, health);
+            if self.prune_due(parts, &snapshot, *requests.borrow_and_update()) {
+                let snapshot = parts.db.read();
+                self.run_prune(parts, shared, &snapshot, token, health);
+            }
+            if busy {
+                // Leaves the thread to others between rounds.
+                tokio::task::yield_now().await;
+            } else if !self.wait(parts, &snapshot, token, &mut requests).await {
+                return;
+            }
+        }
+    }
+
+    /// Keeps the mean rate of rounds; false if stopped meanwhile.
+    async fn pace(&mut self, config: &Config, token: &CancellationToken) -> bool {
+        let rate = config.rounds_per_second.max(1);
+        let period = Duration::from_secs(1) / rate;
+        let burst = period * (rate / 10).max(1);
+        let now = Instant::now();
+        let earliest = now.checked_sub(burst).unwrap_or(now);
+        let slot = self.paced.map_or(earliest, |last| (last + period).max(earliest));
+        self.paced = Some(slot);
+        if slot > now {
+            tokio::select! {
+                () = token.cancelled() => return false,
+                () = tokio::time::sleep_until(slot) => {}
+            }
+        }
+        true
+    }
+
+    /// Waits for something to do; false if stopped.
+    async fn wait(
+        &mut self,
+        parts: &Parts<T>,
+        snapshot: &Snapshot,
+        token: &CancellationToken,
+        requests: &mut watch::Receiver<u64>,
+    ) -> bool {
+        let mut watches = WatchSet::new();
+        watches.add(parts.table.table_watch(snapshot));
+        let (initialized, init) = parts.table.initialized_watch(snapshot);
+        if !initialized {
+            watches.add(init);
+        }
+        let mut until = self.retries.next_due();
+        if initialized && let Some(due) = self.prune.due {
+            until = Some(until.map_or(due, |other| other.min(due)));
+        }
+        tokio::select! {
+            biased;
+            () = token.cancelled() => return false,
+            _ = watches.wait(Duration::ZERO) => {}
+            changed = requests.changed() => return changed.is_ok(),
+            () = tokio::time::sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
+        }
+        true
+    }
+
+    /// Handles up to a round's size of changes and due retries. True if there may be more to do at once.
+    fn round(
+        &mut self,
+        parts: &Parts<T>,
+        shared: &Shared,
+        snapshot: &Snapshot,
+        token: &CancellationToken,
+        health: &dyn HealthReporter,
+    ) -> bool {
+        let full = self.collect(parts, snapshot);
+        let worked = !self.updates.is_empty() || !self.deletes.is_empty();
+        if worked {
+            let round = Round { snapshot, token };
+            self.operate(parts, &round);
+            let failed = self.settle(parts);
+            parts.config.metrics.round();
+            parts.config.metrics.errors(failed, self.retries.len());
+        }
+        let seen = self.changes.as_ref().map_or(0, ChangeIterator::seen);
+        let lowest = self.retries.lowest();
+        shared.progress.send_if_modified(|progress| {
+            let next = Progress {
+                revision: seen,
+                failing: lowest,
+            };
+            let modified = *progress != next;
+            *progress = next;
+            modified
+        });
+        if worked {
+            self.report(parts, &parts.db.read(), health);
+        }
+        // After work the statuses written are changes themselves; going on at once skips them.
+        full || worked
+    }
+
+    /// Fills the buffers with what is to be done; true if the round is full.
+    fn collect(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> bool {
+        self.updates.clear();
+        self.update_ids.clear();
+        self.deletes.clear();
+        self.delete_origins.clear();
+        let size = parts.config.round_size.max(1);
+        let table = &parts.table;
+        let changes = self.changes.get_or_insert_with(|| table.follow(&parts.db));
+        let mut taken = 0;
+        for change in changes.next(snapshot) {
+            match change {
+                Change::Upsert(object) => {
+                    let status = (parts.status.get)(&object);
+                    if !status.is_due() {
+                        continue;
+                    }
+                    if !self.retries.is_empty()
+                        && let Ok(key) = table.primary_key(&object)
+                    {
+                        self.retries.clear(&key);
+                    }
+                    self.updates.push(update(&object));
+                    self.update_ids.push((status.id, object.revision()));
+                }
+                Change::Delete { object, revision } => {
+                    if !self.retries.is_empty()
+                        && let Ok(key) = table.primary_key(&object)
+                    {
+                        self.retries.clear(&key);
+                    }
+                    self.deletes.push(Delete {
+                        revision,
+                        object,
+                        result: Ok(()),
+                    });
+                    self.delete_origins.push(revision);
+                }
+                Change::Relist => {
+                    self.prune.missed = true;
+                    continue;
+                }
+            }
+            taken += 1;
+            if taken >= size {
+                return true;
+            }
+        }
+        let now = Instant::now();
+        while taken < size {
+            let Some((key, pending, first)) = self.retries.pop(now) else {
+                return false;
+            };
+            match pending {
+                Pending::Delete(object) => {
+                    self.deletes.push(Delete {
+                        revision: first,
+                        object: object.clone(),
+                        result: Ok(()),
+                    });
+                    self.delete_origins.push(first);
+                }
+                Pending::Update(id) => {
+                    let current = table.get_by_primary(snapshot, &key);
+                    match current.filter(|object| (parts.status.get)(object).id == *id) {
+                        Some(object) => {
+                            self.update_ids.push((*id, first));
+                            self.updates.push(update(object));
+                        }
+                        // Gone or changed since: the change stream brings it.
+                        None => {
+                            self.retries.clear(&key);
+                            continue;
+                        }
+                    }
+                }
+            }
+            taken += 1;
+        }
+        true
+    }
+
+    fn operate(&mut self, parts: &Parts<T>, round: &Round<'_>) {
+        let metrics = &parts.config.metrics;
+        let timed = metrics.enabled();
+        let measure = |operation: Operation, started: Option<std::time::Instant>| {
+            if let Some(started) = started {
+                metrics.operation(operation, started.elapsed());
+            }
+        };
+        let now = || timed.then(std::time::Instant::now);
+        if self.ops.batched() {
+            if !self.deletes.is_empty() {
+                let started = now();
+                self.ops.delete_batch(round, &mut self.deletes);
+                measure(Operation::Delete, started);
+            }
+            if !self.updates.is_empty() {
+                let started = now();
+                self.ops.update_batch(round, &mut self.updates);
+                measure(Operation::Update, started);
+            }
+            return;
+        }
+        // One by one, in the order of the changes.
+        let (mut updates, mut deletes) = (
+            self.updates.iter_mut().peekable(),
+            self.deletes.iter_mut().peekable(),
+        );
+        loop {
+            let delete_first = match (updates.peek(), deletes.peek()) {
+                (Some(update), Some(delete)) => delete.revision < update.revision,
+                (None, Some(_)) => true,
+                (Some(_), None) => false,
+                (None, None) => return,
+            };
+            let started = now();
+            if delete_first {
+                if let Some(entry) = deletes.next() {
+                    entry.result = self.ops.delete(round, entry.revision, &entry.object);
+                    measure(Operation::Delete, started);
+                }
+            } else if let Some(entry) = updates.next() {
+                entry.result = self.ops.update(round, entry.revision, &mut entry.object);
+                measure(Operation::Update, started);
+            }
+        }
+    }
+
+    /// Writes the statuses and plans retries; gives the number of failures.
+    fn settle(&mut self, parts: &Parts<T>) -> usize {
+        let now = Instant::now();
+        let mut failed = 0;
+        for (entry, first) in self.deletes.drain(..).zip(self.delete_origins.drain(..)) {
+            let Ok(key) = parts.table.primary_key(&entry.object) else {
+                continue;
+            };
+            match entry.result {
+                Ok(()) if self.retries.is_empty() => {}
+                Ok(()) => self.retries.clear(&key),
+                Err(err) => {
+                    failed += 1;
+                    let error = err.to_string().into();
+                    self.retries
+                        .add(now, key, Pending::Delete(entry.object), first, error);
+                }
+            }
+        }
+        if self.updates.is_empty() {
+            return failed;
+        }
+        let at = parts.config.clock.now();
+        let mut txn = parts.db.write(&[&parts.table]);
+        for (mut entry, (id, first)) in self.updates.drain(..).zip(self.update_ids.drain(..)) {
+            let Ok(key) = parts.table.primary_key(&entry.object) else {
+                continue;
+            };
+            let base = Status {
+                id,
+                ..Status::default()
+            };
+            let (status, error) = match entry.result {
+                Ok(()) => (base.into_done(at), None),
+                Err(err) => {
+                    failed += 1;
+                    let text: Arc<str> = err.to_string().into();
+                    (base.into_error(at, Arc::clone(&text)), Some(text))
+                }
+            };
+            // Lives on in the table: as it was read, or changed by others but for the same desired state.
+            let written = match parts.table.get_by_primary(&txn, &key) {
+                None => Ok(false),
+                Some(current) if current.revision() == entry.revision => {
+                    (parts.status.set)(&mut entry.object, status);
+                    parts.table.insert(&mut txn, entry.object).map(|_| true)
+                }
+                Some(current) if (parts.status.get)(current).id == id => {
+                    let mut current = T::clone(current);
+                    (parts.status.set)(&mut current, status);
+                    parts.table.insert(&mut txn, current).map(|_| true)
+                }
+                Some(_) => Ok(false),
+            };
+            let alive = match written {
+                Ok(alive) => alive,
+                Err(err) => {
+                    status_refused(&parts.table, &err);
+                    true
+                }
+            };
+            match error {
+                Some(error) if alive => {
+                    self.retries.add(now, key, Pending::Update(id), first, error);
+                }
+                _ if self.retries.is_empty() => {}
+                _ => self.retries.clear(&key),
+            }
+        }
+        txn.commit();
+        failed
+    }
+
+    fn prune_due(&self, parts: &Parts<T>, snapshot: &Snapshot, requested: u64) -> bool {
+        if !parts.table.is_initialized(snapshot) {
+            return false;
+        }
+        let by_time = match (self.prune.due, parts.config.prune_interval) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(due), Some(_)) => due <= Instant::now(),
+        };
+        // All changes come before a pruning, so that it does not remove what is about to be handled.
+        by_time || self.prune.missed || requested > self.prune.served
+    }
+
+    fn run_prune(
+        &mut self,
+        parts: &Parts<T>,
+        shared: &Shared,
+        snapshot: &Snapshot,
+        token: &CancellationToken,
+        health: &dyn HealthReporter,
+    ) {
+        let requested = *shared.prune_requests.borrow();
+        let started = Instant::now();
+        let outcome = self
+            .ops
+            .prune(&Round { snapshot, token }, &mut parts.table.all(snapshot));
+        parts.config.metrics.prune(started.elapsed(), outcome.is_err());
+        self.prune = PruneState {
+            due: parts
+                .config
+                .prune_interval
+                .map(|interval| Instant::now() + interval),
+            missed: false,
+            error: outcome.err().map(|err| err.to_string()),
+            served: requested,
+        };
+        shared.pruned.send_replace((requested, self.prune.error.clone()));
+        self.report(parts, snapshot, health);
+    }
+
+    fn report(&self, parts: &Parts<T>, snapshot: &Snapshot, health: &dyn HealthReporter) {
+        let prune_error = self
+            .prune
+            .error
+            .iter()
+            .map(|error| format!("pruning failed: {error}"));
+        let failing = self.retries.len() + usize::from(self.prune.error.is_some());
+        if failing == 0 {
+            health.ok(&format!("OK, {} object(s)", parts.table.len(snapshot)));
+            return;
+        }
+        let errors = self.retries.errors(ERRORS_SHOWN).into_iter().map(str::to_owned);
+        let mut errors: Vec<String> = errors.chain(prune_error).collect();
+        errors.truncate(ERRORS_SHOWN);
+        health.degraded(&format!("{failing} error(s)"), &errors.join("\n"));
+    }
+}
+
+fn update<T: Clone>(object: &Obj<T>) -> Update<T> {
+    Update {
+        revision: object.revision(),
+        object: T::clone(object),
+        result: Ok(()),
+    }
+}
+
+fn status_refused<T: Send + Sync + 'static>(table: &RwTable<T>, err: &Error) {
+    tracing::error!(table = table.name(), error = %err, "cannot write the status of an object");
+}
+
+/// Marks objects applied long ago for refreshing, oldest first, until stopped.
+pub(super) async fn refresh<T: Clone + Send + Sync + 'static>(
+    parts: &Parts<T>,
+    interval: Duration,
+    token: &CancellationToken,
+    health: &dyn HealthReporter,
+) {
+    let mut seen: Revision = 0;
+    let mut pause = interval;
+    loop {
+        health.ok(&format!("Next refresh in {}", go_duration(pause)));
+        tokio::select! {
+            () = token.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = interval;
+        loop {
+            let snapshot = parts.db.read();
+            let now = parts.config.clock.now();
+            let mut due: Option<(KeyBuf, Obj<T>)> = None;
+            for object in parts.table.by_revision(&snapshot, seen + 1) {
+                let status = (parts.status.get)(object);
+                let age = now.duration_since(status.updated_at);
+                let age = Duration::try_from(age).unwrap_or_default();
+                if age < interval {
+                    pause = interval - age;
+                    break;
+                }
+                seen = object.revision();
+                if status.kind == super::StatusKind::Done
+                    && let Ok(key) = parts.table.primary_key(object)
+                {
+                    due = Some((key, object.clone()));
+                    break;
+                }
+            }
+            let Some((key, object)) = due else { break };
+            {
+                let mut txn = parts.db.write(&[&parts.table]);
+                let unchanged = parts
+                    .table
+                    .get_by_primary(&txn, &key)
+                    .is_some_and(|current| current.same(&object));
+                if unchanged {
+                    let mut object = T::clone(&object);
+                    (parts.status.set)(&mut object, Status::refreshing_at(now));
+                    if let Err(err) = parts.table.insert(&mut txn, object) {
+                        status_refused(&parts.table, &err);
+                    }
+                }
+                txn.commit();
+            }
+            tokio::select! {
+                () = token.cancelled() => return,
+                () = tokio::time::sleep(Duration::from_secs(1) / parts.config.refresh_rate.max(1)) => {}
+            }
+        }
+    }
+}
+
+/// A duration as `30m0s` or `1.5s`: hours, minutes and seconds, as many as are needed.
+fn go_duration(duration: Duration) -> String {
+    let total = duration.as_secs();
+    let (hours, minutes) = (total / 3600, total / 60 % 60);
+    let seconds = (total % 60) as f64 + f64::from(duration.subsec_millis()) / 1000.0;
+    match (hours, minutes) {
+        (0, 0) if total == 0 && duration.subsec_nanos() > 0 => format!("{}ms", duration.subsec_millis()),
+        (0, 0) => format!("{seconds}s"),
+        (0, minutes) => format!("{minutes}m{seconds}s"),
+        (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_like_elsewhere() {
+        let texts = [
+            (1800, "30m0s"),
+            (90, "1m30s"),
+            (5, "5s"),
+            (3661, "1h1m1s"),
+            (0, "0s"),
+        ];
+        for (seconds, text) in texts {
+            assert_eq!(go_duration(Duration::from_secs(seconds)), text);
+        }
+        assert_eq!(go_duration(Duration::from_millis(20)), "20ms");
+        assert_eq!(go_duration(Duration::from_millis(1500)), "1.5s");
+    }
+}

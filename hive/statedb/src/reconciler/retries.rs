@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Objects that failed, and when they are tried again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use hashbrown::HashMap;
+use tokio::time::Instant;
+
+use crate::{KeyBuf, Obj, Revision};
+
+/// What is to be tried again.
+pub(super) enum Pending<T> {
+    /// The object as it is in the table by then, if its status id is still this one.
+    Update(u64),
+    Delete(Obj<T>),
+}
+
+struct Retry<T> {
+    pending: Pending<T>,
+    /// Revision of the change that failed first.
+    revision: Revision,
+    failures: u32,
+    due: Instant,
+    /// Tells objects with equal due times apart.
+    number: u64,
+    error: Arc<str>,
+}
+
+pub(super) struct Retries<T> {
+    by_key: HashMap<KeyBuf, Retry<T>, foldhash::fast::RandomState>,
+    /// Waiting ones by time; those being tried are not in it.
+    queue: BTreeMap<(Instant, u64), KeyBuf>,
+    revisions: BTreeSet<(Revision, u64)>,
+    next: u64,
+    min: Duration,
+    max: Duration,
+}
+
+impl<T> Retries<T> {
+    pub(super) fn new(min: Duration, max: Duration) -> Self {
+        Self {
+            by_key: HashMap::default(),
+            queue: BTreeMap::new(),
+            revisions: BTreeSet::new(),
+            next: 0,
+            min: min.max(Duration::from_millis(1)),
+            max: max.max(min),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    /// Forgets an object: it succeeded, changed or is gone.
+    pub(super) fn clear(&mut self, key: &KeyBuf) {
+        if let Some(retry) = self.by_key.remove(key) {
+            self.queue.remove(&(retry.due, retry.number));
+            self.revisions.remove(&(retry.revision, retry.number));
+        }
+    }
+
+    /// Notes a failure; gives the pause until the next attempt. Failures of one object in a row pause ever longer.
+    pub(super) fn add(
+        &mut self,
+        now: Instant,
+        key: KeyBuf,
+        pending: Pending<T>,
+        revision: Revision,
+        error: Arc<str>,
+    ) -> Duration {
+        let (failures, first) = match self.by_key.get(&key) {
+            Some(retry) => (retry.failures + 1, retry.revision),
+            None => (1, revision),
+        };
+        self.clear(&key);
+        let pause = self
+            .min
+            .saturating_mul(1u32 << (failures - 1).min(20))
+            .min(self.max);
+        let (due, number) = (now + pause, self.next);
+        self.next += 1;
+        self.queue.insert((due, number), key.clone());
+        self.revisions.insert((first, number));
+        self.by_key.insert(
+            key,
+            Retry {
+                pending,
+                revision: first,
+                failures,
+                due,
+                number,
+                error,
+            },
+        );
+        pause
+    }
+
+    /// Takes one object that is due; it stays known until it is cleared or fails again.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<(KeyBuf, &Pending<T>, Revision)> {
+        let (&at, _) = self.queue.first_key_value().filter(|((due, _), _)| *due <= now)?;
+        let key = self.queue.remove(&at)?;
+        let retry = self.by_key.get(&key)?;
+        Some((key, &retry.pending, retry.revision))
+    }
+
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.queue.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// Lowest revision that fails.
+    pub(super) fn lowest(&self) -> Option<Revision> {
+        self.revisions.first().map(|(revision, _)| *revision)
+    }
+
+    /// Texts of up to `most` errors, oldest change first.
+    pub(super) fn errors(&self, most: usize) -> Vec<&str> {
+        let mut retries: Vec<&Retry<T>> = self.by_key.values().collect();
+        if retries.len() > most {
+            retries.select_nth_unstable_by_key(most, |retry| (retry.revision, retry.number));
+            retries.truncate(most);
+        }
+        retries.sort_by_key(|retry| (retry.revision, retry.number));
+        retries.into_iter().map(|retry| &*retry.error).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_maximum() {
+        let mut retries = Retries::<()>::new(Duration::from_millis(100), Duration::from_millis(500));
+        let key = KeyBuf::of("a");
+        let now = Instant::now();
+        let mut fail = |key: &KeyBuf| {
+            retries
+                .add(now, key.clone(), Pending::Update(1), 7, "x".into())
+                .as_millis()
+        };
+
+        assert_eq!([(); 5].map(|()| fail(&key)), [100, 200, 400, 500, 500]);
+        assert_eq!(fail(&KeyBuf::of("b")), 100, "each object has its own pace");
+        retries.clear(&key);
+        assert_eq!(
+            retries
+                .add(now, key, Pending::Update(1), 9, "x".into())
+                .as_millis(),
+            100
+        );
+        assert_eq!((retries.lowest(), retries.len()), (Some(7), 2));
+    }
+
+    #[test]
+    fn only_due_objects_are_taken_and_stay_known() {
+        let mut retries = Retries::<()>::new(Duration::from_millis(100), Duration::from_secs(1));
+        let now = Instant::now();
+        retries.add(now, KeyBuf::of("a"), Pending::Update(1), 3, "first".into());
+        retries.add(now, KeyBuf::of("b"), Pending::Update(2), 2, "second".into());
+
+        assert!(retries.pop(now).is_none());
+        let later = now + Duration::from_millis(100);
+        assert_eq!(retries.pop(later).unwrap().0, KeyBuf::of("a"));
+        assert_eq!(retries.pop(later).unwrap().0, KeyBuf::of("b"));
+        assert!(retries.pop(later).is_none());
+        assert_eq!((retries.len(), retries.next_due()), (2, None));
+        assert_eq!(retries.errors(10), ["second", "first"]);
+        assert_eq!(retries.errors(1), ["second"]);
+    }
+}
