@@ -131,7 +131,9 @@ impl State {
         line: Line,
         section: &mut Section,
     ) -> Result<Option<Ending>, ScriptError> {
-        self.log.write(&format!("> {}\n", line.raw));
+        if self.echo {
+            self.log.write(&format!("> {}\n", line.raw));
+        }
         let mut skipped = false;
         for guard in &line.guards {
             let holds = condition::evaluate(&self.conditions, &self.environment, &guard.tag)

@@ -2,7 +2,7 @@
 
 //! Script engine: txtar tests and the interactive shell.
 //!
-//! A cell gives [`Command`]s; scripts in txtar files ([`ScriptFile`]) and people at the [`shell`] run them. [`text`]
+//! A cell gives [`Command`]s; scripts in txtar files ([`ScriptFile`]) and people at the shell (feature `shell`) run them. [`text`]
 //! holds what the commands need to print the way Go programs do: column layout, durations, YAML and JSON.
 //!
 //! A script is lines of commands with expectations: `!` must fail, `?` may fail, `*` is repeated together with its
@@ -35,6 +35,8 @@ mod line;
 mod quote;
 pub mod regexp;
 mod script_file;
+#[cfg(feature = "shell")]
+pub mod shell;
 mod spec;
 mod state;
 pub mod text;

@@ -67,6 +67,8 @@ pub struct State {
     pub(crate) conditions: Conditions,
     pub(crate) retry: Retry,
     pub(crate) quiet: bool,
+    /// Whether lines are logged before they are run.
+    pub(crate) echo: bool,
     /// The time given; `lifetime` ends with it, and with the background commands.
     pub(crate) base: Lifetime,
     pub(crate) lifetime: Lifetime,
@@ -108,6 +110,7 @@ impl State {
             conditions: Conditions::new(),
             retry: Retry::default(),
             quiet: false,
+            echo: true,
             lifetime: lifetime.child(),
             base: lifetime,
             file: String::new(),

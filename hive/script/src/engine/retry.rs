@@ -36,21 +36,23 @@ impl State {
         let mut interval = self.retry.interval;
         let mut retries = 0;
         let mut last = failure.with_log(self.log.take_command());
-        let give_up = |reason: String, retries, last| {
-            Err(ScriptError::Retry {
-                file: file.to_owned(),
-                line: line.number,
-                reason,
-                retries,
-                last: Box::new(last),
-            })
+        let given_up = |reason: String, retries, last| ScriptError::Retry {
+            file: file.to_owned(),
+            line: line.number,
+            reason,
+            retries,
+            last: Box::new(last),
         };
         loop {
             if let Some(interruption) = last.interruption().or_else(|| self.lifetime.state()) {
-                return give_up(interruption.to_string(), retries, last);
+                return Err(given_up(interruption.to_string(), retries, last));
             }
             if let Some(limit) = self.retry.limit.filter(|limit| started.elapsed() >= *limit) {
-                return give_up(format!("gave up after {}", format_duration(limit)), retries, last);
+                return Err(given_up(
+                    format!("gave up after {}", format_duration(limit)),
+                    retries,
+                    last,
+                ));
             }
             self.log.write(&format!(
                 "(command {:?} failed, retrying in {}...)\n",
@@ -59,7 +61,7 @@ impl State {
             ));
             tokio::select! {
                 biased;
-                interruption = self.lifetime.interrupted() => return give_up(interruption.to_string(), retries, last),
+                interruption = self.lifetime.interrupted() => return Err(given_up(interruption.to_string(), retries, last)),
                 () = tokio::time::sleep(interval) => {}
             }
             interval = interval.saturating_mul(2).min(self.retry.max_interval);
@@ -76,7 +78,7 @@ impl State {
                 }
                 Err(failure) => match failure.interruption() {
                     // What failed before the script ran out of time says more than that it did.
-                    Some(interruption) => return give_up(interruption.to_string(), retries, last),
+                    Some(interruption) => return Err(given_up(interruption.to_string(), retries, last)),
                     None if failure.can_retry() => last = failure.with_log(self.log.take_command()),
                     None => return Err(ScriptError::Command(failure)),
                 },
