@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Configuration structs: one flag a field, described by doc comments and `#[config(...)]`.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Attribute, Data, DeriveInput, Error, Expr, Field, Fields, Lit, LitStr, Meta, Path, Result};
+
+/// What `#[config(...)]` of a field says.
+#[derive(Default)]
+struct Options {
+    flag: Option<LitStr>,
+    env: Option<LitStr>,
+    default: Option<Expr>,
+    default_with: Option<Path>,
+    aliases: Vec<LitStr>,
+    deprecated: Option<LitStr>,
+    hidden: bool,
+    secret: bool,
+    reloadable: bool,
+    skip: bool,
+}
+
+/// `derive(Config)`.
+pub(crate) fn config(input: &DeriveInput) -> Result<TokenStream> {
+    let Data::Struct(data) = &input.data else {
+        return Err(Error::new(
+            input.ident.span(),
+            "`Config` can be derived for structs only",
+        ));
+    };
+    let none = syn::punctuated::Punctuated::new();
+    let fields = match &data.fields {
+        Fields::Named(fields) => &fields.named,
+        Fields::Unit => &none,
+        Fields::Unnamed(_) => {
+            return Err(Error::new(
+                input.ident.span(),
+                "a config struct needs named fields: they name the flags",
+            ));
+        }
+    };
+
+    let validate = struct_options(&input.attrs)?;
+    let name = &input.ident;
+    let (impl_generics, type_generics, clause) = input.generics.split_for_impl();
+    let mut descriptions = Vec::new();
+    let mut decodes = Vec::new();
+    let mut inits = Vec::new();
+    let mut renders = Vec::new();
+    let mut copies = Vec::new();
+    for field in fields {
+        let options = field_options(field)?;
+        let ident = field.ident.as_ref().expect("named fields have identifiers");
+        let ty = &field.ty;
+        if options.skip {
+            inits.push(quote!(#ident: ::core::default::Default::default(),));
+            continue;
+        }
+        let index = descriptions.len();
+        descriptions.push(describe(field, &options));
+        let default = default_of(field, &options)?;
+        decodes.push(quote_spanned!(ty.span()=> let #ident = decoder.field::<#ty>(#index, || #default);));
+        inits.push(quote!(#ident: #ident?,));
+        renders.push(quote_spanned!(ty.span()=> <#ty as ::hive::config::ConfigValue>::render(&self.#ident),));
+        if options.reloadable {
+            copies.push(quote!(self.#ident = ::core::clone::Clone::clone(&newer.#ident);));
+        }
+    }
+    let validate = validate.map(|path| {
+        quote! {
+            fn validate(&self, faults: &mut ::hive::config::Faults) { #path(self, faults) }
+        }
+    });
+    let newer = if copies.is_empty() {
+        quote!(_newer)
+    } else {
+        quote!(newer)
+    };
+    let decoder = if decodes.is_empty() {
+        quote!(_decoder)
+    } else {
+        quote!(decoder)
+    };
+    Ok(quote! {
+        #[automatically_derived]
+        impl #impl_generics ::hive::Config for #name #type_generics #clause {
+            const FIELDS: &'static [::hive::config::Field] = &[#(#descriptions),*];
+            fn decode(#decoder: &mut ::hive::config::Decoder<'_>) -> ::core::option::Option<Self> {
+                #(#decodes)*
+                ::core::option::Option::Some(Self { #(#inits)* })
+            }
+            fn render(&self) -> ::std::vec::Vec<::std::string::String> { ::std::vec![#(#renders)*] }
+            fn reload(&mut self, #newer: &Self) { #(#copies)* }
+            #validate
+        }
+    })
+}
+
+/// Expression of type `Result<T, String>`.
+fn default_of(field: &Field, options: &Options) -> Result<TokenStream> {
+    let ty = &field.ty;
+    if let Some(path) = &options.default_with {
+        return Ok(quote_spanned!(path.span()=> ::core::result::Result::Ok(#path())));
+    }
+    let Some(expr) = &options.default else {
+        return Ok(quote_spanned!(ty.span()=>
+            ::core::result::Result::Ok(<#ty as ::core::default::Default>::default())));
+    };
+    let text = default_text(expr)?;
+    Ok(quote_spanned!(expr.span()=> <#ty as ::hive::config::ConfigValue>::parse(#text)))
+}
+
+/// Literals are read like values of a flag, so that a default looks as users write it.
+fn default_text(expr: &Expr) -> Result<String> {
+    match expr {
+        Expr::Lit(lit) => match &lit.lit {
+            Lit::Str(text) => return Ok(text.value()),
+            Lit::Int(number) => return Ok(number.base10_digits().to_owned()),
+            Lit::Float(number) => return Ok(number.base10_digits().to_owned()),
+            Lit::Bool(flag) => return Ok(flag.value.to_string()),
+            _ => {}
+        },
+        Expr::Unary(unary) if matches!(unary.op, syn::UnOp::Neg(_)) => {
+            return Ok(format!("-{}", default_text(&unary.expr)?));
+        }
+        _ => {}
+    }
+    Err(Error::new(
+        expr.span(),
+        "write a literal as users would (\"5m\", 10, true), or `default_with = function`",
+    ))
+}
+
+fn describe(field: &Field, options: &Options) -> TokenStream {
+    let ident = field.ident.as_ref().expect("named fields have identifiers");
+    let ty = &field.ty;
+    let rust = ident.to_string();
+    let rust = rust.trim_start_matches("r#");
+    let flag = options
+        .flag
+        .as_ref()
+        .map_or_else(|| rust.replace('_', "-"), LitStr::value);
+    let doc = doc(&field.attrs);
+    let mut out = quote_spanned!(ty.span()=>
+        ::hive::config::Field::new::<#ty>(#flag, #rust).doc(#doc));
+    if let Some(env) = &options.env {
+        out.extend(quote!(.env(#env)));
+    }
+    if !options.aliases.is_empty() {
+        let aliases = &options.aliases;
+        out.extend(quote!(.aliases(&[#(#aliases),*])));
+    }
+    if let Some(note) = &options.deprecated {
+        out.extend(quote!(.deprecated(#note)));
+    }
+    for (set, name) in [
+        (options.hidden, "hidden"),
+        (options.secret, "secret"),
+        (options.reloadable, "reloadable"),
+    ] {
+        if set {
+            let method = syn::Ident::new(name, ident.span());
+            out.extend(quote!(.#method()));
+        }
+    }
+    out
+}
+
+fn struct_options(attrs: &[Attribute]) -> Result<Option<Path>> {
+    let mut validate = None;
+    for attr in attrs.iter().filter(|attr| attr.path().is_ident("config")) {
+        attr.parse_nested_meta(|meta| {
+            if meta.path.is_ident("validate") {
+                validate = Some(meta.value()?.parse()?);
+                Ok(())
+            } else {
+                Err(meta.error("a config struct knows `validate = function`"))
+            }
+        })?;
+    }
+    Ok(validate)
+}
+
+fn field_options(field: &Field) -> Result<Options> {
+    let mut options = Options::default();
+    for attr in field.attrs.iter().filter(|attr| attr.path().is_ident("config")) {
+        attr.parse_nested_meta(|meta| {
+            let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+            match name.as_str() {
+                "flag" => options.flag = Some(flag_name(meta.value()?.parse()?)?),
+                "env" => options.env = Some(meta.value()?.parse()?),
+                "default" => options.default = Some(meta.value()?.parse()?),
+                "default_with" => options.default_with = Some(meta.value()?.parse()?),
+                "alias" | "deprecated_alias" => options.aliases.push(flag_name(meta.value()?.parse()?)?),
+                "deprecated" => options.deprecated = Some(meta.value()?.parse()?),
+                "hidden" => options.hidden = true,
+                "secret" => options.secret = true,
+                "reloadable" => options.reloadable = true,
+                "skip" => options.skip = true,
+                _ => {
+                    return Err(meta.error(
+                        "known here: flag, env, default, default_with, deprecated_alias, deprecated, hidden, \
+                         secret, reloadable, skip",
+                    ));
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(options)
+}
+
+fn flag_name(name: LitStr) -> Result<LitStr> {
+    let text = name.value();
+    let good = text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.' || c == '_');
+    if good {
+        Ok(name)
+    } else {
+        Err(Error::new(
+            name.span(),
+            "flags are lower-case words joined by dashes",
+        ))
+    }
+}
+
+fn doc(attrs: &[Attribute]) -> String {
+    let mut lines = Vec::new();
+    for attr in attrs {
+        if let Meta::NameValue(meta) = &attr.meta
+            && meta.path.is_ident("doc")
+            && let Expr::Lit(lit) = &meta.value
+            && let Lit::Str(text) = &lit.lit
+        {
+            lines.push(text.value().trim().to_owned());
+        }
+    }
+    lines.join("\n").trim().to_owned()
+}

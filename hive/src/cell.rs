@@ -1,0 +1,655 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cells: what a part of a program offers, needs and runs.
+
+use std::any::{Any, type_name};
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::config::{Config, ConfigType, Decoded};
+use crate::constructor::{Constructor, ParameterList, RunOutput};
+use crate::inject::{Arguments, Inject, NeedKind, Needs, Value};
+use crate::key::Key;
+use crate::scope::ScopeType;
+use crate::supply::{BoxError, Gives, Results, Supply};
+
+/// A function of a cell: what it needs, what it gives, where it stands.
+pub(crate) struct Function {
+    pub(crate) name: &'static str,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) needs: Needs,
+    pub(crate) gives: Gives,
+    #[allow(clippy::type_complexity, reason = "named nowhere else")]
+    pub(crate) call: Arc<dyn Fn(&mut Arguments<'_>, &mut Results) -> Result<(), BoxError> + Send + Sync>,
+}
+
+impl Function {
+    #[track_caller]
+    pub(crate) fn provider<A, F>(function: F) -> Self
+    where
+        F: Constructor<A>,
+        A: ParameterList,
+        F::Output: Supply,
+    {
+        let mut needs = Needs::default();
+        A::needs(&mut needs);
+        let mut gives = Gives::default();
+        F::Output::gives(&mut gives);
+        Self {
+            name: type_name::<F>(),
+            place: Location::caller(),
+            needs,
+            gives,
+            call: Arc::new(move |arguments, results| {
+                function.construct(A::inject(arguments)).supply(results)
+            }),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn run<A, F>(function: F) -> Self
+    where
+        F: Constructor<A>,
+        A: ParameterList,
+        F::Output: RunOutput,
+    {
+        let mut needs = Needs::default();
+        A::needs(&mut needs);
+        Self {
+            name: type_name::<F>(),
+            place: Location::caller(),
+            needs,
+            gives: Gives::default(),
+            call: Arc::new(move |arguments, _| function.construct(A::inject(arguments)).into_result()),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn root<T: Inject>() -> Self {
+        let mut needs = Needs::default();
+        T::needs(&mut needs);
+        Self {
+            name: type_name::<T>(),
+            place: Location::caller(),
+            needs,
+            gives: Gives::default(),
+            call: Arc::new(|_, _| Ok(())),
+        }
+    }
+}
+
+/// Who sees what a constructor gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visibility {
+    /// The whole hive.
+    Public,
+    /// The module and its sub-modules.
+    Private,
+    /// The whole hive; one instance for every module that asks.
+    PerModule,
+}
+
+#[derive(Clone)]
+pub(crate) struct Provide {
+    pub(crate) function: Arc<Function>,
+    pub(crate) visibility: Visibility,
+    pub(crate) shadows: bool,
+    pub(crate) library: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct DeclaredConfig {
+    pub(crate) config: ConfigType,
+    pub(crate) place: &'static Location<'static>,
+}
+
+/// Fixes or renames the configuration of cells inside.
+#[derive(Clone)]
+pub(crate) enum ConfigChange {
+    Value {
+        key: Key,
+        name: Key,
+        make: Arc<dyn Fn() -> Box<dyn Decoded> + Send + Sync>,
+    },
+    Prefix(String),
+    PrefixOf {
+        key: Key,
+        name: Key,
+        prefix: String,
+    },
+}
+
+#[derive(Clone)]
+pub(crate) struct Condition {
+    pub(crate) key: Key,
+    pub(crate) name: Key,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) holds: Arc<dyn Fn(&dyn Any) -> Option<bool> + Send + Sync>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Check {
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) keys: Vec<(Key, Key)>,
+    #[allow(clippy::type_complexity, reason = "named nowhere else")]
+    pub(crate) check: Arc<dyn Fn(&[&dyn Any], &mut crate::config::Faults) + Send + Sync>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Item {
+    Config(DeclaredConfig),
+    Provide(Provide),
+    Run(Arc<Function>),
+    Decorate(Arc<Function>),
+    Check(Check),
+    Cell(Cell),
+}
+
+#[derive(Clone)]
+pub(crate) enum CellKind {
+    Module { id: &'static str, title: &'static str },
+    DynamicModule { id: Arc<str>, title: Arc<str> },
+    Group,
+    Scope { scope: ScopeType, name: &'static str },
+}
+
+#[derive(Clone)]
+pub(crate) struct CellNode {
+    pub(crate) kind: CellKind,
+    pub(crate) items: Vec<Item>,
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) changes: Vec<(ConfigChange, &'static Location<'static>)>,
+    pub(crate) library: bool,
+    pub(crate) place: &'static Location<'static>,
+}
+
+/// A part of a program: constructors, configuration and what must run.
+///
+/// Cells are plain values. A binary lists them; a test lists some of them and fakes for the rest. The same
+/// cell can be used in several hives at once.
+///
+/// ```
+/// use hive::{Cell, Cfg, Hive, Settings};
+/// use std::sync::Arc;
+///
+/// #[derive(Clone, hive::Config)]
+/// struct Config {
+///     /// How many entries are kept.
+///     #[config(default = 100)]
+///     cache_size: usize,
+/// }
+///
+/// struct Cache { size: usize }
+///
+/// impl Cache {
+///     fn new(config: Cfg<Config>) -> Arc<Cache> { Arc::new(Cache { size: config.cache_size }) }
+/// }
+///
+/// fn cell() -> Cell {
+///     Cell::module("cache", "Keeps entries in memory")
+///         .config::<Config>()
+///         .provide(Cache::new)
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let settings = Settings::new().args(["--cache-size=7"]);
+/// let built = Hive::new([cell()]).root::<Arc<Cache>>().plan(settings)?.build()?;
+/// assert_eq!(built.get::<Arc<Cache>>().unwrap().size, 7);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Cell {
+    pub(crate) node: Arc<CellNode>,
+}
+
+impl Cell {
+    #[track_caller]
+    fn new(kind: CellKind) -> Self {
+        let node = CellNode {
+            kind,
+            items: Vec::new(),
+            conditions: Vec::new(),
+            changes: Vec::new(),
+            library: false,
+            place: Location::caller(),
+        };
+        Self { node: Arc::new(node) }
+    }
+
+    /// A module: a named scope. `id` matches `[a-z][a-z0-9_-]{1,30}`, `title` matches
+    /// `[a-zA-Z0-9_\- ]{1,80}`; the plan reports others.
+    ///
+    /// ```
+    /// let cell = hive::Cell::module("service-cache", "Merges local and remote services");
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn module(id: &'static str, title: &'static str) -> Self {
+        Self::new(CellKind::Module { id, title })
+    }
+
+    /// A module whose name is made at run time, for cells made in a loop.
+    ///
+    /// ```
+    /// let cells = (0..3).map(|n| hive::Cell::module_named(format!("shard-{n}"), format!("Shard {n}")));
+    /// # let _ = cells;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn module_named(id: impl Into<Arc<str>>, title: impl Into<Arc<str>>) -> Self {
+        Self::new(CellKind::DynamicModule {
+            id: id.into(),
+            title: title.into(),
+        })
+    }
+
+    /// Bundles cells without a scope of its own.
+    ///
+    /// ```
+    /// use hive::Cell;
+    /// let infrastructure = Cell::group([Cell::module("log", "Logs"), Cell::module("metrics", "Metrics")]);
+    /// # let _ = infrastructure;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn group(cells: impl IntoIterator<Item = Cell>) -> Self {
+        let mut group = Self::new(CellKind::Group);
+        group.node_mut().items.extend(cells.into_iter().map(Item::Cell));
+        group
+    }
+
+    /// Cells with a lifecycle of their own, started and stopped through the [`Scope<K>`](crate::Scope) that
+    /// is provided to the whole hive. `K` is any type that names the scope.
+    ///
+    /// Objects inside are constructed with the others, but their hooks and jobs wait for the scope. Objects
+    /// outside cannot depend on objects inside, except through groups.
+    ///
+    /// ```
+    /// use hive::{Cell, Jobs, Job, JobCtx, Scope};
+    ///
+    /// struct Leader;
+    ///
+    /// fn elect(scope: Scope<Leader>, jobs: Jobs) -> Result<(), hive::SpawnError> {
+    ///     jobs.spawn(Job::once("elect", move |_cx: JobCtx| {
+    ///         let scope = scope.clone();
+    ///         async move { scope.start().await }
+    ///     }))
+    /// }
+    ///
+    /// let cells = [
+    ///     Cell::scope::<Leader>("leader", [Cell::module("garbage", "Removes leftovers")]),
+    ///     Cell::module("election", "Elects a leader").run(elect),
+    /// ];
+    /// # let _ = cells;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn scope<K: 'static>(name: &'static str, cells: impl IntoIterator<Item = Cell>) -> Self {
+        let mut scope = Self::new(CellKind::Scope {
+            scope: ScopeType::of::<K>(),
+            name,
+        });
+        scope.node_mut().items.extend(cells.into_iter().map(Item::Cell));
+        scope
+    }
+
+    fn node_mut(&mut self) -> &mut CellNode {
+        Arc::make_mut(&mut self.node)
+    }
+
+    fn item(mut self, item: Item) -> Self {
+        self.node_mut().items.push(item);
+        self
+    }
+
+    /// Declares the settings of `C` and provides [`Cfg<C>`](crate::Cfg) to the whole hive.
+    ///
+    /// ```
+    /// #[derive(Clone, hive::Config)]
+    /// struct Config {
+    ///     /// Port to listen on.
+    ///     #[config(default = 80)]
+    ///     listen_port: u16,
+    /// }
+    /// let cell = hive::Cell::module("server", "Serves").config::<Config>();
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn config<C: Config>(self) -> Self {
+        let place = Location::caller();
+        self.item(Item::Config(DeclaredConfig {
+            config: ConfigType::of::<C>(),
+            place,
+        }))
+    }
+
+    /// Offers what a constructor gives to the whole hive. The constructor runs at most once, and only if
+    /// something that runs needs it.
+    ///
+    /// ```
+    /// # use std::sync::Arc; struct Clock;
+    /// fn system_clock() -> Arc<Clock> { Arc::new(Clock) }
+    /// let cell = hive::Cell::module("clock", "Tells the time").provide(system_clock);
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn provide<A, F>(self, constructor: F) -> Self
+    where
+        F: Constructor<A>,
+        A: ParameterList,
+        F::Output: Supply,
+    {
+        self.provide_as(Function::provider(constructor), Visibility::Public)
+    }
+
+    /// Offers what a constructor gives to this module and the modules inside.
+    ///
+    /// ```
+    /// # use std::sync::Arc; struct Table; struct Writer;
+    /// fn new_table() -> Arc<Table> { Arc::new(Table) }
+    /// fn new_writer(_table: Arc<Table>) -> Arc<Writer> { Arc::new(Writer) }
+    /// let cell = hive::Cell::module("writer", "Owns the table").provide_private(new_table).provide(new_writer);
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn provide_private<A, F>(self, constructor: F) -> Self
+    where
+        F: Constructor<A>,
+        A: ParameterList,
+        F::Output: Supply,
+    {
+        self.provide_as(Function::provider(constructor), Visibility::Private)
+    }
+
+    /// Offers a value of which every module that asks gets its own instance: a logger with the module's
+    /// name, a database handle that names its writer. Parameters are those of the module that asks.
+    ///
+    /// ```
+    /// use hive::{Cell, ModulePath};
+    /// #[derive(Clone, hive::Value)]
+    /// struct Log(ModulePath);
+    /// fn log_of(module: ModulePath) -> Log { Log(module) }
+    /// let cell = Cell::module("log", "Logs").provide_per_module(log_of);
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn provide_per_module<A, F>(self, constructor: F) -> Self
+    where
+        F: Constructor<A>,
+        A: ParameterList,
+        F::Output: Supply,
+    {
+        self.provide_as(Function::provider(constructor), Visibility::PerModule)
+    }
+
+    fn provide_as(self, function: Function, visibility: Visibility) -> Self {
+        self.item(Item::Provide(Provide {
+            function: Arc::new(function),
+            visibility,
+            shadows: false,
+            library: false,
+        }))
+    }
+
+    /// Lets the constructor added last take the place of one that is visible from further out. Without this
+    /// the plan refuses a private value that hides another.
+    ///
+    /// ```
+    /// # use std::sync::Arc; struct Clock;
+    /// fn slow_clock() -> Arc<Clock> { Arc::new(Clock) }
+    /// let cell = hive::Cell::module("replay", "Replays").provide_private(slow_clock).shadowing();
+    /// # let _ = cell;
+    /// ```
+    #[must_use]
+    pub fn shadowing(mut self) -> Self {
+        if let Some(Item::Provide(provide)) = self.node_mut().items.last_mut() {
+            provide.shadows = true;
+        }
+        self
+    }
+
+    /// Runs a function when the hive is built. This demands its parameters: without such a demand nothing is
+    /// constructed. Prefer this for what a program is for, not in cells that only offer something.
+    ///
+    /// ```
+    /// # use std::sync::Arc; struct Server;
+    /// fn serve(_server: Arc<Server>) {}
+    /// let cell = hive::Cell::module("app", "The application").run(serve);
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn run<A, F>(self, function: F) -> Self
+    where
+        F: Constructor<A>,
+        A: ParameterList,
+        F::Output: RunOutput,
+    {
+        self.item(Item::Run(Arc::new(Function::run(function))))
+    }
+
+    /// Replaces a value for this module and the modules inside. The function takes the value from further
+    /// out as a parameter and returns the one to be seen here. At the root it decorates for the whole hive.
+    ///
+    /// ```
+    /// # use std::sync::Arc; struct Client;
+    /// fn throttled(_client: Arc<Client>) -> Arc<Client> { Arc::new(Client) }
+    /// let cell = hive::Cell::module("sync", "Synchronizes").decorate(throttled);
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn decorate<A, F>(self, decorator: F) -> Self
+    where
+        F: Constructor<A>,
+        A: ParameterList,
+        F::Output: Supply,
+    {
+        self.item(Item::Decorate(Arc::new(Function::provider(decorator))))
+    }
+
+    /// Constructs and starts what the function added last gives or runs after the provider of `T`, without
+    /// taking a value from it.
+    ///
+    /// ```
+    /// # use std::sync::Arc; struct Mounts;
+    /// fn open_maps() {}
+    /// let cell = hive::Cell::module("maps", "Maps").run(open_maps).after::<Arc<Mounts>>();
+    /// # let _ = cell;
+    /// ```
+    #[must_use]
+    pub fn after<T: Value>(mut self) -> Self {
+        let function = match self.node_mut().items.last_mut() {
+            Some(Item::Provide(provide)) => &mut provide.function,
+            Some(Item::Run(function) | Item::Decorate(function)) => function,
+            _ => return self,
+        };
+        let mut needs = function.needs.clone();
+        needs.push(Key::of::<T>(), NeedKind::After);
+        *function = Arc::new(Function {
+            name: function.name,
+            place: function.place,
+            needs,
+            gives: function.gives.clone(),
+            call: function.call.clone(),
+        });
+        self
+    }
+
+    /// Puts another cell inside.
+    ///
+    /// ```
+    /// use hive::Cell;
+    /// let cell = Cell::module("agent", "The agent").with(Cell::module("health", "Reports health"));
+    /// # let _ = cell;
+    /// ```
+    #[must_use]
+    pub fn with(self, cell: Cell) -> Self {
+        self.item(Item::Cell(cell))
+    }
+
+    /// Puts other cells inside.
+    ///
+    /// ```
+    /// use hive::Cell;
+    /// let cell = Cell::module("agent", "The agent").with_all([Cell::group([]), Cell::group([])]);
+    /// # let _ = cell;
+    /// ```
+    #[must_use]
+    pub fn with_all(mut self, cells: impl IntoIterator<Item = Cell>) -> Self {
+        self.node_mut().items.extend(cells.into_iter().map(Item::Cell));
+        self
+    }
+
+    /// Includes the cell only if its configuration says so. Decided in the plan; what a disabled cell would
+    /// provide is absent. Its settings stay known. Several conditions must all hold.
+    ///
+    /// ```
+    /// # #[derive(Clone, hive::Config)] struct Config {
+    /// #     /// Turns it on.
+    /// #     enable_probe: bool }
+    /// let cell = hive::Cell::module("probe", "Probes")
+    ///     .config::<Config>()
+    ///     .when(|config: &Config| config.enable_probe);
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn when<C: Config>(mut self, holds: impl Fn(&C) -> bool + Send + Sync + 'static) -> Self {
+        let config = ConfigType::of::<C>();
+        let condition = Condition {
+            key: config.key,
+            name: config.name,
+            place: Location::caller(),
+            holds: Arc::new(move |config| config.downcast_ref().map(&holds)),
+        };
+        self.node_mut().conditions.push(condition);
+        self
+    }
+
+    /// Checks two configurations against each other, in the plan.
+    ///
+    /// ```
+    /// # #[derive(Clone, hive::Config)] struct A { /// Number.
+    /// # a: u8 }
+    /// # #[derive(Clone, hive::Config)] struct B { /// Number.
+    /// # b: u8 }
+    /// let cell = hive::Cell::module("both", "Both").config::<A>().config::<B>().check(
+    ///     |a: &A, b: &B, faults: &mut hive::config::Faults| {
+    ///         if a.a > b.b {
+    ///             faults.add("a", "must not be above --b");
+    ///         }
+    ///     },
+    /// );
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn check<A: Config, B: Config>(
+        self,
+        check: impl Fn(&A, &B, &mut crate::config::Faults) + Send + Sync + 'static,
+    ) -> Self {
+        let (a, b) = (ConfigType::of::<A>(), ConfigType::of::<B>());
+        self.item(Item::Check(Check {
+            place: Location::caller(),
+            keys: vec![(a.key, a.name), (b.key, b.name)],
+            check: Arc::new(move |values, faults| {
+                if let [a, b] = values
+                    && let (Some(a), Some(b)) = (a.downcast_ref(), b.downcast_ref())
+                {
+                    check(a, b, faults);
+                }
+            }),
+        }))
+    }
+
+    /// Fixes the configuration `C` of a cell inside: its flags disappear.
+    ///
+    /// ```
+    /// # #[derive(Clone, hive::Config)] struct Config { /// Size.
+    /// # size: usize }
+    /// # fn library_cell() -> hive::Cell { hive::Cell::module("lib", "Library").config::<Config>() }
+    /// let cell = library_cell().config_value(Config { size: 10 });
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn config_value<C: Config>(mut self, value: C) -> Self {
+        let config = ConfigType::of::<C>();
+        let change = ConfigChange::Value {
+            key: config.key,
+            name: config.name,
+            make: Arc::new(move || Box::new(value.clone())),
+        };
+        self.node_mut().changes.push((change, Location::caller()));
+        self
+    }
+
+    /// Puts `prefix-` in front of all settings of the cells inside.
+    ///
+    /// ```
+    /// # #[derive(Clone, hive::Config)] struct Config { /// Size.
+    /// # size: usize }
+    /// # fn library_cell() -> hive::Cell { hive::Cell::module("lib", "Library").config::<Config>() }
+    /// let cell = library_cell().config_prefix("west"); // --west-size
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn config_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.node_mut()
+            .changes
+            .push((ConfigChange::Prefix(prefix.into()), Location::caller()));
+        self
+    }
+
+    /// Puts `prefix-` in front of the settings of `C` only.
+    ///
+    /// ```
+    /// # #[derive(Clone, hive::Config)] struct Config { /// Size.
+    /// # size: usize }
+    /// # fn library_cell() -> hive::Cell { hive::Cell::module("lib", "Library").config::<Config>() }
+    /// let cell = library_cell().config_prefix_of::<Config>("west");
+    /// # let _ = cell;
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn config_prefix_of<C: Config>(mut self, prefix: impl Into<String>) -> Self {
+        let config = ConfigType::of::<C>();
+        let change = ConfigChange::PrefixOf {
+            key: config.key,
+            name: config.name,
+            prefix: prefix.into(),
+        };
+        self.node_mut().changes.push((change, Location::caller()));
+        self
+    }
+
+    /// Says that this cell offers things which not every program uses: unused constructors are not reported.
+    ///
+    /// ```
+    /// let cell = hive::Cell::module("clients", "Clients").library();
+    /// # let _ = cell;
+    /// ```
+    #[must_use]
+    pub fn library(mut self) -> Self {
+        self.node_mut().library = true;
+        self
+    }
+}
+
+impl std::fmt::Debug for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.node.kind {
+            CellKind::Module { id, .. } => write!(f, "Cell::module({id:?})"),
+            CellKind::DynamicModule { id, .. } => write!(f, "Cell::module({id:?})"),
+            CellKind::Group => write!(f, "Cell::group"),
+            CellKind::Scope { name, .. } => write!(f, "Cell::scope({name:?})"),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Configuration of cells: typed structs, read from flags, environment, directory and file.
+//!
+//! A field is one setting with one name. `stale_after` is the flag `--stale-after`, the environment variable
+//! `PREFIX_STALE_AFTER`, the file `stale-after` in a config directory and the key `stale-after` in a config file.
+//! What comes first wins: flag, environment, config directory, config file, default.
+
+mod decode;
+mod field;
+mod settings;
+mod value;
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+pub use decode::{Decoder, Faults};
+pub use field::Field;
+pub use settings::{Origin, Settings, UnknownKeys};
+pub use value::{ConfigValue, Raw};
+
+pub(crate) use decode::{DeclaredSetting, Fault, Layers, ResolvedField};
+pub(crate) use field::normalize;
+
+use crate::inject::Value;
+use crate::key::Key;
+
+/// The configuration of a cell. Derived; see the [derive macro](derive@crate::Config).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// /// How the cache behaves.
+/// #[derive(Clone, hive::Config)]
+/// #[config(validate = CacheConfig::check)]
+/// struct CacheConfig {
+///     /// How long entries are kept. Longer needs more memory.
+///     #[config(default = "5m", flag = "cache-stale-after")]
+///     stale_after: Duration,
+///     /// Peers to ask.
+///     peers: Vec<String>,
+/// }
+///
+/// impl CacheConfig {
+///     fn check(&self, faults: &mut hive::config::Faults) {
+///         if self.stale_after.is_zero() {
+///             faults.add("cache-stale-after", "must be longer than nothing");
+///         }
+///     }
+/// }
+///
+/// use hive::Config;
+/// assert_eq!(CacheConfig::defaults().unwrap().stale_after, Duration::from_secs(300));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a config struct",
+    note = "derive it: `#[derive(Clone, hive::Config)]`"
+)]
+pub trait Config: Clone + Send + Sync + 'static {
+    /// The settings, in the order of the fields.
+    const FIELDS: &'static [Field];
+
+    /// Reads all fields; `None` when one of them is bad, which the decoder has noted.
+    fn decode(decoder: &mut Decoder<'_>) -> Option<Self>;
+
+    /// The values as users would write them, in the order of [`FIELDS`](Self::FIELDS).
+    fn render(&self) -> Vec<String>;
+
+    /// Takes over the reloadable fields of a newer value.
+    fn reload(&mut self, newer: &Self);
+
+    /// Checks the values together and notes all faults.
+    fn validate(&self, faults: &mut Faults) {
+        let _ = faults;
+    }
+
+    /// The struct with all fields at their defaults.
+    ///
+    /// # Errors
+    ///
+    /// The default that cannot be read.
+    fn defaults() -> Result<Self, String> {
+        decode::defaults()
+    }
+}
+
+/// The decoded configuration `C`, shared cheaply. Dereferences to `C`.
+///
+/// ```
+/// use hive::{Cell, Cfg};
+///
+/// #[derive(Clone, hive::Config)]
+/// struct Greeting {
+///     /// Whom to greet.
+///     #[config(default = "world")]
+///     name: String,
+/// }
+///
+/// fn greet(config: Cfg<Greeting>) { println!("hello {}", config.name); }
+///
+/// # let _ =
+/// Cell::module("greeting", "Greets somebody").config::<Greeting>().run(greet);
+/// ```
+pub struct Cfg<C> {
+    value: Arc<C>,
+    updates: Option<watch::Receiver<Arc<C>>>,
+}
+
+impl<C: Config> Cfg<C> {
+    /// A configuration outside of a hive, for tests of constructors.
+    ///
+    /// ```
+    /// # #[derive(Clone, hive::Config)] struct C { /// Number.
+    /// # n: u8 }
+    /// let config = hive::Cfg::fixed(C { n: 3 });
+    /// assert_eq!(config.n, 3);
+    /// ```
+    #[must_use]
+    pub fn fixed(value: C) -> Self {
+        Self {
+            value: Arc::new(value),
+            updates: None,
+        }
+    }
+
+    /// The newest value: as at start, with the reloadable fields of the last reload.
+    ///
+    /// ```
+    /// # #[derive(Clone, hive::Config)] struct C { /// Number.
+    /// # n: u8 }
+    /// assert_eq!(hive::Cfg::fixed(C { n: 3 }).current().n, 3);
+    /// ```
+    #[must_use]
+    pub fn current(&self) -> Arc<C> {
+        match &self.updates {
+            Some(updates) => updates.borrow().clone(),
+            None => self.value.clone(),
+        }
+    }
+
+    /// Tells of reloads. `None` if no field of `C` is marked `reloadable`.
+    ///
+    /// ```
+    /// # #[derive(Clone, hive::Config)] struct C { /// Number.
+    /// # n: u8 }
+    /// assert!(hive::Cfg::fixed(C { n: 3 }).watch().is_none());
+    /// ```
+    #[must_use]
+    pub fn watch(&self) -> Option<watch::Receiver<Arc<C>>> {
+        self.updates.clone()
+    }
+}
+
+impl<C> Clone for Cfg<C> {
+    fn clone(&self) -> Self {
+        Self {
+            value: self.value.clone(),
+            updates: self.updates.clone(),
+        }
+    }
+}
+
+impl<C> Deref for Cfg<C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        &self.value
+    }
+}
+
+impl<C: fmt::Debug> fmt::Debug for Cfg<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+impl<C: Config> Value for Cfg<C> {}
+
+/// A config type without its type: how the plan handles them all.
+#[derive(Clone, Copy)]
+pub(crate) struct ConfigType {
+    /// Key of `Cfg<C>`.
+    pub(crate) key: Key,
+    /// Key of `C`, for its name.
+    pub(crate) name: Key,
+    pub(crate) fields: &'static [Field],
+    decode: fn(&mut Decoder<'_>) -> Option<Box<dyn Decoded>>,
+}
+
+/// A decoded `C`.
+pub(crate) trait Decoded: Any + Send + Sync {
+    fn render(&self) -> Vec<String>;
+    fn validate(&self, faults: &mut Faults);
+    fn as_any(&self) -> &dyn Any;
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+    /// The `Cfg<C>` for the graph, and how to reload it.
+    fn share(self: Box<Self>) -> (Box<dyn Any + Send + Sync>, Option<Reloader>);
+}
+
+/// Takes a newer `C` and publishes its reloadable fields.
+pub(crate) type Reloader = Box<dyn Fn(&dyn Any) + Send + Sync>;
+
+impl<C: Config> Decoded for C {
+    fn render(&self) -> Vec<String> {
+        Config::render(self)
+    }
+
+    fn validate(&self, faults: &mut Faults) {
+        Config::validate(self, faults);
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn share(self: Box<Self>) -> (Box<dyn Any + Send + Sync>, Option<Reloader>) {
+        let value: Arc<C> = Arc::from(self);
+        if !C::FIELDS.iter().any(|field| field.reloadable) {
+            return (Box::new(Cfg { value, updates: None }), None);
+        }
+        let (sender, updates) = watch::channel(value.clone());
+        let reloader = move |newer: &dyn Any| {
+            if let Some(newer) = newer.downcast_ref::<C>() {
+                sender.send_modify(|current| Arc::make_mut(current).reload(newer));
+            }
+        };
+        (
+            Box::new(Cfg {
+                value,
+                updates: Some(updates),
+            }),
+            Some(Box::new(reloader)),
+        )
+    }
+}
+
+impl ConfigType {
+    pub(crate) fn of<C: Config>() -> Self {
+        Self {
+            key: Key::of::<Cfg<C>>(),
+            name: Key::of::<C>(),
+            fields: C::FIELDS,
+            decode: |decoder| C::decode(decoder).map(|value| Box::new(value) as Box<dyn Decoded>),
+        }
+    }
+
+    pub(crate) fn decode(&self, decoder: &mut Decoder<'_>) -> Option<Box<dyn Decoded>> {
+        (self.decode)(decoder)
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! A handle on a whole hive, for commands and shells.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::engine::{Engine, HookInfo, StartError, State, StopError};
+use crate::jobs::JobInfo;
+
+/// The engine, known once the hive is built. Held weakly: values of the graph must not keep the graph alive.
+#[derive(Clone, Default)]
+pub(crate) struct Control(pub(crate) Arc<OnceLock<Weak<Engine>>>);
+
+impl Control {
+    pub(crate) fn engine(&self) -> Option<Arc<Engine>> {
+        self.0.get().and_then(Weak::upgrade)
+    }
+}
+
+/// Starts, stops and shows a hive whose type is not at hand: for script commands and the shell.
+///
+/// Constructors can ask for it; from outside it comes from [`Built::controller`](crate::Built::controller). It
+/// does not keep the hive alive.
+///
+/// ```
+/// use hive::{Cell, Controller, Hive, HookCtx, Lifecycle, Settings};
+///
+/// fn hooks(lifecycle: Lifecycle) {
+///     lifecycle.on_start("open", |_: HookCtx| async {});
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let cell = Cell::module("door", "Opens").run(hooks);
+/// let built = Hive::new([cell]).plan(Settings::new())?.build()?;
+/// let controller = built.controller();
+/// controller.start().await?;
+/// controller.start().await?; // does nothing
+/// controller.stop().await?;
+/// controller.start().await?; // a stopped hive can start again
+/// assert!(controller.tree().contains("door (Opens)"));
+/// controller.stop().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Controller(pub(crate) Control);
+
+impl Controller {
+    /// Runs the start hooks and jobs. Does nothing if the hive runs.
+    ///
+    /// # Errors
+    ///
+    /// If a hook fails; what had started is stopped.
+    pub async fn start(&self) -> Result<(), StartError> {
+        self.0.engine().ok_or(StartError::Gone)?.start().await
+    }
+
+    /// Runs the stop hooks. Does nothing if the hive does not run.
+    ///
+    /// # Errors
+    ///
+    /// If hooks failed or hung; all others have run.
+    pub async fn stop(&self) -> Result<(), StopError> {
+        match self.0.engine() {
+            Some(engine) => engine.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Where the hive is in its life.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.0.engine().map_or(State::Stopped, |engine| engine.state())
+    }
+
+    /// The cells as a tree, with the values of their settings; then the hooks.
+    #[must_use]
+    pub fn tree(&self) -> String {
+        self.0.engine().map(|engine| engine.tree()).unwrap_or_default()
+    }
+
+    /// The hooks in the order in which they start, with states and durations.
+    #[must_use]
+    pub fn hooks(&self) -> Vec<HookInfo> {
+        self.0.engine().map(|engine| engine.hooks()).unwrap_or_default()
+    }
+
+    /// The jobs at work, and those that failed for good.
+    #[must_use]
+    pub fn jobs(&self) -> Vec<JobInfo> {
+        self.0
+            .engine()
+            .map(|engine| engine.registry.list())
+            .unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Controller({:?})", self.state())
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Why a start or stop failed.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::health::chain;
+use crate::module::ModulePath;
+use crate::shutdown::{ExitCause, SharedError};
+
+/// What went wrong in one hook or job.
+#[derive(Clone, Debug)]
+pub enum HookFailure {
+    /// The hook returned an error or panicked.
+    Failed {
+        /// Its module.
+        module: ModulePath,
+        /// The hook.
+        hook: Arc<str>,
+        /// Its error.
+        error: SharedError,
+    },
+    /// The hook was not done by its deadline, and was abandoned.
+    Stuck {
+        /// Its module.
+        module: ModulePath,
+        /// The hook.
+        hook: Arc<str>,
+        /// How long it had.
+        after: Duration,
+    },
+    /// A job did not end when asked to, and was aborted.
+    StuckJob {
+        /// Its module.
+        module: ModulePath,
+        /// The job.
+        job: Arc<str>,
+        /// How long it had.
+        after: Duration,
+    },
+}
+
+impl fmt::Display for HookFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let after =
+            |after: &Duration| crate::format_duration(Duration::from_millis(after.as_millis() as u64));
+        match self {
+            Self::Failed { module, hook, error } => {
+                write!(f, "hook `{hook}` of module `{module}`: {}", chain(error))
+            }
+            Self::Stuck {
+                module,
+                hook,
+                after: time,
+            } => {
+                write!(
+                    f,
+                    "hook `{hook}` of module `{module}` was not done after {}",
+                    after(time)
+                )
+            }
+            Self::StuckJob {
+                module,
+                job,
+                after: time,
+            } => {
+                write!(
+                    f,
+                    "job `{job}` of module `{module}` did not end within {}",
+                    after(time)
+                )
+            }
+        }
+    }
+}
+
+/// Why a hive or scope did not start. What had started was stopped again.
+#[derive(Clone, Debug)]
+pub enum StartError {
+    /// A hook failed or hung. Long-running work belongs into a job.
+    Hook {
+        /// The hook.
+        failure: HookFailure,
+        /// What failed when the others were stopped.
+        rollback: Vec<HookFailure>,
+    },
+    /// The start was called off.
+    Cancelled {
+        /// Who asked.
+        cause: ExitCause,
+        /// The hook that was running.
+        during: Option<(ModulePath, Arc<str>)>,
+        /// What failed when the others were stopped.
+        rollback: Vec<HookFailure>,
+    },
+    /// The scope needs something that does not run: the hive, or a scope around it or whose objects it uses.
+    NotRunning {
+        /// What would have to run.
+        needs: String,
+    },
+    /// The hive is stopping.
+    Stopping,
+    /// The hive is gone.
+    Gone,
+}
+
+fn list(f: &mut fmt::Formatter<'_>, failures: &[HookFailure]) -> fmt::Result {
+    for failure in failures {
+        write!(f, "\nfailed to stop: {failure}")?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hook { failure, rollback } => {
+                write!(f, "failed to start: {failure}")?;
+                if matches!(failure, HookFailure::Stuck { .. }) {
+                    f.write_str("; use a job for long-running work")?;
+                }
+                list(f, rollback)
+            }
+            Self::Cancelled {
+                cause,
+                during,
+                rollback,
+            } => {
+                write!(f, "start called off: {cause}")?;
+                if let Some((module, hook)) = during {
+                    write!(f, "; hook `{hook}` of module `{module}` was running")?;
+                }
+                list(f, rollback)
+            }
+            Self::NotRunning { needs } => write!(f, "cannot start: {needs} does not run"),
+            Self::Stopping => f.write_str("cannot start: the hive is stopping"),
+            Self::Gone => f.write_str("cannot start: the hive is gone"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// What failed while a hive or scope stopped. All other hooks have run.
+#[derive(Clone, Debug)]
+pub enum StopError {
+    /// Hooks or jobs failed or hung.
+    Failed(Vec<HookFailure>),
+    /// Another scope that runs uses objects of this one; nothing was stopped.
+    InUse {
+        /// The other scope.
+        by: &'static str,
+    },
+}
+
+impl fmt::Display for StopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(failures) => {
+                for (index, failure) in failures.iter().enumerate() {
+                    if index > 0 {
+                        f.write_str("\n")?;
+                    }
+                    write!(f, "failed to stop: {failure}")?;
+                }
+                Ok(())
+            }
+            Self::InUse { by } => write!(f, "cannot stop: scope `{by}` runs and needs this one"),
+        }
+    }
+}
+
+impl std::error::Error for StopError {}

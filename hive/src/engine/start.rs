@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Starting, with deadlines and roll-back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Engine, HookFailure, HookState, StartError, State, StepKind};
+use crate::lifecycle::{Hook, HookCtx};
+use crate::panics::{Caught, catch};
+use crate::shutdown::SharedError;
+use crate::supply::BoxError;
+
+/// How a hook ended that did not end well.
+pub(super) enum Ended {
+    Failed(BoxError),
+    Stuck(Duration),
+    Cancelled,
+}
+
+impl Engine {
+    /// Starts the hive. Does nothing if it runs.
+    pub(crate) async fn start(&self) -> Result<(), StartError> {
+        let mut progress = self.lifetimes[0].started.lock().await;
+        if progress.running {
+            return Ok(());
+        }
+        if matches!(self.state(), State::Stopped | State::Failed) {
+            self.shutdown.reset();
+        }
+        self.set_state(State::Starting);
+        if let Ok(handle) = tokio::runtime::Handle::try_current() {
+            self.registry.set_runtime(handle);
+        }
+        for (_, group) in &self.groups {
+            group.wait();
+        }
+        let begun = Instant::now();
+        match self.start_steps(0, self.options.hive_start_timeout).await {
+            Ok(()) => {
+                progress.running = true;
+                self.lifetimes[0].running.store(true, Ordering::Release);
+                self.set_state(State::Running);
+                self.readiness.set_started(true);
+                tracing::info!(duration = ?begun.elapsed(), "Started");
+                Ok(())
+            }
+            Err(error) => {
+                self.set_state(State::Failed);
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs the start of all steps of a lifecycle; on failure stops those that had started.
+    pub(super) async fn start_steps(&self, lifecycle: u32, timeout: Duration) -> Result<(), StartError> {
+        let lifetime = &self.lifetimes[lifecycle as usize];
+        let deadline = Instant::now() + timeout;
+        let cancel = self.shutdown.token();
+        for (index, step) in lifetime.steps.iter().enumerate() {
+            let hook = match &step.kind {
+                StepKind::Open(group) => {
+                    group.open();
+                    continue;
+                }
+                StepKind::Jobs(group) => {
+                    group.start();
+                    self.note(lifecycle, index, |status| status.state = HookState::Started);
+                    continue;
+                }
+                StepKind::Hook(hook) => hook,
+            };
+            self.note(lifecycle, index, |status| status.state = HookState::Starting);
+            let begun = Instant::now();
+            let result = if cancel.is_cancelled() {
+                Err(Ended::Cancelled)
+            } else {
+                self.start_hook(step.node, hook, deadline, &cancel).await
+            };
+            let took = begun.elapsed();
+            let state = if result.is_ok() {
+                HookState::Started
+            } else {
+                HookState::Failed
+            };
+            self.note(lifecycle, index, |status| {
+                status.state = state;
+                status.start_took = Some(took);
+            });
+            let module = self.module(step.node);
+            let ended = match result {
+                Ok(()) => {
+                    if hook.start.is_some() {
+                        self.log("Start hook executed", step.node, hook, took);
+                    }
+                    continue;
+                }
+                Err(ended) => ended,
+            };
+
+            let rollback = self.stop_steps(lifecycle, index).await;
+            let (module, hook) = (module.clone(), hook.name.clone());
+            return Err(match (ended, self.shutdown.cause()) {
+                (Ended::Cancelled, Some(cause)) => {
+                    let during = (took > Duration::ZERO).then_some((module, hook));
+                    StartError::Cancelled {
+                        cause,
+                        during,
+                        rollback,
+                    }
+                }
+                (Ended::Failed(error), _) => {
+                    let error = SharedError::from(error);
+                    tracing::error!(%module, %hook, error = %crate::health::chain(&error), "Start hook failed");
+                    StartError::Hook {
+                        failure: HookFailure::Failed { module, hook, error },
+                        rollback,
+                    }
+                }
+                (Ended::Stuck(after), _) => {
+                    tracing::error!(%module, %hook, ?after, "Start hook was not done in time");
+                    StartError::Hook {
+                        failure: HookFailure::Stuck { module, hook, after },
+                        rollback,
+                    }
+                }
+                (Ended::Cancelled, None) => StartError::Stopping,
+            });
+        }
+        Ok(())
+    }
+
+    async fn start_hook(
+        &self,
+        node: u32,
+        hook: &Hook,
+        phase: Instant,
+        cancel: &CancellationToken,
+    ) -> Result<(), Ended> {
+        let Some(start) = &hook.start else { return Ok(()) };
+        let deadline = hook
+            .start_timeout
+            .map_or(phase, |timeout| Instant::now() + timeout);
+        self.run_hook("start", node, &hook.name, start, deadline, Some(cancel))
+            .await
+    }
+
+    /// Runs one function of a hook to its end, deadline, or the request to stop.
+    pub(super) async fn run_hook(
+        &self,
+        phase: &'static str,
+        node: u32,
+        name: &Arc<str>,
+        function: &crate::lifecycle::HookFn,
+        deadline: Instant,
+        cancel: Option<&CancellationToken>,
+    ) -> Result<(), Ended> {
+        let token = CancellationToken::new();
+        let cx = HookCtx {
+            token: token.clone(),
+            deadline,
+            health: self.health(node),
+            module: self.module(node).clone(),
+        };
+        let _guard = token.drop_guard();
+        let future = catch(|| function(cx)).map_err(|panic| Ended::Failed(Box::new(panic)))?;
+        let mut future = Caught(future);
+        let begun = Instant::now();
+        let mut report = begun + self.options.report_every;
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut future => return match result {
+                    Ok(Ok(())) => Ok(()),
+                    Ok(Err(error)) => Err(Ended::Failed(error)),
+                    Err(panic) => Err(Ended::Failed(Box::new(panic))),
+                },
+                () = async {
+                    match cancel {
+                        Some(cancel) => cancel.cancelled().await,
+                        None => std::future::pending().await,
+                    }
+                } => return Err(Ended::Cancelled),
+                () = tokio::time::sleep_until(deadline) => return Err(Ended::Stuck(begun.elapsed())),
+                () = tokio::time::sleep_until(report) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    tracing::warn!(phase, module = %self.module(node), hook = %name, age = ?begun.elapsed(), ?left, "Still waiting for hook");
+                    report += self.options.report_every;
+                }
+            }
+        }
+    }
+
+    pub(super) fn log(&self, what: &'static str, node: u32, hook: &Hook, took: Duration) {
+        let module = self.module(node);
+        if took >= self.options.hive_log_threshold {
+            tracing::info!(%module, hook = %hook.name, duration = ?took, "{what}");
+        } else {
+            tracing::debug!(%module, hook = %hook.name, duration = ?took, "{what}");
+        }
+    }
+
+    /// Starts a scope. Does nothing if it runs.
+    pub(crate) async fn start_scope(&self, lifecycle: u32) -> Result<(), StartError> {
+        let mut progress = self.lifetimes[lifecycle as usize].started.lock().await;
+        self.start_scope_locked(lifecycle, &mut progress).await
+    }
+
+    pub(super) async fn start_scope_locked(
+        &self,
+        lifecycle: u32,
+        progress: &mut super::Progress,
+    ) -> Result<(), StartError> {
+        if progress.running {
+            return Ok(());
+        }
+        match self.state() {
+            State::Stopping => return Err(StartError::Stopping),
+            State::Starting | State::Running => {}
+            State::New | State::Stopped | State::Failed => {
+                return Err(StartError::NotRunning {
+                    needs: "the hive".into(),
+                });
+            }
+        }
+        let planned = &self.graph.lifecycles[lifecycle as usize];
+        let around = (planned.parent != 0).then_some(planned.parent);
+        for needed in planned.needs.iter().copied().chain(around) {
+            if !self.is_scope_running(needed) {
+                let needs = format!("scope `{}`", self.graph.lifecycles[needed as usize].name);
+                return Err(StartError::NotRunning { needs });
+            }
+        }
+        for (of, group) in &self.groups {
+            if *of == lifecycle {
+                group.wait();
+            }
+        }
+        self.start_steps(lifecycle, self.options.hive_start_timeout)
+            .await?;
+        progress.running = true;
+        self.lifetimes[lifecycle as usize]
+            .running
+            .store(true, Ordering::Release);
+        crate::lock(&self.scopes).push(lifecycle);
+        tracing::info!(scope = planned.name, "Scope started");
+        Ok(())
+    }
+
+    pub(crate) async fn acquire_scope(&self, lifecycle: u32) -> Result<(), StartError> {
+        let mut progress = self.lifetimes[lifecycle as usize].started.lock().await;
+        self.start_scope_locked(lifecycle, &mut progress).await?;
+        progress.users += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The checked graph: what will be constructed, in which order, with which values.
+
+mod config;
+mod flatten;
+mod graph;
+mod lookup;
+mod problems;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::assembly::Hive;
+use crate::build::Built;
+use crate::cell::{Function, Visibility};
+use crate::config::{DeclaredSetting, Decoded, Settings};
+use crate::finding::{Finding, Report};
+use crate::inject::Source;
+use crate::key::{Key, TypeMap};
+use crate::module::ModulePath;
+use crate::scope::ScopeType;
+
+/// A module of the hive.
+pub(crate) struct Module {
+    pub(crate) path: ModulePath,
+    pub(crate) title: Arc<str>,
+    pub(crate) parent: u32,
+    pub(crate) enabled: bool,
+}
+
+/// A lifecycle: number 0 is that of the hive, others are scopes.
+pub(crate) struct PlannedLifecycle {
+    pub(crate) name: &'static str,
+    pub(crate) parent: u32,
+    pub(crate) scope: Option<ScopeType>,
+    /// Lifecycles whose objects those of this one need.
+    pub(crate) needs: Vec<u32>,
+    pub(crate) slot: u32,
+}
+
+/// What a function does in the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Provide(Visibility),
+    Run,
+    Decorate,
+    Root,
+    Replace,
+}
+
+/// A function of the graph.
+pub(crate) struct Node {
+    pub(crate) function: Arc<Function>,
+    pub(crate) role: Role,
+    pub(crate) module: u32,
+    pub(crate) lifecycle: u32,
+    pub(crate) enabled: bool,
+    pub(crate) shadows: bool,
+    pub(crate) library: bool,
+    /// The condition that decides about it.
+    pub(crate) condition: Option<u32>,
+    /// For an instance of a per-module constructor: the constructor.
+    pub(crate) instance_of: Option<u32>,
+    pub(crate) first_slot: u32,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) edges: Vec<u32>,
+}
+
+/// A configuration of the graph.
+pub(crate) struct PlannedConfig {
+    pub(crate) key: Key,
+    pub(crate) name: Key,
+    pub(crate) module: u32,
+    pub(crate) slot: u32,
+    pub(crate) place: &'static std::panic::Location<'static>,
+    pub(crate) settings: Vec<DeclaredSetting>,
+    pub(crate) config: crate::config::ConfigType,
+}
+
+/// Who provides a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Provider {
+    /// Result number `give` of a node.
+    Node { node: u32, give: u32 },
+    /// A value that is there before construction begins.
+    Slot(u32),
+}
+
+/// All that is known about a key.
+#[derive(Default)]
+pub(crate) struct Entry {
+    pub(crate) key: Option<Key>,
+    pub(crate) public: Option<Provider>,
+    /// By module.
+    pub(crate) private: Vec<(u32, Provider)>,
+    /// Module and node, in the order of declaration.
+    pub(crate) decorators: Vec<(u32, u32)>,
+    /// Node, result, whether it gives several, and the module to which it is private.
+    pub(crate) members: Vec<(u32, u32, bool, Option<u32>)>,
+    /// Nodes that would provide it if they were not disabled.
+    pub(crate) disabled: Vec<u32>,
+}
+
+/// What does not change once planned.
+pub(crate) struct Graph {
+    pub(crate) modules: Vec<Module>,
+    pub(crate) lifecycles: Vec<PlannedLifecycle>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) configs: Vec<PlannedConfig>,
+    pub(crate) entries: TypeMap<Entry>,
+    pub(crate) instances: HashMap<(u32, u32), u32>,
+    pub(crate) slots: u32,
+    /// Nodes to be constructed, in this order.
+    pub(crate) order: Vec<u32>,
+    /// Slots of `Arc<dyn HealthSink>` and `Arc<dyn JobMetrics>`, if provided.
+    pub(crate) sink: Option<u32>,
+    pub(crate) metrics: Option<u32>,
+}
+
+/// A checked hive: nothing is missing, nothing goes in circles, all values are read. Nothing has been
+/// constructed.
+///
+/// ```
+/// use hive::{Cell, Hive, Settings};
+/// let plan = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?;
+/// assert!(plan.report().is_ok());
+/// # Ok::<_, hive::Report>(())
+/// ```
+pub struct Plan {
+    pub(crate) graph: Arc<Graph>,
+    pub(crate) values: Vec<Option<Box<dyn Decoded>>>,
+    pub(crate) report: Report,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) hive: Hive,
+}
+
+impl Plan {
+    pub(crate) fn new(hive: Hive, settings: Settings) -> Result<Self, Report> {
+        let mut findings: Vec<Finding> = Vec::new();
+        let mut flat = flatten::flatten(&hive, &mut findings);
+        let arguments = config::decode(&hive, &mut flat, &settings, &mut findings);
+        config::decide(&hive, &mut flat, &mut findings);
+        let (graph, values) = graph::connect(&hive, flat, &mut findings);
+        let report = Report::new(findings);
+        if !report.is_ok() {
+            return Err(report);
+        }
+        Ok(Self {
+            graph: Arc::new(graph),
+            values,
+            report,
+            arguments,
+            hive,
+        })
+    }
+
+    /// The warnings.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Arguments of the command line that are not flags, if the settings
+    /// [allow](Settings::allow_arguments) them.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// let plan = Hive::new([]).plan(Settings::new().allow_arguments().args(["status"]))?;
+    /// assert_eq!(plan.arguments(), ["status"]);
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    /// The value of a configuration.
+    ///
+    /// ```
+    /// # use hive::{Cell, Config, Hive, Settings};
+    /// #[derive(Clone, Config)]
+    /// struct Size {
+    ///     /// How many.
+    ///     #[config(default = 3)]
+    ///     size: u32,
+    /// }
+    /// let plan = Hive::new([Cell::module("app", "App").config::<Size>()]).plan(Settings::new())?;
+    /// assert_eq!(plan.config::<Size>().unwrap().size, 3);
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn config<C: crate::Config>(&self) -> Option<&C> {
+        self.values
+            .iter()
+            .flatten()
+            .find_map(|value| value.as_any().downcast_ref())
+    }
+
+    /// Runs the constructors that are needed, in the order of the plan.
+    ///
+    /// # Errors
+    ///
+    /// The first constructor that fails or panics.
+    pub fn build(self) -> Result<Built, crate::build::BuildError> {
+        crate::build::build(self)
+    }
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plan")
+            .field("modules", &self.graph.modules.len())
+            .field("constructors", &self.graph.order.len())
+            .finish()
+    }
+}

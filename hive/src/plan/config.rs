@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Reads all configurations, and decides conditions.
+
+use std::collections::HashMap;
+
+use super::flatten::Flat;
+use crate::assembly::Hive;
+use crate::config::{Decoder, Fault, Faults, Layers, Origin, Settings};
+use crate::finding::{Code, Finding};
+use crate::module::ModulePath;
+
+/// Reads all values; returns the arguments that are not flags.
+pub(crate) fn decode(
+    hive: &Hive,
+    flat: &mut Flat,
+    settings: &Settings,
+    findings: &mut Vec<Finding>,
+) -> Vec<String> {
+    find_duplicates(flat, findings);
+    let open = flat.configs.iter().filter(|config| config.fixed.is_none());
+    let mut layers = Layers::read(settings, open.flat_map(|config| &config.fields));
+    let arguments = std::mem::take(&mut layers.arguments);
+    for fault in std::mem::take(&mut layers.faults) {
+        findings.push(describe(fault, None));
+    }
+
+    for config in &mut flat.configs {
+        let module = &flat.modules[config.module as usize].path;
+        let place = Some((config.place, module));
+        let mut value = match config.fixed.take() {
+            Some(fixed) => {
+                config.origins = vec![Origin::Program; config.fields.len()];
+                fixed
+            }
+            None => {
+                let mut decoder = Decoder::new(&layers, &config.fields);
+                let value = config.config.decode(&mut decoder);
+                let Decoder { faults, origins, .. } = decoder;
+                findings.extend(faults.into_iter().map(|fault| describe(fault, place)));
+                config.origins = origins;
+                match value {
+                    Some(value) => value,
+                    None => continue,
+                }
+            }
+        };
+        if !hive.config_overrides.is_empty() {
+            let before = value.render();
+            for change in hive
+                .config_overrides
+                .iter()
+                .filter(|change| change.key == config.config.key)
+            {
+                (change.change)(value.as_any_mut());
+            }
+            for ((old, new), origin) in before.iter().zip(value.render()).zip(&mut config.origins) {
+                if *old != new {
+                    *origin = Origin::Override;
+                }
+            }
+        }
+        let mut faults = Faults::default();
+        value.validate(&mut faults);
+        for (flag, message) in faults.iter() {
+            let field = config
+                .fields
+                .iter()
+                .position(|field| field.name == flag || field.field.flag == flag);
+            let origin = field
+                .and_then(|index| config.origins.get(index))
+                .unwrap_or(&Origin::Default);
+            let name = field.map_or(flag, |index| &config.fields[index].name);
+            findings.push(
+                Finding::error(Code::Invalid, format!("`--{name}` (from {origin}): {message}")).involve(
+                    "declared",
+                    config.config.name.to_string(),
+                    Some(config.place),
+                    module,
+                ),
+            );
+        }
+        config.value = Some(value);
+    }
+
+    for change in &hive.config_overrides {
+        if !flat.configs.iter().any(|config| config.config.key == change.key) {
+            let message = format!(
+                "override_config of `{}` changes nothing: no cell has this configuration",
+                change.name
+            );
+            findings.push(Finding::error(Code::BadOverride, message).involve(
+                "asked by",
+                format!("override_config::<{}>", change.name),
+                Some(change.place),
+                &ModulePath::root(),
+            ));
+        }
+    }
+    check(flat, findings);
+    arguments
+}
+
+fn find_duplicates(flat: &mut Flat, findings: &mut Vec<Finding>) {
+    let mut owners: HashMap<&str, usize> = HashMap::with_capacity(flat.configs.len());
+    for (number, config) in flat.configs.iter().enumerate() {
+        if config.fixed.is_some() {
+            continue;
+        }
+        for field in &config.fields {
+            let names = std::iter::once(&*field.name).chain(field.field.aliases.iter().copied());
+            for name in names {
+                let Some(first) = owners.insert(name, number) else {
+                    continue;
+                };
+                let first = &flat.configs[first];
+                findings.push(
+                    Finding::error(
+                        Code::DuplicateFlag,
+                        format!("two cells declare the flag `--{name}`"),
+                    )
+                    .involve(
+                        "first",
+                        first.config.name.to_string(),
+                        Some(first.place),
+                        &flat.modules[first.module as usize].path,
+                    )
+                    .involve(
+                        "second",
+                        config.config.name.to_string(),
+                        Some(config.place),
+                        &flat.modules[config.module as usize].path,
+                    )
+                    .help(
+                        "rename one, or put `.config_prefix(\"...\")` on the cell that includes the second",
+                    ),
+                );
+            }
+        }
+    }
+}
+
+fn describe(fault: Fault, place: Option<(&'static std::panic::Location<'static>, &ModulePath)>) -> Finding {
+    let (finding, what) = match fault {
+        Fault::UnknownFlag { text, similar } => {
+            let mut finding = Finding::error(Code::UnknownFlag, format!("unknown argument `{text}`"));
+            if let Some(similar) = similar {
+                finding = finding.help(format!("did you mean `--{similar}`?"));
+            }
+            (finding, None)
+        }
+        Fault::UnknownKey {
+            key,
+            origin,
+            similar,
+            severe,
+        } => {
+            let message = format!("unknown setting `{key}` (from {origin})");
+            let mut finding = if severe {
+                Finding::error(Code::UnknownKey, message)
+            } else {
+                Finding::warning(Code::UnknownKey, message)
+            };
+            if let Some(similar) = similar {
+                finding = finding.help(format!("did you mean `{similar}`?"));
+            }
+            (finding, None)
+        }
+        Fault::Value {
+            flag,
+            origin,
+            message,
+            secret,
+        } => {
+            let message = if secret {
+                "the value has the wrong form (it is secret and not shown)".to_owned()
+            } else {
+                message
+            };
+            (
+                Finding::error(Code::BadValue, format!("`{flag}` (from {origin}): {message}")),
+                Some(flag),
+            )
+        }
+        Fault::Source {
+            what,
+            message,
+            severe,
+        } => {
+            let message = format!("cannot read {what}: {message}");
+            let finding = if severe {
+                Finding::error(Code::BadSource, message)
+            } else {
+                Finding::warning(Code::BadSource, message)
+            };
+            (finding, None)
+        }
+        Fault::Deprecated { key, origin, instead } => {
+            let message = format!("`{key}` (from {origin}) is deprecated");
+            (
+                Finding::warning(Code::Deprecated, message).help(instead),
+                Some(key),
+            )
+        }
+    };
+    match (place, what) {
+        (Some((place, module)), Some(what)) => finding.involve("declared", what, Some(place), module),
+        _ => finding,
+    }
+}
+
+/// Runs the checks between configurations.
+fn check(flat: &Flat, findings: &mut Vec<Finding>) {
+    for (check, module, _) in &flat.checks {
+        let module = &flat.modules[*module as usize].path;
+        let mut values = Vec::new();
+        let mut broken = false;
+        for (key, name) in &check.keys {
+            match flat.configs.iter().find(|config| config.config.key == *key) {
+                Some(config) => match &config.value {
+                    Some(value) => values.push(value.as_any()),
+                    None => broken = true,
+                },
+                None => {
+                    broken = true;
+                    let message = format!("a check needs the configuration `{name}`, which no cell has");
+                    findings.push(Finding::error(Code::MissingConfig, message).involve(
+                        "needed by",
+                        "check",
+                        Some(check.place),
+                        module,
+                    ));
+                }
+            }
+        }
+        if broken {
+            continue;
+        }
+        let mut faults = Faults::default();
+        (check.check)(&values, &mut faults);
+        for (flag, message) in faults.iter() {
+            let message = format!("`--{flag}`: {message}");
+            findings.push(Finding::error(Code::Invalid, message).involve(
+                "checked by",
+                "check",
+                Some(check.place),
+                module,
+            ));
+        }
+    }
+}
+
+/// Decides the conditions, and what they disable.
+pub(crate) fn decide(hive: &Hive, flat: &mut Flat, findings: &mut Vec<Finding>) {
+    if flat.conditions.is_empty() {
+        return;
+    }
+    for index in 0..flat.conditions.len() {
+        let placed = &flat.conditions[index];
+        let module = &flat.modules[placed.module as usize].path;
+        let forced = hive
+            .forced
+            .iter()
+            .rev()
+            .find(|(path, _)| path == module.as_str())
+            .map(|(_, holds)| *holds);
+        let outer = placed
+            .parent
+            .is_none_or(|parent| flat.conditions[parent as usize].holds);
+        let holds = match forced {
+            Some(holds) => holds,
+            None => match flat
+                .configs
+                .iter()
+                .find(|config| config.config.key == placed.condition.key)
+            {
+                // A value that could not be read is reported already.
+                Some(config) => config
+                    .value
+                    .as_ref()
+                    .and_then(|value| (placed.condition.holds)(value.as_any()))
+                    .unwrap_or(true),
+                None => {
+                    let message = format!(
+                        "a condition needs the configuration `{}`, which no cell has",
+                        placed.condition.name
+                    );
+                    findings.push(Finding::error(Code::MissingConfig, message).involve(
+                        "needed by",
+                        "when",
+                        Some(placed.condition.place),
+                        module,
+                    ));
+                    true
+                }
+            },
+        };
+        flat.conditions[index].holds = outer && holds;
+    }
+    for node in &mut flat.nodes {
+        node.enabled = node
+            .condition
+            .is_none_or(|condition| flat.conditions[condition as usize].holds);
+    }
+    for (module, condition) in flat.modules.iter_mut().zip(&flat.module_conditions) {
+        module.enabled = condition.is_none_or(|condition| flat.conditions[condition as usize].holds);
+    }
+}

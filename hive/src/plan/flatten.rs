@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! From nested cells to lists of modules, functions and configurations.
+
+use std::collections::{HashMap, HashSet};
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::{Module, Node, PlannedLifecycle, Role};
+use crate::assembly::Hive;
+use crate::cell::{Cell, CellKind, Check, Condition, ConfigChange, Function, Item, Visibility};
+use crate::config::{ConfigType, Decoded, ResolvedField};
+use crate::finding::{Code, Finding};
+use crate::inject::Source;
+use crate::module::{ModulePath, is_module_id, is_module_title};
+use crate::options::HiveOptions;
+
+/// A condition at its place.
+pub(crate) struct PlacedCondition {
+    pub(crate) condition: Condition,
+    pub(crate) module: u32,
+    /// The condition around it.
+    pub(crate) parent: Option<u32>,
+    pub(crate) holds: bool,
+}
+
+/// A configuration at its place.
+pub(crate) struct PlacedConfig {
+    pub(crate) config: ConfigType,
+    pub(crate) module: u32,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) fixed: Option<Box<dyn Decoded>>,
+    pub(crate) fields: Vec<ResolvedField>,
+    pub(crate) origins: Vec<crate::config::Origin>,
+    pub(crate) value: Option<Box<dyn Decoded>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Flat {
+    pub(crate) modules: Vec<Module>,
+    pub(crate) module_conditions: Vec<Option<u32>>,
+    pub(crate) lifecycles: Vec<PlannedLifecycle>,
+    pub(crate) conditions: Vec<PlacedCondition>,
+    pub(crate) configs: Vec<PlacedConfig>,
+    pub(crate) checks: Vec<(Check, u32, Option<u32>)>,
+    pub(crate) nodes: Vec<Node>,
+}
+
+#[derive(Clone, Copy)]
+struct At {
+    module: u32,
+    lifecycle: u32,
+    condition: Option<u32>,
+    library: bool,
+}
+
+struct Walk<'a> {
+    flat: Flat,
+    findings: &'a mut Vec<Finding>,
+    paths: HashMap<ModulePath, &'static Location<'static>>,
+    without: HashSet<&'a str>,
+    matched: HashSet<String>,
+    /// Changes to configurations, the outermost first, and whether they changed anything.
+    changes: Vec<(&'a ConfigChange, bool)>,
+    scopes: HashMap<std::any::TypeId, &'static Location<'static>>,
+}
+
+pub(crate) fn flatten(hive: &Hive, findings: &mut Vec<Finding>) -> Flat {
+    let mut walk = Walk {
+        flat: Flat::default(),
+        findings,
+        paths: HashMap::new(),
+        without: hive.without.iter().map(|(path, _)| path.as_str()).collect(),
+        matched: HashSet::new(),
+        changes: Vec::new(),
+        scopes: HashMap::new(),
+    };
+    walk.flat.modules.push(Module {
+        path: ModulePath::root(),
+        title: Arc::from(""),
+        parent: 0,
+        enabled: true,
+    });
+    walk.flat.module_conditions.push(None);
+    walk.flat.lifecycles.push(PlannedLifecycle {
+        name: "hive",
+        parent: 0,
+        scope: None,
+        needs: Vec::new(),
+        slot: 0,
+    });
+    let at = At {
+        module: 0,
+        lifecycle: 0,
+        condition: None,
+        library: false,
+    };
+    walk.config(ConfigType::of::<HiveOptions>(), Location::caller(), at);
+    for cell in &hive.cells {
+        walk.cell(cell, at);
+    }
+    for function in &hive.roots {
+        walk.node(function.clone(), Role::Root, at, false);
+    }
+    for function in &hive.replacements {
+        walk.node(function.clone(), Role::Replace, at, false);
+    }
+    for (path, place) in &hive.without {
+        if !walk.matched.contains(path) {
+            let known: Vec<String> = walk
+                .flat
+                .modules
+                .iter()
+                .map(|module| module.path.to_string())
+                .collect();
+            let mut finding = Finding::error(
+                Code::BadOverride,
+                format!("there is no module `{path}` to leave out"),
+            )
+            .involve(
+                "asked by",
+                format!("without({path:?})"),
+                Some(place),
+                &ModulePath::root(),
+            );
+            if let Some(near) = crate::similar::closest(path, known.iter().map(String::as_str)) {
+                finding = finding.help(format!("did you mean `{near}`?"));
+            }
+            walk.findings.push(finding);
+        }
+    }
+    walk.flat
+}
+
+impl<'a> Walk<'a> {
+    fn cell(&mut self, cell: &'a Cell, at: At) {
+        let node = &*cell.node;
+        let mut at = At {
+            library: at.library || node.library,
+            ..at
+        };
+        match &node.kind {
+            CellKind::Module { id, title } => {
+                let Some(module) = self.module(id, &Arc::from(*title), node.place, at) else {
+                    return;
+                };
+                at.module = module;
+            }
+            CellKind::DynamicModule { id, title } => {
+                let Some(module) = self.module(id, title, node.place, at) else {
+                    return;
+                };
+                at.module = module;
+            }
+            CellKind::Group => {}
+            CellKind::Scope { scope, name } => {
+                let path = self.flat.modules[at.module as usize].path.clone();
+                if let Some(first) = self.scopes.insert(scope.key.id(), node.place) {
+                    let finding = Finding::error(
+                        Code::DuplicateProvider,
+                        format!("two scopes are named by `{}`", scope.key),
+                    )
+                    .involve("first", *name, Some(first), &path)
+                    .involve("second", *name, Some(node.place), &path)
+                    .help("give each scope a type of its own");
+                    self.findings.push(finding);
+                    return;
+                }
+                let lifecycle = PlannedLifecycle {
+                    name,
+                    parent: at.lifecycle,
+                    scope: Some(*scope),
+                    needs: Vec::new(),
+                    slot: 0,
+                };
+                at.lifecycle = self.flat.lifecycles.len() as u32;
+                self.flat.lifecycles.push(lifecycle);
+            }
+        }
+        for condition in &node.conditions {
+            let number = self.flat.conditions.len() as u32;
+            self.flat.conditions.push(PlacedCondition {
+                condition: condition.clone(),
+                module: at.module,
+                parent: at.condition,
+                holds: true,
+            });
+            at.condition = Some(number);
+        }
+        if !matches!(node.kind, CellKind::Group | CellKind::Scope { .. }) {
+            self.flat.module_conditions[at.module as usize] = at.condition;
+        }
+
+        let outer = self.changes.len();
+        self.changes
+            .extend(node.changes.iter().map(|(change, _)| (change, false)));
+        for item in &node.items {
+            match item {
+                Item::Config(declared) => self.config(declared.config, declared.place, at),
+                Item::Provide(provide) => {
+                    let mut at = at;
+                    at.library |= provide.library;
+                    self.node(
+                        provide.function.clone(),
+                        Role::Provide(provide.visibility),
+                        at,
+                        provide.shadows,
+                    );
+                }
+                Item::Run(function) => self.node(function.clone(), Role::Run, at, false),
+                Item::Decorate(function) => self.node(function.clone(), Role::Decorate, at, false),
+                Item::Check(check) => self.flat.checks.push((check.clone(), at.module, at.condition)),
+                Item::Cell(cell) => self.cell(cell, at),
+            }
+        }
+        for ((change, used), (_, place)) in self.changes.split_off(outer).into_iter().zip(&node.changes) {
+            if !used {
+                let what = match change {
+                    ConfigChange::Value { name, .. } => format!("config_value of `{name}`"),
+                    ConfigChange::Prefix(prefix) => format!("config_prefix {prefix:?}"),
+                    ConfigChange::PrefixOf { name, prefix, .. } => {
+                        format!("config_prefix {prefix:?} of `{name}`")
+                    }
+                };
+                let path = &self.flat.modules[at.module as usize].path;
+                let message = format!("{what} changes nothing: no cell inside has such a configuration");
+                let finding =
+                    Finding::error(Code::BadOverride, message).involve("asked by", what, Some(place), path);
+                self.findings.push(finding);
+            }
+        }
+    }
+
+    fn module(
+        &mut self,
+        id: &str,
+        title: &Arc<str>,
+        place: &'static Location<'static>,
+        at: At,
+    ) -> Option<u32> {
+        let parent = self.flat.modules[at.module as usize].path.clone();
+        if !is_module_id(id) || !is_module_title(title) {
+            let (what, text, form) = if is_module_id(id) {
+                (
+                    "title",
+                    &**title,
+                    "1 to 80 letters, digits, blanks, dashes and underscores",
+                )
+            } else {
+                (
+                    "id",
+                    id,
+                    "2 to 31 lower-case letters, digits, dashes and underscores, a letter first",
+                )
+            };
+            let finding = Finding::error(
+                Code::BadModule,
+                format!("`{text}` cannot be the {what} of a module"),
+            )
+            .involve(
+                "declared",
+                format!("module({id:?}, {title:?})"),
+                Some(place),
+                &parent,
+            )
+            .help(format!("expected {form}"));
+            self.findings.push(finding);
+            return None;
+        }
+        let path = parent.child(id);
+        if !self.without.is_empty() && self.without.contains(path.as_str()) {
+            self.matched.insert(path.to_string());
+            return None;
+        }
+        if let Some(first) = self.paths.insert(path.clone(), place) {
+            let finding = Finding::error(Code::DuplicateModule, format!("two modules are named `{path}`"))
+                .involve("first", format!("module({id:?})"), Some(first), &parent)
+                .involve("second", format!("module({id:?})"), Some(place), &parent)
+                .help("list the cell once, or give the second module another id");
+            self.findings.push(finding);
+            return None;
+        }
+        let number = self.flat.modules.len() as u32;
+        self.flat.modules.push(Module {
+            path,
+            title: title.clone(),
+            parent: at.module,
+            enabled: true,
+        });
+        self.flat.module_conditions.push(at.condition);
+        Some(number)
+    }
+
+    fn config(&mut self, config: ConfigType, place: &'static Location<'static>, at: At) {
+        let mut fixed = None;
+        let mut prefix = String::new();
+        // The outermost cell has the last word about the value; prefixes stand one before the other.
+        for (change, used) in &mut self.changes {
+            match change {
+                ConfigChange::Value { key, make, .. } if *key == config.key => {
+                    *used = true;
+                    if fixed.is_none() {
+                        fixed = Some(make());
+                    }
+                }
+                ConfigChange::Prefix(text) => {
+                    *used = true;
+                    prefix = format!("{prefix}{text}-");
+                }
+                ConfigChange::PrefixOf {
+                    key, prefix: text, ..
+                } if *key == config.key => {
+                    *used = true;
+                    prefix = format!("{prefix}{text}-");
+                }
+                _ => {}
+            }
+        }
+        let fields = config.fields.iter().map(|field| ResolvedField {
+            field,
+            name: if prefix.is_empty() {
+                field.flag.into()
+            } else {
+                format!("{prefix}{}", field.flag).into()
+            },
+        });
+        self.flat.configs.push(PlacedConfig {
+            config,
+            module: at.module,
+            place,
+            fixed,
+            fields: fields.collect(),
+            origins: Vec::new(),
+            value: None,
+        });
+    }
+
+    fn node(&mut self, function: Arc<Function>, role: Role, at: At, shadows: bool) {
+        self.flat.nodes.push(Node {
+            sources: Vec::with_capacity(function.needs.0.len()),
+            function,
+            role,
+            module: at.module,
+            lifecycle: at.lifecycle,
+            enabled: true,
+            shadows,
+            library: at.library,
+            condition: at.condition,
+            instance_of: None,
+            first_slot: 0,
+            edges: Vec::new(),
+        });
+    }
+}
+
+impl Node {
+    /// An instance of a per-module constructor for a module.
+    pub(crate) fn instance(of: u32, original: &Self, module: u32, lifecycle: u32) -> Self {
+        Self {
+            function: original.function.clone(),
+            role: Role::Provide(Visibility::PerModule),
+            module,
+            lifecycle,
+            enabled: true,
+            shadows: false,
+            library: true,
+            condition: None,
+            instance_of: Some(of),
+            first_slot: 0,
+            sources: Vec::<Source>::new(),
+            edges: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Readiness: all has started, and nobody is still synchronizing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tokio::sync::watch;
+
+use crate::module::ModulePath;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct State {
+    started: bool,
+    next: u64,
+    pending: BTreeMap<u64, String>,
+}
+
+impl State {
+    fn is_ready(&self) -> bool {
+        self.started && self.pending.is_empty()
+    }
+}
+
+/// Shared by the hive.
+#[derive(Clone)]
+pub(crate) struct ReadinessState(watch::Sender<State>);
+
+impl Default for ReadinessState {
+    fn default() -> Self {
+        Self(watch::Sender::new(State::default()))
+    }
+}
+
+impl ReadinessState {
+    pub(crate) fn set_started(&self, started: bool) {
+        self.0.send_modify(|state| state.started = started);
+    }
+}
+
+/// Tells whether the hive is ready for its users: started, and all [guards](ReadyGuard) dropped.
+///
+/// ```
+/// use hive::{Cell, Jobs, Job, JobCtx, Readiness, SpawnError};
+/// use std::sync::Mutex;
+///
+/// fn synchronize(readiness: Readiness, jobs: Jobs) -> Result<(), SpawnError> {
+///     let guard = Mutex::new(Some(readiness.guard("first list")));
+///     jobs.spawn(Job::once("sync", move |_cx: JobCtx| {
+///         drop(guard.lock().ok().and_then(|mut guard| guard.take()));
+///         async {}
+///     }))
+/// }
+/// # let _ = Cell::module("sync", "Synchronizes").run(synchronize);
+/// ```
+#[derive(Clone)]
+pub struct Readiness {
+    state: ReadinessState,
+    module: ModulePath,
+}
+
+impl Readiness {
+    pub(crate) fn new(state: ReadinessState, module: ModulePath) -> Self {
+        Self { state, module }
+    }
+
+    /// Holds readiness back until the guard is dropped.
+    #[must_use]
+    pub fn guard(&self, what: &str) -> ReadyGuard {
+        let name = if self.module.is_root() {
+            what.to_owned()
+        } else {
+            format!("{}: {what}", self.module)
+        };
+        let mut id = 0;
+        self.state.0.send_modify(|state| {
+            id = state.next;
+            state.next += 1;
+            state.pending.insert(id, name);
+        });
+        ReadyGuard {
+            state: self.state.clone(),
+            id,
+        }
+    }
+
+    /// Whether everything is ready.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.state.0.borrow().is_ready()
+    }
+
+    /// What is not ready: "module: what".
+    #[must_use]
+    pub fn pending(&self) -> Vec<String> {
+        let state = self.state.0.borrow();
+        let start = (!state.started).then(|| "start hooks".to_owned());
+        start.into_iter().chain(state.pending.values().cloned()).collect()
+    }
+
+    /// Waits until everything is ready.
+    pub async fn ready(&self) {
+        // The sender lives in `self`, so this cannot fail.
+        let _ = self.state.0.subscribe().wait_for(State::is_ready).await;
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readiness")
+            .field("pending", &self.pending())
+            .finish()
+    }
+}
+
+/// Holds [`Readiness`] back until dropped.
+#[must_use = "dropping the guard says that this part is ready"]
+pub struct ReadyGuard {
+    state: ReadinessState,
+    id: u64,
+}
+
+impl Drop for ReadyGuard {
+    fn drop(&mut self) {
+        self.state.0.send_modify(|state| {
+            state.pending.remove(&self.id);
+        });
+    }
+}
+
+impl fmt::Debug for ReadyGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadyGuard({})", self.id)
+    }
+}

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What a hive shows of itself.
+
+mod tree;

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What constructors may give.
+
+use std::any::Any;
+
+use crate::inject::{All, Value};
+use crate::key::Key;
+
+/// Any error of a constructor or hook, kept with its chain of causes.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The result of a constructor.
+///
+/// Implemented for `Arc<T>`, `Arc<dyn Trait>`, every [`Value`], [`Member`] and [`Members`] of groups, tuples,
+/// structs deriving [`Supplies`](crate::Supplies), and `Result` of all these.
+///
+/// ```
+/// use hive::{Member, Supplies};
+/// use std::sync::Arc;
+///
+/// # struct Store; #[derive(Clone)] struct Command;
+/// #[derive(Supplies)]
+/// struct StoreAndCommand {
+///     store: Arc<Store>,
+///     command: Member<Command>,
+/// }
+///
+/// fn open() -> Result<StoreAndCommand, std::io::Error> {
+///     Ok(StoreAndCommand { store: Arc::new(Store), command: Member(Command) })
+/// }
+/// # let _ = hive::Cell::module("store", "Store").provide(open);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the result of a constructor",
+    label = "not a thing that the graph can hold",
+    note = "return `Arc<T>` or `Arc<dyn Trait>` with `T: Send + Sync`, a type that derives `hive::Value`, `Member<T>`, \
+            `Members<T>`, a tuple of these, a struct that derives `hive::Supplies`, or a `Result` of one of these",
+    note = "a function that gives nothing is added with `.run(function)`"
+)]
+pub trait Supply: Sized {
+    /// Lists what is given, in the order of [`supply`](Self::supply).
+    fn gives(gives: &mut Gives);
+
+    /// Hands the values over. Written by derive macros.
+    ///
+    /// # Errors
+    ///
+    /// The error that the constructor returned.
+    fn supply(self, results: &mut Results) -> Result<(), BoxError>;
+}
+
+/// How a result is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GiveKind {
+    One,
+    Member,
+    Members,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Give {
+    pub(crate) key: Key,
+    pub(crate) kind: GiveKind,
+}
+
+/// The list of what a constructor gives, filled by [`Supply::gives`].
+///
+/// ```
+/// # use hive::{Gives, Supply};
+/// let mut gives = Gives::default();
+/// <std::sync::Arc<u8> as Supply>::gives(&mut gives);
+/// ```
+#[derive(Clone, Default)]
+pub struct Gives(pub(crate) Vec<Give>);
+
+/// The values that one call of a constructor gave.
+#[derive(Default)]
+pub struct Results(pub(crate) Vec<Box<dyn Any + Send + Sync>>);
+
+impl<T: Value> Supply for T {
+    fn gives(gives: &mut Gives) {
+        gives.0.push(Give {
+            key: Key::of::<T>(),
+            kind: GiveKind::One,
+        });
+    }
+
+    fn supply(self, results: &mut Results) -> Result<(), BoxError> {
+        results.0.push(Box::new(self));
+        Ok(())
+    }
+}
+
+/// One member of the group [`All<T>`].
+///
+/// ```
+/// use hive::Member;
+/// fn list_command() -> Member<&'static str> { Member("list") }
+/// # let _ = hive::Cell::module("commands", "Commands").provide(list_command);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Member<T>(pub T);
+
+impl<T: Clone + Send + Sync + 'static> Supply for Member<T> {
+    fn gives(gives: &mut Gives) {
+        gives.0.push(Give {
+            key: Key::of::<All<T>>(),
+            kind: GiveKind::Member,
+        });
+    }
+
+    fn supply(self, results: &mut Results) -> Result<(), BoxError> {
+        results.0.push(Box::new(self.0));
+        Ok(())
+    }
+}
+
+/// Any number of members of the group [`All<T>`].
+///
+/// ```
+/// use hive::Members;
+/// fn commands() -> Members<&'static str> { Members(vec!["list", "show"]) }
+/// # let _ = hive::Cell::module("commands", "Commands").provide(commands);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Members<T>(pub Vec<T>);
+
+impl<T: Clone + Send + Sync + 'static> Supply for Members<T> {
+    fn gives(gives: &mut Gives) {
+        gives.0.push(Give {
+            key: Key::of::<All<T>>(),
+            kind: GiveKind::Members,
+        });
+    }
+
+    fn supply(self, results: &mut Results) -> Result<(), BoxError> {
+        results.0.push(Box::new(self.0));
+        Ok(())
+    }
+}
+
+impl<T: Supply, E: Into<BoxError>> Supply for Result<T, E> {
+    fn gives(gives: &mut Gives) {
+        T::gives(gives);
+    }
+
+    fn supply(self, results: &mut Results) -> Result<(), BoxError> {
+        self.map_err(Into::into)?.supply(results)
+    }
+}
+
+macro_rules! tuples {
+    () => {};
+    ($($name:ident)+) => {
+        impl<$($name: Supply),+> Supply for ($($name,)+) {
+            fn gives(gives: &mut Gives) { $($name::gives(gives);)+ }
+
+            #[allow(non_snake_case, reason = "type parameters name the fields")]
+            fn supply(self, results: &mut Results) -> Result<(), BoxError> {
+                let ($($name,)+) = self;
+                $($name.supply(results)?;)+
+                Ok(())
+            }
+        }
+    };
+}
+
+for_each_arity!(tuples);
+
+/// Binds an implementation to a trait: the constructor that turns `Arc<Impl>` into `Arc<dyn Trait>`.
+///
+/// ```
+/// use hive::{Cell, as_dyn};
+/// use std::sync::Arc;
+///
+/// trait Store: Send + Sync {}
+/// struct MemoryStore;
+/// impl Store for MemoryStore {}
+///
+/// fn memory_store() -> Arc<MemoryStore> { Arc::new(MemoryStore) }
+///
+/// let cell = Cell::module("store", "Store in memory")
+///     .provide(memory_store)
+///     .provide(as_dyn!(MemoryStore => dyn Store));
+/// # let _ = cell;
+/// ```
+#[macro_export]
+macro_rules! as_dyn {
+    ($implementation:ty => $interface:ty) => {{
+        fn as_dyn(value: ::std::sync::Arc<$implementation>) -> ::std::sync::Arc<$interface> {
+            value
+        }
+        as_dyn
+    }};
+}
