@@ -3,6 +3,10 @@
 //! Service load-balancing: tables, writer, reflectors, reconciler and maps.
 
 pub mod convert;
+pub mod maps;
+pub mod reconciler;
+#[cfg(test)]
+mod testing;
 pub mod types;
 
 pub use types::{

@@ -18,8 +18,8 @@ mod strings;
 
 pub use address::{ADDRESS_KEY_LEN, AddressError, L3n4Addr};
 pub use backend::{Backend, BackendParams, BackendState, DEFAULT_WEIGHT};
-pub use backend_set::{BackendSet, Change, Diff, Iter};
-pub use frontend::{Frontend, FrontendKind, FrontendParams};
+pub use backend_set::{BackendRow, BackendSet, Change, Diff, Iter};
+pub use frontend::{Frontend, FrontendKind, FrontendParams, ServiceRow};
 pub use protocol::{L4Proto, Scope, UnknownProtocol};
 pub use service::{
     BackendZone, ForwardingMode, LbAlgorithm, NatPolicy, ProxyRedirect, Service, SourceRangesPolicy,

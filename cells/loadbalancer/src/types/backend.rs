@@ -107,7 +107,7 @@ impl BackendParams {
 }
 
 /// A backend of a service. Rows of table `backends`, one a service, address and source; immutable once inserted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
     /// Service it serves.
     pub service: ServiceName,
@@ -119,11 +119,21 @@ pub struct Backend {
     pub unhealthy_updated_at: Option<Box<SystemTime>>,
     /// Priority of the source; the smallest wins.
     pub source_priority: u8,
-    /// Grows with every change of any backend; set by the writer.
-    pub version: u64,
 }
 
 impl Backend {
+    /// A backend of a service that no health checker looked at.
+    pub const fn new(service: ServiceName, params: BackendParams) -> Self {
+        let source_priority = params.source.priority();
+        Self {
+            service,
+            params,
+            unhealthy: false,
+            unhealthy_updated_at: None,
+            source_priority,
+        }
+    }
+
     /// Whether it may take new connections as one of the first choice.
     pub fn is_active_healthy(&self) -> bool {
         self.params.state == BackendState::Active && !self.unhealthy
@@ -135,15 +145,6 @@ impl Backend {
             self.params.state,
             BackendState::Active | BackendState::Terminating
         ) && !self.unhealthy
-    }
-
-    /// Whether two rows say the same (the version aside).
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.params == other.params
-            && self.unhealthy == other.unhealthy
-            && self.unhealthy_updated_at == other.unhealthy_updated_at
-            && self.source_priority == other.source_priority
-            && self.service == other.service
     }
 
     /// Whether it runs on the given node; one without a node name runs everywhere.

@@ -13,10 +13,13 @@ use std::sync::Arc;
 
 use super::{Backend, L3n4Addr};
 
+/// A backend as the table holds it: shared, with the revision of its last change.
+pub type BackendRow = statedb::Obj<Backend>;
+
 /// Most backends in a chunk; a full one is split in two.
 const CHUNK: usize = 32;
 
-type Chunk = Arc<[Arc<Backend>]>;
+type Chunk = Arc<[BackendRow]>;
 
 /// A sorted set of backends with distinct addresses. Clones share everything.
 #[derive(Clone, Default)]
@@ -26,7 +29,7 @@ pub struct BackendSet(Repr);
 enum Repr {
     #[default]
     Empty,
-    One(Arc<Backend>),
+    One(BackendRow),
     Few(Chunk),
     // Two or more chunks, none empty.
     Many(Arc<Spine>),
@@ -41,21 +44,21 @@ struct Spine {
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
     /// Only in the new set.
-    Added(&'a Arc<Backend>),
+    Added(&'a BackendRow),
     /// Only in the old set.
-    Removed(&'a Arc<Backend>),
+    Removed(&'a BackendRow),
     /// In both, but not the same row.
     Updated {
         /// Row in the old set.
-        old: &'a Arc<Backend>,
+        old: &'a BackendRow,
         /// Row in the new set.
-        new: &'a Arc<Backend>,
+        new: &'a BackendRow,
     },
 }
 
 impl BackendSet {
     /// A set of rows that are sorted by address and have distinct addresses.
-    pub fn from_sorted(mut rows: Vec<Arc<Backend>>) -> Self {
+    pub fn from_sorted(mut rows: Vec<BackendRow>) -> Self {
         debug_assert!(rows.is_sorted_by(|a, b| a.params.address < b.params.address));
         Self(match rows.len() {
             0 => Repr::Empty,
@@ -95,7 +98,7 @@ impl BackendSet {
     }
 
     /// The backend with the given address.
-    pub fn get(&self, address: &L3n4Addr) -> Option<&Arc<Backend>> {
+    pub fn get(&self, address: &L3n4Addr) -> Option<&BackendRow> {
         let chunk = self.chunk(self.chunk_index(address))?;
         chunk
             .binary_search_by(|row| row.params.address.cmp(address))
@@ -107,7 +110,7 @@ impl BackendSet {
     pub fn is_same(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Repr::Empty, Repr::Empty) => true,
-            (Repr::One(a), Repr::One(b)) => Arc::ptr_eq(a, b),
+            (Repr::One(a), Repr::One(b)) => a.same(b),
             (Repr::Few(a), Repr::Few(b)) => Arc::ptr_eq(a, b),
             (Repr::Many(a), Repr::Many(b)) => Arc::ptr_eq(a, b),
             _ => false,
@@ -124,7 +127,7 @@ impl BackendSet {
 
     /// The set with a backend added, or replaced if there is one with its address.
     #[must_use]
-    pub fn with(&self, row: Arc<Backend>) -> Self {
+    pub fn with(&self, row: BackendRow) -> Self {
         match &self.0 {
             Repr::Empty => Self(Repr::One(row)),
             Repr::One(_) | Repr::Few(_) => {
@@ -192,7 +195,7 @@ impl BackendSet {
         }
     }
 
-    fn chunk(&self, index: usize) -> Option<&[Arc<Backend>]> {
+    fn chunk(&self, index: usize) -> Option<&[BackendRow]> {
         match (&self.0, index) {
             (Repr::One(row), 0) => Some(std::slice::from_ref(row)),
             (Repr::Few(chunk), 0) => Some(chunk),
@@ -214,7 +217,7 @@ impl BackendSet {
 }
 
 // Puts a row at its place; whether it is new.
-fn put(rows: &mut Vec<Arc<Backend>>, row: Arc<Backend>) -> bool {
+fn put(rows: &mut Vec<BackendRow>, row: BackendRow) -> bool {
     match rows.binary_search_by(|r| r.params.address.cmp(&row.params.address)) {
         Ok(at) => {
             rows[at] = row;
@@ -227,7 +230,7 @@ fn put(rows: &mut Vec<Arc<Backend>>, row: Arc<Backend>) -> bool {
     }
 }
 
-fn remove(chunk: &[Arc<Backend>], address: &L3n4Addr) -> Vec<Arc<Backend>> {
+fn remove(chunk: &[BackendRow], address: &L3n4Addr) -> Vec<BackendRow> {
     chunk
         .iter()
         .filter(|row| row.params.address != *address)
@@ -235,10 +238,10 @@ fn remove(chunk: &[Arc<Backend>], address: &L3n4Addr) -> Vec<Arc<Backend>> {
         .collect()
 }
 
-impl FromIterator<Arc<Backend>> for BackendSet {
+impl FromIterator<BackendRow> for BackendSet {
     /// Collects rows in any order; of several rows with one address the first stays.
-    fn from_iter<I: IntoIterator<Item = Arc<Backend>>>(iter: I) -> Self {
-        let mut rows: Vec<Arc<Backend>> = iter.into_iter().collect();
+    fn from_iter<I: IntoIterator<Item = BackendRow>>(iter: I) -> Self {
+        let mut rows: Vec<BackendRow> = iter.into_iter().collect();
         rows.sort_by(|a, b| a.params.address.cmp(&b.params.address));
         rows.dedup_by(|later, first| later.params.address == first.params.address);
         Self::from_sorted(rows)
@@ -246,7 +249,7 @@ impl FromIterator<Arc<Backend>> for BackendSet {
 }
 
 impl<'a> IntoIterator for &'a BackendSet {
-    type Item = &'a Arc<Backend>;
+    type Item = &'a BackendRow;
     type IntoIter = Iter<'a>;
 
     fn into_iter(self) -> Iter<'a> {
@@ -265,13 +268,13 @@ impl fmt::Debug for BackendSet {
 /// Iterator over a [`BackendSet`].
 pub struct Iter<'a> {
     set: &'a BackendSet,
-    chunk: Option<&'a [Arc<Backend>]>,
+    chunk: Option<&'a [BackendRow]>,
     next_chunk: usize,
     left: usize,
 }
 
 impl<'a> Iterator for Iter<'a> {
-    type Item = &'a Arc<Backend>;
+    type Item = &'a BackendRow;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -309,7 +312,7 @@ impl<'a> Cursor<'a> {
     }
 
     // Moves past the end of a chunk.
-    fn current_chunk(&mut self) -> Option<&'a [Arc<Backend>]> {
+    fn current_chunk(&mut self) -> Option<&'a [BackendRow]> {
         let chunk = self.set.chunk(self.chunk)?;
         if self.at < chunk.len() {
             return Some(chunk);
@@ -368,7 +371,7 @@ impl<'a> Iterator for Diff<'a> {
                 std::cmp::Ordering::Equal => {
                     self.old.at += 1;
                     self.new.at += 1;
-                    if !Arc::ptr_eq(old, new) {
+                    if !old.same(new) {
                         return Some(Change::Updated { old, new });
                     }
                 }
@@ -392,15 +395,12 @@ mod tests {
         L3n4Addr::new(IpAddr::V4(Ipv4Addr::new(10, 0, a, b)), 80, L4Proto::Tcp)
     }
 
-    fn row(n: u16) -> Arc<Backend> {
-        Arc::new(Backend {
-            service: ServiceName::new("shop", "web"),
-            params: BackendParams::new(address(n), Source::Kubernetes),
-            unhealthy: false,
-            unhealthy_updated_at: None,
-            source_priority: 4,
-            version: 0,
-        })
+    fn row(n: u16) -> BackendRow {
+        let service = ServiceName::new("shop", "web");
+        crate::testing::row(Backend::new(
+            service,
+            BackendParams::new(address(n), Source::Kubernetes),
+        ))
     }
 
     #[test]
@@ -430,7 +430,7 @@ mod tests {
         #[test]
         fn behaves_like_a_sorted_map(ops in prop::collection::vec((0u16..200, any::<bool>()), 0..400), cut in 0usize..400) {
             let mut set = BackendSet::default();
-            let mut model: BTreeMap<L3n4Addr, Arc<Backend>> = BTreeMap::new();
+            let mut model: BTreeMap<L3n4Addr, BackendRow> = BTreeMap::new();
             let (mut old_set, mut old_model) = (set.clone(), model.clone());
             for (i, (n, insert)) in ops.into_iter().enumerate() {
                 if i == cut {
@@ -446,7 +446,7 @@ mod tests {
                 }
                 prop_assert_eq!(set.len(), model.len());
             }
-            prop_assert!(set.iter().zip(model.values()).all(|(a, b)| Arc::ptr_eq(a, b)));
+            prop_assert!(set.iter().zip(model.values()).all(|(a, b)| a.same(b)));
             prop_assert!((0..200).all(|n| set.get(&address(n)).is_some() == model.contains_key(&address(n))));
             for change in old_set.diff(&set) {
                 match change {
@@ -454,11 +454,11 @@ mod tests {
                     Change::Removed(row) => prop_assert!(old_model.remove(&row.params.address).is_some()),
                     Change::Updated { old, new } => {
                         let before = old_model.insert(new.params.address, new.clone());
-                        prop_assert!(before.is_some_and(|row| Arc::ptr_eq(&row, old)));
+                        prop_assert!(before.is_some_and(|row| row.same(old)));
                     }
                 }
             }
-            prop_assert!(old_model.len() == model.len() && old_model.values().zip(model.values()).all(|(a, b)| Arc::ptr_eq(a, b)));
+            prop_assert!(old_model.len() == model.len() && old_model.values().zip(model.values()).all(|(a, b)| a.same(b)));
         }
     }
 }

@@ -3,11 +3,13 @@
 //! The frontend: an address at which a service is reachable.
 
 use std::fmt;
-use std::sync::Arc;
 
 use compact_str::CompactString;
 
 use super::{BackendSet, L3n4Addr, Scope, Service, ServiceName, TrafficPolicy};
+
+/// A service as the table holds it: shared.
+pub type ServiceRow = statedb::Obj<Service>;
 
 /// What made a frontend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,7 +84,7 @@ pub struct Frontend {
     /// What the source decides.
     pub params: FrontendParams,
     /// The service.
-    pub service: Arc<Service>,
+    pub service: ServiceRow,
     /// Backends that are selected for it.
     pub backends: BackendSet,
     /// Backends a health checker has to look at: those selected and those not checked yet.
@@ -95,7 +97,7 @@ pub struct Frontend {
 
 impl Frontend {
     /// A frontend without backends that was never reconciled.
-    pub fn new(params: FrontendParams, service: Arc<Service>) -> Self {
+    pub fn new(params: FrontendParams, service: ServiceRow) -> Self {
         Self {
             params,
             service,

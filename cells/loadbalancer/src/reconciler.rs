@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Frontends into maps: numbers, slots, and the order of writes.
+//!
+//! [`Ops`] is the machine: frontends and map operations, no tables and no tasks.
+
+mod error;
+mod ids;
+mod ops;
+mod restore;
+mod select;
+mod settings;
+mod slots;
+mod stage;
+#[cfg(test)]
+mod tests;
+
+pub use error::ReconcileError;
+pub use ops::{FrontendResult, Ops};
+pub use restore::Summary;
+pub use settings::{NodeMode, Settings, Surroundings};

@@ -1,0 +1,968 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Brings frontends into the maps, writing only what differs from what was written before.
+//!
+//! [`Ops`] remembers for each address what is in the maps: number, slots, master entry. Frontends are *planned* one
+//! after the other, which gives out numbers and gathers map operations; [`Ops::finish`] does the operations of all of
+//! them in stages. What failed is marked dirty and written in full at the next try, so every step may be repeated.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use skep_bpf::lb::{ServiceFlags, ServiceValue};
+use skep_maglev::Maglev;
+use smallvec::SmallVec;
+
+use super::ids::Ids;
+use super::select::{Quarantine, acquire, lookup_table, moves, order, release};
+use super::slots::{self, Slots};
+use super::stage::{Outcome, Owner, Stages};
+use super::{ReconcileError, Settings, Surroundings};
+use crate::maps::{AffinityKey, BackendKey, LbMaps, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
+use crate::types::{Backend, BackendRow, BackendSet, BackendState, Frontend, FrontendKind, L3n4Addr};
+
+/// Slot operations after which a round is done early, to bound memory.
+const FLUSH_AT: usize = 16_384;
+
+/// The state of the maps as the reconciler knows it, and the operations that change it.
+pub struct Ops {
+    pub(super) settings: Settings,
+    pub(super) maps: Arc<dyn LbMaps>,
+    pub(super) maglev: Maglev,
+    pub(super) service_ids: Ids,
+    pub(super) backend_ids: Ids,
+    pub(super) units: HashMap<L3n4Addr, Unit>,
+    pub(super) backends: HashMap<L3n4Addr, Known>,
+    // Node addresses that a frontend without address was expanded to.
+    pub(super) expansions: HashMap<L3n4Addr, Vec<IpAddr>>,
+    pub(super) wildcards: HashMap<IpAddr, Wildcard>,
+    // Backends that were quarantined in an earlier run, by frontend.
+    pub(super) quarantines: HashMap<L3n4Addr, HashSet<L3n4Addr>>,
+    // Highest slot found in the maps at start, by frontend.
+    pub(super) restored_slots: HashMap<L3n4Addr, u16>,
+    // Backend entries whose deletion failed.
+    lingering: Vec<BackendKey>,
+    requeue: Vec<L3n4Addr>,
+    round: Round,
+}
+
+/// One frontend address in the maps: a frontend, or the expansion of one to a node address.
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub(super) id: u16,
+    // Highest slot that may be in the map.
+    pub(super) high: u16,
+    pub(super) master: ServiceValue,
+    pub(super) slots: Slots,
+    pub(super) set: BackendSet,
+    pub(super) ranges: Option<Arc<[IpNet]>>,
+    leftovers: Option<Box<Leftovers>>,
+    round: u32,
+    pub(super) is_expansion: bool,
+    pub(super) is_gone: bool,
+    pub(super) has_affinity: bool,
+    pub(super) has_maglev: bool,
+    is_fresh: bool,
+    is_dirty: bool,
+}
+
+/// Deletions that may not have happened yet.
+#[derive(Debug, Default)]
+struct Leftovers {
+    affinity: Vec<u32>,
+    ranges: Vec<IpNet>,
+}
+
+/// A backend entry.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) id: u32,
+    pub(super) refs: u32,
+    // Table revision last written; 0: not written.
+    pub(super) revision: u64,
+    // Round of the last write.
+    pub(super) round: u32,
+    pub(super) state: u8,
+    pub(super) zone: u8,
+}
+
+/// A wildcard entry.
+#[derive(Debug, Default)]
+pub(super) struct Wildcard {
+    pub(super) parents: SmallVec<[(u16, FrontendKind); 1]>,
+    // What is in the map; outer `None`: not known.
+    written: Option<Option<ServiceFlags>>,
+}
+
+#[derive(Default)]
+pub(super) struct Round {
+    pub(super) number: u32,
+    pub(super) stages: Stages,
+    outcome: Outcome,
+    // Number of each frontend of the round, and the frontend of each owner.
+    ids: Vec<u16>,
+    frontends: Vec<u32>,
+    planned: Vec<(Owner, L3n4Addr, u16)>,
+    gone: Vec<(Owner, L3n4Addr)>,
+    // Frontends that rely on a backend entry another one writes.
+    pub(super) waits: Vec<(Owner, u32)>,
+    wildcards: Vec<(Owner, IpAddr)>,
+    // Frontends that go with their expansions, and expansions of frontends that stay.
+    emptied: Vec<L3n4Addr>,
+    vanished: Vec<(L3n4Addr, IpAddr)>,
+    with_leftovers: Vec<(Owner, L3n4Addr)>,
+    tables: Option<(BackendSet, Arc<[u32]>)>,
+}
+
+/// Result for one frontend of a round: its number.
+pub type FrontendResult = Result<u16, ReconcileError>;
+
+impl Ops {
+    /// Knows nothing yet; see [`restore`](Self::restore).
+    pub fn new(settings: Settings, maps: Arc<dyn LbMaps>, maglev: Maglev) -> Self {
+        Self {
+            settings,
+            maps,
+            maglev,
+            service_ids: Ids::new(u32::from(u16::MAX)),
+            backend_ids: Ids::new(u32::MAX),
+            units: HashMap::new(),
+            backends: HashMap::new(),
+            expansions: HashMap::new(),
+            wildcards: HashMap::new(),
+            quarantines: HashMap::new(),
+            restored_slots: HashMap::new(),
+            lingering: Vec::new(),
+            requeue: Vec::new(),
+            round: Round {
+                number: 1,
+                ..Round::default()
+            },
+        }
+    }
+
+    /// Forgets everything, as a restart does.
+    pub fn reset(&mut self) {
+        let new = Self::new(self.settings.clone(), self.maps.clone(), self.maglev.clone());
+        *self = new;
+    }
+
+    /// The maps.
+    pub fn maps(&self) -> &Arc<dyn LbMaps> {
+        &self.maps
+    }
+
+    /// Plans a frontend that is to be in the maps.
+    pub fn upsert(&mut self, frontend: &Frontend, around: &dyn Surroundings) {
+        if self.round.stages.slots.len() > FLUSH_AT {
+            self.flush();
+        }
+        self.round.ids.push(0);
+        if self.settings.handles(frontend.address()) {
+            self.plan_frontend(frontend, around);
+        }
+    }
+
+    /// Plans a frontend that is to leave the maps.
+    pub fn remove(&mut self, address: &L3n4Addr) {
+        self.round.ids.push(0);
+        let is_own = self.units.get(address).is_some_and(|unit| !unit.is_expansion);
+        if is_own {
+            self.plan_gone(*address);
+        }
+        // Kept until all are gone: what failed is tried again.
+        if let Some(ips) = self.expansions.get(address) {
+            let mut expanded: SmallVec<[L3n4Addr; 4]> = ips.iter().map(|ip| address.with_ip(*ip)).collect();
+            expanded.retain(|address| self.units.get(address).is_some_and(|unit| unit.is_expansion));
+            if expanded.is_empty() {
+                self.expansions.remove(address);
+            }
+            expanded.into_iter().for_each(|address| self.plan_gone(address));
+            self.round.emptied.push(*address);
+        }
+    }
+
+    /// Does what was planned since the last call; one result for each planned frontend, in order.
+    pub fn finish(&mut self) -> Vec<FrontendResult> {
+        self.flush();
+        let mut results: Vec<FrontendResult> = self.round.ids.drain(..).map(Ok).collect();
+        let errors = std::mem::take(&mut self.round.outcome).errors;
+        for (frontend, error) in self.round.frontends.drain(..).zip(errors) {
+            let result = &mut results[frontend as usize];
+            if let (Ok(_), Some(error)) = (&result, error) {
+                *result = Err(error);
+            }
+        }
+        results
+    }
+
+    /// Frontends that must be planned again because an address they share became free.
+    pub fn take_requeue(&mut self) -> Vec<L3n4Addr> {
+        std::mem::take(&mut self.requeue)
+    }
+
+    // Units fail each for itself, so that the others of the frontend need not be written again.
+    fn add_owner(&mut self) -> Owner {
+        self.round.frontends.push(self.round.ids.len() as u32 - 1);
+        self.round.outcome.add_owner()
+    }
+
+    fn plan_frontend(&mut self, frontend: &Frontend, around: &dyn Surroundings) {
+        let owner = self.add_owner();
+        let address = *frontend.address();
+        let planned = check_features(frontend).and_then(|()| self.plan_unit(owner, frontend, address, false));
+        let id = match planned {
+            Ok(id) => id,
+            Err(error) => return self.round.outcome.fail(owner, error),
+        };
+        if let Some(last) = self.round.ids.last_mut() {
+            *last = id;
+        }
+        self.plan_wildcard(owner, frontend, id, around);
+        let kind = frontend.params.kind;
+        let is_expanded =
+            kind == FrontendKind::NodePort || (kind == FrontendKind::HostPort && address.is_unspecified());
+        if !is_expanded && self.expansions.is_empty() {
+            return;
+        }
+        let mut wanted = Vec::new();
+        if is_expanded {
+            for ip in around.node_port_addresses(address.is_ipv6()) {
+                let expanded = address.with_ip(*ip);
+                let other = around.frontend_kind(&expanded);
+                if expanded != address && other.is_none_or(|kind| kind == FrontendKind::NodePort) {
+                    wanted.push(*ip);
+                }
+            }
+        }
+        for ip in self.expansions.remove(&address).unwrap_or_default() {
+            let expanded = address.with_ip(ip);
+            let is_unwanted = !wanted.contains(&ip);
+            if is_unwanted && self.units.get(&expanded).is_some_and(|unit| unit.is_expansion) {
+                self.plan_gone(expanded);
+                // Remembered until it is gone.
+                self.round.vanished.push((address, ip));
+            }
+        }
+        for ip in &wanted {
+            let owner = self.add_owner();
+            if let Err(error) = self.plan_unit(owner, frontend, address.with_ip(*ip), true) {
+                self.round.outcome.fail(owner, error);
+            }
+        }
+        if !wanted.is_empty() {
+            self.expansions.insert(address, wanted);
+        }
+    }
+
+    fn plan_unit(
+        &mut self,
+        owner: Owner,
+        frontend: &Frontend,
+        address: L3n4Addr,
+        is_expansion: bool,
+    ) -> Result<u16, ReconcileError> {
+        if self
+            .units
+            .get(&address)
+            .is_some_and(|unit| unit.round == self.round.number)
+        {
+            self.flush();
+        }
+        if !self.units.contains_key(&address) {
+            let id = self.service_ids.take(&address).ok_or(ReconcileError::NoId)?;
+            let unit = Unit::new(id as u16, self.restored_slots.remove(&address).unwrap_or(0));
+            self.units.insert(address, unit);
+        }
+        let planned = self.plan_known_unit(owner, frontend, address, is_expansion);
+        if planned.is_err()
+            && let Some(unit) = self.units.get_mut(&address)
+        {
+            unit.is_dirty = true;
+        }
+        planned
+    }
+
+    #[allow(
+        clippy::too_many_lines,
+        reason = "one frontend, top to bottom in the order of the stages"
+    )]
+    fn plan_known_unit(
+        &mut self,
+        owner: Owner,
+        frontend: &Frontend,
+        address: L3n4Addr,
+        is_expansion: bool,
+    ) -> Result<u16, ReconcileError> {
+        let flags = self.flags(frontend, &address);
+        let head = self.master(frontend, flags)?;
+        let Self {
+            settings,
+            maglev,
+            backend_ids,
+            units,
+            backends,
+            quarantines,
+            round,
+            ..
+        } = self;
+        let quarantine = Quarantine::update(quarantines, &address, &frontend.backends);
+        let Some(unit) = units.get_mut(&address) else {
+            return Err(ReconcileError::NoId);
+        };
+        unit.round = round.number;
+        unit.is_expansion = is_expansion;
+        let id = unit.id;
+        let old_high = unit.high;
+        round.planned.push((owner, address, old_high));
+        let rewrite = unit.is_fresh || unit.is_dirty || unit.is_gone;
+        unit.is_gone = false;
+
+        // Numbers of new backends, in slot order; nothing of the unit changes before all have one.
+        let old_set = std::mem::take(&mut unit.set);
+        let mut added: SmallVec<[&BackendRow; 4]> = SmallVec::new();
+        let mut is_changed = quarantine.is_active();
+        let mut is_reweighted = false;
+        for change in old_set.diff(&frontend.backends) {
+            match change {
+                crate::types::Change::Added(row) => added.push(row),
+                crate::types::Change::Removed(_) => is_changed = true,
+                crate::types::Change::Updated { old, new } => {
+                    is_changed |= quarantine.class(old) != quarantine.class(new)
+                        || old.params.state != new.params.state;
+                    is_reweighted |= old.params.weight != new.params.weight;
+                    if let Some(known) = backends.get_mut(&new.params.address) {
+                        known.write(owner, new, settings, round);
+                    }
+                }
+            }
+        }
+        if added.len() > 1 {
+            added.sort_by_key(|row| quarantine.sort_key(row));
+        }
+        for (done, row) in added.iter().enumerate() {
+            if acquire(owner, row, backends, backend_ids, settings, round).is_none() {
+                for row in &added[..done] {
+                    release(owner, row, backends, round);
+                }
+                unit.set = old_set.clone();
+                return Err(ReconcileError::NoId);
+            }
+        }
+        is_changed |= !added.is_empty();
+        if unit.is_dirty {
+            for row in &frontend.backends {
+                if let Some(known) = backends.get_mut(&row.params.address) {
+                    known.write(owner, row, settings, round);
+                }
+            }
+        }
+
+        // Slots.
+        let old_slots = std::mem::take(&mut unit.slots);
+        let old_len = old_slots.len();
+        let is_reflagged = rewrite || unit.master.service_flags() != flags;
+        let mut put = |at: usize, backend: u32| {
+            let key = ServiceKey {
+                address,
+                slot: at as u16 + 1,
+            };
+            round
+                .stages
+                .slots
+                .push(owner, (key, ServiceValue::slot(backend, id, flags)));
+        };
+        let counts;
+        if !is_changed && !rewrite {
+            if is_reflagged {
+                old_slots
+                    .as_slice()
+                    .iter()
+                    .enumerate()
+                    .for_each(|(at, backend)| put(at, *backend));
+            }
+            counts = slots::Counts {
+                count: unit.master.count,
+                qcount: unit.master.qcount,
+            };
+            unit.slots = old_slots;
+        } else {
+            let mut old_slots = old_slots;
+            let mut touched = Vec::new();
+            let is_moved = match &mut old_slots {
+                Slots::Loose(loose) if !is_reflagged && !quarantine.is_active() => {
+                    loose.apply(&moves(&old_set, &frontend.backends, backends), &mut touched)
+                }
+                _ => false,
+            };
+            if is_moved {
+                touched.sort_unstable();
+                touched.dedup();
+                let ids = old_slots.as_slice();
+                touched.iter().for_each(|at| {
+                    ids.get(*at as usize)
+                        .iter()
+                        .for_each(|id| put(*at as usize, **id))
+                });
+                counts = old_slots.counts();
+                unit.slots = old_slots;
+            } else {
+                let (slots, classes) = order(&frontend.backends, &quarantine, backends);
+                let old = old_slots.as_slice();
+                for (at, backend) in slots.as_slice().iter().enumerate() {
+                    if is_reflagged || old.get(at) != Some(backend) {
+                        put(at, *backend);
+                    }
+                }
+                counts = slots::counts(&classes);
+                unit.slots = slots;
+            }
+        }
+
+        // Affinity matches. A fresh unit has none to delete: what an earlier run left is pruned.
+        let wants_affinity = frontend.service.session_affinity;
+        let is_active = |row: &Backend| row.params.state == BackendState::Active;
+        let stages = &mut round.stages;
+        let mut stale: SmallVec<[u32; 4]> = SmallVec::new();
+        if wants_affinity && (rewrite || !unit.has_affinity) {
+            for row in &frontend.backends {
+                let Some(known) = backends.get(&row.params.address) else {
+                    continue;
+                };
+                if is_active(row) {
+                    stages.affinity.push(
+                        owner,
+                        AffinityKey {
+                            id,
+                            backend: known.id,
+                        },
+                    );
+                } else if !unit.is_fresh {
+                    stale.push(known.id);
+                }
+            }
+        }
+        if unit.has_affinity && !wants_affinity {
+            let rows = old_set.iter().filter(|row| is_active(row));
+            stale.extend(rows.filter_map(|row| Some(backends.get(&row.params.address)?.id)));
+        } else if unit.has_affinity || wants_affinity {
+            for change in old_set.diff(&frontend.backends) {
+                let (row, wanted, had) = match change {
+                    crate::types::Change::Added(row) => (row, is_active(row), false),
+                    crate::types::Change::Removed(row) => (row, false, is_active(row)),
+                    crate::types::Change::Updated { old, new } => (new, is_active(new), is_active(old)),
+                };
+                let Some(known) = backends.get(&row.params.address) else {
+                    continue;
+                };
+                if wanted && !had && unit.has_affinity && !rewrite {
+                    stages.affinity.push(
+                        owner,
+                        AffinityKey {
+                            id,
+                            backend: known.id,
+                        },
+                    );
+                } else if !wanted && had && unit.has_affinity {
+                    stale.push(known.id);
+                }
+            }
+        }
+        unit.has_affinity = wants_affinity;
+        if !stale.is_empty() {
+            unit.leftovers.get_or_insert_default().affinity.extend(stale);
+        }
+
+        // Lookup table.
+        let wants_maglev = settings.uses_maglev(frontend, &address) && counts.count > 0;
+        let key = MaglevKey {
+            id,
+            ipv6: address.is_ipv6(),
+        };
+        if wants_maglev && (rewrite || !unit.has_maglev || is_changed || is_reweighted) {
+            let cached = round
+                .tables
+                .take()
+                .filter(|(set, _)| set.is_same(&frontend.backends) && !quarantine.is_active());
+            let table = match cached {
+                Some((_, table)) => table,
+                None => lookup_table(maglev, &frontend.backends, &quarantine, backends),
+            };
+            if !quarantine.is_active() {
+                round.tables = Some((frontend.backends.clone(), table.clone()));
+            }
+            stages.maglev.push(owner, (key, table));
+        } else if !wants_maglev && (unit.has_maglev || unit.is_dirty) {
+            stages.stale_maglev.push(owner, key);
+        }
+        unit.has_maglev = wants_maglev;
+
+        // Client networks.
+        let ranges = &frontend.service.source_ranges;
+        if rewrite || *ranges != unit.ranges {
+            let of_family = |net: &&IpNet| net.addr().is_ipv6() == address.is_ipv6();
+            let old = unit.ranges.as_deref().unwrap_or_default();
+            let new = ranges.as_deref().unwrap_or_default();
+            for cidr in new
+                .iter()
+                .filter(of_family)
+                .filter(|net| rewrite || !old.contains(net))
+            {
+                stages.ranges.push(owner, SourceRangeKey { id, cidr: *cidr });
+            }
+            let stale: SmallVec<[IpNet; 4]> = old
+                .iter()
+                .filter(of_family)
+                .filter(|net| !new.contains(net))
+                .copied()
+                .collect();
+            if !stale.is_empty() {
+                unit.leftovers.get_or_insert_default().ranges.extend(stale);
+            }
+            unit.ranges = ranges.clone();
+        }
+
+        if let Some(leftovers) = &mut unit.leftovers {
+            round.with_leftovers.push((owner, address));
+            let wanted = |backend: u32| {
+                let has_id =
+                    |row: &BackendRow| backends.get(&row.params.address).is_some_and(|k| k.id == backend);
+                wants_affinity && frontend.backends.iter().any(|row| is_active(row) && has_id(row))
+            };
+            leftovers.affinity.retain(|backend| !wanted(*backend));
+            leftovers
+                .ranges
+                .retain(|net| !ranges.as_deref().unwrap_or_default().contains(net));
+            leftovers
+                .affinity
+                .iter()
+                .for_each(|b| stages.stale_affinity.push(owner, AffinityKey { id, backend: *b }));
+            leftovers
+                .ranges
+                .iter()
+                .for_each(|n| stages.stale_ranges.push(owner, SourceRangeKey { id, cidr: *n }));
+        }
+
+        if rewrite {
+            stages.reverse.push(
+                owner,
+                (
+                    RevNatKey {
+                        id,
+                        ipv6: address.is_ipv6(),
+                    },
+                    address.into(),
+                ),
+            );
+        }
+        let master = ServiceValue {
+            count: counts.count,
+            qcount: counts.qcount,
+            rev_nat: id.into(),
+            ..head
+        };
+        if rewrite || master != unit.master {
+            stages
+                .masters
+                .push(owner, (ServiceKey { address, slot: 0 }, master));
+        }
+        unit.master = master;
+
+        // Slots above the last one.
+        let len = unit.slots.len() as u16;
+        for slot in len + 1..=old_high.max(old_len as u16) {
+            stages.stale_slots.push(owner, ServiceKey { address, slot });
+        }
+        unit.high = len;
+
+        for change in old_set.diff(&frontend.backends) {
+            if let crate::types::Change::Removed(row) = change {
+                release(owner, row, backends, round);
+            }
+        }
+        unit.set = frontend.backends.clone();
+        unit.is_fresh = false;
+        unit.is_dirty = false;
+        Ok(id)
+    }
+
+    fn plan_wildcard(&mut self, owner: Owner, frontend: &Frontend, id: u16, around: &dyn Surroundings) {
+        let ip = frontend.address().ip();
+        let wanted = self.settings.uses_wildcard(frontend) && !around.is_node_address(ip);
+        let parent = (id, frontend.params.kind);
+        match self.wildcards.get_mut(&ip) {
+            None if wanted => {
+                let wildcard = Wildcard {
+                    parents: SmallVec::from_elem(parent, 1),
+                    written: Some(None),
+                };
+                self.wildcards.insert(ip, wildcard);
+            }
+            None => return,
+            Some(wildcard) => {
+                let at = wildcard.parents.iter().position(|(parent, _)| *parent == id);
+                match (at, wanted) {
+                    (None, true) => wildcard.parents.push(parent),
+                    (Some(at), false) => drop(wildcard.parents.remove(at)),
+                    (Some(at), true) => wildcard.parents[at] = parent,
+                    (None, false) => {}
+                }
+            }
+        }
+        self.round.wildcards.push((owner, ip));
+    }
+
+    fn plan_gone(&mut self, address: L3n4Addr) {
+        let owner = self.add_owner();
+        if self
+            .units
+            .get(&address)
+            .is_some_and(|unit| unit.round == self.round.number)
+        {
+            self.flush();
+        }
+        let Self {
+            units,
+            backends,
+            round,
+            wildcards,
+            quarantines,
+            ..
+        } = self;
+        let Some(unit) = units.get_mut(&address) else {
+            return;
+        };
+        quarantines.remove(&address);
+        unit.round = round.number;
+        unit.is_gone = true;
+        let id = unit.id;
+        let ipv6 = address.is_ipv6();
+        let high = unit.high.max(unit.slots.len() as u16);
+        round.planned.push((owner, address, high));
+        round.gone.push((owner, address));
+
+        let set = std::mem::take(&mut unit.set);
+        let ranges = unit.ranges.take();
+        let affinity = set
+            .iter()
+            .filter(|row| unit.has_affinity && row.params.state == BackendState::Active);
+        let affinity = affinity.filter_map(|row| Some(backends.get(&row.params.address)?.id));
+        let ranges = ranges
+            .iter()
+            .flat_map(|nets| nets.iter())
+            .filter(|net| net.addr().is_ipv6() == ipv6);
+        let (mut affinity, mut ranges) = (affinity.peekable(), ranges.peekable());
+        if affinity.peek().is_some() || ranges.peek().is_some() {
+            let leftovers = unit.leftovers.get_or_insert_default();
+            leftovers.affinity.extend(affinity);
+            leftovers.ranges.extend(ranges);
+        }
+        let stages = &mut round.stages;
+        stages.gone_masters.push(owner, ServiceKey { address, slot: 0 });
+        (1..=high).for_each(|slot| stages.gone_slots.push(owner, ServiceKey { address, slot }));
+        if unit.has_maglev || unit.is_dirty {
+            stages.gone_maglev.push(owner, MaglevKey { id, ipv6 });
+        }
+        if let Some(leftovers) = &unit.leftovers {
+            for backend in &leftovers.affinity {
+                stages.gone_affinity.push(
+                    owner,
+                    AffinityKey {
+                        id,
+                        backend: *backend,
+                    },
+                );
+            }
+            for cidr in &leftovers.ranges {
+                stages.gone_ranges.push(owner, SourceRangeKey { id, cidr: *cidr });
+            }
+        }
+        stages.gone_reverse.push(owner, RevNatKey { id, ipv6 });
+        set.iter().for_each(|row| release(owner, row, backends, round));
+        unit.slots = Slots::None;
+        unit.has_maglev = false;
+        unit.has_affinity = false;
+        if let Some(wildcard) = wildcards.get_mut(&address.ip()) {
+            let parents = wildcard.parents.len();
+            wildcard.parents.retain(|(parent, _)| *parent != id);
+            if parents != wildcard.parents.len() || parents == 0 || wildcard.written.is_none() {
+                round.wildcards.push((owner, address.ip()));
+            }
+        }
+    }
+
+    // Does what is planned; owners and their errors stay until `finish`.
+    fn flush(&mut self) {
+        let mut wildcards = std::mem::take(&mut self.round.wildcards);
+        for (owner, ip) in wildcards.iter().copied() {
+            self.stage_wildcard(owner, ip);
+        }
+        for key in std::mem::take(&mut self.lingering) {
+            if !self.round.frontends.is_empty() {
+                self.round.stages.stale_backends.push(0, key);
+            } else {
+                self.lingering.push(key);
+            }
+        }
+        let Round { stages, outcome, .. } = &mut self.round;
+        let unwritten = stages.run_backends(&*self.maps, outcome);
+        if !unwritten.is_empty() {
+            self.note_unwritten(&unwritten);
+        }
+        let Round { stages, outcome, .. } = &mut self.round;
+        stages.run_rest(&*self.maps, outcome);
+        let undeleted = stages.run_stale_backends(&*self.maps, outcome);
+        for (_, key) in self.round.stages.stale_backends.iter() {
+            if !undeleted.contains(key) {
+                self.backend_ids.free(key.id);
+            }
+        }
+        self.lingering.extend(undeleted);
+        self.settle(&wildcards);
+        self.round.stages.clear();
+        self.round.number = self.round.number.wrapping_add(1).max(1);
+        wildcards.clear();
+        self.round.wildcards = wildcards;
+        self.round.planned.clear();
+        self.round.waits.clear();
+        self.round.tables = None;
+    }
+
+    fn stage_wildcard(&mut self, owner: Owner, ip: IpAddr) {
+        let Some(wildcard) = self.wildcards.get_mut(&ip) else {
+            return;
+        };
+        let wanted = wildcard.parents.first().map(|(_, kind)| kind_flag(*kind));
+        if wildcard.written == Some(wanted) {
+            return;
+        }
+        wildcard.written = Some(wanted);
+        let key = ServiceKey::wildcard(ip);
+        match wanted {
+            Some(flags) => self
+                .round
+                .stages
+                .wildcards
+                .push(owner, (key, ServiceValue::master(0, 0, 0, flags))),
+            None => self.round.stages.stale_wildcards.push(owner, key),
+        }
+    }
+
+    // Backend entries that could not be written fail every frontend that relies on them.
+    fn note_unwritten(&mut self, unwritten: &[u32]) {
+        let unwritten: HashSet<u32> = unwritten.iter().copied().collect();
+        let Round {
+            stages,
+            outcome,
+            waits,
+            ..
+        } = &mut self.round;
+        let error = |outcome: &Outcome, id: u32| {
+            let owner = stages
+                .backends
+                .iter()
+                .find(|(_, (key, _))| key.id == id)
+                .map(|(owner, _)| owner)?;
+            outcome.errors[owner as usize].clone()
+        };
+        for (owner, id) in waits.iter() {
+            if unwritten.contains(id)
+                && let Some(error) = error(outcome, *id)
+            {
+                outcome.fail(*owner, error);
+            }
+        }
+        for known in self
+            .backends
+            .values_mut()
+            .filter(|known| unwritten.contains(&known.id))
+        {
+            known.revision = 0;
+        }
+    }
+
+    // Marks what failed as dirty, and drops what is gone.
+    fn settle(&mut self, wildcards: &[(Owner, IpAddr)]) {
+        let round = &mut self.round;
+        if round.outcome.has_failures() {
+            for (owner, address, high) in &round.planned {
+                if round.outcome.is_failed(*owner)
+                    && let Some(unit) = self.units.get_mut(address)
+                {
+                    unit.is_dirty = true;
+                    unit.high = unit.high.max(*high);
+                }
+            }
+        }
+        for (owner, address) in round.with_leftovers.drain(..) {
+            if !round.outcome.is_failed(owner)
+                && let Some(unit) = self.units.get_mut(&address)
+            {
+                unit.leftovers = None;
+            }
+        }
+        for (owner, address) in round.gone.drain(..) {
+            if round.outcome.is_failed(owner) {
+                continue;
+            }
+            if let Some(unit) = self.units.remove(&address) {
+                self.service_ids.free(u32::from(unit.id));
+                let any = if address.is_ipv6() {
+                    [0; 16].into()
+                } else {
+                    [0; 4].into()
+                };
+                let shared = address.with_ip(any);
+                if !unit.is_expansion && shared != address && self.units.contains_key(&shared) {
+                    self.requeue.push(shared);
+                }
+            }
+        }
+        for (owner, ip) in wildcards {
+            let Some(wildcard) = self.wildcards.get_mut(ip) else {
+                continue;
+            };
+            if round.outcome.is_failed(*owner) {
+                wildcard.written = None;
+            } else if wildcard.parents.is_empty() && wildcard.written == Some(None) {
+                self.wildcards.remove(ip);
+            }
+        }
+        for address in round.emptied.drain(..) {
+            let Some(ips) = self.expansions.get_mut(&address) else {
+                continue;
+            };
+            let units = &self.units;
+            ips.retain(|ip| {
+                units
+                    .get(&address.with_ip(*ip))
+                    .is_some_and(|unit| unit.is_expansion)
+            });
+            if ips.is_empty() {
+                self.expansions.remove(&address);
+            }
+        }
+        for (address, ip) in round.vanished.drain(..) {
+            if self.units.contains_key(&address.with_ip(ip)) {
+                let ips = self.expansions.entry(address).or_default();
+                if !ips.contains(&ip) {
+                    ips.push(ip);
+                }
+            }
+        }
+        // Rounds of a start-up or of a mass deletion should not cost memory for ever.
+        if self.units.len() * 4 < self.units.capacity() && self.units.capacity() > 1024 {
+            self.units.shrink_to_fit();
+            self.backends.shrink_to_fit();
+            self.wildcards.shrink_to_fit();
+        }
+    }
+
+    fn flags(&self, frontend: &Frontend, address: &L3n4Addr) -> ServiceFlags {
+        let (service, settings) = (&frontend.service, &self.settings);
+        let kind = frontend.effective_kind();
+        let is_host_port = kind == FrontendKind::HostPort;
+        let has_ranges = service
+            .source_ranges
+            .as_deref()
+            .is_some_and(|ranges| !ranges.is_empty());
+        let checks_ranges = has_ranges
+            && (settings.source_range_all_types
+                || matches!(kind, FrontendKind::LoadBalancer | FrontendKind::ExternalIps));
+        let is_routable =
+            !address.is_unspecified() && (kind != FrontendKind::ClusterIp || settings.external_cluster_ip);
+        let is_local = |policy| policy == crate::types::TrafficPolicy::Local;
+        let denies = service.source_ranges_policy() == crate::types::SourceRangesPolicy::Deny;
+        let is_bypassed = if is_host_port {
+            service.loopback_host_port
+        } else {
+            service.delegates_if_local()
+        };
+        kind_flag(kind)
+            .with(ServiceFlags::EXT_LOCAL, is_local(service.ext_traffic_policy))
+            .with(ServiceFlags::INT_LOCAL, is_local(service.int_traffic_policy))
+            .with(ServiceFlags::TWO_SCOPES, service.has_two_scopes(kind))
+            .with(ServiceFlags::AFFINITY, service.session_affinity)
+            .with(ServiceFlags::ROUTABLE, is_routable)
+            .with(ServiceFlags::SOURCE_RANGE, checks_ranges)
+            .with(ServiceFlags::SOURCE_RANGE_DENY, checks_ranges && denies)
+            .with(
+                ServiceFlags::L7_LOAD_BALANCER,
+                service.proxy_redirect(frontend.params.service_port).is_some(),
+            )
+            .with(ServiceFlags::LOOPBACK, is_bypassed)
+            .with(ServiceFlags::FORWARD_DSR, settings.forwards_dsr(frontend))
+    }
+
+    // The master entry but for counts and number.
+    fn master(&self, frontend: &Frontend, flags: ServiceFlags) -> Result<ServiceValue, ReconcileError> {
+        let service = &frontend.service;
+        let value = ServiceValue::master(0, 0, 0, flags);
+        if let Some(redirect) = service.proxy_redirect(frontend.params.service_port) {
+            return Ok(value.with_l7_port(redirect.proxy_port));
+        }
+        let algorithm = if self.settings.algorithm_annotation {
+            service.explicit_algorithm() as u8
+        } else {
+            0
+        };
+        let seconds = if service.session_affinity {
+            service.session_affinity_timeout.as_secs()
+        } else {
+            0
+        };
+        let too_long = ReconcileError::AffinityTimeout(seconds);
+        let seconds = u32::try_from(seconds).map_err(|_| too_long.clone())?;
+        Ok(value
+            .with_affinity_timeout(seconds)
+            .ok_or(too_long)?
+            .with_algorithm(algorithm))
+    }
+}
+
+fn check_features(frontend: &Frontend) -> Result<(), ReconcileError> {
+    let service = &frontend.service;
+    if service.session_affinity && service.proxy_redirect(frontend.params.service_port).is_some() {
+        return Err(ReconcileError::AffinityWithProxy);
+    }
+    let is_host_port = frontend.params.kind == FrontendKind::HostPort;
+    if is_host_port && service.loopback_host_port && service.delegates_if_local() {
+        return Err(ReconcileError::LoopbackWithDelegation);
+    }
+    Ok(())
+}
+
+/// Flag of a frontend kind.
+fn kind_flag(kind: FrontendKind) -> ServiceFlags {
+    match kind {
+        FrontendKind::ClusterIp => ServiceFlags::empty(),
+        FrontendKind::NodePort => ServiceFlags::NODE_PORT,
+        FrontendKind::ExternalIps => ServiceFlags::EXTERNAL_IP,
+        FrontendKind::LoadBalancer => ServiceFlags::LOAD_BALANCER,
+        FrontendKind::HostPort => ServiceFlags::HOST_PORT,
+        FrontendKind::LocalRedirect => ServiceFlags::LOCAL_REDIRECT,
+    }
+}
+
+impl Unit {
+    fn new(id: u16, high: u16) -> Self {
+        Self {
+            id,
+            high,
+            master: ServiceValue::master(0, 0, 0, ServiceFlags::empty()),
+            slots: Slots::None,
+            set: BackendSet::default(),
+            ranges: None,
+            leftovers: None,
+            round: 0,
+            is_expansion: false,
+            is_gone: false,
+            has_affinity: false,
+            has_maglev: false,
+            is_fresh: true,
+            is_dirty: false,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Backends of a frontend: their numbers, their order, their share of the lookup table.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use skep_maglev::Maglev;
+use smallvec::SmallVec;
+
+use super::Settings;
+use super::ids::Ids;
+use super::ops::{Known, Round};
+use super::slots::{ACTIVE, CLASSES, Class, Move, Slots, TERMINATING};
+use super::stage::Owner;
+use crate::maps::{BackendKey, BackendValue};
+use crate::types::{Backend, BackendRow, BackendSet, BackendState, Change, L3n4Addr};
+
+/// Most slots of a frontend.
+const MAX_SLOTS: usize = u16::MAX as usize;
+
+/// Backends of one frontend that were quarantined before a restart and not checked since.
+pub(super) struct Quarantine<'a> {
+    addresses: Option<&'a HashSet<L3n4Addr>>,
+    is_active: bool,
+}
+
+impl<'a> Quarantine<'a> {
+    /// Forgets the backends that are gone or were checked, then gives the rest.
+    pub(super) fn update(
+        all: &'a mut HashMap<L3n4Addr, HashSet<L3n4Addr>>,
+        frontend: &L3n4Addr,
+        backends: &BackendSet,
+    ) -> Self {
+        if all.is_empty() {
+            return Self {
+                addresses: None,
+                is_active: false,
+            };
+        }
+        let Some(addresses) = all.get_mut(frontend) else {
+            return Self {
+                addresses: None,
+                is_active: false,
+            };
+        };
+        addresses.retain(|address| {
+            backends
+                .get(address)
+                .is_some_and(|row| row.unhealthy_updated_at.is_none())
+        });
+        if addresses.is_empty() {
+            all.remove(frontend);
+        }
+        Self {
+            addresses: all.get(frontend),
+            is_active: true,
+        }
+    }
+
+    /// Whether there are any, or were until now: classes of unchanged rows may differ.
+    pub(super) const fn is_active(&self) -> bool {
+        self.is_active
+    }
+
+    fn is_unhealthy(&self, row: &Backend) -> bool {
+        row.unhealthy
+            || self
+                .addresses
+                .is_some_and(|addresses| addresses.contains(&row.params.address))
+    }
+
+    /// Healthy before unhealthy, then by state.
+    pub(super) fn sort_key(&self, row: &Backend) -> Class {
+        u8::from(self.is_unhealthy(row)) * 5 + row.params.state as u8
+    }
+
+    /// Class of a backend; `None`: it gets no slot.
+    pub(super) fn class(&self, row: &Backend) -> Option<Class> {
+        (row.params.state != BackendState::Maintenance).then(|| self.sort_key(row))
+    }
+}
+
+impl Known {
+    /// Writes the backend entry if the row is newer than what was written and says something else.
+    pub(super) fn write(&mut self, owner: Owner, row: &BackendRow, settings: &Settings, round: &mut Round) {
+        let revision = row.revision();
+        if self.revision != 0 && self.revision >= revision {
+            if self.round == round.number {
+                round.waits.push((owner, self.id));
+            }
+            return;
+        }
+        let state = row.params.state.map_flags();
+        let zone = row
+            .params
+            .zone
+            .as_ref()
+            .and_then(|zone| settings.zones.get(&zone.zone))
+            .copied()
+            .unwrap_or(0);
+        let is_same = self.revision != 0 && self.state == state && self.zone == zone;
+        self.revision = revision;
+        if is_same {
+            return;
+        }
+        (self.state, self.zone, self.round) = (state, zone, round.number);
+        let address = row.params.address;
+        let key = BackendKey {
+            id: self.id,
+            ipv6: address.is_ipv6(),
+        };
+        round
+            .stages
+            .backends
+            .push(owner, (key, BackendValue { address, state, zone }));
+    }
+}
+
+/// Takes a reference to a backend, giving it a number first if it has none. `None`: all are in use.
+pub(super) fn acquire(
+    owner: Owner,
+    row: &BackendRow,
+    backends: &mut HashMap<L3n4Addr, Known>,
+    ids: &mut Ids,
+    settings: &Settings,
+    round: &mut Round,
+) -> Option<()> {
+    let address = row.params.address;
+    let known = match backends.entry(address) {
+        std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+        std::collections::hash_map::Entry::Vacant(entry) => {
+            let id = ids.take(&address)?;
+            entry.insert(Known {
+                id,
+                refs: 0,
+                revision: 0,
+                round: 0,
+                state: 0,
+                zone: 0,
+            })
+        }
+    };
+    known.refs += 1;
+    known.write(owner, row, settings, round);
+    Some(())
+}
+
+/// Drops a reference to a backend; the entry goes at the end of the round if it was the last.
+pub(super) fn release(
+    owner: Owner,
+    row: &Backend,
+    backends: &mut HashMap<L3n4Addr, Known>,
+    round: &mut Round,
+) {
+    let address = row.params.address;
+    let Some(known) = backends.get_mut(&address) else {
+        return;
+    };
+    known.refs = known.refs.saturating_sub(1);
+    if known.refs == 0 {
+        round.stages.stale_backends.push(
+            owner,
+            BackendKey {
+                id: known.id,
+                ipv6: address.is_ipv6(),
+            },
+        );
+        backends.remove(&address);
+    }
+}
+
+/// Slots in strict order, and the number of backends in each class.
+pub(super) fn order(
+    set: &BackendSet,
+    quarantine: &Quarantine<'_>,
+    backends: &HashMap<L3n4Addr, Known>,
+) -> (Slots, [u32; CLASSES]) {
+    let mut classes = [0; CLASSES];
+    let mut first: Vec<u32> = Vec::new();
+    let mut rest: SmallVec<[(Class, u32); 8]> = SmallVec::new();
+    let is_single = set.len() == 1;
+    for row in set {
+        let (Some(class), Some(known)) = (quarantine.class(row), backends.get(&row.params.address)) else {
+            continue;
+        };
+        classes[usize::from(class)] += 1;
+        if is_single {
+            return (Slots::One(known.id), classes);
+        }
+        if class == ACTIVE {
+            if first.capacity() == 0 {
+                first.reserve_exact(set.len());
+            }
+            first.push(known.id);
+        } else {
+            rest.push((class, known.id));
+        }
+    }
+    rest.sort_by_key(|(class, _)| *class);
+    first.extend(rest.iter().map(|(_, id)| *id));
+    first.truncate(MAX_SLOTS);
+    (Slots::from_order(first, classes), classes)
+}
+
+/// Changes of a large frontend.
+pub(super) fn moves(old: &BackendSet, new: &BackendSet, backends: &HashMap<L3n4Addr, Known>) -> Vec<Move> {
+    let none = Quarantine {
+        addresses: None,
+        is_active: false,
+    };
+    let change = |change: Change<'_>| {
+        let (row, from, to) = match change {
+            Change::Added(row) => (row.clone(), None, none.class(row)),
+            Change::Removed(row) => (row.clone(), none.class(row), None),
+            Change::Updated { old, new } => (new.clone(), none.class(old), none.class(new)),
+        };
+        let id = backends.get(&row.params.address)?.id;
+        (from != to).then_some(Move { id, from, to })
+    };
+    old.diff(new).filter_map(change).collect()
+}
+
+/// Lookup table over the backends that may be chosen.
+pub(super) fn lookup_table(
+    maglev: &Maglev,
+    set: &BackendSet,
+    quarantine: &Quarantine<'_>,
+    backends: &HashMap<L3n4Addr, Known>,
+) -> Arc<[u32]> {
+    let has_active = set.iter().any(|row| quarantine.class(row) == Some(ACTIVE));
+    let chosen = Some(if has_active { ACTIVE } else { TERMINATING });
+    let rows = set
+        .iter()
+        .filter(|row| quarantine.class(row) == chosen)
+        .filter_map(|row| {
+            let address = row.params.address;
+            Some(skep_maglev::Backend {
+                id: backends.get(&address)?.id,
+                weight: row.params.weight,
+                address,
+            })
+        });
+    maglev.lookup_table(rows).into()
+}
