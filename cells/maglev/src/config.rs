@@ -10,14 +10,29 @@ use std::str::FromStr;
 /// Sizes a table may have: primes, about doubling.
 const TABLE_SIZES: [u32; 10] = [251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131_071];
 
+/// Settings of lookup tables. All nodes of a cluster need the same, or connections break when they enter through another
+/// node.
+#[derive(Debug, Clone, hive::Config)]
+pub struct Config {
+    /// Number of entries of a lookup table: about a hundred times the number of backends of a large service.
+    #[config(default = 16381, flag = "bpf-lb-maglev-table-size")]
+    pub table_size: TableSize,
+    /// Seed of lookup tables and packet hashes: 12 random bytes in base64.
+    #[config(default = "JLfvgnHc2kaSUFaI", flag = "bpf-lb-maglev-hash-seed")]
+    pub hash_seed: HashSeed,
+}
+
 /// Why a setting was refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SettingError {
+    /// Not a number at all.
+    #[error("`{0}` is not a number")]
+    NotANumber(String),
     /// Not one of the supported primes. Choose about a hundred times the number of backends of a service.
-    #[error("bpf-lb-maglev-table-size: {0} is not supported, choose one of {TABLE_SIZES:?}")]
+    #[error("{0} is not supported, choose one of {TABLE_SIZES:?}")]
     TableSize(u64),
     /// Not base64. Make a seed with `head -c12 /dev/urandom | base64 -w0`.
-    #[error("bpf-lb-maglev-hash-seed: `{text}` is not base64")]
+    #[error("`{text}` is not base64")]
     NotBase64 {
         /// The text that was given.
         text: String,
@@ -26,7 +41,7 @@ pub enum SettingError {
         cause: base64::DecodeError,
     },
     /// Decodes to something else than 12 bytes.
-    #[error("bpf-lb-maglev-hash-seed: decoded seed has {0} bytes, it must have 12")]
+    #[error("decoded seed has {0} bytes, it must have 12")]
     SeedLength(usize),
 }
 
@@ -51,6 +66,17 @@ impl Default for TableSize {
         Self(16381)
     }
 }
+
+impl FromStr for TableSize {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let size = text.trim().parse().map_err(|_| SettingError::NotANumber(text.to_owned()))?;
+        Self::try_from(size)
+    }
+}
+
+hive::config_value!(TableSize, "a supported prime");
 
 impl TryFrom<u64> for TableSize {
     type Error = SettingError;
@@ -104,3 +130,12 @@ impl FromStr for HashSeed {
         })
     }
 }
+
+impl fmt::Display for HashSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [self.murmur, self.jhash[0], self.jhash[1]];
+        f.write_str(&STANDARD.encode(words.map(u32::to_be_bytes).concat()))
+    }
+}
+
+hive::config_value!(HashSeed, "12 bytes in base64");

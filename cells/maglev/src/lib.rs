@@ -23,6 +23,7 @@
 //! ```
 
 pub mod bench;
+mod cell;
 mod config;
 mod murmur;
 mod table;
@@ -30,6 +31,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use config::{HashSeed, SettingError, TableSize};
+pub use cell::cell;
+pub use config::{Config, HashSeed, SettingError, TableSize};
 pub use murmur::murmur3_x64_128;
 pub use table::{Backend, Maglev};

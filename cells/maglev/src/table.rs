@@ -31,6 +31,8 @@ pub struct Maglev {
     seed: HashSeed,
 }
 
+hive::value!(Maglev);
+
 /// How far a backend got with its permutation and its share.
 struct Turn {
     id: u32,

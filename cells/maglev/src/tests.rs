@@ -168,6 +168,7 @@ fn no_backends_make_no_table() {
 #[test]
 fn default_seed_is_the_documented_one() {
     assert_eq!("JLfvgnHc2kaSUFaI".parse(), Ok(HashSeed::default()));
+    assert_eq!(HashSeed::default().to_string(), "JLfvgnHc2kaSUFaI");
 }
 
 #[test]
@@ -183,10 +184,10 @@ fn seed_changes_the_table() {
 #[test]
 fn bad_settings_are_refused_by_name() {
     let error = |text: &str| text.parse::<HashSeed>().unwrap_err().to_string();
-    assert_eq!(error("*"), "bpf-lb-maglev-hash-seed: `*` is not base64");
+    assert_eq!(error("*"), "`*` is not base64");
     assert_eq!(
         error("AAAA"),
-        "bpf-lb-maglev-hash-seed: decoded seed has 3 bytes, it must have 12"
+        "decoded seed has 3 bytes, it must have 12"
     );
     for size in [0, 250, 16382, u64::MAX] {
         assert_eq!(TableSize::try_from(size), Err(SettingError::TableSize(size)));

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Events that are written in one transaction: the last state of each object, in the order of the first event of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use skep_k8s::slim::{EndpointSlice, Service};
+use skep_k8s::{DecodeError, ObjectKey};
+
+/// Events in one batch at most.
+pub const MAX_BATCH: usize = 500;
+
+/// What an object is now.
+#[derive(Debug, Clone)]
+pub enum Latest<T> {
+    /// There, with this content.
+    Present(Arc<T>),
+    /// Gone.
+    Gone,
+    /// There, but it can't be decoded: what is known of it stays.
+    Undecodable(DecodeError),
+}
+
+/// An object that changed.
+#[derive(Debug, Clone)]
+pub enum Changed {
+    /// A service.
+    Service(ObjectKey, Latest<Service>),
+    /// An endpoint slice.
+    Slice(ObjectKey, Latest<EndpointSlice>),
+}
+
+impl Changed {
+    /// Which object.
+    pub fn key(&self) -> &ObjectKey {
+        self.id().1
+    }
+
+    fn id(&self) -> (bool, &ObjectKey) {
+        match self {
+            Self::Service(key, _) => (false, key),
+            Self::Slice(key, _) => (true, key),
+        }
+    }
+}
+
+/// Changed objects, each once. Holds references to objects, not copies.
+#[derive(Debug, Default)]
+pub struct Batch {
+    changes: Vec<Changed>,
+    places: HashMap<(bool, ObjectKey), usize>,
+    events: usize,
+}
+
+impl Batch {
+    /// Adds an event; replaces an earlier one of the same object.
+    pub fn push(&mut self, changed: Changed) {
+        self.events += 1;
+        let (is_slice, key) = changed.id();
+        match self.places.get(&(is_slice, key.clone())) {
+            Some(&place) => self.changes[place] = changed,
+            None => {
+                self.places.insert((is_slice, key.clone()), self.changes.len());
+                self.changes.push(changed);
+            }
+        }
+    }
+
+    /// Whether it is time to write: enough events were added.
+    pub fn is_full(&self) -> bool {
+        self.events >= MAX_BATCH
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Takes the changes out, in order of the first event of each object.
+    pub fn take(&mut self) -> Vec<Changed> {
+        self.places.clear();
+        self.events = 0;
+        std::mem::take(&mut self.changes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(name: &str, version: &str) -> Changed {
+        let mut service = Service::default();
+        service.metadata.name = name.into();
+        service.metadata.resource_version = version.into();
+        Changed::Service(ObjectKey::of(&service), Latest::Present(Arc::new(service)))
+    }
+
+    #[test]
+    fn keeps_the_last_state_at_the_first_place() {
+        let mut batch = Batch::default();
+        batch.push(service("a", "1"));
+        batch.push(service("b", "2"));
+        batch.push(service("a", "3"));
+        batch.push(Changed::Slice(ObjectKey { namespace: "".into(), name: "a".into() }, Latest::Gone));
+
+        let changes = batch.take();
+        let versions: Vec<String> = changes
+            .iter()
+            .map(|changed| match changed {
+                Changed::Service(_, Latest::Present(service)) => service.metadata.resource_version.to_string(),
+                _ => "slice".to_owned(),
+            })
+            .collect();
+        assert_eq!(versions, ["3", "2", "slice"]);
+        assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn is_full_after_many_events_of_one_object() {
+        let mut batch = Batch::default();
+        (0..MAX_BATCH).for_each(|_| batch.push(service("a", "1")));
+        assert!(batch.is_full());
+        assert_eq!(batch.take().len(), 1);
+        assert!(!batch.is_full());
+    }
+}

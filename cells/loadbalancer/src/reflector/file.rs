@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The file source: a file that holds all services, for nodes without Kubernetes.
+//!
+//! The file is read at start and whenever its directory changed and then was quiet for a while. Each reading replaces
+//! everything that came from the file, in one transaction. A file that is missing or can't be read changes nothing.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::JobCtx;
+use notify::{RecursiveMode, Watcher};
+use parking_lot::Mutex;
+use statedb::InitGuard;
+use tokio::sync::Notify;
+
+use super::document::{Document, DocumentError, Format};
+use crate::convert::Rules;
+use crate::types::{L3n4Addr, ServiceName};
+use crate::{Writer, WriterError};
+
+/// Why what a state file asks for is not in force.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The directory can't be watched. It must exist.
+    #[error("cannot watch {}", directory.display())]
+    Watch {
+        /// Directory of the state file.
+        directory: PathBuf,
+        /// What the system said.
+        #[source]
+        cause: notify::Error,
+    },
+    /// The file can't be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The state file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The file holds something else. Everything stays as it was.
+    #[error("{}", path.display())]
+    Document {
+        /// The state file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        cause: DocumentError,
+    },
+    /// A service can't be written; the rest of the file is in force.
+    #[error("service {service}")]
+    Write {
+        /// The service.
+        service: ServiceName,
+        /// What is wrong.
+        #[source]
+        cause: WriterError,
+    },
+}
+
+/// Keeps the tables in step with a state file.
+pub(super) struct FileSource {
+    pub(super) path: PathBuf,
+    pub(super) format: Format,
+    pub(super) settle: Duration,
+    pub(super) writer: Writer,
+    pub(super) rules: Rules,
+    pub(super) initializer: InitGuard,
+    pub(super) state: Mutex<FileState>,
+}
+
+/// What the file said when it was last read.
+#[derive(Default)]
+pub(super) struct FileState {
+    text: Option<String>,
+    /// Services that have something from the file in the tables.
+    held: BTreeSet<ServiceName>,
+    initialized: bool,
+}
+
+impl FileSource {
+    /// Follows the file until the job ends.
+    pub(super) async fn follow(self: Arc<Self>, cx: JobCtx) -> Result<(), FileError> {
+        let changed = Arc::new(Notify::new());
+        // Before the first reading, so that no change is missed.
+        let _watcher = self.watch(&changed)?;
+        loop {
+            match self.read() {
+                Ok(Some(services)) => cx.health.ok(format!("{services} services from {}", self.path.display())),
+                Ok(None) => cx.health.ok(format!("Waiting for {}", self.path.display())),
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "Cannot use the state file");
+                    cx.health.degraded("Cannot use the state file", &error);
+                }
+            }
+            tokio::select! {
+                () = changed.notified() => {}
+                () = cx.cancelled() => return Ok(()),
+            }
+            // Restarted by each change: a writer may need several steps.
+            while tokio::time::timeout(self.settle, changed.notified()).await.is_ok() {}
+        }
+    }
+
+    /// Watches the directory: a file that is replaced by a rename is another file.
+    fn watch(&self, changed: &Arc<Notify>) -> Result<notify::RecommendedWatcher, FileError> {
+        let directory = match self.path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let error = |cause| FileError::Watch { directory: directory.to_owned(), cause };
+        let changed = changed.clone();
+        let notify = move |event: notify::Result<notify::Event>| {
+            if event.is_ok_and(|event| !event.kind.is_access()) {
+                changed.notify_one();
+            }
+        };
+        let mut watcher = notify::recommended_watcher(notify).map_err(error)?;
+        watcher.watch(directory, RecursiveMode::NonRecursive).map_err(error)?;
+        Ok(watcher)
+    }
+
+    /// Reads the file and writes what changed. Number of services in it, `None` if there was never a file.
+    fn read(&self) -> Result<Option<usize>, FileError> {
+        let mut state = self.state.lock();
+        let text = match std::fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                self.deliver(&mut state, None)?;
+                return Ok(state.text.is_some().then_some(state.held.len()));
+            }
+            Err(cause) => return Err(FileError::Read { path: self.path.clone(), cause }),
+        };
+        if state.text.as_ref() == Some(&text) {
+            return Ok(Some(state.held.len()));
+        }
+        let document = Document::parse(&text, self.format, &self.rules)
+            .map_err(|cause| FileError::Document { path: self.path.clone(), cause })?;
+        let services = document.services.len();
+        self.deliver(&mut state, Some(document))?;
+        state.text = Some(text);
+        Ok(Some(services))
+    }
+
+    /// Replaces what came from the file, and reports the source complete the first time.
+    fn deliver(&self, state: &mut FileState, document: Option<Document>) -> Result<(), FileError> {
+        let mut txn = self.writer.write();
+        let result = match document {
+            Some(document) => self.replace(&mut txn, state, document),
+            None => Ok(()),
+        };
+        if !std::mem::replace(&mut state.initialized, true)
+            && let Err(error) = txn.initialized(&self.initializer)
+        {
+            tracing::error!(%error, "Cannot report that the state file was read");
+        }
+        txn.commit();
+        result
+    }
+
+    fn replace(
+        &self,
+        txn: &mut statedb::WriteTxn,
+        state: &mut FileState,
+        mut document: Document,
+    ) -> Result<(), FileError> {
+        let (writer, source) = (&self.writer, self.rules.source);
+        let mut first_error = Ok(());
+        let mut note = |service: &ServiceName, result: Result<(), WriterError>| {
+            if let (Err(cause), Ok(())) = (result, &first_error) {
+                first_error = Err(FileError::Write { service: service.clone(), cause });
+            }
+        };
+        let wanted: BTreeSet<ServiceName> =
+            document.services.iter().map(|converted| converted.service.name.clone()).collect();
+        for name in state.held.iter().filter(|name| !wanted.contains(*name)) {
+            note(name, writer.delete_service_and_frontends(txn, name).map(drop));
+        }
+        // Addresses may go from one service to another.
+        for converted in &document.services {
+            let keeps = |address: &L3n4Addr| converted.frontends.iter().any(|frontend| frontend.address == *address);
+            writer.release_frontends(txn, &converted.service.name, keeps);
+        }
+        for converted in std::mem::take(&mut document.services) {
+            let name = converted.service.name.clone();
+            note(&name, writer.upsert_service_and_frontends(txn, converted.service, converted.frontends));
+        }
+        let given: BTreeSet<ServiceName> = document.backends.keys().cloned().collect();
+        for name in state.held.iter().filter(|name| !given.contains(*name)) {
+            writer.set_backends(txn, name, source, 0, Vec::new());
+        }
+        for (name, backends) in document.backends {
+            writer.set_backends(txn, &name, source, 0, backends);
+        }
+        state.held = wanted.union(&given).cloned().collect();
+        first_error
+    }
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Kubernetes services and endpoint slices into the tables, a batch a transaction.
+//!
+//! What goes away is written first: an address that one service gave up can be taken by another in the same batch,
+//! whatever the order of their events. A service that needs an address which another still has is kept aside and
+//! tried again with the next batch that changes services.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use skep_k8s::slim::{self, Labels};
+use skep_k8s::{DecodeError, ObjectKey};
+use statedb::{InitGuard, WriteTxn};
+
+use super::batch::{Batch, Changed, Latest};
+use super::slices::Slices;
+use crate::Writer;
+use crate::convert::{self, Interner, Rules, ServiceFrontends};
+use crate::types::{BackendParams, L3n4Addr, ServiceName};
+
+/// Stands in names of pseudo-services, which no Kubernetes name can contain.
+const PSEUDO: char = ':';
+
+/// Objects that can't be used, by kind and name, with the reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.values().map(String::as_str).collect::<Vec<_>>().join("\n"))]
+pub struct Faults(BTreeMap<(&'static str, String), String>);
+
+impl Faults {
+    /// Whether every object can be used.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn set(&mut self, kind: &'static str, object: impl ToString, fault: String) {
+        tracing::warn!(%fault, "Cannot use a Kubernetes object, what is known of it stays");
+        self.0.insert((kind, object.to_string()), fault);
+    }
+
+    fn clear(&mut self, kind: &'static str, object: impl ToString) {
+        if !self.0.is_empty() {
+            self.0.remove(&(kind, object.to_string()));
+        }
+    }
+}
+
+const SERVICE: &str = "service";
+const SLICE: &str = "endpointslice";
+
+/// Writes what the API server says about services and endpoint slices.
+///
+/// Fed with watch events by the job `reflect-services-endpoints`, or directly by whoever has decoded objects.
+pub struct Ingest {
+    writer: Writer,
+    rules: Rules,
+    node_labels: Labels,
+    interner: Interner,
+    slices: Slices,
+    /// Services whose annotations name nodes, to be looked at again when the node's labels change.
+    placed: BTreeMap<ObjectKey, Arc<slim::Service>>,
+    /// Services that wait for an address.
+    waiting: BTreeMap<ObjectKey, Arc<slim::Service>>,
+    faults: Faults,
+}
+
+impl Ingest {
+    /// Writes through `writer` what `rules` make of objects, for a node without labels.
+    pub fn new(writer: Writer, rules: Rules) -> Self {
+        Self {
+            writer,
+            rules,
+            node_labels: Labels::default(),
+            interner: Interner::default(),
+            slices: Slices::default(),
+            placed: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            faults: Faults::default(),
+        }
+    }
+
+    /// Objects that can't be used.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Writes a batch in one transaction and leaves it empty.
+    pub fn write(&mut self, batch: &mut Batch) {
+        self.commit(batch.take(), None);
+    }
+
+    /// Makes the tables hold exactly these services (of Kubernetes; pseudo-services stay), in one transaction that also
+    /// reports `done`. What can't be decoded is kept as it is.
+    pub fn replace_services(
+        &mut self,
+        objects: Vec<Arc<slim::Service>>,
+        undecodable: Vec<DecodeError>,
+        done: Option<&InitGuard>,
+    ) {
+        let mut changes = present(objects, undecodable, Changed::Service);
+        let listed: HashSet<ServiceName> =
+            changes.iter().map(|changed| service_name(changed.key())).collect();
+        let txn = self.writer.db().read();
+        let services = self.writer.services();
+        let gone = services
+            .all(&txn)
+            .map(|service| &service.name)
+            .filter(|name| !name.as_str().contains(PSEUDO) && !listed.contains(*name));
+        let gone: Vec<Changed> = gone
+            .filter(|name| services.get(&txn, crate::SERVICES_BY_NAME.query(name)).is_some_and(|s| s.source == self.rules.source))
+            .map(|name| Changed::Service(object_key(name), Latest::Gone))
+            .collect();
+        let forgotten = self.waiting.keys().chain(self.placed.keys());
+        let forgotten: Vec<ObjectKey> = forgotten.filter(|key| !listed.contains(&service_name(key))).cloned().collect();
+        changes.extend(gone);
+        changes.extend(forgotten.into_iter().map(|key| Changed::Service(key, Latest::Gone)));
+        self.faults.0.retain(|(kind, name), _| *kind != SERVICE || listed.iter().any(|l| l.as_str() == name));
+        self.commit(changes, done);
+    }
+
+    /// Makes the tables hold exactly the backends of these slices, in one transaction that also reports `done`.
+    /// What can't be decoded is kept as it is.
+    pub fn replace_slices(
+        &mut self,
+        objects: Vec<Arc<slim::EndpointSlice>>,
+        undecodable: Vec<DecodeError>,
+        done: Option<&InitGuard>,
+    ) {
+        let mut changes = present(objects, undecodable, Changed::Slice);
+        let listed: HashSet<&ObjectKey> = changes.iter().map(Changed::key).collect();
+        let gone: Vec<ObjectKey> = self.slices.keys().filter(|key| !listed.contains(key)).cloned().collect();
+        changes.extend(gone.into_iter().map(|key| Changed::Slice(key, Latest::Gone)));
+        self.commit(changes, done);
+    }
+
+    /// Notes the labels of this node; services whose annotations name nodes come or go with them.
+    pub fn set_node_labels(&mut self, labels: &Labels) {
+        if self.node_labels == *labels {
+            return;
+        }
+        self.node_labels = labels.clone();
+        let placed = self.placed.iter();
+        let placed = placed.map(|(key, object)| Changed::Service(key.clone(), Latest::Present(object.clone())));
+        let placed: Vec<Changed> = placed.collect();
+        if !placed.is_empty() {
+            self.commit(placed, None);
+        }
+    }
+
+    fn commit(&mut self, changes: Vec<Changed>, done: Option<&InitGuard>) {
+        let mut txn = self.writer.write();
+        let mut slices = SliceChanges::default();
+        let mut wanted = Vec::new();
+        let mut services_changed = false;
+        for changed in changes {
+            match changed {
+                Changed::Service(key, Latest::Gone) => {
+                    services_changed = true;
+                    self.forget_service(&key);
+                    self.remove_service(&mut txn, &key);
+                }
+                Changed::Service(key, Latest::Present(object)) => {
+                    services_changed = true;
+                    wanted.extend(self.prepare(&mut txn, &key, &object).map(|service| (key, object, service)));
+                }
+                Changed::Service(key, Latest::Undecodable(error)) => self.faults.set(SERVICE, key, error.to_string()),
+                Changed::Slice(key, latest) => self.note_slice(key, latest, &mut slices),
+            }
+        }
+        if services_changed {
+            self.retry_waiting(&mut txn, &mut wanted);
+            self.upsert_services(&mut txn, wanted);
+        }
+        self.write_backends(&mut txn, slices);
+        if let Some(guard) = done
+            && let Err(error) = txn.initialized(guard)
+        {
+            tracing::error!(%error, "Cannot report that a source is complete");
+        }
+        txn.commit();
+    }
+
+    /// Converts a service if it is for this node; removes it if not.
+    fn prepare(&mut self, txn: &mut WriteTxn, key: &ObjectKey, object: &Arc<slim::Service>) -> Option<ServiceFrontends> {
+        self.waiting.remove(key);
+        self.faults.clear(SERVICE, key);
+        if convert::names_a_node(object) {
+            self.placed.insert(key.clone(), object.clone());
+            if !convert::is_exposed_on(object, &self.node_labels) {
+                self.remove_service(txn, key);
+                return None;
+            }
+        } else if !self.placed.is_empty() {
+            self.placed.remove(key);
+        }
+        match convert::service(object, &self.rules) {
+            Ok(converted) => Some(converted),
+            Err(error) => {
+                self.faults.set(SERVICE, key, error.to_string());
+                None
+            }
+        }
+    }
+
+    fn forget_service(&mut self, key: &ObjectKey) {
+        self.placed.remove(key);
+        self.waiting.remove(key);
+        self.faults.clear(SERVICE, key);
+    }
+
+    fn remove_service(&mut self, txn: &mut WriteTxn, key: &ObjectKey) {
+        if let Err(error) = self.writer.delete_service_and_frontends(txn, &service_name(key)) {
+            self.faults.set(SERVICE, key, error.to_string());
+        }
+    }
+
+    /// Services that wait for an address may get it now.
+    fn retry_waiting(&mut self, txn: &mut WriteTxn, wanted: &mut Vec<Wanted>) {
+        for (key, object) in std::mem::take(&mut self.waiting) {
+            wanted.extend(self.prepare(txn, &key, &object).map(|service| (key, object, service)));
+        }
+    }
+
+    fn upsert_services(&mut self, txn: &mut WriteTxn, wanted: Vec<Wanted>) {
+        let mut refused = self.upsert_each(txn, wanted);
+        if refused.is_empty() {
+            return;
+        }
+        // Services of the batch that exchange addresses block each other: let all go, then try again, as long as
+        // that helps.
+        for (_, _, converted) in &refused {
+            let keep: HashSet<L3n4Addr> = converted.frontends.iter().map(|frontend| frontend.address).collect();
+            self.writer.release_frontends(txn, &converted.service.name, |address| keep.contains(address));
+        }
+        loop {
+            let before = refused.len();
+            refused = self.upsert_each(txn, refused);
+            if refused.is_empty() || refused.len() == before {
+                break;
+            }
+        }
+        for (key, object, _) in refused {
+            self.waiting.insert(key, object);
+        }
+    }
+
+    /// Upserts services; gives back those whose addresses others have.
+    fn upsert_each(&mut self, txn: &mut WriteTxn, wanted: Vec<Wanted>) -> Vec<Wanted> {
+        let mut refused = Vec::new();
+        for (key, object, converted) in wanted {
+            let ServiceFrontends { service, frontends } = converted.clone();
+            match self.writer.upsert_service_and_frontends(txn, service, frontends) {
+                Ok(()) => self.faults.clear(SERVICE, &key),
+                Err(error) => {
+                    self.faults.set(SERVICE, &key, format!("service {key}: {error}"));
+                    refused.push((key, object, converted));
+                }
+            }
+        }
+        refused
+    }
+
+    fn note_slice(&mut self, key: ObjectKey, latest: Latest<slim::EndpointSlice>, changes: &mut SliceChanges) {
+        let dropped = match latest {
+            Latest::Undecodable(error) => return self.faults.set(SLICE, key, error.to_string()),
+            Latest::Gone => self.slices.remove(&key),
+            Latest::Present(slice) => match convert::endpoint_slice(&slice, &self.rules, &mut self.interner) {
+                None => self.slices.remove(&key),
+                Some(converted) => {
+                    let addresses = converted.backends.iter().map(|backend| backend.address).collect();
+                    let dropped = self.slices.put(&key, &converted.service, addresses);
+                    changes.given(converted.service, converted.backends);
+                    dropped
+                }
+            },
+        };
+        self.faults.clear(SLICE, key);
+        changes.dropped.extend(dropped);
+    }
+
+    /// Takes away what no slice gives any more, then writes what slices give.
+    fn write_backends(&mut self, txn: &mut WriteTxn, changes: SliceChanges) {
+        for (service, mut dropped) in changes.dropped {
+            dropped.retain(|address| !self.slices.gives(&service, address));
+            if !dropped.is_empty() {
+                self.writer.release_backends(txn, &service, self.rules.source, &dropped);
+            }
+        }
+        for (service, backends) in changes.given {
+            self.writer.upsert_backends(txn, &service, backends);
+        }
+    }
+}
+
+/// A service to be written: where it comes from, and what it becomes.
+type Wanted = (ObjectKey, Arc<slim::Service>, ServiceFrontends);
+
+/// What slices of a batch change, by service, in order of the events.
+#[derive(Default)]
+struct SliceChanges {
+    dropped: Vec<(ServiceName, Vec<L3n4Addr>)>,
+    given: Vec<(ServiceName, Vec<BackendParams>)>,
+    places: HashMap<ServiceName, usize>,
+}
+
+impl SliceChanges {
+    fn given(&mut self, service: ServiceName, backends: Vec<BackendParams>) {
+        match self.places.get(&service) {
+            Some(&place) => self.given[place].1.extend(backends),
+            None => {
+                self.places.insert(service.clone(), self.given.len());
+                self.given.push((service, backends));
+            }
+        }
+    }
+}
+
+fn service_name(key: &ObjectKey) -> ServiceName {
+    ServiceName::new(&key.namespace, &key.name)
+}
+
+fn object_key(name: &ServiceName) -> ObjectKey {
+    ObjectKey { namespace: name.namespace().into(), name: name.name().into() }
+}
+
+/// The changes that bring a list's objects.
+fn present<T: skep_k8s::Resource>(
+    objects: Vec<Arc<T>>,
+    undecodable: Vec<DecodeError>,
+    changed: fn(ObjectKey, Latest<T>) -> Changed,
+) -> Vec<Changed> {
+    let objects = objects.into_iter().map(|object| changed(ObjectKey::of(&*object), Latest::Present(object)));
+    let undecodable = undecodable.into_iter().map(|error| changed(error.object.clone(), Latest::Undecodable(error)));
+    objects.chain(undecodable).collect()
+}

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What policies and pods become.
+
+mod policy;
