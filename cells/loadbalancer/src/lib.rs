@@ -7,6 +7,7 @@ pub mod maps;
 pub mod reconciler;
 #[cfg(test)]
 mod testing;
+pub mod reflector;
 pub mod types;
 
 pub use types::{

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Job `reflect-services-endpoints`: follows services and endpoint slices of the API server.
+//!
+//! There is no batching window: what waits is written as soon as nothing more is waiting. Only a source that never
+//! pauses is cut, after 500 events or `lb-reflector-wait-time`.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use hive::{Health, JobCtx};
+use parking_lot::Mutex;
+use skep_k8s::slim::{EndpointSlice, Labels, Service};
+use skep_k8s::{Backoff, Change, Invalid, ListerWatcher, ObjectKey, Resource, SourceEvent, follow};
+use statedb::InitGuard;
+use tokio::time::Instant;
+
+use super::batch::{Batch, Changed, Latest};
+use super::ingest::Ingest;
+
+/// An event of either source.
+enum Event {
+    Service(SourceEvent<Service>),
+    Slice(SourceEvent<EndpointSlice>),
+    NodeLabels(Labels),
+}
+
+/// What the job needs.
+pub(super) struct ApiSource {
+    pub(super) services: Arc<dyn ListerWatcher<Service>>,
+    pub(super) slices: Arc<dyn ListerWatcher<EndpointSlice>>,
+    /// Labels of this node, now and whenever they change.
+    pub(super) node_labels: Box<dyn Fn() -> BoxStream<'static, Labels> + Send + Sync>,
+    pub(super) wait: Duration,
+    pub(super) services_done: InitGuard,
+    pub(super) slices_done: InitGuard,
+    /// Kept when the job runs again: the rows are still in the tables.
+    pub(super) ingest: Mutex<Ingest>,
+}
+
+/// How the job is.
+#[derive(Default)]
+struct Trouble {
+    services: Option<Arc<skep_k8s::ApiError>>,
+    slices: Option<Arc<skep_k8s::ApiError>>,
+}
+
+impl ApiSource {
+    /// Follows both sources until the job ends.
+    pub(super) async fn run(self: Arc<Self>, cx: JobCtx) {
+        let backoff = Backoff::default();
+        let services = follow(self.services.clone(), backoff).map(Event::Service);
+        let slices = follow(self.slices.clone(), backoff).map(Event::Slice);
+        let labels = (self.node_labels)().map(Event::NodeLabels);
+        let mut events = pin!(stream::select(labels, stream::select(services, slices)));
+        let mut trouble = Trouble::default();
+        cx.health.ok("Running");
+        loop {
+            let first = tokio::select! {
+                event = events.next() => event,
+                () = cx.cancelled() => return,
+            };
+            let deadline = Instant::now() + self.wait;
+            let mut batch = Batch::default();
+            let mut next = first;
+            while let Some(event) = next.take() {
+                self.gather(event, &mut batch, &mut trouble);
+                if batch.is_full() || Instant::now() >= deadline {
+                    break;
+                }
+                next = events.next().now_or_never().flatten();
+                if next.is_none() {
+                    // Whoever feeds the sources may have more to say when it gets its turn.
+                    tokio::task::yield_now().await;
+                    next = events.next().now_or_never().flatten();
+                }
+            }
+            let mut ingest = self.ingest.lock();
+            if !batch.is_empty() {
+                ingest.write(&mut batch);
+            }
+            trouble.report(&ingest, &cx.health);
+        }
+    }
+
+    /// Adds an event to the batch. A list is written at once, after what came before it.
+    fn gather(&self, event: Event, batch: &mut Batch, trouble: &mut Trouble) {
+        match event {
+            Event::NodeLabels(labels) => {
+                let mut ingest = self.ingest.lock();
+                ingest.write(batch);
+                ingest.set_node_labels(&labels);
+            }
+            Event::Service(SourceEvent::Replaced { items, invalid }) => {
+                let mut ingest = self.ingest.lock();
+                ingest.write(batch);
+                ingest.replace_services(items, invalid, Some(&self.services_done));
+                trouble.services = None;
+            }
+            Event::Slice(SourceEvent::Replaced { items, invalid }) => {
+                let mut ingest = self.ingest.lock();
+                ingest.write(batch);
+                ingest.replace_slices(items, invalid, Some(&self.slices_done));
+                trouble.slices = None;
+            }
+            Event::Service(event) => add(event, batch, &mut trouble.services, Changed::Service),
+            Event::Slice(event) => add(event, batch, &mut trouble.slices, Changed::Slice),
+        }
+    }
+}
+
+fn add<T: Resource>(
+    event: SourceEvent<T>,
+    batch: &mut Batch,
+    trouble: &mut Option<Arc<skep_k8s::ApiError>>,
+    changed: fn(ObjectKey, Latest<T>) -> Changed,
+) {
+    let (key, latest) = match event {
+        SourceEvent::Upserted(object) => (ObjectKey::of(&*object), Latest::Present(object)),
+        SourceEvent::Deleted(object) => (ObjectKey::of(&*object), Latest::Gone),
+        SourceEvent::Invalid(Invalid { change: Change::Deleted, error }) => ((*error.object).clone(), Latest::Gone),
+        SourceEvent::Invalid(Invalid { error, .. }) => ((*error.object).clone(), Latest::Undecodable(error)),
+        SourceEvent::Failing(error) => {
+            *trouble = Some(error);
+            return;
+        }
+        SourceEvent::Working => {
+            *trouble = None;
+            return;
+        }
+        // Handled by the caller.
+        SourceEvent::Replaced { .. } => return,
+    };
+    batch.push(changed(key, latest));
+}
+
+impl Trouble {
+    fn report(&self, ingest: &Ingest, health: &Health) {
+        if let Some(error) = &self.services {
+            health.degraded("Cannot follow services", &**error);
+        } else if let Some(error) = &self.slices {
+            health.degraded("Cannot follow endpoint slices", &**error);
+        } else if !ingest.faults().is_empty() {
+            health.degraded("Failure processing services", ingest.faults());
+        } else {
+            health.ok("Running");
+        }
+    }
+}
