@@ -5,9 +5,9 @@
 pub mod convert;
 pub mod maps;
 pub mod reconciler;
+pub mod reflector;
 #[cfg(test)]
 mod testing;
-pub mod reflector;
 pub mod types;
 
 pub use types::{

@@ -7,7 +7,9 @@ use hive::{Cell, Cfg};
 
 /// Gives the [`Maglev`] that builds lookup tables as configured.
 pub fn cell() -> Cell {
-    Cell::module("maglev", "Maglev lookup tables").config::<Config>().provide(configured)
+    Cell::module("maglev", "Maglev lookup tables")
+        .config::<Config>()
+        .provide(configured)
 }
 
 fn configured(config: Cfg<Config>) -> Maglev {

@@ -71,7 +71,10 @@ impl FromStr for TableSize {
     type Err = SettingError;
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
-        let size = text.trim().parse().map_err(|_| SettingError::NotANumber(text.to_owned()))?;
+        let size: u64 = text
+            .trim()
+            .parse()
+            .map_err(|_| SettingError::NotANumber(text.to_owned()))?;
         Self::try_from(size)
     }
 }

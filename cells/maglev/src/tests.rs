@@ -185,10 +185,7 @@ fn seed_changes_the_table() {
 fn bad_settings_are_refused_by_name() {
     let error = |text: &str| text.parse::<HashSeed>().unwrap_err().to_string();
     assert_eq!(error("*"), "`*` is not base64");
-    assert_eq!(
-        error("AAAA"),
-        "decoded seed has 3 bytes, it must have 12"
-    );
+    assert_eq!(error("AAAA"), "decoded seed has 3 bytes, it must have 12");
     for size in [0, 250, 16382, u64::MAX] {
         assert_eq!(TableSize::try_from(size), Err(SettingError::TableSize(size)));
     }
@@ -267,5 +264,52 @@ proptest! {
         let table = maglev(251).lookup_table(all.clone());
         all.rotate_left(rotate % count as usize);
         prop_assert_eq!(maglev(251).lookup_table(all), table);
+    }
+}
+
+fn configured(flags: &[(&str, &str)]) -> Result<Maglev, String> {
+    let settings = flags
+        .iter()
+        .fold(hive::Settings::new(), |settings, (name, value)| {
+            settings.flag(*name, *value)
+        });
+    let plan = hive::Hive::new([crate::cell()])
+        .root::<Maglev>()
+        .plan(settings)
+        .map_err(|report| report.to_string())?;
+    let built = plan.build().map_err(|error| error.to_string())?;
+    Ok(built.get::<Maglev>().unwrap())
+}
+
+#[test]
+fn cell_gives_what_is_configured() {
+    assert_eq!(configured(&[]), Ok(Maglev::default()));
+    let small = configured(&[
+        ("bpf-lb-maglev-table-size", "1021"),
+        ("bpf-lb-maglev-hash-seed", "AAAAAAAAAAAAAAAA"),
+    ]);
+    assert_eq!(
+        small,
+        Ok(Maglev::new(
+            TableSize::try_from(1021).unwrap(),
+            "AAAAAAAAAAAAAAAA".parse().unwrap()
+        ))
+    );
+}
+
+#[test]
+fn cell_refuses_bad_settings_all_at_once() {
+    let report = configured(&[
+        ("bpf-lb-maglev-table-size", "1000"),
+        ("bpf-lb-maglev-hash-seed", "AAAA"),
+    ])
+    .unwrap_err();
+    for part in [
+        "bpf-lb-maglev-table-size",
+        "1000 is not supported",
+        "bpf-lb-maglev-hash-seed",
+        "it must have 12",
+    ] {
+        assert!(report.contains(part), "{report}");
     }
 }
