@@ -17,6 +17,8 @@
 //! Objects are immutable once inserted. To keep cloning of large objects cheap, use the persistent collections
 //! re-exported as [`imbl`] inside them.
 
+#[cfg(feature = "hive")]
+mod cell;
 mod changes;
 mod db;
 mod derive;
@@ -38,6 +40,8 @@ mod tree;
 mod txn;
 mod watch;
 
+#[cfg(feature = "hive")]
+pub use cell::cell;
 pub use changes::{Change, ChangeIterator, Changes};
 pub use db::{Db, LastWrite, ReadTxn, Snapshot};
 pub use derive::{Derived, derive_table};
