@@ -24,12 +24,16 @@
 
 mod archive;
 mod builtin;
+#[cfg(feature = "hive")]
+pub mod cell;
 mod command;
 mod condition;
 mod context;
 mod diff;
 mod engine;
 mod environment;
+#[cfg(feature = "hive")]
+pub mod hive_command;
 mod lifetime;
 mod line;
 mod quote;
@@ -54,6 +58,11 @@ pub use line::ParseError;
 pub use script_file::{ScriptFile, ScriptFileError};
 pub use spec::{Flag, FlagError, FlagKind, FlagValue, Invocation, Spec};
 pub use state::{CommandSet, Retry, State};
+
+/// A command with its name, as an entry of a [`CommandSet`].
+pub fn named(command: CommandHandle) -> (String, CommandHandle) {
+    (command.spec().name().to_owned(), command)
+}
 
 #[cfg(test)]
 mod tests;

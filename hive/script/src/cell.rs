@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: offers all script commands of the hive over a unix socket.
+//! Needs: the group of [`CommandHandle`]s. Gives nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::{All, Backoff, Cell, Cfg, Controller, Job, JobCtx, Jobs, Retry, SpawnError};
+
+use crate::shell::{Server, ServerError};
+use crate::{CommandHandle, CommandSet, hive_command, shell_commands};
+
+/// Pause between attempts to listen.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// The shell of a program.
+///
+/// ```
+/// use hive::{Cell, Hive, Settings};
+/// use hive_script::{CommandHandle, Outcome, Spec, function};
+///
+/// fn new_command() -> hive::Member<CommandHandle> {
+///     hive::Member(function(Spec::new("greet", "Say hello"), |_, _| Ok(Outcome::stdout("hello\n"))))
+/// }
+///
+/// let cells = [hive_script::cell::cell(), Cell::module("greeter", "Greets").provide(new_command)];
+/// # let settings = Settings::new().flag("shell-sock-path", "/tmp/greeter.sock");
+/// Hive::new(cells).plan(settings).unwrap();
+/// ```
+pub fn cell() -> Cell {
+    Cell::module("shell", "Shell for debugging")
+        .config::<Config>()
+        .run(serve)
+}
+
+/// Where the shell listens.
+#[derive(Debug, Clone, hive::Config)]
+pub struct Config {
+    /// Path of the shell's socket. Empty turns the shell off.
+    #[config(default = "/var/run/cilium/shell.sock", flag = "shell-sock-path")]
+    pub path: PathBuf,
+}
+
+fn serve(
+    config: Cfg<Config>,
+    commands: All<CommandHandle>,
+    controller: Controller,
+    jobs: Jobs,
+) -> Result<(), SpawnError> {
+    if config.path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let mut all: CommandSet = shell_commands();
+    all.extend(
+        [hive_command::show(controller)]
+            .into_iter()
+            .chain(commands)
+            .map(crate::named),
+    );
+    let commands = Arc::new(all);
+    let path = config.path.clone();
+    let job = Job::once("listener", move |cx: JobCtx| {
+        let (path, commands) = (path.clone(), commands.clone());
+        async move {
+            let server = Server::bind(&path, commands.as_ref().clone())?;
+            cx.health.ok("Listening");
+            server.serve(cx.token.clone()).await;
+            Ok::<(), ServerError>(())
+        }
+    });
+    jobs.spawn(job.retry(Retry::forever().backoff(Backoff::constant(RETRY))))
+}
+
+#[cfg(test)]
+mod tests {
+    use hive::{Hive, Level, Member, Settings};
+
+    use super::*;
+    use crate::shell::Client;
+    use crate::{Outcome, Spec, function};
+
+    fn greet() -> Member<CommandHandle> {
+        Member(function(Spec::new("greet", "Say hello"), |_, _| {
+            Ok(Outcome::stdout("hello\n"))
+        }))
+    }
+
+    async fn run(path: &std::path::Path, command: &str) -> (String, Result<(), crate::shell::ClientError>) {
+        let mut client = Client::connect_patiently(path, |_| {}).await.unwrap();
+        let mut text = String::new();
+        let result = client.run(command, |chunk| text.push_str(chunk)).await;
+        (text, result)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn commands_of_cells_are_offered_while_the_hive_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shell.sock");
+        let cells = [cell(), Cell::module("greeter", "Greets").provide(greet)];
+        let settings = Settings::new().flag("shell-sock-path", path.to_str().unwrap());
+        let running = Hive::new(cells)
+            .plan(settings)
+            .unwrap()
+            .build()
+            .unwrap()
+            .start()
+            .await
+            .unwrap();
+
+        assert_eq!(run(&path, "greet").await.0, "hello\n");
+        assert!(run(&path, "hive").await.0.contains("greeter (Greets)"));
+        for absent in ["hive/stop", "exec id", "rm x"] {
+            assert_eq!(
+                run(&path, absent).await.1.unwrap_err().to_string(),
+                "unknown command",
+                "{absent}"
+            );
+        }
+        assert_eq!(
+            running.health().get("shell.job-listener").unwrap().level,
+            Level::Ok
+        );
+
+        running.stop().await.unwrap();
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn empty_path_turns_it_off() {
+        let settings = Settings::new().flag("shell-sock-path", "");
+        let running = Hive::new([cell()])
+            .plan(settings)
+            .unwrap()
+            .build()
+            .unwrap()
+            .start()
+            .await
+            .unwrap();
+
+        assert!(running.health().get("shell.job-listener").is_none());
+        running.stop().await.unwrap();
+    }
+}
