@@ -65,14 +65,6 @@ pub enum CommandError {
         /// Names that exist.
         known: String,
     },
-    /// No such cluster.
-    #[error("lab `{lab}` has no cluster called `{cluster}`")]
-    NoCluster {
-        /// The lab.
-        lab: String,
-        /// What was asked for.
-        cluster: String,
-    },
     /// A file or process of this machine.
     #[error("{what}")]
     Io {

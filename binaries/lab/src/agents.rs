@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The agents: one on each node, configured by a folder as a mounted ConfigMap would be, started again when
+//! they end.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    machine::{Machine, MachineError, Site},
+    plan::{API_PORT, Cluster},
+    process::Process,
+};
+
+/// Wait before an agent that ended is started again.
+const RESTART: Duration = Duration::from_millis(500);
+/// How long an agent may take to stop.
+const STOP: Duration = Duration::from_secs(10);
+
+/// Why the agents cannot be configured.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Build it (`cargo build`), or name it with `--agent`.
+    #[error("the agent's program is not at {}; build it or name it with --agent", path.display())]
+    Missing {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// Write `key=value`.
+    #[error("`{text}` is not of the form key=value")]
+    Setting {
+        /// What was given.
+        text: String,
+    },
+    /// A file of the configuration cannot be written.
+    #[error("writing {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The agent does not start.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+}
+
+/// The program of the agent: `named`, or beside this program, or in the search path.
+///
+/// # Errors
+/// When it is not there.
+pub fn program(named: Option<&Path>) -> Result<PathBuf, AgentError> {
+    if let Some(path) = named {
+        // Agents start in other folders.
+        return std::fs::canonicalize(path).map_err(|_| AgentError::Missing { path: path.to_owned() });
+    }
+    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|folder| folder.join("skep-agent")));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let all = beside.iter().cloned().chain(std::env::split_paths(&path).map(|folder| folder.join("skep-agent")));
+    all.into_iter()
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| AgentError::Missing { path: beside.unwrap_or_else(|| "skep-agent".into()) })
+}
+
+/// Splits `key=value` texts.
+///
+/// # Errors
+/// Naming the first that has another form.
+pub fn settings(texts: &[String]) -> Result<BTreeMap<String, String>, AgentError> {
+    texts
+        .iter()
+        .map(|text| match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(AgentError::Setting { text: text.clone() }),
+        })
+        .collect()
+}
+
+/// The agent of one node.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    program: PathBuf,
+    machine: Arc<Machine>,
+    config: PathBuf,
+}
+
+impl Agent {
+    /// Writes the configuration of a node's agent.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn configure(
+        site: &Site,
+        cluster: &Cluster,
+        machine: Arc<Machine>,
+        program: PathBuf,
+        more: &BTreeMap<String, String>,
+    ) -> Result<Self, AgentError> {
+        let config = site.folder.join("config").join(&machine.node.name);
+        let mut keys: BTreeMap<String, String> = [
+            ("k8s-api-server-urls", format!("http://{}:{API_PORT}", cluster.api_address())),
+            ("k8s-node-name", machine.node.name.clone()),
+            ("cluster-name", cluster.name.clone()),
+            ("cluster-id", cluster.index.to_string()),
+            ("kube-proxy-replacement", "true".to_owned()),
+            ("enable-ipv4", "true".to_owned()),
+            ("enable-ipv6", "true".to_owned()),
+            ("cgroup-root", site.node_cgroup(&machine.node).display().to_string()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into();
+        keys.extend(more.clone());
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |cause| AgentError::Write { path, cause }
+        };
+        std::fs::create_dir_all(&config).map_err(failed(&config))?;
+        for (key, value) in keys {
+            let path = config.join(key);
+            std::fs::write(&path, value).map_err(failed(&path))?;
+        }
+        Ok(Self { program, machine, config })
+    }
+
+    /// Name of its node.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.machine.node.name
+    }
+
+    /// Runs it until stopped, and tells `started` the id of each new process.
+    ///
+    /// # Errors
+    /// When it cannot be started at all.
+    pub async fn run(self, stop: CancellationToken, started: impl Fn(&str, u32)) -> Result<(), AgentError> {
+        loop {
+            let program: Vec<OsString> = vec![
+                self.program.clone().into_os_string(),
+                "--config-dir".into(),
+                self.config.clone().into_os_string(),
+            ];
+            let placement = self.machine.placement("agent", program)?;
+            let mut process = Process::place("agent", &placement, &self.machine.log("agent"))
+                .await
+                .map_err(MachineError::from)?;
+            started(self.node(), process.pid());
+            tokio::select! {
+                ended = process.ended() => {
+                    tracing::warn!(node = self.node(), ?ended, "agent ended; starting it again");
+                    tokio::select! {
+                        () = tokio::time::sleep(RESTART) => {}
+                        () = stop.cancelled() => return Ok(()),
+                    }
+                }
+                () = stop.cancelled() => {
+                    process.stop(STOP).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Whether it says that it is well.
+    pub async fn is_well(&self) -> bool {
+        is_well(self.machine.pid()).await
+    }
+}
+
+/// Whether the agent in the place of process `pid` answers `/v1/healthz` with an overall state of `Ok`.
+pub async fn is_well(pid: u32) -> bool {
+    let socket = format!("/proc/{pid}/root/run/cilium/cilium.sock");
+    let ask = async {
+        let mut stream = UnixStream::connect(&socket).await.ok()?;
+        let request = "GET /v1/healthz HTTP/1.1\r\nhost: localhost\r\nbrief: true\r\nconnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        Some(answer.starts_with("HTTP/1.1 200") && answer.replace(' ', "").contains("\"state\":\"Ok\""))
+    };
+    matches!(tokio::time::timeout(Duration::from_secs(2), ask).await, Ok(Some(true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_pairs() {
+        let read = settings(&["a=b".into(), "c=d=e".into()]).unwrap();
+        assert_eq!(read["c"], "d=e");
+        assert!(settings(&["x".into()]).unwrap_err().to_string().contains("`x`"));
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let err = program(Some(Path::new("/nowhere/agent"))).unwrap_err();
+        assert!(err.to_string().contains("/nowhere/agent"));
+    }
+}
