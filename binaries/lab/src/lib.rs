@@ -6,8 +6,11 @@
 //! mounts, BPF file system and control group, and runs the real agent; pods are built-in echo servers and
 //! clients in namespaces of their own. See `skep-lab --help`.
 
+pub mod agents;
 pub mod cgroup;
 pub mod command;
+pub mod control_plane;
+pub mod demo;
 pub mod echo;
 pub mod enter;
 pub mod kubelet;
@@ -17,3 +20,4 @@ pub mod plan;
 pub mod pod;
 pub mod process;
 pub mod state;
+pub mod supervisor;
