@@ -2,7 +2,7 @@
 
 //! The command line, and what each command does.
 
-use std::{error::Error, io::Write, path::PathBuf, process::ExitCode};
+use std::{error::Error, io::Write, path::{Path, PathBuf}, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -10,7 +10,7 @@ use crate::{
     agent::Agent,
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
-    service, status,
+    service, shell, status,
 };
 
 /// Looks into a node's agent and its BPF maps.
@@ -26,6 +26,9 @@ pub(crate) struct Line {
         default_value = "unix:///var/run/cilium/cilium.sock"
     )]
     host: String,
+    /// The agent's shell socket.
+    #[arg(long, global = true, default_value = "/var/run/cilium/shell.sock")]
+    shell_sock_path: PathBuf,
     /// Where the BPF file system is mounted; commands on maps read from there, without the agent.
     #[arg(long, global = true, default_value = "/sys/fs/bpf")]
     bpf_root: PathBuf,
@@ -61,6 +64,19 @@ enum Command {
         /// Show only this key.
         key: Option<String>,
     },
+    /// Run a command inside the agent, or talk to it.
+    Shell {
+        /// The command and its arguments; without one, a prompt.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+    /// What the agent is made of: its cells, hooks and jobs.
+    Hive,
+    /// The agent's metrics.
+    #[command(subcommand)]
+    Metrics(MetricsCommand),
+    /// The agent's tables, as JSON.
+    Statedb,
     /// Print the completion script of a shell.
     Completion {
         /// Which shell.
@@ -103,6 +119,17 @@ enum ListCommand {
     /// All entries.
     #[command(alias = "ls")]
     List,
+}
+
+#[derive(Debug, Subcommand)]
+enum MetricsCommand {
+    /// All metrics.
+    #[command(alias = "ls")]
+    List {
+        /// Only those whose name and labels match this regular expression.
+        #[arg(short = 'p', long)]
+        match_pattern: Option<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -166,6 +193,21 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             print::entries(&pinned.entries(&name)?, ["Key", "Value"], format)
         }
         Command::Config { key } => config(&agent, key.as_deref(), format)?,
+        Command::Shell { words } if words.is_empty() => {
+            shell::interactive(&line.shell_sock_path)?;
+            return Ok(code);
+        }
+        Command::Shell { words } => return in_agent(&line.shell_sock_path, &words),
+        Command::Hive => return in_agent(&line.shell_sock_path, &["hive".to_owned()]),
+        Command::Statedb => return in_agent(&line.shell_sock_path, &["db/dump".to_owned()]),
+        Command::Metrics(MetricsCommand::List { match_pattern }) => {
+            let mut words = vec!["metrics".to_owned()];
+            if format == Format::Json {
+                words.push("--format=json".to_owned());
+            }
+            words.extend(match_pattern);
+            return in_agent(&line.shell_sock_path, &words);
+        }
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Line::command(), "skep", &mut script);
@@ -180,6 +222,11 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         Err(err) => Err(err.into()),
         Ok(()) => Ok(code),
     }
+}
+
+fn in_agent(socket: &Path, words: &[String]) -> Result<ExitCode, Box<dyn Error>> {
+    shell::one(socket, &shell::line(words))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn services(agent: &Agent, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {

@@ -7,6 +7,7 @@ mod command;
 mod maps;
 mod print;
 mod service;
+mod shell;
 mod status;
 
 use std::process::ExitCode;
