@@ -2,7 +2,12 @@
 
 //! The command line, and what each command does.
 
-use std::{error::Error, io::Write, path::{Path, PathBuf}, process::ExitCode};
+use std::{
+    error::Error,
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{CommandFactory, Parser, Subcommand};
 

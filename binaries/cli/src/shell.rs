@@ -34,16 +34,27 @@ pub(crate) fn one(socket: &Path, command: &str) -> Result<(), ShellError> {
 pub(crate) fn interactive(socket: &Path) -> Result<(), ShellError> {
     if std::io::stdin().is_terminal() {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        return Ok(hive_script::shell::interactive(socket, GREETING, &format!("{}> ", host.trim()))?);
+        return Ok(hive_script::shell::interactive(
+            socket,
+            GREETING,
+            &format!("{}> ", host.trim()),
+        )?);
     }
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(ShellError::Input)?;
-    run(socket, text.lines().map(str::trim).filter(|line| !line.is_empty()))
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(ShellError::Input)?;
+    run(
+        socket,
+        text.lines().map(str::trim).filter(|line| !line.is_empty()),
+    )
 }
 
 fn run<'line>(socket: &Path, commands: impl IntoIterator<Item = &'line str>) -> Result<(), ShellError> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ShellError::Input)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ShellError::Input)?;
     runtime.block_on(async {
         let mut client = Client::connect_patiently(socket, |waiting| eprintln!("{waiting}")).await?;
         for command in commands {
@@ -61,13 +72,23 @@ fn run<'line>(socket: &Path, commands: impl IntoIterator<Item = &'line str>) -> 
 
 /// Words as one line of the shell's language.
 pub(crate) fn line(words: &[String]) -> String {
-    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    words
+        .iter()
+        .map(|word| quoted(word))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn quoted(word: &str) -> String {
     let is_plain = !word.is_empty()
-        && word.chars().all(|char| char.is_ascii_alphanumeric() || "-_/.,:=+@%^[]{}()*?!<>~".contains(char));
-    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "''")) }
+        && word
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || "-_/.,:=+@%^[]{}()*?!<>~".contains(char));
+    if is_plain {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "''"))
+    }
 }
 
 #[cfg(test)]

@@ -64,14 +64,23 @@ pub enum AgentError {
 pub fn program(named: Option<&Path>) -> Result<PathBuf, AgentError> {
     if let Some(path) = named {
         // Agents start in other folders.
-        return std::fs::canonicalize(path).map_err(|_| AgentError::Missing { path: path.to_owned() });
+        return std::fs::canonicalize(path).map_err(|_| AgentError::Missing {
+            path: path.to_owned(),
+        });
     }
-    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|folder| folder.join("skep-agent")));
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|exe| exe.parent().map(|folder| folder.join("skep-agent")));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let all = beside.iter().cloned().chain(std::env::split_paths(&path).map(|folder| folder.join("skep-agent")));
+    let all = beside
+        .iter()
+        .cloned()
+        .chain(std::env::split_paths(&path).map(|folder| folder.join("skep-agent")));
     all.into_iter()
         .find(|candidate| candidate.is_file())
-        .ok_or_else(|| AgentError::Missing { path: beside.unwrap_or_else(|| "skep-agent".into()) })
+        .ok_or_else(|| AgentError::Missing {
+            path: beside.unwrap_or_else(|| "skep-agent".into()),
+        })
 }
 
 /// Splits `key=value` texts.
@@ -110,14 +119,20 @@ impl Agent {
     ) -> Result<Self, AgentError> {
         let config = site.folder.join("config").join(&machine.node.name);
         let mut keys: BTreeMap<String, String> = [
-            ("k8s-api-server-urls", format!("http://{}:{API_PORT}", cluster.api_address())),
+            (
+                "k8s-api-server-urls",
+                format!("http://{}:{API_PORT}", cluster.api_address()),
+            ),
             ("k8s-node-name", machine.node.name.clone()),
             ("cluster-name", cluster.name.clone()),
             ("cluster-id", cluster.index.to_string()),
             ("kube-proxy-replacement", "true".to_owned()),
             ("enable-ipv4", "true".to_owned()),
             ("enable-ipv6", "true".to_owned()),
-            ("cgroup-root", site.node_cgroup(&machine.node).display().to_string()),
+            (
+                "cgroup-root",
+                site.node_cgroup(&machine.node).display().to_string(),
+            ),
         ]
         .map(|(key, value)| (key.to_owned(), value))
         .into();
@@ -131,7 +146,11 @@ impl Agent {
             let path = config.join(key);
             std::fs::write(&path, value).map_err(failed(&path))?;
         }
-        Ok(Self { program, machine, config })
+        Ok(Self {
+            program,
+            machine,
+            config,
+        })
     }
 
     /// Name of its node.
@@ -183,13 +202,17 @@ pub async fn is_well(pid: u32) -> bool {
     let socket = format!("/proc/{pid}/root/run/cilium/cilium.sock");
     let ask = async {
         let mut stream = UnixStream::connect(&socket).await.ok()?;
-        let request = "GET /v1/healthz HTTP/1.1\r\nhost: localhost\r\nbrief: true\r\nconnection: close\r\n\r\n";
+        let request =
+            "GET /v1/healthz HTTP/1.1\r\nhost: localhost\r\nbrief: true\r\nconnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.ok()?;
         Some(answer.starts_with("HTTP/1.1 200") && answer.replace(' ', "").contains("\"state\":\"Ok\""))
     };
-    matches!(tokio::time::timeout(Duration::from_secs(2), ask).await, Ok(Some(true)))
+    matches!(
+        tokio::time::timeout(Duration::from_secs(2), ask).await,
+        Ok(Some(true))
+    )
 }
 
 #[cfg(test)]

@@ -11,6 +11,12 @@ use skep_k8s::{Client, RemoteClient, Settings, Target, TargetError};
 /// # Errors
 /// When `url` is none.
 pub fn client(url: &str) -> Result<Arc<dyn Client>, TargetError> {
-    let settings = Settings { qps: 0.0, ..Settings::default() };
-    Ok(Arc::new(RemoteClient::new(Target::Urls(vec![url.to_owned()]), settings)?))
+    let settings = Settings {
+        qps: 0.0,
+        ..Settings::default()
+    };
+    Ok(Arc::new(RemoteClient::new(
+        Target::Urls(vec![url.to_owned()]),
+        settings,
+    )?))
 }

@@ -50,7 +50,12 @@ struct Check {
 /// # Errors
 /// When the lab cannot be brought up or talked to.
 pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
-    let shape = Shape { clusters: 1, nodes: options.nodes, agent: options.agent.clone(), agent_config: Vec::new() };
+    let shape = Shape {
+        clusters: 1,
+        nodes: options.nodes,
+        agent: options.agent.clone(),
+        agent_config: Vec::new(),
+    };
     headline("Bringing a lab up");
     let state = command::up(name, &shape, |what| println!("  … {what}")).await?;
     print!("{}", command::describe(&state));
@@ -69,18 +74,35 @@ pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
     if !options.keep {
         checks.push(Check {
             what: "nothing is left behind".into(),
-            found: if left { "leftovers".into() } else { "nothing".into() },
+            found: if left {
+                "leftovers".into()
+            } else {
+                "nothing".into()
+            },
             is_good: !left,
         });
     }
     headline("What was checked");
-    let width = checks.iter().map(|check| check.what.len()).max().unwrap_or_default();
+    let width = checks
+        .iter()
+        .map(|check| check.what.len())
+        .max()
+        .unwrap_or_default();
     for check in &checks {
-        println!("  {} {:<width$}  {}", if check.is_good { "ok  " } else { "FAIL" }, check.what, check.found);
+        println!(
+            "  {} {:<width$}  {}",
+            if check.is_good { "ok  " } else { "FAIL" },
+            check.what,
+            check.found
+        );
     }
     let bad = checks.iter().filter(|check| !check.is_good).count();
     println!("\n{} checked, {bad} failed", checks.len());
-    Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if bad == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn headline(text: &str) {
@@ -89,14 +111,19 @@ fn headline(text: &str) {
 
 async fn show(name: &str, state: &State) -> Result<Vec<Check>, AnyError> {
     let mut checks = Vec::new();
-    let demo = Demo { name: name.to_owned(), client: crate::control_plane::client(&state.servers["c1"])? };
+    let demo = Demo {
+        name: name.to_owned(),
+        client: crate::control_plane::client(&state.servers["c1"])?,
+    };
 
     headline("Deploying a service with three backends");
     for (number, node) in ["c1-n1", "c1-n2", "c1-n3"].into_iter().enumerate() {
-        demo.create(&pod(&format!("web-{number}"), node, "skep-lab/echo")).await?;
+        demo.create(&pod(&format!("web-{number}"), node, "skep-lab/echo"))
+            .await?;
     }
     for node in ["c1-n2", "c1-n3"] {
-        demo.create(&pod(&format!("client-{node}"), node, "skep-lab/client")).await?;
+        demo.create(&pod(&format!("client-{node}"), node, "skep-lab/client"))
+            .await?;
     }
     let service = demo.create(&service()).await?;
     let addresses: Vec<String> = service["spec"]["clusterIPs"]
@@ -107,11 +134,21 @@ async fn show(name: &str, state: &State) -> Result<Vec<Check>, AnyError> {
         .as_array()
         .into_iter()
         .flatten()
-        .filter_map(|port| Some((port["protocol"].as_str()?.to_lowercase(), port["nodePort"].as_u64()?)))
+        .filter_map(|port| {
+            Some((
+                port["protocol"].as_str()?.to_lowercase(),
+                port["nodePort"].as_u64()?,
+            ))
+        })
         .collect();
-    println!("  service shop: {}, node ports {node_ports:?}", addresses.join(" and "));
+    println!(
+        "  service shop: {}, node ports {node_ports:?}",
+        addresses.join(" and ")
+    );
     demo.wait("three backends are programmed", || async {
-        demo.spread("default/client-c1-n2", &at(&addresses[0], 80), "tcp", 30).await.is_ok_and(|out| out.servers.len() == 3)
+        demo.spread("default/client-c1-n2", &at(&addresses[0], 80), "tcp", 30)
+            .await
+            .is_ok_and(|out| out.servers.len() == 3)
     })
     .await?;
 
@@ -122,13 +159,26 @@ async fn show(name: &str, state: &State) -> Result<Vec<Check>, AnyError> {
             for transport in ["tcp", "udp"] {
                 let port = node_ports.get(transport).copied().unwrap_or_default();
                 for (kind, to) in [("ClusterIP", at(cluster_ip, 80)), ("NodePort", at(node_ip, port))] {
-                    let outcome = demo.spread(&format!("default/{client}"), &to, transport, 60).await?;
-                    let spread: Vec<String> =
-                        outcome.servers.iter().map(|(server, count)| format!("{server} {count}")).collect();
-                    println!("  {client} → {kind:<9} {to:<28} {transport}: {}", spread.join(", "));
+                    let outcome = demo
+                        .spread(&format!("default/{client}"), &to, transport, 60)
+                        .await?;
+                    let spread: Vec<String> = outcome
+                        .servers
+                        .iter()
+                        .map(|(server, count)| format!("{server} {count}"))
+                        .collect();
+                    println!(
+                        "  {client} → {kind:<9} {to:<28} {transport}: {}",
+                        spread.join(", ")
+                    );
                     checks.push(Check {
                         what: format!("{client} → {kind} {to} {transport}"),
-                        found: format!("{} answered by {} backends, {} failed", outcome.answered, outcome.servers.len(), outcome.failed),
+                        found: format!(
+                            "{} answered by {} backends, {} failed",
+                            outcome.answered,
+                            outcome.servers.len(),
+                            outcome.failed
+                        ),
                         is_good: outcome.failed == 0 && outcome.servers.len() == 3,
                     });
                 }
@@ -141,60 +191,95 @@ async fn show(name: &str, state: &State) -> Result<Vec<Check>, AnyError> {
     let traffic = demo.traffic("default/client-c1-n2", &to, "tcp", 6.0)?;
     tokio::time::sleep(Duration::from_millis(700)).await;
     let options = DeleteOptions::default();
-    demo.client.delete(&slim::Pod::kind(), "default", "web-0", &options).await?;
+    demo.client
+        .delete(&slim::Pod::kind(), "default", "web-0", &options)
+        .await?;
     let outcome = finish(traffic).await?;
     println!("  {outcome}");
     checks.push(Check {
         what: "a backend is taken away during traffic".into(),
-        found: format!("{} calls, {} failed", outcome.answered + outcome.failed, outcome.failed),
+        found: format!(
+            "{} calls, {} failed",
+            outcome.answered + outcome.failed,
+            outcome.failed
+        ),
         is_good: outcome.failed == 0 && outcome.answered > 100,
     });
     let after = demo.spread("default/client-c1-n2", &to, "tcp", 60).await?;
     checks.push(Check {
         what: "the backend gets no more calls".into(),
-        found: format!("answered by {}", after.servers.keys().cloned().collect::<Vec<_>>().join(", ")),
+        found: format!(
+            "answered by {}",
+            after.servers.keys().cloned().collect::<Vec<_>>().join(", ")
+        ),
         is_good: after.failed == 0 && !after.servers.contains_key("web-0") && after.servers.len() == 2,
     });
 
     headline("Killing the agent during traffic");
-    let before = State::read(name)?.agents.get("c1-n2").copied().unwrap_or_default();
+    let before = State::read(name)?
+        .agents
+        .get("c1-n2")
+        .copied()
+        .unwrap_or_default();
     let traffic = demo.traffic("default/client-c1-n2", &to, "tcp", 6.0)?;
     let kept = demo.traffic_kept("default/client-c1-n2", &to, "tcp", 6.0)?;
     let datagrams = demo.traffic_kept("default/client-c1-n2", &to, "udp", 6.0)?;
     tokio::time::sleep(Duration::from_millis(700)).await;
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(i32::try_from(before)?), nix::sys::signal::Signal::SIGKILL)?;
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(i32::try_from(before)?),
+        nix::sys::signal::Signal::SIGKILL,
+    )?;
     println!("  agent process {before} killed");
     let restarted = demo
         .wait("the agent is back", || async {
-            let Ok(state) = State::read(name) else { return false };
+            let Ok(state) = State::read(name) else {
+                return false;
+            };
             let pid = state.agents.get("c1-n2").copied().unwrap_or_default();
             pid != before && crate::agents::is_well(state.nodes["c1-n2"]).await
         })
         .await;
-    let pid = State::read(name)?.agents.get("c1-n2").copied().unwrap_or_default();
+    let pid = State::read(name)?
+        .agents
+        .get("c1-n2")
+        .copied()
+        .unwrap_or_default();
     println!("  agent process {pid} took its place");
     checks.push(Check {
         what: "the agent is restarted".into(),
         found: format!("process {before} → {pid}"),
         is_good: restarted.is_ok(),
     });
-    for (what, traffic) in [("new connections", traffic), ("an established connection", kept), ("a UDP flow", datagrams)] {
+    for (what, traffic) in [
+        ("new connections", traffic),
+        ("an established connection", kept),
+        ("a UDP flow", datagrams),
+    ] {
         let outcome = finish(traffic).await?;
         println!("  {what}: {outcome}");
         checks.push(Check {
             what: format!("{what} while the agent is killed and restarted"),
-            found: format!("{} calls, {} failed", outcome.answered + outcome.failed, outcome.failed),
+            found: format!(
+                "{} calls, {} failed",
+                outcome.answered + outcome.failed,
+                outcome.failed
+            ),
             is_good: outcome.failed == 0 && outcome.answered > 100,
         });
     }
 
-    for (title, program) in
-        [("skep status", ["skep", "status"].as_slice()), ("skep bpf lb list", &["skep", "bpf", "lb", "list"])]
-    {
+    for (title, program) in [
+        ("skep status", ["skep", "status"].as_slice()),
+        ("skep bpf lb list", &["skep", "bpf", "lb", "list"]),
+    ] {
         headline(title);
         let program: Vec<OsString> = program.iter().map(OsString::from).collect();
         let status = command::exec(name, "c1-n2", program).await?;
-        checks.push(Check { what: format!("`{title}` answers"), found: status.to_string(), is_good: status.success() });
+        checks.push(Check {
+            what: format!("`{title}` answers"),
+            found: status.to_string(),
+            is_good: status.success(),
+        });
     }
     Ok(checks)
 }
@@ -206,9 +291,20 @@ struct Demo {
 
 impl Demo {
     async fn create(&self, object: &Value) -> Result<Arc<Value>, AnyError> {
-        let kind: Kind = if object["kind"] == "Pod" { slim::Pod::kind() } else { slim::Service::kind() };
-        let created = self.client.create(&kind, "default", object.clone(), &WriteOptions::default()).await?;
-        println!("  {} {}", object["kind"].as_str().unwrap_or_default(), object["metadata"]["name"].as_str().unwrap_or_default());
+        let kind: Kind = if object["kind"] == "Pod" {
+            slim::Pod::kind()
+        } else {
+            slim::Service::kind()
+        };
+        let created = self
+            .client
+            .create(&kind, "default", object.clone(), &WriteOptions::default())
+            .await?;
+        println!(
+            "  {} {}",
+            object["kind"].as_str().unwrap_or_default(),
+            object["metadata"]["name"].as_str().unwrap_or_default()
+        );
         Ok(created.to_value()?)
     }
 
@@ -223,26 +319,64 @@ impl Demo {
         Ok(())
     }
 
-    fn call(&self, from: &str, to: &str, transport: &str, more: &[&str]) -> Result<tokio::process::Command, AnyError> {
+    fn call(
+        &self,
+        from: &str,
+        to: &str,
+        transport: &str,
+        more: &[&str],
+    ) -> Result<tokio::process::Command, AnyError> {
         let mut program: Vec<OsString> = vec![own_program()];
         program.extend(["call", to, "--transport", transport, "--json"].map(OsString::from));
         program.extend(more.iter().map(OsString::from));
         let mut command = command::in_place(&self.name, from, program)?;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit());
         Ok(command)
     }
 
     async fn spread(&self, from: &str, to: &str, transport: &str, count: u32) -> Result<Outcome, AnyError> {
-        let output = self.call(from, to, transport, &["--count", &count.to_string()])?.output().await?;
+        let output = self
+            .call(from, to, transport, &["--count", &count.to_string()])?
+            .output()
+            .await?;
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    fn traffic(&self, from: &str, to: &str, transport: &str, seconds: f64) -> Result<tokio::process::Child, AnyError> {
-        Ok(self.call(from, to, transport, &["--seconds", &seconds.to_string(), "--pause", "2"])?.spawn()?)
+    fn traffic(
+        &self,
+        from: &str,
+        to: &str,
+        transport: &str,
+        seconds: f64,
+    ) -> Result<tokio::process::Child, AnyError> {
+        Ok(self
+            .call(
+                from,
+                to,
+                transport,
+                &["--seconds", &seconds.to_string(), "--pause", "2"],
+            )?
+            .spawn()?)
     }
 
-    fn traffic_kept(&self, from: &str, to: &str, transport: &str, seconds: f64) -> Result<tokio::process::Child, AnyError> {
-        Ok(self.call(from, to, transport, &["--seconds", &seconds.to_string(), "--pause", "2", "--keep"])?.spawn()?)
+    fn traffic_kept(
+        &self,
+        from: &str,
+        to: &str,
+        transport: &str,
+        seconds: f64,
+    ) -> Result<tokio::process::Child, AnyError> {
+        Ok(self
+            .call(
+                from,
+                to,
+                transport,
+                &["--seconds", &seconds.to_string(), "--pause", "2", "--keep"],
+            )?
+            .spawn()?)
     }
 }
 
@@ -251,12 +385,21 @@ async fn finish(traffic: tokio::process::Child) -> Result<Outcome, AnyError> {
 }
 
 fn at(address: &str, port: u64) -> String {
-    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+    if address.contains(':') {
+        format!("[{address}]:{port}")
+    } else {
+        format!("{address}:{port}")
+    }
 }
 
 fn pod(name: &str, node: &str, image: &str) -> Value {
-    let ports = json!([{"containerPort": 8080, "protocol": "TCP"}, {"containerPort": 8080, "protocol": "UDP"}]);
-    let labels = if image == "skep-lab/echo" { json!({"app": "shop"}) } else { json!({"role": "client"}) };
+    let ports =
+        json!([{"containerPort": 8080, "protocol": "TCP"}, {"containerPort": 8080, "protocol": "UDP"}]);
+    let labels = if image == "skep-lab/echo" {
+        json!({"app": "shop"})
+    } else {
+        json!({"role": "client"})
+    };
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "labels": labels},

@@ -132,11 +132,17 @@ async fn run_async(name: &str, command: Command) -> Result<ExitCode, Box<dyn std
         }
         Command::Kubeconfig { cluster } => {
             let config = State::read(name)?.kubeconfig(&cluster);
-            print!("{}", config.ok_or_else(|| format!("lab `{name}` has no cluster called `{cluster}`"))?);
+            print!(
+                "{}",
+                config.ok_or_else(|| format!("lab `{name}` has no cluster called `{cluster}`"))?
+            );
         }
         Command::Demo(options) => return demo::run(name, &options).await,
         Command::Supervise(shape) => {
-            tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
+            tracing_subscriber::fmt()
+                .with_ansi(false)
+                .with_writer(std::io::stderr)
+                .init();
             supervisor::run(name, &shape).await?;
         }
         Command::Call(calls) => {
@@ -146,7 +152,11 @@ async fn run_async(name: &str, command: Command) -> Result<ExitCode, Box<dyn std
             } else {
                 println!("{outcome}");
             }
-            return Ok(if outcome.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            return Ok(if outcome.failed == 0 {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            });
         }
         Command::Echo(server) => server.serve().await?,
         Command::Place(_) | Command::Hold | Command::Unpin { .. } => return Ok(ExitCode::FAILURE),

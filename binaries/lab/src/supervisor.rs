@@ -40,7 +40,11 @@ pub async fn run(name: &str, shape: &Shape) -> Result<(), AnyError> {
         nodes: Default::default(),
         agents: Default::default(),
     };
-    let mut supervisor = Supervisor { state, stop: CancellationToken::new(), tasks: JoinSet::new() };
+    let mut supervisor = Supervisor {
+        state,
+        stop: CancellationToken::new(),
+        tasks: JoinSet::new(),
+    };
     let result = supervisor.run(shape).await;
     supervisor.stop.cancel();
     while supervisor.tasks.join_next().await.is_some() {}
@@ -111,7 +115,9 @@ impl Supervisor {
         for cluster in &lab.clusters {
             self.say(&format!("cluster {}: API server", cluster.name))?;
             let control_plane = ControlPlane::start(cluster, fabric.pid(), self.stop.clone()).await?;
-            self.state.servers.insert(cluster.name.clone(), control_plane.url.clone());
+            self.state
+                .servers
+                .insert(cluster.name.clone(), control_plane.url.clone());
             let mut machines = Vec::new();
             for node in &cluster.nodes {
                 self.say(&format!("node {}", node.name))?;

@@ -1,3 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Agent API and status over a unix socket and HTTP.
+//!
+//! - [`Routes`]: what a cell adds to the API below `/v1`.
+//! - [`StatusProbe`]: what a cell adds to the status.
+//!
+//! Paths and models are those of Cilium's agent, so that its clients work.
+
+mod cell;
+mod config;
+mod kubernetes;
+mod server;
+mod service;
+mod status;
+
+pub use cell::cell;
+pub use config::Config;
+pub use server::{Routes, ServeError};
+pub use status::{ModuleHealth, StatusProbe};
+
+#[cfg(test)]
+mod tests;

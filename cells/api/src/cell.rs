@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: the agent's API. Needs: what cells give as [`Routes`] and [`StatusProbe`]s, table `frontends`. Gives:
+//! `/v1` on a unix socket and `/healthz` on a loopback port.
+
+use hive::Cell;
+
+use crate::{config::Config, kubernetes, server, service, status};
+
+/// The agent's API.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("agent-api", "API and status of the agent")
+        .config::<Config>()
+        .provide_private(status::Status::new)
+        .provide(status::routes)
+        .provide(service::routes)
+        .provide(kubernetes::probe)
+        .run(server::serve)
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Configuration of the API.
+
+/// Where the agent's API listens.
+#[derive(Debug, Clone, hive::Config)]
+pub struct Config {
+    /// Path of the unix socket of the agent's API. Mode 0660.
+    #[config(default = "/var/run/cilium/cilium.sock")]
+    pub socket_path: String,
+    /// TCP port of the health endpoint on the loopback addresses; 0 switches it off.
+    #[config(default = "9879")]
+    pub agent_health_port: u16,
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hive::{Cell, Hive, Member, Readiness, Settings};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::StatusProbe;
+
+struct Part {
+    key: &'static str,
+    state: &'static str,
+}
+
+#[async_trait]
+impl StatusProbe for Part {
+    fn key(&self) -> &'static str {
+        self.key
+    }
+
+    async fn probe(&self) -> Value {
+        json!({"state": self.state, "msg": "as the test says"})
+    }
+
+    fn is_required(&self) -> bool {
+        true
+    }
+}
+
+fn well() -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Part {
+        key: "kvstore",
+        state: "Ok",
+    }))
+}
+
+fn ill() -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Part {
+        key: "kvstore",
+        state: "Failure",
+    }))
+}
+
+/// Sends a request over the socket; the status line and the body.
+async fn ask(socket: &std::path::Path, path: &str, header: &str) -> (String, Value) {
+    let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{header}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (
+        head.lines().next().unwrap().to_owned(),
+        serde_json::from_str(body).unwrap_or_default(),
+    )
+}
+
+fn settings(socket: &std::path::Path) -> Settings {
+    Settings::new().args([
+        format!("--socket-path={}", socket.display()),
+        "--agent-health-port=0".to_owned(),
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_is_ok_only_if_every_required_part_is() {
+    let folder = tempfile::tempdir().unwrap();
+    for (part, state) in [
+        (well as fn() -> Member<Arc<dyn StatusProbe>>, "Ok"),
+        (ill, "Failure"),
+    ] {
+        let socket = folder.path().join("run/agent.sock");
+        let cells = [crate::cell(), Cell::module("part", "A part").provide(part)];
+        let running = Hive::new(cells)
+            .plan(settings(&socket))
+            .unwrap()
+            .build()
+            .unwrap()
+            .start()
+            .await
+            .unwrap();
+
+        let (head, whole) = ask(&socket, "/v1/healthz", "").await;
+        let (_, brief) = ask(&socket, "/v1/healthz", "brief: true\r\n").await;
+        let (missing, _) = ask(&socket, "/v1/nothing", "").await;
+
+        assert_eq!(head, "HTTP/1.1 200 OK");
+        assert_eq!(whole["cilium"]["state"], state, "{whole}");
+        assert_eq!(whole["kubernetes"]["state"], "Disabled");
+        assert_eq!(brief.as_object().unwrap().len(), 1);
+        assert_eq!(missing, "HTTP/1.1 404 Not Found");
+        running.stop().await.unwrap();
+        assert!(!socket.exists(), "the socket stays");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_is_a_warning_until_everything_is_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    let guards = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let keep = guards.clone();
+    let holder = Cell::module("slow", "Takes its time")
+        .run(move |readiness: Readiness| keep.lock().push(readiness.guard("first list")));
+    let running = Hive::new([crate::cell(), holder])
+        .plan(settings(&socket))
+        .unwrap()
+        .build()
+        .unwrap()
+        .start()
+        .await
+        .unwrap();
+
+    let (_, before) = ask(&socket, "/v1/healthz", "").await;
+    guards.lock().clear();
+    let (_, after) = ask(&socket, "/v1/healthz", "").await;
+
+    assert_eq!(before["cilium"]["state"], "Warning");
+    assert!(
+        before["cilium"]["msg"].as_str().unwrap().contains("first list"),
+        "{before}"
+    );
+    assert_eq!(after["cilium"]["state"], "Ok");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_agent_is_refused_and_the_first_keeps_its_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    let start = || async {
+        Hive::new([crate::cell()])
+            .plan(settings(&socket))
+            .unwrap()
+            .build()
+            .unwrap()
+            .start()
+            .await
+    };
+    let first = start().await.unwrap();
+
+    let refused = start().await;
+
+    let text = format!("{:?}", refused.err().unwrap());
+    assert!(text.contains("InUse"), "{text}");
+    assert_eq!(ask(&socket, "/v1/healthz", "").await.1["cilium"]["state"], "Ok");
+    first.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stale_socket_is_taken_over_and_a_file_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let start = || async {
+        Hive::new([crate::cell()])
+            .plan(settings(&socket))
+            .unwrap()
+            .build()
+            .unwrap()
+            .start()
+            .await
+    };
+
+    start().await.unwrap().stop().await.unwrap();
+    std::fs::write(&socket, "precious").unwrap();
+    let refused = start().await;
+
+    assert!(format!("{:?}", refused.err().unwrap()).contains("NotSocket"));
+    assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
+}
