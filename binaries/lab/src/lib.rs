@@ -9,8 +9,6 @@
 pub mod agents;
 pub mod cgroup;
 pub mod command;
-pub mod control_plane;
-pub mod demo;
 pub mod echo;
 pub mod enter;
 pub mod kubelet;
@@ -20,4 +18,3 @@ pub mod plan;
 pub mod pod;
 pub mod process;
 pub mod state;
-pub mod supervisor;

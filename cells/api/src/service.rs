@@ -113,17 +113,24 @@ fn policy(policy: TrafficPolicy) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use skep_loadbalancer::{
         BackendParams, BackendSet, BackendState, FrontendKind, FrontendParams, Service, ServiceName, Source,
     };
+    use statedb::{Index, Obj, RwTable};
 
     use super::*;
 
+    /// As a row of a table: what frontends hold of services and backends.
+    fn row<T: Send + Sync + 'static>(object: T) -> Obj<T> {
+        let db = Db::new();
+        let only: Index<T, str> = Index::new("only", |_, keys| keys.add("one"));
+        let table = RwTable::builder("rows").primary(only).build_plain(&db).unwrap();
+        table.insert_get(&mut db.write(&[&table]), object).unwrap()
+    }
+
     #[test]
     fn a_frontend_is_shown_as_cilium_shows_it() {
-        let mut service = Service::new(ServiceName::new("kube-system", "dns"), Source::K8s);
+        let mut service = Service::new(ServiceName::new("kube-system", "dns"), Source::Kubernetes);
         service.int_traffic_policy = TrafficPolicy::Local;
         let params = FrontendParams {
             address: "10.96.0.10:53/UDP".parse().unwrap(),
@@ -131,15 +138,15 @@ mod tests {
             port_name: "dns".into(),
             service_port: 53,
         };
-        let mut frontend = Frontend::new(params, Arc::new(service));
+        let mut frontend = Frontend::new(params, row(service));
         frontend.id = 4;
         let mut backend = Backend::new(
             ServiceName::new("kube-system", "dns"),
-            BackendParams::new("10.244.1.7:53/UDP".parse().unwrap(), Source::K8s),
+            BackendParams::new("10.244.1.7:53/UDP".parse().unwrap(), Source::Kubernetes),
         );
         backend.params.node_name = Some("n1".into());
         backend.params.state = BackendState::Terminating;
-        frontend.backends = BackendSet::from_sorted(vec![Arc::new(backend)]);
+        frontend.backends = BackendSet::from_sorted(vec![row(backend)]);
 
         let model = model(&frontend);
 

@@ -102,13 +102,21 @@ mod tests {
         batch.push(service("a", "1"));
         batch.push(service("b", "2"));
         batch.push(service("a", "3"));
-        batch.push(Changed::Slice(ObjectKey { namespace: "".into(), name: "a".into() }, Latest::Gone));
+        batch.push(Changed::Slice(
+            ObjectKey {
+                namespace: "".into(),
+                name: "a".into(),
+            },
+            Latest::Gone,
+        ));
 
         let changes = batch.take();
         let versions: Vec<String> = changes
             .iter()
             .map(|changed| match changed {
-                Changed::Service(_, Latest::Present(service)) => service.metadata.resource_version.to_string(),
+                Changed::Service(_, Latest::Present(service)) => {
+                    service.metadata.resource_version.to_string()
+                }
                 _ => "slice".to_owned(),
             })
             .collect();

@@ -94,7 +94,11 @@ impl Document {
             let slice = RawObject::from_value(Arc::new(value)).decode::<EndpointSlice>()?;
             let converted = convert::endpoint_slice(&slice, rules, &mut interner)
                 .ok_or_else(|| DocumentError::Orphan(slice.metadata.name.to_string()))?;
-            document.backends.entry(converted.service).or_default().extend(converted.backends);
+            document
+                .backends
+                .entry(converted.service)
+                .or_default()
+                .extend(converted.backends);
         }
         for backends in document.backends.values_mut() {
             backends.reverse();
@@ -144,14 +148,27 @@ endpoints:
         assert_eq!(yaml, json);
         assert_eq!(yaml.services[0].frontends.len(), 1);
         let backends = &yaml.backends[&ServiceName::new("shop", "web")];
-        let addresses: Vec<String> = backends.iter().map(|backend| backend.address.to_string()).collect();
+        let addresses: Vec<String> = backends
+            .iter()
+            .map(|backend| backend.address.to_string())
+            .collect();
         assert_eq!(addresses, ["10.1.0.1:8080/TCP", "10.1.0.2:8080/TCP"]);
     }
 
     #[test]
     fn empty_documents_ask_for_nothing() {
-        for text in ["", " \n", "# only a comment\n", "{}", "services: []\nendpoints:\n"] {
-            assert_eq!(parse(text, Format::Yaml).unwrap(), Document::default(), "{text:?}");
+        for text in [
+            "",
+            " \n",
+            "# only a comment\n",
+            "{}",
+            "services: []\nendpoints:\n",
+        ] {
+            assert_eq!(
+                parse(text, Format::Yaml).unwrap(),
+                Document::default(),
+                "{text:?}"
+            );
         }
         assert_eq!(parse("", Format::Json).unwrap(), Document::default());
     }
@@ -166,9 +183,14 @@ endpoints:
             r#"Service a/b: spec.ports[0].port: invalid type: string "x", expected i32"#
         );
         assert_eq!(
-            fault("services: [{metadata: {namespace: a, name: b}, spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}}]"),
+            fault(
+                "services: [{metadata: {namespace: a, name: b}, spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}}]"
+            ),
             "service a/b: invalid L4 protocol \"\": unknown protocol ''"
         );
-        assert_eq!(fault("endpoints: [{metadata: {namespace: a, name: b}}]"), "endpoint slice `b` belongs to no service");
+        assert_eq!(
+            fault("endpoints: [{metadata: {namespace: a, name: b}}]"),
+            "endpoint slice `b` belongs to no service"
+        );
     }
 }

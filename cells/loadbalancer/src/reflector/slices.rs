@@ -51,7 +51,10 @@ impl Slices {
             Some(_) => self.remove(key),
             None => None,
         };
-        let given = Some(Given { service: service.clone(), addresses });
+        let given = Some(Given {
+            service: service.clone(),
+            addresses,
+        });
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.given[slot as usize] = given;
@@ -83,9 +86,17 @@ impl Slices {
 
     /// Whether any slice gives this backend to the service.
     pub(super) fn gives(&self, service: &ServiceName, address: &L3n4Addr) -> bool {
-        let slots = self.by_service.get(service).map(|slots| &slots[..]).unwrap_or_default();
-        let given = slots.iter().filter_map(|&slot| self.given[slot as usize].as_ref());
-        given.into_iter().any(|given| given.addresses.binary_search(address).is_ok())
+        let slots = self
+            .by_service
+            .get(service)
+            .map(|slots| &slots[..])
+            .unwrap_or_default();
+        let given = slots
+            .iter()
+            .filter_map(|&slot| self.given[slot as usize].as_ref());
+        given
+            .into_iter()
+            .any(|given| given.addresses.binary_search(address).is_ok())
     }
 
     /// Keys of all slices.
@@ -103,11 +114,17 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> ObjectKey {
-        ObjectKey { namespace: "shop".into(), name: name.into() }
+        ObjectKey {
+            namespace: "shop".into(),
+            name: name.into(),
+        }
     }
 
     fn addresses(numbers: &[u8]) -> Box<[L3n4Addr]> {
-        numbers.iter().map(|n| format!("10.0.0.{n}:80/TCP").parse().unwrap()).collect()
+        numbers
+            .iter()
+            .map(|n| format!("10.0.0.{n}:80/TCP").parse().unwrap())
+            .collect()
     }
 
     fn web() -> ServiceName {
@@ -118,9 +135,15 @@ mod tests {
     fn tells_what_a_slice_dropped() {
         let mut slices = Slices::default();
         assert_eq!(slices.put(&key("a"), &web(), addresses(&[1, 2, 3])), None);
-        assert_eq!(slices.put(&key("a"), &web(), addresses(&[2, 4])), Some((web(), addresses(&[1, 3]).into_vec())));
+        assert_eq!(
+            slices.put(&key("a"), &web(), addresses(&[2, 4])),
+            Some((web(), addresses(&[1, 3]).into_vec()))
+        );
         assert_eq!(slices.put(&key("a"), &web(), addresses(&[2, 4, 5])), None);
-        assert_eq!(slices.remove(&key("a")), Some((web(), addresses(&[2, 4, 5]).into_vec())));
+        assert_eq!(
+            slices.remove(&key("a")),
+            Some((web(), addresses(&[2, 4, 5]).into_vec()))
+        );
         assert_eq!(slices.remove(&key("a")), None);
     }
 
@@ -142,7 +165,10 @@ mod tests {
         let other = ServiceName::new("shop", "other");
         slices.put(&key("a"), &web(), addresses(&[1]));
 
-        assert_eq!(slices.put(&key("a"), &other, addresses(&[1])), Some((web(), addresses(&[1]).into_vec())));
+        assert_eq!(
+            slices.put(&key("a"), &other, addresses(&[1])),
+            Some((web(), addresses(&[1]).into_vec()))
+        );
         assert!(slices.gives(&other, &addresses(&[1])[0]));
         assert!(!slices.gives(&web(), &addresses(&[1])[0]));
     }
