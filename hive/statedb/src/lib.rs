@@ -20,6 +20,8 @@
 #[cfg(feature = "hive")]
 mod cell;
 mod changes;
+#[cfg(feature = "script")]
+pub mod command;
 mod db;
 mod derive;
 mod dynamic;
@@ -34,6 +36,8 @@ pub mod reconciler;
 pub mod row;
 mod state;
 mod table;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Tables for tests of the commands.
+
+use std::collections::BTreeSet;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    Db, Error, Index, Row, RwTable,
+    row::{self, BoxError},
+};
+
+/// An object with one field per kind of index.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct TestObject {
+    /// Primary key.
+    #[serde(rename(serialize = "ID"))]
+    pub id: u64,
+    /// A text.
+    #[serde(rename(serialize = "Key"))]
+    pub key: String,
+    /// A network.
+    #[serde(rename(serialize = "Prefix"))]
+    pub prefix: Option<IpNet>,
+    /// A set of texts.
+    #[serde(rename(serialize = "Tags"))]
+    pub tags: BTreeSet<String>,
+}
+
+impl TestObject {
+    /// Primary index.
+    pub const ID: Index<Self, u64> = Index::new("id", |object, keys| keys.add(&object.id));
+    /// By text.
+    pub const KEY: Index<Self, str> = Index::new("key", |object, keys| keys.add(&object.key));
+    /// By network.
+    pub const PREFIX: Index<Self, IpNet> = Index::new("prefix", |object, keys| {
+        object.prefix.iter().for_each(|net| keys.add(net))
+    });
+    /// By each tag.
+    pub const TAGS: Index<Self, str> = Index::new("tags", |object, keys| {
+        object.tags.iter().for_each(|tag| keys.add(tag))
+    });
+}
+
+impl Row for TestObject {
+    fn header() -> &'static [&'static str] {
+        &["ID", "Key", "Prefix", "Tags"]
+    }
+    fn cells(&self) -> Vec<String> {
+        let tags: Vec<&str> = self.tags.iter().map(String::as_str).collect();
+        let prefix = self.prefix.map(|prefix| prefix.to_string()).unwrap_or_default();
+        vec![self.id.to_string(), self.key.clone(), prefix, tags.join(", ")]
+    }
+    fn to_json(&self) -> Result<Value, BoxError> {
+        row::to_json(self)
+    }
+    fn from_yaml(text: &str) -> Result<Self, BoxError> {
+        row::from_yaml(text)
+    }
+}
+
+/// The tables `test1` and `test2`.
+#[derive(Debug, Clone)]
+pub struct TestTables {
+    /// `test1`.
+    pub test1: RwTable<TestObject>,
+    /// `test2`.
+    pub test2: RwTable<TestObject>,
+}
+
+impl TestTables {
+    /// Makes both tables.
+    ///
+    /// # Errors
+    /// If a table of these names exists.
+    pub fn new(db: &Db) -> Result<Self, Error> {
+        let table = |name| {
+            RwTable::builder(name)
+                .primary(TestObject::ID)
+                .index(TestObject::KEY)
+                .index(TestObject::PREFIX)
+                .index(TestObject::TAGS)
+                .build(db)
+        };
+        Ok(Self {
+            test1: table("test1")?,
+            test2: table("test2")?,
+        })
+    }
+}
