@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::map::{MapFlags, MapKind, MapSpec, possible_cpus};
 
-/// `cilium_metrics`; read it with [`PerCpuMap`](crate::map::PerCpuMap).
+/// `cilium_metrics`, a value for each CPU; read it with [`PerCpuMap`](crate::map::PerCpuMap).
 pub const METRICS: MapSpec<MetricsKey, MetricsValue> =
     MapSpec::new("cilium_metrics", MapKind::PerCpuHash, 1024, MapFlags::NO_PREALLOC);
 
@@ -133,7 +133,9 @@ pub struct SocketTrace {
     pub address: [u8; 16],
 }
 const _: () = assert!(size_of::<SocketTrace>() == 40 && offset_of!(SocketTrace, port) == 4);
-const _: () = assert!(offset_of!(SocketTrace, cookie) == 8 && offset_of!(SocketTrace, address) == 24);
+const _: () = assert!(offset_of!(SocketTrace, cookie) == 8 && offset_of!(SocketTrace, cgroup_id) == 16);
+const _: () = assert!(offset_of!(SocketTrace, address) == 24 && offset_of!(SocketTrace, flags) == 3);
+const _: () = assert!(offset_of!(SocketTrace, point) == 1 && offset_of!(SocketTrace, l4_proto) == 2);
 
 /// Where in the translation an event was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -150,6 +150,10 @@ impl<K: Plain, V: Plain> Map<K, V> {
     /// Wraps an open map after comparing the sizes of key and value: every later call relies on it.
     pub(crate) fn from_raw(raw: RawMap) -> Result<Self, MapError> {
         let mut mismatch = Mismatch::default();
+        if spec::is_per_cpu(raw.info.kind) {
+            // A lookup writes one value for each CPU: more than a `V` has room for.
+            mismatch.compare("type", MapKind::Hash as u32, raw.info.kind);
+        }
         mismatch.compare("key size", size_of::<K>() as u32, raw.info.key_size);
         mismatch.compare("value size", size_of::<V>() as u32, raw.info.value_size);
         if !mismatch.is_empty() {

@@ -11,7 +11,10 @@
 use std::{
     collections::HashMap,
     fmt, fs, io,
-    os::{fd::AsFd, unix::fs::DirBuilderExt},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -97,6 +100,18 @@ impl MapStore {
         Map::from_raw(raw)
     }
 
+    /// As [`open_or_create`](Self::open_or_create), for maps that user space does not read by [`Map`] (per-CPU
+    /// maps, event rings): returns the descriptor.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] if the directory, the map or its pin cannot be made.
+    pub fn ensure<K, V>(&self, spec: &MapSpec<K, V>) -> Result<OwnedFd, MapError> {
+        Ok(self
+            .provide(spec.name(), &spec.shape(), None, |_| Ok(Mismatch::default()))?
+            .fd)
+    }
+
     /// As [`open_or_create`](Self::open_or_create), for maps of maps. Another table size counts as a
     /// difference.
     ///
@@ -157,7 +172,7 @@ impl MapStore {
         &self,
         name: &str,
         shape: &Shape,
-        inner: Option<std::os::fd::BorrowedFd<'_>>,
+        inner: Option<BorrowedFd<'_>>,
         check: impl FnOnce(&Path) -> Result<Mismatch, MapError>,
     ) -> Result<RawMap, MapError> {
         let mut state = self.state.lock();
@@ -263,7 +278,7 @@ fn make_directory(path: &Path) -> Result<(), MapError> {
         })
 }
 
-fn pin(name: &str, map: std::os::fd::BorrowedFd<'_>, path: &Path) -> Result<(), MapError> {
+fn pin(name: &str, map: BorrowedFd<'_>, path: &Path) -> Result<(), MapError> {
     sys::obj_pin(map, path).map_err(|source| MapError::Pin {
         map: name.to_owned(),
         path: path.to_owned(),

@@ -36,7 +36,6 @@ pub(crate) enum Command {
     MapNextKey = 4,
     ObjPin = 6,
     ObjGet = 7,
-    ProgDetach = 9,
     MapFdById = 14,
     ObjInfo = 15,
     ProgQuery = 16,
@@ -46,6 +45,7 @@ pub(crate) enum Command {
     LinkCreate = 28,
     LinkUpdate = 29,
     IterCreate = 33,
+    LinkDetach = 34,
 }
 
 /// Calls `bpf(2)`; the result is what the command returns (a descriptor or 0).
@@ -351,18 +351,6 @@ pub struct LinkInfo {
     pub pad2: u32,
 }
 
-/// What the kernel says about a program (`struct bpf_prog_info`, its first fields).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct ProgInfo {
-    /// Type, `enum bpf_prog_type`.
-    pub kind: u32,
-    /// Id of the program.
-    pub id: u32,
-    /// First bytes of the hash over its instructions.
-    pub tag: [u8; 8],
-}
-
 #[repr(C)]
 struct InfoAttr {
     fd: u32,
@@ -395,12 +383,6 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
 pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     // SAFETY: `LinkInfo` is a prefix of `struct bpf_link_info` for cgroup links, all integers.
     unsafe { object_info(link) }
-}
-
-/// Asks the kernel about a program. `program` must be one.
-pub(crate) fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
-    // SAFETY: `ProgInfo` is a prefix of `struct bpf_prog_info`, all integers.
-    unsafe { object_info(program) }
 }
 
 #[repr(C)]
@@ -463,6 +445,21 @@ pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     };
     // SAFETY: layout of BPF_LINK_UPDATE, no pointers.
     unsafe { call(Command::LinkUpdate, &mut attr) }.map(drop)
+}
+
+#[repr(C)]
+struct LinkDetachAttr {
+    link_fd: u32,
+}
+
+/// Detaches the program of a link at once (Linux 5.9). A link whose last pin or descriptor goes away is
+/// detached only some time later.
+pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = LinkDetachAttr {
+        link_fd: link.as_raw_fd() as u32,
+    };
+    // SAFETY: layout of BPF_LINK_DETACH, no pointers.
+    unsafe { call(Command::LinkDetach, &mut attr) }.map(drop)
 }
 
 #[repr(C)]

@@ -171,7 +171,7 @@ impl ServiceValue {
 
     /// Sets the affinity timeout of a master entry, or returns `None` above [`MAX_AFFINITY_TIMEOUT`].
     pub fn with_affinity_timeout(self, seconds: u32) -> Option<Self> {
-        (seconds <= MAX_AFFINITY_TIMEOUT).then(|| Self {
+        (seconds <= MAX_AFFINITY_TIMEOUT).then_some(Self {
             target: (self.target & !MAX_AFFINITY_TIMEOUT) | seconds,
             ..self
         })

@@ -38,6 +38,11 @@ pub enum MapKind {
     HashOfMaps = 13,
 }
 
+/// Maps with one value for each CPU: hash, array, LRU hash, cgroup storage.
+pub(crate) fn is_per_cpu(kind: u32) -> bool {
+    matches!(kind, 5 | 6 | 10 | 21)
+}
+
 /// Creation flags of a map, as in `linux/bpf.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct MapFlags(u32);

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Counters. Rust twin: bpf/src/event.rs */
+#ifndef EVENT_METRICS_H
+#define EVENT_METRICS_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+
+struct metrics_key {
+	__u8 reason;
+	__u8 direction; /* bits 0-1, rest zero */
+	__u16 line;
+	__u8 file;
+	__u8 reserved[3];
+};
+_Static_assert(sizeof(struct metrics_key) == 8, "metrics_key layout");
+
+struct metrics_value {
+	__u64 count;
+	__u64 bytes;
+};
+_Static_assert(sizeof(struct metrics_value) == 16, "metrics_value layout");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__type(key, struct metrics_key);
+	__type(value, struct metrics_value);
+	__uint(max_entries, 1024);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+} cilium_metrics SEC(".maps");
+
+#define METRIC_SERVICE 3 /* direction */
+
+#define METRIC_LB_NO_BACKEND_SLOT 5
+#define METRIC_LB_NO_BACKEND 6
+#define METRIC_LB_REVERSE_UPDATE 7
+#define METRIC_LB_REVERSE_STALE 8
+#define METRIC_LB_REVERSE_DELETE 14
+
+#define METRIC_FILE_SOCK 5 /* number that readers show as bpf_sock.c */
+
+static __always_inline void count_event(__u8 reason, __u8 direction, __u16 line)
+{
+	struct metrics_key key = {
+		.reason = reason,
+		.direction = direction,
+		.line = line,
+		.file = METRIC_FILE_SOCK,
+	};
+	struct metrics_value first = {.count = 1};
+	struct metrics_value *value = bpf_map_lookup_elem(&cilium_metrics, &key);
+
+	if (value)
+		value->count++;
+	else
+		bpf_map_update_elem(&cilium_metrics, &key, &first, BPF_ANY);
+}
+
+#define COUNT_SERVICE(reason) count_event(reason, METRIC_SERVICE, __LINE__)
+
+#endif /* EVENT_METRICS_H */

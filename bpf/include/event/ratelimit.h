@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Token buckets for events. Rust twin: bpf/src/event.rs */
+#ifndef EVENT_RATELIMIT_H
+#define EVENT_RATELIMIT_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+
+struct ratelimit_key {
+	__u32 usage;
+	__u32 ifindex; /* only of usage 1 */
+};
+_Static_assert(sizeof(struct ratelimit_key) == 8, "ratelimit_key layout");
+
+struct ratelimit_value {
+	__u64 last_topup; /* monotonic nanoseconds */
+	__u64 tokens;
+};
+_Static_assert(sizeof(struct ratelimit_value) == 16, "ratelimit_value layout");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__type(key, struct ratelimit_key);
+	__type(value, struct ratelimit_value);
+	__uint(max_entries, 1024);
+} cilium_ratelimit SEC(".maps");
+
+/* Events dropped, by usage. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, __u32);
+	__type(value, __u64);
+	__uint(max_entries, 64);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+} cilium_ratelimit_metrics SEC(".maps");
+
+#define RATELIMIT_SOCKET_EVENTS 3
+
+/* True if one event may be sent now: one every interval, not saved up. */
+static __always_inline int ratelimit_take(__u32 usage, __u64 interval)
+{
+	struct ratelimit_key key = {.usage = usage};
+	struct ratelimit_value fresh = {}, *bucket;
+	__u64 now = bpf_ktime_get_ns(), one = 1, *dropped;
+
+	bucket = bpf_map_lookup_elem(&cilium_ratelimit, &key);
+	if (!bucket) {
+		fresh.last_topup = now;
+		bpf_map_update_elem(&cilium_ratelimit, &key, &fresh, BPF_ANY);
+		return 1;
+	}
+	if (now - bucket->last_topup >= interval) {
+		bucket->last_topup = now;
+		bucket->tokens = 1;
+	}
+	if (bucket->tokens > 0) {
+		bucket->tokens--;
+		return 1;
+	}
+	dropped = bpf_map_lookup_elem(&cilium_ratelimit_metrics, &usage);
+	if (dropped)
+		__sync_fetch_and_add(dropped, 1);
+	else
+		bpf_map_update_elem(&cilium_ratelimit_metrics, &usage, &one, BPF_ANY);
+	return 0;
+}
+
+#endif /* EVENT_RATELIMIT_H */

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What an address is: this host, another node, a pod's identity. Rust twin: bpf/src/node.rs */
+#ifndef NODE_IPCACHE_H
+#define NODE_IPCACHE_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+
+struct ipcache_key {
+	__u32 prefix_len; /* counts the 32 bits before the address */
+	__u16 cluster_id;
+	__u8 pad;
+	__u8 family;
+	__be32 address[4]; /* IPv4 in the first word, rest zero */
+};
+_Static_assert(sizeof(struct ipcache_key) == 24, "ipcache_key layout");
+_Static_assert(__builtin_offsetof(struct ipcache_key, family) == 7, "ipcache_key.family");
+
+struct ipcache_value {
+	__u32 identity;
+	__be32 tunnel_endpoint[4];
+	__u8 pad[2];
+	__u8 encrypt_key;
+	__u8 flags;
+};
+_Static_assert(sizeof(struct ipcache_value) == 24, "ipcache_value layout");
+_Static_assert(__builtin_offsetof(struct ipcache_value, flags) == 23, "ipcache_value.flags");
+
+#define IPCACHE_IPV4 1
+#define IPCACHE_IPV6 2
+#define IPCACHE_STATIC_BITS 32
+#define IPCACHE_REMOTE_CLUSTER (1 << 3)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__type(key, struct ipcache_key);
+	__type(value, struct ipcache_value);
+	__uint(max_entries, 512000);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);
+} cilium_ipcache_v2 SEC(".maps");
+
+#define IDENTITY_HOST 1
+#define IDENTITY_REMOTE_NODE 6
+#define IDENTITY_KUBE_APISERVER 7
+#define IDENTITY_SCOPE_MASK 0xff000000U
+#define IDENTITY_SCOPE_NODE 0x02000000U
+
+static __always_inline const struct ipcache_value *ipcache_lookup4(__be32 address)
+{
+	struct ipcache_key key = {
+		.prefix_len = IPCACHE_STATIC_BITS + 32,
+		.family = IPCACHE_IPV4,
+		.address = {address},
+	};
+
+	return bpf_map_lookup_elem(&cilium_ipcache_v2, &key);
+}
+
+static __always_inline const struct ipcache_value *ipcache_lookup6(const __be32 *address)
+{
+	struct ipcache_key key = {
+		.prefix_len = IPCACHE_STATIC_BITS + 128,
+		.family = IPCACHE_IPV6,
+		.address = {address[0], address[1], address[2], address[3]},
+	};
+
+	return bpf_map_lookup_elem(&cilium_ipcache_v2, &key);
+}
+
+static __always_inline int ipcache_is_host(const struct ipcache_value *value)
+{
+	return value && value->identity == IDENTITY_HOST;
+}
+
+/* Another node of this cluster. */
+static __always_inline int ipcache_is_peer_node(const struct ipcache_value *value)
+{
+	if (!value || (value->flags & IPCACHE_REMOTE_CLUSTER))
+		return 0;
+	return value->identity == IDENTITY_REMOTE_NODE ||
+	       value->identity == IDENTITY_KUBE_APISERVER ||
+	       (value->identity & IDENTITY_SCOPE_MASK) == IDENTITY_SCOPE_NODE;
+}
+
+#endif /* NODE_IPCACHE_H */

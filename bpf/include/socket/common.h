@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What translation of both address families shares. */
+#ifndef SOCKET_COMMON_H
+#define SOCKET_COMMON_H
+
+#include <asm/errno.h>
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <linux/types.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "../event/metrics.h"
+#include "../event/ratelimit.h"
+#include "../event/socket_trace.h"
+#include "../lb/maps.h"
+#include "../node/ipcache.h"
+#include "options.h"
+
+/* What a cgroup program returns. */
+#define SOCKET_REJECT 0
+#define SOCKET_PROCEED 1
+
+/* Outcome of a translation, besides negative error numbers that reject the call. */
+#define UNTRANSLATED 0
+#define TRANSLATED 1
+
+#ifndef AF_INET
+#define AF_INET 2
+#define AF_INET6 10
+#endif
+
+#define MKE_CLASS_ID 0x1BDA7A
+#define NSEC_PER_SEC 1000000000ULL
+
+enum socket_call {
+	CALL_CONNECT,
+	CALL_SENDMSG,
+	CALL_REVERSE,
+};
+
+/* The caller gets the error if the kernel can pass it on, else EPERM. */
+static __always_inline int socket_verdict(int outcome)
+{
+	if (outcome >= 0)
+		return SOCKET_PROCEED;
+	if (options.has_set_retval)
+		bpf_set_retval(outcome);
+	return SOCKET_REJECT;
+}
+
+static __always_inline int socket_in_host_netns(void *ctx)
+{
+	if (options.mke && bpf_get_cgroup_classid(ctx) == MKE_CLASS_ID)
+		return 1;
+	return bpf_get_netns_cookie(ctx) == options.host_netns_cookie;
+}
+
+static __always_inline int socket_proto_supported(__u32 proto)
+{
+	return proto == IPPROTO_TCP || proto == IPPROTO_UDP || proto == IPPROTO_UDPLITE;
+}
+
+static __always_inline int port_in_nodeport_range(__be16 port)
+{
+	__u16 number = bpf_ntohs(port);
+
+	return number >= options.nodeport_min && number <= options.nodeport_max;
+}
+
+/* Clock of the affinity maps. */
+static __always_inline __u64 affinity_now(void)
+{
+	if (options.clock_jiffies)
+		return bpf_jiffies64() >> 8;
+	return bpf_ktime_get_ns() / NSEC_PER_SEC;
+}
+
+static __always_inline __u64 affinity_timeout(const struct lb_service *svc)
+{
+	__u64 seconds = svc->target & LB_AFFINITY_TIMEOUT_MASK;
+
+	if (options.clock_jiffies)
+		return (seconds * options.kernel_hz) >> 8;
+	return seconds;
+}
+
+static __always_inline int affinity_matches(__u32 backend_id, __be16 rev_nat)
+{
+	struct lb_affinity_match_key key = {
+		.backend_id = backend_id,
+		.rev_nat = rev_nat,
+	};
+
+	return bpf_map_lookup_elem(&cilium_lb_affinity_match, &key) != NULL;
+}
+
+/* A slot for a new connection, 1 to count. Datagrams of one socket stay with one backend. */
+static __always_inline __u16 choose_slot(void *ctx, __u8 proto, __u16 count)
+{
+	__u64 number = proto == IPPROTO_TCP ? bpf_get_prandom_u32() : bpf_get_socket_cookie(ctx);
+
+	return number % count + 1;
+}
+
+static __always_inline int trace_wanted(enum socket_call call)
+{
+	if (!options.trace)
+		return 0;
+	if (options.trace_aggregation >= 1 && call == CALL_REVERSE)
+		return 0;
+	if (options.trace_aggregation >= 3 && call != CALL_CONNECT)
+		return 0;
+	if (options.trace_aggregation >= 1 && options.trace_interval)
+		return ratelimit_take(RATELIMIT_SOCKET_EVENTS, options.trace_interval);
+	return 1;
+}
+
+static __always_inline void trace_send(struct bpf_sock_addr *ctx, struct socket_trace *event,
+				       __u8 proto)
+{
+	event->kind = SOCKET_TRACE_KIND;
+	event->l4_proto = proto == IPPROTO_TCP ? 1 : proto == IPPROTO_UDP ? 2 : 0;
+	event->cookie = bpf_get_socket_cookie(ctx);
+	event->cgroup_id = bpf_get_current_cgroup_id();
+	bpf_perf_event_output(ctx, &cilium_events, BPF_F_CURRENT_CPU, event, sizeof(*event));
+}
+
+#endif /* SOCKET_COMMON_H */

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Network namespaces: their cookies, and running code inside one.
+
+use std::{
+    fs::File,
+    io,
+    mem::size_of,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    net::{AddressFamily, SocketType},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
+
+/// Why a network namespace could not be used.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "fields say what the message says")]
+pub enum NetnsError {
+    /// The file that names the namespace cannot be opened. It may have gone with its pod.
+    #[error("cannot open network namespace {}", path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+
+    /// The namespace cannot be entered. Needs CAP_SYS_ADMIN.
+    #[error("cannot enter network namespace {}", path.display())]
+    Enter {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+
+    /// The thread that enters the namespace cannot be started.
+    #[error("cannot start a thread for network namespace {}", path.display())]
+    Thread {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+
+    /// The kernel does not tell the cookie (needs Linux 5.14).
+    #[error("cannot read the cookie of the network namespace")]
+    Cookie(#[source] io::Error),
+}
+
+/// Cookie of the calling thread's network namespace: what programs identify it by.
+///
+/// # Errors
+///
+/// [`NetnsError::Cookie`] if no socket can be made, or the kernel is older than 5.14.
+pub fn cookie() -> Result<u64, NetnsError> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
+        .or_else(|_| rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None))
+        .map_err(|error| NetnsError::Cookie(error.into()))?;
+    socket_option(socket.as_fd(), libc::SO_NETNS_COOKIE).map_err(NetnsError::Cookie)
+}
+
+/// Cookie of a socket: what programs identify it by.
+///
+/// # Errors
+///
+/// What `getsockopt(2)` fails with.
+pub fn socket_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    socket_option(socket, libc::SO_COOKIE)
+}
+
+fn socket_option(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<u64> {
+    let mut value = 0_u64;
+    let mut length = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: `value` has room for `length` bytes.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            std::ptr::from_mut(&mut value).cast(),
+            &raw mut length,
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(value)
+    }
+}
+
+/// Runs `work` on a thread of its own inside the network namespace at `path` and waits for it.
+///
+/// # Errors
+///
+/// [`NetnsError`] if the namespace cannot be entered.
+///
+/// # Panics
+///
+/// If `work` does.
+pub fn inside<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+    let named = |path: &Path| path.to_owned();
+    let file = File::open(path).map_err(|source| NetnsError::Open {
+        path: named(path),
+        source,
+    })?;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("netns".to_owned())
+            .spawn_scoped(scope, move || {
+                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(
+                    |error| NetnsError::Enter {
+                        path: named(path),
+                        source: error.into(),
+                    },
+                )?;
+                Ok(work())
+            })
+            .map_err(|source| NetnsError::Thread {
+                path: named(path),
+                source,
+            })?;
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
