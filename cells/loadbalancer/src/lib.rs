@@ -6,11 +6,21 @@ pub mod convert;
 pub mod maps;
 pub mod reconciler;
 pub mod reflector;
+mod row;
+mod selection;
+mod table;
 #[cfg(test)]
 mod testing;
 pub mod types;
+mod writer;
 
+pub use selection::{ChooseAll, ClusterAffinity, NodeFacts, SecondChoice};
+pub use table::{
+    BACKENDS_BY_ADDRESS, BACKENDS_BY_KEY, BackendKey, FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE,
+    SERVICES_BY_NAME, Tables,
+};
 pub use types::{
     Backend, BackendParams, BackendSet, BackendState, Frontend, FrontendKind, FrontendParams, L3n4Addr,
     L4Proto, Scope, Service, ServiceName, Source,
 };
+pub use writer::{Writer, WriterError, WriterSettings};

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use compact_str::CompactString;
+use statedb::reconciler::Status;
 
 use super::{BackendSet, L3n4Addr, Scope, Service, ServiceName, TrafficPolicy};
 
@@ -93,6 +94,8 @@ pub struct Frontend {
     pub redirect_to: Option<ServiceName>,
     /// Numeric id given by the reconciler; 0: none yet.
     pub id: u16,
+    /// How far the maps follow.
+    pub status: Status,
 }
 
 impl Frontend {
@@ -105,6 +108,7 @@ impl Frontend {
             health_check_backends: BackendSet::default(),
             redirect_to: None,
             id: 0,
+            status: Status::pending(),
         }
     }
 

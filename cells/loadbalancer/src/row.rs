@@ -1,0 +1,563 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Rows as text: table cells, JSON with the field names of Cilium's dumps, YAML in and out.
+
+mod yaml;
+
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use statedb::Row;
+use statedb::row::BoxError;
+
+use crate::types::{
+    Backend, BackendSet, Frontend, LbAlgorithm, Names, ProxyRedirect, Service, SourceRangesPolicy, StringMap,
+};
+
+/// Most backends shown in a cell.
+const SHOWN_BACKENDS: usize = 5;
+
+/// How a value is to be written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    Yaml,
+}
+
+impl Form {
+    fn object<const N: usize>(self, fields: [(&str, Value); N]) -> Value {
+        let key = |name: &str| {
+            if self == Self::Yaml {
+                name.to_lowercase()
+            } else {
+                name.to_owned()
+            }
+        };
+        Value::Object(
+            fields
+                .into_iter()
+                .map(|(name, value)| (key(name), value))
+                .collect(),
+        )
+    }
+
+    // An absent list is null in JSON and empty in YAML.
+    fn list(self, items: Option<Vec<Value>>) -> Value {
+        match (items, self) {
+            (Some(items), _) => Value::Array(items),
+            (None, Self::Json) => Value::Null,
+            (None, Self::Yaml) => json!([]),
+        }
+    }
+
+    fn map(self, items: Option<Map<String, Value>>) -> Value {
+        match (items, self) {
+            (Some(items), _) => Value::Object(items),
+            (None, Self::Json) => Value::Null,
+            (None, Self::Yaml) => json!({}),
+        }
+    }
+
+    fn strings(self, map: &StringMap) -> Value {
+        let items = || {
+            map.iter()
+                .map(|(key, value)| (key.to_owned(), value.into()))
+                .collect()
+        };
+        self.map((!map.is_absent()).then(items))
+    }
+
+    fn names(self, names: &Names) -> Value {
+        self.list((!names.is_absent()).then(|| names.iter().map(Value::from).collect()))
+    }
+
+    fn duration(self, duration: Duration) -> Value {
+        match self {
+            Self::Json => json!(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
+            Self::Yaml => go_duration(duration).into(),
+        }
+    }
+}
+
+/// A duration as Go prints whole seconds: `3h0m0s`, `1m30s`, `0s`.
+fn go_duration(duration: Duration) -> String {
+    let total = duration.as_secs();
+    let (hours, minutes, seconds) = (total / 3600, total / 60 % 60, total % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, _) => format!("{minutes}m{seconds}s"),
+        _ => format!("{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+fn since(at: Timestamp) -> String {
+    let age = Timestamp::now().duration_since(at).as_secs_f64();
+    human_duration(age)
+}
+
+/// An age: `12s`, `3m5s`, `90m`, `5h10m`, `30h`, `4d7h`, `30d`, `3y30d`, `9y`.
+fn human_duration(age: f64) -> String {
+    if age < -1.0 {
+        return "<invalid>".to_owned();
+    }
+    let seconds = age.max(0.0) as u64;
+    let (minutes, hours) = (seconds / 60, seconds / 3600);
+    let (days, years) = (hours / 24, hours / 24 / 365);
+    let pair = |whole: u64, unit: &str, rest: u64, rest_unit: &str| match rest {
+        0 => format!("{whole}{unit}"),
+        _ => format!("{whole}{unit}{rest}{rest_unit}"),
+    };
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        _ if minutes < 10 => pair(minutes, "m", seconds % 60, "s"),
+        _ if minutes < 180 => format!("{minutes}m"),
+        _ if hours < 8 => pair(hours, "h", minutes % 60, "m"),
+        _ if hours < 48 => format!("{hours}h"),
+        _ if days < 8 => pair(days, "d", hours % 24, "h"),
+        _ if days < 2 * 365 => format!("{days}d"),
+        _ if years < 8 => pair(years, "y", days % 365, "d"),
+        _ => format!("{years}y"),
+    }
+}
+
+fn time(at: SystemTime) -> Value {
+    Timestamp::try_from(at).map_or(Value::Null, |at| at.to_string().into())
+}
+
+fn redirect_text(redirect: &ProxyRedirect) -> String {
+    if redirect.ports.is_empty() {
+        return redirect.proxy_port.to_string();
+    }
+    let ports: Vec<String> = redirect.ports.iter().map(u16::to_string).collect();
+    format!("{} (ports: [{}])", redirect.proxy_port, ports.join(" "))
+}
+
+fn service_flags(service: &Service) -> String {
+    let mut flags = Vec::new();
+    let mut flag = |name: &str, value: String| flags.push(format!("{name}={value}"));
+    if service.session_affinity {
+        flag("SessionAffinity", go_duration(service.session_affinity_timeout));
+    }
+    if let Some(ranges) = service
+        .source_ranges
+        .as_deref()
+        .filter(|ranges| !ranges.is_empty())
+    {
+        flag(
+            "SourceRanges",
+            ranges
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
+        );
+        if service.source_ranges_policy() == SourceRangesPolicy::Deny {
+            flag("SourceRangesPolicy", "deny".to_owned());
+        }
+    }
+    match service.proxy_redirects.as_deref().unwrap_or_default() {
+        [] => {}
+        [redirect] => flag("ProxyRedirects", redirect_text(redirect)),
+        redirects => {
+            flag(
+                "ProxyRedirects",
+                format!(
+                    "[{}]",
+                    redirects.iter().map(redirect_text).collect::<Vec<_>>().join(", ")
+                ),
+            );
+        }
+    }
+    if service.health_check_node_port != 0 {
+        flag("HealthCheckNodePort", service.health_check_node_port.to_string());
+    }
+    if service.loopback_host_port {
+        flag("LoopbackHostPort", "true".to_owned());
+    }
+    if service.explicit_algorithm() != LbAlgorithm::Unset {
+        flag("ExplicitLBAlgorithm", service.explicit_algorithm().to_string());
+    }
+    if !service.forwarding_mode.as_str().is_empty() {
+        flag("ForwardingMode", service.forwarding_mode.to_string());
+    }
+    if !service.traffic_distribution.as_str().is_empty() {
+        flag("TrafficDistribution", service.traffic_distribution.to_string());
+    }
+    if let Some(class) = &service.load_balancer_class {
+        flag("LoadBalancerClass", class.to_string());
+    }
+    flags.sort_unstable();
+    flags.join(", ")
+}
+
+fn service_value(service: &Service, form: Form) -> Value {
+    let label = |(key, value): (&str, &str)| {
+        let label = json!({ "key": key, "value": value, "source": service.label_source() });
+        (key.to_owned(), label)
+    };
+    let labels = (!service.labels.is_absent()).then(|| service.labels.iter().map(label).collect());
+    let redirect = |redirect: &ProxyRedirect| {
+        let ports =
+            (!redirect.ports.is_empty()).then(|| redirect.ports.iter().map(|port| json!(port)).collect());
+        form.object([
+            ("ProxyPort", redirect.proxy_port.into()),
+            ("Ports", form.list(ports)),
+        ])
+    };
+    let redirects = service
+        .proxy_redirects
+        .as_deref()
+        .map(|all| all.iter().map(redirect).collect());
+    let ranges = service.source_ranges.as_deref();
+    let ranges = ranges.map(|all| all.iter().map(|net| net.to_string().into()).collect());
+    let ports = service.port_names.as_deref();
+    let ports = ports.map(|all| {
+        all.iter()
+            .map(|(name, port)| (name.to_string(), json!(port)))
+            .collect()
+    });
+    form.object([
+        ("Name", service.name.as_str().into()),
+        ("Source", service.source.as_str().into()),
+        ("Labels", form.map(labels)),
+        ("Annotations", form.strings(&service.annotations)),
+        ("Selector", form.strings(&service.selector)),
+        ("NatPolicy", service.nat_policy.as_str().into()),
+        ("ExtTrafficPolicy", service.ext_traffic_policy.as_str().into()),
+        ("IntTrafficPolicy", service.int_traffic_policy.as_str().into()),
+        ("ForwardingMode", service.forwarding_mode.as_str().into()),
+        ("SessionAffinity", service.session_affinity.into()),
+        (
+            "SessionAffinityTimeout",
+            form.duration(service.session_affinity_timeout),
+        ),
+        ("LoadBalancerClass", service.load_balancer_class.as_deref().into()),
+        ("ProxyRedirects", form.list(redirects)),
+        ("HealthCheckNodePort", service.health_check_node_port.into()),
+        ("LoopbackHostPort", service.loopback_host_port.into()),
+        ("SourceRanges", form.list(ranges)),
+        ("PortNames", form.map(ports)),
+        (
+            "TrafficDistribution",
+            service.traffic_distribution.as_str().into(),
+        ),
+    ])
+}
+
+fn backend_value(backend: &Backend, form: Form) -> Value {
+    let params = &backend.params;
+    let zone = params.zone.as_deref().map(|zone| {
+        form.object([
+            ("Zone", zone.zone.as_str().into()),
+            ("ForZones", form.names(&zone.for_zones)),
+        ])
+    });
+    form.object([
+        ("ServiceName", backend.service.as_str().into()),
+        ("Address", params.address.to_string().into()),
+        ("PortNames", form.names(&params.port_names)),
+        ("Weight", params.weight.into()),
+        ("NodeName", params.node_name.as_deref().unwrap_or_default().into()),
+        ("Zone", zone.into()),
+        ("ClusterID", params.cluster_id.into()),
+        ("Source", params.source.as_str().into()),
+        ("State", (params.state as u8).into()),
+        ("Unhealthy", backend.unhealthy.into()),
+        (
+            "UnhealthyUpdatedAt",
+            backend
+                .unhealthy_updated_at
+                .as_deref()
+                .map_or(Value::Null, |at| time(*at)),
+        ),
+    ])
+}
+
+fn frontend_value(frontend: &Frontend, form: Form) -> Result<Value, BoxError> {
+    let params = form.object([
+        ("Address", frontend.params.address.to_string().into()),
+        ("Type", frontend.params.kind.as_str().into()),
+        ("ServiceName", frontend.service.name.as_str().into()),
+        ("PortName", frontend.params.port_name.as_str().into()),
+        ("ServicePort", frontend.params.service_port.into()),
+    ]);
+    let backends = |set: &BackendSet| Value::Array(set.iter().map(|row| backend_value(row, form)).collect());
+    let managed = form.object([
+        ("Status", serde_json::to_value(&frontend.status)?),
+        ("Backends", backends(&frontend.backends)),
+        ("HealthCheckBackends", backends(&frontend.health_check_backends)),
+        ("ID", frontend.id.into()),
+        (
+            "RedirectTo",
+            frontend.redirect_to.as_ref().map(|name| name.as_str()).into(),
+        ),
+    ]);
+    let mut fields = Map::new();
+    match (params, form) {
+        (Value::Object(params), Form::Json) => fields.extend(params),
+        (params, _) => drop(fields.insert("frontendparams".to_owned(), params)),
+    }
+    if let Value::Object(managed) = managed {
+        fields.extend(managed);
+    }
+    Ok(Value::Object(fields))
+}
+
+impl Row for Service {
+    fn header() -> &'static [&'static str] {
+        &["Name", "Source", "PortNames", "TrafficPolicy", "Flags"]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let ports = self.port_names.as_deref().unwrap_or_default();
+        let ports: Vec<String> = ports
+            .iter()
+            .map(|(name, port)| format!("{name}={port}"))
+            .collect();
+        let policy = match (self.ext_traffic_policy, self.int_traffic_policy) {
+            (ext, int) if ext == int => ext.to_string(),
+            (ext, int) => format!("Ext={ext}, Int={int}"),
+        };
+        vec![
+            self.name.to_string(),
+            self.source.to_string(),
+            ports.join(", "),
+            policy,
+            service_flags(self),
+        ]
+    }
+
+    fn to_json(&self) -> Result<Value, BoxError> {
+        Ok(service_value(self, Form::Json))
+    }
+
+    fn to_yaml(&self) -> Result<Value, BoxError> {
+        Ok(service_value(self, Form::Yaml))
+    }
+
+    fn from_yaml(text: &str) -> Result<Self, BoxError> {
+        yaml::service(text)
+    }
+
+    fn type_name() -> String {
+        "*loadbalancer.Service".to_owned()
+    }
+}
+
+impl Row for Frontend {
+    fn header() -> &'static [&'static str] {
+        &[
+            "Address",
+            "Type",
+            "ServiceName",
+            "PortName",
+            "Backends",
+            "RedirectTo",
+            "Status",
+            "Since",
+            "Error",
+        ]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let shown: Vec<String> = self
+            .backends
+            .iter()
+            .take(SHOWN_BACKENDS)
+            .map(|row| row.params.address.to_string())
+            .collect();
+        let mut backends = shown.join(", ");
+        if self.backends.len() > SHOWN_BACKENDS {
+            backends.push_str(&format!(" + {} more ...", self.backends.len() - SHOWN_BACKENDS));
+        }
+        vec![
+            self.params.address.to_string(),
+            self.params.kind.to_string(),
+            self.service.name.to_string(),
+            self.params.port_name.to_string(),
+            backends,
+            self.redirect_to
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            self.status.kind.to_string(),
+            since(self.status.updated_at),
+            self.status.error.as_deref().unwrap_or_default().to_owned(),
+        ]
+    }
+
+    fn to_json(&self) -> Result<Value, BoxError> {
+        frontend_value(self, Form::Json)
+    }
+
+    fn to_yaml(&self) -> Result<Value, BoxError> {
+        frontend_value(self, Form::Yaml)
+    }
+
+    fn from_yaml(text: &str) -> Result<Self, BoxError> {
+        yaml::frontend(text)
+    }
+
+    fn type_name() -> String {
+        "*loadbalancer.Frontend".to_owned()
+    }
+}
+
+impl Row for Backend {
+    fn header() -> &'static [&'static str] {
+        &[
+            "Service",
+            "Address",
+            "Source",
+            "Priority",
+            "State",
+            "PortNames",
+            "NodeName",
+        ]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.service.to_string(),
+            self.params.address.to_string(),
+            self.params.source.to_string(),
+            self.source_priority.to_string(),
+            self.params.state.to_string(),
+            self.params.port_names.iter().collect::<Vec<_>>().join(","),
+            self.params.node_name.as_deref().unwrap_or_default().to_owned(),
+        ]
+    }
+
+    fn to_json(&self) -> Result<Value, BoxError> {
+        Ok(backend_value(self, Form::Json))
+    }
+
+    fn to_yaml(&self) -> Result<Value, BoxError> {
+        Ok(backend_value(self, Form::Yaml))
+    }
+
+    fn from_yaml(text: &str) -> Result<Self, BoxError> {
+        yaml::backend(text)
+    }
+
+    fn type_name() -> String {
+        "*loadbalancer.Backend".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{BackendParams, FrontendKind, FrontendParams, ServiceName, Source};
+
+    fn service() -> Service {
+        let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
+        service.session_affinity = true;
+        service.session_affinity_timeout = Duration::from_secs(10800);
+        service.labels = [("app", "web")].into_iter().collect();
+        service.port_names = Some([("dns".into(), 53), ("http".into(), 80)].into());
+        service.ext_traffic_policy = crate::types::TrafficPolicy::Local;
+        service.proxy_redirects = Some(
+            [ProxyRedirect {
+                proxy_port: 1000,
+                ports: [80, 443].into(),
+            }]
+            .into(),
+        );
+        service
+    }
+
+    #[test]
+    fn cells_of_a_service() {
+        assert_eq!(
+            service().cells(),
+            [
+                "shop/web",
+                "k8s",
+                "dns=53, http=80",
+                "Ext=Local, Int=Cluster",
+                "ProxyRedirects=1000 (ports: [80 443]), SessionAffinity=3h0m0s"
+            ]
+        );
+    }
+
+    #[test]
+    fn service_survives_yaml() {
+        let yaml = serde_norway::to_string(&service().to_yaml().unwrap()).unwrap();
+        assert!(
+            yaml.contains("sessionaffinitytimeout: 3h0m0s") && yaml.contains("annotations: {}"),
+            "{yaml}"
+        );
+        let json = service().to_json().unwrap();
+        assert_eq!(json["SessionAffinityTimeout"], 10_800_000_000_000_u64);
+        assert_eq!(json["Annotations"], Value::Null);
+        assert_eq!(json["Labels"]["app"]["source"], "k8s");
+
+        let back = Service::from_yaml(&yaml).unwrap();
+        assert_eq!(back.to_yaml().unwrap(), service().to_yaml().unwrap());
+    }
+
+    #[test]
+    fn frontend_and_backend_survive_yaml() {
+        let params = FrontendParams {
+            address: "[fd00::1]:80/TCP".parse().unwrap(),
+            kind: FrontendKind::NodePort,
+            port_name: "http".into(),
+            service_port: 80,
+        };
+        let frontend = Frontend::new(params, crate::testing::service(service()));
+        let json = frontend.to_json().unwrap();
+        let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
+        assert_eq!(
+            keys,
+            [
+                "Address",
+                "Type",
+                "ServiceName",
+                "PortName",
+                "ServicePort",
+                "Status",
+                "Backends",
+                "HealthCheckBackends",
+                "ID",
+                "RedirectTo"
+            ]
+        );
+        let back =
+            Frontend::from_yaml(&serde_norway::to_string(&frontend.to_yaml().unwrap()).unwrap()).unwrap();
+        assert_eq!(back.params, frontend.params);
+        assert_eq!(back.service.name, frontend.service.name);
+
+        let mut params = BackendParams::new("10.0.0.1:80/TCP".parse().unwrap(), Source::Kubernetes);
+        params.node_name = Some("n1".into());
+        params.port_names = ["http"].into_iter().collect();
+        let backend = Backend::new(ServiceName::new("shop", "web"), params);
+        let back =
+            Backend::from_yaml(&serde_norway::to_string(&backend.to_yaml().unwrap()).unwrap()).unwrap();
+        assert_eq!(back, backend);
+        assert_eq!(
+            backend.cells(),
+            ["shop/web", "10.0.0.1:80/TCP", "k8s", "4", "active", "http", "n1"]
+        );
+    }
+
+    #[test]
+    fn ages_read_like_those_of_kubectl() {
+        let texts = [
+            (0.0, "0s"),
+            (-0.5, "0s"),
+            (-2.0, "<invalid>"),
+            (119.0, "119s"),
+            (120.0, "2m"),
+            (125.0, "2m5s"),
+        ];
+        for (age, text) in
+            texts
+                .into_iter()
+                .chain([(5400.0, "90m"), (18_000.0 + 600.0, "5h10m"), (100_000.0, "27h")])
+        {
+            assert_eq!(human_duration(age), text);
+        }
+    }
+}

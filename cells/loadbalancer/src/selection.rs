@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Which backends of a service a frontend uses.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use crate::types::annotation::{self, ServiceAffinity};
+use crate::types::{
+    Backend, BackendRow, BackendState, FrontendParams, Service, Source, TrafficDistribution, TrafficPolicy,
+};
+
+/// What selection must know of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Name of the node.
+    pub name: Arc<str>,
+    /// Its zone (label `topology.kubernetes.io/zone`), if it has one.
+    pub zone: Option<CompactString>,
+    /// Addresses of the node.
+    pub addresses: Arc<[IpAddr]>,
+    /// Those that answer node ports.
+    pub node_port_addresses: Arc<[IpAddr]>,
+}
+
+/// A second choice among the backends that policies, zones and health left.
+pub trait SecondChoice: Send + Sync {
+    /// Whether each backend of the service is chosen without a look at the others: a change of one then costs no
+    /// look at all.
+    fn is_pointwise(&self, service: &Service) -> bool;
+
+    /// Keeps the chosen ones.
+    fn choose(&self, service: &Service, rows: &mut Vec<BackendRow>);
+}
+
+/// Everything is chosen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChooseAll;
+
+impl SecondChoice for ChooseAll {
+    fn is_pointwise(&self, _service: &Service) -> bool {
+        true
+    }
+
+    fn choose(&self, _service: &Service, _rows: &mut Vec<BackendRow>) {}
+}
+
+/// Choice between the clusters of a mesh, by the annotations of the service.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClusterAffinity;
+
+impl SecondChoice for ClusterAffinity {
+    fn is_pointwise(&self, service: &Service) -> bool {
+        annotation::is_global(&service.annotations)
+            && annotation::affinity(&service.annotations) == ServiceAffinity::None
+    }
+
+    fn choose(&self, service: &Service, rows: &mut Vec<BackendRow>) {
+        let is_remote = |row: &Backend| row.params.source == Source::ClusterMesh;
+        if !annotation::is_global(&service.annotations) {
+            return rows.retain(|row| !is_remote(row));
+        }
+        let alive = |remote: bool| rows.iter().any(|row| is_remote(row) == remote && row.is_alive());
+        match annotation::affinity(&service.annotations) {
+            ServiceAffinity::None => {}
+            ServiceAffinity::Local => {
+                let has_local = rows.iter().any(|row| !is_remote(row) && row.is_active_healthy());
+                if has_local || !alive(true) {
+                    rows.retain(|row| !is_remote(row));
+                }
+            }
+            ServiceAffinity::Remote => {
+                if alive(true) || !alive(false) {
+                    rows.retain(|row| is_remote(row));
+                }
+            }
+        }
+    }
+}
+
+/// What decides for one service.
+pub(crate) struct Selector<'a> {
+    pub(crate) node: &'a NodeFacts,
+    pub(crate) has_topology: bool,
+    pub(crate) is_health_checked: bool,
+    pub(crate) second: &'a dyn SecondChoice,
+}
+
+impl Selector<'_> {
+    /// Whether each backend is chosen without a look at the others.
+    pub(crate) fn is_pointwise(&self, service: &Service) -> bool {
+        let is_placed = self.has_topology && service.traffic_distribution != TrafficDistribution::Default;
+        !is_placed && !self.is_health_checked && self.second.is_pointwise(service)
+    }
+
+    /// Whether a backend can serve a frontend at all: protocol, family, port name, and place if the policy says local.
+    pub(crate) fn suits(
+        &self,
+        frontend: &FrontendParams,
+        policy: Option<TrafficPolicy>,
+        row: &Backend,
+    ) -> bool {
+        let params = &row.params;
+        params.address.proto() == frontend.address.proto()
+            && params.address.is_ipv4() == frontend.address.is_ipv4()
+            && (frontend.port_name.is_empty()
+                || params.port_names.is_empty()
+                || params.port_names.contains(&frontend.port_name))
+            && (policy != Some(TrafficPolicy::Local) || row.is_on_node(&self.node.name))
+    }
+
+    /// Narrows the suitable backends down; gives those a health checker has to look at, if they are others.
+    pub(crate) fn narrow(
+        &self,
+        service: &Service,
+        is_redirected: bool,
+        rows: &mut Vec<BackendRow>,
+    ) -> Option<Vec<BackendRow>> {
+        let to_check = self.is_health_checked.then(|| rows.clone());
+        let was_checked = |row: &Backend| row.unhealthy_updated_at.is_some();
+        if self.is_health_checked {
+            rows.retain(|row| row.params.state != BackendState::Active || was_checked(row));
+        }
+        // Whose place counts: those that may take new connections.
+        let counts = |row: &Backend| match row.params.state {
+            BackendState::Terminating | BackendState::TerminatingNotServing => false,
+            _ if self.is_health_checked => row.is_active_healthy() && was_checked(row),
+            _ => true,
+        };
+        if self.has_topology {
+            let is_local = |row: &Backend| counts(row) && row.is_on_node(&self.node.name);
+            if service.traffic_distribution == TrafficDistribution::PreferSameNode {
+                if rows.iter().any(|row| is_local(row)) {
+                    rows.retain(|row| is_local(row));
+                }
+            } else if service.prefers_zone()
+                && !is_redirected
+                && let Some(zone) = &self.node.zone
+            {
+                let hints = |row: &Backend| {
+                    row.params
+                        .zone
+                        .as_ref()
+                        .filter(|zone| !zone.for_zones.is_empty())
+                        .cloned()
+                };
+                let is_ours = |row: &Backend| hints(row).is_some_and(|hints| hints.for_zones.contains(zone));
+                let is_hinted = rows
+                    .iter()
+                    .filter(|row| counts(row))
+                    .all(|row| hints(row).is_some());
+                if is_hinted && rows.iter().any(|row| counts(row) && is_ours(row)) {
+                    rows.retain(|row| is_ours(row));
+                }
+            }
+        }
+        self.second.choose(service, rows);
+        to_check
+    }
+}

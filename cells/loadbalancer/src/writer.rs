@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The one owner of writes to the tables.
+//!
+//! Sources open a transaction with [`Writer::write`], call the named operations and commit: what one transaction
+//! holds becomes visible, and is reconciled, at once. Every operation keeps the rules between the tables: a frontend
+//! belongs to one service, its backends are those of the service that suit it, and every change of it makes it
+//! pending.
+
+mod backends;
+mod frontends;
+mod refresh;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::RwLock;
+use statedb::reconciler::Status;
+use statedb::{Db, InitGuard, ReadTxn, Table, WriteTxn};
+
+use crate::selection::{ChooseAll, NodeFacts, SecondChoice, Selector};
+use crate::table::Tables;
+use crate::types::{Backend, Frontend, L3n4Addr, SOURCE_COUNT, Service, ServiceName, Source};
+use crate::{BackendKey, SERVICES_BY_NAME};
+
+/// Why an operation was refused. The transaction holds nothing of it.
+#[derive(Debug, thiserror::Error)]
+pub enum WriterError {
+    /// The service is not in the table. Add it first.
+    #[error("{0}: service not found")]
+    ServiceNotFound(ServiceName),
+    /// The address belongs to another service. Remove it there first.
+    #[error("{address}: frontend already owned by another service ({owner})")]
+    Owned {
+        /// The address.
+        address: L3n4Addr,
+        /// Service that has it.
+        owner: ServiceName,
+    },
+    /// The frontend is not in the table.
+    #[error("{0}: frontend not found")]
+    FrontendNotFound(L3n4Addr),
+    /// The service has no such backend.
+    #[error("{service}: backend {address} not found")]
+    BackendNotFound {
+        /// The service.
+        service: ServiceName,
+        /// The address.
+        address: L3n4Addr,
+    },
+    /// The transaction is not one of [`Writer::write`].
+    #[error("cannot write the table")]
+    Table(#[from] statedb::Error),
+}
+
+/// Settings of the writer.
+#[derive(Clone, Debug)]
+pub struct WriterSettings {
+    /// Whether zones and nodes are preferred as services ask for (`enable-service-topology`).
+    pub has_topology: bool,
+    /// Ports that node ports are taken from (`node-port-range`).
+    pub node_ports: RangeInclusive<u16>,
+    /// Priority of each source, by its number; the smallest wins.
+    pub priorities: [u8; SOURCE_COUNT],
+}
+
+impl Default for WriterSettings {
+    fn default() -> Self {
+        Self {
+            has_topology: false,
+            node_ports: 30000..=32767,
+            priorities: Source::ALL.map(Source::priority),
+        }
+    }
+}
+
+type IsHealthChecked = Arc<dyn Fn(&Service) -> bool + Send + Sync>;
+
+/// Writes the tables of the load balancer; cheap to clone.
+#[derive(Clone, hive::Value)]
+pub struct Writer(Arc<Inner>);
+
+struct Inner {
+    db: Db,
+    tables: Tables,
+    settings: WriterSettings,
+    node: ArcSwap<NodeFacts>,
+    second: RwLock<Arc<dyn SecondChoice>>,
+    is_health_checked: RwLock<Option<IsHealthChecked>>,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer")
+            .field("settings", &self.0.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// The writer of these tables.
+    pub fn new(db: Db, tables: Tables, settings: WriterSettings) -> Self {
+        Self(Arc::new(Inner {
+            db,
+            tables,
+            settings,
+            node: ArcSwap::default(),
+            second: RwLock::new(Arc::new(ChooseAll)),
+            is_health_checked: RwLock::new(None),
+        }))
+    }
+
+    /// The database of the tables.
+    pub fn db(&self) -> &Db {
+        &self.0.db
+    }
+
+    /// Table `services`.
+    pub fn services(&self) -> Table<Service> {
+        self.0.tables.services.reader()
+    }
+
+    /// Table `frontends`.
+    pub fn frontends(&self) -> Table<Frontend> {
+        self.0.tables.frontends.reader()
+    }
+
+    /// Table `backends`.
+    pub fn backends(&self) -> Table<Backend> {
+        self.0.tables.backends.reader()
+    }
+
+    /// A transaction over all three tables.
+    pub fn write(&self) -> WriteTxn {
+        let tables = &self.0.tables;
+        self.0
+            .db
+            .write(&[&tables.services, &tables.frontends, &tables.backends])
+    }
+
+    /// Registers a source: the frontends count as complete, and maps are pruned, only when it reported its guard done
+    /// with [`WriteTxn::initialized`].
+    ///
+    /// # Errors
+    /// If a source of this name is registered already.
+    pub fn register_initializer(&self, name: &str) -> Result<InitGuard, statedb::Error> {
+        let mut txn = self.write();
+        let guard = self.0.tables.frontends.register_initializer(&mut txn, name)?;
+        txn.commit();
+        Ok(guard)
+    }
+
+    /// What is known of this node.
+    pub fn node(&self) -> Arc<NodeFacts> {
+        self.0.node.load_full()
+    }
+
+    /// Chooses between backends after policies and zones did; for clusters of a mesh.
+    pub fn set_second_choice(&self, choice: Arc<dyn SecondChoice>) {
+        *self.0.second.write() = choice;
+    }
+
+    /// Says which services have a health checker: their active backends are used only after the first result.
+    pub fn set_health_checked(&self, predicate: impl Fn(&Service) -> bool + Send + Sync + 'static) {
+        *self.0.is_health_checked.write() = Some(Arc::new(predicate));
+    }
+
+    /// Names of services that start with a text, sorted.
+    pub fn service_names_with_prefix(&self, txn: &impl ReadTxn, prefix: &str) -> Vec<ServiceName> {
+        let query = SERVICES_BY_NAME.bytes(prefix.as_bytes());
+        self.0
+            .tables
+            .services
+            .prefix(txn, query)
+            .map(|row| row.name.clone())
+            .collect()
+    }
+
+    /// Rows of a service that count, sorted by address: of several sources of one address, the best one's.
+    pub fn preferred_backends(
+        &self,
+        txn: &impl ReadTxn,
+        service: &ServiceName,
+    ) -> Vec<crate::types::BackendRow> {
+        let query = crate::BACKENDS_BY_KEY.key(&BackendKey::of_service(service));
+        let mut rows: Vec<crate::types::BackendRow> = Vec::new();
+        for row in self.0.tables.backends.prefix(txn, query) {
+            if rows
+                .last()
+                .is_none_or(|last| last.params.address != row.params.address)
+            {
+                rows.push(row.clone());
+            }
+        }
+        rows
+    }
+
+    /// Backends of a service for somebody who has no frontend, such as a proxy: those on this node if the external
+    /// policy is local, and only those with an address of the node if the service delegates to a local proxy.
+    pub fn backends_for_proxy(&self, txn: &impl ReadTxn, service: &Service) -> Vec<crate::types::BackendRow> {
+        let node = self.node();
+        let mut rows = self.preferred_backends(txn, &service.name);
+        if service.ext_traffic_policy == crate::types::TrafficPolicy::Local {
+            rows.retain(|row| row.is_on_node(&node.name));
+            if service.delegates_if_local() {
+                rows.retain(|row| node.addresses.contains(&row.params.address.ip()));
+            }
+        }
+        rows
+    }
+
+    fn is_node_port_address(&self, ip: IpAddr) -> bool {
+        self.0.node.load().node_port_addresses.contains(&ip)
+    }
+
+    fn priority(&self, source: Source) -> u8 {
+        self.0.settings.priorities[source as usize]
+    }
+
+    // Calls `f` with what decides about the backends of a service.
+    fn with_selector<R>(&self, service: &Service, f: impl FnOnce(&Selector<'_>) -> R) -> R {
+        let node = self.0.node.load();
+        let second = self.0.second.read().clone();
+        let is_health_checked = self
+            .0
+            .is_health_checked
+            .read()
+            .as_ref()
+            .is_some_and(|checked| checked(service));
+        f(&Selector {
+            node: &node,
+            has_topology: self.0.settings.has_topology,
+            is_health_checked,
+            second: &*second,
+        })
+    }
+
+    fn put_frontend(&self, txn: &mut WriteTxn, mut frontend: Frontend) -> Result<(), WriterError> {
+        frontend.status = Status::pending();
+        self.0.tables.frontends.insert(txn, frontend)?;
+        Ok(())
+    }
+}

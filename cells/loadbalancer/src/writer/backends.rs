@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Operations on backends.
+
+use std::time::SystemTime;
+
+use statedb::WriteTxn;
+
+use super::frontends::note;
+use super::refresh::Cause;
+use super::{Writer, WriterError};
+use crate::types::{Backend, BackendParams, L3n4Addr, ServiceName, Source};
+use crate::{BACKENDS_BY_KEY, BackendKey};
+
+/// From so many rows on the service's rows are walked once instead of looked up one by one.
+const WALK_FROM: usize = 16;
+
+impl Writer {
+    /// Adds or changes backends of a service, which need not exist yet. What is the same already is left alone; health
+    /// survives.
+    pub fn upsert_backends(&self, txn: &mut WriteTxn, service: &ServiceName, backends: Vec<BackendParams>) {
+        let changed = self.put_backends(txn, service, backends);
+        self.refresh(txn, service, &changed);
+    }
+
+    /// Makes `backends` the only backends of the service from this source and cluster.
+    pub fn set_backends(
+        &self,
+        txn: &mut WriteTxn,
+        service: &ServiceName,
+        source: Source,
+        cluster_id: u32,
+        mut backends: Vec<BackendParams>,
+    ) {
+        backends.sort_by_key(|params| params.address);
+        let query = BACKENDS_BY_KEY.key(&BackendKey::of_service(service));
+        let rows = self.0.tables.backends.prefix(txn, query);
+        let is_kept = |address: &L3n4Addr| {
+            backends
+                .binary_search_by(|params| params.address.cmp(address))
+                .is_ok()
+        };
+        let gone = rows.filter(|row| {
+            row.params.source == source
+                && row.params.cluster_id == cluster_id
+                && !is_kept(&row.params.address)
+        });
+        let gone: Vec<L3n4Addr> = gone.map(|row| row.params.address).collect();
+        let mut changed = self.drop_backends(txn, service, source, &gone);
+        changed.extend(self.put_backends(txn, service, backends));
+        self.refresh(txn, service, &changed);
+    }
+
+    /// Removes backends of a service that a source does not name any more.
+    pub fn release_backends(
+        &self,
+        txn: &mut WriteTxn,
+        service: &ServiceName,
+        source: Source,
+        gone: &[L3n4Addr],
+    ) {
+        let changed = self.drop_backends(txn, service, source, gone);
+        self.refresh(txn, service, &changed);
+    }
+
+    /// Removes all backends of a source, of all services.
+    pub fn release_source(&self, txn: &mut WriteTxn, source: Source) {
+        let rows = self
+            .0
+            .tables
+            .backends
+            .all(txn)
+            .filter(|row| row.params.source == source);
+        let rows: Vec<(ServiceName, L3n4Addr)> = rows
+            .map(|row| (row.service.clone(), row.params.address))
+            .collect();
+        for of_service in rows.chunk_by(|a, b| a.0 == b.0) {
+            let addresses: Vec<L3n4Addr> = of_service.iter().map(|(_, address)| *address).collect();
+            self.release_backends(txn, &of_service[0].0, source, &addresses);
+        }
+    }
+
+    /// Notes what a health checker found. Gives whether it is new.
+    ///
+    /// # Errors
+    /// [`WriterError::BackendNotFound`].
+    pub fn set_backend_health(
+        &self,
+        txn: &mut WriteTxn,
+        service: &ServiceName,
+        address: &L3n4Addr,
+        is_healthy: bool,
+    ) -> Result<bool, WriterError> {
+        let query = BACKENDS_BY_KEY.key(&BackendKey::of_address(service, address));
+        let row = self.0.tables.backends.prefix(txn, query).next().cloned();
+        let row = row.ok_or_else(|| WriterError::BackendNotFound {
+            service: service.clone(),
+            address: *address,
+        })?;
+        if row.unhealthy != is_healthy && row.unhealthy_updated_at.is_some() {
+            return Ok(false);
+        }
+        let unhealthy_updated_at = Some(Box::new(SystemTime::now()));
+        let changed = Backend {
+            unhealthy: !is_healthy,
+            unhealthy_updated_at,
+            ..Backend::clone(&row)
+        };
+        self.0.tables.backends.insert(txn, changed)?;
+        self.refresh(txn, service, &[*address]);
+        Ok(true)
+    }
+
+    fn put_backends(
+        &self,
+        txn: &mut WriteTxn,
+        service: &ServiceName,
+        mut backends: Vec<BackendParams>,
+    ) -> Vec<L3n4Addr> {
+        let table = &self.0.tables.backends;
+        let mut wanted: Vec<Backend> = Vec::new();
+        let mut add = |params: BackendParams, old: Option<&Backend>, priority: u8| match old {
+            Some(old) if old.params == params => {}
+            Some(old) => wanted.push(Backend {
+                params,
+                ..old.clone()
+            }),
+            None => {
+                let mut row = Backend::new(service.clone(), params);
+                row.source_priority = priority;
+                wanted.push(row);
+            }
+        };
+        if backends.len() < WALK_FROM {
+            for params in backends {
+                let priority = self.priority(params.source);
+                let key = BackendKey::new(service, &params.address, priority);
+                let old = table.get(txn, BACKENDS_BY_KEY.key(&key));
+                add(params, old.map(|row| &**row), priority);
+            }
+        } else {
+            backends.sort_by_key(|params| (params.address, self.priority(params.source)));
+            let first = BackendKey::of_address(service, &backends[0].address);
+            let of_service = BACKENDS_BY_KEY.key(&first);
+            let mut rows = table
+                .lower_bound(txn, of_service)
+                .take_while(|row| row.service == *service)
+                .peekable();
+            for params in backends {
+                let place = (params.address, self.priority(params.source));
+                let at = |row: &Backend| (row.params.address, row.source_priority);
+                while rows.next_if(|row| at(row) < place).is_some() {}
+                let old = rows.peek().filter(|row| at(row) == place);
+                add(params, old.map(|row| &***row), place.1);
+            }
+        }
+        let mut changed = Vec::with_capacity(wanted.len());
+        for row in wanted {
+            changed.push(row.params.address);
+            note(table.insert(txn, row));
+        }
+        changed
+    }
+
+    fn drop_backends(
+        &self,
+        txn: &mut WriteTxn,
+        service: &ServiceName,
+        source: Source,
+        gone: &[L3n4Addr],
+    ) -> Vec<L3n4Addr> {
+        let table = &self.0.tables.backends;
+        let priority = self.priority(source);
+        let mut changed = Vec::new();
+        for address in gone {
+            let key = BACKENDS_BY_KEY.key(&BackendKey::new(service, address, priority));
+            match table.get(txn, key).cloned() {
+                Some(row) if row.params.source == source => {
+                    note(table.delete(txn, &row));
+                    changed.push(*address);
+                }
+                _ => {}
+            }
+        }
+        changed
+    }
+
+    fn refresh(&self, txn: &mut WriteTxn, service: &ServiceName, changed: &[L3n4Addr]) {
+        if !changed.is_empty() {
+            note(self.refresh_frontends(txn, service, &Cause::Backends(changed)));
+        }
+    }
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Operations on services and their frontends.
+
+use std::sync::Arc;
+
+use statedb::{Obj, WriteTxn};
+
+use super::refresh::{Cache, Cause};
+use super::{Writer, WriterError};
+use crate::types::{
+    Frontend, FrontendKind, FrontendParams, L3n4Addr, ProxyRedirect, Service, ServiceName, ServiceRow,
+};
+use crate::{FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, SERVICES_BY_NAME};
+
+impl Writer {
+    /// Adds or changes a service and makes `frontends` its only frontends. Nothing is written if one of the addresses
+    /// belongs to another service. What is the same already is left alone; redirects to proxies survive unless the
+    /// service names others.
+    ///
+    /// # Errors
+    /// [`WriterError::Owned`].
+    pub fn upsert_service_and_frontends(
+        &self,
+        txn: &mut WriteTxn,
+        service: Service,
+        mut frontends: Vec<FrontendParams>,
+    ) -> Result<(), WriterError> {
+        frontends.retain(|frontend| !self.conflicts_with_node_port(&service.name, frontend));
+        let table = &self.0.tables.frontends;
+        for params in &frontends {
+            let owner = table.get(txn, FRONTENDS_BY_ADDRESS.key(&params.address));
+            if let Some(owner) = owner.filter(|owner| owner.service.name != service.name) {
+                return Err(WriterError::Owned {
+                    address: params.address,
+                    owner: owner.service.name.clone(),
+                });
+            }
+        }
+        let (row, is_changed) = self.put_service(txn, service)?;
+        for old in self.own_frontends(txn, &row.name) {
+            if !frontends
+                .iter()
+                .any(|params| params.address == old.params.address)
+            {
+                table.delete(txn, &old)?;
+            }
+        }
+        let mut cache = Cache::default();
+        for params in frontends {
+            let old = table.get(txn, FRONTENDS_BY_ADDRESS.key(&params.address)).cloned();
+            match old {
+                Some(old) if !is_changed && old.params == params => {}
+                Some(old) => {
+                    let changed = Frontend {
+                        params,
+                        service: row.clone(),
+                        ..Frontend::clone(&old)
+                    };
+                    self.put_selected(txn, changed, &mut cache)?;
+                }
+                None => self.put_selected(txn, Frontend::new(params, row.clone()), &mut cache)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds or changes a service and leaves it the frontends it has.
+    ///
+    /// # Errors
+    /// If the transaction is not one of [`Writer::write`].
+    pub fn upsert_service(&self, txn: &mut WriteTxn, service: Service) -> Result<(), WriterError> {
+        let (row, is_changed) = self.put_service(txn, service)?;
+        if is_changed {
+            self.renew_frontends(txn, &row)?;
+        }
+        Ok(())
+    }
+
+    /// Adds or changes one frontend of a service that exists.
+    ///
+    /// # Errors
+    /// [`WriterError::ServiceNotFound`], [`WriterError::Owned`].
+    pub fn upsert_frontend(
+        &self,
+        txn: &mut WriteTxn,
+        service: &ServiceName,
+        params: FrontendParams,
+    ) -> Result<(), WriterError> {
+        let row = self.service(txn, service)?;
+        let old = self
+            .0
+            .tables
+            .frontends
+            .get(txn, FRONTENDS_BY_ADDRESS.key(&params.address))
+            .cloned();
+        let frontend = match old {
+            Some(old) if old.service.name != *service => {
+                return Err(WriterError::Owned {
+                    address: params.address,
+                    owner: old.service.name.clone(),
+                });
+            }
+            Some(old) if old.params == params => return Ok(()),
+            Some(old) => Frontend {
+                params,
+                service: row,
+                ..Frontend::clone(&old)
+            },
+            None => Frontend::new(params, row),
+        };
+        self.put_selected(txn, frontend, &mut Cache::default())
+    }
+
+    /// Removes a service and its frontends; its backends stay until their source removes them. Gives whether there
+    /// was one.
+    ///
+    /// # Errors
+    /// If the transaction is not one of [`Writer::write`].
+    pub fn delete_service_and_frontends(
+        &self,
+        txn: &mut WriteTxn,
+        name: &ServiceName,
+    ) -> Result<bool, WriterError> {
+        for frontend in self.own_frontends(txn, name) {
+            self.0.tables.frontends.delete(txn, &frontend)?;
+        }
+        let old = self
+            .0
+            .tables
+            .services
+            .delete_by(txn, SERVICES_BY_NAME.key(name))?;
+        Ok(old.is_some())
+    }
+
+    /// Removes the frontends of a service that `keeps` does not name, so that others can take their addresses within
+    /// the same transaction.
+    pub fn release_frontends(
+        &self,
+        txn: &mut WriteTxn,
+        name: &ServiceName,
+        keeps: impl Fn(&L3n4Addr) -> bool,
+    ) {
+        for frontend in self.own_frontends(txn, name) {
+            if !keeps(&frontend.params.address) {
+                note(self.0.tables.frontends.delete(txn, &frontend));
+            }
+        }
+    }
+
+    /// Lets a frontend use the backends of another service, or its own again. If the other service does not exist,
+    /// the backends stay as they are until it does.
+    ///
+    /// # Errors
+    /// [`WriterError::FrontendNotFound`].
+    pub fn set_redirect_to(
+        &self,
+        txn: &mut WriteTxn,
+        address: &L3n4Addr,
+        target: Option<&ServiceName>,
+    ) -> Result<(), WriterError> {
+        let frontend = self
+            .0
+            .tables
+            .frontends
+            .get(txn, FRONTENDS_BY_ADDRESS.key(address));
+        let frontend = frontend.cloned().ok_or(WriterError::FrontendNotFound(*address))?;
+        if frontend.redirect_to.as_ref() == target {
+            return Ok(());
+        }
+        let changed = Frontend {
+            redirect_to: target.cloned(),
+            ..Frontend::clone(&frontend)
+        };
+        self.put_selected(txn, changed, &mut Cache::default())
+    }
+
+    /// Sends traffic of a service to proxies; `None` ends it. Gives whether there is such a service.
+    pub fn set_proxy_redirects(
+        &self,
+        txn: &mut WriteTxn,
+        name: &ServiceName,
+        redirects: Option<Arc<[ProxyRedirect]>>,
+    ) -> bool {
+        let Ok(old) = self.service(txn, name) else {
+            return false;
+        };
+        if old.proxy_redirects == redirects {
+            return true;
+        }
+        let service = Service {
+            proxy_redirects: redirects,
+            ..Service::clone(&old)
+        };
+        match self.0.tables.services.insert_get(txn, service) {
+            Ok(row) => note(self.renew_frontends(txn, &row)),
+            Err(error) => note::<(), _>(Err(error)),
+        }
+        true
+    }
+
+    fn put_service(
+        &self,
+        txn: &mut WriteTxn,
+        mut service: Service,
+    ) -> Result<(ServiceRow, bool), WriterError> {
+        let old = self
+            .0
+            .tables
+            .services
+            .get(txn, SERVICES_BY_NAME.key(&service.name))
+            .cloned();
+        if let Some(old) = &old {
+            // Proxies set them, not the source of the service.
+            if service.proxy_redirects.is_none() {
+                service.proxy_redirects = old.proxy_redirects.clone();
+            }
+            if **old == service {
+                return Ok((old.clone(), false));
+            }
+            service.name = old.name.clone();
+        }
+        let row = self.0.tables.services.insert_get(txn, service)?;
+        if old.is_none() {
+            // Others may have been redirected to it before it came.
+            self.refresh_frontends(txn, &row.name, &Cause::Everything)?;
+        }
+        Ok((row, old.is_some()))
+    }
+
+    // A changed service is written into its frontends.
+    fn renew_frontends(&self, txn: &mut WriteTxn, row: &ServiceRow) -> Result<(), WriterError> {
+        let mut cache = Cache::default();
+        for frontend in self.own_frontends(txn, &row.name) {
+            let changed = Frontend {
+                service: row.clone(),
+                ..Frontend::clone(&frontend)
+            };
+            self.put_selected(txn, changed, &mut cache)?;
+        }
+        Ok(())
+    }
+
+    fn put_selected(
+        &self,
+        txn: &mut WriteTxn,
+        mut frontend: Frontend,
+        cache: &mut Cache,
+    ) -> Result<(), WriterError> {
+        if let Some((backends, to_check)) = self.select(txn, &frontend, &Cause::Everything, cache) {
+            (frontend.backends, frontend.health_check_backends) = (backends, to_check);
+        }
+        self.put_frontend(txn, frontend)
+    }
+
+    pub(super) fn service(&self, txn: &WriteTxn, name: &ServiceName) -> Result<ServiceRow, WriterError> {
+        let row = self.0.tables.services.get(txn, SERVICES_BY_NAME.key(name));
+        row.cloned()
+            .ok_or_else(|| WriterError::ServiceNotFound(name.clone()))
+    }
+
+    // Frontends of a service, without those redirected to it.
+    pub(super) fn own_frontends(&self, txn: &WriteTxn, name: &ServiceName) -> Vec<Obj<Frontend>> {
+        let all = self.0.tables.frontends.list(txn, FRONTENDS_BY_SERVICE.key(name));
+        all.filter(|frontend| frontend.service.name == *name)
+            .cloned()
+            .collect()
+    }
+
+    fn conflicts_with_node_port(&self, service: &ServiceName, frontend: &FrontendParams) -> bool {
+        let conflicts = matches!(
+            frontend.kind,
+            FrontendKind::LoadBalancer | FrontendKind::ExternalIps
+        ) && self.0.settings.node_ports.contains(&frontend.address.port())
+            && self.is_node_port_address(frontend.address.ip());
+        if conflicts {
+            tracing::warn!(
+                %service,
+                address = %frontend.address,
+                "Skipping LB/ExternalIP frontend conflicting with NodePort"
+            );
+        }
+        conflicts
+    }
+}
+
+// For operations that cannot fail in a transaction of the writer.
+pub(super) fn note<T, E: std::error::Error + 'static>(result: Result<T, E>) {
+    if let Err(error) = result {
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "Cannot write a load-balancing table"
+        );
+    }
+}

@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Rules between the tables.
+
+use super::*;
+use crate::selection::ClusterAffinity;
+use crate::types::{
+    BackendParams, BackendState, BackendZone, FrontendKind, FrontendParams, TrafficDistribution,
+    TrafficPolicy,
+};
+use statedb::reconciler::StatusKind;
+
+fn writer(settings: WriterSettings) -> Writer {
+    let db = Db::new();
+    let tables = Tables::new(&db).unwrap();
+    Writer::new(db, tables, settings)
+}
+
+fn addr(text: &str) -> L3n4Addr {
+    text.parse().unwrap()
+}
+
+fn name() -> ServiceName {
+    ServiceName::new("shop", "web")
+}
+
+fn service() -> Service {
+    Service::new(name(), Source::Kubernetes)
+}
+
+fn params(address: &str, kind: FrontendKind) -> FrontendParams {
+    let address = addr(address);
+    FrontendParams {
+        address,
+        kind,
+        port_name: "".into(),
+        service_port: address.port(),
+    }
+}
+
+fn backend(address: &str) -> BackendParams {
+    BackendParams::new(addr(address), Source::Kubernetes)
+}
+
+fn backends_of(writer: &Writer, address: &str) -> Vec<String> {
+    let txn = writer.db().read();
+    let table = writer.frontends();
+    let frontend = table
+        .get(&txn, crate::FRONTENDS_BY_ADDRESS.key(&addr(address)))
+        .unwrap();
+    frontend
+        .backends
+        .iter()
+        .map(|row| row.params.address.to_string())
+        .collect()
+}
+
+fn settle(writer: &Writer) {
+    let mut txn = writer.write();
+    let all: Vec<Frontend> = writer
+        .frontends()
+        .all(&txn)
+        .map(|row| Frontend::clone(row))
+        .collect();
+    for mut frontend in all {
+        frontend.status = Status::done();
+        writer.0.tables.frontends.insert(&mut txn, frontend).unwrap();
+    }
+    txn.commit();
+}
+
+fn pending(writer: &Writer) -> Vec<String> {
+    let txn = writer.db().read();
+    let table = writer.frontends();
+    let rows = table
+        .all(&txn)
+        .filter(|row| row.status.kind == StatusKind::Pending);
+    rows.map(|row| row.params.address.to_string()).collect()
+}
+
+const VIP: &str = "10.50.0.9:80/TCP";
+
+fn with_cluster_ip(writer: &Writer, service: Service, backends: Vec<BackendParams>) {
+    let mut txn = writer.write();
+    let frontends = vec![params(VIP, FrontendKind::ClusterIp)];
+    writer
+        .upsert_service_and_frontends(&mut txn, service, frontends)
+        .unwrap();
+    writer.upsert_backends(&mut txn, &name(), backends);
+    txn.commit();
+}
+
+#[test]
+fn refuses_a_taken_address_and_writes_nothing() {
+    let writer = writer(WriterSettings::default());
+    with_cluster_ip(&writer, service(), vec![]);
+    let other = Service::new(ServiceName::new("shop", "other"), Source::Kubernetes);
+
+    let mut txn = writer.write();
+    let wanted = vec![
+        params("10.50.0.8:80/TCP", FrontendKind::ClusterIp),
+        params(VIP, FrontendKind::ClusterIp),
+    ];
+    let error = writer
+        .upsert_service_and_frontends(&mut txn, other, wanted)
+        .unwrap_err();
+    let after = txn.commit();
+
+    assert_eq!(
+        error.to_string(),
+        "10.50.0.9:80/TCP: frontend already owned by another service (shop/web)"
+    );
+    assert_eq!(
+        (writer.services().len(&after), writer.frontends().len(&after)),
+        (1, 1)
+    );
+}
+
+#[test]
+fn address_moves_in_one_transaction_once_released() {
+    let writer = writer(WriterSettings::default());
+    with_cluster_ip(&writer, service(), vec![]);
+    let other = Service::new(ServiceName::new("shop", "other"), Source::Kubernetes);
+
+    let mut txn = writer.write();
+    writer.release_frontends(&mut txn, &name(), |_| false);
+    writer
+        .upsert_service_and_frontends(&mut txn, other, vec![params(VIP, FrontendKind::ClusterIp)])
+        .unwrap();
+    let after = txn.commit();
+
+    let table = writer.frontends();
+    assert_eq!(
+        table.all(&after).next().unwrap().service_name().as_str(),
+        "shop/other"
+    );
+}
+
+#[test]
+fn what_is_the_same_is_left_alone() {
+    let writer = writer(WriterSettings::default());
+    with_cluster_ip(&writer, service(), vec![backend("10.0.0.1:80/TCP")]);
+    settle(&writer);
+
+    with_cluster_ip(&writer, service(), vec![backend("10.0.0.1:80/TCP")]);
+    let untouched = pending(&writer);
+    with_cluster_ip(
+        &writer,
+        Service {
+            session_affinity: true,
+            ..service()
+        },
+        vec![],
+    );
+
+    assert_eq!(untouched, Vec::<String>::new());
+    assert_eq!(pending(&writer), [VIP]);
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP"]);
+}
+
+#[test]
+fn replaces_the_set_of_frontends() {
+    let writer = writer(WriterSettings::default());
+    with_cluster_ip(&writer, service(), vec![]);
+
+    let mut txn = writer.write();
+    let wanted = vec![params("10.50.0.10:80/TCP", FrontendKind::ClusterIp)];
+    writer
+        .upsert_service_and_frontends(&mut txn, service(), wanted)
+        .unwrap();
+    let after = txn.commit();
+
+    let table = writer.frontends();
+    let all: Vec<String> = table
+        .all(&after)
+        .map(|row| row.params.address.to_string())
+        .collect();
+    assert_eq!(all, ["10.50.0.10:80/TCP"]);
+}
+
+#[test]
+fn backends_may_come_first_and_stay_without_service() {
+    let writer = writer(WriterSettings::default());
+    let mut txn = writer.write();
+    writer.upsert_backends(
+        &mut txn,
+        &name(),
+        vec![backend("10.0.0.1:80/TCP"), backend("[fd00::1]:80/TCP")],
+    );
+    txn.commit();
+
+    with_cluster_ip(&writer, service(), vec![]);
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP"]);
+    let mut txn = writer.write();
+    assert!(writer.delete_service_and_frontends(&mut txn, &name()).unwrap());
+    let after = txn.commit();
+
+    assert_eq!(
+        (writer.frontends().len(&after), writer.backends().len(&after)),
+        (0, 2)
+    );
+}
+
+#[test]
+fn best_source_wins_until_it_goes() {
+    let writer = writer(WriterSettings::default());
+    let mesh = |state| BackendParams {
+        source: Source::ClusterMesh,
+        state,
+        ..backend("10.0.0.1:80/TCP")
+    };
+    with_cluster_ip(
+        &writer,
+        service(),
+        vec![mesh(BackendState::Terminating), backend("10.0.0.1:80/TCP")],
+    );
+    let state = |writer: &Writer| {
+        let txn = writer.db().read();
+        let table = writer.frontends();
+        let row = table.all(&txn).next().unwrap().clone();
+        row.backends.iter().next().unwrap().params.state
+    };
+
+    let with_both = state(&writer);
+    let mut txn = writer.write();
+    writer.release_backends(&mut txn, &name(), Source::Kubernetes, &[addr("10.0.0.1:80/TCP")]);
+    txn.commit();
+
+    assert_eq!(
+        (with_both, state(&writer)),
+        (BackendState::Active, BackendState::Terminating)
+    );
+}
+
+#[test]
+fn set_backends_removes_those_of_the_same_source_and_cluster_only() {
+    let writer = writer(WriterSettings::default());
+    let mesh = BackendParams {
+        source: Source::ClusterMesh,
+        cluster_id: 3,
+        ..backend("10.0.0.9:80/TCP")
+    };
+    with_cluster_ip(
+        &writer,
+        service(),
+        vec![backend("10.0.0.1:80/TCP"), backend("10.0.0.2:80/TCP"), mesh],
+    );
+
+    let mut txn = writer.write();
+    writer.set_backends(
+        &mut txn,
+        &name(),
+        Source::Kubernetes,
+        0,
+        vec![backend("10.0.0.2:80/TCP")],
+    );
+    txn.commit();
+
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.2:80/TCP", "10.0.0.9:80/TCP"]);
+}
+
+#[test]
+fn port_names_families_and_policies_decide() {
+    let writer = writer(WriterSettings::default());
+    let mut txn = writer.write();
+    writer.set_node(
+        &mut txn,
+        NodeFacts {
+            name: "here".into(),
+            ..NodeFacts::default()
+        },
+    );
+    let named = |address, names: &[&str], node: &str| BackendParams {
+        port_names: names.iter().copied().collect(),
+        node_name: Some(node.into()),
+        ..backend(address)
+    };
+    let http = FrontendParams {
+        port_name: "http".into(),
+        ..params(VIP, FrontendKind::ClusterIp)
+    };
+    let external = FrontendParams {
+        port_name: "http".into(),
+        ..params("172.16.0.1:80/TCP", FrontendKind::LoadBalancer)
+    };
+    let service = Service {
+        ext_traffic_policy: TrafficPolicy::Local,
+        ..service()
+    };
+    writer
+        .upsert_service_and_frontends(&mut txn, service, vec![http, external])
+        .unwrap();
+    writer.upsert_backends(
+        &mut txn,
+        &name(),
+        vec![
+            named("10.0.0.1:80/TCP", &["http"], "here"),
+            named("10.0.0.2:80/TCP", &["dns"], "here"),
+            named("10.0.0.3:80/TCP", &[], "there"),
+            named("10.0.0.4:80/UDP", &["http"], "here"),
+        ],
+    );
+    txn.commit();
+
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP", "10.0.0.3:80/TCP"]);
+    assert_eq!(backends_of(&writer, "172.16.0.1:80/TCP"), ["10.0.0.1:80/TCP"]);
+}
+
+#[test]
+fn zones_follow_hints_and_the_node() {
+    let writer = writer(WriterSettings {
+        has_topology: true,
+        ..WriterSettings::default()
+    });
+    let node = |zone: Option<&str>| NodeFacts {
+        name: "here".into(),
+        zone: zone.map(Into::into),
+        ..NodeFacts::default()
+    };
+    let hinted = |address, zones: &[&str], state| BackendParams {
+        zone: Some(Arc::new(BackendZone {
+            zone: "a".into(),
+            for_zones: zones.iter().copied().collect(),
+        })),
+        state,
+        ..backend(address)
+    };
+    let service = Service {
+        traffic_distribution: TrafficDistribution::PreferClose,
+        ..service()
+    };
+    with_cluster_ip(
+        &writer,
+        service,
+        vec![
+            hinted("10.0.0.1:80/TCP", &["a"], BackendState::Active),
+            hinted("10.0.0.2:80/TCP", &["b"], BackendState::Active),
+            hinted("10.0.0.3:80/TCP", &[], BackendState::Terminating),
+        ],
+    );
+    let mut seen = vec![backends_of(&writer, VIP).len()];
+    for zone in [Some("a"), Some("b"), Some("c"), None] {
+        let mut txn = writer.write();
+        writer.set_node(&mut txn, node(zone));
+        txn.commit();
+        seen.push(backends_of(&writer, VIP).len());
+    }
+
+    assert_eq!(seen, [3, 1, 1, 3, 3]);
+}
+
+#[test]
+fn same_node_is_preferred_while_it_has_one() {
+    let writer = writer(WriterSettings {
+        has_topology: true,
+        ..WriterSettings::default()
+    });
+    let mut txn = writer.write();
+    writer.set_node(
+        &mut txn,
+        NodeFacts {
+            name: "here".into(),
+            ..NodeFacts::default()
+        },
+    );
+    txn.commit();
+    let on = |address, node: &str| BackendParams {
+        node_name: Some(node.into()),
+        ..backend(address)
+    };
+    let service = Service {
+        traffic_distribution: TrafficDistribution::PreferSameNode,
+        ..service()
+    };
+    with_cluster_ip(
+        &writer,
+        service,
+        vec![on("10.0.0.1:80/TCP", "here"), on("10.0.0.2:80/TCP", "there")],
+    );
+
+    let with_local = backends_of(&writer, VIP);
+    let mut txn = writer.write();
+    writer.release_backends(&mut txn, &name(), Source::Kubernetes, &[addr("10.0.0.1:80/TCP")]);
+    txn.commit();
+
+    assert_eq!(
+        (with_local, backends_of(&writer, VIP)),
+        (vec!["10.0.0.1:80/TCP".into()], vec!["10.0.0.2:80/TCP".into()])
+    );
+}
+
+#[test]
+fn health_checked_backends_wait_for_their_first_result() {
+    let writer = writer(WriterSettings::default());
+    writer.set_health_checked(|service| service.annotations.get("checked").is_some());
+    let service = Service {
+        annotations: [("checked", "yes")].into_iter().collect(),
+        ..service()
+    };
+    with_cluster_ip(&writer, service, vec![backend("10.0.0.1:80/TCP")]);
+
+    let before = backends_of(&writer, VIP);
+    let mut report = |is_healthy| {
+        let mut txn = writer.write();
+        let is_new = writer
+            .set_backend_health(&mut txn, &name(), &addr("10.0.0.1:80/TCP"), is_healthy)
+            .unwrap();
+        txn.commit();
+        is_new
+    };
+    let news = [report(true), report(true), report(false)];
+
+    assert_eq!(before, Vec::<String>::new());
+    assert_eq!(news, [true, false, true]);
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP"]);
+}
+
+#[test]
+fn redirected_frontend_uses_the_other_service_while_it_exists() {
+    let writer = writer(WriterSettings::default());
+    with_cluster_ip(&writer, service(), vec![backend("10.0.0.1:80/TCP")]);
+    let target = ServiceName::new("shop", "lrp:local-redirect");
+    let redirect = |target: Option<&ServiceName>| {
+        let mut txn = writer.write();
+        writer.set_redirect_to(&mut txn, &addr(VIP), target).unwrap();
+        txn.commit();
+    };
+
+    redirect(Some(&target));
+    let without_service = backends_of(&writer, VIP);
+    let mut txn = writer.write();
+    writer
+        .upsert_service(&mut txn, Service::new(target.clone(), Source::Kubernetes))
+        .unwrap();
+    writer.upsert_backends(&mut txn, &target, vec![backend("10.0.0.7:80/TCP")]);
+    txn.commit();
+    let redirected = backends_of(&writer, VIP);
+    redirect(None);
+
+    assert_eq!(without_service, ["10.0.0.1:80/TCP"]);
+    assert_eq!(redirected, ["10.0.0.7:80/TCP"]);
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP"]);
+}
+
+#[test]
+fn virtual_ip_on_a_node_port_is_skipped() {
+    let writer = writer(WriterSettings::default());
+    let mut txn = writer.write();
+    let ips: Arc<[IpAddr]> = ["10.1.0.1".parse().unwrap()].into();
+    writer.set_node(
+        &mut txn,
+        NodeFacts {
+            node_port_addresses: ips,
+            ..NodeFacts::default()
+        },
+    );
+    let wanted =
+        ["10.1.0.1:30000/TCP", "10.1.0.1:80/TCP"].map(|address| params(address, FrontendKind::LoadBalancer));
+    writer
+        .upsert_service_and_frontends(&mut txn, service(), wanted.into())
+        .unwrap();
+    let after = txn.commit();
+
+    let table = writer.frontends();
+    assert_eq!(
+        table
+            .all(&after)
+            .map(|row| row.params.address.to_string())
+            .collect::<Vec<_>>(),
+        ["10.1.0.1:80/TCP"]
+    );
+}
+
+#[test]
+fn clusters_are_chosen_by_affinity() {
+    let writer = writer(WriterSettings::default());
+    writer.set_second_choice(Arc::new(ClusterAffinity));
+    let mesh = BackendParams {
+        source: Source::ClusterMesh,
+        cluster_id: 3,
+        ..backend("10.0.0.9:80/TCP")
+    };
+    let annotated = |affinity: &str| Service {
+        annotations: [
+            ("service.cilium.io/global", "true"),
+            ("service.cilium.io/affinity", affinity),
+        ]
+        .into_iter()
+        .collect(),
+        ..service()
+    };
+    with_cluster_ip(&writer, service(), vec![backend("10.0.0.1:80/TCP"), mesh]);
+    let mut seen = vec![backends_of(&writer, VIP).join(" ")];
+    for affinity in ["none", "local", "remote"] {
+        with_cluster_ip(&writer, annotated(affinity), vec![]);
+        seen.push(backends_of(&writer, VIP).join(" "));
+    }
+    with_cluster_ip(&writer, annotated("local"), vec![]);
+    let mut txn = writer.write();
+    writer
+        .set_backend_health(&mut txn, &name(), &addr("10.0.0.1:80/TCP"), false)
+        .unwrap();
+    txn.commit();
+    seen.push(backends_of(&writer, VIP).join(" "));
+
+    let (local, remote, both) = (
+        "10.0.0.1:80/TCP",
+        "10.0.0.9:80/TCP",
+        "10.0.0.1:80/TCP 10.0.0.9:80/TCP",
+    );
+    assert_eq!(seen, [local, both, local, remote, both]);
+}
+
+#[test]
+fn changes_of_many_backends_give_the_same_as_one_by_one() {
+    let (bulk, single) = (
+        writer(WriterSettings::default()),
+        writer(WriterSettings::default()),
+    );
+    let all: Vec<BackendParams> = (1..=200)
+        .map(|n| backend(&format!("10.0.0.{n}:80/TCP")))
+        .collect();
+    with_cluster_ip(&bulk, service(), all.clone());
+    with_cluster_ip(&single, service(), vec![]);
+    for params in all.iter().rev() {
+        let mut txn = single.write();
+        single.upsert_backends(&mut txn, &name(), vec![params.clone()]);
+        txn.commit();
+    }
+    for writer in [&bulk, &single] {
+        let changed: Vec<BackendParams> = all
+            .iter()
+            .step_by(3)
+            .map(|params| BackendParams {
+                weight: 7,
+                ..params.clone()
+            })
+            .collect();
+        let mut txn = writer.write();
+        writer.upsert_backends(&mut txn, &name(), changed);
+        writer.release_backends(&mut txn, &name(), Source::Kubernetes, &[addr("10.0.0.5:80/TCP")]);
+        txn.commit();
+    }
+
+    assert_eq!(backends_of(&bulk, VIP).len(), 199);
+    assert_eq!(backends_of(&bulk, VIP), backends_of(&single, VIP));
+}
