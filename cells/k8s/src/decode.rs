@@ -7,11 +7,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::kind::{Kind, Resource};
 use crate::slim::Str;
+use crate::slim::codec::Object;
 
 /// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -138,8 +140,8 @@ impl RawObject {
     /// ```
     pub fn decode<T: Resource>(&self) -> Result<Arc<T>, DecodeError> {
         let mut object: T = match &self.0 {
-            Form::Json(text) => match serde_json::from_slice(text) {
-                Ok(object) => object,
+            Form::Json(text) => match serde_json::from_slice::<Object<T>>(text) {
+                Ok(object) => object.0,
                 // The path is only looked for when needed: that costs a third of the speed.
                 Err(error) => return Err(explain_json::<T>(text, &error)),
             },
@@ -155,15 +157,18 @@ impl RawObject {
 
     /// A parsed object as `T`, as it is.
     pub(crate) fn decode_value<T: Resource>(value: &Value) -> Result<T, DecodeError> {
-        T::deserialize(value).map_err(|error| match serde_path_to_error::deserialize::<_, T>(value) {
-            Err(found) => DecodeError::of(
-                value,
-                &T::kind(),
-                &found.path().to_string(),
-                &found.inner().to_string(),
-            ),
-            Ok(_) => DecodeError::of(value, &T::kind(), "", &error.to_string()),
-        })
+        let decoded = Object::<T>::deserialize(value).map(|object| object.0);
+        decoded.map_err(
+            |error| match serde_path_to_error::deserialize::<_, Object<T>>(value) {
+                Err(found) => DecodeError::of(
+                    value,
+                    &T::kind(),
+                    &found.path().to_string(),
+                    &found.inner().to_string(),
+                ),
+                Ok(_) => DecodeError::of(value, &T::kind(), "", &error.to_string()),
+            },
+        )
     }
 
     /// The object as a JSON value, nothing dropped that is still there.
@@ -200,7 +205,7 @@ impl fmt::Debug for RawObject {
 fn explain_json<T: DeserializeOwned + Resource>(text: &[u8], error: &serde_json::Error) -> DecodeError {
     let value: Value = serde_json::from_slice(text).unwrap_or_default();
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+    match serde_path_to_error::deserialize::<_, Object<T>>(&mut deserializer) {
         Err(found) => {
             let reason = found.inner().to_string();
             // The position is of no use to who sees only the object.

@@ -93,7 +93,7 @@ impl fmt::Display for Kind {
 }
 
 /// A Rust type for objects of one [`Kind`].
-pub trait Resource: Serialize + DeserializeOwned + Send + Sync + 'static {
+pub trait Resource: Serialize + DeserializeOwned + Default + Send + Sync + 'static {
     /// What the type is called on the wire.
     fn kind() -> Kind;
 

@@ -7,24 +7,42 @@
 //! - [`slim`]: Kubernetes objects with only the fields that somebody reads;
 //! - [`Kind`], [`Resource`]: what an object type is called on the wire;
 //! - [`Client`], [`Api`], [`ListerWatcher`]: reading, watching and writing objects, whatever is behind.
+//!
+//! Feature `hive` adds what brings objects into tables: `follow` (an endless stream of changes), `reflector`,
+//! `tables` (namespaces and local pods), `readiness`, `node_name`. Feature `client` adds `remote`, the client of a real
+//! API server.
 
 mod api;
 mod client;
+#[cfg(feature = "hive")]
+pub mod clock;
 mod decode;
 mod error;
 mod event;
+#[cfg(feature = "hive")]
+mod follow;
 mod kind;
+#[cfg(feature = "hive")]
+pub mod node_name;
 mod options;
+#[cfg(feature = "hive")]
+pub mod readiness;
+#[cfg(feature = "hive")]
+pub mod reflector;
 #[cfg(feature = "client")]
 pub mod remote;
 pub mod selector;
 pub mod slim;
+#[cfg(feature = "hive")]
+pub mod tables;
 
 pub use api::Api;
 pub use client::{Client, DisabledClient, ListerWatcher, RawPage, RawWatch, WatchStream};
 pub use decode::{DecodeError, ObjectKey, RawObject};
 pub use error::{ApiError, Status};
 pub use event::{Change, Invalid, Page, RawEvent, WatchEvent};
+#[cfg(feature = "hive")]
+pub use follow::{Backoff, SourceEvent, follow};
 pub use kind::{Kind, Resource, ServerVersion};
 pub use options::{
     DeleteOptions, ListOptions, Patch, Preconditions, ResourceVersionMatch, Subresource, WatchOptions,

@@ -7,12 +7,16 @@
 //! dropped at that moment, so that no watch waits on a dead one.
 
 mod bucket;
+mod cell;
+mod config;
 mod connection;
 mod discovery;
 mod lines;
 mod request;
 mod target;
 
+pub use cell::cell;
+pub use config::Config;
 pub use connection::{ConnectError, RemoteClient, Settings};
 pub use target::{Target, TargetError};
 

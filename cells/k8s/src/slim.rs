@@ -9,7 +9,7 @@
 //!
 //! Text is a [`Str`] (up to 24 bytes without an allocation), lists are boxed slices, maps are sorted slices.
 
-mod codec;
+pub(crate) mod codec;
 mod labels;
 mod metadata;
 mod text;
@@ -49,3 +49,6 @@ pub use service::{
     SessionAffinityConfig, TrafficPolicy,
 };
 pub use text::{Protocol, Str};
+
+#[cfg(test)]
+mod tests;

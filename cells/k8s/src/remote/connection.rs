@@ -18,7 +18,7 @@ use tower::{BoxError, ServiceBuilder};
 
 use super::bucket::TokenBucket;
 use super::target::{Target, TargetError};
-use crate::error::{ApiError, Status};
+use crate::error::{ApiError, Status, chain};
 use crate::kind::ServerVersion;
 
 /// Oldest version that works: the first with `discovery.k8s.io/v1`.
@@ -434,19 +434,4 @@ fn into_api_error(error: ConnectError) -> ApiError {
             cause: Box::new(other),
         },
     }
-}
-
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
 }

@@ -13,13 +13,13 @@ use super::{Labels, Metadata, NodeAddressType, Str};
 #[serde(default)]
 pub struct CiliumNode {
     /// Name and labels.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// What the agent says.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub spec: CiliumNodeSpec,
     /// What the operator says.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub status: CiliumNodeStatus,
 }
 
@@ -42,16 +42,16 @@ pub struct CiliumNodeSpec {
     )]
     pub boot_id: Str,
     /// Addresses.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub addresses: Box<[CiliumNodeAddress]>,
     /// Addresses of the health endpoint.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub health: FamilyAddresses,
     /// Addresses of the ingress listener.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub ingress: FamilyAddresses,
     /// Encryption.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub encryption: EncryptionSpec,
     /// Settings of AWS interfaces, kept as they are.
     #[serde(deserialize_with = "codec::or_zero")]
@@ -63,7 +63,7 @@ pub struct CiliumNodeSpec {
     #[serde(rename = "alibaba-cloud", deserialize_with = "codec::or_zero")]
     pub alibaba_cloud: Map<String, Value>,
     /// Address management.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub ipam: IpamSpec,
     /// Numeric security identity of the node.
     #[serde(
@@ -123,7 +123,7 @@ pub struct IpamSpec {
     )]
     pub pod_cidrs: Box<[Str]>,
     /// Pools that the node takes part in.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub pools: IpamPoolSpec,
     /// Single addresses that the node may use, kept as they are.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
@@ -135,10 +135,10 @@ pub struct IpamSpec {
 #[serde(default)]
 pub struct IpamPoolSpec {
     /// What the agent needs.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub requested: Box<[IpamPoolRequest]>,
     /// What the operator gave.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub allocated: Box<[IpamPoolAllocation]>,
 }
 
@@ -180,7 +180,7 @@ pub struct CiliumNodeStatus {
     #[serde(rename = "alibaba-cloud", deserialize_with = "codec::or_zero")]
     pub alibaba_cloud: Map<String, Value>,
     /// State of address management.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub ipam: IpamStatus,
 }
 
@@ -199,7 +199,7 @@ pub struct IpamStatus {
     )]
     pub pod_cidrs: Map<String, Value>,
     /// What the operator has to say.
-    #[serde(rename = "operator-status", deserialize_with = "codec::or_zero")]
+    #[serde(rename = "operator-status", deserialize_with = "codec::object")]
     pub operator_status: OperatorStatus,
     /// State of addresses that are being released.
     #[serde(

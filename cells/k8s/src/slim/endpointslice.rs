@@ -16,16 +16,16 @@ pub(super) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointSlice {
     /// Name and labels.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// What the addresses are.
     #[serde(deserialize_with = "codec::or_zero")]
     pub address_type: AddressType,
     /// Backends.
-    #[serde(deserialize_with = "codec::list", serialize_with = "codec::list_or_null")]
+    #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub endpoints: Box<[Endpoint]>,
     /// Ports of all backends.
-    #[serde(deserialize_with = "codec::list", serialize_with = "codec::list_or_null")]
+    #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub ports: Box<[EndpointPort]>,
 }
 
@@ -59,7 +59,7 @@ pub struct Endpoint {
     #[serde(deserialize_with = "codec::list", serialize_with = "codec::list_or_null")]
     pub addresses: Box<[Str]>,
     /// Readiness.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub conditions: EndpointConditions,
     /// Topology as in the beta API: node and zone under their label keys.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
@@ -71,7 +71,10 @@ pub struct Endpoint {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<Str>,
     /// Who should use this backend.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "codec::maybe_object"
+    )]
     pub hints: Option<Box<EndpointHints>>,
 }
 
@@ -95,7 +98,7 @@ pub struct EndpointConditions {
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointHints {
     /// Zones whose clients should use it.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub for_zones: Box<[ForZone]>,
 }
 

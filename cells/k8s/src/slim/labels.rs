@@ -206,7 +206,7 @@ pub struct LabelSelector {
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub match_labels: Labels,
     /// Further requirements.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub match_expressions: Box<[SelectorRequirement]>,
 }
 

@@ -37,7 +37,7 @@ pub struct Metadata {
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub annotations: Labels,
     /// Objects that this one lives with.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub owner_references: Box<[OwnerReference]>,
     /// Who must agree before the object goes away.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]

@@ -12,6 +12,6 @@ use super::codec;
 #[serde(default)]
 pub struct Namespace {
     /// Name and labels.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
 }

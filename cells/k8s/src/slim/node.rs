@@ -14,13 +14,13 @@ use super::{Metadata, Str};
 #[serde(default)]
 pub struct Node {
     /// Name and labels.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// Desired state.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub spec: NodeSpec,
     /// Observed state.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub status: NodeStatus,
 }
 
@@ -50,7 +50,7 @@ pub struct NodeSpec {
     )]
     pub provider_id: Str,
     /// What keeps pods away.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub taints: Box<[Taint]>,
 }
 
@@ -77,10 +77,10 @@ pub struct Taint {
 #[serde(default)]
 pub struct NodeStatus {
     /// Conditions.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub conditions: Box<[NodeCondition]>,
     /// Addresses.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub addresses: Box<[NodeAddress]>,
 }
 

@@ -14,13 +14,13 @@ use super::{Metadata, Protocol, Str};
 #[serde(default)]
 pub struct Pod {
     /// Name and labels.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// Desired state.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub spec: PodSpec,
     /// Observed state.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub status: PodStatus,
 }
 
@@ -29,10 +29,10 @@ pub struct Pod {
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
     /// Containers that run before the others, sidecars included.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub init_containers: Box<[Container]>,
     /// Containers.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub containers: Box<[Container]>,
     /// Identity towards the API server.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
@@ -56,10 +56,10 @@ pub struct Container {
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub image: Str,
     /// Ports.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub ports: Box<[ContainerPort]>,
     /// Volumes.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub volume_mounts: Box<[VolumeMount]>,
 }
 
@@ -121,7 +121,7 @@ pub struct PodStatus {
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub phase: PodPhase,
     /// Conditions.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub conditions: Box<[PodCondition]>,
     /// Address of the node.
     #[serde(
@@ -141,14 +141,14 @@ pub struct PodStatus {
     #[serde(
         rename = "podIPs",
         skip_serializing_if = "codec::is_zero",
-        deserialize_with = "codec::list"
+        deserialize_with = "codec::objects"
     )]
     pub pod_ips: Box<[PodIp]>,
     /// When the node accepted the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Timestamp>,
     /// State of the containers.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub container_statuses: Box<[ContainerStatus]>,
     /// Class for resource contention.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
@@ -208,7 +208,7 @@ pub struct PodIp {
 #[serde(default)]
 pub struct ContainerStatus {
     /// What it does now.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::object")]
     pub state: ContainerState,
     /// `<runtime>://<id>`.
     #[serde(
@@ -224,7 +224,10 @@ pub struct ContainerStatus {
 #[serde(default)]
 pub struct ContainerState {
     /// It runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "codec::maybe_object"
+    )]
     pub running: Option<ContainerStateRunning>,
 }
 

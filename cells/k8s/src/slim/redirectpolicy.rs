@@ -14,10 +14,10 @@ use super::{LabelSelector, Metadata, Str};
 #[serde(default)]
 pub struct CiliumLocalRedirectPolicy {
     /// Name and labels.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// Desired state.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub spec: RedirectPolicySpec,
     /// Observed state: nobody reads it.
     #[serde(deserialize_with = "codec::or_zero")]
@@ -29,10 +29,10 @@ pub struct CiliumLocalRedirectPolicy {
 #[serde(rename_all = "camelCase", default)]
 pub struct RedirectPolicySpec {
     /// What is redirected.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub redirect_frontend: RedirectFrontend,
     /// Where to.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub redirect_backend: RedirectBackend,
     /// Whether traffic of the backend pods themselves goes to the original destination.
     #[serde(deserialize_with = "codec::or_zero")]
@@ -47,10 +47,16 @@ pub struct RedirectPolicySpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct RedirectFrontend {
     /// An address.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "codec::maybe_object"
+    )]
     pub address_matcher: Option<AddressMatcher>,
     /// A service.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "codec::maybe_object"
+    )]
     pub service_matcher: Option<ServiceMatcher>,
 }
 
@@ -62,7 +68,7 @@ pub struct AddressMatcher {
     #[serde(deserialize_with = "codec::or_zero")]
     pub ip: Str,
     /// Ports.
-    #[serde(deserialize_with = "codec::list", serialize_with = "codec::list_or_null")]
+    #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub to_ports: Box<[PortInfo]>,
 }
 
@@ -77,7 +83,7 @@ pub struct ServiceMatcher {
     #[serde(deserialize_with = "codec::or_zero")]
     pub namespace: Str,
     /// Ports; empty for all.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub to_ports: Box<[PortInfo]>,
 }
 
@@ -86,10 +92,10 @@ pub struct ServiceMatcher {
 #[serde(rename_all = "camelCase", default)]
 pub struct RedirectBackend {
     /// Pods of the policy's namespace on this node.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub local_endpoint_selector: LabelSelector,
     /// Their ports.
-    #[serde(deserialize_with = "codec::list", serialize_with = "codec::list_or_null")]
+    #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub to_ports: Box<[PortInfo]>,
 }
 

@@ -16,13 +16,13 @@ use super::{Condition, Labels, Metadata, Protocol, Str};
 #[serde(default)]
 pub struct Service {
     /// Name and labels.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// Desired state.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub spec: ServiceSpec,
     /// Observed state.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub status: ServiceStatus,
 }
 
@@ -85,7 +85,7 @@ words! {
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSpec {
     /// Ports.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub ports: Box<[ServicePort]>,
     /// Labels of the pods behind the service.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
@@ -138,7 +138,10 @@ pub struct ServiceSpec {
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub health_check_node_port: i32,
     /// Parameters of the session affinity.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "codec::maybe_object"
+    )]
     pub session_affinity_config: Option<SessionAffinityConfig>,
     /// Families, the preferred one first.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
@@ -239,7 +242,11 @@ impl<'de> Deserialize<'de> for IntOrString {
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionAffinityConfig {
     /// Affinity by client address.
-    #[serde(rename = "clientIP", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "clientIP",
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "codec::maybe_object"
+    )]
     pub client_ip: Option<ClientIpConfig>,
 }
 
@@ -257,10 +264,10 @@ pub struct ClientIpConfig {
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceStatus {
     /// What the load balancer has assigned.
-    #[serde(deserialize_with = "codec::or_zero")]
+    #[serde(deserialize_with = "codec::object")]
     pub load_balancer: LoadBalancerStatus,
     /// Conditions.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub conditions: Box<[Condition]>,
 }
 
@@ -269,7 +276,7 @@ pub struct ServiceStatus {
 #[serde(default)]
 pub struct LoadBalancerStatus {
     /// Points where traffic comes in.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub ingress: Box<[LoadBalancerIngress]>,
 }
 
@@ -287,7 +294,7 @@ pub struct LoadBalancerIngress {
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub ip_mode: IngressIpMode,
     /// State of single ports.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub ports: Box<[IngressPort]>,
 }
 

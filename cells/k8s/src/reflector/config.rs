@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What a reflector is made of.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use statedb::RwTable;
+
+use crate::client::ListerWatcher;
+use crate::follow::Backoff;
+use crate::kind::Resource;
+
+/// An object that cannot become a row. The rows it had stay.
+pub type TransformError = Box<dyn std::error::Error + Send + Sync>;
+
+pub(super) type Transform<T, R> =
+    dyn Fn(&Arc<T>, bool, &mut Vec<R>) -> Result<(), TransformError> + Send + Sync;
+pub(super) type Ready = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// Keeps the rows of a table in step with the objects of a source.
+///
+/// ```
+/// # async fn example(client: std::sync::Arc<dyn skep_k8s::Client>, jobs: hive::Jobs) -> Result<(), Box<dyn std::error::Error>> {
+/// use skep_k8s::{Api, reflector::Reflector, slim::Service};
+/// use statedb::{Db, Index, Row, RwTable};
+///
+/// struct Name(String);
+/// impl Row for Name {
+///     fn header() -> &'static [&'static str] { &["Name"] }
+///     fn cells(&self) -> Vec<String> { vec![self.0.clone()] }
+/// }
+/// const BY_NAME: Index<Name, str> = Index::new("name", |row, keys| keys.add(&row.0));
+///
+/// let db = Db::new();
+/// let table = RwTable::builder("names").primary(BY_NAME).build(&db)?;
+/// let source = std::sync::Arc::new(Api::<Service>::all(client));
+/// Reflector::new("services", table, source, |service: &std::sync::Arc<Service>| {
+///     Some(Name(service.metadata.name.to_string()))
+/// })
+/// .register(&jobs, &db)?;
+/// # Ok(()) }
+/// ```
+pub struct Reflector<T, R> {
+    pub(super) name: String,
+    pub(super) table: RwTable<R>,
+    pub(super) source: Arc<dyn ListerWatcher<T>>,
+    pub(super) transform: Box<Transform<T, R>>,
+    pub(super) merge: Option<fn(&R, R) -> R>,
+    pub(super) same: Option<fn(&R, &R) -> bool>,
+    pub(super) owns: Option<fn(&R) -> bool>,
+    pub(super) ready: Option<Ready>,
+    pub(super) clear_on_stop: bool,
+    pub(super) backoff: Backoff,
+    pub(super) observe: Option<Box<dyn Fn(&'static str) + Send + Sync>>,
+}
+
+impl<T: Resource, R: Send + Sync + 'static> Reflector<T, R> {
+    /// Makes one row of an object, or none. `name` tells apart the reflectors of one table.
+    pub fn new(
+        name: &str,
+        table: RwTable<R>,
+        source: Arc<dyn ListerWatcher<T>>,
+        transform: impl Fn(&Arc<T>) -> Option<R> + Send + Sync + 'static,
+    ) -> Self {
+        Self::many(name, table, source, move |object, deleted, rows| {
+            if !deleted {
+                rows.extend(transform(object));
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes one row of an object, or none, or fails: then the last good rows of the object stay and health says
+    /// which object is wrong.
+    pub fn fallible<E: Into<TransformError>>(
+        name: &str,
+        table: RwTable<R>,
+        source: Arc<dyn ListerWatcher<T>>,
+        transform: impl Fn(&Arc<T>) -> Result<Option<R>, E> + Send + Sync + 'static,
+    ) -> Self {
+        Self::many(name, table, source, move |object, deleted, rows| {
+            if !deleted {
+                rows.extend(transform(object).map_err(Into::into)?);
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes any number of rows of an object. Rows that the object had before and that are not made again are deleted.
+    /// The second argument tells whether the object is gone; usually there are no rows then.
+    pub fn many(
+        name: &str,
+        table: RwTable<R>,
+        source: Arc<dyn ListerWatcher<T>>,
+        transform: impl Fn(&Arc<T>, bool, &mut Vec<R>) -> Result<(), TransformError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            table,
+            source,
+            transform: Box::new(transform),
+            merge: None,
+            same: None,
+            owns: None,
+            ready: None,
+            clear_on_stop: false,
+            backoff: Backoff::default(),
+            observe: None,
+        }
+    }
+
+    /// Combines the row in the table with the new one, to keep what others have set.
+    pub fn merge(mut self, merge: fn(&R, R) -> R) -> Self {
+        self.merge = Some(merge);
+        self
+    }
+
+    /// Leaves a row alone if a list brings the same again.
+    pub fn skip_same(mut self, same: fn(&R, &R) -> bool) -> Self {
+        self.same = Some(same);
+        self
+    }
+
+    /// Rows that were in the table before and that the first list replaces, too. Without this a reflector deletes only
+    /// rows that it made.
+    pub fn owns(mut self, owns: fn(&R) -> bool) -> Self {
+        self.owns = Some(owns);
+        self
+    }
+
+    /// Waits before the first list, for instance until the kind exists.
+    pub fn after<F>(mut self, ready: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.ready = Some(Arc::new(move || Box::pin(ready())));
+        self
+    }
+
+    /// Deletes all rows of the reflector when it stops, for use on demand.
+    pub fn clear_on_stop(mut self) -> Self {
+        self.clear_on_stop = true;
+        self
+    }
+
+    /// Changes how long failures are waited out.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Called with `upsert`, `delete`, `replace` or `invalid` for each event, to count them.
+    pub fn observe(mut self, observe: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
+        self.observe = Some(Box::new(observe));
+        self
+    }
+
+    /// Name of the job: `k8s-reflector-<table>-<name>`.
+    pub fn job_name(&self) -> String {
+        format!("k8s-reflector-{}-{}", self.table.name(), self.name)
+    }
+}

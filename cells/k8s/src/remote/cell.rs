@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: the client of the cluster's API server.
+//! Gives: `Arc<dyn Client>`, disabled when no cluster is configured. Start waits until the server answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::{Cell, Cfg, Health, Hook, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
+
+use super::config::Config;
+use super::connection::RemoteClient;
+use super::target::TargetError;
+use crate::client::{Client, DisabledClient};
+
+/// How long start waits for a server.
+const START: Duration = Duration::from_secs(60);
+
+/// Time between attempts.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+enum CellError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Job(#[from] SpawnError),
+}
+
+/// The client of the cluster's API server.
+pub fn cell() -> Cell {
+    Cell::module("k8s-client", "Kubernetes client")
+        .config::<Config>()
+        .provide(new_client)
+}
+
+fn new_client(
+    config: Cfg<Config>,
+    lifecycle: Lifecycle,
+    jobs: Jobs,
+    health: Health,
+) -> Result<Arc<dyn Client>, CellError> {
+    let client = RemoteClient::new(config.target(), config.settings())?;
+    if !client.is_enabled() {
+        return Ok(Arc::new(DisabledClient));
+    }
+    let health = health.scope("connection");
+    let (connecting, told) = (client.clone(), health.clone());
+    lifecycle.add(
+        Hook::new("connect")
+            .on_start(move |_: HookCtx| {
+                let (client, health) = (connecting.clone(), told.clone());
+                async move {
+                    let version = client.wait_connected(START, RETRY).await?;
+                    let server = client.server().unwrap_or_default();
+                    tracing::info!(%server, %version, "Connected to Kubernetes");
+                    health.ok(format!("Connected to {server}, Kubernetes {version}"));
+                    Ok::<(), super::ConnectError>(())
+                }
+            })
+            .start_timeout(START + RETRY),
+    );
+    let beating = client.clone();
+    jobs.spawn(Job::once("k8s-heartbeat", move |cx: JobCtx| {
+        let (client, health) = (beating.clone(), health.clone());
+        async move { heartbeat(&client, &health, &cx).await }
+    }))?;
+    Ok(Arc::new(client))
+}
+
+/// Probes the server whenever it was silent for too long or a request failed.
+async fn heartbeat(client: &RemoteClient, health: &Health, cx: &JobCtx) {
+    let mut lost = false;
+    loop {
+        let interval = client.heartbeat_interval();
+        let suspicious = tokio::select! {
+            () = cx.token.cancelled() => return,
+            () = client.inner.suspicious.notified() => true,
+            () = tokio::time::sleep(interval), if !interval.is_zero() => false,
+        };
+        match client.heartbeat(suspicious || lost).await {
+            Ok(()) if lost => {
+                lost = false;
+                let server = client.server().unwrap_or_default();
+                tracing::info!(%server, "Connected to Kubernetes again");
+                health.ok(format!("Connected to {server}"));
+            }
+            Ok(()) => {}
+            Err(error) => {
+                if !lost {
+                    tracing::warn!(error = %crate::error::chain(&error), "Lost the Kubernetes API server");
+                }
+                lost = true;
+                health.degraded("Kubernetes API server does not answer", &error);
+                // Failing requests wake this up at once: do not spin.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}

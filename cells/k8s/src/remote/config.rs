@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Settings of the client.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hive::config::Faults;
+
+use super::connection::Settings;
+use super::target::Target;
+
+/// How the Kubernetes API server is reached.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = Config::check)]
+pub struct Config {
+    /// Whether to use Kubernetes. Without it services come from a state file.
+    #[config(default = true)]
+    pub enable_k8s: bool,
+    /// Kubeconfig file to use instead of the pod's service account.
+    pub k8s_kubeconfig_path: String,
+    /// Addresses of API servers, tried in turn. The one that works is remembered over restarts.
+    pub k8s_api_server_urls: Vec<String>,
+    /// Requests to the API server a second; 0 for no limit.
+    #[config(default = 10.0)]
+    pub k8s_client_qps: f64,
+    /// Requests to the API server at once.
+    #[config(default = 20)]
+    pub k8s_client_burst: u32,
+    /// How long connecting to the API server may take.
+    #[config(default = "30s")]
+    pub k8s_client_connection_timeout: Duration,
+    /// Time between keep-alive probes of idle connections to the API server; 0 for none.
+    #[config(default = "30s")]
+    pub k8s_client_connection_keep_alive: Duration,
+    /// How long the API server may be silent before it is asked for its health. All connections are closed if it does
+    /// not answer. 0 turns this off.
+    #[config(default = "30s")]
+    pub k8s_heartbeat_timeout: Duration,
+    /// File that remembers which API server works.
+    #[config(default = "/var/run/cilium/state/k8s-api-server", hidden)]
+    pub k8s_api_server_state_file: String,
+}
+
+impl Config {
+    fn check(&self, faults: &mut Faults) {
+        if !(self.k8s_client_qps.is_finite() && self.k8s_client_qps >= 0.0) {
+            faults.add("k8s-client-qps", "must not be negative");
+        }
+        let target = Target::choose(None, &self.k8s_api_server_urls);
+        if let Err(error) = target.check() {
+            faults.add("k8s-api-server-urls", error.to_string());
+        }
+    }
+
+    /// The cluster that is meant.
+    pub fn target(&self) -> Target {
+        if !self.enable_k8s {
+            return Target::Nowhere;
+        }
+        let kubeconfig =
+            (!self.k8s_kubeconfig_path.is_empty()).then(|| PathBuf::from(&self.k8s_kubeconfig_path));
+        Target::choose(kubeconfig.as_deref(), &self.k8s_api_server_urls)
+    }
+
+    /// Settings for [`RemoteClient::new`](super::RemoteClient::new).
+    pub fn settings(&self) -> Settings {
+        Settings {
+            qps: self.k8s_client_qps,
+            burst: self.k8s_client_burst,
+            connect_timeout: self.k8s_client_connection_timeout,
+            keep_alive: self.k8s_client_connection_keep_alive,
+            heartbeat: self.k8s_heartbeat_timeout,
+            // One address needs no memory.
+            state_file: (self.k8s_api_server_urls.len() > 1 && !self.k8s_api_server_state_file.is_empty())
+                .then(|| PathBuf::from(&self.k8s_api_server_state_file)),
+            ..Settings::default()
+        }
+    }
+}
