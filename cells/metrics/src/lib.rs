@@ -1,3 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Metrics registry, sampling, commands and the Prometheus endpoint.
+//! Metrics: what cells count and measure, for Prometheus and for people at the shell.
+//!
+//! A cell keeps [`Counter`]s, [`Gauge`]s and [`Histogram`]s in a struct, implements [`MetricSet`] for it by
+//! [`metric_set!`] and gives it to the hive with [`supply`]. The [`Registry`] of the [`cell()`] collects all of them:
+//!
+//! * `--prometheus-serve-addr` serves those that are enabled;
+//! * `--metrics=+name,-name` changes which are;
+//! * a sampler keeps two hours of every metric, enabled or not, for `metrics -s`, `metrics/plot` and `metrics/html`.
+//!
+//! Jobs, tables and reconcilers of the hive are measured by [`JobMetricSet`], [`TableMetricSet`] and
+//! [`ReconcilerMetricSet`].
+
+mod cell;
+mod command;
+mod config;
+mod endpoint;
+mod exposition;
+mod hooks;
+mod metric;
+mod registry;
+mod render;
+mod sampler;
+
+pub use cell::cell;
+pub use config::Config;
+pub use exposition::exposition;
+pub use hooks::{JobMetricSet, ReconcilerMetricSet, TableMetricSet};
+pub use metric::{
+    Computed, Counter, CounterVec, DEFAULT_BUCKETS, Distribution, Gauge, GaugeVec, Histogram, HistogramVec,
+    Kind, Labels, Metric, MetricHandle, MetricSet, Opts, Value, supply,
+};
+pub use registry::{Registry, RegistryError};
+pub use sampler::{SAMPLES, SampledSeries, SampledValues, Sampler};
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 
 mod duration;
 pub mod json;
+mod plot;
 mod tabwriter;
 pub mod yaml;
 
@@ -11,4 +12,5 @@ pub use duration::{
     DurationError, format_duration, format_duration_nanos, human_duration, human_duration_nanos,
     parse_duration, parse_duration_nanos,
 };
+pub use plot::Plot;
 pub use tabwriter::TabWriter;

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Configuration of metrics.
+
+use std::time::Duration;
+
+/// Which metrics are shown, where, and how they are sampled.
+#[derive(Debug, Clone, hive::Config)]
+pub struct Config {
+    /// Address of the Prometheus endpoint, such as `:9962`. Empty turns it off.
+    #[config(default = "", flag = "prometheus-serve-addr")]
+    pub serve_addr: String,
+    /// Metrics to show or hide: `+name` or `-name`. Others are as they are by default.
+    #[config(flag = "metrics")]
+    pub metrics: Vec<String>,
+    /// Time between two samples of all metrics for the shell.
+    #[config(default = "5m", flag = "metrics-sampling-interval")]
+    pub sampling_interval: Duration,
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! All metrics of a hive.
+
+use std::fmt;
+
+use tracing::warn;
+
+use crate::metric::{Kind, Labels, MetricHandle, Value};
+
+/// Why the metrics of a hive cannot be collected.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// Two metrics have one name; rename one.
+    #[error("metric `{0}` exists twice")]
+    Duplicate(String),
+    /// A change that starts neither with `+` nor with `-`.
+    #[error("`{0}` in --metrics must start with + or -")]
+    Change(String),
+}
+
+struct Entry {
+    metric: MetricHandle,
+    enabled: bool,
+}
+
+/// All metrics of a hive, sorted by name.
+///
+/// ```
+/// use std::sync::Arc;
+/// use skep_metrics::{Counter, Opts, Registry};
+///
+/// let hits = Counter::new(Opts::new("hits_total", "Lookups").disabled());
+/// let registry = Registry::new([Arc::new(hits) as _], &["+cilium_hits_total".into()]).unwrap();
+/// assert_eq!(registry.metrics().count(), 1);
+/// ```
+pub struct Registry {
+    entries: Vec<Entry>,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.entries.iter().map(|entry| entry.metric.opts().name()))
+            .finish()
+    }
+}
+
+impl Registry {
+    /// Collects metrics; `changes` are `+name` or `-name`, with or without the prefix of names. Unknown names are
+    /// logged: a setting may be made for a program with more cells.
+    ///
+    /// # Errors
+    /// Two metrics of one name, a change without a sign.
+    pub fn new(
+        metrics: impl IntoIterator<Item = MetricHandle>,
+        changes: &[String],
+    ) -> Result<Self, RegistryError> {
+        let mut entries: Vec<Entry> = metrics
+            .into_iter()
+            .map(|metric| Entry {
+                enabled: metric.opts().is_enabled(),
+                metric,
+            })
+            .collect();
+        entries.sort_by(|a, b| a.metric.opts().name().cmp(b.metric.opts().name()));
+        if let Some(pair) = entries
+            .windows(2)
+            .find(|pair| pair[0].metric.opts().name() == pair[1].metric.opts().name())
+        {
+            return Err(RegistryError::Duplicate(pair[0].metric.opts().name().to_owned()));
+        }
+        for change in changes.iter().filter(|change| !change.is_empty()) {
+            let (name, enabled) = match (change.strip_prefix('+'), change.strip_prefix('-')) {
+                (Some(name), _) => (name, true),
+                (None, Some(name)) => (name, false),
+                (None, None) => return Err(RegistryError::Change(change.clone())),
+            };
+            let matches = |entry: &&mut Entry| {
+                let full = entry.metric.opts().name();
+                full == name || full.strip_prefix("cilium_") == Some(name)
+            };
+            match entries.iter_mut().find(matches) {
+                Some(entry) => entry.enabled = enabled,
+                None => warn!(
+                    metric = name,
+                    "setting `metrics` names a metric that does not exist"
+                ),
+            }
+        }
+        Ok(Self { entries })
+    }
+
+    /// The metrics which are enabled.
+    pub fn metrics(&self) -> impl Iterator<Item = &MetricHandle> {
+        self.entries
+            .iter()
+            .filter(|entry| entry.enabled)
+            .map(|entry| &entry.metric)
+    }
+
+    /// All metrics.
+    pub fn all(&self) -> impl Iterator<Item = &MetricHandle> {
+        self.entries.iter().map(|entry| &entry.metric)
+    }
+}
+
+/// A series of a metric with its value.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) labels: Labels,
+    pub(crate) value: Value,
+}
+
+impl Series {
+    /// All series of `metrics`.
+    pub(crate) fn of<'a>(metrics: impl Iterator<Item = &'a MetricHandle>) -> Vec<Self> {
+        let mut all = Vec::new();
+        for metric in metrics {
+            let (name, kind) = (metric.opts().name(), metric.kind());
+            metric.visit(&mut |labels, value| {
+                all.push(Self {
+                    name: name.to_owned(),
+                    kind,
+                    labels,
+                    value,
+                })
+            });
+        }
+        all
+    }
+}
+
+/// Labels in one line: `k=v k2=v2`.
+pub(crate) fn label_text(labels: &Labels) -> String {
+    let pairs: Vec<String> = labels
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    pairs.join(" ")
+}
+
+/// What regular expressions of the commands are matched against.
+pub(crate) fn search_text(name: &str, labels: &str) -> String {
+    if labels.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name} {labels}")
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Two hours of every metric (with the usual interval), for people at the shell.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::metric::{Distribution, Value};
+use crate::registry::{Registry, Series, label_text};
+use crate::render::with_prefix;
+
+/// Samples kept of a series.
+pub const SAMPLES: usize = 24;
+
+/// Values at the sampling times, newest first; 0 where there is no sample yet.
+type Ring = [f32; SAMPLES];
+
+/// Keeps samples of all metrics of a registry, enabled or not.
+pub struct Sampler {
+    registry: Arc<Registry>,
+    interval: Duration,
+    state: Mutex<BTreeMap<(String, String), Kept>>,
+}
+
+impl fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sampler")
+            .field("interval", &self.interval)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Kept {
+    values: SampledValues,
+    /// Of a histogram: the counts at the last sample.
+    last: Option<Distribution>,
+    sampled: Instant,
+}
+
+/// The samples of a series.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SampledValues {
+    /// Of a counter or gauge.
+    Number(Ring),
+    /// Quantiles of what a histogram observed between two samples.
+    Quantiles {
+        /// Half of the observations are below.
+        p50: Ring,
+        /// Nine in ten are below.
+        p90: Ring,
+        /// 99 in 100 are below.
+        p99: Ring,
+    },
+}
+
+/// A series with its samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampledSeries {
+    /// Name of the metric.
+    pub name: String,
+    /// Labels as `k=v k2=v2`.
+    pub labels: String,
+    /// The samples.
+    pub values: SampledValues,
+}
+
+impl SampledSeries {
+    /// The sample number `at`, 0 being the newest, as text for people.
+    pub fn text(&self, at: usize) -> String {
+        let text =
+            |ring: &Ring| with_prefix(&self.name, f64::from(ring.get(at).copied().unwrap_or_default()));
+        match &self.values {
+            SampledValues::Number(ring) => text(ring),
+            SampledValues::Quantiles { p50, p90, p99 } => {
+                format!("{} / {} / {}", text(p50), text(p90), text(p99))
+            }
+        }
+    }
+}
+
+impl Sampler {
+    /// Samples `registry` every `interval`, once somebody calls [`Sampler::sample`] that often.
+    pub fn new(registry: Arc<Registry>, interval: Duration) -> Self {
+        Self {
+            registry,
+            interval,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Time between two samples.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Takes a sample of every series; how many there are.
+    pub fn sample(&self) -> usize {
+        let series = Series::of(self.registry.all());
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        for Series {
+            name, labels, value, ..
+        } in &series
+        {
+            let key = (name.clone(), label_text(labels));
+            let kept = state.entry(key).or_insert_with(|| Kept::new(value, now));
+            kept.push(value, now);
+        }
+        series.len()
+    }
+
+    /// Forgets series which were not there for as long as samples are kept; how many.
+    pub fn forget_gone(&self) -> usize {
+        let window = self.interval.saturating_mul(SAMPLES as u32);
+        let mut state = self.state.lock();
+        let before = state.len();
+        state.retain(|_, kept| kept.sampled.elapsed() <= window);
+        before - state.len()
+    }
+
+    /// All series, sorted by name and labels.
+    pub fn series(&self) -> Vec<SampledSeries> {
+        let state = self.state.lock();
+        let series = state.iter().map(|((name, labels), kept)| SampledSeries {
+            name: name.clone(),
+            labels: labels.clone(),
+            values: kept.values.clone(),
+        });
+        series.collect()
+    }
+}
+
+impl Kept {
+    fn new(value: &Value, now: Instant) -> Self {
+        let empty = [0.0; SAMPLES];
+        let values = match value {
+            Value::Number(_) => SampledValues::Number(empty),
+            Value::Distribution(_) => SampledValues::Quantiles {
+                p50: empty,
+                p90: empty,
+                p99: empty,
+            },
+        };
+        Self {
+            values,
+            last: None,
+            sampled: now,
+        }
+    }
+
+    fn push(&mut self, value: &Value, now: Instant) {
+        self.sampled = now;
+        match (&mut self.values, value) {
+            (SampledValues::Number(ring), Value::Number(number)) => push(ring, *number),
+            (SampledValues::Quantiles { p50, p90, p99 }, Value::Distribution(distribution)) => {
+                let new = match &self.last {
+                    Some(last) => distribution.since(last),
+                    None => distribution.clone(),
+                };
+                push(p50, new.quantile(0.5));
+                push(p90, new.quantile(0.9));
+                push(p99, new.quantile(0.99));
+                self.last = Some(distribution.clone());
+            }
+            // A metric does not change its kind; if one did, its new values start afresh.
+            _ => *self = Self::new(value, now),
+        }
+    }
+}
+
+fn push(ring: &mut Ring, value: f64) {
+    ring.rotate_right(1);
+    ring[0] = value as f32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Counter, GaugeVec, Histogram, Opts};
+
+    fn sampler(metrics: Vec<crate::MetricHandle>) -> Sampler {
+        Sampler::new(
+            Arc::new(Registry::new(metrics, &[]).unwrap()),
+            Duration::from_secs(300),
+        )
+    }
+
+    #[tokio::test]
+    async fn newest_sample_is_first() {
+        let counter = Counter::new(Opts::new("x_total", "").disabled());
+        let sampler = sampler(vec![Arc::new(counter.clone())]);
+
+        for _ in 0..3 {
+            counter.inc();
+            assert_eq!(sampler.sample(), 1);
+        }
+
+        let series = &sampler.series()[0];
+        let SampledValues::Number(ring) = &series.values else {
+            panic!("a counter is a number")
+        };
+        assert_eq!(ring[..4], [3.0, 2.0, 1.0, 0.0]);
+        assert_eq!((series.text(0).as_str(), series.text(5).as_str()), ("3", "0"));
+    }
+
+    #[tokio::test]
+    async fn quantiles_are_those_of_the_interval() {
+        let histogram = Histogram::new(Opts::new("x_seconds", ""));
+        let sampler = sampler(vec![Arc::new(histogram.clone())]);
+        [0.01, 0.01, 0.1, 1.0].map(|value| histogram.observe(value));
+
+        sampler.sample();
+        assert_eq!(sampler.series()[0].text(0), "10ms / 800ms / 980ms");
+
+        histogram.observe(5.0);
+        sampler.sample();
+        assert_eq!(sampler.series()[0].text(1), "10ms / 800ms / 980ms");
+        assert_eq!(sampler.series()[0].text(0), "3.75s / 4.75s / 4.975s");
+        assert_eq!(sampler.series()[0].text(2), "0s / 0s / 0s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn series_that_are_gone_are_forgotten_in_time() {
+        let gauge = GaugeVec::new(Opts::new("x", ""), ["a"]);
+        gauge.with(["1"]).set(1.0);
+        let sampler = sampler(vec![Arc::new(gauge.clone())]);
+        sampler.sample();
+        gauge.clear();
+
+        tokio::time::advance(Duration::from_secs(300 * 24)).await;
+        assert_eq!(sampler.forget_gone(), 0);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(sampler.forget_gone(), 1);
+        assert!(sampler.series().is_empty());
+    }
+}

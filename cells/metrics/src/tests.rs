@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The cell from outside: exposition, commands, endpoint.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hive::{All, Built, Cell, Hive, Job, JobCtx, Jobs, Level, Members, Settings, SpawnError};
+use hive_script::{CommandHandle, Environment, Lifetime, State, default_commands, named};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::*;
+
+/// The metrics of the suite `metrics`.
+fn test_metrics() -> Members<MetricHandle> {
+    let gauge = Gauge::new(Opts::unprefixed("test_A", "A"));
+    gauge.set(1.0);
+    let counter = Counter::new(Opts::unprefixed("test_B", "B").disabled());
+    counter.add(2.0);
+    let histogram = HistogramVec::new(Opts::unprefixed("test_C_seconds", "C"), ["lbl"]);
+    [0.01, 0.01, 0.1, 1.0].map(|value| histogram.with(["a"]).observe(value));
+    Members(vec![Arc::new(gauge), Arc::new(counter), Arc::new(histogram)])
+}
+
+fn build(settings: Settings) -> Built {
+    let cells = [cell(), Cell::module("test", "Test metrics").provide(test_metrics)];
+    let hive = Hive::new(cells)
+        .root::<All<CommandHandle>>()
+        .root::<Arc<Registry>>()
+        .root::<Arc<Sampler>>();
+    hive.plan(settings).unwrap().build().unwrap()
+}
+
+/// Runs a script and returns its log.
+async fn script(built: &Built, text: &str) -> Result<String, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Arc::new(Mutex::new(String::new()));
+    let sink = log.clone();
+    let mut commands = default_commands();
+    commands.extend(built.get::<All<CommandHandle>>().unwrap().into_iter().map(named));
+    let sink = Box::new(move |text: &str| sink.lock().unwrap().push_str(text));
+    let mut state = State::new(
+        dir.path(),
+        commands,
+        Environment::new(),
+        Lifetime::unlimited(),
+        sink,
+    );
+    state
+        .execute("test", text)
+        .await
+        .map_err(|error| error.to_string())?;
+    let log = log.lock().unwrap().clone();
+    Ok(log)
+}
+
+#[tokio::test]
+async fn values_are_listed_in_columns() {
+    let built = build(Settings::new());
+
+    let log = script(&built, "metrics ^test\n").await.unwrap();
+
+    assert_eq!(
+        log,
+        "> metrics ^test\nMetric           Labels   Value\ntest_A                    1.000000\ntest_C_seconds   lbl=a    10ms / 900ms / 990ms\n"
+    );
+}
+
+#[tokio::test]
+async fn labels_are_searched_too() {
+    let built = build(Settings::new());
+
+    let log = script(&built, "metrics 'seconds lbl=a$'\nmetrics nothing\n")
+        .await
+        .unwrap();
+
+    assert!(log.contains("test_C_seconds") && !log.contains("test_A"), "{log}");
+    assert!(
+        log.ends_with("> metrics nothing\nMetric   Labels   Value\n"),
+        "{log}"
+    );
+}
+
+#[tokio::test]
+async fn values_are_listed_as_json_and_yaml() {
+    let built = build(Settings::new());
+
+    let log = script(
+        &built,
+        "metrics -f json test_A\nmetrics -f json test_C\nmetrics --format=yaml test\n",
+    )
+    .await
+    .unwrap();
+
+    assert!(
+        log.contains("[\n  {\n    \"name\": \"test_A\",\n    \"value\": 1\n  }\n]\n"),
+        "{log}"
+    );
+    assert!(log.contains("[\n  {\n    \"labels\": {\n      \"lbl\": \"a\"\n    },\n    \"name\": \"test_C_seconds\",\n    \"value\": 0.9\n  }\n]\n"), "{log}");
+    assert!(log.ends_with("- labels: {}\n  name: test_A\n  value: 1\n- labels:\n    lbl: a\n  name: test_C_seconds\n  value: 0.9\n"), "{log}");
+    let error = script(&built, "metrics -f xml\n").await.unwrap_err();
+    assert_eq!(
+        error,
+        "test:1: metrics: unknown format \"xml\", expected table, yaml or json"
+    );
+}
+
+#[tokio::test]
+async fn samples_include_disabled_metrics() {
+    let built = build(Settings::new());
+    built.get::<Arc<Sampler>>().unwrap().sample();
+
+    let log = script(&built, "metrics -s -o out test_\ncat out\n")
+        .await
+        .unwrap();
+
+    assert!(
+        log.ends_with(
+            "Metric           Labels   5m                     30m            60m            120m\n\
+             test_A                    1                      0              0              0\n\
+             test_B                    2                      0              0              0\n\
+             test_C_seconds   lbl=a    10ms / 800ms / 980ms   0s / 0s / 0s   0s / 0s / 0s   0s / 0s / 0s\n"
+        ),
+        "{log}"
+    );
+}
+
+#[tokio::test]
+async fn samples_are_dumped() {
+    let built = build(Settings::new());
+    built.get::<Arc<Sampler>>().unwrap().sample();
+
+    let log = script(
+        &built,
+        "metrics -s -f json -o out test_\ncat out\nmetrics -s -f yaml test_C\n",
+    )
+    .await
+    .unwrap();
+
+    let json = log
+        .split("[stdout]\n")
+        .nth(1)
+        .unwrap()
+        .split("> metrics")
+        .next()
+        .unwrap();
+    let dump: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!(
+        (&dump["nsamples"], &dump["interval_seconds"]),
+        (&24.into(), &300.into())
+    );
+    assert_eq!(
+        dump["samples"][1]["gaugeOrCounter"]["samples"]
+            .as_array()
+            .unwrap()
+            .len(),
+        24
+    );
+    assert_eq!(dump["samples"][1]["latest"], "2");
+    assert_eq!(dump["samples"][2]["labels"], "lbl=a");
+    assert!(log.contains("nsamples: 24\ninterval_seconds: 300\nsamples:\n    - name: test_C_seconds\n      labels: lbl=a\n      histogram:\n        p50:\n"), "{log}");
+}
+
+#[tokio::test]
+async fn plots_need_a_metric() {
+    let built = build(Settings::new());
+    built.get::<Arc<Sampler>>().unwrap().sample();
+
+    let log = script(
+        &built,
+        "metrics/plot test_C\nmetrics/plot --rate -o out test_B\ngrep 'per second' out\n",
+    )
+    .await
+    .unwrap();
+
+    assert!(
+        log.contains("test_C_seconds (p99)") && log.contains("[ lbl=a ]"),
+        "{log}"
+    );
+    assert_eq!(
+        script(&built, "metrics/plot\n").await.unwrap_err(),
+        "test:1: metrics/plot: regexp needed to find metric"
+    );
+    assert_eq!(
+        script(&built, "metrics/plot nope\n").await.unwrap_err(),
+        "test:1: metrics/plot nope: no metric found matching regexp \"nope\""
+    );
+}
+
+#[tokio::test]
+async fn page_holds_the_samples() {
+    let built = build(Settings::new());
+    built.get::<Arc<Sampler>>().unwrap().sample();
+
+    script(
+        &built,
+        "metrics/html -o page\ngrep '\"latest\":\"2\"' page\ngrep '</html>' page\n! grep SAMPLES page\n",
+    )
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn flag_turns_metrics_on_and_off() {
+    let built = build(Settings::new().flag("metrics", "+test_B,-test_A"));
+    let text = exposition(&built.get::<Arc<Registry>>().unwrap());
+
+    assert!(
+        text.contains("\ntest_B 2\n") && !text.contains("test_A"),
+        "{text}"
+    );
+    assert!(matches!(
+        Registry::new([], &["test_A".to_owned()]),
+        Err(RegistryError::Change(_))
+    ));
+}
+
+#[test]
+fn two_metrics_of_one_name_are_refused() {
+    let metric = || -> MetricHandle { Arc::new(Counter::new(Opts::new("x", ""))) };
+
+    assert!(
+        matches!(Registry::new([metric(), metric()], &[]), Err(RegistryError::Duplicate(name)) if name == "cilium_x")
+    );
+}
+
+#[test]
+fn exposition_escapes_and_sorts() {
+    let gauge = GaugeVec::new(Opts::new("b", "two\nlines"), ["z", "a"]);
+    gauge.with(["q\"\\\n", "1"]).set(0.5);
+    let histogram = Histogram::with_buckets(Opts::new("a_seconds", "A"), [0.5, 0.1]);
+    histogram.observe(0.3);
+    let empty = CounterVec::new(Opts::new("empty_total", "None"), ["a"]);
+    let registry = Registry::new(
+        [
+            Arc::new(gauge) as _,
+            Arc::new(histogram) as _,
+            Arc::new(empty) as _,
+        ],
+        &[],
+    )
+    .unwrap();
+
+    assert_eq!(
+        exposition(&registry),
+        "# HELP cilium_a_seconds A\n# TYPE cilium_a_seconds histogram\n\
+         cilium_a_seconds_bucket{le=\"0.1\"} 0\ncilium_a_seconds_bucket{le=\"0.5\"} 1\n\
+         cilium_a_seconds_bucket{le=\"+Inf\"} 1\ncilium_a_seconds_sum 0.3\ncilium_a_seconds_count 1\n\
+         # HELP cilium_b two\\nlines\n# TYPE cilium_b gauge\ncilium_b{a=\"1\",z=\"q\\\"\\\\\\n\"} 0.5\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoint_serves_what_jobs_did() {
+    fn job(jobs: Jobs) -> Result<(), SpawnError> {
+        jobs.spawn(Job::once("work", |_: JobCtx| async {}))
+    }
+    let cells = [cell(), Cell::module("worker", "Works").run(job)];
+    let settings = Settings::new().flag("prometheus-serve-addr", "127.0.0.1:0");
+    let running = Hive::new(cells)
+        .plan(settings)
+        .unwrap()
+        .build()
+        .unwrap()
+        .start()
+        .await
+        .unwrap();
+    let health = running.health();
+    let address = wait(|| {
+        let entry = health.get("metrics.job-prometheus-endpoint")?;
+        entry.message.strip_prefix("Serving on ").map(str::to_owned)
+    })
+    .await;
+
+    let text = loop {
+        let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        if text.contains("cilium_hive_jobs_runs_total{job_name=\"work\",module_id=\"worker\"} 1\n") {
+            break text;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+
+    assert!(text.contains("content-type: text/plain; version=0.0.4"), "{text}");
+    assert!(
+        text.contains("# TYPE cilium_hive_jobs_oneshot_last_run_duration_seconds gauge\n"),
+        "{text}"
+    );
+    assert!(!text.contains("cilium_statedb_"), "{text}");
+    let collect = health.get("metrics.job-collect").unwrap();
+    assert_eq!(collect.level, Level::Ok);
+    assert!(collect.message.starts_with("Sampled ") && collect.message.contains(", next collection at 2"));
+    running.stop().await.unwrap();
+}
+
+/// Waits until `ready` gives something.
+async fn wait<T>(ready: impl Fn() -> Option<T>) -> T {
+    let found = async {
+        loop {
+            if let Some(found) = ready() {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), found)
+        .await
+        .expect("it comes in time")
+}
+
+#[test]
+fn tables_and_reconcilers_are_measured() {
+    use statedb::Metrics;
+    use statedb::reconciler::Operation;
+
+    let tables = TableMetricSet::new();
+    tables.objects("services", 3);
+    tables.write_txn_duration("writer", &["services"], Duration::from_micros(20));
+    let reconcilers = ReconcilerMetricSet::new();
+    let module = reconcilers.for_module("lb");
+    module.round();
+    module.operation(Operation::Update, Duration::from_millis(1));
+    module.errors(2, 1);
+    module.prune(Duration::from_millis(1), true);
+    let metrics: Vec<_> = tables
+        .metrics()
+        .into_iter()
+        .chain(reconcilers.metrics())
+        .collect();
+    let on: Vec<String> = metrics
+        .iter()
+        .map(|metric| format!("+{}", metric.opts().name()))
+        .collect();
+
+    let text = exposition(&Registry::new(metrics, &on).unwrap());
+
+    for line in [
+        "cilium_statedb_table_objects{table=\"services\"} 3",
+        "cilium_statedb_write_txn_duration_seconds_count{handle=\"writer\"} 1",
+        "cilium_reconciler_count{module_id=\"lb\"} 1",
+        "cilium_reconciler_duration_seconds_count{module_id=\"lb\",op=\"update\"} 1",
+        "cilium_reconciler_errors_total{module_id=\"lb\"} 2",
+        "cilium_reconciler_errors_current{module_id=\"lb\"} 1",
+        "cilium_reconciler_prune_count{module_id=\"lb\"} 1",
+        "cilium_reconciler_prune_errors_total{module_id=\"lb\"} 1",
+    ] {
+        assert!(text.contains(&format!("\n{line}\n")), "{line} in {text}");
+    }
+}
