@@ -104,7 +104,9 @@ impl std::error::Error for BuildError {}
 
 pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
     let begun = std::time::Instant::now();
-    let Plan { graph, values, .. } = plan;
+    let Plan {
+        graph, values, hive, ..
+    } = plan;
     let shutdown = Arc::new(ShutdownState::default());
     let shared = Shared {
         hub: Arc::new(HealthHub::default()),
@@ -208,7 +210,7 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
     }
     let lifetimes = lifetimes.into_iter().map(Lifetime::new).collect();
     let engine = Arc::new(Engine::new(
-        graph, slots, lifetimes, groups, shared, memory, reloaders, rendered,
+        graph, slots, lifetimes, groups, shared, memory, reloaders, rendered, hive,
     ));
     let _ = engine.control.0.set(Arc::downgrade(&engine));
     tracing::debug!(duration = ?begun.elapsed(), "Hive built");

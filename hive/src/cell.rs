@@ -100,6 +100,7 @@ pub(crate) struct Provide {
 #[derive(Clone)]
 pub(crate) struct DeclaredConfig {
     pub(crate) config: ConfigType,
+    pub(crate) private: bool,
     pub(crate) place: &'static Location<'static>,
 }
 
@@ -321,6 +322,36 @@ impl Cell {
         let place = Location::caller();
         self.item(Item::Config(DeclaredConfig {
             config: ConfigType::of::<C>(),
+            private: false,
+            place,
+        }))
+    }
+
+    /// Declares the settings of `C` and provides [`Cfg<C>`](crate::Cfg) to this module and those inside. So
+    /// one cell can be used several times, in modules of different names with different
+    /// [prefixes](Self::config_prefix).
+    ///
+    /// ```
+    /// # use hive::{Cell, Cfg, Hive, Settings};
+    /// #[derive(Clone, hive::Config)]
+    /// struct Config {
+    ///     /// Port to listen on.
+    ///     port: u16,
+    /// }
+    /// fn serve(_config: Cfg<Config>) {}
+    /// fn server(name: &'static str) -> Cell {
+    ///     Cell::module(name, "Serves").config_private::<Config>().run(serve).config_prefix(name)
+    /// }
+    /// let settings = Settings::new().args(["--north-port=1", "--south-port=2"]);
+    /// assert!(Hive::new([server("north"), server("south")]).plan(settings).is_ok());
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn config_private<C: Config>(self) -> Self {
+        let place = Location::caller();
+        self.item(Item::Config(DeclaredConfig {
+            config: ConfigType::of::<C>(),
+            private: true,
             place,
         }))
     }

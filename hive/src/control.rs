@@ -85,6 +85,36 @@ impl Controller {
         self.0.engine().map(|engine| engine.hooks()).unwrap_or_default()
     }
 
+    /// Reads the settings again. Fields marked `reloadable` reach [`Cfg::watch`](crate::Cfg::watch); others that
+    /// differ are reported.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the new settings; then nothing changes.
+    ///
+    /// ```
+    /// use hive::{Cell, Cfg, Hive, Settings};
+    /// #[derive(Clone, hive::Config)]
+    /// struct Limits {
+    ///     /// Requests a second.
+    ///     #[config(default = 10, reloadable)]
+    ///     rate_limit: u32,
+    /// }
+    /// let cell = Cell::module("server", "Serves").config::<Limits>();
+    /// let built = Hive::new([cell]).plan(Settings::new())?.build()?;
+    /// let limits = built.get::<Cfg<Limits>>().unwrap();
+    /// let reload = built.controller().reload(Settings::new().args(["--rate-limit=20"]))?;
+    /// assert_eq!(reload.applied, ["rate-limit"]);
+    /// assert_eq!(limits.current().rate_limit, 20);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reload(&self, settings: crate::Settings) -> Result<Reload, crate::Report> {
+        match self.0.engine() {
+            Some(engine) => engine.reload(settings),
+            None => Ok(Reload::default()),
+        }
+    }
+
     /// The jobs at work, and those that failed for good.
     #[must_use]
     pub fn jobs(&self) -> Vec<JobInfo> {
@@ -93,6 +123,15 @@ impl Controller {
             .map(|engine| engine.registry.list())
             .unwrap_or_default()
     }
+}
+
+/// What a [reload](Controller::reload) changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reload {
+    /// Settings whose new values are in use.
+    pub applied: Vec<String>,
+    /// Settings that differ now but need a restart.
+    pub drift: Vec<String>,
 }
 
 impl fmt::Debug for Controller {

@@ -7,11 +7,11 @@ mod info;
 mod start;
 mod stop;
 
-use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::assembly::Hive;
 use crate::build::{Shared, sources_of};
 use crate::config::Reloader;
 use crate::control::Control;
@@ -124,9 +124,9 @@ pub(crate) struct Engine {
     pub(crate) readiness: ReadinessState,
     pub(crate) control: Control,
     pub(crate) memory: Arc<MemoryHealth>,
-    #[allow(dead_code, reason = "used by reload")]
     pub(crate) reloaders: Vec<(Key, Option<Reloader>)>,
-    pub(crate) configs: Vec<ConfigState>,
+    pub(crate) configs: Mutex<Vec<ConfigState>>,
+    hive: Hive,
     pub(crate) options: HiveOptions,
     /// Scopes that run, in the order of their start.
     pub(crate) scopes: Mutex<Vec<u32>>,
@@ -144,6 +144,7 @@ impl Engine {
         memory: Arc<MemoryHealth>,
         reloaders: Vec<(Key, Option<Reloader>)>,
         configs: Vec<ConfigState>,
+        hive: Hive,
     ) -> Self {
         let Shared {
             hub,
@@ -164,7 +165,8 @@ impl Engine {
             control,
             memory,
             reloaders,
-            configs,
+            configs: Mutex::new(configs),
+            hive,
             options: HiveOptions::default(),
             scopes: Mutex::default(),
             state: AtomicU8::new(State::New as u8),
@@ -184,6 +186,37 @@ impl Engine {
             _ => true,
         });
         complete.then(|| T::inject(&mut Arguments::new(&sources, &self.slots, None)))
+    }
+
+    /// Reads the settings again; reloadable ones take effect.
+    pub(crate) fn reload(&self, settings: crate::Settings) -> Result<crate::control::Reload, crate::Report> {
+        let plan = self.hive.clone().plan(settings)?;
+        let mut result = crate::control::Reload::default();
+        let mut states = crate::lock(&self.configs);
+        let newer = plan.graph.configs.iter().zip(&plan.values);
+        for ((config, value), (state, (_, reloader))) in newer.zip(states.iter_mut().zip(&self.reloaders)) {
+            let Some(value) = value else { continue };
+            let mut applied = false;
+            for ((setting, old), new) in config.settings.iter().zip(&mut state.values).zip(value.render()) {
+                if *old == new {
+                    continue;
+                }
+                if setting.field.reloadable && reloader.is_some() {
+                    *old = new;
+                    applied = true;
+                    result.applied.push(setting.name.to_string());
+                } else {
+                    result.drift.push(setting.name.to_string());
+                }
+            }
+            if applied && let Some(reloader) = reloader {
+                reloader(value.as_any());
+            }
+        }
+        for setting in &result.drift {
+            tracing::warn!(%setting, "Setting has changed and needs a restart");
+        }
+        Ok(result)
     }
 
     pub(crate) fn state(&self) -> State {
@@ -225,9 +258,8 @@ impl Drop for Engine {
     }
 }
 
-/// Whether a value can be looked at from several threads: the engine is shared.
-const _: fn() = || {
-    fn shared<T: Send + Sync>() {}
+/// The engine is shared between threads.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
     shared::<Engine>();
-    let _: Option<Box<dyn Any>> = None;
 };

@@ -175,7 +175,6 @@ pub(crate) enum Builtin {
     Shutdown,
     Readiness,
     Controller,
-    Scope,
 }
 
 /// One thing that a function needs.

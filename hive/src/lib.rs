@@ -32,9 +32,13 @@ macro_rules! for_each_arity {
 }
 
 mod assembly;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod build;
 mod catalogue;
 mod cell;
+#[cfg(feature = "clap")]
+mod cli;
 pub mod config;
 mod constructor;
 mod control;
@@ -53,11 +57,14 @@ mod panics;
 mod plan;
 mod random;
 mod readiness;
+#[cfg(feature = "run")]
+mod run;
 mod scope;
 mod show;
 mod shutdown;
 mod similar;
 mod supply;
+pub mod testing;
 
 pub use assembly::Hive;
 pub use build::{BuildError, Built, Running};
@@ -65,7 +72,7 @@ pub use catalogue::{CatalogueEntry, catalogue};
 pub use cell::Cell;
 pub use config::{Cfg, Config, Settings};
 pub use constructor::{Constructor, ParameterList, RunOutput};
-pub use control::Controller;
+pub use control::{Controller, Reload};
 pub use duration::{format_duration, parse_duration};
 pub use engine::{HookFailure, HookInfo, HookState, StartError, State, StopError};
 pub use finding::{Code, Finding, Involved, Report, Severity};
@@ -82,7 +89,10 @@ pub use module::ModulePath;
 pub use options::HiveOptions;
 pub use plan::Plan;
 pub use readiness::{Readiness, ReadyGuard};
+#[cfg(feature = "run")]
+pub use run::{Program, exit, run};
 pub use scope::Scope;
+pub use show::{GraphFormat, GraphView, SettingInfo};
 pub use shutdown::{ExitCause, SharedError, Shutdown};
 pub use supply::{BoxError, Gives, Member, Members, Results, Supply};
 

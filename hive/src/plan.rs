@@ -12,6 +12,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::assembly::Hive;
+pub(crate) use flatten::flatten;
+
 use crate::build::Built;
 use crate::cell::{Function, Visibility};
 use crate::config::{DeclaredSetting, Decoded, Settings};
@@ -75,7 +77,7 @@ pub(crate) struct PlannedConfig {
     pub(crate) slot: u32,
     pub(crate) place: &'static std::panic::Location<'static>,
     pub(crate) settings: Vec<DeclaredSetting>,
-    pub(crate) config: crate::config::ConfigType,
+    pub(crate) private: bool,
 }
 
 /// Who provides a key.
@@ -138,7 +140,7 @@ pub struct Plan {
 impl Plan {
     pub(crate) fn new(hive: Hive, settings: Settings) -> Result<Self, Report> {
         let mut findings: Vec<Finding> = Vec::new();
-        let mut flat = flatten::flatten(&hive, &mut findings);
+        let mut flat = flatten(&hive, &mut findings);
         let arguments = config::decode(&hive, &mut flat, &settings, &mut findings);
         config::decide(&hive, &mut flat, &mut findings);
         let (graph, values) = graph::connect(&hive, flat, &mut findings);

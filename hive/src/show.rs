@@ -1,5 +1,173 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a hive shows of itself.
+//! What a hive shows of itself. All of it comes from the plan: nothing is constructed.
 
+mod draw;
+mod settings;
 mod tree;
+
+pub use draw::{GraphFormat, GraphView};
+pub use settings::SettingInfo;
+#[cfg(any(feature = "run", feature = "clap"))]
+pub(crate) use settings::env_name;
+
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::panic::Location;
+
+use crate::catalogue::catalogue;
+use crate::cell::{Cell, CellKind, Item};
+use crate::engine::ConfigState;
+use crate::plan::{Plan, Role};
+
+impl Plan {
+    /// The tree of cells: modules, their settings, functions, what these need and give.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings};
+    /// let plan = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?;
+    /// assert!(plan.tree().contains("Ⓜ️ hello (Greets):"));
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn tree(&self) -> String {
+        let mut out = String::from("Cells:\n\n");
+        tree::cells(&mut out, &self.graph, &self.config_states());
+        out
+    }
+
+    fn config_states(&self) -> Vec<ConfigState> {
+        let pairs = self.graph.configs.iter().zip(&self.values);
+        pairs
+            .filter_map(|(config, value)| {
+                Some(ConfigState {
+                    slot: config.slot,
+                    values: value.as_ref()?.render(),
+                })
+            })
+            .collect()
+    }
+
+    /// The functions in the order in which they will run, with module and place.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings};
+    /// fn greet() {}
+    /// let plan = Hive::new([Cell::module("hello", "Greets").run(greet)]).plan(Settings::new())?;
+    /// assert!(plan.order().contains("greet"));
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn order(&self) -> String {
+        let mut out = String::new();
+        let rows: Vec<_> = self
+            .graph
+            .order
+            .iter()
+            .map(|&index| {
+                let module = self.graph.module_of(index);
+                let module = if module.is_root() {
+                    "(root)".to_owned()
+                } else {
+                    module.to_string()
+                };
+                let place = self.graph.nodes[index as usize].function.place;
+                (
+                    module,
+                    self.graph.name(index),
+                    format!("{}:{}", place.file(), place.line()),
+                )
+            })
+            .collect();
+        let width = |column: fn(&(String, String, String)) -> &String| {
+            rows.iter()
+                .map(|row| column(row).chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let (first, second) = (width(|row| &row.0), width(|row| &row.1));
+        let digits = rows.len().to_string().len();
+        for (number, (module, name, place)) in rows.iter().enumerate() {
+            let _ = writeln!(
+                out,
+                "{:>digits$}  {module:<first$}  {name:<second$}  {place}",
+                number + 1
+            );
+        }
+        out
+    }
+
+    /// The modules by path, with their titles; the root is left out.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings};
+    /// let plan = Hive::new([Cell::module("hello", "Greets")]).plan(Settings::new())?;
+    /// assert_eq!(plan.modules(), [("hello".to_owned(), "Greets".to_owned(), true)]);
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn modules(&self) -> Vec<(String, String, bool)> {
+        let modules = self.graph.modules.iter().skip(1);
+        modules
+            .map(|module| (module.path.to_string(), module.title.to_string(), module.enabled))
+            .collect()
+    }
+
+    /// How many functions the hive has, and how many of them run.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings};
+    /// let plan = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?;
+    /// assert_eq!(plan.size(), (1, 1));
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        let all = self
+            .graph
+            .nodes
+            .iter()
+            .filter(|node| node.role != Role::Root && node.instance_of.is_none());
+        (all.count(), self.graph.order.len())
+    }
+
+    /// The cells of the catalogue: which of them this hive uses.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// println!("{}", Hive::new([]).plan(Settings::new())?.catalogue());
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn catalogue(&self) -> String {
+        let mut places = HashSet::new();
+        self.hive.cells.iter().for_each(|cell| collect(cell, &mut places));
+        let mut out = String::new();
+        for entry in catalogue() {
+            let cell = (entry.cell)();
+            let (id, title) = match &cell.node.kind {
+                CellKind::Module { id, title } => ((*id).to_owned(), (*title).to_owned()),
+                CellKind::DynamicModule { id, title } => (id.to_string(), title.to_string()),
+                CellKind::Group => ("-".into(), "several cells".into()),
+                CellKind::Scope { name, .. } => ((*name).to_owned(), "a scope".into()),
+            };
+            let used = if places.contains(cell.node.place) {
+                "used"
+            } else {
+                "-"
+            };
+            let _ = writeln!(out, "{used:<4}  {id:<31}  {}  {title}", entry.path);
+        }
+        out
+    }
+}
+
+/// Where the cells of a hive were made.
+fn collect(cell: &Cell, places: &mut HashSet<&'static Location<'static>>) {
+    places.insert(cell.node.place);
+    for item in &cell.node.items {
+        if let Item::Cell(cell) = item {
+            collect(cell, places);
+        }
+    }
+}

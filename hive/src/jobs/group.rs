@@ -359,10 +359,6 @@ impl Group {
         tasks
     }
 
-    pub(crate) fn has_jobs(&self) -> bool {
-        !crate::lock(&self.inner).declared.is_empty()
-    }
-
     pub(crate) fn declared(&self) -> Vec<(Arc<str>, JobKind)> {
         crate::lock(&self.inner)
             .declared

@@ -27,6 +27,7 @@ pub(crate) struct PlacedCondition {
 /// A configuration at its place.
 pub(crate) struct PlacedConfig {
     pub(crate) config: ConfigType,
+    pub(crate) private: bool,
     pub(crate) module: u32,
     pub(crate) place: &'static Location<'static>,
     pub(crate) fixed: Option<Box<dyn Decoded>>,
@@ -95,7 +96,7 @@ pub(crate) fn flatten(hive: &Hive, findings: &mut Vec<Finding>) -> Flat {
         condition: None,
         library: false,
     };
-    walk.config(ConfigType::of::<HiveOptions>(), Location::caller(), at);
+    walk.config(ConfigType::of::<HiveOptions>(), false, Location::caller(), at);
     for cell in &hive.cells {
         walk.cell(cell, at);
     }
@@ -196,7 +197,7 @@ impl<'a> Walk<'a> {
             .extend(node.changes.iter().map(|(change, _)| (change, false)));
         for item in &node.items {
             match item {
-                Item::Config(declared) => self.config(declared.config, declared.place, at),
+                Item::Config(declared) => self.config(declared.config, declared.private, declared.place, at),
                 Item::Provide(provide) => {
                     let mut at = at;
                     at.library |= provide.library;
@@ -291,7 +292,7 @@ impl<'a> Walk<'a> {
         Some(number)
     }
 
-    fn config(&mut self, config: ConfigType, place: &'static Location<'static>, at: At) {
+    fn config(&mut self, config: ConfigType, private: bool, place: &'static Location<'static>, at: At) {
         let mut fixed = None;
         let mut prefix = String::new();
         // The outermost cell has the last word about the value; prefixes stand one before the other.
@@ -326,6 +327,7 @@ impl<'a> Walk<'a> {
         });
         self.flat.configs.push(PlacedConfig {
             config,
+            private,
             module: at.module,
             place,
             fixed,

@@ -57,6 +57,7 @@ pub(crate) fn connect(
     for (slot, config) in configs.into_iter().enumerate() {
         let PlacedConfig {
             config,
+            private,
             module,
             place,
             fields,
@@ -80,7 +81,7 @@ pub(crate) fn connect(
             slot: slot as u32,
             place,
             settings,
-            config,
+            private,
         });
         values.push(value);
     }
@@ -120,9 +121,28 @@ impl Connect {
     fn register(&mut self, findings: &mut Vec<Finding>) {
         for index in 0..self.graph.configs.len() {
             let (key, slot) = (self.graph.configs[index].key, self.graph.configs[index].slot);
-            match self.entry(key).public {
-                None => self.entry(key).public = Some(Provider::Slot(slot)),
-                Some(first) => findings.push(problems::duplicate_config(&self.graph, first, index)),
+            let (module, private) = (
+                self.graph.configs[index].module,
+                self.graph.configs[index].private,
+            );
+            let entry = self.entry(key);
+            let first = if private {
+                let first = entry
+                    .private
+                    .iter()
+                    .find(|(of, _)| *of == module)
+                    .map(|(_, provider)| *provider);
+                if first.is_none() {
+                    entry.private.push((module, Provider::Slot(slot)));
+                }
+                first
+            } else {
+                let first = entry.public;
+                entry.public = first.or(Some(Provider::Slot(slot)));
+                first
+            };
+            if let Some(first) = first {
+                findings.push(problems::duplicate_config(&self.graph, first, index));
             }
         }
         for index in 1..self.graph.lifecycles.len() {
@@ -199,6 +219,8 @@ impl Connect {
                 },
             };
             findings.push(problems::duplicate(&self.graph, give.key, first, index));
+            // Reported once is enough.
+            self.graph.nodes[index as usize].library = true;
         }
     }
 

@@ -227,10 +227,12 @@ fn missing(connect: &Connect, unmet: &Unmet, severity: Severity) -> Finding {
 /// The name of a type without `Arc<>`, `dyn` and the like.
 fn core_name(name: &str) -> &str {
     let mut name = name;
-    for wrapper in ["Arc<", "Cfg<", "All<", "Option<"] {
-        if let Some(inner) = name.strip_prefix(wrapper).and_then(|rest| rest.strip_suffix('>')) {
-            name = inner;
-        }
+    let wrappers = ["Arc<", "Cfg<", "All<", "Option<"];
+    while let Some(inner) = wrappers
+        .iter()
+        .find_map(|wrapper| name.strip_prefix(wrapper)?.strip_suffix('>'))
+    {
+        name = inner;
     }
     name.strip_prefix("dyn ")
         .unwrap_or(name)

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Made-up cells for measuring how a hive scales: up to 1,000 modules, each with a flag, a constructor, a start
+//! and a stop hook, depending on a tenth as many other modules.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::cell::Cell;
+use crate::config::{Cfg, Config, Decoder, Field};
+use crate::lifecycle::{Hook, HookCtx, Lifecycle};
+
+/// How many start hooks have run in all.
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
+/// Start hooks of made-up cells that have run in this process.
+///
+/// ```
+/// assert_eq!(hive::bench::started(), 0);
+/// ```
+#[must_use]
+pub fn started() -> u64 {
+    STARTED.load(Ordering::Relaxed)
+}
+
+struct Service<const A: u8, const B: u8, const C: u8> {
+    size: u64,
+}
+
+#[derive(Clone)]
+struct Options<const A: u8, const B: u8, const C: u8> {
+    size: u64,
+}
+
+impl<const A: u8, const B: u8, const C: u8> Options<A, B, C> {
+    const NAME: [u8; 14] = *b"bench-flag-000";
+    const BYTES: [u8; 14] = {
+        let mut name = Self::NAME;
+        name[11] += A;
+        name[12] += B;
+        name[13] += C;
+        name
+    };
+    const FLAG: &'static str = match std::str::from_utf8(&Self::BYTES) {
+        Ok(name) => name,
+        Err(_) => "bench-flag",
+    };
+}
+
+impl<const A: u8, const B: u8, const C: u8> Config for Options<A, B, C> {
+    const FIELDS: &'static [Field] =
+        &[Field::new::<u64>(Self::FLAG, "size").doc("Size of the made-up service.")];
+
+    fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
+        Some(Self {
+            size: decoder.field(0, || Ok(1))?,
+        })
+    }
+
+    fn render(&self) -> Vec<String> {
+        vec![self.size.to_string()]
+    }
+
+    fn reload(&mut self, newer: &Self) {
+        self.size = newer.size;
+    }
+}
+
+fn service<const A: u8, const B: u8, const C: u8>(
+    options: &Options<A, B, C>,
+    lifecycle: &Lifecycle,
+) -> Arc<Service<A, B, C>> {
+    let service = Arc::new(Service { size: options.size });
+    let started = service.clone();
+    let hook = Hook::new("service")
+        .on_start(move |_: HookCtx| {
+            STARTED.fetch_add(started.size, Ordering::Relaxed);
+            std::future::ready(())
+        })
+        .on_stop(|_: HookCtx| std::future::ready(()));
+    lifecycle.add(hook);
+    service
+}
+
+fn first(options: Cfg<Options<0, 0, 0>>, lifecycle: Lifecycle) -> Arc<Service<0, 0, 0>> {
+    service(&options, &lifecycle)
+}
+
+fn hundred<const A: u8>(
+    options: Cfg<Options<A, 0, 0>>,
+    lifecycle: Lifecycle,
+    _first: Arc<Service<0, 0, 0>>,
+) -> Arc<Service<A, 0, 0>> {
+    service(&options, &lifecycle)
+}
+
+fn ten<const A: u8, const B: u8>(
+    options: Cfg<Options<A, B, 0>>,
+    lifecycle: Lifecycle,
+    _hundred: Arc<Service<A, 0, 0>>,
+) -> Arc<Service<A, B, 0>> {
+    service(&options, &lifecycle)
+}
+
+fn one<const A: u8, const B: u8, const C: u8>(
+    options: Cfg<Options<A, B, C>>,
+    lifecycle: Lifecycle,
+    _ten: Arc<Service<A, B, 0>>,
+) -> Arc<Service<A, B, C>> {
+    service(&options, &lifecycle)
+}
+
+fn demand<const A: u8, const B: u8, const C: u8>(_service: Arc<Service<A, B, C>>) {}
+
+fn cell<const A: u8, const B: u8, const C: u8>() -> Cell {
+    let cell = Cell::module_named(format!("bench-{A}{B}{C}"), "Made up").config::<Options<A, B, C>>();
+    let cell = match (A, B, C) {
+        (0, 0, 0) => cell.provide(first),
+        (_, 0, 0) => cell.provide(hundred::<A>),
+        (_, _, 0) => cell.provide(ten::<A, B>),
+        _ => cell.provide(one::<A, B, C>),
+    };
+    cell.run(demand::<A, B, C>)
+}
+
+macro_rules! thousand {
+    (@tens $out:ident $($a:literal)*) => { $(thousand!(@ones $out $a 0 1 2 3 4 5 6 7 8 9);)* };
+    (@ones $out:ident $a:literal $($b:literal)*) => { $(
+        $out.extend([
+            cell::<$a, $b, 0> as fn() -> Cell, cell::<$a, $b, 1>, cell::<$a, $b, 2>, cell::<$a, $b, 3>,
+            cell::<$a, $b, 4>, cell::<$a, $b, 5>, cell::<$a, $b, 6>, cell::<$a, $b, 7>, cell::<$a, $b, 8>,
+            cell::<$a, $b, 9>,
+        ]);
+    )* };
+}
+
+/// The first `count` of 1,000 made-up cells.
+///
+/// ```
+/// use hive::{Hive, Settings};
+/// let plan = Hive::new(hive::bench::cells(100)).plan(Settings::new())?;
+/// assert_eq!(plan.modules().len(), 100);
+/// # Ok::<_, hive::Report>(())
+/// ```
+#[must_use]
+pub fn cells(count: usize) -> Vec<Cell> {
+    let mut all: Vec<fn() -> Cell> = Vec::with_capacity(1000);
+    thousand!(@tens all 0 1 2 3 4 5 6 7 8 9);
+    all.into_iter().take(count).map(|cell| cell()).collect()
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The graph for graphviz, mermaid and tools.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Write;
+use std::str::FromStr;
+
+use crate::cell::Visibility;
+use crate::json::{Json, quote};
+use crate::key::short_type;
+use crate::plan::{Plan, Role};
+
+/// How to draw a graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GraphFormat {
+    /// For graphviz.
+    #[default]
+    Dot,
+    /// For tools.
+    Json,
+    /// For Markdown pages.
+    Mermaid,
+}
+
+impl FromStr for GraphFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "dot" => Ok(Self::Dot),
+            "json" => Ok(Self::Json),
+            "mermaid" => Ok(Self::Mermaid),
+            _ => Err(format!("`{text}` is neither dot, json nor mermaid")),
+        }
+    }
+}
+
+/// Which part of a graph to draw.
+///
+/// ```
+/// let view = hive::GraphView { module: Some("agent".into()), depth: Some(1), ..Default::default() };
+/// # let _ = view;
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct GraphView {
+    /// How.
+    pub format: GraphFormat,
+    /// Only functions of this module and those inside.
+    pub module: Option<String>,
+    /// Only functions that provide a type of this name (`Arc<Store>`) or have this name, and what they need.
+    pub from: Option<String>,
+    /// How many steps away from `from`, or from the functions of `module`.
+    pub depth: Option<usize>,
+}
+
+impl Plan {
+    /// Draws the functions and what they need from each other.
+    ///
+    /// ```
+    /// # use hive::{Cell, GraphView, Hive, Settings};
+    /// # use std::sync::Arc; struct Clock;
+    /// fn clock() -> Arc<Clock> { Arc::new(Clock) }
+    /// fn show(_clock: Arc<Clock>) {}
+    /// let cell = Cell::module("clock", "Tells the time").provide(clock).run(show);
+    /// let dot = Hive::new([cell]).plan(Settings::new())?.draw(&GraphView::default());
+    /// assert!(dot.contains("label=\"Arc<Clock>\""));
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn draw(&self, view: &GraphView) -> String {
+        let shown = self.select(view);
+        match view.format {
+            GraphFormat::Dot => self.dot(&shown),
+            GraphFormat::Json => self.json(&shown),
+            GraphFormat::Mermaid => self.mermaid(&shown),
+        }
+    }
+
+    /// The functions to be drawn, in the order of declaration.
+    fn select(&self, view: &GraphView) -> Vec<u32> {
+        let graph = &self.graph;
+        let in_module = |index: u32| match &view.module {
+            Some(module) => {
+                let path = graph.module_of(index).as_str();
+                path.strip_prefix(module.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            }
+            None => true,
+        };
+        let provides = |index: u32| match &view.from {
+            Some(from) => {
+                let function = &graph.nodes[index as usize].function;
+                let name = graph.name(index);
+                function
+                    .gives
+                    .0
+                    .iter()
+                    .any(|give| short_type(give.key.full_name()) == *from)
+                    || name == *from
+                    || name.ends_with(&format!("::{from}"))
+            }
+            None => true,
+        };
+        let all = (0..graph.nodes.len() as u32).filter(|index| {
+            let node = &graph.nodes[*index as usize];
+            node.enabled
+                && (!node.sources.is_empty() || !node.function.gives.0.is_empty() || node.role != Role::Root)
+        });
+        let start: Vec<u32> = all
+            .filter(|index| in_module(*index) && provides(*index))
+            .collect();
+        if view.from.is_none() && view.depth.is_none() {
+            return start;
+        }
+        let mut distance: BTreeMap<u32, usize> = start.iter().map(|index| (*index, 0)).collect();
+        let mut queue: VecDeque<u32> = start.into();
+        while let Some(index) = queue.pop_front() {
+            let next = distance[&index] + 1;
+            if view.depth.is_some_and(|depth| next > depth) {
+                continue;
+            }
+            for edge in &graph.nodes[index as usize].edges {
+                if !distance.contains_key(edge) {
+                    distance.insert(*edge, next);
+                    queue.push_back(*edge);
+                }
+            }
+        }
+        distance.into_keys().collect()
+    }
+
+    /// Edges between functions, each with the types that are handed over.
+    fn handed_over(&self, shown: &[u32]) -> Vec<(u32, u32, String)> {
+        let graph = &self.graph;
+        let mut owners = HashMap::new();
+        for &index in shown {
+            let node = &graph.nodes[index as usize];
+            for (slot, give) in (node.first_slot..).zip(&node.function.gives.0) {
+                owners.insert(slot, (index, short_type(give.key.full_name())));
+            }
+        }
+        let mut edges = Vec::new();
+        for &index in shown {
+            let node = &graph.nodes[index as usize];
+            let mut targets: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+            for source in &node.sources {
+                let slots: Vec<u32> = match source {
+                    crate::inject::Source::Slot(slot) => vec![*slot],
+                    crate::inject::Source::Group(slots) => slots.iter().map(|(slot, _)| *slot).collect(),
+                    _ => Vec::new(),
+                };
+                for slot in slots {
+                    if let Some((owner, name)) = owners.get(&slot) {
+                        targets.entry(*owner).or_default().push(name.clone());
+                    }
+                }
+            }
+            for edge in &node.edges {
+                if shown.binary_search(edge).is_ok() {
+                    targets.entry(*edge).or_default();
+                }
+            }
+            edges.extend(
+                targets
+                    .into_iter()
+                    .map(|(target, names)| (index, target, names.join(", "))),
+            );
+        }
+        edges
+    }
+
+    fn by_module(&self, shown: &[u32]) -> BTreeMap<u32, Vec<u32>> {
+        let mut modules: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for &index in shown {
+            modules
+                .entry(self.graph.nodes[index as usize].module)
+                .or_default()
+                .push(index);
+        }
+        modules
+    }
+
+    fn dot(&self, shown: &[u32]) -> String {
+        let mut out =
+            String::from("digraph hive {\n  rankdir=LR;\n  node [shape=box, fontname=\"monospace\"];\n");
+        for (module, nodes) in self.by_module(shown) {
+            let module = &self.graph.modules[module as usize];
+            let path = if module.path.is_root() {
+                "(root)"
+            } else {
+                module.path.as_str()
+            };
+            let _ = write!(out, "  subgraph \"cluster_{path}\" {{\n    label=");
+            quote(&mut out, path);
+            out.push_str(";\n");
+            for index in nodes {
+                let style = match self.graph.nodes[index as usize].role {
+                    Role::Run | Role::Root => ", shape=oval",
+                    Role::Decorate => ", shape=diamond",
+                    Role::Provide(Visibility::Private) => ", style=dashed",
+                    _ => "",
+                };
+                let _ = write!(out, "    n{index} [label=");
+                quote(&mut out, &self.graph.name(index));
+                let _ = writeln!(out, "{style}];");
+            }
+            out.push_str("  }\n");
+        }
+        for (from, to, label) in self.handed_over(shown) {
+            let _ = write!(out, "  n{from} -> n{to} [label=");
+            quote(&mut out, &label);
+            out.push_str("];\n");
+        }
+        out.push_str("}\n");
+        out
+    }
+
+    fn mermaid(&self, shown: &[u32]) -> String {
+        let text = |text: &str| {
+            text.replace('<', "&lt;")
+                .replace('>', "&gt;")
+                .replace('"', "&quot;")
+        };
+        let mut out = String::from("flowchart LR\n");
+        for (module, nodes) in self.by_module(shown) {
+            let path = &self.graph.modules[module as usize].path;
+            let label = if path.is_root() { "(root)" } else { path.as_str() };
+            let _ = writeln!(out, "  subgraph m{module}[\"{label}\"]");
+            for index in nodes {
+                let _ = writeln!(out, "    n{index}[\"{}\"]", text(&self.graph.name(index)));
+            }
+            out.push_str("  end\n");
+        }
+        for (from, to, label) in self.handed_over(shown) {
+            let _ = if label.is_empty() {
+                writeln!(out, "  n{from} --> n{to}")
+            } else {
+                writeln!(out, "  n{from} -->|\"{}\"| n{to}", text(&label))
+            };
+        }
+        out
+    }
+
+    fn json(&self, shown: &[u32]) -> String {
+        let nodes = shown.iter().map(|&index| {
+            let node = &self.graph.nodes[index as usize];
+            let place = node.function.place;
+            let role = match node.role {
+                Role::Provide(Visibility::Public) => "provide",
+                Role::Provide(Visibility::Private) => "provide-private",
+                Role::Provide(Visibility::PerModule) => "provide-per-module",
+                Role::Run => "run",
+                Role::Decorate => "decorate",
+                Role::Root => "root",
+                Role::Replace => "replace",
+            };
+            let needs = node.function.needs.0.iter().map(|need| Json::text(need.key));
+            let gives = node.function.gives.0.iter().map(|give| Json::text(give.key));
+            Json::Object(vec![
+                ("id", Json::Number(index.into())),
+                ("name", Json::text(self.graph.name(index))),
+                ("module", Json::text(self.graph.module_of(index))),
+                ("role", Json::text(role)),
+                ("constructed", Json::Bool(self.graph.order.contains(&index))),
+                ("file", Json::text(place.file())),
+                ("line", Json::Number(place.line().into())),
+                ("needs", Json::List(needs.collect())),
+                ("gives", Json::List(gives.collect())),
+            ])
+        });
+        let edges = self.handed_over(shown).into_iter().map(|(from, to, types)| {
+            Json::Object(vec![
+                ("from", Json::Number(from.into())),
+                ("to", Json::Number(to.into())),
+                ("types", Json::text(types)),
+            ])
+        });
+        Json::Object(vec![
+            ("functions", Json::List(nodes.collect())),
+            ("edges", Json::List(edges.collect())),
+        ])
+        .pretty()
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The settings of a hive: values with their origin, and reference documentation.
+
+use std::fmt::Write;
+
+use crate::config::Origin;
+use crate::module::ModulePath;
+use crate::plan::Plan;
+
+/// One setting of a planned hive.
+#[derive(Clone, Debug)]
+pub struct SettingInfo {
+    /// Flag, without dashes in front.
+    pub name: String,
+    /// Kind of value.
+    pub kind: &'static str,
+    /// Whether the flag may stand without a value.
+    pub is_bool: bool,
+    /// The value, as a user would write it; stars if it is secret.
+    pub value: String,
+    /// Where the value is from.
+    pub origin: Origin,
+    /// First sentence of the documentation.
+    pub help: &'static str,
+    /// The documentation.
+    pub docs: &'static str,
+    /// The module that declares it.
+    pub module: ModulePath,
+    /// Not shown in help.
+    pub hidden: bool,
+    /// Never printed.
+    pub secret: bool,
+    /// Changes reach a running hive.
+    pub reloadable: bool,
+    /// What to use instead.
+    pub deprecated: Option<&'static str>,
+    /// Older names.
+    pub aliases: &'static [&'static str],
+    /// Its own environment variable, if it has one.
+    pub env: Option<&'static str>,
+}
+
+impl Plan {
+    /// All settings, in the order of their declaration.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// let plan = Hive::new([]).plan(Settings::new().args(["--hive-stop-timeout=5s"]))?;
+    /// let setting = plan.settings().into_iter().find(|setting| setting.name == "hive-stop-timeout").unwrap();
+    /// assert_eq!((setting.value.as_str(), setting.origin), ("5s", hive::config::Origin::Flag));
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn settings(&self) -> Vec<SettingInfo> {
+        let mut infos = Vec::new();
+        for (config, value) in self.graph.configs.iter().zip(&self.values) {
+            let Some(value) = value else { continue };
+            for (setting, value) in config.settings.iter().zip(value.render()) {
+                let field = setting.field;
+                infos.push(SettingInfo {
+                    name: setting.name.to_string(),
+                    kind: field.kind,
+                    is_bool: field.is_bool,
+                    value: if field.secret && !value.is_empty() {
+                        "***".into()
+                    } else {
+                        value
+                    },
+                    origin: setting.origin.clone(),
+                    help: field.help(),
+                    docs: field.doc,
+                    module: self.graph.modules[config.module as usize].path.clone(),
+                    hidden: field.hidden,
+                    secret: field.secret,
+                    reloadable: field.reloadable,
+                    deprecated: field.deprecated,
+                    aliases: field.aliases,
+                    env: field.env,
+                });
+            }
+        }
+        infos
+    }
+
+    /// The settings as a table: name, value, origin.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// let plan = Hive::new([]).plan(Settings::new())?;
+    /// assert!(plan.show_config().contains("hive-stop-timeout    1m0s    default"));
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn show_config(&self) -> String {
+        let mut settings: Vec<_> = self
+            .settings()
+            .into_iter()
+            .filter(|setting| !setting.hidden)
+            .collect();
+        settings.sort_by(|a, b| a.name.cmp(&b.name));
+        let width = |text: fn(&SettingInfo) -> &str, least: usize| {
+            settings
+                .iter()
+                .map(|setting| text(setting).chars().count())
+                .max()
+                .unwrap_or(0)
+                .max(least)
+        };
+        let (name, value) = (
+            width(|setting| &setting.name, 4),
+            width(|setting| &setting.value, 5).min(40),
+        );
+        let mut out = format!("{:<name$}    {:<value$}    Origin\n", "Name", "Value");
+        for setting in &settings {
+            let _ = writeln!(
+                out,
+                "{:<name$}    {:<value$}    {}",
+                setting.name, setting.value, setting.origin
+            );
+        }
+        out
+    }
+
+    /// Reference of the settings in Markdown, sorted by name. The defaults are the values of this plan, so
+    /// plan without settings for documentation.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// let docs = Hive::new([]).plan(Settings::new())?.docs("CILIUM");
+    /// assert!(docs.contains("| `--hive-start-timeout` | `CILIUM_HIVE_START_TIMEOUT` | duration | `5m0s` |"));
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn docs(&self, env_prefix: &str) -> String {
+        let mut settings: Vec<_> = self
+            .settings()
+            .into_iter()
+            .filter(|setting| !setting.hidden)
+            .collect();
+        settings.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut out = String::from(
+            "| Flag | Environment | Kind | Default | Module | Meaning |\n|---|---|---|---|---|---|\n",
+        );
+        let cell = |text: &str| {
+            text.replace('|', "\\|")
+                .replace("\n\n", "<br>")
+                .replace('\n', " ")
+        };
+        for setting in settings {
+            let env = setting
+                .env
+                .map_or_else(|| env_name(env_prefix, &setting.name), str::to_owned);
+            let default = if setting.value.is_empty() {
+                String::new()
+            } else {
+                format!("`{}`", cell(&setting.value))
+            };
+            let mut meaning = cell(setting.docs);
+            if let Some(note) = setting.deprecated {
+                let _ = write!(meaning, " *Deprecated: {}*", cell(note));
+            }
+            if setting.reloadable {
+                meaning.push_str(" *Reloadable.*");
+            }
+            let module = if setting.module.is_root() {
+                "hive"
+            } else {
+                setting.module.as_str()
+            };
+            let _ = writeln!(
+                out,
+                "| `--{}` | `{env}` | {} | {default} | {module} | {meaning} |",
+                setting.name, setting.kind
+            );
+        }
+        out
+    }
+
+    /// The help text of the flags.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// let help = Hive::new([]).plan(Settings::new())?.help();
+    /// assert!(help.contains("--hive-stop-timeout duration"));
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn help(&self) -> String {
+        let mut settings: Vec<_> = self.settings();
+        settings.retain(|setting| !setting.hidden && setting.deprecated.is_none());
+        settings.sort_by(|a, b| a.name.cmp(&b.name));
+        let left = |setting: &SettingInfo| {
+            if setting.is_bool {
+                format!("--{}", setting.name)
+            } else {
+                format!("--{} {}", setting.name, setting.kind)
+            }
+        };
+        let width = settings
+            .iter()
+            .map(|setting| left(setting).len())
+            .max()
+            .unwrap_or(0)
+            .min(44);
+        let mut out = String::new();
+        for setting in &settings {
+            let default = match &*setting.value {
+                "" | "false" => String::new(),
+                value => format!(" (default {value})"),
+            };
+            let _ = writeln!(
+                out,
+                "  {:<width$}   {}{default}",
+                left(setting),
+                setting.help.replace('\n', " ")
+            );
+        }
+        out
+    }
+}
+
+/// `PREFIX_FOO_BAR` for `foo-bar`.
+pub(crate) fn env_name(prefix: &str, flag: &str) -> String {
+    let name: String = flag
+        .chars()
+        .map(|c| {
+            if c == '-' || c == '.' {
+                '_'
+            } else {
+                c.to_ascii_uppercase()
+            }
+        })
+        .collect();
+    let prefix = prefix.trim_end_matches('_');
+    if prefix.is_empty() {
+        name
+    } else {
+        format!("{prefix}_{name}")
+    }
+}

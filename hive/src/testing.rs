@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Help for tests of cells and constructors.
+
+use std::sync::Arc;
+
+use crate::assembly::Hive;
+use crate::build::Running;
+use crate::cell::Cell;
+use crate::config::Settings;
+use crate::health::{Health, MemoryHealth};
+use crate::module::ModulePath;
+use crate::plan::Plan;
+
+/// Plans, builds and starts a hive with default settings.
+///
+/// # Panics
+///
+/// With the report or error, at the place of the call.
+///
+/// ```
+/// # use hive::{Cell, Hive};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let running = hive::testing::start(Hive::new([Cell::module("hello", "Greets").run(|| ())])).await;
+/// hive::testing::stop(running).await;
+/// # }
+/// ```
+#[track_caller]
+pub fn start(hive: Hive) -> impl Future<Output = Running> {
+    start_with(hive, Settings::new())
+}
+
+/// Plans, builds and starts a hive.
+///
+/// # Panics
+///
+/// With the report or error, at the place of the call.
+///
+/// ```
+/// # use hive::{Hive, Settings};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let settings = Settings::new().args(["--hive-stop-timeout=1s"]);
+/// let running = hive::testing::start_with(Hive::new([]), settings).await;
+/// # hive::testing::stop(running).await;
+/// # }
+/// ```
+#[track_caller]
+pub fn start_with(hive: Hive, settings: Settings) -> impl Future<Output = Running> {
+    let built = match plan(hive, settings).build() {
+        Ok(built) => built,
+        Err(error) => panic!("{error}"),
+    };
+    async move {
+        match built.start().await {
+            Ok(running) => running,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Plans a hive.
+///
+/// # Panics
+///
+/// With the report, at the place of the call.
+///
+/// ```
+/// # use hive::{Hive, Settings};
+/// let plan = hive::testing::plan(Hive::new([]), Settings::new());
+/// assert!(plan.report().is_ok());
+/// ```
+#[track_caller]
+#[must_use]
+pub fn plan(hive: Hive, settings: Settings) -> Plan {
+    match hive.plan(settings) {
+        Ok(plan) => plan,
+        Err(report) => panic!("{report}"),
+    }
+}
+
+/// Stops a hive.
+///
+/// # Panics
+///
+/// With the hooks and jobs that failed or hung.
+///
+/// ```
+/// # use hive::Hive;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # let running = hive::testing::start(Hive::new([])).await;
+/// hive::testing::stop(running).await;
+/// # }
+/// ```
+pub async fn stop(running: Running) {
+    if let Err(error) = running.stop().await {
+        panic!("{error}");
+    }
+}
+
+/// Health outside of a hive, and where its reports are.
+///
+/// ```
+/// let (health, reports) = hive::testing::health("cache");
+/// health.ok("Filled");
+/// assert_eq!(reports.get("cache").unwrap().message, "Filled");
+/// ```
+#[must_use]
+pub fn health(module: &str) -> (Health, Arc<MemoryHealth>) {
+    let memory = Arc::new(MemoryHealth::new());
+    (
+        Health::new(memory.clone(), ModulePath::root().child(module)),
+        memory,
+    )
+}
+
+/// Checks that the catalogue contains a cell, as made by `cell`.
+///
+/// ```
+/// fn cell() -> hive::Cell { hive::Cell::module("greeter", "Greets") }
+/// hive::catalogue!(cell);
+/// # fn main() {
+/// assert!(hive::testing::in_catalogue(&cell()));
+/// # }
+/// ```
+#[must_use]
+pub fn in_catalogue(cell: &Cell) -> bool {
+    crate::catalogue().any(|entry| (entry.cell)().node.place == cell.node.place)
+}
