@@ -21,16 +21,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a failed accept (out of file descriptors), so that the loop doesn't spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens on `ip:port`; without `ip` on all addresses of both families. `share` lets another process listen on the
-/// same port (`SO_REUSEPORT`).
-pub(crate) fn listen(ip: Option<IpAddr>, port: u16, share: bool) -> io::Result<TcpListener> {
-    let open = |ip: IpAddr| {
-        let socket = if ip.is_ipv6() { TcpSocket::new_v6()? } else { TcpSocket::new_v4()? };
-        socket.set_reuseaddr(true)?;
-        socket.set_reuseport(share)?;
-        socket.bind(SocketAddr::new(ip, port))?;
-        socket.listen(128)
-    };
+/// Listens on `ip:port`; without `ip` on all addresses of both families.
+pub(crate) fn listen(ip: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
+    let open = |ip: IpAddr| listen_at(SocketAddr::new(ip, port), false);
     match ip {
         Some(ip) => open(ip),
         // `::` takes IPv4 as well, unless IPv6 is switched off.
@@ -39,6 +32,15 @@ pub(crate) fn listen(ip: Option<IpAddr>, port: u16, share: bool) -> io::Result<T
             result => result,
         },
     }
+}
+
+/// Listens on one address. `share` lets another process listen there, too (`SO_REUSEPORT`).
+pub(crate) fn listen_at(address: SocketAddr, share: bool) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv6() { TcpSocket::new_v6()? } else { TcpSocket::new_v4()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(share)?;
+    socket.bind(address)?;
+    socket.listen(128)
 }
 
 /// Answers every request on `listener`, until dropped: then the listener and all its connections are closed.

@@ -2,10 +2,8 @@
 
 //! Frontends into maps: numbers, slots, and the order of writes.
 //!
-//! [`Ops`] is the machine: frontends and map operations, no tables and no tasks. [`FrontendReconciler`] drives it from
-//! the table.
+//! [`Ops`] is the machine: frontends and map operations, no tables and no tasks.
 
-mod driver;
 mod error;
 mod ids;
 mod ops;
@@ -17,7 +15,6 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
-pub use driver::{FrontendOps, FrontendReconciler, InitWait, SharedOps, Timing};
 pub use error::ReconcileError;
 pub use ops::{FrontendResult, Ops};
 pub use restore::Summary;

@@ -3,8 +3,18 @@
 //! Sources of services: the Kubernetes API server, host ports of pods, a state file.
 
 mod batch;
+mod config;
 mod document;
+mod file;
+mod ingest;
+mod k8s;
+mod pods;
+mod podsource;
 mod slices;
+
+#[cfg(test)]
+mod tests;
 
 pub use batch::{Batch, Changed, Latest, MAX_BATCH};
 pub use document::{Document, DocumentError, Format, UnknownFormat};
+pub use ingest::{Faults, Ingest};

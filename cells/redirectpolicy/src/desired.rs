@@ -7,8 +7,7 @@ use std::net::IpAddr;
 
 use compact_str::CompactString;
 use skep_k8s::slim::Pod;
-use skep_loadbalancer::types::Names;
-use skep_loadbalancer::{BackendParams, FrontendKind, FrontendParams, L3n4Addr, Service, ServiceName, Source};
+use skep_loadbalancer::{BackendParams, FrontendKind, FrontendParams, L3n4Addr, Service, Source};
 
 use crate::Policy;
 
@@ -39,7 +38,11 @@ pub(crate) fn select<'a>(
     let mut backends: BTreeMap<L3n4Addr, BackendParams> = BTreeMap::new();
     let mut selected = BTreeSet::new();
     for pod in pods.filter(|pod| policy.selects(pod)) {
-        selected.insert(compact_str::format_compact!("{}/{}", pod.metadata.namespace, pod.metadata.name));
+        selected.insert(compact_str::format_compact!(
+            "{}/{}",
+            pod.metadata.namespace,
+            pod.metadata.name
+        ));
         let ports = policy.pod_ports(pod);
         let ips = pod.addresses().filter_map(|ip| ip.parse::<IpAddr>().ok());
         for ip in ips.map(|ip| ip.to_canonical()).filter(|&ip| allows(ip)) {
@@ -54,22 +57,39 @@ pub(crate) fn select<'a>(
             }
         }
     }
-    Selected { backends: backends.into_values().collect(), pods: selected }
+    Selected {
+        backends: backends.into_values().collect(),
+        pods: selected,
+    }
 }
 
 /// The pseudo-service of a policy for which there are pods.
-pub(crate) fn redirect(policy: &Policy, backends: Vec<BackendParams>, allows: impl Fn(IpAddr) -> bool) -> Redirect {
+pub(crate) fn redirect(
+    policy: &Policy,
+    backends: Vec<BackendParams>,
+    allows: impl Fn(IpAddr) -> bool,
+) -> Redirect {
     let named = policy.frontend_ports.len() > 1;
     let frontend = |(address, name): (L3n4Addr, &CompactString)| FrontendParams {
         address,
         kind: FrontendKind::LocalRedirect,
-        port_name: if named { name.clone() } else { CompactString::default() },
+        port_name: if named {
+            name.clone()
+        } else {
+            CompactString::default()
+        },
         service_port: address.port(),
     };
-    let mut frontends: Vec<FrontendParams> =
-        policy.addresses().filter(|(address, _)| allows(address.ip())).map(frontend).collect();
+    let mut frontends: Vec<FrontendParams> = policy
+        .addresses()
+        .filter(|(address, _)| allows(address.ip()))
+        .map(frontend)
+        .collect();
     frontends.sort_by_key(|frontend| frontend.address);
     frontends.dedup_by_key(|frontend| frontend.address);
-    Redirect { service: Service::new(policy.redirect_service(), Source::Kubernetes), frontends, backends }
+    Redirect {
+        service: Service::new(policy.redirect_service(), Source::Kubernetes),
+        frontends,
+        backends,
+    }
 }
-

@@ -48,7 +48,10 @@ impl PinnedSkipMaps {
     /// Opens the maps, or creates and pins them.
     pub fn open(store: &Arc<MapStore>) -> Result<Self, MapError> {
         let specs = LbMapSpecs::new(LbMapSizes::default());
-        Ok(Self { v4: store.open_or_create(&specs.skip4)?, v6: store.open_or_create(&specs.skip6)? })
+        Ok(Self {
+            v4: store.open_or_create(&specs.skip4)?,
+            v6: store.open_or_create(&specs.skip6)?,
+        })
     }
 }
 
@@ -76,8 +79,14 @@ impl SkipMaps for PinnedSkipMaps {
 
     fn remove(&self, entry: &SkipEntry) -> Result<(), MapError> {
         match entry.ip {
-            IpAddr::V4(ip) => self.v4.delete(&Skip4Key::new(entry.cookie, ip, entry.port)).map(drop),
-            IpAddr::V6(ip) => self.v6.delete(&Skip6Key::new(entry.cookie, ip, entry.port)).map(drop),
+            IpAddr::V4(ip) => self
+                .v4
+                .delete(&Skip4Key::new(entry.cookie, ip, entry.port))
+                .map(drop),
+            IpAddr::V6(ip) => self
+                .v6
+                .delete(&Skip6Key::new(entry.cookie, ip, entry.port))
+                .map(drop),
         }
     }
 }

@@ -4,9 +4,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::time::Duration;
 
 use compact_str::CompactString;
 use hive_script::text::human_duration;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use skep_loadbalancer::{L3n4Addr, ServiceName};
@@ -26,7 +28,9 @@ pub const POLICY_BY_SERVICE: Index<Policy, str> = Index::new("service", |policy,
 });
 /// Policies by the addresses they redirect.
 pub const POLICY_BY_ADDRESS: Index<Policy, [u8]> = Index::new("address", |policy, keys| {
-    policy.addresses().for_each(|(address, _)| keys.add(&address.key()));
+    policy
+        .addresses()
+        .for_each(|(address, _)| keys.add(&address.key()));
 });
 
 /// Table `localredirectpolicies`.
@@ -39,12 +43,23 @@ pub(crate) fn policies(db: &Db) -> Result<RwTable<Policy>, statedb::Error> {
 }
 
 fn joined<T: Display>(items: impl IntoIterator<Item = T>) -> String {
-    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+    items
+        .into_iter()
+        .map(|item| item.to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 impl Row for Policy {
     fn header() -> &'static [&'static str] {
-        &["Name", "Type", "Service", "FrontendType", "Frontends", "BackendSelector"]
+        &[
+            "Name",
+            "Type",
+            "Service",
+            "FrontendType",
+            "Frontends",
+            "BackendSelector",
+        ]
     }
 
     fn cells(&self) -> Vec<String> {
@@ -118,7 +133,10 @@ pub const SKIP_BY_POLICY: Index<SkipRedirects, str> = Index::new("lrp-id", |row,
 
 /// Table `desired-skiplbmap`.
 pub(crate) fn skips(db: &Db) -> Result<RwTable<SkipRedirects>, statedb::Error> {
-    RwTable::builder("desired-skiplbmap").primary(SKIP_BY_POD).index(SKIP_BY_POLICY).build(db)
+    RwTable::builder("desired-skiplbmap")
+        .primary(SKIP_BY_POD)
+        .index(SKIP_BY_POLICY)
+        .build(db)
 }
 
 /// The YAML form of [`SkipRedirects`].
@@ -133,7 +151,14 @@ struct SkipDocument {
 
 impl Row for SkipRedirects {
     fn header() -> &'static [&'static str] {
-        &["Pod", "LocalRedirectPolicy", "SkipRedirects", "NetnsCookie", "Status", "Since"]
+        &[
+            "Pod",
+            "LocalRedirectPolicy",
+            "SkipRedirects",
+            "NetnsCookie",
+            "Status",
+            "Since",
+        ]
     }
 
     fn cells(&self) -> Vec<String> {
@@ -145,9 +170,10 @@ impl Row for SkipRedirects {
                 texts.sort();
                 texts.join(", ")
             },
-            self.cookie.map_or_else(|| "<unset>".to_owned(), |cookie| cookie.to_string()),
+            self.cookie
+                .map_or_else(|| "<unset>".to_owned(), |cookie| cookie.to_string()),
             self.status.kind.to_string(),
-            human_duration(self.status.updated_at),
+            human_duration(since(self.status.updated_at)),
         ]
     }
 
@@ -173,4 +199,8 @@ impl Row for SkipRedirects {
             status: document.status,
         })
     }
+}
+
+fn since(time: Timestamp) -> Duration {
+    Duration::try_from(Timestamp::now().duration_since(time)).unwrap_or_default()
 }

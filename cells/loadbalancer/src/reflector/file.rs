@@ -90,10 +90,15 @@ impl FileSource {
         let _watcher = self.watch(&changed)?;
         loop {
             match self.read() {
-                Ok(Some(services)) => cx.health.ok(format!("{services} services from {}", self.path.display())),
+                Ok(Some(services)) => cx
+                    .health
+                    .ok(format!("{services} services from {}", self.path.display())),
                 Ok(None) => cx.health.ok(format!("Waiting for {}", self.path.display())),
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "Cannot use the state file");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "Cannot use the state file"
+                    );
                     cx.health.degraded("Cannot use the state file", &error);
                 }
             }
@@ -102,7 +107,10 @@ impl FileSource {
                 () = cx.cancelled() => return Ok(()),
             }
             // Restarted by each change: a writer may need several steps.
-            while tokio::time::timeout(self.settle, changed.notified()).await.is_ok() {}
+            while tokio::time::timeout(self.settle, changed.notified())
+                .await
+                .is_ok()
+            {}
         }
     }
 
@@ -112,7 +120,10 @@ impl FileSource {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        let error = |cause| FileError::Watch { directory: directory.to_owned(), cause };
+        let error = |cause| FileError::Watch {
+            directory: directory.to_owned(),
+            cause,
+        };
         let changed = changed.clone();
         let notify = move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| !event.kind.is_access()) {
@@ -120,7 +131,9 @@ impl FileSource {
             }
         };
         let mut watcher = notify::recommended_watcher(notify).map_err(error)?;
-        watcher.watch(directory, RecursiveMode::NonRecursive).map_err(error)?;
+        watcher
+            .watch(directory, RecursiveMode::NonRecursive)
+            .map_err(error)?;
         Ok(watcher)
     }
 
@@ -133,13 +146,21 @@ impl FileSource {
                 self.deliver(&mut state, None)?;
                 return Ok(state.text.is_some().then_some(state.held.len()));
             }
-            Err(cause) => return Err(FileError::Read { path: self.path.clone(), cause }),
+            Err(cause) => {
+                return Err(FileError::Read {
+                    path: self.path.clone(),
+                    cause,
+                });
+            }
         };
         if state.text.as_ref() == Some(&text) {
             return Ok(Some(state.held.len()));
         }
-        let document = Document::parse(&text, self.format, &self.rules)
-            .map_err(|cause| FileError::Document { path: self.path.clone(), cause })?;
+        let document =
+            Document::parse(&text, self.format, &self.rules).map_err(|cause| FileError::Document {
+                path: self.path.clone(),
+                cause,
+            })?;
         let services = document.services.len();
         self.deliver(&mut state, Some(document))?;
         state.text = Some(text);
@@ -172,22 +193,36 @@ impl FileSource {
         let mut first_error = Ok(());
         let mut note = |service: &ServiceName, result: Result<(), WriterError>| {
             if let (Err(cause), Ok(())) = (result, &first_error) {
-                first_error = Err(FileError::Write { service: service.clone(), cause });
+                first_error = Err(FileError::Write {
+                    service: service.clone(),
+                    cause,
+                });
             }
         };
-        let wanted: BTreeSet<ServiceName> =
-            document.services.iter().map(|converted| converted.service.name.clone()).collect();
+        let wanted: BTreeSet<ServiceName> = document
+            .services
+            .iter()
+            .map(|converted| converted.service.name.clone())
+            .collect();
         for name in state.held.iter().filter(|name| !wanted.contains(*name)) {
             note(name, writer.delete_service_and_frontends(txn, name).map(drop));
         }
         // Addresses may go from one service to another.
         for converted in &document.services {
-            let keeps = |address: &L3n4Addr| converted.frontends.iter().any(|frontend| frontend.address == *address);
+            let keeps = |address: &L3n4Addr| {
+                converted
+                    .frontends
+                    .iter()
+                    .any(|frontend| frontend.address == *address)
+            };
             writer.release_frontends(txn, &converted.service.name, keeps);
         }
         for converted in std::mem::take(&mut document.services) {
             let name = converted.service.name.clone();
-            note(&name, writer.upsert_service_and_frontends(txn, converted.service, converted.frontends));
+            note(
+                &name,
+                writer.upsert_service_and_frontends(txn, converted.service, converted.frontends),
+            );
         }
         let given: BTreeSet<ServiceName> = document.backends.keys().cloned().collect();
         for name in state.held.iter().filter(|name| !given.contains(*name)) {

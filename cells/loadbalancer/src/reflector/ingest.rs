@@ -6,7 +6,7 @@
 //! whatever the order of their events. A service that needs an address which another still has is kept aside and
 //! tried again with the next batch that changes services.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use skep_k8s::slim::{self, Labels};
@@ -98,23 +98,23 @@ impl Ingest {
         done: Option<&InitGuard>,
     ) {
         let mut changes = present(objects, undecodable, Changed::Service);
-        let listed: HashSet<ServiceName> =
-            changes.iter().map(|changed| service_name(changed.key())).collect();
-        let txn = self.writer.db().read();
+        let listed: HashSet<ObjectKey> = changes.iter().map(|changed| changed.key().clone()).collect();
+        let snapshot = self.writer.db().read();
+        let is_ours = |service: &&statedb::Obj<crate::Service>| {
+            service.source == self.rules.source && !service.name.as_str().contains(PSEUDO)
+        };
         let services = self.writer.services();
-        let gone = services
-            .all(&txn)
-            .map(|service| &service.name)
-            .filter(|name| !name.as_str().contains(PSEUDO) && !listed.contains(*name));
-        let gone: Vec<Changed> = gone
-            .filter(|name| services.get(&txn, crate::SERVICES_BY_NAME.query(name)).is_some_and(|s| s.source == self.rules.source))
-            .map(|name| Changed::Service(object_key(name), Latest::Gone))
-            .collect();
-        let forgotten = self.waiting.keys().chain(self.placed.keys());
-        let forgotten: Vec<ObjectKey> = forgotten.filter(|key| !listed.contains(&service_name(key))).cloned().collect();
-        changes.extend(gone);
-        changes.extend(forgotten.into_iter().map(|key| Changed::Service(key, Latest::Gone)));
-        self.faults.0.retain(|(kind, name), _| *kind != SERVICE || listed.iter().any(|l| l.as_str() == name));
+        let known = services
+            .all(&snapshot)
+            .filter(is_ours)
+            .map(|service| object_key(&service.name));
+        let noted = self.waiting.keys().chain(self.placed.keys()).cloned();
+        let gone: BTreeSet<ObjectKey> = known.chain(noted).filter(|key| !listed.contains(key)).collect();
+        changes.extend(gone.into_iter().map(|key| Changed::Service(key, Latest::Gone)));
+        let named: HashSet<String> = listed.iter().map(ToString::to_string).collect();
+        self.faults
+            .0
+            .retain(|(kind, name), _| *kind != SERVICE || named.contains(name));
         self.commit(changes, done);
     }
 
@@ -128,7 +128,12 @@ impl Ingest {
     ) {
         let mut changes = present(objects, undecodable, Changed::Slice);
         let listed: HashSet<&ObjectKey> = changes.iter().map(Changed::key).collect();
-        let gone: Vec<ObjectKey> = self.slices.keys().filter(|key| !listed.contains(key)).cloned().collect();
+        let gone: Vec<ObjectKey> = self
+            .slices
+            .keys()
+            .filter(|key| !listed.contains(key))
+            .cloned()
+            .collect();
         changes.extend(gone.into_iter().map(|key| Changed::Slice(key, Latest::Gone)));
         self.commit(changes, done);
     }
@@ -140,7 +145,8 @@ impl Ingest {
         }
         self.node_labels = labels.clone();
         let placed = self.placed.iter();
-        let placed = placed.map(|(key, object)| Changed::Service(key.clone(), Latest::Present(object.clone())));
+        let placed =
+            placed.map(|(key, object)| Changed::Service(key.clone(), Latest::Present(object.clone())));
         let placed: Vec<Changed> = placed.collect();
         if !placed.is_empty() {
             self.commit(placed, None);
@@ -161,9 +167,14 @@ impl Ingest {
                 }
                 Changed::Service(key, Latest::Present(object)) => {
                     services_changed = true;
-                    wanted.extend(self.prepare(&mut txn, &key, &object).map(|service| (key, object, service)));
+                    wanted.extend(
+                        self.prepare(&mut txn, &key, &object)
+                            .map(|service| (key, object, service)),
+                    );
                 }
-                Changed::Service(key, Latest::Undecodable(error)) => self.faults.set(SERVICE, key, error.to_string()),
+                Changed::Service(key, Latest::Undecodable(error)) => {
+                    self.faults.set(SERVICE, key, error.to_string())
+                }
                 Changed::Slice(key, latest) => self.note_slice(key, latest, &mut slices),
             }
         }
@@ -181,7 +192,12 @@ impl Ingest {
     }
 
     /// Converts a service if it is for this node; removes it if not.
-    fn prepare(&mut self, txn: &mut WriteTxn, key: &ObjectKey, object: &Arc<slim::Service>) -> Option<ServiceFrontends> {
+    fn prepare(
+        &mut self,
+        txn: &mut WriteTxn,
+        key: &ObjectKey,
+        object: &Arc<slim::Service>,
+    ) -> Option<ServiceFrontends> {
         self.waiting.remove(key);
         self.faults.clear(SERVICE, key);
         if convert::names_a_node(object) {
@@ -217,7 +233,10 @@ impl Ingest {
     /// Services that wait for an address may get it now.
     fn retry_waiting(&mut self, txn: &mut WriteTxn, wanted: &mut Vec<Wanted>) {
         for (key, object) in std::mem::take(&mut self.waiting) {
-            wanted.extend(self.prepare(txn, &key, &object).map(|service| (key, object, service)));
+            wanted.extend(
+                self.prepare(txn, &key, &object)
+                    .map(|service| (key, object, service)),
+            );
         }
     }
 
@@ -229,8 +248,13 @@ impl Ingest {
         // Services of the batch that exchange addresses block each other: let all go, then try again, as long as
         // that helps.
         for (_, _, converted) in &refused {
-            let keep: HashSet<L3n4Addr> = converted.frontends.iter().map(|frontend| frontend.address).collect();
-            self.writer.release_frontends(txn, &converted.service.name, |address| keep.contains(address));
+            let keep: HashSet<L3n4Addr> = converted
+                .frontends
+                .iter()
+                .map(|frontend| frontend.address)
+                .collect();
+            self.writer
+                .release_frontends(txn, &converted.service.name, |address| keep.contains(address));
         }
         loop {
             let before = refused.len();
@@ -260,19 +284,26 @@ impl Ingest {
         refused
     }
 
-    fn note_slice(&mut self, key: ObjectKey, latest: Latest<slim::EndpointSlice>, changes: &mut SliceChanges) {
+    fn note_slice(
+        &mut self,
+        key: ObjectKey,
+        latest: Latest<slim::EndpointSlice>,
+        changes: &mut SliceChanges,
+    ) {
         let dropped = match latest {
             Latest::Undecodable(error) => return self.faults.set(SLICE, key, error.to_string()),
             Latest::Gone => self.slices.remove(&key),
-            Latest::Present(slice) => match convert::endpoint_slice(&slice, &self.rules, &mut self.interner) {
-                None => self.slices.remove(&key),
-                Some(converted) => {
-                    let addresses = converted.backends.iter().map(|backend| backend.address).collect();
-                    let dropped = self.slices.put(&key, &converted.service, addresses);
-                    changes.given(converted.service, converted.backends);
-                    dropped
+            Latest::Present(slice) => {
+                match convert::endpoint_slice(&slice, &self.rules, &mut self.interner) {
+                    None => self.slices.remove(&key),
+                    Some(converted) => {
+                        let addresses = converted.backends.iter().map(|backend| backend.address).collect();
+                        let dropped = self.slices.put(&key, &converted.service, addresses);
+                        changes.given(converted.service, converted.backends);
+                        dropped
+                    }
                 }
-            },
+            }
         };
         self.faults.clear(SLICE, key);
         changes.dropped.extend(dropped);
@@ -283,7 +314,8 @@ impl Ingest {
         for (service, mut dropped) in changes.dropped {
             dropped.retain(|address| !self.slices.gives(&service, address));
             if !dropped.is_empty() {
-                self.writer.release_backends(txn, &service, self.rules.source, &dropped);
+                self.writer
+                    .release_backends(txn, &service, self.rules.source, &dropped);
             }
         }
         for (service, backends) in changes.given {
@@ -320,7 +352,10 @@ fn service_name(key: &ObjectKey) -> ServiceName {
 }
 
 fn object_key(name: &ServiceName) -> ObjectKey {
-    ObjectKey { namespace: name.namespace().into(), name: name.name().into() }
+    ObjectKey {
+        namespace: name.namespace().into(),
+        name: name.name().into(),
+    }
 }
 
 /// The changes that bring a list's objects.
@@ -329,7 +364,11 @@ fn present<T: skep_k8s::Resource>(
     undecodable: Vec<DecodeError>,
     changed: fn(ObjectKey, Latest<T>) -> Changed,
 ) -> Vec<Changed> {
-    let objects = objects.into_iter().map(|object| changed(ObjectKey::of(&*object), Latest::Present(object)));
-    let undecodable = undecodable.into_iter().map(|error| changed(error.object.clone(), Latest::Undecodable(error)));
+    let objects = objects
+        .into_iter()
+        .map(|object| changed(ObjectKey::of(&*object), Latest::Present(object)));
+    let undecodable = undecodable
+        .into_iter()
+        .map(|error| changed((*error.object).clone(), Latest::Undecodable(error)));
     objects.chain(undecodable).collect()
 }

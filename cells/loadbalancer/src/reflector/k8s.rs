@@ -121,7 +121,10 @@ fn add<T: Resource>(
     let (key, latest) = match event {
         SourceEvent::Upserted(object) => (ObjectKey::of(&*object), Latest::Present(object)),
         SourceEvent::Deleted(object) => (ObjectKey::of(&*object), Latest::Gone),
-        SourceEvent::Invalid(Invalid { change: Change::Deleted, error }) => ((*error.object).clone(), Latest::Gone),
+        SourceEvent::Invalid(Invalid {
+            change: Change::Deleted,
+            error,
+        }) => ((*error.object).clone(), Latest::Gone),
         SourceEvent::Invalid(Invalid { error, .. }) => ((*error.object).clone(), Latest::Undecodable(error)),
         SourceEvent::Failing(error) => {
             *trouble = Some(error);

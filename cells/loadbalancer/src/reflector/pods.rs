@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Job `reflect-pods`: host ports of the pods of this node.
+//! Host ports of the pods of this node.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 
-use hive::JobCtx;
-use parking_lot::Mutex;
 use skep_k8s::slim::Pod;
 use statedb::{InitGuard, WriteTxn};
 
@@ -17,7 +14,7 @@ use crate::{Writer, WriterError};
 /// Host ports that can't be served, by service.
 #[derive(Debug, Default, thiserror::Error)]
 #[error("{}", .0.iter().map(|(name, error)| format!("{name}: {error}")).collect::<Vec<_>>().join("\n"))]
-struct Refusals(BTreeMap<ServiceName, WriterError>);
+pub(super) struct Refusals(BTreeMap<ServiceName, WriterError>);
 
 /// Keeps host-port services in step with pods.
 pub(super) struct HostPorts {
@@ -31,7 +28,34 @@ pub(super) struct HostPorts {
 impl HostPorts {
     /// Writes through `writer` what `rules` make of pods.
     pub(super) fn new(writer: Writer, rules: Rules) -> Self {
-        Self { writer, rules, waiting: BTreeMap::new(), refusals: Refusals::default() }
+        Self {
+            writer,
+            rules,
+            waiting: BTreeMap::new(),
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// Host ports that can't be served.
+    pub(super) fn refusals(&self) -> Option<&Refusals> {
+        (!self.refusals.0.is_empty()).then_some(&self.refusals)
+    }
+
+    /// Removes host ports of pods that are not in this list of all pods (`namespace/name`).
+    pub(super) fn keep_only(&mut self, pods: &HashSet<String>) {
+        let mut txn = self.writer.write();
+        for name in self.writer.service_names_with_prefix(&txn, "") {
+            let pod = name.as_str().split_once(HOST_PORT_MARK).map(|(pod, _)| pod);
+            if pod.is_some_and(|pod| !pods.contains(pod)) {
+                self.remove(&mut txn, &name);
+            }
+        }
+        self.waiting.retain(|name, _| {
+            name.as_str()
+                .split_once(HOST_PORT_MARK)
+                .is_some_and(|(pod, _)| pods.contains(pod))
+        });
+        txn.commit();
     }
 
     /// Writes the host ports of changed pods in one transaction; `None` for a pod that is gone. What pods give up is
@@ -44,10 +68,13 @@ impl HostPorts {
         let mut txn = self.writer.write();
         let mut wanted = Vec::new();
         for (namespace, name, pod) in pods {
-            let services = pod.map(|pod| host_port_services(pod, &self.rules)).unwrap_or_default();
+            let services = pod
+                .map(|pod| host_port_services(pod, &self.rules))
+                .unwrap_or_default();
             let keep: HashSet<&ServiceName> = services.iter().map(|service| &service.service.name).collect();
             let prefix = ServiceName::new(namespace, &format!("{name}{HOST_PORT_MARK}"));
-            self.waiting.retain(|name, _| !name.as_str().starts_with(prefix.as_str()));
+            self.waiting
+                .retain(|name, _| !name.as_str().starts_with(prefix.as_str()));
             for gone in self.writer.service_names_with_prefix(&txn, prefix.as_str()) {
                 if !keep.contains(&gone) {
                     self.remove(&mut txn, &gone);
@@ -69,64 +96,29 @@ impl HostPorts {
     }
 
     fn remove(&mut self, txn: &mut WriteTxn, name: &ServiceName) {
-        self.writer.set_backends(txn, name, self.rules.source, 0, Vec::new());
+        self.writer
+            .set_backends(txn, name, self.rules.source, 0, Vec::new());
         if let Err(error) = self.writer.delete_service_and_frontends(txn, name) {
             self.refusals.0.insert(name.clone(), error);
         }
     }
 
     fn upsert(&mut self, txn: &mut WriteTxn, wanted: HostPortService) {
-        let HostPortService { service, frontends, backends } = wanted.clone();
+        let HostPortService {
+            service,
+            frontends,
+            backends,
+        } = wanted.clone();
         let name = service.name.clone();
         match self.writer.upsert_service_and_frontends(txn, service, frontends) {
-            Ok(()) => self.writer.set_backends(txn, &name, self.rules.source, 0, backends),
+            Ok(()) => self
+                .writer
+                .set_backends(txn, &name, self.rules.source, 0, backends),
             Err(error) => {
                 tracing::warn!(service = %name, error = &error as &dyn std::error::Error, "Cannot serve a host port");
                 self.waiting.insert(name.clone(), wanted);
                 self.refusals.0.insert(name, error);
             }
-        }
-    }
-}
-
-/// What the job needs.
-pub(super) struct PodSource {
-    pub(super) pods: statedb::Table<skep_k8s::LocalPod>,
-    pub(super) done: InitGuard,
-    pub(super) ports: Mutex<HostPorts>,
-    pub(super) db: statedb::Db,
-}
-
-impl PodSource {
-    /// Follows the pods of this node until the job ends.
-    pub(super) async fn run(self: Arc<Self>, cx: JobCtx) {
-        cx.health.ok("Waiting for pods to be initialized");
-        tokio::select! {
-            _ = self.pods.wait_initialized(&self.db) => {}
-            () = cx.cancelled() => return,
-        }
-        let mut changes = self.pods.follow(&self.db);
-        let mut snapshot = self.db.read();
-        loop {
-            {
-                let mut ports = self.ports.lock();
-                let changed: Vec<_> = changes.next(&snapshot).collect();
-                let changed = changed.iter().filter_map(|change| {
-                    let pod = &change.object()?.pod;
-                    let present = (!change.is_delete()).then_some(&**pod);
-                    Some((pod.metadata.namespace.as_str(), pod.metadata.name.as_str(), present))
-                });
-                ports.write(changed, Some(&self.done));
-                if ports.refusals.0.is_empty() {
-                    cx.health.ok("Running");
-                } else {
-                    cx.health.degraded("Failure processing services", &ports.refusals);
-                }
-            }
-            snapshot = tokio::select! {
-                snapshot = changes.wait(&self.db) => snapshot,
-                () = cx.cancelled() => return,
-            };
         }
     }
 }

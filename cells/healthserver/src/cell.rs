@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: answers health checks of external load balancers on node ports.
+//! Needs: the load balancer's [`Writer`]. Gives nothing; feature `testing` adds script commands.
+
+use std::sync::Arc;
+
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
+use skep_loadbalancer::{KubeProxyReplacement, Writer};
+use statedb::Db;
+
+use crate::config::{Config, ListenAddress};
+use crate::control::{Control, Ports};
+
+/// Runs a health-check server for every service that has a `healthCheckNodePort`.
+pub fn cell() -> Cell {
+    Cell::module("loadbalancer-healthserver", "Health-check servers for services").config::<Config>().run(start)
+}
+
+/// Script commands `http/get` and `svc/set-proxy-redirect`.
+#[cfg(feature = "testing")]
+pub fn testing() -> Cell {
+    Cell::module("loadbalancer-healthserver-testing", "Commands for health-check tests").provide(crate::command::commands)
+}
+
+fn start(
+    config: Cfg<Config>,
+    replacement: Cfg<KubeProxyReplacement>,
+    writer: Writer,
+    db: Db,
+    listen_on: Option<ListenAddress>,
+    jobs: Jobs,
+) -> Result<(), SpawnError> {
+    if !config.enabled || !replacement.enabled {
+        return Ok(());
+    }
+    let control = Arc::new(Control {
+        db,
+        writer,
+        jobs: jobs.clone(),
+        listen_on: listen_on.map(|address| address.0),
+        serve_virtual: config.serve_virtual,
+        ports: Arc::new(Ports::default()),
+    });
+    jobs.spawn(Job::once("control-loop", move |cx: JobCtx| control.clone().run(cx)))
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Job `control-loop`: a server for every service that wants one, and a frontend for its virtual addresses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::{Health, Job, JobCtx, Jobs};
+use parking_lot::Mutex;
+use skep_loadbalancer::types::TrafficPolicy;
+use skep_loadbalancer::{BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer};
+use statedb::{ChangeIterator, Db, Snapshot, WatchSet};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::answer::answer;
+use crate::server::{listen, serve};
+
+/// Shortest time between two looks at the tables.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Waits between attempts to listen on a port that somebody else has.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+/// Appended to the name of a service for the one that leads to its health-check port.
+const SUFFIX: &str = ":healthserver";
+
+/// What the job needs.
+pub(crate) struct Control {
+    pub(crate) db: Db,
+    pub(crate) writer: Writer,
+    pub(crate) jobs: Jobs,
+    /// Where servers listen; all addresses if `None`.
+    pub(crate) listen_on: Option<IpAddr>,
+    /// Whether virtual addresses lead to the servers.
+    pub(crate) serve_virtual: bool,
+    pub(crate) ports: Arc<Ports>,
+}
+
+/// Which service answers on which port. Shared with the servers, which look it up for each request.
+#[derive(Default)]
+pub(crate) struct Ports {
+    table: Mutex<BTreeMap<u16, Assigned>>,
+    /// A server ended; its port may be used again.
+    ended: Notify,
+}
+
+struct Assigned {
+    service: ServiceName,
+    stop: CancellationToken,
+}
+
+/// A service that wants a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wanted {
+    port: u16,
+    /// Virtual addresses, if they shall lead to the server.
+    virtual_ips: BTreeSet<IpAddr>,
+}
+
+/// What was seen and done so far.
+struct Progress {
+    changes: ChangeIterator<Service>,
+    /// Services with a health-check port and policy Local.
+    candidates: BTreeSet<ServiceName>,
+    /// Services with a pseudo-service for their virtual addresses, with its port and addresses.
+    exposed: BTreeMap<ServiceName, (u16, BTreeSet<IpAddr>, Vec<IpAddr>)>,
+    /// Services refused because another one has the port: said once.
+    refused: BTreeSet<(ServiceName, u16)>,
+}
+
+impl Control {
+    /// Works until the job ends, then stops all servers.
+    pub(crate) async fn run(self: Arc<Self>, cx: JobCtx) {
+        let mut progress = Progress {
+            changes: self.writer.services().follow(&self.db),
+            candidates: BTreeSet::new(),
+            exposed: BTreeMap::new(),
+            refused: BTreeSet::new(),
+        };
+        loop {
+            let mut watches = WatchSet::new();
+            self.look(&mut progress, &mut watches);
+            cx.health.ok(format!("{} servers", self.ports.table.lock().len()));
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = cx.cancelled() => break,
+            }
+            tokio::select! {
+                _ = watches.wait(Duration::ZERO) => {}
+                () = self.ports.ended.notified() => {}
+                () = cx.cancelled() => break,
+            }
+        }
+        let stopped = std::mem::take(&mut *self.ports.table.lock());
+        stopped.into_values().for_each(|assigned| assigned.stop.cancel());
+    }
+
+    /// Brings servers and frontends in line with the tables; `watches` tell when to look again.
+    fn look(&self, progress: &mut Progress, watches: &mut WatchSet) {
+        let snapshot = self.db.read();
+        let (changes, watch) = progress.changes.next_watch(&snapshot);
+        watches.add(watch);
+        for change in changes {
+            let Some(service) = change.object() else {
+                progress.candidates.clear();
+                continue;
+            };
+            if !change.is_delete() && is_candidate(service) {
+                progress.candidates.insert(service.name.clone());
+            } else {
+                progress.candidates.remove(&service.name);
+            }
+        }
+        let wanted: BTreeMap<ServiceName, Wanted> = progress
+            .candidates
+            .iter()
+            .filter_map(|name| Some((name.clone(), self.wanted(name, &snapshot, watches)?)))
+            .collect();
+        self.assign(&wanted, &mut progress.refused);
+        if self.serve_virtual {
+            let node = self.node_addresses(&snapshot, watches);
+            self.expose(&wanted, &node, &mut progress.exposed);
+        }
+    }
+
+    /// What a candidate wants: nothing unless it can be reached from outside.
+    fn wanted(&self, name: &ServiceName, snapshot: &Snapshot, watches: &mut WatchSet) -> Option<Wanted> {
+        let services = self.writer.services();
+        let port = services.get(snapshot, skep_loadbalancer::SERVICES_BY_NAME.key(name))?.health_check_node_port;
+        let query = skep_loadbalancer::FRONTENDS_BY_SERVICE.key(name);
+        let (frontends, watch) = self.writer.frontends().list_watch(snapshot, query);
+        watches.add(watch);
+        let mut is_outside = false;
+        let mut virtual_ips = BTreeSet::new();
+        for frontend in frontends {
+            match frontend.params.kind {
+                FrontendKind::NodePort => is_outside = true,
+                FrontendKind::LoadBalancer => {
+                    is_outside = true;
+                    virtual_ips.insert(frontend.address().ip());
+                }
+                _ => {}
+            }
+        }
+        is_outside.then_some(Wanted { port, virtual_ips })
+    }
+
+    /// Starts, stops and hands over servers. The first service by name gets a port.
+    fn assign(&self, wanted: &BTreeMap<ServiceName, Wanted>, refused: &mut BTreeSet<(ServiceName, u16)>) {
+        let mut owners: BTreeMap<u16, &ServiceName> = BTreeMap::new();
+        let mut still_refused = BTreeSet::new();
+        let mut table = self.ports.table.lock();
+        // Who has a port keeps it.
+        for (name, Wanted { port, .. }) in wanted {
+            if table.get(port).is_some_and(|assigned| assigned.service == *name) {
+                owners.insert(*port, name);
+            }
+        }
+        for (name, Wanted { port, .. }) in wanted {
+            let owner = *owners.entry(*port).or_insert(name);
+            if owner != name {
+                let refusal = (name.clone(), *port);
+                if !refused.contains(&refusal) {
+                    tracing::warn!(service = %name, port, %owner, "Not answering health checks: another service has the port");
+                }
+                still_refused.insert(refusal);
+            }
+        }
+        *refused = still_refused;
+        table.retain(|port, assigned| {
+            let keep = owners.contains_key(port);
+            if !keep {
+                assigned.stop.cancel();
+            }
+            keep
+        });
+        for (port, name) in owners {
+            match table.get_mut(&port) {
+                Some(assigned) => assigned.service = name.clone(),
+                None => {
+                    let stop = CancellationToken::new();
+                    if self.start(port, stop.clone()) {
+                        table.insert(port, Assigned { service: name.clone(), stop });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Starts a server; not if the last one of that port is still ending, which is told later.
+    fn start(&self, port: u16, stop: CancellationToken) -> bool {
+        let listener = Arc::new(Listener {
+            port,
+            stop,
+            listen_on: self.listen_on,
+            writer: self.writer.clone(),
+            db: self.db.clone(),
+            ports: self.ports.clone(),
+        });
+        let job = Job::once(format!("listener-{port}"), move |cx: JobCtx| listener.clone().run(cx));
+        match self.jobs.spawn(job) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(port, %error, "Cannot start a health-check server yet");
+                false
+            }
+        }
+    }
+
+    /// Addresses of this node that answer node ports, one a family.
+    fn node_addresses(&self, snapshot: &Snapshot, watches: &mut WatchSet) -> Vec<IpAddr> {
+        let (addresses, watch) = self.writer.node_port_addresses(snapshot);
+        watches.add(watch);
+        let v4 = addresses.iter().copied().find(IpAddr::is_ipv4);
+        let v6 = addresses.iter().copied().find(IpAddr::is_ipv6);
+        v4.into_iter().chain(v6).collect()
+    }
+
+    /// Makes the virtual addresses of services lead to their servers.
+    fn expose(
+        &self,
+        wanted: &BTreeMap<ServiceName, Wanted>,
+        node: &[IpAddr],
+        exposed: &mut BTreeMap<ServiceName, (u16, BTreeSet<IpAddr>, Vec<IpAddr>)>,
+    ) {
+        let wanted: BTreeMap<_, _> = wanted
+            .iter()
+            .filter(|(_, wanted)| !wanted.virtual_ips.is_empty())
+            .map(|(name, wanted)| (name.clone(), (wanted.port, wanted.virtual_ips.clone(), node.to_vec())))
+            .collect();
+        if wanted == *exposed {
+            return;
+        }
+        let mut txn = self.writer.write();
+        let note = |name: &ServiceName, result: Result<(), skep_loadbalancer::WriterError>| {
+            if let Err(error) = result {
+                tracing::warn!(service = %name, error = &error as &dyn std::error::Error,
+                    "Cannot lead a virtual address to the health-check port");
+            }
+        };
+        for name in exposed.keys().filter(|name| !wanted.contains_key(*name)) {
+            let pseudo = name.with_suffix(SUFFIX);
+            self.writer.set_backends(&mut txn, &pseudo, Source::Local, 0, Vec::new());
+            note(&pseudo, self.writer.delete_service_and_frontends(&mut txn, &pseudo).map(drop));
+        }
+        for (name, (port, virtual_ips, node)) in &wanted {
+            if exposed.get(name).is_some_and(|old| (&old.0, &old.1, &old.2) == (port, virtual_ips, node)) {
+                continue;
+            }
+            let mut service = Service::new(name.with_suffix(SUFFIX), Source::Local);
+            service.ext_traffic_policy = TrafficPolicy::Local;
+            service.int_traffic_policy = TrafficPolicy::Local;
+            let address = |&ip: &IpAddr| L3n4Addr::new(ip, *port, L4Proto::Tcp);
+            let frontend = |ip| FrontendParams {
+                address: address(ip),
+                kind: FrontendKind::LoadBalancer,
+                port_name: Default::default(),
+                service_port: *port,
+            };
+            let pseudo = service.name.clone();
+            let frontends = virtual_ips.iter().map(frontend).collect();
+            note(&pseudo, self.writer.upsert_service_and_frontends(&mut txn, service, frontends));
+            let backend = |ip| BackendParams::new(address(ip), Source::Local);
+            self.writer.set_backends(&mut txn, &pseudo, Source::Local, 0, node.iter().map(backend).collect());
+        }
+        txn.commit();
+        *exposed = wanted;
+    }
+}
+
+fn is_candidate(service: &Service) -> bool {
+    service.health_check_node_port != 0 && service.ext_traffic_policy == TrafficPolicy::Local
+}
+
+/// A server on one port.
+struct Listener {
+    port: u16,
+    stop: CancellationToken,
+    listen_on: Option<IpAddr>,
+    writer: Writer,
+    db: Db,
+    ports: Arc<Ports>,
+}
+
+impl Listener {
+    async fn run(self: Arc<Self>, cx: JobCtx) {
+        tokio::select! {
+            () = self.serve(&cx.health) => {}
+            () = self.stop.cancelled() => {}
+            () = cx.cancelled() => {}
+        }
+        self.ports.ended.notify_one();
+    }
+
+    async fn serve(&self, health: &Health) {
+        let mut wait = FIRST_RETRY;
+        loop {
+            match listen(self.listen_on, self.port) {
+                Ok(listener) => {
+                    health.ok("Serving");
+                    match serve(listener, |_| self.respond()).await {}
+                }
+                Err(error) => {
+                    tracing::warn!(port = self.port, %error, "Cannot listen for health checks, retrying");
+                    health.degraded("Cannot listen", &error);
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(LONGEST_RETRY);
+                }
+            }
+        }
+    }
+
+    /// Any path: the number of local backends of the service that has the port.
+    fn respond(&self) -> http::Response<String> {
+        let owner = self.ports.table.lock().get(&self.port).map(|assigned| assigned.service.clone());
+        let Some(owner) = owner else { return answer("", "", 0) };
+        answer(owner.namespace(), owner.name(), self.local_backends(&owner))
+    }
+
+    /// Active, healthy backends on this node. A service behind a proxy counts as one: the proxy is local.
+    fn local_backends(&self, name: &ServiceName) -> usize {
+        let snapshot = self.db.read();
+        let services = self.writer.services();
+        let Some(service) = services.get(&snapshot, skep_loadbalancer::SERVICES_BY_NAME.key(name)) else { return 0 };
+        if service.proxy_redirects.as_deref().is_some_and(|redirects| !redirects.is_empty()) {
+            return 1;
+        }
+        let node = self.writer.node_name();
+        let is_local = |backend: &skep_loadbalancer::Backend| backend.is_active_healthy() && backend.is_on_node(&node);
+        self.writer.preferred_backends(&snapshot, name).filter(|backend| is_local(backend)).count()
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell `kube-proxy-healthz`: answers load balancers that ask every node for the health of its kube-proxy.
+//!
+//! Needs the load balancer's tables. Asks [`NodeHealth`], if something provides it, whether this node should get traffic.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::json;
+use skep_loadbalancer::{KubeProxyReplacement, Writer};
+use statedb::Db;
+use statedb::reconciler::StatusKind;
+
+use crate::server::{listen_at, serve};
+
+/// Waits between attempts to listen.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+
+/// Settings of the answers for kube-proxy's health.
+#[derive(Debug, Clone, hive::Config)]
+pub struct HealthzConfig {
+    /// Address and port to answer `/healthz` on, as kube-proxy does, such as `0.0.0.0:10256`; empty for none.
+    #[config(flag = "kube-proxy-replacement-healthz-bind-address")]
+    pub bind_address: Option<SocketAddr>,
+}
+
+/// Whether this node should get traffic.
+pub trait NodeHealth: Send + Sync {
+    /// Whether the agent works.
+    fn agent_is_healthy(&self) -> bool;
+
+    /// Whether the node is about to be removed from the cluster.
+    fn is_leaving(&self) -> bool;
+}
+
+/// Answers `/healthz` on the configured address.
+pub fn kube_proxy_healthz() -> Cell {
+    Cell::module("kube-proxy-healthz", "Answers for kube-proxy health checks").config::<HealthzConfig>().run(start)
+}
+
+fn start(
+    config: Cfg<HealthzConfig>,
+    replacement: Cfg<KubeProxyReplacement>,
+    writer: Writer,
+    db: Db,
+    health: Option<Arc<dyn NodeHealth>>,
+    jobs: Jobs,
+) -> Result<(), SpawnError> {
+    let Some(address) = config.bind_address.filter(|_| replacement.enabled) else { return Ok(()) };
+    let server = Arc::new(Server { address, writer, db, health });
+    jobs.spawn(Job::once(format!("listener-{}", address.port()), move |cx: JobCtx| server.clone().run(cx)))
+}
+
+struct Server {
+    address: SocketAddr,
+    writer: Writer,
+    db: Db,
+    health: Option<Arc<dyn NodeHealth>>,
+}
+
+impl Server {
+    async fn run(self: Arc<Self>, cx: JobCtx) {
+        tokio::select! {
+            () = self.listen(&cx) => {}
+            () = cx.cancelled() => {}
+        }
+    }
+
+    async fn listen(&self, cx: &JobCtx) {
+        let mut wait = FIRST_RETRY;
+        loop {
+            // Shared, so that a new agent can listen before the old one has ended.
+            match listen_at(self.address, true) {
+                Ok(listener) => {
+                    cx.health.ok("Serving");
+                    match serve(listener, |request| self.respond(request.uri().path())).await {}
+                }
+                Err(error) => {
+                    tracing::warn!(address = %self.address, %error, "Cannot answer for kube-proxy, retrying");
+                    cx.health.degraded("Cannot listen", &error);
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(LONGEST_RETRY);
+                }
+            }
+        }
+    }
+
+    fn respond(&self, path: &str) -> Response<String> {
+        if path != "/healthz" {
+            let mut response = Response::new("404 page not found\n".to_owned());
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            return response;
+        }
+        let is_healthy = self.health.as_ref().is_none_or(|health| health.agent_is_healthy() && !health.is_leaving());
+        let now = Timestamp::now();
+        let updated = if is_healthy { now } else { self.last_reconciled() };
+        healthz(is_healthy, updated, now)
+    }
+
+    /// When a frontend was last written to the maps.
+    fn last_reconciled(&self) -> Timestamp {
+        let snapshot = self.db.read();
+        let frontends = self.writer.frontends();
+        let done = frontends.all(&snapshot).filter(|frontend| frontend.status.kind == StatusKind::Done);
+        done.map(|frontend| frontend.status.updated_at).max().unwrap_or_default()
+    }
+}
+
+fn healthz(is_healthy: bool, updated: Timestamp, now: Timestamp) -> Response<String> {
+    let body = format!(
+        "{{\"lastUpdated\": {},\"currentTime\": {}}}",
+        json!(go_time(updated)),
+        json!(go_time(now))
+    );
+    let mut response = Response::new(body);
+    *response.status_mut() = if is_healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// A time as Go prints it: `2026-01-02 03:04:05.678901234 +0000 UTC`.
+fn go_time(time: Timestamp) -> String {
+    let utc = time.to_zoned(TimeZone::UTC);
+    let mut text = utc.strftime("%Y-%m-%d %H:%M:%S").to_string();
+    let nanos = utc.subsec_nanosecond();
+    if nanos != 0 {
+        text.push_str(format!(".{nanos:09}").trim_end_matches('0'));
+    }
+    text + " +0000 UTC"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_times_as_kube_proxy_does() {
+        let now: Timestamp = "2026-01-02T03:04:05.67Z".parse().unwrap();
+        let response = healthz(false, Timestamp::UNIX_EPOCH, now);
+
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            response.body(),
+            r#"{"lastUpdated": "1970-01-01 00:00:00 +0000 UTC","currentTime": "2026-01-02 03:04:05.67 +0000 UTC"}"#
+        );
+        assert_eq!(healthz(true, now, now).status(), StatusCode::OK);
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Settings of the sources.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hive::config::Faults;
+use skep_k8s::selector::{Selector, SelectorError};
+
+/// Settings of the Kubernetes source.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = KubernetesConfig::check)]
+pub struct KubernetesConfig {
+    /// Serve only services with this value of label `service.kubernetes.io/service-proxy-name`; empty: only those without the
+    /// label.
+    #[config(flag = "k8s-service-proxy-name")]
+    pub service_proxy_name: String,
+    /// Longest time events are gathered for one transaction while more keep arriving.
+    #[config(default = "500ms", flag = "lb-reflector-wait-time", hidden)]
+    pub wait_time: Duration,
+    /// Gateway API is served: headless services are of interest.
+    #[config(default = false, flag = "enable-gateway-api")]
+    pub gateway_api: bool,
+    /// Ingress objects are served: headless services are of interest.
+    #[config(default = false, flag = "enable-ingress-controller")]
+    pub ingress_controller: bool,
+}
+
+const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+const HEADLESS: &str = "service.kubernetes.io/headless";
+/// Slices mirrored from other clusters: their backends come from the mesh.
+const NOT_MIRRORED: &str = "endpointslice.kubernetes.io/managed-by!=endpointslice-mesh-controller.cilium.io";
+
+impl KubernetesConfig {
+    fn check(&self, faults: &mut Faults) {
+        if self.wait_time.is_zero() {
+            faults.add("lb-reflector-wait-time", "must be longer than zero");
+        }
+        if let Err(error) = self.services() {
+            faults.add("k8s-service-proxy-name", error.to_string());
+        }
+    }
+
+    /// Which services are watched.
+    pub fn services(&self) -> Result<Selector, SelectorError> {
+        self.common().parse()
+    }
+
+    /// Which endpoint slices are watched. (They carry the labels of their services.)
+    pub fn slices(&self) -> Result<Selector, SelectorError> {
+        format!("{},{NOT_MIRRORED}", self.common()).parse()
+    }
+
+    fn common(&self) -> String {
+        let by_proxy = match self.service_proxy_name.as_str() {
+            "" => format!("!{PROXY_NAME}"),
+            name => format!("{PROXY_NAME}={name}"),
+        };
+        if self.gateway_api || self.ingress_controller {
+            by_proxy
+        } else {
+            format!("{by_proxy},!{HEADLESS}")
+        }
+    }
+}
+
+/// Settings of the file source.
+#[derive(Debug, Clone, hive::Config)]
+pub struct FileConfig {
+    /// File with all services and endpoint slices, for nodes without Kubernetes; `.yaml`, `.yml` or `.json`.
+    #[config(flag = "lb-state-file")]
+    pub state_file: PathBuf,
+    /// How long the file must be quiet before it is read again.
+    #[config(default = "1s", flag = "lb-state-file-interval", hidden)]
+    pub interval: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_k8s::slim::Labels;
+
+    use super::*;
+
+    fn config() -> KubernetesConfig {
+        <KubernetesConfig as hive::Config>::defaults().unwrap()
+    }
+
+    #[test]
+    fn services_of_other_proxies_and_headless_ones_are_not_watched() {
+        let selector = config().services().unwrap();
+        let selects = |labels: &[(&str, &str)]| selector.matches(&Labels::from_iter(labels.iter().copied()));
+
+        assert!(selects(&[("app", "web")]));
+        assert!(!selects(&[(PROXY_NAME, "other")]));
+        assert!(!selects(&[(HEADLESS, "")]));
+    }
+
+    #[test]
+    fn a_proxy_name_selects_its_services() {
+        let selector = KubernetesConfig {
+            service_proxy_name: "skep".into(),
+            ..config()
+        }
+        .services()
+        .unwrap();
+        assert!(selector.matches(&Labels::from_iter([(PROXY_NAME, "skep")])));
+        assert!(!selector.matches(&Labels::from_iter([("app", "web")])));
+    }
+
+    #[test]
+    fn gateways_and_ingresses_need_headless_services() {
+        for config in [
+            KubernetesConfig {
+                gateway_api: true,
+                ..config()
+            },
+            KubernetesConfig {
+                ingress_controller: true,
+                ..config()
+            },
+        ] {
+            assert!(
+                config
+                    .services()
+                    .unwrap()
+                    .matches(&Labels::from_iter([(HEADLESS, "")]))
+            );
+        }
+    }
+
+    #[test]
+    fn mirrored_slices_are_not_watched() {
+        let selector = config().slices().unwrap();
+        let by = |manager: &str| {
+            selector.matches(&Labels::from_iter([(
+                "endpointslice.kubernetes.io/managed-by",
+                manager,
+            )]))
+        };
+        assert!(by("endpointslice-controller.k8s.io"));
+        assert!(!by("endpointslice-mesh-controller.cilium.io"));
+    }
+}

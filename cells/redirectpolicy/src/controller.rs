@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Job `controller`: makes policies real through the load balancer's writer.
+//!
+//! Looks again only when a policy, a pod of this node, or a frontend that a policy is about has changed, and at most
+//! every 100 ms. What is as it should be is not written.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use compact_str::CompactString;
+use hive::JobCtx;
+use parking_lot::Mutex;
+use skep_k8s::tables::LocalPod;
+use skep_loadbalancer::{
+    FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, FrontendKind, L3n4Addr, ServiceName, Source, Writer,
+    WriterError,
+};
+use statedb::reconciler::Status;
+use statedb::{Db, InitGuard, RwTable, Snapshot, Table, WatchSet, WriteTxn};
+
+use crate::desired::{Redirect, Selected, redirect, select};
+use crate::table::SKIP_BY_POD;
+use crate::{Policy, SkipRedirects, Target};
+
+/// Shortest time between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the job needs.
+pub(crate) struct Controller {
+    pub(crate) db: Db,
+    pub(crate) writer: Writer,
+    pub(crate) policies: Table<Policy>,
+    pub(crate) pods: Table<LocalPod>,
+    pub(crate) skips: RwTable<SkipRedirects>,
+    /// Whether addresses of a family are used.
+    pub(crate) allows: fn(IpAddr) -> bool,
+    /// Whether the kernel tells namespaces apart, which skipping needs.
+    pub(crate) can_skip: bool,
+    pub(crate) initializer: InitGuard,
+    pub(crate) state: Mutex<State>,
+}
+
+/// What was made real.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Pseudo-services, by policy.
+    applied: BTreeMap<ServiceName, ServiceName>,
+    /// Addresses not taken because another service has them, and what was said about it.
+    conflicts: BTreeSet<(L3n4Addr, ServiceName)>,
+    warned_of_kernel: bool,
+}
+
+impl Controller {
+    /// Works until the job ends.
+    pub(crate) async fn run(self: Arc<Self>, cx: JobCtx) {
+        cx.health.ok("Waiting for policies and pods");
+        tokio::select! {
+            () = self.wait_for_inputs() => {}
+            () = cx.cancelled() => return,
+        }
+        loop {
+            let mut watches = WatchSet::new();
+            let policies = self.look(&mut watches);
+            cx.health.ok(format!("{policies} policies"));
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = cx.cancelled() => return,
+            }
+            tokio::select! {
+                _ = watches.wait(Duration::ZERO) => {}
+                () = cx.cancelled() => return,
+            }
+        }
+    }
+
+    async fn wait_for_inputs(&self) {
+        self.policies.wait_initialized(&self.db).await;
+        self.pods.wait_initialized(&self.db).await;
+    }
+
+    /// Makes real what policies ask for now; `watches` tell when to look again.
+    pub(crate) fn look(&self, watches: &mut WatchSet) -> usize {
+        let snapshot = self.db.read();
+        let (policies, watch) = self.policies.all_watch(&snapshot);
+        let policies: Vec<_> = policies.cloned().collect();
+        watches.add(watch);
+        // Rows may be inserted by others, with nothing but a cookie.
+        watches.add(self.skips.table_watch(&snapshot));
+        if !policies.is_empty() {
+            watches.add(self.pods.table_watch(&snapshot));
+        }
+        for policy in &policies {
+            self.watch_frontends(policy, &snapshot, watches);
+        }
+
+        let mut state = self.state.lock();
+        let mut txn = self.writer.write();
+        let mut round = Round {
+            controller: self,
+            txn: &mut txn,
+            state: &mut state,
+            redirected: HashMap::new(),
+            skips: BTreeMap::new(),
+        };
+        round.drop_gone(&policies.iter().map(|policy| &policy.name).collect());
+        for policy in &policies {
+            round.apply(policy, &snapshot);
+        }
+        let skips = round.skips;
+        if let Err(error) = txn.initialized(&self.initializer) {
+            tracing::error!(%error, "Cannot report that redirect policies are in force");
+        }
+        txn.commit();
+        self.write_skips(skips);
+        policies.len()
+    }
+
+    fn watch_frontends(&self, policy: &Policy, snapshot: &Snapshot, watches: &mut WatchSet) {
+        let frontends = self.writer.frontends();
+        match &policy.target {
+            Target::Service(service) => {
+                watches.add(
+                    frontends
+                        .list_watch(snapshot, FRONTENDS_BY_SERVICE.key(service))
+                        .1,
+                );
+            }
+            Target::Address(_) => {
+                for (address, _) in policy.addresses() {
+                    watches.add(
+                        frontends
+                            .get_watch(snapshot, FRONTENDS_BY_ADDRESS.key(&address))
+                            .1,
+                    );
+                }
+            }
+        }
+    }
+
+    /// Brings `desired-skiplbmap` up to date; cookies stay.
+    fn write_skips(&self, wanted: BTreeMap<CompactString, Skips>) {
+        let mut txn = self.db.write(&[&self.skips]);
+        let rows: Vec<_> = self.skips.all(&txn).cloned().collect();
+        let mut stale: BTreeMap<CompactString, _> =
+            rows.into_iter().map(|row| (row.pod.clone(), row)).collect();
+        let mut changes = Vec::new();
+        for (pod, (policies, frontends)) in wanted {
+            let row = stale.remove(&pod);
+            let same = row
+                .as_ref()
+                .is_some_and(|row| row.policies == policies && row.frontends == frontends);
+            if !same {
+                let cookie = row.and_then(|row| row.cookie);
+                changes.push(SkipRedirects {
+                    pod,
+                    policies,
+                    frontends,
+                    cookie,
+                    status: Status::pending(),
+                });
+            }
+        }
+        let mut result = Ok(());
+        for (_, row) in stale {
+            let is_empty = row.policies.is_empty() && row.frontends.is_empty();
+            match row.cookie {
+                None => {
+                    result = result.and(
+                        self.skips
+                            .delete_by(&mut txn, SKIP_BY_POD.key(&row.pod))
+                            .map(drop),
+                    )
+                }
+                Some(_) if is_empty => {}
+                Some(cookie) => changes.push(SkipRedirects {
+                    pod: row.pod.clone(),
+                    cookie: Some(cookie),
+                    status: Status::pending(),
+                    ..SkipRedirects::default()
+                }),
+            }
+        }
+        for row in changes {
+            result = result.and(self.skips.insert(&mut txn, row).map(drop));
+        }
+        match result {
+            Ok(()) => drop(txn.commit()),
+            Err(error) => tracing::error!(%error, "Cannot write what pods should reach untranslated"),
+        }
+    }
+}
+
+/// Policies and frontends of a pod.
+type Skips = (BTreeSet<ServiceName>, BTreeSet<L3n4Addr>);
+
+/// One look at all policies, in one transaction.
+struct Round<'a> {
+    controller: &'a Controller,
+    txn: &'a mut WriteTxn,
+    state: &'a mut State,
+    /// Who redirects a frontend: of several policies the first by name.
+    redirected: HashMap<L3n4Addr, ServiceName>,
+    skips: BTreeMap<CompactString, Skips>,
+}
+
+impl Round<'_> {
+    /// Undoes policies that are gone.
+    fn drop_gone(&mut self, present: &HashSet<&ServiceName>) {
+        let gone = |(policy, _): &(&ServiceName, &ServiceName)| !present.contains(policy);
+        let gone: Vec<ServiceName> = self
+            .state
+            .applied
+            .iter()
+            .filter(gone)
+            .map(|(policy, _)| policy.clone())
+            .collect();
+        for policy in gone {
+            self.withdraw(&policy);
+        }
+    }
+
+    fn apply(&mut self, policy: &Policy, snapshot: &Snapshot) {
+        let pods = self.controller.pods.all(snapshot).map(|row| &*row.pod);
+        let writer = self.controller.writer.clone();
+        let allows = self.controller.allows;
+        let Selected { backends, pods } = select(policy, pods, allows);
+        if pods.is_empty() {
+            // No pod takes the traffic: it goes where it went without the policy.
+            return self.withdraw(&policy.name);
+        }
+        let Redirect {
+            service,
+            mut frontends,
+            backends,
+        } = redirect(policy, backends, allows);
+        let pseudo = service.name.clone();
+        self.state.applied.insert(policy.name.clone(), pseudo.clone());
+        frontends.retain(|frontend| !self.is_taken(&frontend.address, &pseudo));
+        let mut redirected: BTreeSet<L3n4Addr> = frontends.iter().map(|frontend| frontend.address).collect();
+        note(
+            &policy.name,
+            writer.upsert_service_and_frontends(self.txn, service, frontends),
+        );
+        writer.set_backends(self.txn, &pseudo, Source::Kubernetes, 0, backends);
+        if let Some(service) = policy.service() {
+            redirected.extend(self.redirect_service(policy, service, &pseudo));
+        }
+        self.note_skips(policy, &pods, &redirected);
+    }
+
+    /// Whether another service has the address. Said once.
+    fn is_taken(&mut self, address: &L3n4Addr, pseudo: &ServiceName) -> bool {
+        let frontends = self.controller.writer.frontends();
+        let frontend = frontends.get(&*self.txn, FRONTENDS_BY_ADDRESS.key(address));
+        let owner = frontend
+            .map(|frontend| frontend.service_name().clone())
+            .filter(|owner| owner != pseudo);
+        let conflict = (*address, pseudo.clone());
+        match owner {
+            None => {
+                self.state.conflicts.remove(&conflict);
+                false
+            }
+            Some(owner) => {
+                if self.state.conflicts.insert(conflict) {
+                    tracing::error!(%address, %owner, policy = %pseudo, "Not redirecting an address that belongs to a service");
+                }
+                true
+            }
+        }
+    }
+
+    /// Redirects the frontends of a service that the policy is about, and lets go of the others. Gives the redirected ones.
+    fn redirect_service(
+        &mut self,
+        policy: &Policy,
+        service: &ServiceName,
+        pseudo: &ServiceName,
+    ) -> Vec<L3n4Addr> {
+        let frontends = self.controller.writer.frontends();
+        let frontends: Vec<_> = frontends
+            .list(&*self.txn, FRONTENDS_BY_SERVICE.key(service))
+            .cloned()
+            .collect();
+        let mut redirected = Vec::new();
+        for frontend in frontends
+            .iter()
+            .filter(|frontend| frontend.service_name() == service)
+        {
+            let address = *frontend.address();
+            let wanted = frontend.params.kind == FrontendKind::ClusterIp
+                && policy.redirects(&address, &frontend.params.port_name)
+                && *self.redirected.entry(address).or_insert_with(|| pseudo.clone()) == *pseudo;
+            if wanted {
+                redirected.push(address);
+            }
+            let is_ours = frontend.redirect_to.as_ref() == Some(pseudo);
+            if wanted != is_ours {
+                note(
+                    &policy.name,
+                    self.controller
+                        .writer
+                        .set_redirect_to(self.txn, &address, wanted.then_some(pseudo)),
+                );
+            }
+        }
+        redirected
+    }
+
+    /// Undoes a policy.
+    fn withdraw(&mut self, policy: &ServiceName) {
+        let Some(pseudo) = self.state.applied.remove(policy) else {
+            return;
+        };
+        let writer = &self.controller.writer;
+        let frontends = writer.frontends();
+        let redirected: Vec<_> = frontends
+            .list(&*self.txn, FRONTENDS_BY_SERVICE.key(&pseudo))
+            .filter(|frontend| frontend.redirect_to.as_ref() == Some(&pseudo))
+            .map(|frontend| *frontend.address())
+            .collect();
+        for address in redirected {
+            note(policy, writer.set_redirect_to(self.txn, &address, None));
+        }
+        writer.set_backends(self.txn, &pseudo, Source::Kubernetes, 0, Vec::new());
+        note(
+            policy,
+            writer.delete_service_and_frontends(self.txn, &pseudo).map(drop),
+        );
+        self.state.conflicts.retain(|(_, owner)| *owner != pseudo);
+    }
+
+    fn note_skips(
+        &mut self,
+        policy: &Policy,
+        pods: &BTreeSet<CompactString>,
+        redirected: &BTreeSet<L3n4Addr>,
+    ) {
+        if !policy.skips_own_traffic {
+            return;
+        }
+        if !self.controller.can_skip {
+            if !std::mem::replace(&mut self.state.warned_of_kernel, true) {
+                tracing::warn!(policy = %policy.name,
+                    "skipRedirectFromBackend needs network namespace cookies (Linux 5.14), it is ignored");
+            }
+            return;
+        }
+        for pod in pods {
+            let (policies, frontends) = self.skips.entry(pod.clone()).or_default();
+            policies.insert(policy.name.clone());
+            frontends.extend(redirected);
+        }
+    }
+}
+
+/// Says that an operation was refused. It is tried again with the next change.
+fn note(policy: &ServiceName, result: Result<(), WriterError>) {
+    if let Err(error) = result {
+        tracing::error!(%policy, error = &error as &dyn std::error::Error, "Cannot bring a redirect policy into force");
+    }
+}
