@@ -159,6 +159,11 @@ impl MapStore {
         remove(name, &directory.join(name))
     }
 
+    /// Maps were replaced and wait for their pins.
+    pub fn has_pending(&self) -> bool {
+        !self.state.lock().pending.is_empty()
+    }
+
     /// Announces programs that will use the maps: take-overs wait until the hold is released.
     pub fn hold(self: &Arc<Self>) -> Hold {
         self.state.lock().holds += 1;

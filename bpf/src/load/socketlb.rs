@@ -143,6 +143,21 @@ impl SocketLb {
         Ok(Self { programs })
     }
 
+    /// Opens or makes the maps that the programs need, so that [`MapStore::has_pending`] tells whether
+    /// loading them now would switch to maps that are still empty.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Map`] names the map.
+    pub fn prepare(store: &MapStore, sizes: LbMapSizes, options: &SocketOptions) -> Result<(), LoadError> {
+        open_maps(store, sizes, options)
+            .map(drop)
+            .map_err(|source| LoadError::Map {
+                object: OBJECT,
+                source,
+            })
+    }
+
     /// The loaded programs.
     pub fn programs(&self) -> impl Iterator<Item = SocketProgram> {
         self.programs.iter().map(|(program, _)| *program)

@@ -2,8 +2,10 @@
 
 //! Service load-balancing: tables, writer, reflectors, reconciler and maps.
 
+mod config;
 pub mod convert;
 pub mod maps;
+mod node;
 pub mod reconciler;
 pub mod reflector;
 mod row;
@@ -14,6 +16,10 @@ mod testing;
 pub mod types;
 mod writer;
 
+pub use config::{
+    Algorithm, Config, DefaultIpam, Families, KubeProxyReplacement, Mode, Network, PortRange, SettingError,
+};
+pub use node::{Addresses, NoAddresses, NodeAddresses};
 pub use selection::{ChooseAll, ClusterAffinity, NodeFacts, SecondChoice};
 pub use table::{
     BACKENDS_BY_ADDRESS, BACKENDS_BY_KEY, BackendKey, FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE,

@@ -2,8 +2,10 @@
 
 //! Frontends into maps: numbers, slots, and the order of writes.
 //!
-//! [`Ops`] is the machine: frontends and map operations, no tables and no tasks.
+//! [`Ops`] is the machine: frontends and map operations, no tables and no tasks. [`FrontendReconciler`] drives it from
+//! the table.
 
+mod driver;
 mod error;
 mod ids;
 mod ops;
@@ -15,6 +17,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
+pub use driver::{FrontendOps, FrontendReconciler, InitWait, SharedOps, Timing};
 pub use error::ReconcileError;
 pub use ops::{FrontendResult, Ops};
 pub use restore::Summary;

@@ -221,6 +221,11 @@ impl Writer {
         self.0.settings.priorities[source as usize]
     }
 
+    // For the reconciler, which writes statuses and numbers.
+    pub(crate) fn frontends_to_reconcile(&self) -> statedb::RwTable<Frontend> {
+        self.0.tables.frontends.clone()
+    }
+
     // Calls `f` with what decides about the backends of a service.
     fn with_selector<R>(&self, service: &Service, f: impl FnOnce(&Selector<'_>) -> R) -> R {
         let node = self.0.node.load();

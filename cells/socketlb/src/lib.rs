@@ -1,3 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Socket load-balancing programs: mounting, loading, attaching, socket termination.
+//! Socket load balancing: services become backends when sockets connect, send or ask for their peer.
+//!
+//! - [`cell`] loads the programs of `skep-bpf` with the pinned maps and attaches them to the root of the
+//!   cgroup tree by pinned links. They stay attached when the agent ends, are replaced in place by the next
+//!   one, and are detached when socket load balancing is switched off. Client sockets of backends that were
+//!   reported dead ([`DeadBackends`]) are destroyed.
+//! - [`maps_cell`] gives the store of pinned maps on a BPF file system that is found or mounted.
+//! - [`settings_cell`] declares the settings that load balancing shares ([`LbSettings`]) in a hive that has
+//!   no other source of them.
+//!
+//! What the programs do is written in `bpf/progs/cgroup_socketlb.bpf.c`.
+
+mod cell;
+mod config;
+mod datapath;
+mod diag;
+mod settings;
+mod terminate;
+
+pub use cell::{cell, maps_cell};
+pub use config::{Config, MapsConfig};
+pub use datapath::{DatapathError, MapsWritten, SocketDatapath, SocketStatus, links_directory};
+pub use diag::{DiagError, DiagTerminator};
+pub use settings::{LbSettings, NodePortRange, NodePortRangeError, SettingsConfig, settings_cell};
+pub use skep_bpf::load::DeadBackend;
+pub use terminate::{DeadBackends, PodNetworks};

@@ -184,6 +184,15 @@ impl Ops {
         }
     }
 
+    /// Frontends in the maps that are not among `known`.
+    pub fn unknown_frontends(&self, known: &HashSet<L3n4Addr>) -> Vec<L3n4Addr> {
+        let own = self
+            .units
+            .iter()
+            .filter(|(address, unit)| !unit.is_expansion && !known.contains(*address));
+        own.map(|(address, _)| *address).collect()
+    }
+
     /// Does what was planned since the last call; one result for each planned frontend, in order.
     pub fn finish(&mut self) -> Vec<FrontendResult> {
         self.flush();

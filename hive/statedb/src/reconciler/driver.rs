@@ -273,15 +273,13 @@ where
         };
         let now = || timed.then(std::time::Instant::now);
         if self.ops.batched() {
-            if !self.deletes.is_empty() {
-                let started = now();
-                self.ops.delete_batch(round, &mut self.deletes);
-                measure(Operation::Delete, started);
-            }
-            if !self.updates.is_empty() {
-                let started = now();
-                self.ops.update_batch(round, &mut self.updates);
-                measure(Operation::Update, started);
+            let kinds = (!self.deletes.is_empty(), !self.updates.is_empty());
+            let started = now();
+            self.ops.batch(round, &mut self.deletes, &mut self.updates);
+            match kinds {
+                (false, false) => {}
+                (true, false) => measure(Operation::Delete, started),
+                (_, true) => measure(Operation::Update, started),
             }
             return;
         }

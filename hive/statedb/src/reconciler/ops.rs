@@ -21,7 +21,7 @@ pub struct Round<'a> {
 ///
 /// All operations must be idempotent: an update may be repeated, deleting what is absent is success. They are
 /// synchronous and run between two looks at the table. An implementation that can do many objects at once says so
-/// with [`Ops::batched`] and overrides the batch methods.
+/// with [`Ops::batched`] and overrides the batch methods, or [`Ops::batch`] for all at once.
 pub trait Ops<T>: Send {
     /// Makes the target follow `object`. Changes made to `object` are kept in the table with its new status,
     /// provided that nobody changed the object meanwhile.
@@ -49,6 +49,17 @@ pub trait Ops<T>: Send {
     /// Whether the batch methods are to be used; asked once per round. Deletions of a round come first then.
     fn batched(&self) -> bool {
         false
+    }
+
+    /// Does everything of a round; sets the result of each entry. By default all deletions, then all updates; override
+    /// it if their order counts (both slices are in order of revision).
+    fn batch(&mut self, round: &Round<'_>, deletes: &mut [Delete<T>], updates: &mut [Update<T>]) {
+        if !deletes.is_empty() {
+            self.delete_batch(round, deletes);
+        }
+        if !updates.is_empty() {
+            self.update_batch(round, updates);
+        }
     }
 
     /// Updates many objects; sets the result of each.

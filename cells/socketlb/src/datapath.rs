@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The programs in the kernel: brought to what is configured at start, and kept there.
+
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use hive::{Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
+use parking_lot::Mutex;
+use skep_bpf::{
+    Hold, MapError, MapStore,
+    link::{Attached, CgroupHook, CgroupLinks, LinkError, running},
+    load::{
+        LoadError, SOCKET_PROGRAMS, SocketLb, SocketOptions, SocketProgram, has_getpeername, has_set_retval,
+    },
+    mount::{self, MountError},
+};
+
+use crate::{Config, LbSettings};
+
+/// How often the links are looked after.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// How long programs go on with replaced maps before they are switched to the new ones regardless.
+const WRITTEN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Tells when the maps hold all services that were known at start.
+///
+/// Only asked when maps had to be replaced: programs that work with the old ones go on with them until the
+/// new ones are as good.
+pub trait MapsWritten: Send + Sync {
+    /// Waits for it.
+    fn written(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+/// Why the programs are not what is configured.
+#[derive(Debug, thiserror::Error)]
+pub enum DatapathError {
+    /// The cgroup tree was not found or mounted.
+    #[error("socket load balancing: no cgroup to attach to")]
+    Mount(#[from] MountError),
+    /// The programs were not loaded.
+    #[error("socket load balancing: programs not loaded")]
+    Load(#[from] LoadError),
+    /// A program was not attached or detached.
+    #[error("socket load balancing: programs not attached")]
+    Link(#[from] LinkError),
+    /// A new map did not get its pin.
+    #[error("socket load balancing: maps not replaced")]
+    Map(#[from] MapError),
+    /// The thread that does the work ended.
+    #[error("socket load balancing: interrupted")]
+    Interrupted(#[from] tokio::task::JoinError),
+    /// A program's link is gone or runs something else; it is attached again.
+    #[error("program {program} was detached by somebody else")]
+    Detached {
+        /// The program.
+        program: &'static str,
+    },
+}
+
+/// Where the links are pinned, below the root of the BPF file system.
+pub fn links_directory(bpf_root: &Path) -> PathBuf {
+    bpf_root.join("cilium/socketlb/links/cgroup")
+}
+
+/// What is attached, for status displays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SocketStatus {
+    /// Socket load balancing is switched on.
+    pub is_enabled: bool,
+    /// The cgroup the programs are attached to.
+    pub cgroup_root: Option<PathBuf>,
+    /// Names of the attached programs.
+    pub programs: Vec<&'static str>,
+    /// Rejected calls return the error that fits (Linux 5.18), not always EPERM.
+    pub has_errors: bool,
+    /// `getpeername(2)` shows the service (Linux 5.8).
+    pub has_peers: bool,
+}
+
+/// The socket programs of this node.
+#[derive(Debug)]
+pub struct SocketDatapath {
+    store: Arc<MapStore>,
+    config: Cfg<Config>,
+    settings: LbSettings,
+    hold: Mutex<Option<Hold>>,
+    status: Mutex<SocketStatus>,
+}
+
+impl SocketDatapath {
+    /// The programs as configured; nothing is done yet, but maps that get replaced keep their pins until
+    /// [`apply`](Self::apply).
+    pub fn new(store: Arc<MapStore>, config: Cfg<Config>, settings: LbSettings) -> Arc<Self> {
+        let hold = Mutex::new(Some(store.hold()));
+        Arc::new(Self {
+            store,
+            config,
+            settings,
+            hold,
+            status: Mutex::default(),
+        })
+    }
+
+    /// Socket load balancing is switched on.
+    pub fn is_enabled(&self) -> bool {
+        self.config.enabled || self.settings.kube_proxy_replacement
+    }
+
+    /// What is attached.
+    pub fn status(&self) -> SocketStatus {
+        self.status.lock().clone()
+    }
+
+    /// The settings shared with the writers of the maps.
+    pub fn settings(&self) -> &LbSettings {
+        &self.settings
+    }
+
+    /// Loads and attaches the programs, or detaches them if socket load balancing is off; then lets replaced
+    /// maps take over their pins. Blocks for some tens of milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`DatapathError`]; what was attached before stays so as far as it goes.
+    pub fn apply(&self) -> Result<SocketStatus, DatapathError> {
+        let directory = links_directory(&self.store.root());
+        let mut status = SocketStatus {
+            is_enabled: self.is_enabled(),
+            has_errors: has_set_retval(),
+            has_peers: has_getpeername(),
+            ..SocketStatus::default()
+        };
+        if self.is_enabled() {
+            let cgroup = mount::cgroup2(self.config.chosen_cgroup_root())?;
+            let programs = SocketLb::load(&self.store, self.settings.sizes, &self.options(), |program| {
+                self.wants(program)
+            })?;
+            let done = programs.attach(&CgroupLinks::new(&directory, &cgroup)?, &directory)?;
+            let updated = done
+                .iter()
+                .filter(|(_, attached)| *attached == Attached::Updated)
+                .count();
+            tracing::info!(
+                cgroup = %cgroup.display(),
+                programs = done.len(),
+                updated,
+                "socket load balancing attached"
+            );
+            status.cgroup_root = Some(cgroup);
+            status.programs = done.iter().map(|(program, _)| program.name).collect();
+        } else if SocketLb::detach_all(&directory)? > 0 {
+            tracing::info!("socket load balancing detached");
+        }
+        *self.status.lock() = status.clone();
+        if let Some(hold) = self.hold.lock().take() {
+            hold.release()?;
+        }
+        Ok(status)
+    }
+
+    /// Whether programs can be switched now: false if maps were replaced, and the new ones are not filled.
+    fn is_ready(&self) -> Result<bool, DatapathError> {
+        if self.is_enabled() {
+            SocketLb::prepare(&self.store, self.settings.sizes, &self.options())?;
+        }
+        Ok(!self.store.has_pending())
+    }
+
+    /// Compares the links with what was attached; attaches again what is missing.
+    ///
+    /// # Errors
+    ///
+    /// [`DatapathError::Detached`] if something was missing (and is attached again), or what kept it from
+    /// being attached.
+    pub fn check(&self) -> Result<(), DatapathError> {
+        let directory = links_directory(&self.store.root());
+        let status = self.status();
+        let mut missing = None;
+        for program in status.programs {
+            if running(&directory, program)?.is_none() {
+                missing = Some(program);
+            }
+        }
+        match missing {
+            None => Ok(()),
+            Some(program) => {
+                self.apply()?;
+                Err(DatapathError::Detached { program })
+            }
+        }
+    }
+
+    fn wants(&self, program: &SocketProgram) -> bool {
+        let is_bind = matches!(program.hook, CgroupHook::PostBind4 | CgroupHook::PostBind6);
+        let is_peer = matches!(program.hook, CgroupHook::GetPeerName4 | CgroupHook::GetPeerName6);
+        let has_family = if program.is_ipv6 {
+            // Without IPv6 services, IPv6 sockets still reach IPv4 ones by mapped addresses.
+            self.settings.ipv6 || (self.settings.ipv4 && kernel_has_ipv6())
+        } else {
+            self.settings.ipv4 || program.hook == CgroupHook::SockRelease
+        };
+        has_family
+            && (!is_bind || (self.settings.kube_proxy_replacement && self.config.bind_protection))
+            && (!is_peer || has_getpeername())
+    }
+
+    fn options(&self) -> SocketOptions {
+        let settings = &self.settings;
+        SocketOptions {
+            ipv4: settings.ipv4,
+            ipv6: settings.ipv6,
+            nodeport: settings.kube_proxy_replacement,
+            nodeport_range: (settings.node_port_range.first(), settings.node_port_range.last()),
+            host_only: self.config.host_only,
+            reject_no_endpoints: settings.reject_no_endpoints,
+            external_ip_mitigation: !self.config.disable_external_ip_mitigation,
+            local_redirect: settings.local_redirect,
+            mke: self.config.mke,
+            trace: self.config.trace,
+            trace_aggregation: settings.monitor_aggregation,
+            trace_interval: settings.monitor_interval,
+            ..SocketOptions::default()
+        }
+    }
+
+    fn hold_again(&self) {
+        let mut hold = self.hold.lock();
+        if hold.is_none() {
+            *hold = Some(self.store.hold());
+        }
+    }
+}
+
+fn kernel_has_ipv6() -> bool {
+    Path::new("/proc/net/if_inet6").exists()
+}
+
+/// Applies off the async threads: loading takes a while.
+async fn apply(datapath: Arc<SocketDatapath>) -> Result<String, DatapathError> {
+    let status = tokio::task::spawn_blocking(move || datapath.apply()).await??;
+    Ok(match &status.cgroup_root {
+        Some(cgroup) => {
+            format!(
+                "{} of {} programs attached to {}",
+                status.programs.len(),
+                SOCKET_PROGRAMS.len(),
+                cgroup.display()
+            )
+        }
+        None => "Switched off".to_owned(),
+    })
+}
+
+pub(crate) fn provide(
+    store: Arc<MapStore>,
+    config: Cfg<Config>,
+    settings: LbSettings,
+    lifecycle: Lifecycle,
+) -> Arc<SocketDatapath> {
+    let datapath = SocketDatapath::new(store, config, settings);
+    let (at_start, at_stop) = (datapath.clone(), datapath.clone());
+    lifecycle.on_start("attach-socket-programs", move |cx: HookCtx| {
+        let datapath = at_start.clone();
+        async move {
+            // With replaced maps the job below attaches when they are filled.
+            if datapath.is_ready()? {
+                let message = apply(datapath).await?;
+                cx.health.ok(message);
+            }
+            Ok::<(), DatapathError>(())
+        }
+    });
+    // The programs go on without the agent; only the next start's maps are held again.
+    lifecycle.on_stop("hold-maps", move |_cx: HookCtx| {
+        at_stop.hold_again();
+        async {}
+    });
+    datapath
+}
+
+pub(crate) fn watch(
+    datapath: Arc<SocketDatapath>,
+    written: Option<Arc<dyn MapsWritten>>,
+    jobs: Jobs,
+) -> Result<(), SpawnError> {
+    let switched = datapath.clone();
+    jobs.spawn(Job::once("switch-maps", move |cx: JobCtx| {
+        let (datapath, written) = (switched.clone(), written.clone());
+        async move {
+            if datapath.hold.lock().is_none() {
+                return Ok(());
+            }
+            if let Some(written) = written {
+                cx.health.ok("Waiting for the replaced maps to be filled");
+                if tokio::time::timeout(WRITTEN_TIMEOUT, written.written())
+                    .await
+                    .is_err()
+                {
+                    tracing::warn!("services are not written yet, switching to the new maps regardless");
+                }
+            }
+            let message = apply(datapath).await?;
+            cx.health.ok(message);
+            Ok::<(), DatapathError>(())
+        }
+    }))?;
+    jobs.spawn(Job::every(CHECK_INTERVAL, "check-links", move |_cx: JobCtx| {
+        let datapath = datapath.clone();
+        async move {
+            tokio::task::spawn_blocking(move || datapath.check()).await??;
+            Ok::<(), DatapathError>(())
+        }
+    }))
+}
