@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What went wrong, in a small file that outlives components.
+//!
+//! One line per change: degraded, stopped and closed components, and starts and stops of the hive. At 5 MB the file
+//! becomes `<path>.1`, replacing an older one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use jiff::tz::Offset;
+use parking_lot::Mutex;
+use tracing::warn;
+
+use crate::Clock;
+use crate::status::{LevelName, Status};
+
+/// Size at which the file is put aside, in bytes.
+const LIMIT: u64 = 5 << 20;
+
+/// Why there is no history.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// The file cannot be opened; check its directory.
+    #[error("cannot open health history {path}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// The history file.
+pub struct History {
+    path: PathBuf,
+    limit: u64,
+    clock: Arc<dyn Clock>,
+    file: Mutex<Option<Open>>,
+}
+
+struct Open {
+    file: File,
+    size: u64,
+}
+
+impl std::fmt::Debug for History {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("History")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl History {
+    /// Continues the file at `path`, which is made if it does not exist, with its directories.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self, HistoryError> {
+        let path = path.into();
+        let file = open(&path).map_err(|cause| HistoryError::Open {
+            path: path.clone(),
+            cause,
+        })?;
+        Ok(Self {
+            path,
+            limit: LIMIT,
+            clock,
+            file: Mutex::new(Some(file)),
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_limit(mut self, limit: u64) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// The whole history, oldest first.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub fn read(&self) -> io::Result<String> {
+        // Held so that no line moves between the files in between.
+        let _file = self.file.lock();
+        let mut text = match fs::read_to_string(old(&self.path)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            result => result?,
+        };
+        text.push_str(&fs::read_to_string(&self.path)?);
+        Ok(text)
+    }
+
+    /// The hive starts.
+    pub(crate) fn started(&self, version: &str) {
+        self.write(&format!("{} | Started | {version}\n", time(self.clock.now())));
+    }
+
+    /// The hive stops.
+    pub(crate) fn stopped(&self, version: &str) {
+        self.write(&format!("{} | Stopped | {version}\n", time(self.clock.now())));
+    }
+
+    /// A component has reported; only trouble and ends are written.
+    pub(crate) fn reported(&self, now: Timestamp, status: &Status) {
+        match status.level {
+            LevelName::Degraded => self.change(now, "Degraded", status, &status.message),
+            LevelName::Stopped => self.change(now, "Stopped", status, &status.final_message),
+            LevelName::Ok | LevelName::Starting | LevelName::Unknown => {}
+        }
+    }
+
+    /// A component was closed.
+    pub(crate) fn closed(&self, now: Timestamp, status: &Status) {
+        self.change(now, &format!("Closed({})", status.level), status, &status.message);
+    }
+
+    fn change(&self, now: Timestamp, level: &str, status: &Status, message: &str) {
+        let line = |text: &str| text.replace('\n', " ");
+        let error = if status.error.is_empty() {
+            String::new()
+        } else {
+            format!(" | {}", line(&status.error))
+        };
+        self.write(&format!(
+            "{} | {level:<16} | {}: {}{error}\n",
+            time(now),
+            status.id,
+            line(message)
+        ));
+    }
+
+    fn write(&self, line: &str) {
+        let mut file = self.file.lock();
+        if let Err(error) = self.append(&mut file, line) {
+            warn!(path = %self.path.display(), error = %error, "cannot write health history");
+            // Opened again with the next line.
+            *file = None;
+        }
+    }
+
+    fn append(&self, file: &mut Option<Open>, line: &str) -> io::Result<()> {
+        if file
+            .as_ref()
+            .is_some_and(|file| file.size + line.len() as u64 > self.limit)
+        {
+            *file = None;
+            fs::rename(&self.path, old(&self.path))?;
+        }
+        let file = match file {
+            Some(file) => file,
+            none => none.insert(open(&self.path)?),
+        };
+        file.file.write_all(line.as_bytes())?;
+        file.size += line.len() as u64;
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> io::Result<Open> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let size = file.metadata()?.len();
+    Ok(Open { file, size })
+}
+
+/// Where the file goes when it is full.
+fn old(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}
+
+fn time(time: Timestamp) -> String {
+    Offset::UTC
+        .to_datetime(time)
+        .strftime("%Y-%m-%dT%H:%M:%SZ")
+        .to_string()
+}

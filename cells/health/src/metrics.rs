@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Metrics: how many components are at each level, and where they are degraded.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::{Job, JobCtx, Jobs, Members, SpawnError};
+use skep_metrics::{GaugeVec, MetricHandle, Opts, supply};
+use statedb::{Db, Table};
+
+use crate::status::{LevelName, Status};
+use crate::table::{BY_LEVEL, count};
+
+/// Least time between two updates.
+const PAUSE: Duration = Duration::from_secs(15);
+
+/// Numbers of reports.
+#[derive(Debug)]
+pub struct HealthMetrics {
+    status: GaugeVec,
+    degraded: GaugeVec,
+}
+
+skep_metrics::metric_set!(HealthMetrics { status, degraded });
+
+pub(crate) fn new() -> (Arc<HealthMetrics>, Members<MetricHandle>) {
+    supply(HealthMetrics {
+        status: GaugeVec::new(
+            Opts::new("hive_status", "Components by level of health").disabled(),
+            ["status"],
+        ),
+        degraded: GaugeVec::new(
+            Opts::new("hive_degraded_status", "Degraded components of a module").disabled(),
+            ["module"],
+        ),
+    })
+}
+
+impl HealthMetrics {
+    /// Counts what the table holds now.
+    pub(crate) fn update(&self, db: &Db, table: &Table<Status>) {
+        for level in LevelName::ALL {
+            let name = level.as_str().to_lowercase();
+            self.status
+                .with([name.as_str()])
+                .set(count(table, db, level) as f64);
+        }
+        let mut modules: BTreeMap<String, usize> = BTreeMap::new();
+        let snapshot = db.read();
+        for status in table.list(&snapshot, BY_LEVEL.key(LevelName::Degraded.as_str())) {
+            *modules.entry(status.id.module_text()).or_default() += 1;
+        }
+        self.degraded.clear();
+        for (module, degraded) in modules {
+            self.degraded.with([module.as_str()]).set(degraded as f64);
+        }
+    }
+}
+
+/// Updates the metrics after changes, at most every 15 seconds.
+pub(crate) fn start(
+    metrics: Arc<HealthMetrics>,
+    db: Db,
+    table: Table<Status>,
+    jobs: Jobs,
+) -> Result<(), SpawnError> {
+    jobs.spawn(Job::once("module-status-metrics", move |cx: JobCtx| {
+        follow(cx, metrics.clone(), db.clone(), table.clone())
+    }))
+}
+
+async fn follow(cx: JobCtx, metrics: Arc<HealthMetrics>, db: Db, table: Table<Status>) {
+    loop {
+        let changed = table.table_watch(&db.read());
+        metrics.update(&db, &table);
+        let next = async {
+            tokio::time::sleep(PAUSE).await;
+            changed.closed().await;
+        };
+        tokio::select! {
+            () = cx.token.cancelled() => return,
+            () = next => {}
+        }
+    }
+}
