@@ -9,10 +9,12 @@
 mod error;
 mod gvr;
 mod history;
+mod http;
 mod kinds;
 mod names;
 mod object;
 mod patch;
+mod print;
 mod schema;
 mod selector;
 mod server;
@@ -21,6 +23,7 @@ mod tracker;
 
 pub use error::{ApiError, Fault};
 pub use gvr::{Gvr, api_version, guess_plural, split_api_version};
+pub use http::{HttpOptions, HttpServer};
 pub use kinds::{Custom, Kind, Registry, Scale};
 pub use patch::Patch;
 pub use schema::{Field, List as ListShape, Merge, Object, Scalar, Shape};

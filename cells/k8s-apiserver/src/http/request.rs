@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Parts of a request: path and query.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::gvr::Gvr;
+use crate::object;
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::server::{DeleteOptions, FieldValidation, ListOptions, VersionMatch, WriteOptions};
+
+/// A path below a group and version.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) gvr: Gvr,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) subresource: String,
+}
+
+/// Reads the segments after the version: `namespaces/shop/services/web/status`.
+pub(super) fn target(group: &str, version: &str, segments: &[String]) -> Option<Target> {
+    let make = |namespace: Option<&String>, rest: &[String]| {
+        let [resource, rest @ ..] = rest else { return None };
+        if rest.len() > 2 {
+            return None;
+        }
+        Some(Target {
+            gvr: Gvr::new(group, version, resource),
+            namespace: namespace.cloned(),
+            name: rest.first().cloned().unwrap_or_default(),
+            subresource: rest.get(1).cloned().unwrap_or_default(),
+        })
+    };
+    match segments {
+        [namespaces, name, sub]
+            if namespaces == "namespaces" && group.is_empty() && (sub == "status" || sub == "finalize") =>
+        {
+            let _ = (name, sub);
+            make(None, segments)
+        }
+        [namespaces, namespace, rest @ ..] if namespaces == "namespaces" && !rest.is_empty() => {
+            make(Some(namespace), rest)
+        }
+        _ => make(None, segments),
+    }
+}
+
+/// The query of a request.
+#[derive(Debug, Default)]
+pub(super) struct Query(HashMap<String, String>);
+
+impl Query {
+    pub(super) fn parse(text: &str) -> Self {
+        Query(
+            text.split('&')
+                .filter(|part| !part.is_empty())
+                .map(|part| part.split_once('=').unwrap_or((part, "")))
+                .map(|(key, value)| (decode_percent(key, true), decode_percent(value, true)))
+                .collect(),
+        )
+    }
+
+    pub(super) fn text(&self, key: &str) -> &str {
+        self.0.get(key).map_or("", String::as_str)
+    }
+
+    fn has(&self, key: &str) -> bool {
+        !self.text(key).is_empty()
+    }
+
+    pub(super) fn flag(&self, key: &str) -> bool {
+        // As Go's conversion of query values: anything but these is true.
+        self.0
+            .get(key)
+            .is_some_and(|value| !matches!(value.as_str(), "false" | "0" | "f" | "F" | "FALSE" | "False"))
+    }
+
+    fn number<N: std::str::FromStr>(&self, key: &str) -> Result<Option<N>, ApiError> {
+        match self.text(key) {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                ApiError::bad_request(format!("invalid query parameter {key}: {text:?} is not a number"))
+            }),
+        }
+    }
+
+    pub(super) fn list_options(&self) -> Result<ListOptions, ApiError> {
+        let version = self.text("resourceVersion");
+        let resource_version = match version {
+            "" => None,
+            text => Some(text.parse::<u64>().map_err(|_| {
+                ApiError::bad_request(format!("invalid resource version {text:?}: it is not a number"))
+            })?),
+        };
+        let version_match = match self.text("resourceVersionMatch") {
+            "" => None,
+            "Exact" => Some(VersionMatch::Exact),
+            "NotOlderThan" => Some(VersionMatch::NotOlderThan),
+            other => {
+                let value = Value::from(other);
+                let fault = crate::error::Fault::not_supported(
+                    "resourceVersionMatch",
+                    &value,
+                    &["Exact", "NotOlderThan"],
+                );
+                return Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &[fault]));
+            }
+        };
+        Ok(ListOptions {
+            labels: LabelSelector::parse(self.text("labelSelector"))?,
+            fields: FieldSelector::parse(self.text("fieldSelector"))?,
+            limit: self.number("limit")?.unwrap_or(0),
+            continue_token: self.text("continue").to_owned(),
+            resource_version,
+            version_match,
+            bookmarks: self.flag("allowWatchBookmarks"),
+            send_initial_events: self.flag("sendInitialEvents"),
+            timeout: self
+                .number("timeoutSeconds")?
+                .filter(|s| *s > 0)
+                .map(Duration::from_secs),
+        })
+    }
+
+    fn dry_run(&self) -> Result<bool, ApiError> {
+        match self.text("dryRun") {
+            "" => Ok(false),
+            "All" => Ok(true),
+            other => Err(ApiError::bad_request(format!(
+                "Invalid value: {other:?}: dryRun: Unsupported value: supported values: \"All\""
+            ))),
+        }
+    }
+
+    pub(super) fn write_options(&self, user_agent: &str) -> Result<WriteOptions, ApiError> {
+        let validation = match self.text("fieldValidation") {
+            "Ignore" => FieldValidation::Ignore,
+            "" | "Warn" => FieldValidation::Warn,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                return Err(ApiError::bad_request(format!(
+                    "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+                )));
+            }
+        };
+        let manager = match self.text("fieldManager") {
+            "" => user_agent.split('/').next().unwrap_or_default(),
+            named => named,
+        };
+        if manager.len() > 128 && self.has("fieldManager") {
+            return Err(ApiError::bad_request(
+                "fieldManager: Too long: may not be more than 128 bytes",
+            ));
+        }
+        let field_manager = manager.chars().filter(|c| !c.is_control()).take(128).collect();
+        Ok(WriteOptions {
+            field_manager,
+            dry_run: self.dry_run()?,
+            validation,
+            force: self.flag("force"),
+        })
+    }
+
+    /// Deletions take their options from the body, and from the query if there is no body.
+    pub(super) fn delete_options(&self, body: Option<&Value>) -> Result<DeleteOptions, ApiError> {
+        let mut options = DeleteOptions {
+            grace_seconds: self.number("gracePeriodSeconds")?,
+            dry_run: self.dry_run()?,
+            ..DeleteOptions::default()
+        };
+        let Some(body) = body else { return Ok(options) };
+        if let Some(seconds) = body.get("gracePeriodSeconds").and_then(Value::as_i64) {
+            options.grace_seconds = Some(seconds);
+        }
+        options.dry_run |= object::items(body, &["dryRun"]).iter().any(|v| v == "All");
+        let precondition = |key: &str| {
+            object::at(body, &["preconditions", key])
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
+        options.uid = precondition("uid");
+        options.resource_version = precondition("resourceVersion");
+        Ok(options)
+    }
+}
+
+/// Undoes percent encoding. What is not valid UTF-8 is replaced.
+pub(super) fn decode_percent(text: &str, plus_is_space: bool) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'%' => {
+                let ahead = rest.clone();
+                let hex: Vec<u8> = ahead.take(2).collect();
+                let value = std::str::from_utf8(&hex).ok().filter(|h| h.len() == 2);
+                match value.and_then(|h| u8::from_str_radix(h, 16).ok()) {
+                    Some(value) => {
+                        bytes.push(value);
+                        rest.nth(1);
+                    }
+                    None => bytes.push(b'%'),
+                }
+            }
+            b'+' if plus_is_space => bytes.push(b' '),
+            other => bytes.push(other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(path: &str) -> Option<Target> {
+        let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
+        target("", "v1", &segments)
+    }
+
+    #[test]
+    fn reads_paths() {
+        let services = parse("namespaces/shop/services/web/status").unwrap();
+        assert_eq!(services.gvr, Gvr::new("", "v1", "services"));
+        assert_eq!(
+            (services.namespace.as_deref(), services.name.as_str()),
+            (Some("shop"), "web")
+        );
+        assert_eq!(services.subresource, "status");
+        let namespace = parse("namespaces/shop/finalize").unwrap();
+        assert_eq!(
+            (namespace.name.as_str(), namespace.subresource.as_str()),
+            ("shop", "finalize")
+        );
+        assert_eq!(parse("namespaces/shop").unwrap().name, "shop");
+        assert_eq!(parse("nodes").unwrap().namespace, None);
+        assert_eq!(parse("namespaces/a/b/c/d/e"), None);
+    }
+
+    #[test]
+    fn undoes_percent_encoding() {
+        assert_eq!(decode_percent("a%3Db%2Cc+d", true), "a=b,c d");
+        assert_eq!(decode_percent("100%", true), "100%");
+        assert_eq!(decode_percent("%zz%4", true), "%zz%4");
+        assert_eq!(decode_percent("%ff", true), "\u{fffd}");
+    }
+}
