@@ -152,6 +152,14 @@ impl ApiError {
         )
     }
 
+    /// 409: another version of the object is stored; as the fake client words it.
+    pub(crate) fn other_version(gvr: &Gvr, name: &str, current: &str, got: &str) -> Self {
+        let detail = format!(
+            "the object has been modified; resource version mismatch, current {current:?}, got {got:?}"
+        );
+        Self::conflict(gvr, name, &detail)
+    }
+
     /// 409: the operation does not fit the state of the object.
     pub fn conflict(gvr: &Gvr, name: &str, detail: &str) -> Self {
         let message = format!(

@@ -6,7 +6,12 @@
 //! - [`ApiServer`]: the API as a library, acting like a real server or as a plain fake ([`Manner`]);
 //! - [`Registry`]: the kinds that are served.
 
+mod cell;
+mod client;
+pub mod command;
+mod config;
 mod error;
+mod fake;
 mod gvr;
 mod history;
 mod http;
@@ -21,7 +26,11 @@ mod server;
 mod table;
 mod tracker;
 
+pub use cell::{Listening, ServerError, fake_client_cell, in_process_client, server_cell};
+pub use client::InProcessClient;
+pub use config::{ApiServerConfig, ConfigError};
 pub use error::{ApiError, Fault};
+pub use fake::{FakeClient, FakeError};
 pub use gvr::{Gvr, api_version, guess_plural, split_api_version};
 pub use http::{HttpOptions, HttpServer};
 pub use kinds::{Custom, Kind, Registry, Scale};

@@ -441,7 +441,12 @@ impl ApiServer {
         check_name(name, &new)?;
         let sent_version = object::resource_version(&new).to_owned();
         if !sent_version.is_empty() && sent_version != "0" && sent_version != object::resource_version(old) {
-            return Err(ApiError::modified(&kind.gvr, name));
+            let current = object::resource_version(old);
+            return Err(if self.is_real() {
+                ApiError::modified(&kind.gvr, name)
+            } else {
+                ApiError::other_version(&kind.gvr, name, current, &sent_version)
+            });
         }
         if self.is_real() && (sent_version.is_empty() || sent_version == "0") && demands_version(kind) {
             let fault = Fault::invalid(
