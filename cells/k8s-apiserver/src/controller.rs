@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What a cluster's controller manager does and the lab needs: slices of endpoints, deletion of namespaces.
+
+pub(crate) mod endpointslice;
+mod follow;
+pub(crate) mod namespace;
