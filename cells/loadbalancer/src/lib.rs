@@ -2,6 +2,8 @@
 
 //! Service load-balancing: tables, writer, reflectors, reconciler and maps.
 
+mod cell;
+mod command;
 mod config;
 pub mod convert;
 pub mod maps;
@@ -13,9 +15,12 @@ mod selection;
 mod table;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 pub mod types;
 mod writer;
 
+pub use cell::{cell, config_cell, in_memory_cell, testing_cell};
 pub use config::{
     Algorithm, Config, DefaultIpam, Families, KubeProxyReplacement, Mode, Network, PortRange, SettingError,
 };

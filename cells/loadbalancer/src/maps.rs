@@ -6,6 +6,7 @@
 //! are those of [`skep_bpf::lb`]; here addresses and ids are in host order and both families go through one call.
 
 pub mod bpf;
+pub mod cell;
 mod entry;
 pub mod fake;
 pub mod faulty;
@@ -78,6 +79,9 @@ pub enum MapError {
         /// Its size.
         max: u32,
     },
+    /// The maps are opened when the agent starts, and it did not yet.
+    #[error("load-balancing maps are not open")]
+    Closed,
     /// Injected by a test.
     #[error("faulty")]
     Faulty,

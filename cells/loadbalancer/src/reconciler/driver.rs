@@ -313,6 +313,14 @@ impl InitWait {
         Self { writer, handle }
     }
 
+    /// Removes from the maps what no frontend needs, and waits until it is done.
+    ///
+    /// # Errors
+    /// If something could not be removed.
+    pub async fn prune(&self) -> Result<(), statedb::reconciler::PruneError> {
+        self.handle.prune_and_wait().await
+    }
+
     /// Returns when all sources delivered and every frontend was tried.
     pub async fn wait(&self) {
         let frontends = self.writer.frontends();

@@ -647,7 +647,7 @@ proptest! {
         let mut model: BTreeMap<usize, Frontend> = BTreeMap::new();
         let mut dirty: BTreeSet<usize> = BTreeSet::new();
 
-        let mut run = |ops: &mut Ops, model: &BTreeMap<usize, Frontend>, dirty: &mut BTreeSet<usize>| {
+        let run = |ops: &mut Ops, model: &BTreeMap<usize, Frontend>, dirty: &mut BTreeSet<usize>| {
             let batch: Vec<usize> = dirty.iter().copied().collect();
             for at in &batch {
                 match model.get(at) {

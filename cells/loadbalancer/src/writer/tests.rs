@@ -400,7 +400,7 @@ fn health_checked_backends_wait_for_their_first_result() {
     with_cluster_ip(&writer, service, vec![backend("10.0.0.1:80/TCP")]);
 
     let before = backends_of(&writer, VIP);
-    let mut report = |is_healthy| {
+    let report = |is_healthy| {
         let mut txn = writer.write();
         let is_new = writer
             .set_backend_health(&mut txn, &name(), &addr("10.0.0.1:80/TCP"), is_healthy)

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Commands for tests: maps that outlive an agent, restarts of the reconciler, health reports.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hive::Members;
+use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Spec};
+use parking_lot::Mutex;
+
+use crate::maps::snapshot::MapSnapshot;
+use crate::maps::{self, LbMaps};
+use crate::reconciler::{InitWait, Ops};
+use crate::types::{L3n4Addr, ServiceName};
+use crate::writer::Writer;
+
+/// The commands.
+pub(crate) fn commands(
+    maps: Arc<dyn LbMaps>,
+    writer: Writer,
+    ops: Arc<Mutex<Ops>>,
+    reconciled: InitWait,
+) -> Members<CommandHandle> {
+    let shared = Arc::new(Shared {
+        maps,
+        writer,
+        ops,
+        reconciled,
+        snapshot: Mutex::default(),
+    });
+    let command = |action: Action, spec: Spec| -> CommandHandle {
+        Arc::new(TestCommand {
+            spec,
+            action,
+            shared: shared.clone(),
+        })
+    };
+    let any_proto = Flag::bool("any-proto", "Write services and backends with protocol ANY");
+    Members(vec![
+        command(
+            Action::MapsEmpty,
+            Spec::new(
+                "lb/maps-empty",
+                "Check that the load-balancing BPF maps are empty",
+            ),
+        ),
+        command(
+            Action::MapsSnapshot,
+            Spec::new(
+                "lb/maps-snapshot",
+                "Remember the content of the load-balancing BPF maps",
+            ),
+        ),
+        command(
+            Action::MapsRestore,
+            Spec::new(
+                "lb/maps-restore",
+                "Write the remembered content back to the load-balancing BPF maps",
+            )
+            .flag(any_proto),
+        ),
+        command(
+            Action::BackendHealth,
+            Spec::new("test/update-backend-health", "Report the health of a backend")
+                .args("service-name backend-addr healthy"),
+        ),
+        command(
+            Action::Reset,
+            Spec::new(
+                "test/bpfops-reset",
+                "Forget and restore the state of the reconciler, as a restart does",
+            ),
+        ),
+        command(
+            Action::Summary,
+            Spec::new("test/bpfops-summary", "Show the sizes of the reconciler's state"),
+        ),
+        command(
+            Action::HealthChecked,
+            Spec::new(
+                "test/set-is-service-healthchecked",
+                "Name the annotation of services that have a health checker",
+            )
+            .args("annotation"),
+        ),
+        command(
+            Action::InitWait,
+            Spec::new("test/init-wait", "Wait for the first state to be in the maps"),
+        ),
+    ])
+}
+
+#[derive(Clone, Copy)]
+enum Action {
+    MapsEmpty,
+    MapsSnapshot,
+    MapsRestore,
+    BackendHealth,
+    Reset,
+    Summary,
+    HealthChecked,
+    InitWait,
+}
+
+struct Shared {
+    maps: Arc<dyn LbMaps>,
+    writer: Writer,
+    ops: Arc<Mutex<Ops>>,
+    reconciled: InitWait,
+    snapshot: Mutex<MapSnapshot>,
+}
+
+struct TestCommand {
+    spec: Spec,
+    action: Action,
+    shared: Arc<Shared>,
+}
+
+#[async_trait]
+impl Command for TestCommand {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    async fn run(&self, cx: &mut Context<'_>, inv: Invocation) -> Result<Outcome, CommandError> {
+        let shared = &*self.shared;
+        match self.action {
+            Action::MapsEmpty => shared.maps_empty(),
+            Action::MapsSnapshot => {
+                let result = shared.snapshot.lock().take(shared.plain_maps());
+                result.map_err(|error| CommandError::chain(&error))?;
+                Ok(Outcome::Silent)
+            }
+            Action::MapsRestore => {
+                let result = shared
+                    .snapshot
+                    .lock()
+                    .restore(shared.plain_maps(), inv.bool("any-proto"));
+                result.map_err(|error| CommandError::chain(&error))?;
+                Ok(Outcome::Silent)
+            }
+            Action::BackendHealth => shared.backend_health(inv.args()),
+            Action::Reset => {
+                let mut ops = shared.ops.lock();
+                ops.reset();
+                ops.restore().map_err(|error| CommandError::chain(&error))?;
+                Ok(Outcome::Silent)
+            }
+            Action::Summary => Ok(Outcome::stdout(shared.ops.lock().summary().to_string())),
+            Action::HealthChecked => {
+                let [annotation] = inv.args() else {
+                    return Err(CommandError::usage("expected an annotation"));
+                };
+                let annotation = annotation.clone();
+                shared.writer.set_health_checked(move |service| {
+                    service
+                        .annotations
+                        .get(&annotation)
+                        .is_some_and(|value| !value.is_empty())
+                });
+                Ok(Outcome::Silent)
+            }
+            Action::InitWait => {
+                let interrupted = cx.interrupted();
+                tokio::select! {
+                    () = shared.reconciled.wait() => Ok(Outcome::Silent),
+                    interruption = interrupted => Err(interruption.into()),
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn plain_maps(&self) -> &dyn LbMaps {
+        self.maps.below().unwrap_or(&*self.maps)
+    }
+
+    fn maps_empty(&self) -> Result<Outcome, CommandError> {
+        let entries = maps::dump_all(&*self.maps).map_err(|error| CommandError::chain(&error))?;
+        match entries.len() {
+            0 => Ok(Outcome::Silent),
+            n => Err(CommandError::new(format!("{n} entries remain in LBMaps"))),
+        }
+    }
+
+    fn backend_health(&self, args: &[String]) -> Result<Outcome, CommandError> {
+        let [service, address, is_healthy] = args else {
+            return Err(CommandError::usage(
+                "expected service name, backend address and health",
+            ));
+        };
+        let service: ServiceName = service.parse().map_err(|error| CommandError::chain(&error))?;
+        let address: L3n4Addr = address.parse().map_err(|error| CommandError::chain(&error))?;
+        let is_healthy: bool = is_healthy.parse().map_err(|error| CommandError::chain(&error))?;
+        let mut txn = self.writer.write();
+        let result = self
+            .writer
+            .set_backend_health(&mut txn, &service, &address, is_healthy);
+        result.map_err(|error| CommandError::chain(&error))?;
+        txn.commit();
+        Ok(Outcome::Silent)
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cells: the maps, in the kernel or in memory.
+//! Give: `Arc<dyn LbMaps>`. Need: settings, and for the kernel the store of pinned maps.
+
+use std::sync::{Arc, OnceLock};
+
+use hive::{Cell, Cfg, HookCtx, Lifecycle};
+use skep_bpf::MapStore;
+use skep_maglev::Maglev;
+
+use super::bpf::BpfMaps;
+use super::fake::FakeMaps;
+use super::faulty::FaultyMaps;
+use super::{Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage};
+use crate::config::{Config, Families};
+
+/// Settings for tests.
+#[derive(Debug, Clone, hive::Config)]
+pub struct TestConfig {
+    /// Probability with which an operation on a map fails, 0 to 1.
+    #[config(default = 0.1, flag = "lb-test-fault-probability")]
+    pub fault_probability: f64,
+}
+
+const TITLE: &str = "Load-balancing maps";
+
+/// The pinned maps in the kernel; opened when the hive starts.
+pub fn kernel() -> Cell {
+    Cell::module("loadbalancer-maps", TITLE).provide(open_late)
+}
+
+/// Maps in memory, with the limits of the real ones.
+pub fn in_memory() -> Cell {
+    Cell::module("loadbalancer-maps", TITLE).provide(in_process)
+}
+
+fn in_process(config: Cfg<Config>, maglev: Maglev, test: Option<Cfg<TestConfig>>) -> Arc<dyn LbMaps> {
+    let sizes = config.map_sizes(maglev.table_size().get(), skep_bpf::lb::DEFAULT_REVERSE_SK);
+    with_faults(Arc::new(FakeMaps::new(sizes)), test)
+}
+
+fn open_late(
+    config: Cfg<Config>,
+    families: Cfg<Families>,
+    maglev: Maglev,
+    store: Arc<MapStore>,
+    test: Option<Cfg<TestConfig>>,
+    lifecycle: Lifecycle,
+) -> Arc<dyn LbMaps> {
+    let late = Arc::new(LateMaps::default());
+    let maps = late.clone();
+    lifecycle.on_start("open-maps", move |_: HookCtx| {
+        let (maps, store, config, families) = (maps.clone(), store.clone(), config.clone(), families.clone());
+        let table = maglev.table_size().get();
+        async move {
+            if maps.0.get().is_none() {
+                let sizes = config.map_sizes(table, skep_bpf::lb::DEFAULT_REVERSE_SK);
+                let opened = BpfMaps::open(&store, sizes, families.ipv4, families.ipv6)?;
+                // A second start finds them open.
+                let _ = maps.0.set(opened);
+            }
+            Ok::<(), skep_bpf::MapError>(())
+        }
+    });
+    with_faults(late, test)
+}
+
+fn with_faults(maps: Arc<dyn LbMaps>, test: Option<Cfg<TestConfig>>) -> Arc<dyn LbMaps> {
+    match test {
+        Some(test) if test.fault_probability > 0.0 => Arc::new(FaultyMaps::new(maps, test.fault_probability)),
+        _ => maps,
+    }
+}
+
+/// Maps that are opened when the hive starts.
+#[derive(Default)]
+struct LateMaps(OnceLock<BpfMaps>);
+
+impl LbMaps for LateMaps {
+    fn update(&self, entries: Entries<'_>) -> Failures {
+        match self.0.get() {
+            Some(maps) => maps.update(entries),
+            None => (0..entries.len())
+                .map(|index| (index, MapError::Closed))
+                .collect(),
+        }
+    }
+
+    fn delete(&self, keys: Keys<'_>) -> Failures {
+        match self.0.get() {
+            Some(maps) => maps.delete(keys),
+            None => (0..keys.len()).map(|index| (index, MapError::Closed)).collect(),
+        }
+    }
+
+    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
+        self.0.get().ok_or(MapError::Closed)?.dump(kind, visit)
+    }
+
+    fn usage(&self) -> Vec<MapUsage> {
+        self.0.get().map(LbMaps::usage).unwrap_or_default()
+    }
+}
