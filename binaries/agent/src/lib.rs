@@ -1,3 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! The node agent: a list of cells.
+
+mod cells;
+mod health;
+mod logging;
+
+pub use cells::cells;
+pub use logging::{LogConfig, LogFormat, start_logging};

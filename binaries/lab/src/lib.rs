@@ -9,6 +9,8 @@
 pub mod agents;
 pub mod cgroup;
 pub mod command;
+pub mod control_plane;
+pub mod demo;
 pub mod echo;
 pub mod enter;
 pub mod kubelet;
@@ -17,4 +19,6 @@ pub mod machine;
 pub mod plan;
 pub mod pod;
 pub mod process;
+pub mod session;
 pub mod state;
+pub mod supervisor;

@@ -2,24 +2,63 @@
 
 //! `skep-lab`: clusters of network namespaces on one machine.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use skep_lab::{
+    command::{self, Shape, Which},
+    demo,
     echo::{Calls, EchoServer},
     enter::{self, Placement},
+    state::State,
+    supervisor::{self, chain},
 };
 
 /// Clusters of network namespaces on one machine.
 #[derive(Debug, Parser)]
 #[command(name = "skep-lab", version)]
 struct Line {
+    #[command(flatten)]
+    which: Which,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Bring a lab up: its network, API servers, nodes and agents.
+    Up(Shape),
+    /// Take a lab down, or what is left of one.
+    Down {
+        /// All labs on this machine.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show what runs.
+    Status {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a program on a node (`c1-n1`, `n1`) or in a pod (`namespace/name`).
+    Exec {
+        /// Where.
+        target: String,
+        /// The program and its arguments.
+        #[arg(last = true, required = true)]
+        program: Vec<OsString>,
+    },
+    /// Print a kubeconfig for a cluster.
+    Kubeconfig {
+        /// Which cluster.
+        #[arg(default_value = "c1")]
+        cluster: String,
+    },
+    /// Show load balancing at work, check it, and take everything down again.
+    Demo(demo::Options),
+    /// Run a lab (used by `up`).
+    #[command(hide = true)]
+    Supervise(Shape),
     /// Call an echo server and count who answers.
     Call(Calls),
     /// Serve as an echo server (what pods of the lab run).
@@ -40,7 +79,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let line = Line::parse();
-    match run(line.command) {
+    match run(&line.which.name, line.command) {
         Ok(code) => code,
         Err(err) => {
             eprintln!("skep-lab: {}", chain(&*err));
@@ -49,7 +88,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
+fn run(name: &str, command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
         // Before any thread exists: namespaces are entered by a process of one thread.
         Command::Place(placement) => match placement.become_program()? {},
@@ -63,12 +102,49 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
         other => tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?
-            .block_on(run_async(other)),
+            .block_on(run_async(name, other)),
     }
 }
 
-async fn run_async(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
+async fn run_async(name: &str, command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
+        Command::Up(shape) => {
+            let state = command::up(name, &shape, |what| eprintln!("… {what}")).await?;
+            print!("{}", command::describe(&state));
+        }
+        Command::Down { all: true } => {
+            for lab in command::leftovers()? {
+                command::down(&lab)?;
+                println!("{lab} is down");
+            }
+        }
+        Command::Down { all: false } => command::down(name)?,
+        Command::Status { json } => {
+            let state = State::read(name)?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&state)?);
+            } else {
+                print!("{}", command::describe(&state));
+            }
+        }
+        Command::Exec { target, program } => {
+            return Ok(command::exit_code(command::exec(name, &target, program).await?));
+        }
+        Command::Kubeconfig { cluster } => {
+            let config = State::read(name)?.kubeconfig(&cluster);
+            print!(
+                "{}",
+                config.ok_or_else(|| format!("lab `{name}` has no cluster called `{cluster}`"))?
+            );
+        }
+        Command::Demo(options) => return demo::run(name, &options).await,
+        Command::Supervise(shape) => {
+            tracing_subscriber::fmt()
+                .with_ansi(false)
+                .with_writer(std::io::stderr)
+                .init();
+            supervisor::run(name, &shape).await?;
+        }
         Command::Call(calls) => {
             let outcome = calls.run().await?;
             if calls.json {
@@ -76,28 +152,14 @@ async fn run_async(command: Command) -> Result<ExitCode, Box<dyn std::error::Err
             } else {
                 println!("{outcome}");
             }
-            Ok(if outcome.failed == 0 {
+            return Ok(if outcome.failed == 0 {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
-            })
+            });
         }
-        Command::Echo(server) => {
-            server.serve().await?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Place(_) | Command::Hold | Command::Unpin { .. } => Ok(ExitCode::FAILURE),
+        Command::Echo(server) => server.serve().await?,
+        Command::Place(_) | Command::Hold | Command::Unpin { .. } => return Ok(ExitCode::FAILURE),
     }
-}
-
-/// The error and its causes, on one line.
-fn chain(err: &dyn std::error::Error) -> String {
-    let mut text = err.to_string();
-    let mut cause = err.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
+    Ok(ExitCode::SUCCESS)
 }

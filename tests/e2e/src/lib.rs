@@ -1,3 +1,134 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! End-to-end tests in network namespaces.
+//! End-to-end tests in labs of network namespaces.
+//!
+//! Each test has a lab of its own and takes it down, also when it fails; they run side by side. The programs must
+//! be built first: `cargo build --bins`, as `make test` does.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use skep_lab::{
+    command::{self, Shape},
+    echo::Outcome,
+    process,
+    session::{Session, Way},
+};
+
+/// A lab that is taken down with this value.
+pub struct TestLab {
+    name: String,
+    /// Its first cluster.
+    pub session: Session,
+}
+
+impl TestLab {
+    /// Brings up a lab of one cluster with `nodes` nodes; `config` are further settings of every agent.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub async fn up(test: &str, nodes: u8, config: &[&str]) -> Self {
+        process::use_program(program("skep-lab").into());
+        let name = format!("{test}-{}", std::process::id());
+        let shape = Shape {
+            clusters: 1,
+            nodes,
+            agent: Some(program("skep-agent")),
+            agent_config: config.iter().map(|text| (*text).to_owned()).collect(),
+        };
+        match command::up(&name, &shape, |_| ()).await {
+            Ok(_) => {}
+            Err(err) => {
+                let logs = skep_lab::plan::folder_of(&name).join("logs");
+                let text = skep_lab::supervisor::chain(&err);
+                let _ = command::down(&name);
+                panic!("lab {name}: {text} (logs were in {})", logs.display());
+            }
+        }
+        let session = match Session::open(&name, "c1") {
+            Ok(session) => session,
+            Err(err) => panic!("lab {name}: {err}"),
+        };
+        Self { name, session }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Calls until an outcome is as `good` says.
+    ///
+    /// # Panics
+    /// When that does not happen within 30 s; the message has the last outcome.
+    pub async fn call_until(
+        &self,
+        from: &str,
+        to: &str,
+        way: Way,
+        count: u32,
+        good: impl Fn(&Outcome) -> bool,
+    ) -> Outcome {
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+        loop {
+            let last = match self.session.call(from, to, way, count).await {
+                Ok(outcome) if good(&outcome) => return outcome,
+                Ok(outcome) => outcome.to_string(),
+                Err(err) => err.to_string(),
+            };
+            assert!(tokio::time::Instant::now() < deadline, "{from} → {to} {way:?}: {last}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Creates objects.
+    ///
+    /// # Panics
+    /// When the API server refuses one.
+    pub async fn create_all(&self, objects: impl IntoIterator<Item = Value>) {
+        for object in objects {
+            if let Err(err) = self.session.create(object.clone()).await {
+                panic!("creating {object}: {err}");
+            }
+        }
+    }
+}
+
+impl Drop for TestLab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            print_logs(&self.name);
+        }
+        if let Err(err) = command::down(&self.name) {
+            eprintln!("lab {} is left: {err}", self.name);
+        }
+    }
+}
+
+/// The last lines of every log of a lab: they go with it.
+fn print_logs(name: &str) {
+    let folder = skep_lab::plan::folder_of(name).join("logs");
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        eprintln!("== {}", entry.file_name().to_string_lossy());
+        for line in &lines[lines.len().saturating_sub(40)..] {
+            eprintln!("{line}");
+        }
+    }
+}
+
+/// A program of the workspace, built beside the test.
+///
+/// # Panics
+/// When it is not built.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap_or_default();
+    // target/debug/deps/test-… → target/debug
+    let folder = test.parent().and_then(|deps| deps.parent()).map(PathBuf::from).unwrap_or_default();
+    let path = folder.join(name);
+    assert!(path.is_file(), "{} is not built; run `cargo build --bins`", path.display());
+    path
+}

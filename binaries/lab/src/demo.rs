@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `make demo`: shows load balancing at work, and checks what it shows.
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Args;
+use serde_json::json;
+
+use crate::{
+    command::{self, Shape},
+    echo::Outcome,
+    session::{Session, Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish, node_port},
+    state::State,
+};
+
+/// Pod that most calls come from.
+const CLIENT: &str = "default/client-c1-n2";
+/// Addresses of a node that no client runs on.
+const NODE_ADDRESSES: [&str; 2] = ["172.30.1.1", "fd00:30:0:1::1"];
+/// How long traffic flows while something is disturbed.
+const TRAFFIC: Duration = Duration::from_secs(6);
+/// How long it flows before.
+const UNDISTURBED: Duration = Duration::from_millis(700);
+
+type AnyError = Box<dyn std::error::Error>;
+
+/// How the demo runs.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// How many nodes; three at least, so that clients, backends and NodePorts are on different ones.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=16))]
+    pub nodes: u8,
+    /// The agent's program; by default `skep-agent` beside this program.
+    #[arg(long)]
+    pub agent: Option<PathBuf>,
+    /// Leave the lab up at the end, to look around.
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// Something that was checked.
+struct Check {
+    what: String,
+    found: String,
+    is_good: bool,
+}
+
+/// Runs the demo; the exit status says whether everything it checked was good.
+///
+/// # Errors
+/// When the lab cannot be brought up or talked to.
+pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
+    let shape = Shape {
+        clusters: 1,
+        nodes: options.nodes,
+        agent: options.agent.clone(),
+        agent_config: Vec::new(),
+    };
+    headline("Bringing a lab up");
+    let state = command::up(name, &shape, |what| println!("  … {what}")).await?;
+    print!("{}", command::describe(&state));
+    let shown = tokio::select! {
+        shown = show(name) => shown,
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+    };
+    if options.keep {
+        println!("\nThe lab is left up; `skep-lab down --name {name}` takes it down.");
+    } else {
+        headline("Taking the lab down");
+        command::down(name)?;
+    }
+    let mut checks = shown?;
+    let left = command::leftovers()?.contains(&name.to_owned());
+    if !options.keep {
+        checks.push(Check {
+            what: "nothing is left behind".into(),
+            found: if left {
+                "leftovers".into()
+            } else {
+                "nothing".into()
+            },
+            is_good: !left,
+        });
+    }
+    headline("What was checked");
+    let width = checks
+        .iter()
+        .map(|check| check.what.len())
+        .max()
+        .unwrap_or_default();
+    for check in &checks {
+        println!(
+            "  {} {:<width$}  {}",
+            if check.is_good { "ok  " } else { "FAIL" },
+            check.what,
+            check.found
+        );
+    }
+    let bad = checks.iter().filter(|check| !check.is_good).count();
+    println!("\n{} checked, {bad} failed", checks.len());
+    Ok(if bad == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn headline(text: &str) {
+    println!("\n== {text}");
+}
+
+async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
+    let mut checks = Vec::new();
+    let lab = Session::open(name, "c1")?;
+
+    headline("Deploying a service with three backends");
+    for (number, node) in ["c1-n1", "c1-n2", "c1-n3"].into_iter().enumerate() {
+        lab.create(echo_pod(&format!("web-{number}"), "shop", node)).await?;
+    }
+    for node in ["c1-n2", "c1-n3"] {
+        lab.create(client_pod(&format!("client-{node}"), node)).await?;
+    }
+    let service = lab.create(dual_stack_service("shop", &json!({"type": "NodePort"}))).await?;
+    let addresses = cluster_ips(&service);
+    let first = addresses.first().ok_or("the service has no cluster IP")?;
+    println!("  pods web-0, web-1, web-2, client-c1-n2, client-c1-n3");
+    println!("  service shop: {}", addresses.join(" and "));
+    let to = at(first, 80);
+    lab.wait("three backends answer", || async {
+        lab.call(CLIENT, &to, Way::TCP, 30).await.is_ok_and(|outcome| outcome.servers.len() == 3)
+    })
+    .await?;
+
+    headline("Calling it by ClusterIP and NodePort, TCP and UDP, IPv4 and IPv6, from other nodes' pods");
+    for client in [CLIENT, "default/client-c1-n3"] {
+        for (cluster_ip, node_ip) in addresses.iter().zip(NODE_ADDRESSES) {
+            for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
+                for (kind, to) in
+                    [("ClusterIP", at(cluster_ip, 80)), ("NodePort", at(node_ip, node_port(&service, protocol)))]
+                {
+                    checks.push(spread(&lab, client, kind, &to, way, protocol).await?);
+                }
+            }
+        }
+    }
+    checks.extend(take_backend_away(&lab, &to).await?);
+    checks.extend(kill_agent(&lab, &to).await?);
+    for program in [["skep", "status"].as_slice(), &["skep", "bpf", "lb", "list"]] {
+        let command = program.join(" ");
+        headline(&command);
+        let program = program.iter().map(OsString::from).collect();
+        let status = command::exec(name, "c1-n2", program).await?;
+        checks.push(Check { what: format!("`{command}` answers"), found: status.to_string(), is_good: status.success() });
+    }
+    Ok(checks)
+}
+
+async fn spread(
+    lab: &Session,
+    client: &str,
+    kind: &str,
+    to: &str,
+    way: Way,
+    protocol: &str,
+) -> Result<Check, AnyError> {
+    let outcome = lab.call(client, to, way, 60).await?;
+    let spread: Vec<String> = outcome.servers.iter().map(|(server, count)| format!("{server} {count}")).collect();
+    println!("  {client} → {kind:<9} {to:<28} {protocol}: {}", spread.join(", "));
+    Ok(Check {
+        what: format!("{client} → {kind} {to} {protocol}"),
+        found: format!(
+            "{} answered by {} backends, {} failed",
+            outcome.answered,
+            outcome.servers.len(),
+            outcome.failed
+        ),
+        is_good: outcome.failed == 0 && outcome.servers.len() == 3,
+    })
+}
+
+async fn take_backend_away(lab: &Session, to: &str) -> Result<Vec<Check>, AnyError> {
+    headline("Taking a backend away during traffic");
+    let traffic = lab.keep_calling(CLIENT, to, Way::TCP, TRAFFIC)?;
+    tokio::time::sleep(UNDISTURBED).await;
+    lab.delete(&echo_pod("web-0", "shop", "c1-n1")).await?;
+    let outcome = finish(traffic).await?;
+    println!("  {outcome}");
+    let during = uninterrupted("a backend is taken away during traffic", &outcome);
+    let after = lab.call(CLIENT, to, Way::TCP, 60).await?;
+    let servers: Vec<&str> = after.servers.keys().map(String::as_str).collect();
+    Ok(vec![
+        during,
+        Check {
+            what: "the backend gets no more calls".into(),
+            found: format!("answered by {}", servers.join(", ")),
+            is_good: after.failed == 0 && servers == ["web-1", "web-2"],
+        },
+    ])
+}
+
+async fn kill_agent(lab: &Session, to: &str) -> Result<Vec<Check>, AnyError> {
+    headline("Killing the agent during traffic");
+    let agent = |state: &State| state.agents.get("c1-n2").copied().unwrap_or_default();
+    let before = agent(&lab.state()?);
+    let traffic = [
+        ("new connections", Way::TCP),
+        ("an established connection", Way::TCP.kept()),
+        ("a UDP flow", Way::UDP.kept()),
+    ]
+    .map(|(what, way)| (what, lab.keep_calling(CLIENT, to, way, TRAFFIC)));
+    tokio::time::sleep(UNDISTURBED).await;
+    let process = nix::unistd::Pid::from_raw(i32::try_from(before)?);
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL)?;
+    println!("  agent process {before} killed");
+    let back = lab
+        .wait("the agent is back", || async {
+            let Ok(state) = lab.state() else { return false };
+            let node = state.nodes.get("c1-n2").copied().unwrap_or_default();
+            agent(&state) != before && crate::agents::is_well(node).await
+        })
+        .await;
+    let after = agent(&lab.state()?);
+    println!("  agent process {after} took its place");
+    let mut checks = vec![Check {
+        what: "the agent is restarted".into(),
+        found: format!("process {before} → {after}"),
+        is_good: back.is_ok(),
+    }];
+    for (what, calls) in traffic {
+        let outcome = finish(calls?).await?;
+        println!("  {what}: {outcome}");
+        checks.push(uninterrupted(&format!("{what} while the agent is killed and restarted"), &outcome));
+    }
+    Ok(checks)
+}
+
+fn uninterrupted(what: &str, outcome: &Outcome) -> Check {
+    Check {
+        what: what.to_owned(),
+        found: format!("{} calls, {} failed", outcome.answered + outcome.failed, outcome.failed),
+        is_good: outcome.failed == 0 && outcome.answered > 100,
+    }
+}

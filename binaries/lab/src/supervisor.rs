@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The process that runs a lab: API servers, kubelets and agents, until it is told to stop.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agents::{self, Agent},
+    command::Shape,
+    control_plane::ControlPlane,
+    kubelet::Kubelet,
+    machine::{Fabric, Machine, Site},
+    plan::Lab,
+    state::{Phase, State},
+};
+
+/// How long the agents may take to become well.
+const READY: Duration = Duration::from_secs(60);
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs the lab called `name` until `SIGTERM`.
+///
+/// # Errors
+/// Why it could not be brought up; the state file says it too.
+pub async fn run(name: &str, shape: &Shape) -> Result<(), AnyError> {
+    let lab = Lab::plan(name, shape.clusters, shape.nodes)?;
+    let state = State {
+        lab,
+        phase: Phase::Starting("starting".to_owned()),
+        supervisor: std::process::id(),
+        servers: Default::default(),
+        nodes: Default::default(),
+        agents: Default::default(),
+    };
+    let mut supervisor = Supervisor {
+        state,
+        stop: CancellationToken::new(),
+        tasks: JoinSet::new(),
+    };
+    let result = supervisor.run(shape).await;
+    supervisor.stop.cancel();
+    while supervisor.tasks.join_next().await.is_some() {}
+    if let Err(err) = &result {
+        supervisor.state.phase = Phase::Failed(chain(&**err));
+        supervisor.state.write()?;
+    }
+    result
+}
+
+struct Supervisor {
+    state: State,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Supervisor {
+    async fn run(&mut self, shape: &Shape) -> Result<(), AnyError> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let (sender, mut started) = mpsc::unbounded_channel();
+        let up = async {
+            let agents = self.bring_up(shape, sender).await?;
+            Ok::<_, AnyError>(agents)
+        };
+        let agents = tokio::select! {
+            agents = up => agents?,
+            _ = terminate.recv() => return Ok(()),
+        };
+        self.say("waiting for the agents")?;
+        let deadline = tokio::time::Instant::now() + READY;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return Ok(()),
+                Some((node, pid)) = started.recv() => {
+                    self.state.agents.insert(node, pid);
+                    self.state.write()?;
+                }
+                () = tokio::time::sleep(Duration::from_millis(50)), if self.state.phase != Phase::Ready => {
+                    let mut ill = Vec::new();
+                    for agent in &agents {
+                        if !agent.is_well().await {
+                            ill.push(agent.node().to_owned());
+                        }
+                    }
+                    if ill.is_empty() {
+                        self.state.phase = Phase::Ready;
+                        self.state.write()?;
+                    } else if tokio::time::Instant::now() > deadline {
+                        return Err(format!("agents are not well: {}", ill.join(", ")).into());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn bring_up(
+        &mut self,
+        shape: &Shape,
+        started: mpsc::UnboundedSender<(String, u32)>,
+    ) -> Result<Vec<Agent>, AnyError> {
+        let lab = self.state.lab.clone();
+        let site = Site::of(&lab.name)?;
+        let program = agents::program(shape.agent.as_deref())?;
+        let settings = agents::settings(&shape.agent_config)?;
+        self.say("making the network")?;
+        let fabric = Fabric::create(&site, &lab).await?;
+        let mut all = Vec::new();
+        for cluster in &lab.clusters {
+            self.say(&format!("cluster {}: API server", cluster.name))?;
+            let control_plane = ControlPlane::start(cluster, fabric.pid(), self.stop.clone()).await?;
+            self.state
+                .servers
+                .insert(cluster.name.clone(), control_plane.url.clone());
+            let mut machines = Vec::new();
+            for node in &cluster.nodes {
+                self.say(&format!("node {}", node.name))?;
+                let machine = Arc::new(Machine::create(&site, &lab, node, &fabric).await?);
+                self.state.nodes.insert(node.name.clone(), machine.pid());
+                machines.push(machine);
+            }
+            let kubelet = Kubelet::new(control_plane.client.clone(), machines.clone(), self.stop.clone());
+            kubelet.register_nodes().await?;
+            self.tasks.spawn(kubelet.run());
+            self.tasks.spawn(control_plane.run());
+            for machine in machines {
+                let agent = Agent::configure(&site, cluster, machine, program.clone(), &settings)?;
+                let (runner, stop, started) = (agent.clone(), self.stop.clone(), started.clone());
+                self.tasks.spawn(async move {
+                    let told = runner.run(stop, |node, pid| {
+                        let _ = started.send((node.to_owned(), pid));
+                    });
+                    if let Err(err) = told.await {
+                        tracing::error!(error = %chain(&err), "agent not started");
+                    }
+                });
+                all.push(agent);
+            }
+        }
+        // Its namespace lives as long as the lab.
+        self.tasks.spawn({
+            let stop = self.stop.clone();
+            async move {
+                stop.cancelled().await;
+                drop(fabric);
+            }
+        });
+        Ok(all)
+    }
+
+    fn say(&mut self, what: &str) -> Result<(), AnyError> {
+        tracing::info!("{what}");
+        self.state.phase = Phase::Starting(what.to_owned());
+        Ok(self.state.write()?)
+    }
+}
+
+/// The error and its causes, on one line.
+#[must_use]
+pub fn chain(err: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = err.to_string();
+    let mut cause = err.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}
