@@ -5,7 +5,10 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use ipnet::IpNet;
-use skep_k8s::{Client, RemoteClient, Settings, Target, TargetError};
+use skep_k8s::{
+    Client,
+    remote::{RemoteClient, Settings, Target, TargetError},
+};
 use skep_k8s_apiserver::{ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Tracker};
 use statedb::Db;
 use tokio::{net::TcpListener, task::JoinSet};
@@ -50,8 +53,14 @@ pub enum ControlPlaneError {
 /// # Errors
 /// When `url` is none.
 pub fn client(url: &str) -> Result<Arc<dyn Client>, TargetError> {
-    let settings = Settings { qps: 0.0, ..Settings::default() };
-    Ok(Arc::new(RemoteClient::new(Target::Urls(vec![url.to_owned()]), settings)?))
+    let settings = Settings {
+        qps: 0.0,
+        ..Settings::default()
+    };
+    Ok(Arc::new(RemoteClient::new(
+        Target::Urls(vec![url.to_owned()]),
+        settings,
+    )?))
 }
 
 /// The API server of a cluster, listening on this machine's loopback and on the lab's network.
@@ -69,7 +78,11 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When an address cannot be listened on.
-    pub async fn start(cluster: &Cluster, fabric: u32, stop: CancellationToken) -> Result<Self, ControlPlaneError> {
+    pub async fn start(
+        cluster: &Cluster,
+        fabric: u32,
+        stop: CancellationToken,
+    ) -> Result<Self, ControlPlaneError> {
         let (v4, v4_bits) = cluster.service_range_v4();
         let (v6, v6_bits) = cluster.service_range_v6();
         let settings = skep_k8s_apiserver::Settings {
@@ -77,19 +90,31 @@ impl ControlPlane {
             ..skep_k8s_apiserver::Settings::default()
         };
         let tracker = Tracker::new(Rows::new(&Db::new())?, HISTORY, false);
-        let api = ApiServer::new(tracker, Registry::default(), Manner::Real(settings));
+        let api = ApiServer::new(tracker, Registry::with_extensions(), Manner::Real(settings));
 
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener =
-            TcpListener::bind(local).await.map_err(|cause| ControlPlaneError::Listen { address: local, cause })?;
-        let bound = listener.local_addr().map_err(|cause| ControlPlaneError::Listen { address: local, cause })?;
+        let listener = TcpListener::bind(local)
+            .await
+            .map_err(|cause| ControlPlaneError::Listen {
+                address: local,
+                cause,
+            })?;
+        let bound = listener.local_addr().map_err(|cause| ControlPlaneError::Listen {
+            address: local,
+            cause,
+        })?;
         let inside = SocketAddr::from((cluster.api_address(), API_PORT));
         let servers = [listener, listen_inside(fabric, inside).await?]
             .map(|listener| HttpServer::with_listener(listener, api.clone(), HttpOptions::default()))
             .into();
         let url = format!("http://{bound}");
         let client = client(&url)?;
-        Ok(Self { url, client, servers, stop })
+        Ok(Self {
+            url,
+            client,
+            servers,
+            stop,
+        })
     }
 
     /// Serves until stopped.

@@ -116,19 +116,24 @@ async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
 
     headline("Deploying a service with three backends");
     for (number, node) in ["c1-n1", "c1-n2", "c1-n3"].into_iter().enumerate() {
-        lab.create(echo_pod(&format!("web-{number}"), "shop", node)).await?;
+        lab.create(echo_pod(&format!("web-{number}"), "shop", node))
+            .await?;
     }
     for node in ["c1-n2", "c1-n3"] {
         lab.create(client_pod(&format!("client-{node}"), node)).await?;
     }
-    let service = lab.create(dual_stack_service("shop", &json!({"type": "NodePort"}))).await?;
+    let service = lab
+        .create(dual_stack_service("shop", &json!({"type": "NodePort"})))
+        .await?;
     let addresses = cluster_ips(&service);
     let first = addresses.first().ok_or("the service has no cluster IP")?;
     println!("  pods web-0, web-1, web-2, client-c1-n2, client-c1-n3");
     println!("  service shop: {}", addresses.join(" and "));
     let to = at(first, 80);
     lab.wait("three backends answer", || async {
-        lab.call(CLIENT, &to, Way::TCP, 30).await.is_ok_and(|outcome| outcome.servers.len() == 3)
+        lab.call(CLIENT, &to, Way::TCP, 30)
+            .await
+            .is_ok_and(|outcome| outcome.servers.len() == 3)
     })
     .await?;
 
@@ -136,9 +141,10 @@ async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
     for client in [CLIENT, "default/client-c1-n3"] {
         for (cluster_ip, node_ip) in addresses.iter().zip(NODE_ADDRESSES) {
             for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
-                for (kind, to) in
-                    [("ClusterIP", at(cluster_ip, 80)), ("NodePort", at(node_ip, node_port(&service, protocol)))]
-                {
+                for (kind, to) in [
+                    ("ClusterIP", at(cluster_ip, 80)),
+                    ("NodePort", at(node_ip, node_port(&service, protocol))),
+                ] {
                     checks.push(spread(&lab, client, kind, &to, way, protocol).await?);
                 }
             }
@@ -151,7 +157,11 @@ async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
         headline(&command);
         let program = program.iter().map(OsString::from).collect();
         let status = command::exec(name, "c1-n2", program).await?;
-        checks.push(Check { what: format!("`{command}` answers"), found: status.to_string(), is_good: status.success() });
+        checks.push(Check {
+            what: format!("`{command}` answers"),
+            found: status.to_string(),
+            is_good: status.success(),
+        });
     }
     Ok(checks)
 }
@@ -165,8 +175,15 @@ async fn spread(
     protocol: &str,
 ) -> Result<Check, AnyError> {
     let outcome = lab.call(client, to, way, 60).await?;
-    let spread: Vec<String> = outcome.servers.iter().map(|(server, count)| format!("{server} {count}")).collect();
-    println!("  {client} → {kind:<9} {to:<28} {protocol}: {}", spread.join(", "));
+    let spread: Vec<String> = outcome
+        .servers
+        .iter()
+        .map(|(server, count)| format!("{server} {count}"))
+        .collect();
+    println!(
+        "  {client} → {kind:<9} {to:<28} {protocol}: {}",
+        spread.join(", ")
+    );
     Ok(Check {
         what: format!("{client} → {kind} {to} {protocol}"),
         found: format!(
@@ -230,7 +247,10 @@ async fn kill_agent(lab: &Session, to: &str) -> Result<Vec<Check>, AnyError> {
     for (what, calls) in traffic {
         let outcome = finish(calls?).await?;
         println!("  {what}: {outcome}");
-        checks.push(uninterrupted(&format!("{what} while the agent is killed and restarted"), &outcome));
+        checks.push(uninterrupted(
+            &format!("{what} while the agent is killed and restarted"),
+            &outcome,
+        ));
     }
     Ok(checks)
 }
@@ -238,7 +258,11 @@ async fn kill_agent(lab: &Session, to: &str) -> Result<Vec<Check>, AnyError> {
 fn uninterrupted(what: &str, outcome: &Outcome) -> Check {
     Check {
         what: what.to_owned(),
-        found: format!("{} calls, {} failed", outcome.answered + outcome.failed, outcome.failed),
+        found: format!(
+            "{} calls, {} failed",
+            outcome.answered + outcome.failed,
+            outcome.failed
+        ),
         is_good: outcome.failed == 0 && outcome.answered > 100,
     }
 }

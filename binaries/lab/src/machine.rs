@@ -145,6 +145,12 @@ impl Machine {
         let name = format!("{}-holder", node.name);
         let mut holder = Process::place(&name, &placement, &site.log(&name)).await?;
 
+        // Links take the settings of the namespace over when they arrive.
+        in_namespace(holder.pid(), async move |net| {
+            link::router_settings()?;
+            net.up("lo").await
+        })
+        .await?;
         let (pid, port) = (holder.pid(), format!("p{}-{}", node.cluster, node.index));
         let peer = format!("{port}e");
         {
@@ -157,8 +163,6 @@ impl Machine {
         }
         let (addresses, routes) = (node.addresses(), routes_from(lab, node));
         in_namespace(pid, async move |net| {
-            link::router_settings()?;
-            net.up("lo").await?;
             net.rename(&peer, UPLINK).await?;
             net.up(UPLINK).await?;
             for (address, prefix) in addresses {
@@ -224,6 +228,11 @@ impl Machine {
         let (pid, link_name) = (process.pid(), pod.link());
         let peer = format!("{link_name}e");
         let (addresses, gateways) = (self.node.pod_addresses(pod.slot), self.node.gateways());
+        in_namespace(pid, async move |net| {
+            link::immediate_addresses()?;
+            net.up("lo").await
+        })
+        .await?;
         {
             let (link_name, peer) = (link_name.clone(), peer.clone());
             in_namespace(self.pid(), async move |net| {
@@ -243,8 +252,6 @@ impl Machine {
             .await?;
         }
         in_namespace(pid, async move |net| {
-            link::immediate_addresses()?;
-            net.up("lo").await?;
             net.rename(&peer, UPLINK).await?;
             net.up(UPLINK).await?;
             for (address, gateway) in addresses.into_iter().zip(gateways) {

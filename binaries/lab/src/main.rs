@@ -143,7 +143,9 @@ async fn run_async(name: &str, command: Command) -> Result<ExitCode, Box<dyn std
                 .with_ansi(false)
                 .with_writer(std::io::stderr)
                 .init();
-            supervisor::run(name, &shape).await?;
+            supervisor::run(name, &shape)
+                .await
+                .map_err(|err| -> Box<dyn std::error::Error> { err })?;
         }
         Command::Call(calls) => {
             let outcome = calls.run().await?;

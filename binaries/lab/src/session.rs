@@ -36,7 +36,7 @@ pub enum SessionError {
     Api(#[from] ApiError),
     /// Its address is none.
     #[error(transparent)]
-    Target(#[from] skep_k8s::TargetError),
+    Target(#[from] skep_k8s::remote::TargetError),
     /// No such cluster.
     #[error("the lab has no cluster called `{cluster}`")]
     NoCluster {
@@ -84,9 +84,15 @@ pub struct Way {
 
 impl Way {
     /// A connection a call.
-    pub const TCP: Self = Self { transport: Transport::Tcp, keeps: false };
+    pub const TCP: Self = Self {
+        transport: Transport::Tcp,
+        keeps: false,
+    };
     /// A socket a call.
-    pub const UDP: Self = Self { transport: Transport::Udp, keeps: false };
+    pub const UDP: Self = Self {
+        transport: Transport::Udp,
+        keeps: false,
+    };
 
     /// With one socket for all calls.
     #[must_use]
@@ -102,9 +108,16 @@ impl Session {
     /// When there is no such lab or cluster.
     pub fn open(name: &str, cluster: &str) -> Result<Self, SessionError> {
         let state = State::read(name)?;
-        let url =
-            state.servers.get(cluster).ok_or_else(|| SessionError::NoCluster { cluster: cluster.to_owned() })?;
-        Ok(Self { name: name.to_owned(), client: control_plane::client(url)? })
+        let url = state
+            .servers
+            .get(cluster)
+            .ok_or_else(|| SessionError::NoCluster {
+                cluster: cluster.to_owned(),
+            })?;
+        Ok(Self {
+            name: name.to_owned(),
+            client: control_plane::client(url)?,
+        })
     }
 
     /// The API server.
@@ -127,8 +140,14 @@ impl Session {
     /// When the API server refuses.
     pub async fn create(&self, object: Value) -> Result<Arc<Value>, SessionError> {
         let (kind, namespace, _) = identity(&object)?;
-        let created = self.client.create(&kind, &namespace, object, &WriteOptions::default()).await?;
-        created.to_value().map_err(|err| SessionError::Program { what: "creating".into(), said: err.to_string() })
+        let created = self
+            .client
+            .create(&kind, &namespace, object, &WriteOptions::default())
+            .await?;
+        created.to_value().map_err(|err| SessionError::Program {
+            what: "creating".into(),
+            said: err.to_string(),
+        })
     }
 
     /// Merges `change` into an object.
@@ -138,7 +157,9 @@ impl Session {
     pub async fn merge(&self, object: &Value, part: Subresource, change: Value) -> Result<(), SessionError> {
         let (kind, namespace, name) = identity(object)?;
         let options = WriteOptions::default();
-        self.client.patch(&kind, &namespace, &name, part, &Patch::Merge(change), &options).await?;
+        self.client
+            .patch(&kind, &namespace, &name, part, &Patch::Merge(change), &options)
+            .await?;
         Ok(())
     }
 
@@ -148,19 +169,29 @@ impl Session {
     /// When the API server refuses.
     pub async fn delete(&self, object: &Value) -> Result<(), SessionError> {
         let (kind, namespace, name) = identity(object)?;
-        Ok(self.client.delete(&kind, &namespace, &name, &DeleteOptions::default()).await?)
+        Ok(self
+            .client
+            .delete(&kind, &namespace, &name, &DeleteOptions::default())
+            .await?)
     }
 
     /// Waits until `done`, at most 30 s.
     ///
     /// # Errors
     /// When it does not come true.
-    pub async fn wait<F: Future<Output = bool>>(&self, what: &str, done: impl Fn() -> F) -> Result<(), SessionError> {
+    pub async fn wait<F: Future<Output = bool>>(
+        &self,
+        what: &str,
+        done: impl Fn() -> F,
+    ) -> Result<(), SessionError> {
         let within = Duration::from_secs(30);
         let deadline = tokio::time::Instant::now() + within;
         while !done().await {
             if tokio::time::Instant::now() > deadline {
-                return Err(SessionError::Late { what: what.to_owned(), within });
+                return Err(SessionError::Late {
+                    what: what.to_owned(),
+                    within,
+                });
             }
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
@@ -177,7 +208,10 @@ impl Session {
         program.extend(way.keeps.then(|| "--keep".into()));
         program.extend(more.iter().map(OsString::from));
         let mut command = command::in_place(&self.name, from, program)?;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         Ok(command)
     }
 
@@ -194,10 +228,19 @@ impl Session {
     ///
     /// # Errors
     /// When the caller cannot run.
-    pub fn keep_calling(&self, from: &str, to: &str, way: Way, time: Duration) -> Result<Child, SessionError> {
+    pub fn keep_calling(
+        &self,
+        from: &str,
+        to: &str,
+        way: Way,
+        time: Duration,
+    ) -> Result<Child, SessionError> {
         let more = ["--seconds", &time.as_secs_f64().to_string(), "--pause", "2"].map(str::to_owned);
         let mut command = self.caller(from, to, way, &more)?;
-        command.spawn().map_err(|err| SessionError::Program { what: format!("calling {to}"), said: err.to_string() })
+        command.spawn().map_err(|err| SessionError::Program {
+            what: format!("calling {to}"),
+            said: err.to_string(),
+        })
     }
 
     /// Runs a program on a node or in a pod; what it prints.
@@ -209,12 +252,18 @@ impl Session {
         let arguments = program.iter().map(OsString::from).collect();
         let mut command = command::in_place(&self.name, place, arguments)?;
         let output = command.stdin(Stdio::null()).output().await;
-        let output = output.map_err(|err| SessionError::Program { what: what.clone(), said: err.to_string() })?;
+        let output = output.map_err(|err| SessionError::Program {
+            what: what.clone(),
+            said: err.to_string(),
+        })?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() {
             return Ok(text);
         }
-        Err(SessionError::Program { what, said: format!("{text}{}", String::from_utf8_lossy(&output.stderr)) })
+        Err(SessionError::Program {
+            what,
+            said: format!("{text}{}", String::from_utf8_lossy(&output.stderr)),
+        })
     }
 }
 
@@ -227,7 +276,10 @@ pub async fn finish(calls: Child) -> Result<Outcome, SessionError> {
 }
 
 fn outcome(what: &str, output: std::io::Result<Output>) -> Result<Outcome, SessionError> {
-    let failed = |said: String| SessionError::Program { what: format!("calling {what}"), said };
+    let failed = |said: String| SessionError::Program {
+        what: format!("calling {what}"),
+        said,
+    };
     let output = output.map_err(|err| failed(err.to_string()))?;
     serde_json::from_slice(&output.stdout)
         .map_err(|_| failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
@@ -241,7 +293,11 @@ fn identity(object: &Value) -> Result<(Kind, String, String), SessionError> {
         "Node" => Kind::new("", "v1", "Node", "nodes", false),
         "Namespace" => Kind::new("", "v1", "Namespace", "namespaces", false),
         "EndpointSlice" => Kind::new("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
-        other => return Err(SessionError::Kind { kind: other.to_owned() }),
+        other => {
+            return Err(SessionError::Kind {
+                kind: other.to_owned(),
+            });
+        }
     };
     let namespace = match (kind.namespaced, text(&object["metadata"]["namespace"])) {
         (true, namespace) if namespace.is_empty() => "default".to_owned(),
@@ -253,13 +309,18 @@ fn identity(object: &Value) -> Result<(Kind, String, String), SessionError> {
 /// `address:port`, with brackets where IPv6 needs them.
 #[must_use]
 pub fn at(address: &str, port: u64) -> String {
-    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+    if address.contains(':') {
+        format!("[{address}]:{port}")
+    } else {
+        format!("{address}:{port}")
+    }
 }
 
 /// A pod with an echo server on port 8080, TCP and UDP, labelled `app=<app>`.
 #[must_use]
 pub fn echo_pod(name: &str, app: &str, node: &str) -> Value {
-    let ports = json!([{"containerPort": 8080, "protocol": "TCP"}, {"containerPort": 8080, "protocol": "UDP"}]);
+    let ports =
+        json!([{"containerPort": 8080, "protocol": "TCP"}, {"containerPort": 8080, "protocol": "UDP"}]);
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
@@ -299,14 +360,20 @@ pub fn dual_stack_service(name: &str, more: &Value) -> Value {
 /// Cluster IPs of a service.
 #[must_use]
 pub fn cluster_ips(service: &Value) -> Vec<String> {
-    let all = service["spec"]["clusterIPs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let all = service["spec"]["clusterIPs"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     all.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Node port of a service's port by this protocol; 0 if it has none.
 #[must_use]
 pub fn node_port(service: &Value, protocol: &str) -> u64 {
-    let ports = service["spec"]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ports = service["spec"]["ports"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     ports
         .iter()
         .find(|port| port["protocol"] == protocol)

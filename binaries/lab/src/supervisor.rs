@@ -118,6 +118,8 @@ impl Supervisor {
             self.state
                 .servers
                 .insert(cluster.name.clone(), control_plane.url.clone());
+            let client = control_plane.client.clone();
+            self.tasks.spawn(control_plane.run());
             let mut machines = Vec::new();
             for node in &cluster.nodes {
                 self.say(&format!("node {}", node.name))?;
@@ -125,10 +127,9 @@ impl Supervisor {
                 self.state.nodes.insert(node.name.clone(), machine.pid());
                 machines.push(machine);
             }
-            let kubelet = Kubelet::new(control_plane.client.clone(), machines.clone(), self.stop.clone());
+            let kubelet = Kubelet::new(client, machines.clone(), self.stop.clone());
             kubelet.register_nodes().await?;
             self.tasks.spawn(kubelet.run());
-            self.tasks.spawn(control_plane.run());
             for machine in machines {
                 let agent = Agent::configure(&site, cluster, machine, program.clone(), &settings)?;
                 let (runner, stop, started) = (agent.clone(), self.stop.clone(), started.clone());

@@ -58,7 +58,10 @@ impl PinnedIpcache {
     /// The map in this store.
     #[must_use]
     pub fn new(store: Arc<MapStore>) -> Self {
-        Self { store, map: OnceLock::new() }
+        Self {
+            store,
+            map: OnceLock::new(),
+        }
     }
 
     fn map(&self) -> Result<&Map<IpcacheKey, IpcacheValue>, IpcacheError> {
@@ -72,7 +75,9 @@ impl PinnedIpcache {
 
 impl Ipcache for PinnedIpcache {
     fn set(&self, address: IpAddr, identity: u32) -> Result<(), IpcacheError> {
-        Ok(self.map()?.update(&IpcacheKey::host(address), &IpcacheValue::new(identity))?)
+        Ok(self
+            .map()?
+            .update(&IpcacheKey::host(address), &IpcacheValue::new(identity))?)
     }
 
     fn remove(&self, address: IpAddr) -> Result<(), IpcacheError> {
@@ -83,7 +88,10 @@ impl Ipcache for PinnedIpcache {
     fn nodes(&self) -> Result<Vec<(IpAddr, u32)>, IpcacheError> {
         let mut found = Vec::new();
         self.map()?.for_each(|key, value| {
-            let ours = [skep_bpf::node::IDENTITY_HOST, skep_bpf::node::IDENTITY_REMOTE_NODE];
+            let ours = [
+                skep_bpf::node::IDENTITY_HOST,
+                skep_bpf::node::IDENTITY_REMOTE_NODE,
+            ];
             if let Some(address) = single_address(&key).filter(|_| ours.contains(&value.identity)) {
                 found.push((address, value.identity));
             }
@@ -126,7 +134,11 @@ impl FakeIpcache {
     }
 
     fn may_write(&self) -> Result<(), IpcacheError> {
-        if *self.fails.lock() { Err(IpcacheError::Fake) } else { Ok(()) }
+        if *self.fails.lock() {
+            Err(IpcacheError::Fake)
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -19,7 +19,10 @@ pub(crate) fn start(
     map: Arc<dyn Ipcache>,
     jobs: Jobs,
 ) -> Result<(), hive::SpawnError> {
-    let ops = MapOps { table: table.clone(), map };
+    let ops = MapOps {
+        table: table.clone(),
+        map,
+    };
     Reconciler::new(&db, table, NodeIdentity::STATUS, ops, Config::default()).spawn(&jobs)?;
     Ok(())
 }
@@ -32,7 +35,10 @@ pub(crate) struct MapOps {
 impl MapOps {
     /// The identity that all sources together give an address: the smallest, so that host wins.
     fn identity(&self, round: &Round<'_>, address: IpAddr) -> Option<u32> {
-        self.table.list(round.snapshot, NodeIdentity::BY_ADDRESS.key(&address)).map(|row| row.identity).min()
+        self.table
+            .list(round.snapshot, NodeIdentity::BY_ADDRESS.key(&address))
+            .map(|row| row.identity)
+            .min()
     }
 }
 

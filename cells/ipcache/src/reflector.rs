@@ -40,15 +40,27 @@ pub(crate) struct Params {
 
 /// Follows both sources. The table is initialised when both have delivered their first content.
 pub(crate) fn start(params: Params) -> Result<(), StartError> {
-    let Params { db, table, addresses, client, node, jobs } = params;
+    let Params {
+        db,
+        table,
+        addresses,
+        client,
+        node,
+        jobs,
+    } = params;
     if client.is_enabled() {
         let source = Arc::new(Api::<Node>::all(client));
-        Reflector::many("nodes", table.clone(), source, move |found: &Arc<Node>, is_gone, rows| {
-            if !is_gone {
-                rows.extend(rows_of(found, node.as_str()));
-            }
-            Ok(())
-        })
+        Reflector::many(
+            "nodes",
+            table.clone(),
+            source,
+            move |found: &Arc<Node>, is_gone, rows| {
+                if !is_gone {
+                    rows.extend(rows_of(found, node.as_str()));
+                }
+                Ok(())
+            },
+        )
         .skip_same(|old, new| old.identity == new.identity)
         .register(&jobs, &db)?;
     }
@@ -64,7 +76,11 @@ pub(crate) fn start(params: Params) -> Result<(), StartError> {
 
 /// Addresses of a node that others reach it by.
 pub(crate) fn rows_of(node: &Node, this: &str) -> Vec<NodeIdentity> {
-    let identity = if node.metadata.name == this { IDENTITY_HOST } else { IDENTITY_REMOTE_NODE };
+    let identity = if node.metadata.name == this {
+        IDENTITY_HOST
+    } else {
+        IDENTITY_REMOTE_NODE
+    };
     let source = format_compact!("node/{}", node.metadata.name);
     let addresses = node.status.addresses.iter().filter(|address| {
         matches!(
@@ -90,7 +106,12 @@ async fn follow_local(
         let snapshot = db.read();
         let (is_initialized, filled) = addresses.initialized_watch(&snapshot);
         let changed = addresses.table_watch(&snapshot);
-        replace_local(db, table, addresses.all(&snapshot).map(AsRef::as_ref), is_initialized.then_some(local))?;
+        replace_local(
+            db,
+            table,
+            addresses.all(&snapshot).map(AsRef::as_ref),
+            is_initialized.then_some(local),
+        )?;
         cx.health.ok("Running");
         tokio::select! {
             () = cx.token.cancelled() => return Ok(()),
@@ -110,12 +131,18 @@ pub(crate) fn replace_local<'row>(
     let mut wanted: BTreeMap<(IpAddr, CompactString), NodeIdentity> = addresses
         .map(|found| {
             let source = format_compact!("device/{}", found.device_name);
-            ((found.addr, source.clone()), NodeIdentity::pending(found.addr, source, IDENTITY_HOST))
+            (
+                (found.addr, source.clone()),
+                NodeIdentity::pending(found.addr, source, IDENTITY_HOST),
+            )
         })
         .collect();
     let mut txn = db.write(&[table]);
-    let had: Vec<NodeIdentity> =
-        table.all(&txn).filter(|row| row.source.starts_with("device/")).map(|row| (**row).clone()).collect();
+    let had: Vec<NodeIdentity> = table
+        .all(&txn)
+        .filter(|row| row.source.starts_with("device/"))
+        .map(|row| (**row).clone())
+        .collect();
     for row in had {
         if wanted.remove(&(row.address, row.source.clone())).is_none() {
             table.delete(&mut txn, &row)?;

@@ -32,12 +32,19 @@ impl NodeIdentity {
     /// By address alone.
     pub const BY_ADDRESS: Index<Self, IpAddr> = Index::new("address", |row, keys| keys.add(&row.address));
     /// Where its status is.
-    pub(crate) const STATUS: StatusField<Self> =
-        StatusField { get: |row| row.status.clone(), set: |row, status| row.status = status };
+    pub(crate) const STATUS: StatusField<Self> = StatusField {
+        get: |row| row.status.clone(),
+        set: |row, status| row.status = status,
+    };
 
     /// A row that the map does not have yet.
     pub(crate) fn pending(address: IpAddr, source: CompactString, identity: u32) -> Self {
-        Self { address, source, identity, status: Status::pending() }
+        Self {
+            address,
+            source,
+            identity,
+            status: Status::pending(),
+        }
     }
 }
 
@@ -66,7 +73,10 @@ impl Row for NodeIdentity {
 }
 
 pub(crate) fn new(db: Db) -> Result<RwTable<NodeIdentity>, statedb::Error> {
-    RwTable::builder("node-identities").primary(NodeIdentity::BY_ID).index(NodeIdentity::BY_ADDRESS).build(&db)
+    RwTable::builder("node-identities")
+        .primary(NodeIdentity::BY_ID)
+        .index(NodeIdentity::BY_ADDRESS)
+        .build(&db)
 }
 
 pub(crate) fn read_only(table: RwTable<NodeIdentity>) -> Table<NodeIdentity> {

@@ -21,11 +21,19 @@ fn node(name: &str, addresses: &[(&str, &str)]) -> skep_k8s::slim::Node {
         .iter()
         .map(|(kind, address)| serde_json::json!({"type": kind, "address": address}))
         .collect();
-    serde_json::from_value(serde_json::json!({"metadata": {"name": name}, "status": {"addresses": addresses}})).unwrap()
+    serde_json::from_value(
+        serde_json::json!({"metadata": {"name": name}, "status": {"addresses": addresses}}),
+    )
+    .unwrap()
 }
 
 fn device(address: &str, name: &str) -> NodeAddress {
-    NodeAddress { addr: ip(address), node_port: false, primary: false, device_name: name.to_owned() }
+    NodeAddress {
+        addr: ip(address),
+        node_port: false,
+        primary: false,
+        device_name: name.to_owned(),
+    }
 }
 
 struct World {
@@ -44,13 +52,25 @@ impl World {
         for (address, identity) in before {
             map.set(ip(address), *identity).unwrap();
         }
-        let ops = MapOps { table: table.clone(), map: map.clone() };
-        let config = Config { retry_min: Duration::from_millis(5), ..Config::default() };
+        let ops = MapOps {
+            table: table.clone(),
+            map: map.clone(),
+        };
+        let config = Config {
+            retry_min: Duration::from_millis(5),
+            ..Config::default()
+        };
         let reconciler = Reconciler::new(&db, table.clone(), NodeIdentity::STATUS, ops, config);
         let stop = CancellationToken::new();
         let token = stop.clone();
         let running = tokio::spawn(async move { reconciler.run(&token, &NoHealth).await });
-        Self { db, table, map, stop, running }
+        Self {
+            db,
+            table,
+            map,
+            stop,
+            running,
+        }
     }
 
     fn put(&self, rows: impl IntoIterator<Item = NodeIdentity>) {
@@ -62,10 +82,17 @@ impl World {
     }
 
     async fn expect(&self, wanted: &[(&str, u32)]) {
-        let wanted = wanted.iter().map(|(address, identity)| (ip(address), *identity)).collect();
+        let wanted = wanted
+            .iter()
+            .map(|(address, identity)| (ip(address), *identity))
+            .collect();
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
         while self.map.entries() != wanted {
-            assert!(tokio::time::Instant::now() < deadline, "{:?}, wanted {wanted:?}", self.map.entries());
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{:?}, wanted {wanted:?}",
+                self.map.entries()
+            );
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -78,14 +105,34 @@ impl World {
 
 #[test]
 fn a_node_gives_its_addresses_and_no_names() {
-    let found = node("n2", &[("InternalIP", "172.30.1.2"), ("ExternalIP", "fd00::2"), ("Hostname", "10.0.0.9"), ("InternalIP", "n2")]);
+    let found = node(
+        "n2",
+        &[
+            ("InternalIP", "172.30.1.2"),
+            ("ExternalIP", "fd00::2"),
+            ("Hostname", "10.0.0.9"),
+            ("InternalIP", "n2"),
+        ],
+    );
 
     let addresses = |this| -> Vec<_> {
-        reflector::rows_of(&found, this).into_iter().map(|row| (row.address, row.identity)).collect()
+        reflector::rows_of(&found, this)
+            .into_iter()
+            .map(|row| (row.address, row.identity))
+            .collect()
     };
 
-    assert_eq!(addresses("n1"), [(ip("172.30.1.2"), IDENTITY_REMOTE_NODE), (ip("fd00::2"), IDENTITY_REMOTE_NODE)]);
-    assert_eq!(addresses("n2"), [(ip("172.30.1.2"), IDENTITY_HOST), (ip("fd00::2"), IDENTITY_HOST)]);
+    assert_eq!(
+        addresses("n1"),
+        [
+            (ip("172.30.1.2"), IDENTITY_REMOTE_NODE),
+            (ip("fd00::2"), IDENTITY_REMOTE_NODE)
+        ]
+    );
+    assert_eq!(
+        addresses("n2"),
+        [(ip("172.30.1.2"), IDENTITY_HOST), (ip("fd00::2"), IDENTITY_HOST)]
+    );
 }
 
 #[tokio::test]
@@ -106,9 +153,18 @@ async fn the_map_follows_nodes_that_come_and_go() {
 #[tokio::test]
 async fn this_nodes_own_word_about_an_address_wins() {
     let world = World::start(&[]);
-    world.put(reflector::rows_of(&node("n2", &[("InternalIP", "172.30.1.2")]), "n1"));
+    world.put(reflector::rows_of(
+        &node("n2", &[("InternalIP", "172.30.1.2")]),
+        "n1",
+    ));
 
-    reflector::replace_local(&world.db, &world.table, [device("172.30.1.2", "eth0")].iter(), None).unwrap();
+    reflector::replace_local(
+        &world.db,
+        &world.table,
+        [device("172.30.1.2", "eth0")].iter(),
+        None,
+    )
+    .unwrap();
     world.expect(&[("172.30.1.2", IDENTITY_HOST)]).await;
     reflector::replace_local(&world.db, &world.table, [].iter(), None).unwrap();
 
@@ -123,8 +179,16 @@ async fn leftovers_go_only_when_all_sources_have_delivered() {
     let mut txn = world.db.write(&[&world.table]);
     let guard = world.table.register_initializer(&mut txn, "test").unwrap();
     txn.commit();
-    world.put(reflector::rows_of(&node("n2", &[("InternalIP", "172.30.1.2")]), "n1"));
-    world.expect(&[("10.9.9.9", IDENTITY_REMOTE_NODE), ("172.30.1.2", IDENTITY_REMOTE_NODE)]).await;
+    world.put(reflector::rows_of(
+        &node("n2", &[("InternalIP", "172.30.1.2")]),
+        "n1",
+    ));
+    world
+        .expect(&[
+            ("10.9.9.9", IDENTITY_REMOTE_NODE),
+            ("172.30.1.2", IDENTITY_REMOTE_NODE),
+        ])
+        .await;
 
     let mut txn = world.db.write(&[&world.table]);
     txn.initialized(&guard).unwrap();
@@ -138,9 +202,16 @@ async fn leftovers_go_only_when_all_sources_have_delivered() {
 async fn a_failing_map_is_tried_again() {
     let world = World::start(&[]);
     world.map.fail(true);
-    world.put(reflector::rows_of(&node("n2", &[("InternalIP", "172.30.1.2")]), "n1"));
+    world.put(reflector::rows_of(
+        &node("n2", &[("InternalIP", "172.30.1.2")]),
+        "n1",
+    ));
     tokio::time::timeout(Duration::from_secs(10), async {
-        while !world.table.all(&world.db.read()).any(|row| row.status.error_text().contains("fake map fails")) {
+        while !world
+            .table
+            .all(&world.db.read())
+            .any(|row| row.status.error_text().contains("fake map fails"))
+        {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })

@@ -77,7 +77,10 @@ impl TestLab {
                 Ok(outcome) => outcome.to_string(),
                 Err(err) => err.to_string(),
             };
-            assert!(tokio::time::Instant::now() < deadline, "{from} → {to} {way:?}: {last}");
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{from} → {to} {way:?}: {last}"
+            );
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     }
@@ -127,8 +130,16 @@ fn print_logs(name: &str) {
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap_or_default();
     // target/debug/deps/test-… → target/debug
-    let folder = test.parent().and_then(|deps| deps.parent()).map(PathBuf::from).unwrap_or_default();
+    let folder = test
+        .parent()
+        .and_then(|deps| deps.parent())
+        .map(PathBuf::from)
+        .unwrap_or_default();
     let path = folder.join(name);
-    assert!(path.is_file(), "{} is not built; run `cargo build --bins`", path.display());
+    assert!(
+        path.is_file(),
+        "{} is not built; run `cargo build --bins`",
+        path.display()
+    );
     path
 }

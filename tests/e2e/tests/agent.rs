@@ -15,19 +15,40 @@ async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
         client_pod("client", "c1-n1"),
     ])
     .await;
-    let service = lab.session.create(dual_stack_service("shop", &json!({"type": "NodePort"}))).await.unwrap();
+    let service = lab
+        .session
+        .create(dual_stack_service("shop", &json!({"type": "NodePort"})))
+        .await
+        .unwrap();
     let to = at(&cluster_ips(&service)[0], 80);
-    lab.call_until("default/client", &to, Way::TCP, 20, |outcome| outcome.servers.len() == 2).await;
-    let ids = || async { lab.session.run("c1-n1", &["skep", "bpf", "lb", "list"]).await.unwrap() };
+    lab.call_until("default/client", &to, Way::TCP, 20, |outcome| {
+        outcome.servers.len() == 2
+    })
+    .await;
+    let ids = || async {
+        lab.session
+            .run("c1-n1", &["skep", "bpf", "lb", "list"])
+            .await
+            .unwrap()
+    };
     let before = ids().await;
     let state = lab.session.state().unwrap();
     let (agent, node) = (state.agents["c1-n1"], state.nodes["c1-n1"]);
 
     let flow = std::time::Duration::from_secs(6);
     let ways = [Way::TCP, Way::TCP.kept(), Way::UDP.kept()];
-    let calls: Vec<_> =
-        ways.into_iter().map(|way| lab.session.keep_calling("default/client", &to, way, flow).unwrap()).collect();
-    lab.session.run("c1-n1", &["kill", "-KILL", &agent.to_string()]).await.unwrap();
+    let calls: Vec<_> = ways
+        .into_iter()
+        .map(|way| {
+            lab.session
+                .keep_calling("default/client", &to, way, flow)
+                .unwrap()
+        })
+        .collect();
+    lab.session
+        .run("c1-n1", &["kill", "-KILL", &agent.to_string()])
+        .await
+        .unwrap();
     lab.session
         .wait("the agent is back", || async {
             let pid = lab.session.state().unwrap().agents["c1-n1"];
@@ -47,10 +68,18 @@ async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_shows_status_services_maps_and_the_shell() {
     let lab = TestLab::up("command", 1, &[]).await;
-    lab.create_all([echo_pod("web-0", "shop", "c1-n1"), client_pod("client", "c1-n1")]).await;
-    let service = lab.session.create(dual_stack_service("shop", &json!({}))).await.unwrap();
+    lab.create_all([echo_pod("web-0", "shop", "c1-n1"), client_pod("client", "c1-n1")])
+        .await;
+    let service = lab
+        .session
+        .create(dual_stack_service("shop", &json!({})))
+        .await
+        .unwrap();
     let ip = cluster_ips(&service)[0].clone();
-    lab.call_until("default/client", &at(&ip, 80), Way::TCP, 5, |outcome| outcome.answered == 5).await;
+    lab.call_until("default/client", &at(&ip, 80), Way::TCP, 5, |outcome| {
+        outcome.answered == 5
+    })
+    .await;
     let skep = async |words: &[&str]| {
         let program: Vec<&str> = std::iter::once("skep").chain(words.iter().copied()).collect();
         lab.session.run("c1-n1", &program).await.unwrap()
@@ -59,14 +88,26 @@ async fn the_command_shows_status_services_maps_and_the_shell() {
     assert_eq!(skep(&["status", "--brief"]).await, "OK\n");
     let status: Value = serde_json::from_str(&skep(&["status", "-o", "json"]).await).unwrap();
     assert_eq!(status["kubernetes"]["state"], "Ok", "{status}");
-    assert!(skep(&["status", "--verbose"]).await.contains("KubeProxyReplacement Details:"));
+    assert!(
+        skep(&["status", "--verbose"])
+            .await
+            .contains("KubeProxyReplacement Details:")
+    );
     assert!(skep(&["service", "list"]).await.contains(&format!("{ip}:80/TCP")));
-    assert!(skep(&["bpf", "lb", "list"]).await.contains(&format!("{ip}:80/TCP (1)")));
+    assert!(
+        skep(&["bpf", "lb", "list"])
+            .await
+            .contains(&format!("{ip}:80/TCP (1)"))
+    );
     assert!(skep(&["bpf", "lb", "list", "--backends"]).await.contains(":8080"));
     assert!(skep(&["bpf", "lb", "list", "--revnat"]).await.contains(&ip));
     assert!(skep(&["bpf", "ipcache", "list"]).await.contains("identity=1 "));
     assert!(skep(&["map", "list"]).await.contains("cilium_lb4_services_v2"));
-    assert!(skep(&["shell", "db/show", "frontends"]).await.contains("default/shop"));
+    assert!(
+        skep(&["shell", "db/show", "frontends"])
+            .await
+            .contains("default/shop")
+    );
     assert!(skep(&["hive"]).await.contains("loadbalancer-reconciler"));
     assert!(skep(&["metrics", "list"]).await.contains("Metric"));
     assert!(skep(&["config", "kube-proxy-replacement"]).await.contains("true"));
@@ -78,16 +119,28 @@ async fn kubectl_works_against_the_labs_api_server() {
     let state = lab.session.state().unwrap();
     let config = skep_lab::plan::folder_of(lab.name()).join("kubeconfig");
     std::fs::write(&config, state.kubeconfig("c1").unwrap()).unwrap();
-    let Ok(output) = tokio::process::Command::new("kubectl").args(["version", "--client"]).output().await else {
+    let Ok(output) = tokio::process::Command::new("kubectl")
+        .args(["version", "--client"])
+        .output()
+        .await
+    else {
         eprintln!("kubectl is not installed: nothing to check");
         return;
     };
     assert!(output.status.success());
     let kubectl = async |words: &[&str]| {
-        let output =
-            tokio::process::Command::new("kubectl").env("KUBECONFIG", &config).args(words).output().await.unwrap();
+        let output = tokio::process::Command::new("kubectl")
+            .env("KUBECONFIG", &config)
+            .args(words)
+            .output()
+            .await
+            .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{words:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{words:?}: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         text
     };
 
@@ -96,6 +149,10 @@ async fn kubectl_works_against_the_labs_api_server() {
     kubectl(&["wait", "--for=condition=Ready", "pod", "--all", "--timeout=20s"]).await;
     assert!(kubectl(&["get", "services"]).await.contains("NodePort"));
     assert!(kubectl(&["get", "endpointslices"]).await.contains("shop-"));
-    assert!(kubectl(&["get", "nodes", "-o", "wide"]).await.contains("172.30.1.1"));
+    assert!(
+        kubectl(&["get", "nodes", "-o", "wide"])
+            .await
+            .contains("172.30.1.1")
+    );
     kubectl(&["delete", "-f", example]).await;
 }

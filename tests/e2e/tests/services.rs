@@ -19,9 +19,17 @@ async fn a_service_is_reachable_by_all_its_addresses_from_pods_and_nodes() {
         client_pod("client", "c1-n2"),
     ])
     .await;
-    let service = lab.session.create(dual_stack_service("shop", &json!({"type": "LoadBalancer"}))).await.unwrap();
-    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.10"}, {"ip": "2001:db8::10"}]}}});
-    lab.session.merge(&service, Subresource::Status, status).await.unwrap();
+    let service = lab
+        .session
+        .create(dual_stack_service("shop", &json!({"type": "LoadBalancer"})))
+        .await
+        .unwrap();
+    let status =
+        json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.10"}, {"ip": "2001:db8::10"}]}}});
+    lab.session
+        .merge(&service, Subresource::Status, status)
+        .await
+        .unwrap();
 
     let ips = cluster_ips(&service);
     assert_eq!(ips.len(), 2, "{service}");
@@ -38,29 +46,51 @@ async fn a_service_is_reachable_by_all_its_addresses_from_pods_and_nodes() {
         ];
         for from in ["default/client", "c1-n1"] {
             for to in &targets {
-                lab.call_until(from, to, way, 20, |outcome| outcome.failed == 0 && outcome.servers.len() == 2).await;
+                lab.call_until(from, to, way, 20, |outcome| {
+                    outcome.failed == 0 && outcome.servers.len() == 2
+                })
+                .await;
             }
         }
-        lab.call_until("c1-n1", &at("127.0.0.1", node_port), way, 20, |outcome| outcome.failed == 0).await;
+        lab.call_until("c1-n1", &at("127.0.0.1", node_port), way, 20, |outcome| {
+            outcome.failed == 0
+        })
+        .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn backends_come_and_go_without_a_failed_call() {
     let lab = TestLab::up("backends", 2, &[]).await;
-    lab.create_all([echo_pod("web-0", "shop", "c1-n1"), client_pod("client", "c1-n2")]).await;
-    let service = lab.session.create(dual_stack_service("shop", &json!({}))).await.unwrap();
+    lab.create_all([echo_pod("web-0", "shop", "c1-n1"), client_pod("client", "c1-n2")])
+        .await;
+    let service = lab
+        .session
+        .create(dual_stack_service("shop", &json!({})))
+        .await
+        .unwrap();
     let to = at(&cluster_ips(&service)[0], 80);
     let only = |names: &'static [&'static str]| {
-        move |outcome: &skep_lab::echo::Outcome| outcome.failed == 0 && outcome.servers.keys().eq(names.iter())
+        move |outcome: &skep_lab::echo::Outcome| {
+            outcome.failed == 0 && outcome.servers.keys().eq(names.iter())
+        }
     };
-    lab.call_until("default/client", &to, Way::TCP, 20, only(&["web-0"])).await;
+    lab.call_until("default/client", &to, Way::TCP, 20, only(&["web-0"]))
+        .await;
 
-    let calls = lab.session.keep_calling("default/client", &to, Way::TCP, std::time::Duration::from_secs(8)).unwrap();
+    let calls = lab
+        .session
+        .keep_calling("default/client", &to, Way::TCP, std::time::Duration::from_secs(8))
+        .unwrap();
     lab.create_all([echo_pod("web-1", "shop", "c1-n2")]).await;
-    lab.call_until("default/client", &to, Way::TCP, 20, only(&["web-0", "web-1"])).await;
-    lab.session.delete(&echo_pod("web-0", "shop", "c1-n1")).await.unwrap();
-    lab.call_until("default/client", &to, Way::TCP, 20, only(&["web-1"])).await;
+    lab.call_until("default/client", &to, Way::TCP, 20, only(&["web-0", "web-1"]))
+        .await;
+    lab.session
+        .delete(&echo_pod("web-0", "shop", "c1-n1"))
+        .await
+        .unwrap();
+    lab.call_until("default/client", &to, Way::TCP, 20, only(&["web-1"]))
+        .await;
 
     let outcome = skep_lab::session::finish(calls).await.unwrap();
     assert_eq!(outcome.failed, 0, "{outcome}");
@@ -71,11 +101,18 @@ async fn backends_come_and_go_without_a_failed_call() {
 async fn a_service_without_backends_is_refused_at_once() {
     let lab = TestLab::up("empty", 1, &[]).await;
     lab.create_all([client_pod("client", "c1-n1")]).await;
-    let service = lab.session.create(dual_stack_service("shop", &json!({}))).await.unwrap();
+    let service = lab
+        .session
+        .create(dual_stack_service("shop", &json!({})))
+        .await
+        .unwrap();
 
     for ip in cluster_ips(&service) {
         lab.call_until("default/client", &at(&ip, 80), Way::TCP, 1, |outcome| {
-            outcome.errors.keys().any(|error| error.contains("No route to host"))
+            outcome
+                .errors
+                .keys()
+                .any(|error| error.contains("No route to host"))
         })
         .await;
     }
@@ -84,19 +121,39 @@ async fn a_service_without_backends_is_refused_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn affinity_keeps_a_client_with_its_backend() {
     let lab = TestLab::up("affinity", 1, &[]).await;
-    lab.create_all(["web-0", "web-1", "web-2"].map(|name| echo_pod(name, "shop", "c1-n1"))).await;
+    lab.create_all(["web-0", "web-1", "web-2"].map(|name| echo_pod(name, "shop", "c1-n1")))
+        .await;
     lab.create_all([client_pod("client", "c1-n1")]).await;
     let affinity = json!({"sessionAffinity": "ClientIP"});
-    let sticky = lab.session.create(dual_stack_service("shop", &affinity)).await.unwrap();
+    let sticky = lab
+        .session
+        .create(dual_stack_service("shop", &affinity))
+        .await
+        .unwrap();
     let to = at(&cluster_ips(&sticky)[0], 80);
-    lab.call_until("default/client", &to, Way::TCP, 1, |outcome| outcome.failed == 0).await;
+    lab.call_until("default/client", &to, Way::TCP, 1, |outcome| outcome.failed == 0)
+        .await;
 
-    let outcome = lab.session.call("default/client", &to, Way::TCP, 60).await.unwrap();
+    let outcome = lab
+        .session
+        .call("default/client", &to, Way::TCP, 60)
+        .await
+        .unwrap();
 
     assert_eq!((outcome.failed, outcome.servers.len()), (0, 1), "{outcome}");
     // Without affinity the same pods share the calls: the first result was no accident.
-    lab.session.merge(&sticky, Subresource::None, json!({"spec": {"sessionAffinity": "None"}})).await.unwrap();
-    lab.call_until("default/client", &to, Way::TCP, 60, |outcome| outcome.servers.len() == 3).await;
+    lab.session
+        .merge(
+            &sticky,
+            Subresource::None,
+            json!({"spec": {"sessionAffinity": "None"}}),
+        )
+        .await
+        .unwrap();
+    lab.call_until("default/client", &to, Way::TCP, 60, |outcome| {
+        outcome.servers.len() == 3
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,12 +165,22 @@ async fn an_internal_policy_of_local_stays_on_the_node() {
         client_pod("far", "c1-n2"),
     ])
     .await;
-    let service =
-        lab.session.create(dual_stack_service("shop", &json!({"internalTrafficPolicy": "Local"}))).await.unwrap();
+    let service = lab
+        .session
+        .create(dual_stack_service(
+            "shop",
+            &json!({"internalTrafficPolicy": "Local"}),
+        ))
+        .await
+        .unwrap();
     let to = at(&cluster_ips(&service)[0], 80);
 
-    lab.call_until("default/near", &to, Way::TCP, 10, |outcome| outcome.answered == 10).await;
-    lab.call_until("default/far", &to, Way::TCP, 1, |outcome| outcome.failed == 1).await;
+    lab.call_until("default/near", &to, Way::TCP, 10, |outcome| {
+        outcome.answered == 10
+    })
+    .await;
+    lab.call_until("default/far", &to, Way::TCP, 1, |outcome| outcome.failed == 1)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,6 +191,9 @@ async fn a_host_port_is_reachable_on_its_node() {
     lab.create_all([pod, client_pod("client", "c1-n1")]).await;
 
     for from in ["c1-n1", "default/client"] {
-        lab.call_until(from, &at(NODE_1, 8081), Way::TCP, 5, |outcome| outcome.answered == 5).await;
+        lab.call_until(from, &at(NODE_1, 8081), Way::TCP, 5, |outcome| {
+            outcome.answered == 5
+        })
+        .await;
     }
 }
