@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::select_all;
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Readiness, ReadyGuard, Shutdown, SpawnError};
+use parking_lot::Mutex;
 use statedb::{AnyTable, Db, Snapshot};
 
 /// A table that is not filled, and who has not delivered.
@@ -95,4 +97,51 @@ pub async fn wait_initialized(db: &Db, names: Option<&[&str]>, quiet: Duration) 
             });
         }
     }
+}
+
+/// How long to wait for tables.
+#[derive(Debug, Clone, hive::Config)]
+pub struct Config {
+    /// Time without any progress after which waiting for the first content of the tables is given up. 0 waits for ever.
+    #[config(default = "3m", hidden)]
+    pub k8s_sync_timeout: Duration,
+}
+
+/// Cell: the program is ready when all tables are filled, and ends if they are not in time.
+pub fn cell() -> Cell {
+    Cell::module("k8s-synced", "Waits for the first content of tables")
+        .config::<Config>()
+        .run(wait_in_background)
+}
+
+fn wait_in_background(
+    config: Cfg<Config>,
+    db: Db,
+    jobs: Jobs,
+    readiness: Readiness,
+    shutdown: Shutdown,
+) -> Result<(), SpawnError> {
+    let guard: Arc<Mutex<Option<ReadyGuard>>> = Arc::new(Mutex::new(Some(readiness.guard("tables"))));
+    jobs.spawn(Job::once("wait", move |cx: JobCtx| {
+        let (config, db, shutdown, guard) = (config.clone(), db.clone(), shutdown.clone(), guard.clone());
+        async move {
+            let quiet = Some(config.k8s_sync_timeout)
+                .filter(|quiet| !quiet.is_zero())
+                .unwrap_or(Duration::MAX);
+            let waited = tokio::select! {
+                () = cx.token.cancelled() => return,
+                waited = wait_initialized(&db, None, quiet) => waited,
+            };
+            match waited {
+                Ok(()) => {
+                    cx.health.ok("All tables are filled");
+                    drop(guard.lock().take());
+                }
+                Err(late) => {
+                    cx.health.degraded("Tables are not filled in time", &late);
+                    shutdown.fail("tables are not filled in time", late);
+                }
+            }
+        }
+    }))
 }

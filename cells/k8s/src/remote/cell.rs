@@ -19,6 +19,9 @@ const START: Duration = Duration::from_secs(60);
 /// Time between attempts.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// Time between probes of a server that is lost.
+const CALM: Duration = Duration::from_secs(1);
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 enum CellError {
@@ -94,7 +97,10 @@ async fn heartbeat(client: &RemoteClient, health: &Health, cx: &JobCtx) {
                 lost = true;
                 health.degraded("Kubernetes API server does not answer", &error);
                 // Failing requests wake this up at once: do not spin.
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                tokio::select! {
+                    () = cx.token.cancelled() => return,
+                    () = tokio::time::sleep(CALM) => {}
+                }
             }
         }
     }

@@ -468,3 +468,62 @@ async fn discovery_lists_kinds_without_their_parts() {
 
     assert_eq!(kinds, [Pod::kind(), crate::slim::EndpointSlice::kind()]);
 }
+
+#[tokio::test]
+async fn cell_waits_for_the_server_and_tells_where_it_is() {
+    use hive::{Hive, Settings as Flags};
+
+    let server = Server::start().await;
+    let flags = Flags::new()
+        .flag("k8s-api-server-urls", server.url.clone())
+        .flag("k8s-heartbeat-timeout", "20ms");
+    let plan = Hive::new([super::cell()])
+        .root::<Arc<dyn Client>>()
+        .plan(flags)
+        .unwrap();
+    let running = plan.build().unwrap().start().await.unwrap();
+
+    let client = running.get::<Arc<dyn Client>>().unwrap();
+    assert!(client.is_enabled());
+    assert_eq!(client.server_version().await.unwrap().minor, 33);
+    let connection = |running: &hive::Running| {
+        let all = running.health().entries();
+        let found = all
+            .into_iter()
+            .find(|entry| entry.id.to_string() == "k8s-client.connection");
+        found.map(|entry| (entry.level, entry.message)).unwrap()
+    };
+    assert_eq!(
+        connection(&running),
+        (
+            hive::Level::Ok,
+            format!("Connected to {}, Kubernetes 1.33", server.url)
+        )
+    );
+
+    server.set_healthy(false);
+    let lost = async {
+        while connection(&running).0 != hive::Level::Degraded {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), lost).await.unwrap();
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn cell_without_cluster_gives_a_client_that_is_off() {
+    use hive::{Hive, Settings as Flags};
+
+    let flags = Flags::new().flag("enable-k8s", "false");
+    let plan = Hive::new([super::cell()])
+        .root::<Arc<dyn Client>>()
+        .plan(flags)
+        .unwrap();
+    let running = plan.build().unwrap().start().await.unwrap();
+
+    let client = running.get::<Arc<dyn Client>>().unwrap();
+
+    assert!(!client.is_enabled());
+    assert!(matches!(client.server_version().await, Err(ApiError::Disabled)));
+}

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use async_trait::async_trait;
+use hive::{Cell, Hive, Settings};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use statedb::Row;
+use statedb::{Db, Row, Table};
 
 use super::{LocalPod, NamespaceRow};
+use crate::client::{Client, DisabledClient, RawPage, RawWatch};
 use crate::clock::{Clock, FixedClock};
+use crate::node_name::NodeName;
+use crate::options::{DeleteOptions, ListOptions, Patch, Subresource, WatchOptions, WriteOptions};
 use crate::slim::{Namespace, Pod};
+use crate::{ApiError, Kind, RawObject, ServerVersion, readiness};
 
 fn clock() -> Arc<dyn Clock> {
     Arc::new(FixedClock {
@@ -128,4 +135,157 @@ fn namespace_shows_sorted_labels() {
             .cells()[..3],
         row.cells()[..3]
     );
+}
+
+/// A cluster with one namespace and one pod of this node.
+struct Cluster;
+
+#[async_trait]
+impl Client for Cluster {
+    fn is_enabled(&self) -> bool {
+        true
+    }
+
+    async fn server_version(&self) -> Result<ServerVersion, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn list(&self, kind: &Kind, _: &str, options: &ListOptions) -> Result<RawPage, ApiError> {
+        let fields = options.fields.to_string();
+        assert_eq!(
+            fields,
+            if kind.plural == "pods" {
+                "spec.nodeName=testnode"
+            } else {
+                ""
+            }
+        );
+        let object = json!({"metadata": {"name": "one", "namespace": "shop"}});
+        let items = vec![RawObject::from_value(Arc::new(object))];
+        Ok(RawPage {
+            items,
+            resource_version: "1".into(),
+            continue_token: String::new(),
+        })
+    }
+
+    async fn watch(&self, _: &Kind, _: &str, _: &WatchOptions) -> Result<RawWatch, ApiError> {
+        Ok(Box::pin(futures::stream::pending()))
+    }
+
+    async fn get(&self, _: &Kind, _: &str, _: &str) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn create(&self, _: &Kind, _: &str, _: Value, _: &WriteOptions) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn update(
+        &self,
+        _: &Kind,
+        _: &str,
+        _: Subresource,
+        _: Value,
+        _: &WriteOptions,
+    ) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn patch(
+        &self,
+        _: &Kind,
+        _: &str,
+        _: &str,
+        _: Subresource,
+        _: &Patch,
+        _: &WriteOptions,
+    ) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn delete(&self, _: &Kind, _: &str, _: &str, _: &DeleteOptions) -> Result<(), ApiError> {
+        Err(ApiError::Disabled)
+    }
+}
+
+fn hive_of(client: Arc<dyn Client>) -> Hive {
+    let given = Cell::module("given", "Given")
+        .provide(Db::new)
+        .provide(move || client.clone())
+        .provide(|| NodeName::new("testnode"))
+        .provide(clock);
+    Hive::new([given, super::cell(), readiness::cell()])
+        .root::<Db>()
+        .root::<Table<LocalPod>>()
+        .root::<Table<NamespaceRow>>()
+}
+
+#[tokio::test]
+async fn cell_fills_both_tables_and_reports_under_known_names() {
+    let running = hive_of(Arc::new(Cluster))
+        .plan(Settings::new())
+        .unwrap()
+        .build()
+        .unwrap()
+        .start()
+        .await
+        .unwrap();
+    let db = running.get::<Db>().unwrap();
+
+    readiness::wait_initialized(&db, None, Duration::from_secs(5))
+        .await
+        .unwrap();
+
+    assert_eq!(
+        db.table("k8s-pods").unwrap().rows(&db.read())[0].cells()[0],
+        "shop/one"
+    );
+    assert_eq!(
+        db.table("k8s-namespaces").unwrap().rows(&db.read())[0].cells()[3],
+        "60s"
+    );
+    for table in ["k8s-namespaces", "k8s-pods"] {
+        let id = format!("k8s-tables.job-k8s-reflector-{table}-daemon-k8s");
+        let reported = async {
+            loop {
+                let entry = running
+                    .health()
+                    .entries()
+                    .into_iter()
+                    .find(|entry| entry.id.to_string() == id);
+                if entry.is_some_and(|entry| entry.message == "1 upserted, 0 deleted, 1 total objects") {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), reported)
+            .await
+            .unwrap();
+    }
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn tables_without_cluster_are_empty_and_complete() {
+    let running = hive_of(Arc::new(DisabledClient))
+        .plan(Settings::new())
+        .unwrap()
+        .build()
+        .unwrap()
+        .start()
+        .await
+        .unwrap();
+    let db = running.get::<Db>().unwrap();
+
+    readiness::wait_initialized(&db, None, Duration::from_millis(10))
+        .await
+        .unwrap();
+
+    assert!(db.table("k8s-pods").unwrap().rows(&db.read()).is_empty());
 }
