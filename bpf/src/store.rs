@@ -9,7 +9,7 @@
 //! is held, take-overs wait for [`Hold::release`].
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt, fs, io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -41,6 +41,8 @@ struct State {
     holds: usize,
     /// Maps that wait for their pins: name → where they are pinned meanwhile.
     pending: HashMap<String, PathBuf>,
+    /// Maps that this process has decided on: whoever asks again gets the same one.
+    decided: HashSet<String>,
 }
 
 /// Keeps replaced maps from taking over their pins until programs use them. Dropped without
@@ -63,6 +65,7 @@ impl MapStore {
             root: root.into(),
             holds: 0,
             pending: HashMap::new(),
+            decided: HashSet::new(),
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -154,6 +157,7 @@ impl MapStore {
     pub fn unpin(&self, name: &str) -> Result<bool, MapError> {
         let mut state = self.state.lock();
         state.pending.remove(name);
+        state.decided.remove(name);
         let directory = state.directory();
         remove(name, &directory.join(format!("{name}{PENDING}")))?;
         remove(name, &directory.join(name))
@@ -181,10 +185,28 @@ impl MapStore {
         check: impl FnOnce(&Path) -> Result<Mismatch, MapError>,
     ) -> Result<RawMap, MapError> {
         let mut state = self.state.lock();
-        if let Some(path) = state.pending.get(name) {
-            return RawMap::open(name, path);
+        if state.decided.contains(name) {
+            match RawMap::open(name, &state.current(name)) {
+                // Somebody has removed the pin: begin again.
+                Err(error) if error.is_missing() => {}
+                other => return other,
+            }
         }
-        let directory = state.directory();
+        let raw = state.provide(name, shape, inner, check)?;
+        state.decided.insert(name.to_owned());
+        Ok(raw)
+    }
+}
+
+impl State {
+    fn provide(
+        &mut self,
+        name: &str,
+        shape: &Shape,
+        inner: Option<BorrowedFd<'_>>,
+        check: impl FnOnce(&Path) -> Result<Mismatch, MapError>,
+    ) -> Result<RawMap, MapError> {
+        let directory = self.directory();
         make_directory(&directory)?;
         let (path, temporary) = (directory.join(name), directory.join(format!("{name}{PENDING}")));
         // Left by a process that ended between creating a map and handing it the pin.
@@ -217,16 +239,14 @@ impl MapStore {
             reason,
             "replacing an incompatible pinned map, its entries are lost"
         );
-        if state.holds > 0 {
-            state.pending.insert(name.to_owned(), temporary);
+        if self.holds > 0 {
+            self.pending.insert(name.to_owned(), temporary);
         } else {
             take_over(name, &temporary, &path)?;
         }
         RawMap::new(name, fd)
     }
-}
 
-impl State {
     fn directory(&self) -> PathBuf {
         self.root.join("tc/globals")
     }

@@ -41,7 +41,7 @@ use rustix::{
 };
 
 #[cfg(feature = "load")]
-pub use self::latency::{Latency, LatencyBench};
+pub use self::latency::{Cost, Latency, LatencyBench};
 pub use self::services::{Frontend, LbMaps};
 use crate::{mount, netns, store::MapStore};
 

@@ -5,7 +5,7 @@
 use std::{
     error::Error,
     net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket},
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
 
@@ -23,35 +23,52 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// Parameters of [`LatencyBench::run`].
 #[derive(Debug, Clone, Copy)]
 pub struct LatencyBench {
-    /// Services in the maps while measuring.
+    /// Services in the maps while measuring, each with a TCP and a UDP port.
     pub services: u16,
     /// Calls in one round.
     pub calls: u32,
-    /// Rounds; the fastest counts, as everything else on the machine only adds.
+    /// Rounds; the fastest counts, as everything else on the machine only adds. The kinds of calls take
+    /// turns, so that all of them get quiet moments.
     pub rounds: u32,
     /// Whether trace events are on, as they are by default.
     pub trace: bool,
 }
 
-/// Time of one call.
+/// Time of one call to a backend.
+#[derive(Debug, Clone, Copy)]
+pub struct Cost {
+    /// Straight to the backend, no programs attached.
+    pub bare: Duration,
+    /// Straight to the backend, programs attached.
+    pub direct: Duration,
+    /// Through the service.
+    pub service: Duration,
+}
+
+impl Cost {
+    const WORST: Self = Self {
+        bare: Duration::MAX,
+        direct: Duration::MAX,
+        service: Duration::MAX,
+    };
+
+    /// What the service costs more than the bare call, in nanoseconds.
+    pub fn extra(&self) -> i128 {
+        self.service.as_nanos().cast_signed() - self.bare.as_nanos().cast_signed()
+    }
+}
+
+/// What was measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Latency {
-    /// UDP `connect()` straight to the backend, no programs attached.
-    pub connect_bare: Duration,
-    /// UDP `connect()` straight to the backend, programs attached.
-    pub connect_direct: Duration,
-    /// UDP `connect()` to the service.
-    pub connect_service: Duration,
-    /// `sendto()` straight to the backend, no programs attached.
-    pub send_bare: Duration,
-    /// `sendto()` straight to the backend, programs attached.
-    pub send_direct: Duration,
-    /// `sendto()` to the service.
-    pub send_service: Duration,
-    /// TCP `socket()`, `connect()` and `close()` straight to the backend, programs attached.
-    pub tcp_direct: Duration,
-    /// TCP `socket()`, `connect()` and `close()` to the service.
-    pub tcp_service: Duration,
+    /// UDP `connect()` on a socket that exists.
+    pub connect: Cost,
+    /// `sendto()` of one byte on an unconnected socket.
+    pub send: Cost,
+    /// UDP `socket()`, `connect()` and `close()`.
+    pub udp: Cost,
+    /// TCP `socket()`, `connect()` and `close()`, with the handshake over loopback.
+    pub tcp: Cost,
 }
 
 impl LatencyBench {
@@ -73,18 +90,15 @@ impl LatencyBench {
         rustix::net::bind(listener.as_fd(), &backend)?;
         rustix::net::listen(listener.as_fd(), 4096)?;
 
-        let bare_connect = self.best(|| connect_udp(backend, self.calls))?;
-        let bare_send = self.best(|| send_udp(backend, self.calls))?;
-
         let store = node.store();
         let sizes = LbMapSizes::uniform(u32::from(self.services) * 4 + 64);
         let maps = LbMaps::open(&store, sizes)?;
-        let mut last = backend;
+        let mut service = backend;
         for n in 0..self.services {
             let [high, low] = n.to_be_bytes();
-            last = SocketAddrV4::new(Ipv4Addr::new(10, 96, high, low), 80).into();
+            service = SocketAddrV4::new(Ipv4Addr::new(10, 96, high, low), 80).into();
             for (id, proto) in [(2 * n + 1, 6), (2 * n + 2, 17)] {
-                maps.upsert(&Frontend::new(id, last, proto, &[backend]))?;
+                maps.upsert(&Frontend::new(id, service, proto, &[backend]))?;
             }
         }
         let options = SocketOptions {
@@ -93,26 +107,33 @@ impl LatencyBench {
         };
         let programs = SocketLb::load(&store, sizes, &options, |_| true)?;
         let directory = node.bpf_root().join("links");
-        programs.attach(&CgroupLinks::new(&directory, node.cgroup_root())?, &directory)?;
+        let links = CgroupLinks::new(&directory, node.cgroup_root())?;
 
-        Ok(Latency {
-            connect_bare: bare_connect,
-            connect_direct: self.best(|| connect_udp(backend, self.calls))?,
-            connect_service: self.best(|| connect_udp(last, self.calls))?,
-            send_bare: bare_send,
-            send_direct: self.best(|| send_udp(backend, self.calls))?,
-            send_service: self.best(|| send_udp(last, self.calls))?,
-            tcp_direct: self.best(|| connect_tcp(backend, listener.as_fd(), self.calls / 10))?,
-            tcp_service: self.best(|| connect_tcp(last, listener.as_fd(), self.calls / 10))?,
-        })
-    }
-
-    fn best(self, mut round: impl FnMut() -> Result<Duration, BoxError>) -> Result<Duration, BoxError> {
-        let mut best = round()?;
-        for _ in 1..self.rounds {
-            best = best.min(round()?);
+        let mut costs = [Cost::WORST; 4];
+        let calls: [&dyn Fn(SocketAddr) -> Result<Duration, BoxError>; 4] = [
+            &|to| connect_udp(to, self.calls),
+            &|to| send_udp(to, self.calls),
+            &|to| fresh_udp(to, self.calls),
+            &|to| connect_tcp(to, listener.as_fd(), self.calls / 10),
+        ];
+        for _ in 0..self.rounds.max(1) {
+            for (cost, call) in costs.iter_mut().zip(calls) {
+                cost.bare = cost.bare.min(call(backend)?);
+            }
+            programs.attach(&links, &directory)?;
+            for (cost, call) in costs.iter_mut().zip(calls) {
+                cost.direct = cost.direct.min(call(backend)?);
+                cost.service = cost.service.min(call(service)?);
+            }
+            SocketLb::detach_all(&directory)?;
         }
-        Ok(best)
+        let [connect, send, udp, tcp] = costs;
+        Ok(Latency {
+            connect,
+            send,
+            udp,
+            tcp,
+        })
     }
 }
 
@@ -134,11 +155,16 @@ fn send_udp(to: SocketAddr, calls: u32) -> Result<Duration, BoxError> {
     Ok(start.elapsed() / calls.max(1))
 }
 
-fn connect_tcp(
-    to: SocketAddr,
-    listener: std::os::fd::BorrowedFd<'_>,
-    calls: u32,
-) -> Result<Duration, BoxError> {
+fn fresh_udp(to: SocketAddr, calls: u32) -> Result<Duration, BoxError> {
+    let start = Instant::now();
+    for _ in 0..calls {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        rustix::net::connect(&socket, &to)?;
+    }
+    Ok(start.elapsed() / calls.max(1))
+}
+
+fn connect_tcp(to: SocketAddr, listener: BorrowedFd<'_>, calls: u32) -> Result<Duration, BoxError> {
     let mut total = Duration::ZERO;
     for _ in 0..calls.max(1) {
         let start = Instant::now();
@@ -151,4 +177,25 @@ fn connect_tcp(
         drop(rustix::net::accept(listener)?);
     }
     Ok(total / calls.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measures_every_kind_of_call() {
+        let found = LatencyBench {
+            services: 10,
+            calls: 50,
+            rounds: 2,
+            trace: true,
+        }
+        .run()
+        .unwrap();
+
+        for cost in [found.connect, found.send, found.udp, found.tcp] {
+            assert!(cost.bare < Duration::MAX && cost.direct < Duration::MAX && cost.service < Duration::MAX);
+        }
+    }
 }

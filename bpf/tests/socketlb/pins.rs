@@ -59,6 +59,24 @@ fn a_map_of_another_size_is_replaced_at_once_if_nothing_waits() {
 }
 
 #[test]
+fn all_parts_of_a_process_get_the_same_map() {
+    run("same", |node| {
+        let (one, other) = (
+            LbMapSpecs::new(LbMapSizes::small(64)),
+            LbMapSpecs::new(LbMapSizes::small(128)),
+        );
+        let store = node.store();
+
+        let first = store.open_or_create(&one.services4)?;
+        assert_eq!(id(&store.open_or_create(&other.services4)?), id(&first));
+
+        store.unpin(first.name())?;
+        assert_eq!(store.open_or_create(&other.services4)?.max_entries(), 128);
+        Ok(())
+    });
+}
+
+#[test]
 fn a_replaced_map_takes_the_pin_after_the_programs_are_attached() {
     run("takeover", |node| {
         node.add_address(ip("10.244.0.1"))?;

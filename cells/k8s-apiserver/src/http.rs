@@ -2,12 +2,11 @@
 
 //! The API over HTTP, for kubectl and other clients.
 //!
-//! Answers are JSON, or YAML on request. Bodies may be protobuf, too: clients with built-in types send that.
+//! JSON only (YAML is understood and given on request); protobuf is refused, so that clients fall back.
 
 mod discovery;
 mod negotiate;
 mod openapi;
-mod protobuf;
 mod request;
 mod respond;
 mod reviews;

@@ -7,8 +7,9 @@
 //!   one, and are detached when socket load balancing is switched off. Client sockets of backends that were
 //!   reported dead ([`DeadBackends`]) are destroyed.
 //! - [`maps_cell`] gives the store of pinned maps on a BPF file system that is found or mounted.
-//! - [`settings_cell`] declares the settings that load balancing shares ([`LbSettings`]) in a hive that has
-//!   no other source of them.
+//! - [`loadbalancer_cell`] joins it to the load balancer's cells: shared settings ([`LbSettings`]), and
+//!   backends that are gone.
+//! - [`settings_cell`] declares the shared settings in a hive without load balancer.
 //!
 //! What the programs do is written in `bpf/progs/cgroup_socketlb.bpf.c`.
 
@@ -16,6 +17,7 @@ mod cell;
 mod config;
 mod datapath;
 mod diag;
+mod loadbalancer;
 mod settings;
 mod terminate;
 
@@ -23,6 +25,9 @@ pub use cell::{cell, maps_cell};
 pub use config::{Config, MapsConfig};
 pub use datapath::{DatapathError, MapsWritten, SocketDatapath, SocketStatus, links_directory};
 pub use diag::{DiagError, DiagTerminator};
-pub use settings::{LbSettings, NodePortRange, NodePortRangeError, SettingsConfig, settings_cell};
+pub use loadbalancer::loadbalancer_cell;
+pub use settings::{
+    LbSettings, NodePortRange, NodePortRangeError, SettingsConfig, SharedConfig, settings_cell,
+};
 pub use skep_bpf::load::DeadBackend;
 pub use terminate::{DeadBackends, PodNetworks};

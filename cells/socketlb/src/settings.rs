@@ -6,12 +6,14 @@ use std::{fmt, fs, str::FromStr, time::Duration};
 
 use hive::{Cell, Cfg, config::Faults};
 use skep_bpf::{
-    lb::{DEFAULT_LB_MAP_MAX, LbMapSizes, MAX_REVERSE_SK, dynamic_reverse_sk, round_to_cpus},
+    lb::{
+        DEFAULT_LB_MAP_MAX, DEFAULT_REVERSE_SK, LbMapSizes, MAX_REVERSE_SK, dynamic_reverse_sk, round_to_cpus,
+    },
     map::possible_cpus,
 };
 
 /// Facts about load balancing that its writers and its programs must agree on. Provided once in a hive: by
-/// the load balancer's cell, or by [`settings_cell`].
+/// [`loadbalancer_cell`](crate::loadbalancer_cell), or by [`settings_cell`].
 #[derive(Debug, Clone, PartialEq, hive::Value)]
 pub struct LbSettings {
     /// This agent replaces kube-proxy: switches socket load balancing on, and serves NodePort and HostPort.
@@ -95,6 +97,15 @@ impl Default for NodePortRange {
     }
 }
 
+impl From<&std::ops::RangeInclusive<u16>> for NodePortRange {
+    fn from(range: &std::ops::RangeInclusive<u16>) -> Self {
+        Self {
+            first: *range.start(),
+            last: *range.end(),
+        }
+    }
+}
+
 impl fmt::Display for NodePortRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}", self.first, self.last)
@@ -135,9 +146,6 @@ pub struct SettingsConfig {
     /// Ports of NodePort services: first and last.
     #[config(default = "30000,32767")]
     pub node_port_range: NodePortRange,
-    /// Answers calls to services without backends with an error.
-    #[config(default = true, flag = "enable-no-service-endpoints-routable")]
-    pub reject_no_endpoints: bool,
     /// Serves local redirect policies.
     #[config(default = false, flag = "enable-local-redirect-policy")]
     pub local_redirect: bool,
@@ -165,15 +173,9 @@ pub struct SettingsConfig {
     /// Entries of the maps from sockets to services; 0 chooses by the machine's memory.
     #[config(default = 0, flag = "bpf-sock-rev-map-max")]
     pub reverse_sk: u32,
-    /// Part of the machine's memory for maps that grow with connections.
-    #[config(default = 0.0025, flag = "bpf-map-dynamic-size-ratio")]
-    pub dynamic_ratio: f64,
     /// Takes the memory of hash maps when they are made.
     #[config(default = false, flag = "preallocate-bpf-maps")]
     pub preallocate: bool,
-    /// Keeps an LRU list for each CPU.
-    #[config(default = false, flag = "bpf-distributed-lru")]
-    pub distributed_lru: bool,
 }
 
 impl SettingsConfig {
@@ -184,19 +186,10 @@ impl SettingsConfig {
         if self.reverse_sk != 0 && !(1024..=MAX_REVERSE_SK).contains(&self.reverse_sk) {
             faults.add("bpf-sock-rev-map-max", "must be 0, or from 1024 to 16777216");
         }
-        if !(0.0..=1.0).contains(&self.dynamic_ratio) {
-            faults.add("bpf-map-dynamic-size-ratio", "must be from 0 to 1");
-        }
-        if self.distributed_lru && self.dynamic_ratio <= 0.0 {
-            faults.add(
-                "bpf-distributed-lru",
-                "needs bpf-map-dynamic-size-ratio larger than 0",
-            );
-        }
     }
 
     /// Sizes of the maps on a machine with `memory` bytes and `cpus` possible CPUs.
-    pub fn sizes(&self, memory: u64, cpus: u32) -> LbMapSizes {
+    pub fn sizes(&self, shared: &SharedConfig, memory: u64, cpus: u32) -> LbMapSizes {
         let or_max = |own: u32| if own == 0 { self.map_max } else { own };
         let mut sizes = LbMapSizes::uniform(if self.map_max == 0 {
             DEFAULT_LB_MAP_MAX
@@ -209,18 +202,64 @@ impl SettingsConfig {
         sizes.affinity = or_max(self.affinity);
         sizes.source_range = or_max(self.source_range);
         sizes.maglev = or_max(self.maglev);
-        if self.reverse_sk != 0 {
-            sizes.reverse_sk = self.reverse_sk;
-        } else if self.dynamic_ratio > 0.0 {
-            sizes.reverse_sk = dynamic_reverse_sk(memory, self.dynamic_ratio);
-        }
+        sizes.reverse_sk = if self.reverse_sk == 0 {
+            shared.reverse_sk(memory)
+        } else {
+            self.reverse_sk
+        };
         sizes.preallocate = self.preallocate;
-        sizes.distributed_lru = self.distributed_lru;
-        if self.distributed_lru {
-            sizes.affinity = round_to_cpus(sizes.affinity, cpus);
-            sizes.reverse_sk = round_to_cpus(sizes.reverse_sk, cpus);
+        shared.distribute(sizes, cpus)
+    }
+}
+
+/// Shared settings that are declared here whoever gives the others.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = SharedConfig::check)]
+pub struct SharedConfig {
+    /// Answers calls to services without backends with an error.
+    #[config(default = true, flag = "enable-no-service-endpoints-routable")]
+    pub reject_no_endpoints: bool,
+    /// Part of the machine's memory for maps that grow with connections.
+    #[config(default = 0.0025, flag = "bpf-map-dynamic-size-ratio")]
+    pub dynamic_ratio: f64,
+    /// Keeps an LRU list for each CPU.
+    #[config(default = false, flag = "bpf-distributed-lru")]
+    pub distributed_lru: bool,
+}
+
+impl SharedConfig {
+    fn check(&self, faults: &mut Faults) {
+        if !(0.0..=1.0).contains(&self.dynamic_ratio) {
+            faults.add("bpf-map-dynamic-size-ratio", "must be from 0 to 1");
         }
-        sizes
+        if self.distributed_lru && self.dynamic_ratio <= 0.0 {
+            faults.add(
+                "bpf-distributed-lru",
+                "needs bpf-map-dynamic-size-ratio larger than 0",
+            );
+        }
+    }
+
+    /// Entries of the maps from sockets to services on a machine with `memory` bytes.
+    pub fn reverse_sk(&self, memory: u64) -> u32 {
+        if self.dynamic_ratio > 0.0 {
+            dynamic_reverse_sk(memory, self.dynamic_ratio)
+        } else {
+            DEFAULT_REVERSE_SK
+        }
+    }
+
+    /// The same sizes, with LRU maps rounded up so that every one of `cpus` gets its share.
+    pub fn distribute(&self, sizes: LbMapSizes, cpus: u32) -> LbMapSizes {
+        if !self.distributed_lru {
+            return sizes;
+        }
+        LbMapSizes {
+            affinity: round_to_cpus(sizes.affinity, cpus),
+            reverse_sk: round_to_cpus(sizes.reverse_sk, cpus),
+            distributed_lru: true,
+            ..sizes
+        }
     }
 }
 
@@ -229,24 +268,25 @@ impl SettingsConfig {
 pub fn settings_cell() -> Cell {
     Cell::module("lb-settings", "Settings shared by load balancing")
         .config::<SettingsConfig>()
-        .provide(shared)
+        .config::<SharedConfig>()
+        .provide(settings)
 }
 
-fn shared(config: Cfg<SettingsConfig>) -> LbSettings {
+fn settings(config: Cfg<SettingsConfig>, shared: Cfg<SharedConfig>) -> LbSettings {
     LbSettings {
         kube_proxy_replacement: config.kube_proxy_replacement,
         ipv4: config.ipv4,
         ipv6: config.ipv6,
         node_port_range: config.node_port_range,
-        reject_no_endpoints: config.reject_no_endpoints,
+        reject_no_endpoints: shared.reject_no_endpoints,
         local_redirect: config.local_redirect,
-        sizes: config.sizes(memory(), possible_cpus()),
+        sizes: config.sizes(&shared, memory(), possible_cpus()),
         ..LbSettings::default()
     }
 }
 
 /// Bytes of the machine's memory; 0, which makes the smallest maps, if unknown.
-fn memory() -> u64 {
+pub(crate) fn memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kibibytes: Option<u64> = text.lines().find_map(|line| {
         line.strip_prefix("MemTotal:")?

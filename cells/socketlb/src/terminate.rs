@@ -52,7 +52,7 @@ impl DeadBackends {
         self.reported.lock().remove(&DeadBackend { address, proto });
     }
 
-    fn take(&self) -> Vec<DeadBackend> {
+    pub(crate) fn take(&self) -> Vec<DeadBackend> {
         std::mem::take(&mut *self.reported.lock()).into_iter().collect()
     }
 }

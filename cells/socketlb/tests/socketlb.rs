@@ -22,14 +22,18 @@ use std::{
 use hive::{Cell, Hive, Running, Settings};
 use skep_bpf::{
     MapStore,
-    lb::{LbMapSizes, Service4Key, ServiceFlags, ServiceValue},
+    lb::{LbMapSizes, ReverseSk4, ReverseSk4Key, Service4Key, ServiceFlags, ServiceValue},
     link::running,
     netns,
     testing::{Frontend, LbMaps, Node},
 };
+use skep_loadbalancer::{
+    BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer,
+    reconciler::InitWait,
+};
 use skep_socketlb::{
-    DeadBackend, DeadBackends, DiagTerminator, MapsWritten, PodNetworks, SettingsConfig, SocketDatapath,
-    links_directory,
+    DeadBackend, DeadBackends, DiagTerminator, MapsWritten, PodNetworks, SettingsConfig, SharedConfig,
+    SocketDatapath, links_directory,
 };
 use tokio::sync::Notify;
 
@@ -484,17 +488,99 @@ fn replacing_the_agent_during_traffic_fails_no_connection() {
     });
 }
 
-fn settings(change: impl FnOnce(&mut SettingsConfig)) -> SettingsConfig {
-    let mut config = <SettingsConfig as hive::Config>::defaults().unwrap();
-    change(&mut config);
-    config
+/// A service port as the load balancer's sources would write it.
+fn frontend(address: SocketAddr, proto: L4Proto) -> FrontendParams {
+    FrontendParams {
+        address: L3n4Addr::new(address.ip(), address.port(), proto),
+        kind: FrontendKind::ClusterIp,
+        port_name: Default::default(),
+        service_port: address.port(),
+    }
+}
+
+fn backend(address: SocketAddr, proto: L4Proto) -> BackendParams {
+    BackendParams::new(
+        L3n4Addr::new(address.ip(), address.port(), proto),
+        Source::Kubernetes,
+    )
+}
+
+#[test]
+fn services_in_the_load_balancers_tables_work_from_sockets() {
+    run("stack", async |world: World| {
+        let cells = [
+            statedb::cell(),
+            skep_maglev::cell(),
+            skep_loadbalancer::cell(),
+            skep_socketlb::maps_cell(),
+            skep_socketlb::loadbalancer_cell(),
+            skep_socketlb::cell(),
+        ];
+        let flags = [
+            "--bpf-lb-sock".to_owned(),
+            "--bpf-lb-map-max=1024".to_owned(),
+            "--bpf-sock-rev-map-max=2048".to_owned(),
+            format!("--bpf-root={}", world.bpf_root.display()),
+            format!("--cgroup-root={}", world.cgroup.display()),
+        ];
+        let plan = Hive::new(cells)
+            .root::<Writer>()
+            .root::<InitWait>()
+            .root::<Arc<MapStore>>()
+            .plan(Settings::new().args(flags))?;
+        let running = plan.build()?.start().await?;
+        let writer = running.get::<Writer>().unwrap();
+        let (listener, tcp) = server("10.244.0.1:0");
+        let (udp_backend, udp_service) = (at("10.244.0.1:5001"), at("10.96.0.1:53"));
+        let name = ServiceName::new("default", "web");
+
+        let mut txn = writer.write();
+        let frontends = vec![
+            frontend(at("10.96.0.1:80"), L4Proto::Tcp),
+            frontend(udp_service, L4Proto::Udp),
+        ];
+        writer.upsert_service_and_frontends(
+            &mut txn,
+            Service::new(name.clone(), Source::Kubernetes),
+            frontends,
+        )?;
+        writer.upsert_backends(
+            &mut txn,
+            &name,
+            vec![backend(tcp, L4Proto::Tcp), backend(udp_backend, L4Proto::Udp)],
+        );
+        txn.commit();
+        tokio::time::timeout(PATIENCE, running.get::<InitWait>().unwrap().wait()).await?;
+
+        assert!(connects(at("10.96.0.1:80")));
+        drop(listener);
+        let client = udp(udp_service);
+        assert_eq!(client.peer_addr()?, udp_service);
+        let store = running.get::<Arc<MapStore>>().unwrap();
+        let sockets = store.open::<ReverseSk4Key, ReverseSk4>("cilium_lb4_reverse_sk")?;
+        assert_eq!(
+            sockets.max_entries(),
+            2048,
+            "writer and programs agree on the sizes"
+        );
+
+        let mut txn = writer.write();
+        let gone = [L3n4Addr::new(udp_backend.ip(), udp_backend.port(), L4Proto::Udp)];
+        writer.release_backends(&mut txn, &name, Source::Kubernetes, &gone);
+        txn.commit();
+        assert!(is_destroyed(&client, PATIENCE));
+        running.stop().await?;
+        Ok(())
+    });
 }
 
 #[test]
 fn sizes_follow_the_settings() {
     let memory = 16 << 30;
+    let mut config = <SettingsConfig as hive::Config>::defaults().unwrap();
+    let mut shared = <SharedConfig as hive::Config>::defaults().unwrap();
 
-    let sizes = settings(|_| {}).sizes(memory, 4);
+    let sizes = config.sizes(&shared, memory, 4);
     assert_eq!(
         sizes,
         LbMapSizes {
@@ -503,16 +589,14 @@ fn sizes_follow_the_settings() {
         }
     );
 
-    let sizes = settings(|config| {
-        config.map_max = 1000;
-        config.backends = 7;
-        config.reverse_sk = 1025;
-        config.distributed_lru = true;
-    })
-    .sizes(memory, 4);
+    config.map_max = 1001;
+    config.backends = 7;
+    config.reverse_sk = 1025;
+    shared.distributed_lru = true;
+    let sizes = config.sizes(&shared, memory, 4);
     assert_eq!(
         (sizes.services, sizes.backends, sizes.affinity, sizes.reverse_sk),
-        (1000, 7, 1000, 1028)
+        (1001, 7, 1004, 1028)
     );
     assert!(sizes.distributed_lru);
 }

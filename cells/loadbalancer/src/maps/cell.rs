@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use hive::{Cell, Cfg, HookCtx, Lifecycle};
 use skep_bpf::MapStore;
+use skep_bpf::lb::LbMapSizes;
 use skep_maglev::Maglev;
 
 use super::bpf::BpfMaps;
@@ -45,6 +46,7 @@ fn open_late(
     families: Cfg<Families>,
     maglev: Maglev,
     store: Arc<MapStore>,
+    shared_sizes: Option<Arc<LbMapSizes>>,
     test: Option<Cfg<TestConfig>>,
     lifecycle: Lifecycle,
 ) -> Arc<dyn LbMaps> {
@@ -52,10 +54,12 @@ fn open_late(
     let maps = late.clone();
     lifecycle.on_start("open-maps", move |_: HookCtx| {
         let (maps, store, config, families) = (maps.clone(), store.clone(), config.clone(), families.clone());
-        let table = maglev.table_size().get();
+        // The programs use these maps, too: both must be made with the same sizes.
+        let sizes = shared_sizes.as_deref().copied().unwrap_or_else(|| {
+            config.map_sizes(maglev.table_size().get(), skep_bpf::lb::DEFAULT_REVERSE_SK)
+        });
         async move {
             if maps.0.get().is_none() {
-                let sizes = config.map_sizes(table, skep_bpf::lb::DEFAULT_REVERSE_SK);
                 let opened = BpfMaps::open(&store, sizes, families.ipv4, families.ipv6)?;
                 // A second start finds them open.
                 let _ = maps.0.set(opened);

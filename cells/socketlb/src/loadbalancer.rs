@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What the load balancer's cells say: shared settings, when the maps are filled, which backends are gone.
+
+use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
+
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
+use skep_bpf::{lb::LbMapSizes, map::possible_cpus};
+use skep_loadbalancer::{
+    BACKENDS_BY_ADDRESS, Backend, Config as LoadBalancerConfig, Families, KubeProxyReplacement, L3n4Addr,
+    reconciler::InitWait,
+};
+use skep_maglev::Maglev;
+use statedb::{Change, ChangeIterator, Db, Snapshot, Table};
+
+use crate::{
+    DeadBackends, LbSettings, MapsWritten, SocketDatapath,
+    settings::{self, SharedConfig},
+};
+
+/// Joins the socket load balancer to the load balancer's cells: gives [`LbSettings`] as they are configured
+/// there and the sizes of the maps, tells when replaced maps are filled, and reports backends that are gone.
+///
+/// Needs: the load balancer's settings, [`InitWait`] and `Table<Backend>`, [`Maglev`], [`Db`].
+pub fn loadbalancer_cell() -> Cell {
+    Cell::module("socket-lb-services", "Services for socket load balancing")
+        .config::<SharedConfig>()
+        .provide(shared)
+        .provide(sizes)
+        .provide(written)
+        .run(watch_backends)
+}
+
+/// The first state of the load balancer is in the maps.
+struct FirstState(InitWait);
+
+impl MapsWritten for FirstState {
+    fn written(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.0.wait())
+    }
+}
+
+fn written(wait: InitWait) -> Arc<dyn MapsWritten> {
+    Arc::new(FirstState(wait))
+}
+
+fn sizes(settings: LbSettings) -> Arc<LbMapSizes> {
+    Arc::new(settings.sizes)
+}
+
+fn shared(
+    replacement: Cfg<KubeProxyReplacement>,
+    families: Cfg<Families>,
+    config: Cfg<LoadBalancerConfig>,
+    shared: Cfg<SharedConfig>,
+    maglev: Maglev,
+) -> LbSettings {
+    let sizes = config.map_sizes(maglev.table_size().get(), shared.reverse_sk(settings::memory()));
+    LbSettings {
+        kube_proxy_replacement: replacement.enabled,
+        ipv4: families.ipv4,
+        ipv6: families.ipv6,
+        node_port_range: (&config.node_ports.0).into(),
+        reject_no_endpoints: shared.reject_no_endpoints,
+        // Costs a look only for services of redirect policies.
+        local_redirect: true,
+        sizes: shared.distribute(sizes, possible_cpus()),
+        ..LbSettings::default()
+    }
+}
+
+fn watch_backends(
+    backends: Table<Backend>,
+    db: Db,
+    dead: Arc<DeadBackends>,
+    datapath: Arc<SocketDatapath>,
+    jobs: Jobs,
+) -> Result<(), SpawnError> {
+    if !datapath.is_enabled() {
+        return Ok(());
+    }
+    jobs.spawn(Job::once("watch-backends", move |cx: JobCtx| {
+        let (backends, db, dead) = (backends.clone(), db.clone(), dead.clone());
+        async move {
+            let mut changes = backends.follow(&db);
+            loop {
+                let snapshot = tokio::select! {
+                    snapshot = changes.wait(&db) => snapshot,
+                    () = cx.token.cancelled() => return,
+                };
+                report(&backends, &mut changes, &snapshot, &dead);
+            }
+        }
+    }))
+}
+
+/// Reports the addresses among the changes that no service has alive any more.
+fn report(
+    backends: &Table<Backend>,
+    changes: &mut ChangeIterator<Backend>,
+    snapshot: &Snapshot,
+    dead: &DeadBackends,
+) {
+    for change in changes.next(snapshot) {
+        let (Change::Upsert(backend) | Change::Delete { object: backend, .. }) = &change else {
+            continue;
+        };
+        let address: &L3n4Addr = &backend.params.address;
+        let peer = SocketAddr::new(address.ip(), address.port());
+        let is_alive = backends
+            .list(snapshot, BACKENDS_BY_ADDRESS.key(address))
+            .any(|row| row.is_alive());
+        if is_alive {
+            dead.revoke(peer, address.proto().number());
+        } else {
+            dead.report(peer, address.proto().number());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_loadbalancer::{BackendParams, BackendState, L4Proto, Source, Tables};
+
+    use super::*;
+
+    fn row(service: &str, address: L3n4Addr, state: BackendState) -> Backend {
+        let mut params = BackendParams::new(address, Source::Kubernetes);
+        params.state = state;
+        Backend::new(service.parse().unwrap(), params)
+    }
+
+    #[test]
+    fn addresses_that_no_service_has_alive_are_reported() {
+        let db = Db::new();
+        let tables = Tables::new(&db).unwrap();
+        let (_, _, readers) = tables.readers();
+        let dead = DeadBackends::default();
+        let mut changes = readers.follow(&db);
+        let address = |port| L3n4Addr::new([10, 244, 0, 1].into(), port, L4Proto::Udp);
+        let change = |edit: &dyn Fn(&mut statedb::WriteTxn)| {
+            let mut txn = db.write(&[&tables.backends]);
+            edit(&mut txn);
+            txn.commit();
+        };
+        let mut look = || {
+            report(&readers, &mut changes, &db.read(), &dead);
+            let ports: Vec<u16> = dead.take().iter().map(|backend| backend.address.port()).collect();
+            ports
+        };
+
+        change(&|txn| {
+            for (service, port, state) in [
+                ("a/one", 1, BackendState::Active),
+                ("a/two", 1, BackendState::Active),
+                ("a/one", 2, BackendState::Terminating),
+                ("a/one", 3, BackendState::Quarantined),
+            ] {
+                tables
+                    .backends
+                    .insert(txn, row(service, address(port), state))
+                    .unwrap();
+            }
+        });
+        assert_eq!(look(), [3]);
+
+        // The second service still has it.
+        change(&|txn| {
+            tables
+                .backends
+                .delete(txn, &row("a/one", address(1), BackendState::Active))
+                .unwrap();
+        });
+        assert_eq!(look(), [0; 0]);
+
+        change(&|txn| {
+            tables
+                .backends
+                .delete(txn, &row("a/two", address(1), BackendState::Active))
+                .unwrap();
+            tables
+                .backends
+                .delete(txn, &row("a/one", address(2), BackendState::Terminating))
+                .unwrap();
+        });
+        assert_eq!(look(), [1, 2]);
+    }
+}
