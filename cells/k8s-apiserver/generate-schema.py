@@ -54,7 +54,7 @@ def read_messages(pb):
             rel = [p for p in os.path.relpath(os.path.join(dp, f), pb)[:-3].split("/") if p != "mod"]
             src = open(os.path.join(dp, f)).read()
             for m in re.finditer(r"pub struct (\w+) \{(.*?)\n\}", src, re.S):
-                fields = re.findall(r'#\[prost\(([^)]*?)tag = "(\d+)"[^)]*\)\]\s*pub ([\w#]+): (.*?),\n', m.group(2), re.S)
+                fields = re.findall(r'#\[prost\(([^)]*?)tag = "(\d+)"[^)]*\)\]\s*pub ([\w#]+):\s*(.*?),\n', m.group(2) + "\n", re.S)
                 messages[(tuple(rel), m.group(1))] = [(plain(n), int(t), ty) for _, t, n, ty in fields]
 
 def numbers(rel, name, wanted, prefix=()):

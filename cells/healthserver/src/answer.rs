@@ -29,11 +29,17 @@ struct ServiceRef<'a> {
 /// The body is the JSON object alone, without a newline after it, so that `Content-Length` is its length.
 /// (The `http/get` command ends its file with one, or the file could never equal a part of a txtar archive.)
 pub(crate) fn answer(namespace: &str, name: &str, local_endpoints: usize) -> Response<String> {
-    let body = Body { service: ServiceRef { namespace, name }, local_endpoints };
+    let body = Body {
+        service: ServiceRef { namespace, name },
+        local_endpoints,
+    };
     let body = serde_json::to_string(&body).expect("texts and a number always encode");
     let mut response = Response::new(body);
-    *response.status_mut() =
-        if local_endpoints > 0 { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    *response.status_mut() = if local_endpoints > 0 {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -50,7 +56,10 @@ mod tests {
         let response = answer("shop", "web", 2);
 
         assert_eq!(response.status(), StatusCode::OK);
-        assert_eq!(response.body(), r#"{"service":{"namespace":"shop","name":"web"},"localEndpoints":2}"#);
+        assert_eq!(
+            response.body(),
+            r#"{"service":{"namespace":"shop","name":"web"},"localEndpoints":2}"#
+        );
         assert_eq!(response.headers()["x-load-balancing-endpoint-weight"], "2");
         assert_eq!(response.headers()["x-content-type-options"], "nosniff");
         assert_eq!(response.headers()["content-type"], "application/json");

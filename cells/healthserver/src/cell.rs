@@ -14,13 +14,19 @@ use crate::control::{Control, Ports};
 
 /// Runs a health-check server for every service that has a `healthCheckNodePort`.
 pub fn cell() -> Cell {
-    Cell::module("loadbalancer-healthserver", "Health-check servers for services").config::<Config>().run(start)
+    Cell::module("loadbalancer-healthserver", "Health-check servers for services")
+        .config::<Config>()
+        .run(start)
 }
 
 /// Script commands `http/get` and `svc/set-proxy-redirect`.
 #[cfg(feature = "testing")]
 pub fn testing() -> Cell {
-    Cell::module("loadbalancer-healthserver-testing", "Commands for health-check tests").provide(crate::command::commands)
+    Cell::module(
+        "loadbalancer-healthserver-testing",
+        "Commands for health-check tests",
+    )
+    .provide(crate::command::commands)
 }
 
 fn start(
@@ -42,5 +48,7 @@ fn start(
         serve_virtual: config.serve_virtual,
         ports: Arc::new(Ports::default()),
     });
-    jobs.spawn(Job::once("control-loop", move |cx: JobCtx| control.clone().run(cx)))
+    jobs.spawn(Job::once("control-loop", move |cx: JobCtx| {
+        control.clone().run(cx)
+    }))
 }

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http_body_util::{BodyExt, Empty};
 use hive::Members;
 use hive_script::{Command, CommandError, CommandHandle, Context, Invocation, Outcome, Spec};
+use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -23,9 +23,13 @@ const PROXIED: [u16; 2] = [80, 443];
 /// Both commands.
 pub(crate) fn commands(writer: Writer) -> Members<CommandHandle> {
     let get = Get(Spec::new("http/get", "Fetch a page into a file").args("url file"));
-    let redirect = Spec::new("svc/set-proxy-redirect", "Send traffic of a service to a proxy").args("namespace/name [proxy-port]");
-    let redirect = SetProxyRedirect { spec: redirect, writer };
-    [Arc::new(get) as CommandHandle, Arc::new(redirect)].into_iter().collect()
+    let redirect = Spec::new("svc/set-proxy-redirect", "Send traffic of a service to a proxy")
+        .args("namespace/name [proxy-port]");
+    let redirect = SetProxyRedirect {
+        spec: redirect,
+        writer,
+    };
+    Members(vec![Arc::new(get), Arc::new(redirect)])
 }
 
 struct Get(Spec);
@@ -50,15 +54,26 @@ impl Command for Get {
 ///
 /// The text ends in a newline even if the body doesn't, because every part of a txtar archive does.
 async fn fetch(url: &str) -> Result<String, CommandError> {
-    let uri: http::Uri = url.parse().map_err(|error| CommandError::new(format_args!("{url}: {error}")))?;
-    let host = uri.host().ok_or_else(|| CommandError::new(format_args!("{url}: no host")))?;
+    let uri: http::Uri = url
+        .parse()
+        .map_err(|error| CommandError::new(format_args!("{url}: {error}")))?;
+    let host = uri
+        .host()
+        .ok_or_else(|| CommandError::new(format_args!("{url}: no host")))?;
     let address = (host.trim_matches(['[', ']']), uri.port_u16().unwrap_or(80));
     let failed = |error: &(dyn std::error::Error + 'static)| CommandError::chain(error);
-    let stream = TcpStream::connect(address).await.map_err(|error| failed(&error))?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+    let stream = TcpStream::connect(address)
+        .await
+        .map_err(|error| failed(&error))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| failed(&error))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let request = http::Request::get(path)
-        .header(http::header::HOST, uri.authority().map_or("", |authority| authority.as_str()))
+        .header(
+            http::header::HOST,
+            uri.authority().map_or("", |authority| authority.as_str()),
+        )
         .body(Empty::<Bytes>::new())
         .map_err(|error| failed(&error))?;
     let exchange = async {
@@ -73,8 +88,17 @@ async fn fetch(url: &str) -> Result<String, CommandError> {
     };
     let mut text = head.status.to_string();
     for name in sorted_names(&head.headers) {
-        let values: Vec<_> = head.headers.get_all(name).iter().map(|value| value.to_str().unwrap_or_default()).collect();
-        let value = if *name == http::header::DATE { "<omitted>".to_owned() } else { values.join(", ") };
+        let values: Vec<_> = head
+            .headers
+            .get_all(name)
+            .iter()
+            .map(|value| value.to_str().unwrap_or_default())
+            .collect();
+        let value = if *name == http::header::DATE {
+            "<omitted>".to_owned()
+        } else {
+            values.join(", ")
+        };
         text.push_str(&format!("\n{}={value}", canonical(name.as_str())));
     }
     text.push_str("\n---\n");
@@ -123,21 +147,29 @@ impl Command for SetProxyRedirect {
             }
             _ => return Err("usage: svc/set-proxy-redirect namespace/name [proxy-port]".into()),
         };
-        let parts = name.split_once('/').filter(|(namespace, name)| {
-            !namespace.is_empty() && !name.is_empty() && !name.contains('/')
-        });
+        let parts = name
+            .split_once('/')
+            .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'));
         let Some((namespace, service)) = parts else {
             return Err(CommandError::new(format_args!(
                 "invalid service name format {name:?}, expected namespace/name"
             )));
         };
         let service = ServiceName::new(namespace, service);
-        let redirect = ProxyRedirect { proxy_port: port, ports: PROXIED.into() };
+        let redirect = ProxyRedirect {
+            proxy_port: port,
+            ports: PROXIED.into(),
+        };
         let mut txn = self.writer.write();
-        if !self.writer.set_proxy_redirects(&mut txn, &service, Some([redirect].into())) {
+        if !self
+            .writer
+            .set_proxy_redirects(&mut txn, &service, Some([redirect].into()))
+        {
             return Err(CommandError::new(format_args!("service {service} not found")));
         }
         txn.commit();
-        Ok(Outcome::stdout(format!("Set ProxyRedirect (port={port}) on service {service}\n")))
+        Ok(Outcome::stdout(format!(
+            "Set ProxyRedirect (port={port}) on service {service}\n"
+        )))
     }
 }

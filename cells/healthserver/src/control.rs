@@ -10,7 +10,9 @@ use std::time::Duration;
 use hive::{Health, Job, JobCtx, Jobs};
 use parking_lot::Mutex;
 use skep_loadbalancer::types::TrafficPolicy;
-use skep_loadbalancer::{BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer};
+use skep_loadbalancer::{
+    BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer,
+};
 use statedb::{ChangeIterator, Db, Snapshot, WatchSet};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -120,7 +122,7 @@ impl Control {
             .collect();
         self.assign(&wanted, &mut progress.refused);
         if self.serve_virtual {
-            let node = self.node_addresses(&snapshot, watches);
+            let node = self.node_addresses();
             self.expose(&wanted, &node, &mut progress.exposed);
         }
     }
@@ -128,9 +130,12 @@ impl Control {
     /// What a candidate wants: nothing unless it can be reached from outside.
     fn wanted(&self, name: &ServiceName, snapshot: &Snapshot, watches: &mut WatchSet) -> Option<Wanted> {
         let services = self.writer.services();
-        let port = services.get(snapshot, skep_loadbalancer::SERVICES_BY_NAME.key(name))?.health_check_node_port;
+        let port = services
+            .get(snapshot, skep_loadbalancer::SERVICES_BY_NAME.key(name))?
+            .health_check_node_port;
         let query = skep_loadbalancer::FRONTENDS_BY_SERVICE.key(name);
-        let (frontends, watch) = self.writer.frontends().list_watch(snapshot, query);
+        let frontends = self.writer.frontends();
+        let (frontends, watch) = frontends.list_watch(snapshot, query);
         watches.add(watch);
         let mut is_outside = false;
         let mut virtual_ips = BTreeSet::new();
@@ -182,7 +187,13 @@ impl Control {
                 None => {
                     let stop = CancellationToken::new();
                     if self.start(port, stop.clone()) {
-                        table.insert(port, Assigned { service: name.clone(), stop });
+                        table.insert(
+                            port,
+                            Assigned {
+                                service: name.clone(),
+                                stop,
+                            },
+                        );
                     }
                 }
             }
@@ -199,7 +210,9 @@ impl Control {
             db: self.db.clone(),
             ports: self.ports.clone(),
         });
-        let job = Job::once(format!("listener-{port}"), move |cx: JobCtx| listener.clone().run(cx));
+        let job = Job::once(format!("listener-{port}"), move |cx: JobCtx| {
+            listener.clone().run(cx)
+        });
         match self.jobs.spawn(job) {
             Ok(()) => true,
             Err(error) => {
@@ -209,10 +222,11 @@ impl Control {
         }
     }
 
-    /// Addresses of this node that answer node ports, one a family.
-    fn node_addresses(&self, snapshot: &Snapshot, watches: &mut WatchSet) -> Vec<IpAddr> {
-        let (addresses, watch) = self.writer.node_port_addresses(snapshot);
-        watches.add(watch);
+    /// Addresses of this node that answer node ports, one a family. (When they change the writer marks the frontends
+    /// that are watched here.)
+    fn node_addresses(&self) -> Vec<IpAddr> {
+        let node = self.writer.node();
+        let addresses = &node.node_port_addresses;
         let v4 = addresses.iter().copied().find(IpAddr::is_ipv4);
         let v6 = addresses.iter().copied().find(IpAddr::is_ipv6);
         v4.into_iter().chain(v6).collect()
@@ -228,7 +242,12 @@ impl Control {
         let wanted: BTreeMap<_, _> = wanted
             .iter()
             .filter(|(_, wanted)| !wanted.virtual_ips.is_empty())
-            .map(|(name, wanted)| (name.clone(), (wanted.port, wanted.virtual_ips.clone(), node.to_vec())))
+            .map(|(name, wanted)| {
+                (
+                    name.clone(),
+                    (wanted.port, wanted.virtual_ips.clone(), node.to_vec()),
+                )
+            })
             .collect();
         if wanted == *exposed {
             return;
@@ -242,11 +261,20 @@ impl Control {
         };
         for name in exposed.keys().filter(|name| !wanted.contains_key(*name)) {
             let pseudo = name.with_suffix(SUFFIX);
-            self.writer.set_backends(&mut txn, &pseudo, Source::Local, 0, Vec::new());
-            note(&pseudo, self.writer.delete_service_and_frontends(&mut txn, &pseudo).map(drop));
+            self.writer
+                .set_backends(&mut txn, &pseudo, Source::Local, 0, Vec::new());
+            note(
+                &pseudo,
+                self.writer
+                    .delete_service_and_frontends(&mut txn, &pseudo)
+                    .map(drop),
+            );
         }
         for (name, (port, virtual_ips, node)) in &wanted {
-            if exposed.get(name).is_some_and(|old| (&old.0, &old.1, &old.2) == (port, virtual_ips, node)) {
+            if exposed
+                .get(name)
+                .is_some_and(|old| (&old.0, &old.1, &old.2) == (port, virtual_ips, node))
+            {
                 continue;
             }
             let mut service = Service::new(name.with_suffix(SUFFIX), Source::Local);
@@ -261,9 +289,19 @@ impl Control {
             };
             let pseudo = service.name.clone();
             let frontends = virtual_ips.iter().map(frontend).collect();
-            note(&pseudo, self.writer.upsert_service_and_frontends(&mut txn, service, frontends));
+            note(
+                &pseudo,
+                self.writer
+                    .upsert_service_and_frontends(&mut txn, service, frontends),
+            );
             let backend = |ip| BackendParams::new(address(ip), Source::Local);
-            self.writer.set_backends(&mut txn, &pseudo, Source::Local, 0, node.iter().map(backend).collect());
+            self.writer.set_backends(
+                &mut txn,
+                &pseudo,
+                Source::Local,
+                0,
+                node.iter().map(backend).collect(),
+            );
         }
         txn.commit();
         *exposed = wanted;
@@ -314,8 +352,15 @@ impl Listener {
 
     /// Any path: the number of local backends of the service that has the port.
     fn respond(&self) -> http::Response<String> {
-        let owner = self.ports.table.lock().get(&self.port).map(|assigned| assigned.service.clone());
-        let Some(owner) = owner else { return answer("", "", 0) };
+        let owner = self
+            .ports
+            .table
+            .lock()
+            .get(&self.port)
+            .map(|assigned| assigned.service.clone());
+        let Some(owner) = owner else {
+            return answer("", "", 0);
+        };
         answer(owner.namespace(), owner.name(), self.local_backends(&owner))
     }
 
@@ -323,12 +368,21 @@ impl Listener {
     fn local_backends(&self, name: &ServiceName) -> usize {
         let snapshot = self.db.read();
         let services = self.writer.services();
-        let Some(service) = services.get(&snapshot, skep_loadbalancer::SERVICES_BY_NAME.key(name)) else { return 0 };
-        if service.proxy_redirects.as_deref().is_some_and(|redirects| !redirects.is_empty()) {
+        let Some(service) = services.get(&snapshot, skep_loadbalancer::SERVICES_BY_NAME.key(name)) else {
+            return 0;
+        };
+        if service
+            .proxy_redirects
+            .as_deref()
+            .is_some_and(|redirects| !redirects.is_empty())
+        {
             return 1;
         }
-        let node = self.writer.node_name();
-        let is_local = |backend: &skep_loadbalancer::Backend| backend.is_active_healthy() && backend.is_on_node(&node);
-        self.writer.preferred_backends(&snapshot, name).filter(|backend| is_local(backend)).count()
+        let node = self.writer.node();
+        let backends = self.writer.preferred_backends(&snapshot, name);
+        backends
+            .iter()
+            .filter(|backend| backend.is_active_healthy() && backend.is_on_node(&node.name))
+            .count()
     }
 }

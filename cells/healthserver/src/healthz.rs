@@ -43,7 +43,9 @@ pub trait NodeHealth: Send + Sync {
 
 /// Answers `/healthz` on the configured address.
 pub fn kube_proxy_healthz() -> Cell {
-    Cell::module("kube-proxy-healthz", "Answers for kube-proxy health checks").config::<HealthzConfig>().run(start)
+    Cell::module("kube-proxy-healthz", "Answers for kube-proxy health checks")
+        .config::<HealthzConfig>()
+        .run(start)
 }
 
 fn start(
@@ -54,9 +56,19 @@ fn start(
     health: Option<Arc<dyn NodeHealth>>,
     jobs: Jobs,
 ) -> Result<(), SpawnError> {
-    let Some(address) = config.bind_address.filter(|_| replacement.enabled) else { return Ok(()) };
-    let server = Arc::new(Server { address, writer, db, health });
-    jobs.spawn(Job::once(format!("listener-{}", address.port()), move |cx: JobCtx| server.clone().run(cx)))
+    let Some(address) = config.bind_address.filter(|_| replacement.enabled) else {
+        return Ok(());
+    };
+    let server = Arc::new(Server {
+        address,
+        writer,
+        db,
+        health,
+    });
+    jobs.spawn(Job::once(
+        format!("listener-{}", address.port()),
+        move |cx: JobCtx| server.clone().run(cx),
+    ))
 }
 
 struct Server {
@@ -99,7 +111,10 @@ impl Server {
             *response.status_mut() = StatusCode::NOT_FOUND;
             return response;
         }
-        let is_healthy = self.health.as_ref().is_none_or(|health| health.agent_is_healthy() && !health.is_leaving());
+        let is_healthy = self
+            .health
+            .as_ref()
+            .is_none_or(|health| health.agent_is_healthy() && !health.is_leaving());
         let now = Timestamp::now();
         let updated = if is_healthy { now } else { self.last_reconciled() };
         healthz(is_healthy, updated, now)
@@ -109,8 +124,12 @@ impl Server {
     fn last_reconciled(&self) -> Timestamp {
         let snapshot = self.db.read();
         let frontends = self.writer.frontends();
-        let done = frontends.all(&snapshot).filter(|frontend| frontend.status.kind == StatusKind::Done);
-        done.map(|frontend| frontend.status.updated_at).max().unwrap_or_default()
+        let done = frontends
+            .all(&snapshot)
+            .filter(|frontend| frontend.status.kind == StatusKind::Done);
+        done.map(|frontend| frontend.status.updated_at)
+            .max()
+            .unwrap_or_default()
     }
 }
 
@@ -121,7 +140,11 @@ fn healthz(is_healthy: bool, updated: Timestamp, now: Timestamp) -> Response<Str
         json!(go_time(now))
     );
     let mut response = Response::new(body);
-    *response.status_mut() = if is_healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    *response.status_mut() = if is_healthy {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));

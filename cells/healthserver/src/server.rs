@@ -36,7 +36,11 @@ pub(crate) fn listen(ip: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
 
 /// Listens on one address. `share` lets another process listen there, too (`SO_REUSEPORT`).
 pub(crate) fn listen_at(address: SocketAddr, share: bool) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv6() { TcpSocket::new_v6()? } else { TcpSocket::new_v4()? };
+    let socket = if address.is_ipv6() {
+        TcpSocket::new_v6()?
+    } else {
+        TcpSocket::new_v4()?
+    };
     socket.set_reuseaddr(true)?;
     socket.set_reuseport(share)?;
     socket.bind(address)?;

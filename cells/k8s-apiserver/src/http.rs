@@ -2,11 +2,12 @@
 
 //! The API over HTTP, for kubectl and other clients.
 //!
-//! JSON only (YAML is understood and given on request); protobuf is refused, so that clients fall back.
+//! Answers are JSON, or YAML on request. Bodies may be protobuf, too: clients with built-in types send that.
 
 mod discovery;
 mod negotiate;
 mod openapi;
+mod protobuf;
 mod request;
 mod respond;
 mod reviews;

@@ -88,6 +88,8 @@ pub struct Field {
     pub required: bool,
     /// What it is for.
     pub description: String,
+    /// Its number in protobuf, after those of the messages it is nested in there; empty if unknown.
+    pub number: Vec<u32>,
 }
 
 impl Object {
@@ -155,6 +157,7 @@ fn parse(text: &'static str) -> Builtin {
                         shape: shape(ty, flags),
                         required: flags.split(' ').any(|f| f == "r"),
                         description: description.to_owned(),
+                        number: number(flags),
                     });
                 }
             }
@@ -163,6 +166,14 @@ fn parse(text: &'static str) -> Builtin {
     }
     finish(&mut types, current);
     Builtin { kinds, types }
+}
+
+fn number(flags: &str) -> Vec<u32> {
+    let path = flags
+        .split(' ')
+        .find_map(|f| f.strip_prefix('#'))
+        .unwrap_or_default();
+    path.split('.').filter_map(|n| n.parse().ok()).collect()
 }
 
 fn finish(types: &mut HashMap<&'static str, Arc<Object>>, object: Option<Object>) {
@@ -268,6 +279,7 @@ impl Shape {
                         shape: Shape::of_openapi(schema),
                         required: false,
                         description: String::new(),
+                        number: Vec::new(),
                     })
                     .collect();
                 fields.sort_by(|a, b| a.name.cmp(&b.name));

@@ -47,7 +47,7 @@ pub fn config_cell() -> Cell {
 }
 
 fn base() -> Cell {
-    Cell::group([config_cell(), writer_cell(), reconciler_cell()])
+    Cell::group([config_cell(), writer_cell(), crate::reflector::cell(), reconciler_cell()])
 }
 
 fn writer_cell() -> Cell {

@@ -3,6 +3,7 @@
 //! Sources of services: the Kubernetes API server, host ports of pods, a state file.
 
 mod batch;
+mod cell;
 mod config;
 mod document;
 mod file;
@@ -16,5 +17,9 @@ mod slices;
 mod tests;
 
 pub use batch::{Batch, Changed, Latest, MAX_BATCH};
+pub use cell::cell;
+pub use config::{FileConfig, KubernetesConfig};
 pub use document::{Document, DocumentError, Format, UnknownFormat};
+pub use file::FileError;
 pub use ingest::{Faults, Ingest};
+pub use k8s::NodeLabels;

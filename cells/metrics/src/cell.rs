@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hive::{All, Cell, Cfg, Job, JobCtx, JobMetrics, Jobs, Members, SpawnError};
+use hive::{All, Cell, Cfg, HookCtx, Job, JobCtx, JobMetrics, Jobs, Lifecycle, Members, SpawnError};
 use hive_script::text::format_duration;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 use crate::config::Config;
 use crate::hooks::{JobMetricSet, ReconcilerMetricSet, TableMetricSet};
@@ -65,14 +66,21 @@ fn new_reconciler_metrics() -> (Arc<ReconcilerMetricSet>, Members<MetricHandle>)
 }
 
 /// Samples at start and then at intervals; forgets series that are gone.
-fn start_sampling(sampler: Arc<Sampler>, jobs: Jobs) -> Result<(), SpawnError> {
+fn start_sampling(sampler: Arc<Sampler>, lifecycle: Lifecycle, jobs: Jobs) -> Result<(), SpawnError> {
     let interval = sampler.interval();
     if interval.is_zero() {
         return Ok(());
     }
+    let first = Arc::new(Mutex::new(None));
+    let (taken, samples) = (first.clone(), sampler.clone());
+    // In a hook, so that there are samples as soon as the hive has started.
+    lifecycle.on_start("first-sample", move |_: HookCtx| {
+        *taken.lock() = Some(take(&samples));
+        async {}
+    });
     let samples = sampler.clone();
     jobs.spawn(Job::once("collect", move |cx: JobCtx| {
-        collect(cx, samples.clone())
+        collect(cx, samples.clone(), first.lock().take())
     }))?;
     jobs.spawn(Job::every(interval, "cleanup", move |_: JobCtx| {
         sampler.forget_gone();
@@ -80,20 +88,25 @@ fn start_sampling(sampler: Arc<Sampler>, jobs: Jobs) -> Result<(), SpawnError> {
     }))
 }
 
-async fn collect(cx: JobCtx, sampler: Arc<Sampler>) {
+/// Takes a sample and says how many series there were and how long it took.
+fn take(sampler: &Sampler) -> (usize, Duration) {
+    let started = Instant::now();
+    (sampler.sample(), started.elapsed())
+}
+
+async fn collect(cx: JobCtx, sampler: Arc<Sampler>, first: Option<(usize, Duration)>) {
     let interval = sampler.interval();
+    let (mut count, mut took) = first.unwrap_or_else(|| take(&sampler));
     loop {
-        let started = Instant::now();
-        let count = sampler.sample();
-        let took = format_duration(started.elapsed());
-        let next = next_time(interval);
+        let (duration, next) = (format_duration(took), next_time(interval));
         cx.health.ok(format!(
-            "Sampled {count} metrics in {took}, next collection at {next}"
+            "Sampled {count} metrics in {duration}, next collection at {next}"
         ));
         tokio::select! {
             () = cx.token.cancelled() => return,
             () = tokio::time::sleep(interval) => {}
         }
+        (count, took) = take(&sampler);
     }
 }
 

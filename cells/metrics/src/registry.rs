@@ -6,7 +6,7 @@ use std::fmt;
 
 use tracing::warn;
 
-use crate::metric::{Kind, Labels, MetricHandle, Value};
+use crate::metric::{Labels, MetricHandle, Value};
 
 /// Why the metrics of a hive cannot be collected.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +109,6 @@ impl Registry {
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
     pub(crate) labels: Labels,
     pub(crate) value: Value,
 }
@@ -119,11 +118,10 @@ impl Series {
     pub(crate) fn of<'a>(metrics: impl Iterator<Item = &'a MetricHandle>) -> Vec<Self> {
         let mut all = Vec::new();
         for metric in metrics {
-            let (name, kind) = (metric.opts().name(), metric.kind());
+            let name = metric.opts().name();
             metric.visit(&mut |labels, value| {
                 all.push(Self {
                     name: name.to_owned(),
-                    kind,
                     labels,
                     value,
                 })

@@ -1,3 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! The local node, its addresses and devices.
+//!
+//! | table | row | written from |
+//! |---|---|---|
+//! | `devices` | [`Device`] | the kernel, through netlink |
+//! | `node-addresses` | [`NodeAddress`] | `devices` and the local node |
+//! | `local-node` | [`LocalNode`] | the Kubernetes Node, else `node-addresses`; through [`LocalNodeStore`] |
+//!
+//! [`cell`] is all of it; [`cells`] has the parts.
+
+mod address;
+mod cell;
+mod config;
+mod derive;
+mod device;
+mod local;
+mod netlink;
+mod reflector;
+mod selection;
+mod source;
+mod store;
+mod sync;
+
+pub use address::{NodeAddress, NodeAddressKey, WILDCARD_DEVICE};
+pub use cell::{cell, cells};
+pub use config::{AddressConfig, DeviceConfig};
+pub use derive::{AddressRules, device_addresses, fallback_addresses, is_private};
+pub use device::{Device, DeviceAddress, DeviceFlags, HardwareAddr};
+pub use local::LocalNode;
+pub use netlink::Netlink;
+pub use selection::{DeviceFilter, Route, select};
+pub use source::{DeviceEvent, DeviceEvents, DeviceSource, Link, SourceError};
+pub use store::LocalNodeStore;
+
+#[cfg(test)]
+mod tests;

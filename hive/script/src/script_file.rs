@@ -89,6 +89,11 @@ impl ScriptFile {
         name.strip_suffix(".txt").unwrap_or(&name).to_owned()
     }
 
+    /// The script itself, without the files.
+    pub fn text(&self) -> &str {
+        &self.archive.script
+    }
+
     /// The arguments in the first line, behind `#!`.
     pub fn args(&self) -> Vec<String> {
         self.archive.args()

@@ -1,5 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Runs script tests against partial hives.
+//! Runs script tests against partial hives: `run-scripts --hive SUITE FILE...`.
 
-fn main() {}
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use run_scripts::{Maps, Options, run, suites};
+
+/// Runs txtar scripts, each against a hive of its own.
+///
+/// Prints PASS or FAIL for each file, and how many there were of each. Fails if a script did.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Arguments {
+    /// Which hive the scripts get.
+    #[arg(long = "hive", value_name = "SUITE", value_parser = suite_names(), required_unless_present = "list")]
+    suite: Option<String>,
+    /// Which load-balancing maps the scripts work on.
+    #[arg(long, value_enum, default_value_t)]
+    maps: Maps,
+    /// Replace expected files that differ by what came out.
+    #[arg(long)]
+    update: bool,
+    /// Print the log of every script.
+    #[arg(short, long)]
+    verbose: bool,
+    /// Open a prompt at the first failure of a script.
+    #[arg(long = "break")]
+    break_on_error: bool,
+    /// How many scripts run at a time.
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<usize>,
+    /// List the suites.
+    #[arg(long)]
+    list: bool,
+    /// The scripts.
+    #[arg(value_name = "FILE", required_unless_present = "list")]
+    files: Vec<PathBuf>,
+}
+
+fn suite_names() -> clap::builder::PossibleValuesParser {
+    suites::all()
+        .iter()
+        .map(|suite| clap::builder::PossibleValue::new(suite.name).help(suite.summary))
+        .collect::<Vec<_>>()
+        .into()
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.list {
+        for suite in suites::all() {
+            println!("{:<16}{}", suite.name, suite.summary);
+        }
+        return ExitCode::SUCCESS;
+    }
+    let Some(suite) = arguments.suite.as_deref().and_then(suites::find) else {
+        return ExitCode::FAILURE;
+    };
+    let mut options = Options {
+        maps: arguments.maps,
+        update: arguments.update,
+        verbose: arguments.verbose,
+        break_on_error: arguments.break_on_error,
+        ..Options::default()
+    };
+    if let Some(jobs) = arguments.jobs {
+        options.parallel = jobs;
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let summary = runtime.block_on(run(suite, &arguments.files, options, |report| {
+        if options.verbose {
+            print!("{}", report.log);
+        }
+        print!("{report}");
+    }));
+    // What a script left behind must not keep the process.
+    runtime.shutdown_background();
+    println!("{summary}");
+    if summary.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

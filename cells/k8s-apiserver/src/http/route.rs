@@ -15,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 use super::negotiate::{Accept, Form, decode};
 use super::request::{Query, Target, decode_percent, target};
 use super::respond::{self, Body};
-use super::{discovery, openapi, reviews};
+use super::{discovery, openapi, protobuf, reviews};
 use crate::error::{ApiError, deleted_status};
 use crate::kinds::Kind;
 use crate::object;
 use crate::patch::Patch;
 use crate::print::Include;
+use crate::schema::Shape;
 use crate::server::{ApiServer, DeleteOptions, Deleted, Subresource, read_scale, scale_patch};
 
 /// Answers requests.
@@ -209,6 +210,18 @@ impl Call<'_> {
     fn sent(&self) -> Result<Value, ApiError> {
         match self.content_type.split(';').next().unwrap_or_default().trim() {
             "" | "application/json" | "application/yaml" => decode(self.content_type, self.body),
+            protobuf::MEDIA_TYPE => {
+                protobuf::decode(self.body, |api_version, kind| match (api_version, kind) {
+                    (_, "DeleteOptions") => Some(Shape::Named("meta.v1.DeleteOptions")),
+                    ("policy/v1", "Eviction") => Some(Shape::Named("policy.v1.Eviction")),
+                    ("autoscaling/v1", "Scale") => Some(Shape::Named("autoscaling.v1.Scale")),
+                    _ => self
+                        .api
+                        .registry()
+                        .by_kind(api_version, kind)
+                        .map(|kind| kind.shape.clone()),
+                })
+            }
             _ => Err(ApiError::unsupported_media_type(
                 "application/json, application/yaml",
             )),
@@ -374,7 +387,7 @@ impl Call<'_> {
             }
             Method::PUT => self.sent()?,
             Method::PATCH => {
-                let shape = crate::schema::Shape::Any;
+                let shape = Shape::Any;
                 let patch = match self.read_patch()? {
                     // A scale has no lists, so that both merge alike.
                     Patch::Strategic(value) => Patch::Merge(value),

@@ -1,41 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cells of the sources.
-//! Need: [`Writer`], and for Kubernetes a client, the pods of this node and the node's labels. Give nothing.
+//! Need: [`Writer`], and for Kubernetes a client, the pods of this node and optionally its labels. Give nothing.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use parking_lot::Mutex;
 use skep_k8s::selector::SelectorError;
-use skep_k8s::slim::Labels;
-use skep_k8s::{Api, Client, LocalPod};
+use skep_k8s::tables::LocalPod;
+use skep_k8s::{Api, Client};
 use statedb::{Db, Table};
 
 use super::config::{FileConfig, KubernetesConfig};
 use super::document::{Format, UnknownFormat};
 use super::file::{FileSource, FileState};
 use super::ingest::Ingest;
-use super::k8s::ApiSource;
-use super::pods::{HostPorts, PodSource};
-use crate::Writer;
+use super::k8s::{ApiSource, NodeLabels};
+use super::pods::HostPorts;
+use super::podsource::PodSource;
 use crate::convert::Rules;
 use crate::types::Source;
+use crate::{Config, Families, KubeProxyReplacement, Writer};
 
-/// All sources.
-pub(crate) fn cell() -> Cell {
-    Cell::module("loadbalancer-reflectors", "Sources of services").with(k8s()).with(file())
+/// All sources: Kubernetes, if there is a client that is enabled, and the state file, if one is named.
+pub fn cell() -> Cell {
+    Cell::module("loadbalancer-reflectors", "Sources of services")
+        .with(k8s())
+        .with(file())
 }
 
 fn k8s() -> Cell {
-    Cell::module("k8s-reflector", "Services of Kubernetes").config::<KubernetesConfig>().run(start_k8s).run(start_pods)
+    Cell::module("k8s-reflector", "Services of Kubernetes")
+        .config::<KubernetesConfig>()
+        .run(start_services)
+        .run(start_pods)
 }
 
 fn file() -> Cell {
-    Cell::module("file-reflector", "Services of a state file").config::<FileConfig>().run(start_file)
+    Cell::module("file-reflector", "Services of a state file")
+        .config::<FileConfig>()
+        .run(start_file)
 }
 
 /// Why a source can't start.
@@ -43,10 +48,102 @@ fn file() -> Cell {
 enum StartError {
     #[error(transparent)]
     Job(#[from] SpawnError),
-    #[error(transparent)]
+    #[error("cannot register a source of services")]
     Table(#[from] statedb::Error),
-    #[error(transparent)]
+    #[error("k8s-service-proxy-name")]
     Selector(#[from] SelectorError),
     #[error(transparent)]
     Format(#[from] UnknownFormat),
+}
+
+/// What conversion depends on.
+#[derive(Params)]
+struct RuleParams {
+    config: Cfg<Config>,
+    families: Cfg<Families>,
+    replacement: Cfg<KubeProxyReplacement>,
+}
+
+impl RuleParams {
+    fn rules(&self, source: Source) -> Rules {
+        Rules {
+            source,
+            ipv4: self.families.ipv4,
+            ipv6: self.families.ipv6,
+            replaces_kube_proxy: self.replacement.enabled,
+            forwarding_mode_annotation: self.config.mode_annotation,
+            node_ports: self.config.node_ports.0.clone(),
+            // Needs Linux 5.14.
+            loopback_host_ports: skep_bpf::netns::cookie().is_ok(),
+        }
+    }
+}
+
+fn start_services(
+    rules: RuleParams,
+    config: Cfg<KubernetesConfig>,
+    writer: Writer,
+    client: Option<Arc<dyn Client>>,
+    node_labels: Option<Arc<dyn NodeLabels>>,
+    jobs: Jobs,
+) -> Result<(), StartError> {
+    let Some(client) = client.filter(|client| client.is_enabled()) else {
+        return Ok(());
+    };
+    let source = Arc::new(ApiSource {
+        services: Arc::new(Api::all(client.clone()).labels(config.services()?)),
+        slices: Arc::new(Api::all(client).labels(config.slices()?)),
+        node_labels,
+        wait: config.wait_time,
+        services_done: writer.register_initializer("k8s-services")?,
+        slices_done: writer.register_initializer("k8s-endpoints")?,
+        ingest: Mutex::new(Ingest::new(writer, rules.rules(Source::Kubernetes))),
+    });
+    let job = Job::once("reflect-services-endpoints", move |cx: JobCtx| {
+        source.clone().run(cx)
+    });
+    Ok(jobs.spawn(job)?)
+}
+
+fn start_pods(
+    rules: RuleParams,
+    writer: Writer,
+    client: Option<Arc<dyn Client>>,
+    pods: Option<Table<LocalPod>>,
+    db: Db,
+    jobs: Jobs,
+) -> Result<(), StartError> {
+    let (Some(pods), true) = (pods, client.is_some_and(|client| client.is_enabled())) else {
+        return Ok(());
+    };
+    let source = Arc::new(PodSource {
+        db,
+        pods,
+        done: writer.register_initializer("k8s-pods")?,
+        ports: Mutex::new(HostPorts::new(writer, rules.rules(Source::Kubernetes))),
+    });
+    Ok(jobs.spawn(Job::once("reflect-pods", move |cx: JobCtx| {
+        source.clone().run(cx)
+    }))?)
+}
+
+fn start_file(
+    rules: RuleParams,
+    config: Cfg<FileConfig>,
+    writer: Writer,
+    jobs: Jobs,
+) -> Result<(), StartError> {
+    if config.state_file.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let source = Arc::new(FileSource {
+        path: config.state_file.clone(),
+        format: Format::of(&config.state_file)?,
+        settle: config.interval,
+        initializer: writer.register_initializer("lb-state-file")?,
+        writer,
+        rules: rules.rules(Source::Api),
+        state: Mutex::new(FileState::default()),
+    });
+    Ok(jobs.spawn(Job::once("sync", move |cx: JobCtx| source.clone().follow(cx)))?)
 }

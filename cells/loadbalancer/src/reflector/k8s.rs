@@ -28,12 +28,17 @@ enum Event {
     NodeLabels(Labels),
 }
 
+/// Labels of this node, for annotations that restrict services to nodes. Without one the node has no labels.
+pub trait NodeLabels: Send + Sync {
+    /// The labels as soon as they are known, then whenever they change.
+    fn follow(&self) -> BoxStream<'static, Labels>;
+}
+
 /// What the job needs.
 pub(super) struct ApiSource {
     pub(super) services: Arc<dyn ListerWatcher<Service>>,
     pub(super) slices: Arc<dyn ListerWatcher<EndpointSlice>>,
-    /// Labels of this node, now and whenever they change.
-    pub(super) node_labels: Box<dyn Fn() -> BoxStream<'static, Labels> + Send + Sync>,
+    pub(super) node_labels: Option<Arc<dyn NodeLabels>>,
     pub(super) wait: Duration,
     pub(super) services_done: InitGuard,
     pub(super) slices_done: InitGuard,
@@ -54,7 +59,18 @@ impl ApiSource {
         let backoff = Backoff::default();
         let services = follow(self.services.clone(), backoff).map(Event::Service);
         let slices = follow(self.slices.clone(), backoff).map(Event::Slice);
-        let labels = (self.node_labels)().map(Event::NodeLabels);
+        let mut labels = match &self.node_labels {
+            Some(labels) => labels.follow(),
+            None => stream::pending().boxed(),
+        };
+        if self.node_labels.is_some() {
+            // Services whose annotations name nodes would come and go at start otherwise.
+            tokio::select! {
+                Some(labels) = labels.next() => self.ingest.lock().set_node_labels(&labels),
+                () = cx.cancelled() => return,
+            }
+        }
+        let labels = labels.map(Event::NodeLabels);
         let mut events = pin!(stream::select(labels, stream::select(services, slices)));
         let mut trouble = Trouble::default();
         cx.health.ok("Running");

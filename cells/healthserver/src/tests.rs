@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Real servers on loopback addresses, one address a test.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::{Cell, Hive, Job, JobCtx, Jobs, Running, Settings};
+use skep_loadbalancer::types::{BackendState, ProxyRedirect, TrafficPolicy};
+use skep_loadbalancer::{
+    BackendParams, FrontendKind, FrontendParams, NodeFacts, Service, ServiceName, Source, Tables, Writer,
+    WriterSettings,
+};
+use statedb::Db;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::control::{Control, Ports};
+
+struct Fixture {
+    writer: Writer,
+    address: IpAddr,
+    _running: Running,
+}
+
+impl Fixture {
+    /// Servers listen on `127.8.0.<last>`.
+    async fn new(last: u8) -> Self {
+        let db = Db::new();
+        let tables = Tables::new(&db).unwrap();
+        let writer = Writer::new(db.clone(), tables, WriterSettings::default());
+        let address = IpAddr::from([127, 8, 0, last]);
+        let mut txn = writer.write();
+        let facts = NodeFacts {
+            name: "here".into(),
+            node_port_addresses: ["192.0.2.7".parse().unwrap()].into(),
+            ..NodeFacts::default()
+        };
+        writer.set_node(&mut txn, facts);
+        txn.commit();
+        let control_of = writer.clone();
+        let start = move |jobs: Jobs| {
+            let control = Arc::new(Control {
+                db: db.clone(),
+                writer: control_of.clone(),
+                jobs: jobs.clone(),
+                listen_on: Some(address),
+                serve_virtual: true,
+                ports: Arc::new(Ports::default()),
+            });
+            jobs.spawn(Job::once("control-loop", move |cx: JobCtx| {
+                control.clone().run(cx)
+            }))
+        };
+        let cells = [Cell::module("loadbalancer-healthserver", "Servers").run(start)];
+        let _running = Hive::new(cells)
+            .plan(Settings::new())
+            .unwrap()
+            .build()
+            .unwrap()
+            .start()
+            .await
+            .unwrap();
+        Self {
+            writer,
+            address,
+            _running,
+        }
+    }
+
+    fn put(&self, name: &str, port: u16, vip: &str) {
+        let mut service = Service::new(ServiceName::new("shop", name), Source::Kubernetes);
+        service.health_check_node_port = port;
+        service.ext_traffic_policy = TrafficPolicy::Local;
+        self.put_service(service, vip);
+    }
+
+    fn put_service(&self, service: Service, vip: &str) {
+        let frontend = FrontendParams {
+            address: vip.parse().unwrap(),
+            kind: FrontendKind::LoadBalancer,
+            port_name: "".into(),
+            service_port: 80,
+        };
+        let mut txn = self.writer.write();
+        self.writer
+            .upsert_service_and_frontends(&mut txn, service, vec![frontend])
+            .unwrap();
+        txn.commit();
+    }
+
+    fn set_backends(&self, name: &str, backends: &[(&str, &str, BackendState)]) {
+        let backend = |&(address, node, state): &(&str, &str, _)| BackendParams {
+            node_name: (!node.is_empty()).then(|| node.into()),
+            state,
+            ..BackendParams::new(str::parse(address).unwrap(), Source::Kubernetes)
+        };
+        let mut txn = self.writer.write();
+        let backends = backends.iter().map(backend).collect();
+        self.writer.set_backends(
+            &mut txn,
+            &ServiceName::new("shop", name),
+            Source::Kubernetes,
+            0,
+            backends,
+        );
+        txn.commit();
+    }
+
+    /// Status and body of the answer, `None` if nobody listens.
+    async fn get(&self, port: u16) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(SocketAddr::new(self.address, port))
+            .await
+            .ok()?;
+        stream
+            .write_all(b"GET /any/path HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .await
+            .ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.ok()?;
+        let status = text.split(' ').nth(1)?.parse().ok()?;
+        Some((status, text.split_once("\r\n\r\n")?.1.to_owned()))
+    }
+
+    #[track_caller]
+    async fn wait_for(&self, port: u16, wanted: Option<(u16, &str)>) {
+        let wanted = wanted.map(|(status, body)| (status, body.to_owned()));
+        self.wait_until(async || self.get(port).await == wanted).await;
+    }
+
+    async fn wait_until(&self, holds: impl AsyncFn() -> bool) {
+        let wait = async {
+            while !holds().await {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), wait)
+            .await
+            .expect("in time");
+    }
+}
+
+fn body(name: &str, count: usize) -> String {
+    format!(r#"{{"service":{{"namespace":"shop","name":"{name}"}},"localEndpoints":{count}}}"#)
+}
+
+#[tokio::test]
+async fn counts_backends_of_this_node() {
+    let fixture = Fixture::new(1).await;
+    fixture.put("web", 31000, "172.16.0.1:80/TCP");
+    fixture.wait_for(31000, Some((503, &body("web", 0)))).await;
+
+    fixture.set_backends(
+        "web",
+        &[
+            ("10.1.0.1:80/TCP", "here", BackendState::Active),
+            ("10.1.0.2:80/TCP", "", BackendState::Active),
+            ("10.1.0.3:80/TCP", "there", BackendState::Active),
+            ("10.1.0.4:80/TCP", "here", BackendState::Terminating),
+            ("10.1.0.5:80/TCP", "here", BackendState::Maintenance),
+        ],
+    );
+    assert_eq!(
+        fixture.get(31000).await,
+        Some((200, body("web", 2))),
+        "no pause between the table and the answer"
+    );
+
+    // Cilium counts backends that its health checker found dead, too (reference, defect 10).
+    let mut txn = fixture.writer.write();
+    let name = ServiceName::new("shop", "web");
+    for address in ["10.1.0.1:80/TCP", "10.1.0.2:80/TCP"] {
+        fixture
+            .writer
+            .set_backend_health(&mut txn, &name, &address.parse().unwrap(), false)
+            .unwrap();
+    }
+    txn.commit();
+    assert_eq!(fixture.get(31000).await, Some((503, body("web", 0))));
+}
+
+#[tokio::test]
+async fn a_service_behind_a_proxy_has_one() {
+    let fixture = Fixture::new(2).await;
+    fixture.put("web", 31000, "172.16.0.1:80/TCP");
+    fixture.wait_for(31000, Some((503, &body("web", 0)))).await;
+
+    let mut txn = fixture.writer.write();
+    let redirect = ProxyRedirect {
+        proxy_port: 10000,
+        ports: [80].into(),
+    };
+    assert!(fixture.writer.set_proxy_redirects(
+        &mut txn,
+        &ServiceName::new("shop", "web"),
+        Some([redirect].into())
+    ));
+    txn.commit();
+
+    assert_eq!(fixture.get(31000).await, Some((200, body("web", 1))));
+}
+
+#[tokio::test]
+async fn servers_follow_port_policy_and_service() {
+    let fixture = Fixture::new(3).await;
+    fixture.put("web", 31000, "172.16.0.1:80/TCP");
+    fixture.wait_for(31000, Some((503, &body("web", 0)))).await;
+
+    fixture.put("web", 31001, "172.16.0.1:80/TCP");
+    fixture.wait_for(31001, Some((503, &body("web", 0)))).await;
+    fixture.wait_for(31000, None).await;
+
+    let mut cluster = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
+    cluster.health_check_node_port = 31001;
+    fixture.put_service(cluster, "172.16.0.1:80/TCP");
+    fixture.wait_for(31001, None).await;
+
+    fixture.put("web", 31001, "172.16.0.1:80/TCP");
+    fixture.wait_for(31001, Some((503, &body("web", 0)))).await;
+    let mut txn = fixture.writer.write();
+    fixture
+        .writer
+        .delete_service_and_frontends(&mut txn, &ServiceName::new("shop", "web"))
+        .unwrap();
+    txn.commit();
+    fixture.wait_for(31001, None).await;
+}
+
+#[tokio::test]
+async fn the_first_of_two_services_has_the_port_until_it_goes() {
+    let fixture = Fixture::new(4).await;
+    fixture.put("b", 31000, "172.16.0.2:80/TCP");
+    fixture.wait_for(31000, Some((503, &body("b", 0)))).await;
+    fixture.put("a", 31000, "172.16.0.1:80/TCP");
+    fixture.put("c", 31002, "172.16.0.3:80/TCP");
+    fixture.wait_for(31002, Some((503, &body("c", 0)))).await;
+    assert_eq!(fixture.get(31000).await, Some((503, body("b", 0))));
+
+    let mut txn = fixture.writer.write();
+    fixture
+        .writer
+        .delete_service_and_frontends(&mut txn, &ServiceName::new("shop", "b"))
+        .unwrap();
+    txn.commit();
+    fixture.wait_for(31000, Some((503, &body("a", 0)))).await;
+}
+
+#[tokio::test]
+async fn a_busy_port_is_tried_again() {
+    let fixture = Fixture::new(5).await;
+    let squatter = TcpListener::bind(SocketAddr::new(fixture.address, 31000))
+        .await
+        .unwrap();
+    fixture.put("web", 31000, "172.16.0.1:80/TCP");
+    fixture.put("other", 31001, "172.16.0.2:80/TCP");
+    fixture.wait_for(31001, Some((503, &body("other", 0)))).await;
+
+    drop(squatter);
+    fixture.wait_for(31000, Some((503, &body("web", 0)))).await;
+}
+
+#[tokio::test]
+async fn virtual_addresses_lead_to_the_server() {
+    let fixture = Fixture::new(6).await;
+    fixture.put("web", 31000, "172.16.0.1:80/TCP");
+    let rows = || {
+        let txn = fixture.writer.db().read();
+        let frontends = fixture.writer.frontends();
+        let text = |row: &skep_loadbalancer::Frontend| {
+            let backends: Vec<String> = row
+                .backends
+                .iter()
+                .map(|backend| backend.params.address.to_string())
+                .collect();
+            format!("{} {} {}", row.address(), row.service_name(), backends.join(" "))
+        };
+        frontends.all(&txn).map(|row| text(row)).collect::<Vec<_>>()
+    };
+
+    let exposed = [
+        "172.16.0.1:80/TCP shop/web ",
+        "172.16.0.1:31000/TCP shop/web:healthserver 192.0.2.7:31000/TCP",
+    ];
+    fixture.wait_until(async || rows() == exposed).await;
+
+    let mut cluster = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
+    cluster.health_check_node_port = 31000;
+    fixture.put_service(cluster, "172.16.0.1:80/TCP");
+    fixture.wait_until(async || rows() == exposed[..1]).await;
+}

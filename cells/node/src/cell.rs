@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cells: devices, node addresses and the local node.
+//! Needs: the node's name, optionally a Kubernetes client. Gives: read-only tables, [`LocalNodeStore`].
+
+use hive::Cell;
+
+/// Everything about the local node.
+pub fn cell() -> Cell {
+    Cell::group([
+        cells::devices(),
+        cells::addresses(),
+        cells::local_node(),
+        cells::local_node_sync(),
+    ])
+}
+
+/// The parts, for those who replace some.
+pub mod cells {
+    use std::sync::Arc;
+
+    use hive::Cell;
+    use skep_k8s::node_name::NodeName;
+    use statedb::{Db, Error, RwTable, Table};
+
+    use crate::address::NodeAddress;
+    use crate::config::{AddressConfig, DeviceConfig};
+    use crate::device::Device;
+    use crate::local::LocalNode;
+    use crate::netlink::Netlink;
+    use crate::source::DeviceSource;
+    use crate::store::LocalNodeStore;
+    use crate::{reflector, sync};
+
+    /// Table `devices`, kept in step with the kernel.
+    pub fn devices() -> Cell {
+        Cell::module("devices-controller", "Network devices of the node")
+            .config::<DeviceConfig>()
+            .provide(new_source)
+            .provide_private(new_devices)
+            .provide(read_devices)
+            .run(reflector::reflect_devices)
+    }
+
+    /// Table `node-addresses`, kept in step with the devices.
+    pub fn addresses() -> Cell {
+        Cell::module("node-address", "Addresses of the node")
+            .config::<AddressConfig>()
+            .provide_private(new_addresses)
+            .provide(read_addresses)
+            .run(reflector::reflect_addresses)
+    }
+
+    /// Table `node-addresses` that nobody writes: for tests that insert into it by name.
+    pub fn empty_addresses() -> Cell {
+        Cell::module("node-address", "Addresses of the node")
+            .provide_private(new_addresses)
+            .provide(read_addresses)
+    }
+
+    /// Table `local-node` and its owner. Only name, boot and network namespace are filled in.
+    pub fn local_node() -> Cell {
+        Cell::module("local-node-store", "What is known of this node")
+            .provide(new_store)
+            .provide(read_local_node)
+    }
+
+    /// Keeps `local-node` in step with the Kubernetes Node, or with the devices without Kubernetes.
+    pub fn local_node_sync() -> Cell {
+        Cell::module("local-node-sync", "Keeps the local node up to date").run(sync::sync_local_node)
+    }
+
+    fn new_source() -> Arc<dyn DeviceSource> {
+        Arc::new(Netlink)
+    }
+
+    fn new_devices(db: Db) -> Result<RwTable<Device>, Error> {
+        RwTable::builder("devices")
+            .primary(Device::BY_INDEX)
+            .index(Device::BY_NAME)
+            .index(Device::BY_SELECTED)
+            .build(&db)
+    }
+
+    fn read_devices(table: RwTable<Device>) -> Table<Device> {
+        table.reader()
+    }
+
+    fn new_addresses(db: Db) -> Result<RwTable<NodeAddress>, Error> {
+        RwTable::builder("node-addresses")
+            .primary(NodeAddress::BY_ID)
+            .index(NodeAddress::BY_DEVICE)
+            .index(NodeAddress::BY_NODE_PORT)
+            .build(&db)
+    }
+
+    fn read_addresses(table: RwTable<NodeAddress>) -> Table<NodeAddress> {
+        table.reader()
+    }
+
+    fn new_store(db: Db, name: NodeName) -> Result<LocalNodeStore, Error> {
+        LocalNodeStore::new(&db, &name)
+    }
+
+    fn read_local_node(store: LocalNodeStore) -> Table<LocalNode> {
+        store.table()
+    }
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Devices → addresses of the node.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::address::{NodeAddress, WILDCARD_DEVICE};
+use crate::device::{Device, DeviceAddress};
+
+/// The agent's own device: its addresses are the node's, but node ports are not open there.
+const HOST_DEVICE: &str = "cilium_host";
+
+/// Widest scope that counts: link and host addresses are of no use to others (`RT_SCOPE_LINK` - 1).
+const LARGEST_SCOPE: u8 = 252;
+
+/// What decides about addresses besides the devices.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AddressRules {
+    /// Networks whose addresses have node ports; empty for one address of each family on each device.
+    pub node_port_networks: Vec<IpNet>,
+    /// Addresses that the cluster knows the node by: first choice.
+    pub node_addrs: Vec<IpAddr>,
+    /// Whether IPv4 is used.
+    pub ipv4: bool,
+    /// Whether IPv6 is used.
+    pub ipv6: bool,
+}
+
+impl AddressRules {
+    fn uses(&self, addr: IpAddr) -> bool {
+        if addr.is_ipv4() { self.ipv4 } else { self.ipv6 }
+    }
+}
+
+/// Whether an address is for private networks (RFC 1918, RFC 4193).
+pub fn is_private(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(addr) => addr.is_private(),
+        IpAddr::V6(addr) => addr.is_unique_local(),
+    }
+}
+
+/// Addresses of a device that others can use, best first.
+fn usable<'a>(device: &'a Device, rules: &AddressRules) -> Vec<&'a DeviceAddress> {
+    let mut addrs: Vec<&DeviceAddress> = device
+        .addrs
+        .iter()
+        .filter(|own| {
+            let link_local = match own.addr {
+                IpAddr::V4(_) => false,
+                IpAddr::V6(addr) => addr.is_unicast_link_local(),
+            };
+            rules.uses(own.addr)
+                && own.scope <= LARGEST_SCOPE
+                && !link_local
+                && !own.addr.is_loopback()
+                && !own.addr.is_multicast()
+        })
+        .collect();
+    addrs.sort_by_key(|own| {
+        let known = rules.node_addrs.contains(&own.addr);
+        (!known, own.secondary, own.scope, is_private(own.addr), own.addr)
+    });
+    addrs
+}
+
+/// Addresses of one device, with what they are used for. Empty if the device does not count.
+pub fn device_addresses(device: &Device, rules: &AddressRules) -> Vec<NodeAddress> {
+    let is_host_device = device.name == HOST_DEVICE;
+    if !device.is_up() || !(device.selected || is_host_device) {
+        return Vec::new();
+    }
+    let mut rows: Vec<NodeAddress> = usable(device, rules)
+        .into_iter()
+        .map(|own| NodeAddress {
+            addr: own.addr,
+            node_port: !is_host_device
+                && rules
+                    .node_port_networks
+                    .iter()
+                    .any(|network| network.contains(&own.addr)),
+            primary: false,
+            device_name: device.name.clone(),
+        })
+        .collect();
+    for ipv4 in [true, false] {
+        let find = |private: bool| {
+            rows.iter()
+                .position(|row| row.addr.is_ipv4() == ipv4 && is_private(row.addr) == private)
+        };
+        let (private, public) = (find(true), find(false));
+        if rules.node_port_networks.is_empty()
+            && !is_host_device
+            && let Some(chosen) = private.or(public)
+        {
+            rows[chosen].node_port = true;
+        }
+        if let Some(chosen) = public.or(private) {
+            rows[chosen].primary = true;
+        }
+    }
+    rows
+}
+
+/// Addresses that stand for the node as a whole: the best of each family over all devices.
+pub fn fallback_addresses<'a>(
+    devices: impl Iterator<Item = &'a Device>,
+    rules: &AddressRules,
+) -> Vec<NodeAddress> {
+    let mut best: [Option<(_, IpAddr)>; 2] = [None, None];
+    for device in devices.filter(|device| device.is_up() && device.name != HOST_DEVICE) {
+        for own in usable(device, rules) {
+            let known = rules.node_addrs.contains(&own.addr);
+            let rank = (
+                !known,
+                !device.selected,
+                own.secondary,
+                own.scope,
+                is_private(own.addr),
+                device.index,
+            );
+            let best = &mut best[usize::from(own.addr.is_ipv6())];
+            if best.is_none_or(|(other, addr)| (rank, own.addr) < (other, addr)) {
+                *best = Some((rank, own.addr));
+            }
+        }
+    }
+    best.into_iter()
+        .flatten()
+        .map(|(_, addr)| NodeAddress {
+            addr,
+            node_port: false,
+            primary: true,
+            device_name: WILDCARD_DEVICE.to_owned(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceFlags;
+
+    fn rules() -> AddressRules {
+        AddressRules {
+            ipv4: true,
+            ipv6: true,
+            ..AddressRules::default()
+        }
+    }
+
+    fn device(name: &str, addrs: &[&str]) -> Device {
+        Device {
+            index: 3,
+            name: name.to_owned(),
+            flags: DeviceFlags(DeviceFlags::UP),
+            selected: true,
+            addrs: addrs
+                .iter()
+                .map(|addr| {
+                    let (addr, scope) = addr.split_once('@').unwrap_or((addr, "0"));
+                    DeviceAddress {
+                        addr: addr.parse().unwrap(),
+                        secondary: false,
+                        scope: scope.parse().unwrap(),
+                    }
+                })
+                .collect(),
+            ..Device::default()
+        }
+    }
+
+    #[track_caller]
+    fn assert_rows(rows: &[NodeAddress], expected: &[&str]) {
+        let texts: Vec<String> = rows
+            .iter()
+            .map(|row| {
+                let marks = [(row.node_port, " nodeport"), (row.primary, " primary")];
+                let marks: String = marks
+                    .iter()
+                    .filter(|(set, _)| *set)
+                    .map(|(_, mark)| *mark)
+                    .collect();
+                format!("{}{marks}", row.addr)
+            })
+            .collect();
+        assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn node_ports_prefer_private_and_sources_prefer_public_addresses() {
+        let eth = device(
+            "eth0",
+            &[
+                "10.0.0.5",
+                "198.51.100.5",
+                "10.0.0.4",
+                "fd00::5",
+                "2001:db8::5",
+                "fe80::5@253",
+            ],
+        );
+
+        assert_rows(
+            &device_addresses(&eth, &rules()),
+            &[
+                "198.51.100.5 primary",
+                "2001:db8::5 primary",
+                "10.0.0.4 nodeport",
+                "10.0.0.5",
+                "fd00::5 nodeport",
+            ],
+        );
+    }
+
+    #[test]
+    fn public_address_has_node_ports_if_there_is_no_private_one() {
+        let eth = device("eth0", &["198.51.100.5", "198.51.100.6"]);
+
+        assert_rows(
+            &device_addresses(&eth, &rules()),
+            &["198.51.100.5 nodeport primary", "198.51.100.6"],
+        );
+    }
+
+    #[test]
+    fn address_known_to_kubernetes_comes_first_within_its_class() {
+        let eth = device("eth0", &["10.0.0.5", "10.0.0.4", "198.51.100.5"]);
+        let rules = AddressRules {
+            node_addrs: vec!["10.0.0.5".parse().unwrap()],
+            ..rules()
+        };
+
+        assert_rows(
+            &device_addresses(&eth, &rules),
+            &["10.0.0.5 nodeport", "198.51.100.5 primary", "10.0.0.4"],
+        );
+    }
+
+    #[test]
+    fn networks_choose_every_address_inside() {
+        let eth = device("eth0", &["10.0.0.5", "10.0.0.4", "198.51.100.5"]);
+        let rules = AddressRules {
+            node_port_networks: vec!["10.0.0.0/8".parse().unwrap()],
+            ..rules()
+        };
+
+        assert_rows(
+            &device_addresses(&eth, &rules),
+            &["198.51.100.5 primary", "10.0.0.4 nodeport", "10.0.0.5 nodeport"],
+        );
+    }
+
+    #[test]
+    fn agents_own_device_has_no_node_ports() {
+        let mut host = device("cilium_host", &["10.1.0.1@0"]);
+        host.selected = false;
+
+        assert_rows(&device_addresses(&host, &rules()), &["10.1.0.1 primary"]);
+    }
+
+    #[test]
+    fn device_that_is_down_or_not_selected_does_not_count() {
+        let down = Device {
+            flags: DeviceFlags(0),
+            ..device("eth0", &["10.0.0.5"])
+        };
+        let other = Device {
+            selected: false,
+            ..device("eth1", &["10.0.0.5"])
+        };
+
+        assert_rows(&device_addresses(&down, &rules()), &[]);
+        assert_rows(&device_addresses(&other, &rules()), &[]);
+    }
+
+    #[test]
+    fn family_that_is_off_does_not_count() {
+        let eth = device("eth0", &["10.0.0.5", "fd00::5"]);
+
+        assert_rows(
+            &device_addresses(
+                &eth,
+                &AddressRules {
+                    ipv6: false,
+                    ..rules()
+                },
+            ),
+            &["10.0.0.5 nodeport primary"],
+        );
+    }
+
+    #[test]
+    fn fallback_is_the_best_address_of_each_family() {
+        let unselected = Device {
+            selected: false,
+            index: 1,
+            ..device("dummy1", &["198.51.100.9"])
+        };
+        let eth = device("eth0", &["10.0.0.5", "fd00::5"]);
+
+        let rows = fallback_addresses([&unselected, &eth].into_iter(), &rules());
+
+        assert_rows(&rows, &["10.0.0.5 primary", "fd00::5 primary"]);
+        assert!(rows.iter().all(|row| row.device_name == "*"));
+    }
+}

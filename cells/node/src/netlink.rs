@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The kernel as a [`DeviceSource`].
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use ipnet::IpNet;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkInfo, LinkMessage, Prop, State};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::packet_core::NetlinkPayload;
+use rtnetlink::sys::{AsyncSocket, SocketAddr};
+use rtnetlink::{Handle, RouteMessageBuilder};
+
+use crate::device::DeviceAddress;
+use crate::selection::Route;
+use crate::source::{DeviceEvent, DeviceEvents, DeviceSource, Link, SourceError};
+
+/// `RTNLGRP_LINK`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`, `_IPV6_ROUTE` as bits.
+const GROUPS: u32 = 1 << 0 | 1 << 4 | 1 << 6 | 1 << 8 | 1 << 10;
+
+/// `RT_TABLE_MAIN`.
+const MAIN_TABLE: u32 = 254;
+
+/// Receive buffer in bytes: room for the news of some thousand devices that appear at once.
+const BUFFER: usize = 4 << 20;
+
+/// Devices of the network namespace in which the events are first polled.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Netlink;
+
+impl DeviceSource for Netlink {
+    fn events(&self) -> DeviceEvents {
+        Box::pin(async_stream::try_stream! {
+            let (mut connection, handle, mut news) = rtnetlink::new_connection()?;
+            let socket = connection.socket_mut().socket_mut();
+            if let Err(error) = socket.set_rx_buf_sz(i32::try_from(BUFFER).unwrap_or(i32::MAX)) {
+                tracing::debug!(%error, "Netlink buffer stays at its default size");
+            }
+            // Joined before anything is listed, so that no change falls between.
+            socket.bind(&SocketAddr::new(0, GROUPS))?;
+            tokio::pin!(connection);
+            let mut dump = Some(list_all(&handle));
+            loop {
+                let next = tokio::select! {
+                    biased;
+                    () = &mut connection => None,
+                    listed = async { match &mut dump { Some(dump) => dump.next().await, None => std::future::pending().await } } => {
+                        match listed {
+                            Some(event) => yield event?,
+                            None => {
+                                dump = None;
+                                yield DeviceEvent::Synced;
+                            }
+                        }
+                        continue;
+                    }
+                    // Changes wait until the list is complete: they are newer.
+                    message = news.next(), if dump.is_none() => message,
+                };
+                let Some((message, _)) = next else { Err(SourceError::Ended)? };
+                match message.payload {
+                    NetlinkPayload::InnerMessage(message) => {
+                        for event in read_message(message) {
+                            yield event;
+                        }
+                    }
+                    NetlinkPayload::Overrun(_) => {
+                        yield DeviceEvent::Restart;
+                        dump = Some(list_all(&handle));
+                    }
+                    _ => {}
+                }
+            }
+        })
+    }
+}
+
+/// Everything there is.
+fn list_all(handle: &Handle) -> BoxStream<'static, Result<DeviceEvent, SourceError>> {
+    let handle = handle.clone();
+    Box::pin(async_stream::try_stream! {
+        let fail = |what| move |cause| SourceError::List { what, cause };
+        let mut links = Box::pin(handle.link().get().execute());
+        while let Some(link) = links.next().await {
+            yield DeviceEvent::Link(read_link(link.map_err(fail("devices"))?));
+        }
+        let mut addresses = Box::pin(handle.address().get().execute());
+        while let Some(message) = addresses.next().await {
+            if let Some((index, address)) = read_address(&message.map_err(fail("addresses"))?) {
+                yield DeviceEvent::Address(index, address);
+            }
+        }
+        let families = [
+            RouteMessageBuilder::<Ipv4Addr>::new().build(),
+            RouteMessageBuilder::<Ipv6Addr>::new().build(),
+        ];
+        for family in families {
+            let mut routes = Box::pin(handle.route().get(family).execute());
+            while let Some(message) = routes.next().await {
+                for (index, route) in read_route(&message.map_err(fail("routes"))?) {
+                    yield DeviceEvent::Route(index, route);
+                }
+            }
+        }
+    })
+}
+
+fn read_message(message: RouteNetlinkMessage) -> Vec<DeviceEvent> {
+    match message {
+        RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::NewLinkProp(link) => {
+            vec![DeviceEvent::Link(read_link(link))]
+        }
+        RouteNetlinkMessage::DelLink(link) => vec![DeviceEvent::LinkGone(link.header.index)],
+        RouteNetlinkMessage::NewAddress(message) => read_address(&message)
+            .map(|(index, address)| DeviceEvent::Address(index, address))
+            .into_iter()
+            .collect(),
+        RouteNetlinkMessage::DelAddress(message) => read_address(&message)
+            .map(|(index, address)| DeviceEvent::AddressGone(index, address))
+            .into_iter()
+            .collect(),
+        RouteNetlinkMessage::NewRoute(message) => read_route(&message)
+            .into_iter()
+            .map(|(index, route)| DeviceEvent::Route(index, route))
+            .collect(),
+        RouteNetlinkMessage::DelRoute(message) => read_route(&message)
+            .into_iter()
+            .map(|(index, route)| DeviceEvent::RouteGone(index, route))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn read_link(message: LinkMessage) -> Link {
+    let mut link = Link {
+        index: message.header.index,
+        raw_flags: message.header.flags.bits(),
+        kind: "device".to_owned(),
+        oper_status: "unknown",
+        ..Link::default()
+    };
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name = name,
+            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            // The loopback device has an address of zeros.
+            LinkAttribute::Address(address) if address.iter().any(|byte| *byte != 0) => {
+                link.hardware_addr = address.into_boxed_slice();
+            }
+            LinkAttribute::Controller(index) => link.master_index = index,
+            LinkAttribute::OperState(state) => link.oper_status = status_text(state),
+            LinkAttribute::PropList(properties) => {
+                link.alt_names
+                    .extend(properties.into_iter().filter_map(|property| match property {
+                        Prop::AltIfName(name) => Some(name),
+                        _ => None,
+                    }));
+            }
+            LinkAttribute::LinkInfo(infos) => {
+                for info in infos {
+                    if let LinkInfo::Kind(kind) = info {
+                        link.kind = kind.to_string();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    link
+}
+
+fn status_text(state: State) -> &'static str {
+    match state {
+        State::NotPresent => "not-present",
+        State::Down => "down",
+        State::LowerLayerDown => "lower-layer-down",
+        State::Testing => "testing",
+        State::Dormant => "dormant",
+        State::Up => "up",
+        _ => "unknown",
+    }
+}
+
+fn read_address(message: &AddressMessage) -> Option<(u32, DeviceAddress)> {
+    let (mut peer, mut local) = (None, None);
+    let mut secondary = message.header.flags.contains(AddressHeaderFlags::Secondary);
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Address(addr) => peer = Some(*addr),
+            // On a point-to-point device the other one is the peer's.
+            AddressAttribute::Local(addr) => local = Some(*addr),
+            AddressAttribute::Flags(flags) => secondary |= flags.contains(AddressFlags::Secondary),
+            _ => {}
+        }
+    }
+    let addr = local.or(peer)?;
+    Some((
+        message.header.index,
+        DeviceAddress {
+            addr,
+            secondary,
+            scope: message.header.scope.into(),
+        },
+    ))
+}
+
+/// Devices of a route, more than one for multi-path routes. None for routes that do not count.
+fn read_route(message: &RouteMessage) -> Vec<(u32, Route)> {
+    let header = &message.header;
+    let (mut table, mut priority, mut devices) = (u32::from(header.table), 0, Vec::new());
+    let unspecified = match header.address_family {
+        netlink_packet_route::AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        netlink_packet_route::AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        _ => return Vec::new(),
+    };
+    let mut dst = unspecified;
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Table(number) => table = *number,
+            RouteAttribute::Priority(number) => priority = *number,
+            RouteAttribute::Oif(index) => devices.push(*index),
+            RouteAttribute::MultiPath(hops) => devices.extend(hops.iter().map(|hop| hop.interface_index)),
+            RouteAttribute::Destination(RouteAddress::Inet(addr)) => dst = IpAddr::V4(*addr),
+            RouteAttribute::Destination(RouteAddress::Inet6(addr)) => dst = IpAddr::V6(*addr),
+            _ => {}
+        }
+    }
+    if table != MAIN_TABLE || header.kind != RouteType::Unicast {
+        return Vec::new();
+    }
+    let Ok(dst) = IpNet::new(dst, header.destination_prefix_length) else {
+        return Vec::new();
+    };
+    let route = Route {
+        dst,
+        scope: header.scope.into(),
+        priority,
+    };
+    devices.into_iter().map(|index| (index, route)).collect()
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Kernel → `devices` → `node-addresses`.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use hive::{Health, Job, JobCtx, Jobs, Params, SpawnError};
+use statedb::{Db, InitGuard, RwTable, Table, WriteTxn};
+
+use crate::address::NodeAddress;
+use crate::derive::{AddressRules, device_addresses, fallback_addresses};
+use crate::device::{Device, DeviceAddress, DeviceFlags, HardwareAddr};
+use crate::local::LocalNode;
+use crate::selection::{DeviceFilter, Route, select};
+use crate::source::{DeviceEvent, DeviceSource, Link, SourceError};
+
+/// Events in one transaction.
+const LARGEST_BATCH: usize = 1024;
+
+/// Time until a broken source is asked again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Why a job cannot be added. A mistake of the program, except when it is stopping.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RegisterError {
+    #[error("table")]
+    Table(#[from] statedb::Error),
+    #[error(transparent)]
+    Job(#[from] SpawnError),
+}
+
+#[derive(Params)]
+pub(crate) struct DeviceParams {
+    pub(crate) db: Db,
+    pub(crate) jobs: Jobs,
+    pub(crate) table: RwTable<Device>,
+    pub(crate) source: Arc<dyn DeviceSource>,
+    pub(crate) config: hive::Cfg<crate::config::DeviceConfig>,
+    pub(crate) local: Option<Table<LocalNode>>,
+}
+
+/// What is known of one device.
+#[derive(Debug, Default)]
+struct Known {
+    link: Option<Link>,
+    addrs: BTreeSet<DeviceAddress>,
+    routes: HashSet<Route>,
+}
+
+impl Known {
+    fn device(&self, filter: &DeviceFilter, node_addrs: &[IpAddr]) -> Option<Device> {
+        let link = self.link.as_ref()?;
+        let mut addrs: Vec<DeviceAddress> = self.addrs.iter().copied().collect();
+        addrs.sort_by_key(|own| (own.secondary, own.scope, own.addr));
+        let mut device = Device {
+            index: link.index,
+            mtu: link.mtu,
+            name: link.name.clone(),
+            alt_names: link.alt_names.clone(),
+            hardware_addr: HardwareAddr(link.hardware_addr.clone()),
+            flags: DeviceFlags::from_linux(link.raw_flags),
+            addrs,
+            raw_flags: link.raw_flags,
+            kind: link.kind.clone(),
+            master_index: link.master_index,
+            oper_status: link.oper_status.to_owned(),
+            selected: false,
+            not_selected_reason: String::new(),
+        };
+        let routes: Vec<Route> = self.routes.iter().copied().collect();
+        match select(&device, &routes, filter, node_addrs) {
+            Ok(()) => device.selected = true,
+            Err(reason) => device.not_selected_reason = reason,
+        }
+        Some(device)
+    }
+}
+
+/// Registers the job that keeps `devices`.
+pub(crate) fn reflect_devices(params: DeviceParams) -> Result<(), RegisterError> {
+    let mut txn = params.db.write(&[&params.table]);
+    let initializer = params.table.register_initializer(&mut txn, "netlink")?;
+    txn.commit();
+    let filter = DeviceFilter::new(&params.config.devices, params.config.force_device_detection);
+    let work = Arc::new(Devices {
+        db: params.db,
+        table: params.table,
+        source: params.source,
+        local: params.local,
+        filter,
+        initializer,
+    });
+    params.jobs.spawn(Job::once("devices", move |cx: JobCtx| {
+        let work = work.clone();
+        async move { work.run(cx).await }
+    }))?;
+    Ok(())
+}
+
+struct Devices {
+    db: Db,
+    table: RwTable<Device>,
+    source: Arc<dyn DeviceSource>,
+    local: Option<Table<LocalNode>>,
+    filter: DeviceFilter,
+    initializer: InitGuard,
+}
+
+impl Devices {
+    async fn run(&self, cx: JobCtx) -> Result<(), statedb::Error> {
+        loop {
+            tokio::select! {
+                () = cx.token.cancelled() => return Ok(()),
+                failed = self.follow(&cx.health) => {
+                    let error = failed?;
+                    tracing::warn!(%error, "Devices cannot be followed");
+                    cx.health.degraded("Devices cannot be followed", &error);
+                }
+            }
+            tokio::select! {
+                () = cx.token.cancelled() => return Ok(()),
+                () = tokio::time::sleep(RETRY) => {}
+            }
+        }
+    }
+
+    /// Follows the source until it fails.
+    async fn follow(&self, health: &Health) -> Result<SourceError, statedb::Error> {
+        let mut events = self.source.events().ready_chunks(LARGEST_BATCH);
+        let mut known: BTreeMap<u32, Known> = BTreeMap::new();
+        let mut touched: BTreeSet<u32> = BTreeSet::new();
+        let mut synced = false;
+        loop {
+            let snapshot = self.db.read();
+            let node_changed = self.local.as_ref().map(|local| local.table_watch(&snapshot));
+            let node_addrs = node_addrs(self.local.as_ref(), &snapshot);
+            if synced {
+                self.commit(&known, &touched, &node_addrs, false)?;
+                touched.clear();
+            }
+            let chunk = tokio::select! {
+                biased;
+                () = async { match &node_changed { Some(watch) => watch.closed().await, None => std::future::pending().await } } => {
+                    touched.extend(known.keys());
+                    continue;
+                }
+                chunk = events.next() => chunk,
+            };
+            let Some(chunk) = chunk else {
+                return Ok(SourceError::Ended);
+            };
+            for event in chunk {
+                match event {
+                    Err(error) => return Ok(error),
+                    Ok(DeviceEvent::Restart) => {
+                        known.clear();
+                        synced = false;
+                    }
+                    Ok(DeviceEvent::Synced) => {
+                        synced = true;
+                        touched.clear();
+                        self.commit(&known, &known.keys().copied().collect(), &node_addrs, true)?;
+                        health.ok(format!("{} devices", known.len()));
+                    }
+                    Ok(event) => touched.extend(apply(&mut known, event)),
+                }
+            }
+            if synced {
+                health.ok(format!("{} devices", known.len()));
+            }
+        }
+    }
+
+    /// Writes the touched devices; with `whole` also deletes those that are not known.
+    fn commit(
+        &self,
+        known: &BTreeMap<u32, Known>,
+        touched: &BTreeSet<u32>,
+        node_addrs: &[IpAddr],
+        whole: bool,
+    ) -> Result<(), statedb::Error> {
+        if touched.is_empty() && !whole {
+            return Ok(());
+        }
+        let mut txn = self.db.write(&[&self.table]);
+        for index in touched {
+            let device = known
+                .get(index)
+                .and_then(|known| known.device(&self.filter, node_addrs));
+            self.put(&mut txn, *index, device)?;
+        }
+        if whole {
+            let gone: Vec<u32> = self
+                .table
+                .all(&txn)
+                .map(|device| device.index)
+                .filter(|index| !known.contains_key(index))
+                .collect();
+            for index in gone {
+                self.put(&mut txn, index, None)?;
+            }
+            txn.initialized(&self.initializer)?;
+        }
+        txn.commit();
+        Ok(())
+    }
+
+    fn put(&self, txn: &mut WriteTxn, index: u32, device: Option<Device>) -> Result<(), statedb::Error> {
+        let present = self.table.get(txn, Device::BY_INDEX.key(&index)).cloned();
+        match (present, device) {
+            (Some(present), Some(device)) if *present == device => {}
+            (_, Some(device)) => drop(self.table.insert(txn, device)?),
+            (Some(present), None) => drop(self.table.delete(txn, &present)?),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Notes an event; gives the device that it is about.
+fn apply(known: &mut BTreeMap<u32, Known>, event: DeviceEvent) -> Option<u32> {
+    let index = match event {
+        DeviceEvent::Restart | DeviceEvent::Synced => return None,
+        DeviceEvent::LinkGone(index) => {
+            known.remove(&index);
+            index
+        }
+        DeviceEvent::Link(link) => {
+            let index = link.index;
+            known.entry(index).or_default().link = Some(link);
+            index
+        }
+        DeviceEvent::Address(index, address) => {
+            let addrs = &mut known.entry(index).or_default().addrs;
+            // The same address with other flags takes the place of the old one.
+            addrs.retain(|own| own.addr != address.addr);
+            addrs.insert(address);
+            index
+        }
+        DeviceEvent::AddressGone(index, address) => {
+            if let Some(known) = known.get_mut(&index) {
+                known.addrs.retain(|own| own.addr != address.addr);
+            }
+            index
+        }
+        DeviceEvent::Route(index, route) => {
+            known.entry(index).or_default().routes.insert(route);
+            index
+        }
+        DeviceEvent::RouteGone(index, route) => {
+            if let Some(known) = known.get_mut(&index) {
+                known.routes.remove(&route);
+            }
+            index
+        }
+    };
+    Some(index)
+}
+
+/// Addresses by which the cluster knows the node.
+fn node_addrs(local: Option<&Table<LocalNode>>, snapshot: &statedb::Snapshot) -> Vec<IpAddr> {
+    let nodes = local.into_iter().flat_map(|local| local.all(snapshot));
+    nodes
+        .flat_map(|node| node.cluster_addrs().collect::<Vec<_>>())
+        .collect()
+}
+
+#[derive(Params)]
+pub(crate) struct AddressParams {
+    pub(crate) db: Db,
+    pub(crate) jobs: Jobs,
+    pub(crate) table: RwTable<NodeAddress>,
+    pub(crate) devices: Table<Device>,
+    pub(crate) config: hive::Cfg<crate::config::AddressConfig>,
+    pub(crate) local: Option<Table<LocalNode>>,
+}
+
+/// Registers the job that keeps `node-addresses`.
+pub(crate) fn reflect_addresses(params: AddressParams) -> Result<(), RegisterError> {
+    let mut txn = params.db.write(&[&params.table]);
+    let initializer = params.table.register_initializer(&mut txn, "devices")?;
+    txn.commit();
+    let work = Arc::new(Addresses {
+        networks: params.config.networks(),
+        db: params.db,
+        table: params.table,
+        devices: params.devices,
+        local: params.local,
+        initializer,
+    });
+    params
+        .jobs
+        .spawn(Job::once("node-address-update", move |cx: JobCtx| {
+            let work = work.clone();
+            async move { work.run(cx).await }
+        }))?;
+    Ok(())
+}
+
+struct Addresses {
+    db: Db,
+    table: RwTable<NodeAddress>,
+    devices: Table<Device>,
+    local: Option<Table<LocalNode>>,
+    networks: Vec<ipnet::IpNet>,
+    initializer: InitGuard,
+}
+
+impl Addresses {
+    async fn run(&self, cx: JobCtx) -> Result<(), statedb::Error> {
+        loop {
+            let snapshot = self.db.read();
+            let (complete, complete_changed) = self.devices.initialized_watch(&snapshot);
+            let devices_changed = self.devices.table_watch(&snapshot);
+            let node_changed = self.local.as_ref().map(|local| local.table_watch(&snapshot));
+            let rules = AddressRules {
+                node_port_networks: self.networks.clone(),
+                node_addrs: node_addrs(self.local.as_ref(), &snapshot),
+                ipv4: true,
+                ipv6: true,
+            };
+            let mut wanted: Vec<NodeAddress> = self
+                .devices
+                .all(&snapshot)
+                .flat_map(|device| device_addresses(device, &rules))
+                .collect();
+            wanted.extend(fallback_addresses(
+                self.devices.all(&snapshot).map(|device| &**device),
+                &rules,
+            ));
+            let total = wanted.len();
+            self.replace(wanted, complete)?;
+            cx.health.ok(format!("{total} addresses"));
+            tokio::select! {
+                () = cx.token.cancelled() => return Ok(()),
+                () = complete_changed.closed(), if !complete => {}
+                () = devices_changed.closed() => {}
+                () = async { match &node_changed { Some(watch) => watch.closed().await, None => std::future::pending().await } } => {}
+            }
+        }
+    }
+
+    /// Makes the table hold these rows, touching only what differs.
+    fn replace(&self, wanted: Vec<NodeAddress>, complete: bool) -> Result<(), statedb::Error> {
+        let mut txn = self.db.write(&[&self.table]);
+        let mut stale: Vec<NodeAddress> = self.table.all(&txn).map(|row| (**row).clone()).collect();
+        for row in wanted {
+            let identity =
+                |other: &NodeAddress| other.addr == row.addr && other.device_name == row.device_name;
+            let same = stale.contains(&row);
+            stale.retain(|other| !identity(other));
+            if !same {
+                self.table.insert(&mut txn, row)?;
+            }
+        }
+        for row in stale {
+            self.table.delete(&mut txn, &row)?;
+        }
+        if complete {
+            txn.initialized(&self.initializer)?;
+        }
+        txn.commit();
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Kubernetes Node, else `node-addresses` → `local-node`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use hive::{Job, JobCtx, Jobs, Params};
+use skep_k8s::node_name::NodeName;
+use skep_k8s::selector::FieldSelector;
+use skep_k8s::slim::{Node, NodeAddressType};
+use skep_k8s::{Api, Backoff, Client, SourceEvent, follow};
+use statedb::{Db, InitGuard, Table};
+
+use crate::address::{NodeAddress, WILDCARD_DEVICE};
+use crate::local::LocalNode;
+use crate::reflector::RegisterError;
+use crate::store::LocalNodeStore;
+
+#[derive(Params)]
+pub(crate) struct SyncParams {
+    db: Db,
+    jobs: Jobs,
+    store: LocalNodeStore,
+    client: Option<Arc<dyn Client>>,
+    name: NodeName,
+    addresses: Option<Table<NodeAddress>>,
+}
+
+/// Registers the job that keeps `local-node`.
+pub(crate) fn sync_local_node(params: SyncParams) -> Result<(), RegisterError> {
+    let initializer = params.store.register_initializer("local-node-sync")?;
+    let client = params.client.filter(|client| client.is_enabled());
+    let work = Arc::new(Sync {
+        db: params.db,
+        store: params.store,
+        name: params.name,
+        addresses: params.addresses,
+        initializer,
+    });
+    params
+        .jobs
+        .spawn(Job::once("local-node-sync", move |cx: JobCtx| {
+            let (work, client) = (work.clone(), client.clone());
+            async move {
+                let token = cx.token.clone();
+                let sync = async {
+                    match client {
+                        Some(client) => work.follow_kubernetes(client, &cx).await,
+                        None => work.follow_addresses(&cx).await,
+                    }
+                };
+                tokio::select! {
+                    () = token.cancelled() => Ok(()),
+                    result = sync => result,
+                }
+            }
+        }))?;
+    Ok(())
+}
+
+struct Sync {
+    db: Db,
+    store: LocalNodeStore,
+    name: NodeName,
+    addresses: Option<Table<NodeAddress>>,
+    initializer: InitGuard,
+}
+
+/// The Node of this node is not in the cluster: register it, or fix `--k8s-node-name`.
+#[derive(Debug, thiserror::Error)]
+#[error("node `{0}` is not in the cluster")]
+struct Missing(NodeName);
+
+impl Sync {
+    async fn follow_kubernetes(&self, client: Arc<dyn Client>, cx: &JobCtx) -> Result<(), statedb::Error> {
+        let own = FieldSelector::equal("metadata.name", self.name.as_str());
+        let mut events = follow(Arc::new(Api::<Node>::all(client).fields(own)), Backoff::default());
+        let missing = || {
+            cx.health
+                .degraded("Waiting for the Node", &Missing(self.name.clone()))
+        };
+        while let Some(event) = events.next().await {
+            let node = match event {
+                SourceEvent::Replaced { mut items, invalid } => match (items.pop(), invalid.first()) {
+                    (Some(node), _) => node,
+                    (None, Some(error)) => {
+                        cx.health.degraded("The Node cannot be read", error);
+                        continue;
+                    }
+                    (None, None) => {
+                        missing();
+                        continue;
+                    }
+                },
+                SourceEvent::Upserted(node) => node,
+                // A node that is registered anew comes back. What is known stays.
+                SourceEvent::Deleted(_) => {
+                    missing();
+                    continue;
+                }
+                SourceEvent::Invalid(invalid) => {
+                    cx.health.degraded("The Node cannot be read", &invalid.error);
+                    continue;
+                }
+                SourceEvent::Failing(error) => {
+                    cx.health
+                        .degraded("Waiting for the Kubernetes API server", &*error);
+                    continue;
+                }
+                SourceEvent::Working => {
+                    cx.health.ok("Following the Node");
+                    continue;
+                }
+            };
+            self.store.update(|local| take_over(local, &node))?;
+            self.store.initialized(&self.initializer)?;
+            cx.health.ok("Following the Node");
+        }
+        Ok(())
+    }
+
+    async fn follow_addresses(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
+        let Some(table) = &self.addresses else {
+            self.store.initialized(&self.initializer)?;
+            return Ok(());
+        };
+        loop {
+            let snapshot = self.db.read();
+            let (complete, completed) = table.initialized_watch(&snapshot);
+            let (rows, changed) = table.list_watch(&snapshot, NodeAddress::BY_DEVICE.key(WILDCARD_DEVICE));
+            let addresses: Vec<(NodeAddressType, IpAddr)> =
+                rows.map(|row| (NodeAddressType::InternalIp, row.addr)).collect();
+            self.store.update(|local| local.addresses = addresses)?;
+            if complete {
+                self.store.initialized(&self.initializer)?;
+                cx.health.ok("Following the devices");
+            }
+            tokio::select! {
+                () = changed.closed() => {}
+                () = completed.closed(), if !complete => {}
+            }
+        }
+    }
+}
+
+/// Takes what the Kubernetes Node says. Addresses that Kubernetes does not know of stay.
+fn take_over(local: &mut LocalNode, node: &Node) {
+    let own = NodeAddressType::CiliumInternalIp;
+    let mut addresses: Vec<(NodeAddressType, IpAddr)> = node
+        .status
+        .addresses
+        .iter()
+        .filter_map(|address| Some((address.kind.clone(), address.address.parse().ok()?)))
+        .collect();
+    addresses.extend(local.addresses.drain(..).filter(|(kind, _)| *kind == own));
+    local.addresses = addresses;
+    local.registered = true;
+    local.labels = node.metadata.labels.clone();
+    local.annotations = node.metadata.annotations.clone();
+    local.uid = node.metadata.uid.clone();
+    local.provider_id = node.spec.provider_id.clone();
+    let single = node.spec.pod_cidrs.is_empty().then_some(&node.spec.pod_cidr);
+    local.pod_cidrs = node
+        .spec
+        .pod_cidrs
+        .iter()
+        .chain(single)
+        .filter_map(|cidr| cidr.parse().ok())
+        .collect();
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What a suite is.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use hive_script::hive_command::ScriptHive;
+use hive_script::{CommandSet, Conditions, Environment, Retry};
+
+use crate::AssemblyError;
+
+/// Which load-balancing maps a script works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Maps {
+    /// In memory.
+    #[default]
+    Fake,
+    /// In the kernel; needs root.
+    Bpf,
+}
+
+/// What a suite gets to know about a script.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The arguments behind `#!`, with `$WORK` replaced.
+    pub args: Vec<String>,
+    /// The script's text, without the files.
+    pub script: String,
+    /// The script's work directory.
+    pub work_dir: PathBuf,
+    /// A directory for what the cells keep on disk.
+    pub state_dir: PathBuf,
+    /// Which maps to use.
+    pub maps: Maps,
+}
+
+/// What a suite makes for a script.
+pub struct Parts {
+    /// The hive, which is stopped after the script.
+    pub hive: Option<ScriptHive>,
+    /// All commands.
+    pub commands: CommandSet,
+    /// Conditions in brackets; suites have their own.
+    pub conditions: Conditions,
+    /// Variables before those that every script has.
+    pub environment: Environment,
+}
+
+/// A way to make the surroundings of scripts.
+pub struct Suite {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// One sentence for the list of suites.
+    pub summary: &'static str,
+    /// How `*` repeats.
+    pub retry: Retry,
+    /// Time for a script.
+    pub timeout: Duration,
+    /// Makes the surroundings of one script.
+    pub assemble: fn(Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>>,
+}
+
+impl std::fmt::Debug for Suite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Suite")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

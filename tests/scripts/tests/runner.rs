@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The program itself: what it prints and how it exits.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn run(dir: &Path, args: &[&str]) -> (Output, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_run-scripts"))
+        .current_dir(dir)
+        .args(args)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    (output, text)
+}
+
+fn write(dir: &Path, name: &str, text: &str) {
+    std::fs::write(dir.join(name), text).unwrap();
+}
+
+#[test]
+fn verdicts_come_in_order_and_failures_with_their_diff() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "slow.txtar", "sleep 200ms\n");
+    write(
+        dir.path(),
+        "bad.txtar",
+        "# compare\ncmp a b\n-- a --\n1\n-- b --\n2\n",
+    );
+    write(dir.path(), "args.txtar", "#! --no-such-flag=1\n");
+
+    let (output, text) = run(
+        dir.path(),
+        &[
+            "--hive",
+            "hive",
+            "slow.txtar",
+            "bad.txtar",
+            "args.txtar",
+            "missing.txtar",
+        ],
+    );
+
+    assert!(!output.status.success());
+    assert!(
+        text.starts_with(
+            "PASS slow.txtar\nFAIL bad.txtar\n    bad.txtar:2: cmp a b: a and b differ\n    diff a b\n    --- a\n    +++ b\n    @@ -1,1 +1,1 @@\n    -1\n    +2\nFAIL args.txtar\n"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("no-such-flag"), "{text}");
+    assert!(
+        text.contains("FAIL missing.txtar\n    cannot read script missing.txtar: No such file"),
+        "{text}"
+    );
+    assert!(text.ends_with("\n1 passed, 3 failed\n"), "{text}");
+}
+
+#[test]
+fn success_is_the_exit_status() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "good.txtar", "echo x\n");
+
+    let (output, text) = run(
+        dir.path(),
+        &["--hive", "hive", "--maps", "fake", "-v", "good.txtar"],
+    );
+
+    assert!(output.status.success());
+    assert!(
+        text.ends_with("> echo x\n[stdout]\nx\nPASS good.txtar\n1 passed, 0 failed\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn expected_files_are_updated() {
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        dir.path(),
+        "x.txtar",
+        "echo new\ncmp stdout want\n-- want --\nold\n",
+    );
+
+    let (output, text) = run(dir.path(), &["--hive", "hive", "--update", "x.txtar"]);
+
+    assert!(output.status.success());
+    assert_eq!(text, "PASS x.txtar (updated)\n1 passed, 0 failed\n");
+    let updated = std::fs::read_to_string(dir.path().join("x.txtar")).unwrap();
+    assert_eq!(updated, "echo new\ncmp stdout want\n-- want --\nnew\n");
+}
+
+#[test]
+fn unknown_suites_are_refused_with_a_list() {
+    let dir = tempfile::tempdir().unwrap();
+
+    let (output, _) = run(dir.path(), &["--hive", "nope", "x.txtar"]);
+
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("statedb"));
+    let (output, text) = run(dir.path(), &["--list"]);
+    assert!(
+        output.status.success() && text.contains("metrics         Commands on metrics"),
+        "{text}"
+    );
+}
