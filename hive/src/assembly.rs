@@ -21,6 +21,7 @@ pub(crate) struct ConfigOverride {
     pub(crate) key: Key,
     pub(crate) name: Key,
     pub(crate) place: &'static Location<'static>,
+    #[allow(clippy::type_complexity, reason = "named nowhere else")]
     pub(crate) change: Arc<dyn Fn(&mut dyn Any) + Send + Sync>,
 }
 

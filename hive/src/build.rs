@@ -118,17 +118,21 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
     let memory = Arc::new(MemoryHealth::new());
     let mut slots = Vec::new();
     slots.resize_with(graph.slots as usize, || None);
-    let mut reloaders = Vec::new();
-    let mut rendered = Vec::with_capacity(values.len());
+    let mut configs = Vec::with_capacity(values.len());
     for (config, value) in graph.configs.iter().zip(values) {
         let Some(value) = value else { continue };
-        rendered.push(crate::engine::ConfigState {
+        let crate::config::Shared {
+            handle,
+            value,
+            reloader,
+        } = value.share();
+        slots[config.slot as usize] = Some(handle);
+        configs.push(crate::engine::LiveConfig {
             slot: config.slot,
-            values: value.render(),
+            value,
+            reloaded: None,
+            reloader,
         });
-        let (shared, reloader) = value.share();
-        slots[config.slot as usize] = Some(shared);
-        reloaders.push((config.key, reloader));
     }
     for (index, lifecycle) in graph.lifecycles.iter().enumerate() {
         if let Some(scope) = lifecycle.scope {
@@ -210,7 +214,7 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
     }
     let lifetimes = lifetimes.into_iter().map(Lifetime::new).collect();
     let engine = Arc::new(Engine::new(
-        graph, slots, lifetimes, groups, shared, memory, reloaders, rendered, hive,
+        graph, slots, lifetimes, groups, shared, memory, configs, hive,
     ));
     let _ = engine.control.0.set(Arc::downgrade(&engine));
     tracing::debug!(duration = ?begun.elapsed(), "Hive built");

@@ -125,6 +125,7 @@ pub(crate) struct Condition {
     pub(crate) key: Key,
     pub(crate) name: Key,
     pub(crate) place: &'static Location<'static>,
+    #[allow(clippy::type_complexity, reason = "named nowhere else")]
     pub(crate) holds: Arc<dyn Fn(&dyn Any) -> Option<bool> + Send + Sync>,
 }
 

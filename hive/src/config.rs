@@ -198,7 +198,14 @@ pub(crate) trait Decoded: Any + Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn as_any_mut(&mut self) -> &mut dyn Any;
     /// The `Cfg<C>` for the graph, and how to reload it.
-    fn share(self: Box<Self>) -> (Box<dyn Any + Send + Sync>, Option<Reloader>);
+    fn share(self: Box<Self>) -> Shared;
+}
+
+/// What becomes of a decoded `C`: the `Cfg<C>` for the graph, the value to be shown, and how to reload it.
+pub(crate) struct Shared {
+    pub(crate) handle: Box<dyn Any + Send + Sync>,
+    pub(crate) value: Arc<dyn Decoded>,
+    pub(crate) reloader: Option<Reloader>,
 }
 
 /// Takes a newer `C` and publishes its reloadable fields.
@@ -221,10 +228,17 @@ impl<C: Config> Decoded for C {
         self
     }
 
-    fn share(self: Box<Self>) -> (Box<dyn Any + Send + Sync>, Option<Reloader>) {
+    fn share(self: Box<Self>) -> Shared {
         let value: Arc<C> = Arc::from(self);
         if !C::FIELDS.iter().any(|field| field.reloadable) {
-            return (Box::new(Cfg { value, updates: None }), None);
+            return Shared {
+                handle: Box::new(Cfg {
+                    value: value.clone(),
+                    updates: None,
+                }),
+                value,
+                reloader: None,
+            };
         }
         let (sender, updates) = watch::channel(value.clone());
         let reloader = move |newer: &dyn Any| {
@@ -232,13 +246,15 @@ impl<C: Config> Decoded for C {
                 sender.send_modify(|current| Arc::make_mut(current).reload(newer));
             }
         };
-        (
-            Box::new(Cfg {
-                value,
-                updates: Some(updates),
-            }),
-            Some(Box::new(reloader)),
-        )
+        let handle = Box::new(Cfg {
+            value: value.clone(),
+            updates: Some(updates),
+        });
+        Shared {
+            handle,
+            value,
+            reloader: Some(Box::new(reloader)),
+        }
     }
 }
 

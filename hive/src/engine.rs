@@ -13,12 +13,11 @@ use std::time::Duration;
 
 use crate::assembly::Hive;
 use crate::build::{Shared, sources_of};
-use crate::config::Reloader;
+use crate::config::{Decoded, Reloader};
 use crate::control::Control;
 use crate::health::{Health, HealthHub, MemoryHealth};
 use crate::inject::{Arguments, Inject, Slots};
 use crate::jobs::{Group, JobRegistry};
-use crate::key::Key;
 use crate::lifecycle::Hook;
 use crate::module::ModulePath;
 use crate::options::HiveOptions;
@@ -106,6 +105,22 @@ impl Lifetime {
     }
 }
 
+/// A configuration in use.
+pub(crate) struct LiveConfig {
+    pub(crate) slot: u32,
+    pub(crate) value: Arc<dyn Decoded>,
+    /// What to show since a reload.
+    pub(crate) reloaded: Option<Vec<String>>,
+    pub(crate) reloader: Option<Reloader>,
+}
+
+impl LiveConfig {
+    /// The values as users would write them.
+    fn values(&self) -> Vec<String> {
+        self.reloaded.clone().unwrap_or_else(|| self.value.render())
+    }
+}
+
 /// The rendered values of a configuration.
 pub(crate) struct ConfigState {
     pub(crate) slot: u32,
@@ -124,8 +139,7 @@ pub(crate) struct Engine {
     pub(crate) readiness: ReadinessState,
     pub(crate) control: Control,
     pub(crate) memory: Arc<MemoryHealth>,
-    pub(crate) reloaders: Vec<(Key, Option<Reloader>)>,
-    pub(crate) configs: Mutex<Vec<ConfigState>>,
+    configs: Mutex<Vec<LiveConfig>>,
     hive: Hive,
     pub(crate) options: HiveOptions,
     /// Scopes that run, in the order of their start.
@@ -142,8 +156,7 @@ impl Engine {
         groups: Vec<(u32, Arc<Group>)>,
         shared: Shared,
         memory: Arc<MemoryHealth>,
-        reloaders: Vec<(Key, Option<Reloader>)>,
-        configs: Vec<ConfigState>,
+        configs: Vec<LiveConfig>,
         hive: Hive,
     ) -> Self {
         let Shared {
@@ -164,7 +177,6 @@ impl Engine {
             readiness,
             control,
             memory,
-            reloaders,
             configs: Mutex::new(configs),
             hive,
             options: HiveOptions::default(),
@@ -192,16 +204,16 @@ impl Engine {
     pub(crate) fn reload(&self, settings: crate::Settings) -> Result<crate::control::Reload, crate::Report> {
         let plan = self.hive.clone().plan(settings)?;
         let mut result = crate::control::Reload::default();
-        let mut states = crate::lock(&self.configs);
-        let newer = plan.graph.configs.iter().zip(&plan.values);
-        for ((config, value), (state, (_, reloader))) in newer.zip(states.iter_mut().zip(&self.reloaders)) {
+        let mut live = crate::lock(&self.configs);
+        for ((config, value), live) in plan.graph.configs.iter().zip(&plan.values).zip(live.iter_mut()) {
             let Some(value) = value else { continue };
+            let mut values = live.values();
             let mut applied = false;
-            for ((setting, old), new) in config.settings.iter().zip(&mut state.values).zip(value.render()) {
+            for ((setting, old), new) in config.settings.iter().zip(&mut values).zip(value.render()) {
                 if *old == new {
                     continue;
                 }
-                if setting.field.reloadable && reloader.is_some() {
+                if setting.field.reloadable && live.reloader.is_some() {
                     *old = new;
                     applied = true;
                     result.applied.push(setting.name.to_string());
@@ -209,14 +221,26 @@ impl Engine {
                     result.drift.push(setting.name.to_string());
                 }
             }
-            if applied && let Some(reloader) = reloader {
+            if applied && let Some(reloader) = &live.reloader {
                 reloader(value.as_any());
+                live.reloaded = Some(values);
             }
         }
         for setting in &result.drift {
             tracing::warn!(%setting, "Setting has changed and needs a restart");
         }
         Ok(result)
+    }
+
+    /// The settings in use.
+    pub(crate) fn config_states(&self) -> Vec<ConfigState> {
+        let live = crate::lock(&self.configs);
+        live.iter()
+            .map(|live| ConfigState {
+                slot: live.slot,
+                values: live.values(),
+            })
+            .collect()
     }
 
     pub(crate) fn state(&self) -> State {

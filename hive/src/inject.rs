@@ -65,7 +65,8 @@ pub trait Inject: Sized {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a value of the graph",
     label = "cannot be shared between cells",
-    note = "use `Arc<T>` with `T: Send + Sync + 'static`, or derive `hive::Value` for a `Clone` handle type"
+    note = "constructors take and give `Arc<T>` or `Arc<dyn Trait>` with `T: Send + Sync`, `Cfg<Config>`, and \
+            `Clone` handle types that derive `hive::Value`"
 )]
 pub trait Value: Clone + Send + Sync + 'static {}
 

@@ -398,14 +398,12 @@ macro_rules! common {
     ($type:ident) => {
         impl $type {
             /// Names one of several jobs of a name: `name/instance`.
-            #[must_use]
             pub fn instance(mut self, instance: impl Into<Arc<str>>) -> Self {
                 self.0.instance = Some(instance.into());
                 self
             }
 
             /// What happens when the job fails for good.
-            #[must_use]
             pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
                 self.0.on_failure = on_failure;
                 self
@@ -507,5 +505,5 @@ pub const fn is_job_name(name: &str) -> bool {
         }
         at += 1;
     }
-    1 <= bytes.len() && bytes.len() <= 100
+    !bytes.is_empty() && bytes.len() <= 100
 }

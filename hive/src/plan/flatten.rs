@@ -32,6 +32,7 @@ pub(crate) struct PlacedConfig {
     pub(crate) place: &'static Location<'static>,
     pub(crate) fixed: Option<Box<dyn Decoded>>,
     pub(crate) fields: Vec<ResolvedField>,
+    /// Where the values of the fields are from.
     pub(crate) origins: Vec<crate::config::Origin>,
     pub(crate) value: Option<Box<dyn Decoded>>,
 }

@@ -17,7 +17,7 @@ impl Engine {
     /// The tree, then start and stop hooks.
     pub(crate) fn tree(&self) -> String {
         let mut out = String::from("Cells:\n\n");
-        cells(&mut out, &self.graph, &crate::lock(&self.configs));
+        cells(&mut out, &self.graph, &self.config_states());
         let hooks = self.hooks();
         let _ = writeln!(out, "\nStart hooks:\n");
         for hook in hooks.iter().filter(|hook| hook.has_start) {

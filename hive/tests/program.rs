@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! A program as a process: signals, exit codes, introspection. The test binary runs itself as the program.
+#![cfg(feature = "run")]
+
+use std::io::Read;
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use hive::{Cell, Cfg, Config, Hook, HookCtx, Job, JobCtx, Jobs, Lifecycle, OnFailure, Program, SpawnError};
+
+#[derive(Clone, Config)]
+struct Options {
+    /// What the program does.
+    #[config(default = "serve")]
+    mode: String,
+}
+
+/// Speaks on standard output, one line at a time.
+fn say(text: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{text}");
+    let _ = out.flush();
+}
+
+fn work(options: Cfg<Options>, lifecycle: Lifecycle, jobs: Jobs) -> Result<(), SpawnError> {
+    let mode = options.mode.clone();
+    lifecycle.add(
+        Hook::new("first")
+            .on_start(|_: HookCtx| async { say("first started") })
+            .on_stop(|_: HookCtx| async { say("first stopped") }),
+    );
+    let (start, stop) = (mode.clone(), mode.clone());
+    lifecycle.add(
+        Hook::new("second")
+            .on_start(move |_: HookCtx| {
+                let mode = start.clone();
+                async move {
+                    match mode.as_str() {
+                        "hang-start" => {
+                            say("hangs");
+                            std::future::pending().await
+                        }
+                        "fail-start" => Err(std::io::Error::other("port taken")),
+                        _ => Ok(()),
+                    }
+                }
+            })
+            .on_stop(move |_: HookCtx| {
+                let mode = stop.clone();
+                async move {
+                    if mode == "hang-stop" {
+                        say("stop hangs");
+                        std::future::pending::<()>().await;
+                    }
+                }
+            }),
+    );
+    jobs.spawn(
+        Job::once("serve", move |cx: JobCtx| {
+            let mode = mode.clone();
+            async move {
+                say("serving");
+                if mode == "fail-job" {
+                    return Err(std::io::Error::other("socket closed"));
+                }
+                cx.cancelled().await;
+                Ok(())
+            }
+        })
+        .on_failure(OnFailure::Shutdown),
+    )
+}
+
+fn program() -> Program {
+    Program::new(
+        "test-program",
+        [Cell::module("worker", "Works").config::<Options>().run(work)],
+    )
+    .about("A program for tests")
+    .version("1.2.3")
+    .env_prefix("TESTPROG")
+}
+
+/// Runs the program instead of the tests when the environment says so.
+#[test]
+fn zz_program_itself() -> ExitCode {
+    match std::env::var("HIVE_TEST_PROGRAM") {
+        Ok(args) => {
+            let args = args.split_whitespace().map(str::to_owned).collect();
+            let code = program().run_with(args, std::env::vars().collect());
+            std::process::exit(code.into());
+        }
+        Err(_) => ExitCode::SUCCESS,
+    }
+}
+
+fn command(args: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "zz_program_itself", "--nocapture", "--test-threads=1"])
+        .env("HIVE_TEST_PROGRAM", args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn output(args: &str) -> (i32, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command(args).output().unwrap();
+    (
+        status.code().unwrap_or(-1),
+        String::from_utf8_lossy(&stdout).into_owned(),
+        String::from_utf8_lossy(&stderr).into_owned(),
+    )
+}
+
+/// Waits until the program has said something.
+fn wait_for(child: &mut Child, text: &str) -> String {
+    let mut seen = String::new();
+    let mut byte = [0];
+    let out = child.stdout.as_mut().unwrap();
+    let begun = Instant::now();
+    while !seen.contains(text) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{text:?} not in {seen:?}"
+        );
+        assert!(out.read(&mut byte).unwrap() > 0, "{text:?} not in {seen:?}");
+        seen.push(byte[0].into());
+    }
+    seen
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("sh")
+        .args(["-c", &format!("kill -{name} {}", child.id())])
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+fn end(child: Child) -> (i32, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = child.wait_with_output().unwrap();
+    (
+        status.code().unwrap_or(-1),
+        String::from_utf8_lossy(&stdout).into_owned(),
+        String::from_utf8_lossy(&stderr).into_owned(),
+    )
+}
+
+#[test]
+fn signal_stops_the_program_cleanly() {
+    for name in ["TERM", "INT"] {
+        let mut child = command("").spawn().unwrap();
+        wait_for(&mut child, "serving");
+
+        signal(&child, name);
+
+        let (code, out, err) = end(child);
+        assert_eq!((code, out.contains("first stopped")), (0, true), "{out}{err}");
+    }
+}
+
+#[test]
+fn signal_during_start_rolls_back() {
+    let mut child = command("--mode=hang-start").spawn().unwrap();
+    wait_for(&mut child, "hangs");
+
+    signal(&child, "TERM");
+
+    let (code, out, err) = end(child);
+    assert_eq!((code, out.contains("first stopped")), (0, true), "{out}{err}");
+}
+
+#[test]
+fn second_signal_forces_the_end_and_names_what_was_pending() {
+    let mut child = command("--mode=hang-stop").spawn().unwrap();
+    wait_for(&mut child, "serving");
+    signal(&child, "TERM");
+    wait_for(&mut child, "stop hangs");
+
+    signal(&child, "INT");
+
+    let (code, _, err) = end(child);
+    assert_eq!(code, 128 + 2, "{err}");
+    assert!(
+        err.contains("while stopping; not done:\n  hook `second` of module `worker`"),
+        "{err}"
+    );
+}
+
+#[test]
+fn exit_codes_tell_what_failed() {
+    let (code, _, err) = output("--mode=fail-job");
+    assert_eq!(code, 1);
+    assert!(
+        err.contains("error: job `serve` of module `worker` failed: socket closed"),
+        "{err}"
+    );
+    let (code, out, err) = output("--mode=fail-start");
+    assert_eq!((code, out.contains("first stopped")), (69, true));
+    assert!(
+        err.contains("hook `second` of module `worker`: port taken"),
+        "{err}"
+    );
+    let (code, _, err) = output("--mdoe=x");
+    assert_eq!(code, 64);
+    assert!(err.contains("did you mean `--mode`?"), "{err}");
+    let (code, _, err) = output("--hive-stop-timeout=5");
+    assert_eq!(code, 78);
+    assert!(err.contains("error[H010]"), "{err}");
+    assert_eq!(output("hive grahp").0, 64);
+}
+
+#[test]
+fn stuck_stop_hook_ends_with_its_own_exit_code() {
+    let mut child = command("--mode=hang-stop --hive-stop-timeout=400ms")
+        .spawn()
+        .unwrap();
+    wait_for(&mut child, "serving");
+
+    signal(&child, "TERM");
+
+    let (code, out, err) = end(child);
+    assert_eq!((code, out.contains("first stopped")), (71, true), "{out}{err}");
+    assert!(
+        err.contains("hook `second` of module `worker` was not done after"),
+        "{err}"
+    );
+}
+
+#[test]
+fn program_shows_itself_without_running() {
+    for (args, expected) in [
+        ("hive", "Ⓜ️ worker (Works):"),
+        ("hive plan", "program::work"),
+        ("hive dot-graph", "digraph hive"),
+        ("hive graph --format=mermaid --module worker", "flowchart LR"),
+        ("hive graph --format json --depth=1 --from work", "\"functions\""),
+        ("hive config --mode=x", "mode                  x        flag"),
+        ("hive catalogue", ""),
+        ("hive check", "no error, 0 warnings"),
+        ("hive check --json --variants", "\"findings\""),
+        (
+            "hive docs",
+            "| `--mode` | `TESTPROG_MODE` | string | `serve` | worker | What the program does. |",
+        ),
+        ("--help", "A program for tests"),
+        ("--help", "--mode string"),
+        ("--version", "test-program 1.2.3"),
+    ] {
+        let (code, out, err) = output(args);
+        assert_eq!(code, 0, "{args}: {err}");
+        assert!(out.contains(expected), "{args}: {out}");
+        assert!(!out.contains("started"), "{args}: {out}");
+    }
+}
+
+#[test]
+fn settings_come_from_environment_and_directory() {
+    let directory = std::env::temp_dir().join(format!("hive-program-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("mode"), "from-dir\n").unwrap();
+    std::fs::write(directory.join("foreign"), "x").unwrap();
+    let args = format!(
+        "hive config --config-dir={} --config-unknown ignore",
+        directory.display()
+    );
+
+    let (_, from_directory, _) = output(&args);
+    let strict = output(&format!("hive config --config-dir={}", directory.display()));
+    let from_env = command(&args).env("TESTPROG_MODE", "from-env").output().unwrap();
+
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert!(from_directory.contains("from-dir"), "{from_directory}");
+    assert_eq!(strict.0, 78);
+    assert!(strict.2.contains("unknown setting `foreign`"), "{}", strict.2);
+    assert!(String::from_utf8_lossy(&from_env.stdout).contains("env TESTPROG_MODE"));
+}
