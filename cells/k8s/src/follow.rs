@@ -166,9 +166,8 @@ pub fn follow<T: Resource>(
                         // Nothing is wrong with the server: it has only forgotten.
                         continue;
                     }
-                } else if !error.is_too_many_requests() {
-                    failing = true;
                 }
+                failing = true;
                 yield SourceEvent::Failing(Arc::new(error));
             }
             tokio::time::sleep(backoff.after(failures)).await;

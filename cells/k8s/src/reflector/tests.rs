@@ -416,9 +416,9 @@ async fn gone_inside_of_a_watch_lists_again() {
 async fn unreachable_server_degrades_health_and_keeps_the_rows() {
     let bench = Bench::start(plain).await;
     bench.list("7", &[("a", "1")]);
-    for _ in 0..3 {
-        bench.refuse(503, "ServiceUnavailable");
-    }
+    bench.refuse(503, "ServiceUnavailable");
+    bench.refuse(429, "TooManyRequests");
+    bench.refuse(429, "TooManyRequests");
 
     let report = bench.health(|report| report.level == hive::Level::Degraded).await;
 
@@ -430,6 +430,19 @@ async fn unreachable_server_degrades_health_and_keeps_the_rows() {
         bench.asked(),
         ["list", "watch 7", "watch 7", "watch 7", "watch 7"]
     );
+}
+
+#[tokio::test]
+async fn busy_server_is_not_degraded_for_ever() {
+    let bench = Bench::start(plain).await;
+    bench.list("7", &[("a", "1")]);
+    bench.rows(&["a@1"]).await;
+    bench.refuse(429, "TooManyRequests");
+    bench.health(|report| report.level == hive::Level::Degraded).await;
+
+    let _events = bench.watch();
+
+    bench.health(|report| report.level == hive::Level::Ok).await;
 }
 
 #[tokio::test]
