@@ -21,9 +21,11 @@ use skep_loadbalancer::{
 use statedb::reconciler::Status;
 use statedb::{Db, InitGuard, RwTable, Snapshot, Table, WatchSet, WriteTxn};
 
+use tokio::sync::Notify;
+
 use crate::desired::{Redirect, Selected, redirect, select};
 use crate::table::SKIP_BY_POD;
-use crate::{Policy, SkipRedirects, Target};
+use crate::{Policy, PolicyError, SkipRedirects, Target};
 
 /// Shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -35,12 +37,51 @@ pub(crate) struct Controller {
     pub(crate) policies: Table<Policy>,
     pub(crate) pods: Table<LocalPod>,
     pub(crate) skips: RwTable<SkipRedirects>,
-    /// Whether addresses of a family are used.
-    pub(crate) allows: fn(IpAddr) -> bool,
+    /// Whether IPv4 and IPv6 addresses are used.
+    pub(crate) families: (bool, bool),
     /// Whether the kernel tells namespaces apart, which skipping needs.
     pub(crate) can_skip: bool,
     pub(crate) initializer: InitGuard,
+    pub(crate) rejected: Rejected,
     pub(crate) state: Mutex<State>,
+}
+
+/// Policies without effect, by name, with the reason. Shared with the reflector, which fills it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rejected {
+    reasons: Arc<Mutex<BTreeMap<String, String>>>,
+    changed: Arc<Notify>,
+}
+
+/// Policies without effect.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct RejectedPolicies(String);
+
+impl Rejected {
+    pub(crate) fn set(&self, policy: String, error: &PolicyError) {
+        let mut text = error.to_string();
+        if let Some(cause) = std::error::Error::source(error) {
+            text = format!("{text}: {cause}");
+        }
+        self.reasons.lock().insert(policy, text);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn clear(&self, policy: &str) {
+        if self.reasons.lock().remove(policy).is_some() {
+            self.changed.notify_one();
+        }
+    }
+
+    fn error(&self) -> Option<RejectedPolicies> {
+        let rejected = self.reasons.lock();
+        let texts: Vec<String> = rejected
+            .iter()
+            .map(|(policy, error)| format!("{policy}: {error}"))
+            .collect();
+        (!texts.is_empty()).then(|| RejectedPolicies(texts.join("\n")))
+    }
 }
 
 /// What was made real.
@@ -51,6 +92,8 @@ pub(crate) struct State {
     /// Addresses not taken because another service has them, and what was said about it.
     conflicts: BTreeSet<(L3n4Addr, ServiceName)>,
     warned_of_kernel: bool,
+    /// The first look at complete inputs has been taken.
+    complete: bool,
 }
 
 impl Controller {
@@ -64,16 +107,25 @@ impl Controller {
         loop {
             let mut watches = WatchSet::new();
             let policies = self.look(&mut watches);
-            cx.health.ok(format!("{policies} policies"));
+            match self.rejected.error() {
+                None => cx.health.ok(format!("{policies} policies")),
+                Some(error) => cx.health.degraded("Invalid policies", &error),
+            }
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
                 () = cx.cancelled() => return,
             }
             tokio::select! {
                 _ = watches.wait(Duration::ZERO) => {}
+                () = self.rejected.changed.notified() => {}
                 () = cx.cancelled() => return,
             }
         }
+    }
+
+    /// Whether what the tables ask for is everything.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.state.lock().complete
     }
 
     async fn wait_for_inputs(&self) {
@@ -110,6 +162,7 @@ impl Controller {
             round.apply(policy, &snapshot);
         }
         let skips = round.skips;
+        state.complete = true;
         if let Err(error) = txn.initialized(&self.initializer) {
             tracing::error!(%error, "Cannot report that redirect policies are in force");
         }
@@ -225,7 +278,8 @@ impl Round<'_> {
     fn apply(&mut self, policy: &Policy, snapshot: &Snapshot) {
         let pods = self.controller.pods.all(snapshot).map(|row| &*row.pod);
         let writer = self.controller.writer.clone();
-        let allows = self.controller.allows;
+        let (ipv4, ipv6) = self.controller.families;
+        let allows = |ip: IpAddr| if ip.is_ipv4() { ipv4 } else { ipv6 };
         let Selected { backends, pods } = select(policy, pods, allows);
         if pods.is_empty() {
             // No pod takes the traffic: it goes where it went without the policy.

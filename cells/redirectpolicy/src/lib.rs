@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Local redirect policies.
+//!
+//! A `CiliumLocalRedirectPolicy` sends traffic for an address, or for the cluster IPs of a service, to pods of the same
+//! node. [`cell`] checks the resources ([`Policy`]), finds the pods, and brings frontends and backends into the load
+//! balancer's tables; without a pod everything is as without the policy. Traffic of the pods themselves can be left
+//! alone, by their network namespaces ([`SkipRedirects`], [`NetnsCookies`]).
 
+mod cell;
 mod command;
+mod config;
 mod controller;
+mod cookies;
 mod desired;
 pub mod fake;
 mod policy;
@@ -14,6 +22,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use cell::{cell, in_memory_cell};
+pub use config::Config;
+pub use cookies::NetnsCookies;
 pub use policy::{FrontendType, Policy, PolicyError, Port, Target};
 pub use skipmap::{PinnedSkipMaps, SkipEntry, SkipMaps};
 pub use table::{

@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use skep_bpf::lb::{LbMapSizes, LbMapSpecs, Skip4Key, Skip6Key};
 use skep_bpf::{Map, MapError, MapStore};
 
@@ -38,31 +39,49 @@ pub trait SkipMaps: Send + Sync {
     fn remove(&self, entry: &SkipEntry) -> Result<(), MapError>;
 }
 
-/// The pinned maps `cilium_skip_lb4` and `cilium_skip_lb6`.
+/// The pinned maps `cilium_skip_lb4` and `cilium_skip_lb6`; opened, or created and pinned, when first used.
 pub struct PinnedSkipMaps {
+    store: Arc<MapStore>,
+    opened: Mutex<Option<Arc<Pair>>>,
+}
+
+struct Pair {
     v4: Map<Skip4Key, u8>,
     v6: Map<Skip6Key, u8>,
 }
 
 impl PinnedSkipMaps {
-    /// Opens the maps, or creates and pins them.
-    pub fn open(store: &Arc<MapStore>) -> Result<Self, MapError> {
+    /// The maps of a store.
+    pub fn new(store: Arc<MapStore>) -> Self {
+        Self {
+            store,
+            opened: Mutex::new(None),
+        }
+    }
+
+    fn maps(&self) -> Result<Arc<Pair>, MapError> {
+        let mut opened = self.opened.lock();
+        if let Some(pair) = &*opened {
+            return Ok(pair.clone());
+        }
         let specs = LbMapSpecs::new(LbMapSizes::default());
-        Ok(Self {
-            v4: store.open_or_create(&specs.skip4)?,
-            v6: store.open_or_create(&specs.skip6)?,
-        })
+        let (v4, v6) = (
+            self.store.open_or_create(&specs.skip4)?,
+            self.store.open_or_create(&specs.skip6)?,
+        );
+        Ok(opened.insert(Arc::new(Pair { v4, v6 })).clone())
     }
 }
 
 impl SkipMaps for PinnedSkipMaps {
     fn entries(&self) -> Result<Vec<SkipEntry>, MapError> {
-        let v4 = self.v4.keys()?.into_iter().map(|key| SkipEntry {
+        let maps = self.maps()?;
+        let v4 = maps.v4.keys()?.into_iter().map(|key| SkipEntry {
             cookie: key.netns_cookie,
             ip: key.address.into(),
             port: key.port.get(),
         });
-        let v6 = self.v6.keys()?.into_iter().map(|key| SkipEntry {
+        let v6 = maps.v6.keys()?.into_iter().map(|key| SkipEntry {
             cookie: key.netns_cookie,
             ip: key.address.into(),
             port: key.port.get(),
@@ -71,19 +90,21 @@ impl SkipMaps for PinnedSkipMaps {
     }
 
     fn insert(&self, entry: &SkipEntry) -> Result<(), MapError> {
+        let maps = self.maps()?;
         match entry.ip {
-            IpAddr::V4(ip) => self.v4.update(&Skip4Key::new(entry.cookie, ip, entry.port), &0),
-            IpAddr::V6(ip) => self.v6.update(&Skip6Key::new(entry.cookie, ip, entry.port), &0),
+            IpAddr::V4(ip) => maps.v4.update(&Skip4Key::new(entry.cookie, ip, entry.port), &0),
+            IpAddr::V6(ip) => maps.v6.update(&Skip6Key::new(entry.cookie, ip, entry.port), &0),
         }
     }
 
     fn remove(&self, entry: &SkipEntry) -> Result<(), MapError> {
+        let maps = self.maps()?;
         match entry.ip {
-            IpAddr::V4(ip) => self
+            IpAddr::V4(ip) => maps
                 .v4
                 .delete(&Skip4Key::new(entry.cookie, ip, entry.port))
                 .map(drop),
-            IpAddr::V6(ip) => self
+            IpAddr::V6(ip) => maps
                 .v6
                 .delete(&Skip6Key::new(entry.cookie, ip, entry.port))
                 .map(drop),

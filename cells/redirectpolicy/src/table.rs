@@ -34,12 +34,12 @@ pub const POLICY_BY_ADDRESS: Index<Policy, [u8]> = Index::new("address", |policy
 });
 
 /// Table `localredirectpolicies`.
-pub(crate) fn policies(db: &Db) -> Result<RwTable<Policy>, statedb::Error> {
+pub(crate) fn policies(db: Db) -> Result<RwTable<Policy>, statedb::Error> {
     RwTable::builder("localredirectpolicies")
         .primary(POLICY_BY_ID)
         .index(POLICY_BY_SERVICE)
         .index(POLICY_BY_ADDRESS)
-        .build(db)
+        .build(&db)
 }
 
 fn joined<T: Display>(items: impl IntoIterator<Item = T>) -> String {
@@ -132,11 +132,11 @@ pub const SKIP_BY_POLICY: Index<SkipRedirects, str> = Index::new("lrp-id", |row,
 });
 
 /// Table `desired-skiplbmap`.
-pub(crate) fn skips(db: &Db) -> Result<RwTable<SkipRedirects>, statedb::Error> {
+pub(crate) fn skips(db: Db) -> Result<RwTable<SkipRedirects>, statedb::Error> {
     RwTable::builder("desired-skiplbmap")
         .primary(SKIP_BY_POD)
         .index(SKIP_BY_POLICY)
-        .build(db)
+        .build(&db)
 }
 
 /// The YAML form of [`SkipRedirects`].

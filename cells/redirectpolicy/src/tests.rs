@@ -2,4 +2,5 @@
 
 //! What policies and pods become.
 
+mod hive;
 mod policy;

@@ -8,7 +8,7 @@ use skep_k8s::slim::Pod;
 use statedb::{InitGuard, WriteTxn};
 
 use crate::convert::{HOST_PORT_MARK, HostPortService, Rules, host_port_services};
-use crate::types::{L3n4Addr, ServiceName};
+use crate::types::ServiceName;
 use crate::{Writer, WriterError};
 
 /// Host ports that can't be served, by service.

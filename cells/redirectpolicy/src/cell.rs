@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: sends traffic for an address or a service to pods of this node.
+//! Needs: the load balancer's [`Writer`], a Kubernetes client, the pods of this node. Gives: tables
+//! `localredirectpolicies` and `desired-skiplbmap`, [`NetnsCookies`], command `skiplbmap`.
+
+use std::sync::Arc;
+
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use ipnet::IpNet;
+use parking_lot::Mutex;
+use skep_bpf::MapStore;
+use skep_k8s::reflector::{ReflectError, Reflector};
+use skep_k8s::slim::CiliumLocalRedirectPolicy;
+use skep_k8s::tables::LocalPod;
+use skep_k8s::{Api, Client};
+use skep_loadbalancer::{Families, Writer};
+use statedb::{Db, RwTable, Table};
+
+use crate::config::Config;
+use crate::controller::{Controller, Rejected, State};
+use crate::fake::FakeSkipMaps;
+use crate::sync::Sync;
+use crate::{NetnsCookies, PinnedSkipMaps, Policy, SkipMaps, SkipRedirects, command, table};
+
+/// Serves local redirect policies with the pinned skip maps.
+pub fn cell() -> Cell {
+    module().provide(pinned)
+}
+
+/// Serves local redirect policies with skip maps in memory, for tests and for nodes without BPF.
+pub fn in_memory_cell() -> Cell {
+    module().provide(in_memory)
+}
+
+fn module() -> Cell {
+    Cell::module(
+        "local-redirect-policies",
+        "Redirects traffic to pods of this node",
+    )
+    .config::<Config>()
+    .when(|config: &Config| config.enabled)
+    .provide_private(table::policies)
+    .provide_private(table::skips)
+    .provide(readers)
+    .provide(cookies)
+    .provide(command::skiplbmap)
+    .run(start)
+}
+
+fn pinned(store: Arc<MapStore>) -> (Arc<dyn SkipMaps>, CanSkip) {
+    // Needs Linux 5.14.
+    (
+        Arc::new(PinnedSkipMaps::new(store)),
+        CanSkip(skep_bpf::netns::cookie().is_ok()),
+    )
+}
+
+fn in_memory() -> (Arc<dyn SkipMaps>, CanSkip) {
+    (Arc::new(FakeSkipMaps::default()), CanSkip(true))
+}
+
+/// Whether sockets of a network namespace can be told by its cookie.
+#[derive(Debug, Clone, Copy, hive::Value)]
+struct CanSkip(bool);
+
+fn readers(
+    policies: RwTable<Policy>,
+    skips: RwTable<SkipRedirects>,
+) -> (Table<Policy>, Table<SkipRedirects>) {
+    (policies.reader(), skips.reader())
+}
+
+fn cookies(db: Db, skips: RwTable<SkipRedirects>) -> NetnsCookies {
+    NetnsCookies::new(db, skips)
+}
+
+/// Why policies can't be served.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Job(#[from] SpawnError),
+    #[error(transparent)]
+    Reflect(#[from] ReflectError),
+    #[error("cannot register a source of services")]
+    Table(#[from] statedb::Error),
+}
+
+#[derive(Params)]
+struct StartParams {
+    config: Cfg<Config>,
+    families: Cfg<Families>,
+    db: Db,
+    writer: Writer,
+    client: Arc<dyn Client>,
+    pods: Table<LocalPod>,
+    policies: RwTable<Policy>,
+    skips: RwTable<SkipRedirects>,
+    maps: Arc<dyn SkipMaps>,
+    can_skip: CanSkip,
+    jobs: Jobs,
+}
+
+fn start(params: StartParams) -> Result<(), StartError> {
+    let StartParams {
+        config,
+        families,
+        db,
+        writer,
+        client,
+        pods,
+        policies,
+        skips,
+        maps,
+        can_skip,
+        jobs,
+    } = params;
+    if !client.is_enabled() {
+        return Ok(());
+    }
+    let rejected = Rejected::default();
+    reflect(&config, &client, &policies, &rejected).register(&jobs, &db)?;
+    let controller = Arc::new(Controller {
+        db: db.clone(),
+        initializer: writer.register_initializer("lrp-controller")?,
+        writer,
+        policies: policies.reader(),
+        pods: pods.clone(),
+        skips: skips.clone(),
+        families: (families.ipv4, families.ipv6),
+        can_skip: can_skip.0,
+        rejected,
+        state: Mutex::new(State::default()),
+    });
+    let complete = {
+        let controller = controller.clone();
+        Box::new(move |_: &_| controller.is_complete())
+    };
+    jobs.spawn(Job::once("controller", move |cx: JobCtx| {
+        controller.clone().run(cx)
+    }))?;
+    let sync = Arc::new(Sync {
+        db,
+        table: skips,
+        maps,
+        complete,
+    });
+    Ok(jobs.spawn(Job::once("skip-maps", move |cx: JobCtx| sync.clone().run(cx)))?)
+}
+
+/// Policies into their table; a wrong one is as good as none.
+fn reflect(
+    config: &Config,
+    client: &Arc<dyn Client>,
+    policies: &RwTable<Policy>,
+    rejected: &Rejected,
+) -> Reflector<CiliumLocalRedirectPolicy, Policy> {
+    let allowed: Vec<IpNet> = config.address_networks.iter().map(|network| network.0).collect();
+    let source = Arc::new(Api::<CiliumLocalRedirectPolicy>::all(client.clone()));
+    let rejected = rejected.clone();
+    let transform =
+        move |resource: &Arc<CiliumLocalRedirectPolicy>, is_gone: bool, rows: &mut Vec<Policy>| {
+            let name = format!("{}/{}", resource.metadata.namespace, resource.metadata.name);
+            match Policy::new(resource, &allowed) {
+                _ if is_gone => rejected.clear(&name),
+                Ok(policy) => {
+                    rejected.clear(&name);
+                    rows.push(policy);
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        policy = name,
+                        error = &error as &dyn std::error::Error,
+                        "Ignoring a local redirect policy"
+                    );
+                    rejected.set(name, &error);
+                }
+            }
+            Ok(())
+        };
+    Reflector::many("lrps", policies.clone(), source, transform).skip_same(|old, new| old == new)
+}
