@@ -29,7 +29,7 @@ const CGROUP2_MAGIC: u32 = 0x6367_7270;
 #[allow(missing_docs, reason = "fields say what the message says")]
 pub enum MountError {
     /// The list of mounts cannot be read.
-    #[error("cannot read /proc/self/mountinfo")]
+    #[error("cannot read /proc/thread-self/mountinfo")]
     Mounts(#[source] io::Error),
 
     /// The directory cannot be made or read.
@@ -150,7 +150,7 @@ impl Kind {
             path: path.to_owned(),
             source,
         };
-        let text = fs::read_to_string("/proc/self/mountinfo").map_err(MountError::Mounts)?;
+        let text = fs::read_to_string("/proc/thread-self/mountinfo").map_err(MountError::Mounts)?;
         fs::create_dir_all(path).map_err(unusable)?;
         let real = path.canonicalize().map_err(unusable)?;
         let mounted = mounted_at(&text, &real);

@@ -9,6 +9,7 @@ mod bind;
 mod forward;
 mod layout;
 mod links;
+mod mounts;
 mod node_ports;
 mod pins;
 mod reverse;
