@@ -152,3 +152,6 @@ pub fn in_process_client(api: &ApiServer) -> InProcessClient {
         },
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -329,12 +329,6 @@ impl ApiServer {
             object::set_metadata(&mut object, "name", &name);
         }
         let name = object::name(&object).to_owned();
-        if tx
-            .get(self.domain(kind), &kind.stored(), namespace, &name)
-            .is_some()
-        {
-            return Err(ApiError::already_exists(&kind.gvr, &name));
-        }
         let sent_version = object::resource_version(&object);
         if self.is_real() && !sent_version.is_empty() && sent_version != "0" {
             return Err(ApiError::bad_request(
@@ -368,6 +362,13 @@ impl ApiServer {
             self.note_owner(request, None, &mut object);
         } else if object::uid(&object).is_empty() {
             object::set_metadata(&mut object, "uid", &uuid::Uuid::new_v4().to_string());
+        }
+        // After validation, as real servers do: what is wrong with an object is told first.
+        if tx
+            .get(self.domain(kind), &kind.stored(), namespace, &name)
+            .is_some()
+        {
+            return Err(ApiError::already_exists(&kind.gvr, &name));
         }
         self.store(tx, kind, object, options)
     }

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::{All, Cell, Hive, Settings};
+use hive_script::CommandHandle;
+use serde_json::json;
+use skep_k8s::slim::Service;
+use skep_k8s::{Api, Client};
+use statedb::Table;
+
+use super::*;
+use crate::controller::endpointslice::endpointslice_controller_cell;
+use crate::controller::namespace::namespace_controller_cell;
+use crate::gvr::Gvr;
+use crate::server::{DeleteOptions, ListOptions, WriteOptions};
+
+#[tokio::test]
+async fn fake_client_gives_a_client_and_commands() {
+    let built = Hive::new([statedb::cell(), fake_client_cell()])
+        .root::<Arc<dyn Client>>()
+        .root::<Arc<FakeClient>>()
+        .root::<All<CommandHandle>>()
+        .root::<Table<TrackedObject>>()
+        .plan(Settings::new())
+        .unwrap()
+        .build()
+        .unwrap();
+    let fake = built.get::<Arc<FakeClient>>().unwrap();
+    fake.add(
+        "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {clusterIP: 10.0.0.1}}",
+    )
+    .unwrap();
+
+    let client = built.get::<Arc<dyn Client>>().unwrap();
+    let services = Api::<Service>::all(client).list_all().await.unwrap();
+
+    assert_eq!(services.items[0].metadata.name, "web");
+    let commands = built.get::<All<CommandHandle>>().unwrap();
+    assert!(commands.iter().any(|c| c.spec().name() == "k8s/add"));
+}
+
+fn controller_client(api: Arc<ApiServer>) -> Arc<dyn Client> {
+    Arc::new(in_process_client(&api))
+}
+
+async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..500 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what} did not happen in time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lab_cells_serve_and_control_and_start_again() {
+    let built = Hive::new([
+        statedb::cell(),
+        server_cell(),
+        Cell::module("controller-client", "Client of the controllers").provide(controller_client),
+        endpointslice_controller_cell(),
+        namespace_controller_cell(),
+    ])
+    .override_config(|config: &mut ApiServerConfig| config.listen = "127.0.0.1:0".to_owned())
+    .root::<Arc<ApiServer>>()
+    .root::<Arc<Listening>>()
+    .plan(Settings::new())
+    .unwrap()
+    .build()
+    .unwrap();
+    let api = built.get::<Arc<ApiServer>>().unwrap();
+    let listening = built.get::<Arc<Listening>>().unwrap();
+    let running = built.start().await.unwrap();
+    let address = listening.address().unwrap();
+    assert!(tokio::net::TcpStream::connect(address).await.is_ok());
+
+    let options = WriteOptions::default();
+    let (namespaces, services) = (Gvr::new("", "v1", "namespaces"), Gvr::new("", "v1", "services"));
+    let (pods, slices) = (
+        Gvr::new("", "v1", "pods"),
+        Gvr::new("discovery.k8s.io", "v1", "endpointslices"),
+    );
+    api.create(
+        &namespaces,
+        "",
+        json!({ "metadata": { "name": "shop" } }),
+        &options,
+    )
+    .unwrap();
+    let service = json!({ "metadata": { "name": "web" }, "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80 }] } });
+    api.create(&services, "shop", service, &options).unwrap();
+    let pod = json!({ "metadata": { "name": "p", "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    api.create(&pods, "shop", pod, &options).unwrap();
+    let status = crate::Patch::Merge(json!({ "status": {
+        "phase": "Running", "podIP": "10.1.0.1", "podIPs": [{ "ip": "10.1.0.1" }],
+        "conditions": [{ "type": "Ready", "status": "True" }],
+    } }));
+    api.patch(&pods, "shop", "p", crate::Subresource::Status, &status, &options)
+        .unwrap();
+    let count = || {
+        let list = api.list(&slices, Some("shop"), &ListOptions::default()).unwrap();
+        list.items
+            .iter()
+            .map(|s| s["endpoints"].as_array().map_or(0, Vec::len))
+            .sum::<usize>()
+    };
+    until("an endpoint", || count() == 1).await;
+
+    api.delete(&namespaces, "", "shop", &DeleteOptions::default())
+        .unwrap();
+    until("the end of the namespace", || {
+        api.get(&namespaces, "", "shop").is_err()
+    })
+    .await;
+    assert!(
+        api.list(&services, Some("shop"), &ListOptions::default())
+            .unwrap()
+            .items
+            .is_empty()
+    );
+
+    let stopped = running.stop().await.unwrap();
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    let running = stopped.start().await.unwrap();
+    assert!(
+        tokio::net::TcpStream::connect(listening.address().unwrap())
+            .await
+            .is_ok()
+    );
+    running.stop().await.unwrap();
+}
+
+#[test]
+fn refuses_settings_that_make_no_sense() {
+    let config = |change: fn(&mut ApiServerConfig)| {
+        let mut config = ApiServerConfig {
+            listen: "127.0.0.1:0".to_owned(),
+            token: String::new(),
+            service_networks: vec!["10.0.0.0/16".to_owned(), "fd00::/112".to_owned()],
+            node_ports: "30000-32767".to_owned(),
+            history: 10,
+            bookmark_every: Duration::from_secs(60),
+        };
+        change(&mut config);
+        config.settings().map(drop)
+    };
+
+    assert_eq!(config(|_| {}), Ok(()));
+    assert_eq!(
+        config(|c| c.node_ports = "9-1".into()),
+        Err(ConfigError::Ports("9-1".into()))
+    );
+    assert!(config(|c| c.service_networks[1] = "10.1.0.0/16".into()).is_err());
+    assert!(config(|c| c.service_networks[0] = "x".into()).is_err());
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The embedded server as kubectl sees it. Skipped only if there is no kubectl.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use skep_k8s_apiserver::{ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tracker};
+use tokio_util::sync::CancellationToken;
+
+struct Kubectl {
+    url: String,
+    home: tempfile::TempDir,
+    stop: CancellationToken,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Kubectl {
+    /// A server of its own, and kubectl for it; nothing if kubectl is not installed.
+    async fn start() -> Option<Self> {
+        if Command::new("kubectl").arg("--help").output().is_err() {
+            eprintln!("skipped: kubectl is not installed");
+            return None;
+        }
+        let rows = Rows::new(&statedb::Db::new()).unwrap();
+        let tracker = Tracker::new(rows, 10_000, false);
+        let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(Settings::default()));
+        let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, HttpOptions::default())
+            .await
+            .unwrap();
+        let url = format!("http://{}", server.address().unwrap());
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(server.serve(stop.clone()));
+        Some(Kubectl {
+            url,
+            home: tempfile::tempdir().unwrap(),
+            stop,
+            serving,
+        })
+    }
+
+    async fn run(&self, arguments: &str, input: &str) -> Output {
+        let mut command = Command::new("kubectl");
+        command
+            .args(["--server", &self.url])
+            .args(arguments.split_whitespace())
+            .env("HOME", self.home.path())
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let input = input.to_owned();
+        tokio::task::spawn_blocking(move || {
+            let mut child = command.spawn().unwrap();
+            child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+            child.wait_with_output().unwrap()
+        })
+        .await
+        .unwrap()
+    }
+
+    #[track_caller]
+    fn check(arguments: &str, output: &Output) -> String {
+        let (out, err) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(output.status.success(), "kubectl {arguments}: {out}{err}");
+        out.into_owned()
+    }
+
+    async fn ok(&self, arguments: &str) -> String {
+        Self::check(arguments, &self.run(arguments, "").await)
+    }
+
+    async fn apply(&self, arguments: &str, yaml: &str) -> String {
+        Self::check(arguments, &self.run(arguments, yaml).await)
+    }
+
+    async fn fails(&self, arguments: &str, yaml: &str) -> String {
+        let output = self.run(arguments, yaml).await;
+        assert!(
+            !output.status.success(),
+            "kubectl {arguments}: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.serving.await.unwrap();
+    }
+}
+
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web, labels: {app: web}}
+spec:
+  selector: {app: web}
+  ports:
+  - {name: http, port: 80, targetPort: 8080}
+  - {name: dns, port: 53, protocol: UDP}
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applies_shows_and_deletes_services() {
+    let Some(kubectl) = Kubectl::start().await else {
+        return;
+    };
+
+    assert!(
+        kubectl
+            .apply("apply -f -", SERVICE)
+            .await
+            .contains("service/web created")
+    );
+    assert!(
+        kubectl
+            .apply("apply -f -", SERVICE)
+            .await
+            .contains("service/web unchanged")
+    );
+    let changed = SERVICE.replace("8080", "8081");
+    assert!(
+        kubectl
+            .apply("apply -f -", &changed)
+            .await
+            .contains("service/web configured")
+    );
+    let table = kubectl.ok("get service web -o wide").await;
+    assert!(
+        table.contains("80/TCP,53/UDP") && table.contains("app=web"),
+        "{table}"
+    );
+    assert!(kubectl.ok("describe service web").await.contains("8081/TCP"));
+    assert_eq!(kubectl.ok("get svc -l app=web -o name").await, "service/web\n");
+    assert_eq!(
+        kubectl
+            .ok("get svc --field-selector metadata.name=x -o name")
+            .await,
+        ""
+    );
+    kubectl.ok("label service web tier=front").await;
+    kubectl
+        .ok(r#"patch service web -p {"spec":{"ports":[{"port":80,"targetPort":9090}]}}"#)
+        .await;
+    assert_eq!(
+        kubectl
+            .ok("get svc web -o jsonpath={.spec.ports[*].targetPort}")
+            .await,
+        "9090 53"
+    );
+    assert!(
+        kubectl
+            .fails("create -f -", SERVICE)
+            .await
+            .contains("services \"web\" already exists")
+    );
+    assert!(kubectl.ok("delete service web").await.contains("deleted"));
+    assert!(
+        kubectl
+            .fails("get service web", "")
+            .await
+            .contains("services \"web\" not found")
+    );
+    kubectl.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applies_on_the_server_side() {
+    let Some(kubectl) = Kubectl::start().await else {
+        return;
+    };
+
+    let applied = kubectl.apply("apply --server-side -f -", SERVICE).await;
+    assert!(applied.contains("serverside-applied"), "{applied}");
+    kubectl
+        .ok(r#"patch service web -p {"spec":{"sessionAffinity":"ClientIP"}}"#)
+        .await;
+    let other = "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {sessionAffinity: None}}";
+    let conflict = kubectl
+        .fails("apply --server-side --field-manager other -f -", other)
+        .await;
+    assert!(
+        conflict.contains("conflict with \"kubectl-patch\" using v1: .spec.sessionAffinity"),
+        "{conflict}"
+    );
+    kubectl
+        .apply(
+            "apply --server-side --field-manager other --force-conflicts -f -",
+            other,
+        )
+        .await;
+    assert_eq!(
+        kubectl
+            .ok("get svc web -o jsonpath={.spec.sessionAffinity}")
+            .await,
+        "None"
+    );
+    kubectl.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn creates_built_in_kinds() {
+    let Some(kubectl) = Kubectl::start().await else {
+        return;
+    };
+
+    // kubectl sends these in protobuf.
+    kubectl.ok("create namespace shop").await;
+    kubectl
+        .ok("create deployment d --image=x:1 --replicas=2 --port=80")
+        .await;
+    kubectl.ok("create configmap c --from-literal=a=b").await;
+    kubectl.ok("create secret generic s --from-literal=a=b").await;
+    kubectl.ok("expose deployment d --port=80").await;
+    kubectl.ok("scale deployment d --replicas=5").await;
+
+    assert_eq!(
+        kubectl.ok("get deployment d -o jsonpath={.spec.replicas}").await,
+        "5"
+    );
+    assert_eq!(kubectl.ok("get secret s -o jsonpath={.data.a}").await, "Yg==");
+    assert_eq!(kubectl.ok("get configmap c -o jsonpath={.data.a}").await, "b");
+    let all = kubectl.ok("get all").await;
+    assert!(
+        all.contains("deployment.apps/d") && all.contains("service/d"),
+        "{all}"
+    );
+    kubectl.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn serves_definitions() {
+    let Some(kubectl) = Kubectl::start().await else {
+        return;
+    };
+    let definition = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: colors.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: colors, kind: Color, shortNames: [co]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    additionalPrinterColumns: [{name: RGB, type: string, jsonPath: .spec.rgb}]
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {rgb: {type: string, description: red green blue}}}
+";
+    let color = "{apiVersion: example.com/v1, kind: Color, metadata: {name: red}, spec: {rgb: ff0000}}";
+
+    kubectl.apply("apply -f -", definition).await;
+    kubectl
+        .ok("wait --for=condition=established crd/colors.example.com --timeout=10s")
+        .await;
+    kubectl.apply("apply -f -", color).await;
+    kubectl.apply("apply -f -", &color.replace("ff", "fe")).await;
+    let table = kubectl.ok("get co").await;
+    assert!(table.contains("RGB") && table.contains("fe0000"), "{table}");
+    assert!(
+        kubectl
+            .ok("explain color.spec.rgb")
+            .await
+            .contains("red green blue")
+    );
+    let strict = kubectl.fails("apply -f -", &color.replace("rgb", "bgr")).await;
+    assert!(strict.contains("unknown field \"spec.bgr\""), "{strict}");
+    kubectl.ok("delete crd colors.example.com").await;
+    kubectl.fails("get colors", "").await;
+    kubectl.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_and_waits() {
+    let Some(kubectl) = Kubectl::start().await else {
+        return;
+    };
+    kubectl.apply("apply -f -", SERVICE).await;
+
+    let watching = kubectl.run("get services -w --request-timeout=4s", "");
+    let deleting = async {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        kubectl.ok("annotate service web seen=yes").await;
+        kubectl.ok("delete service web --wait=true").await;
+    };
+    let (output, ()) = tokio::join!(watching, deleting);
+
+    let lines = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|l| l.starts_with("web "))
+        .count();
+    assert_eq!(lines, 3, "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        kubectl
+            .ok("explain service.spec.ports.nodePort")
+            .await
+            .contains("FIELD: nodePort")
+    );
+    assert!(kubectl.ok("api-resources").await.contains("endpointslices"));
+    kubectl.end().await;
+}
