@@ -4,7 +4,24 @@
 //!
 //! - [`Tracker`]: the store, a table of objects whose revision is the resource version;
 //! - [`ApiServer`]: the API as a library, acting like a real server or as a plain fake ([`Manner`]);
-//! - [`Registry`]: the kinds that are served.
+//! - [`Registry`]: the kinds that are served;
+//! - [`HttpServer`]: the API over HTTP, for kubectl;
+//! - [`InProcessClient`] and [`FakeClient`]: clients without a network; the fake one is filled by scripts
+//!   ([`command`]);
+//! - cells: [`fake_client_cell`], [`server_cell`], [`endpointslice_controller_cell`],
+//!   [`namespace_controller_cell`].
+//!
+//! ```
+//! use serde_json::json;
+//! use skep_k8s_apiserver::{ApiServer, Gvr, Manner, Registry, Rows, Settings, Tracker, WriteOptions};
+//!
+//! let rows = Rows::new(&statedb::Db::new())?;
+//! let api = ApiServer::new(Tracker::new(rows, 1000, false), Registry::builtin(), Manner::Real(Settings::default()));
+//! let service = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
+//! let made = api.create(&Gvr::new("", "v1", "services"), "default", service, &WriteOptions::default())?;
+//! assert_eq!(made.object["spec"]["ports"][0]["protocol"], "TCP");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod cell;
 mod client;

@@ -3,6 +3,8 @@
 //! What clients may expect of an API server, checked in process, over HTTP, and against a real `kube-apiserver` if
 //! `KUBEBUILDER_ASSETS` names a folder with one.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 #[path = "contract/cases.rs"]
 mod cases;
 #[path = "contract/real.rs"]

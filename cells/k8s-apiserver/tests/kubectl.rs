@@ -2,6 +2,8 @@
 
 //! The embedded server as kubectl sees it. Skipped only if there is no kubectl.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 

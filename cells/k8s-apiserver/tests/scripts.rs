@@ -2,6 +2,8 @@
 
 //! The commands of the fake client, run by scripts.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 

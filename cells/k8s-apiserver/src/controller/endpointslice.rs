@@ -45,19 +45,19 @@ fn start(client: Arc<dyn Client>, jobs: Jobs) -> Result<(), hive::SpawnError> {
         world: Mutex::new(World::default()),
         changed: Notify::new(),
     });
-    let sources: [(&str, Source, fn() -> Kind); 4] = [
-        ("watch-services", Source::Services, Service::kind),
-        ("watch-pods", Source::Pods, Pod::kind),
-        ("watch-nodes", Source::Nodes, Node::kind),
-        ("watch-slices", Source::Slices, EndpointSlice::kind),
+    let sources = [
+        ("watch-services", Source::Services, Service::kind()),
+        ("watch-pods", Source::Pods, Pod::kind()),
+        ("watch-nodes", Source::Nodes, Node::kind()),
+        ("watch-slices", Source::Slices, EndpointSlice::kind()),
     ];
     for (name, source, kind) in sources {
         let controller = controller.clone();
         let retry = Retry::forever().backoff(Backoff::exponential(RETRY, Duration::from_secs(5)));
         jobs.spawn(
             Job::once(name, move |cx: JobCtx| {
-                let controller = controller.clone();
-                async move { controller.listen(source, &kind(), &cx).await }
+                let (controller, kind) = (controller.clone(), kind.clone());
+                async move { controller.listen(source, &kind, &cx).await }
             })
             .retry(retry),
         )?;

@@ -41,7 +41,8 @@ async fn answers_with_the_right_codes() {
     let router = router("");
     let services = "/api/v1/namespaces/default/services";
     let service = json!({ "metadata": { "name": "a" }, "spec": { "ports": [{ "port": 80 }] } }).to_string();
-    let cases: &[(&str, &str, &[(&str, &str)], &str, u16)] = &[
+    type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str, u16);
+    let cases: &[Case<'_>] = &[
         ("GET", "/healthz", &[], "", 200),
         ("GET", "/readyz", &[], "", 200),
         ("GET", "/livez", &[], "", 200),

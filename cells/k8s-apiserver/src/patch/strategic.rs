@@ -155,7 +155,7 @@ fn merge_list(shape: &Shape, old: &mut Vec<Value>, new: &[Value]) -> Result<(), 
 }
 
 /// Puts the items that `order` names into that order, on the places that they have together.
-fn reorder(shape: &Shape, list: &mut Vec<Value>, order: &[Value]) {
+fn reorder(shape: &Shape, list: &mut [Value], order: &[Value]) {
     let (_, rule) = shape.items();
     let rank = |item: &Value| match &rule {
         Merge::Keys(keys) => {

@@ -740,7 +740,7 @@ fn status_only(old: &Value, new: &Value) -> Value {
 /// True if what is wanted changed: all but metadata and status.
 fn wants_differ(kind: &Kind, old: &Value, new: &Value) -> bool {
     let relevant = |key: &str| {
-        !matches!(key, "metadata" | "apiVersion" | "kind") && !(key == "status" && kind.has_status)
+        !(matches!(key, "metadata" | "apiVersion" | "kind") || (key == "status" && kind.has_status))
     };
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
         return old != new;

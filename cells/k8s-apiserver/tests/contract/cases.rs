@@ -494,14 +494,10 @@ async fn status(client: &dyn Client, ns: &str) {
     let updated = value(&updated);
 
     assert_eq!(updated["spec"]["sessionAffinity"], "None");
-    assert_eq!(
-        client
-            .update(&SERVICE, ns, Subresource::Status, made, &options())
-            .await
-            .map_err(|e| e.is_conflict())
-            .unwrap_err(),
-        true
-    );
+    let stale = client
+        .update(&SERVICE, ns, Subresource::Status, made, &options())
+        .await;
+    assert_eq!(code(stale), 409);
 }
 
 async fn service_defaults(client: &dyn Client, ns: &str) {
