@@ -15,7 +15,6 @@ use std::{
 
 use compact_str::CompactString;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use smallvec::SmallVec;
 
 /// Longest encoded key kept without an allocation, in bytes.
 pub(crate) const INLINE: usize = 22;
@@ -75,10 +74,33 @@ impl KeyBuf {
     }
 }
 
+impl KeyBuf {
+    /// Compares two keys whose heads are equal.
+    #[inline]
+    pub(crate) fn tie(&self, other: &Self) -> Ordering {
+        match (&self.0, &other.0) {
+            (Repr::Inline(len, bytes), Repr::Inline(other_len, other_bytes)) => {
+                // Unused bytes are zero, so the lengths matter only where all bytes are equal.
+                let (tail, other_tail) = (tail(bytes), tail(other_bytes));
+                tail.cmp(&other_tail).then(len.cmp(other_len))
+            }
+            _ => self.as_bytes().cmp(other.as_bytes()),
+        }
+    }
+}
+
+/// The bytes of a short key after the first eight, as a number.
+#[inline]
+fn tail(bytes: &[u8; INLINE]) -> u128 {
+    let mut out = [0; 16];
+    out[..INLINE - 8].copy_from_slice(&bytes[8..]);
+    u128::from_be_bytes(out)
+}
+
 impl PartialEq for KeyBuf {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        self.as_bytes() == other.as_bytes()
+        self.cmp(other).is_eq()
     }
 }
 
@@ -94,10 +116,7 @@ impl PartialOrd for KeyBuf {
 impl Ord for KeyBuf {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
-        match self.head().cmp(&other.head()) {
-            Ordering::Equal => self.as_bytes().cmp(other.as_bytes()),
-            unequal => unequal,
-        }
+        self.head().cmp(&other.head()).then_with(|| self.tie(other))
     }
 }
 
@@ -137,7 +156,11 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
 /// Collects the bytes of one key.
 #[derive(Debug, Default)]
 pub struct KeyWriter {
-    bytes: SmallVec<[u8; 64]>,
+    /// Bytes of a key that is short so far; the rest is zero.
+    short: [u8; INLINE],
+    len: usize,
+    /// All bytes, once there are too many.
+    long: Vec<u8>,
 }
 
 impl KeyWriter {
@@ -145,14 +168,37 @@ impl KeyWriter {
     #[inline]
     pub fn new() -> Self {
         Self {
-            bytes: SmallVec::new(),
+            short: [0; INLINE],
+            len: 0,
+            long: Vec::new(),
         }
     }
 
     /// Appends bytes as they are.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+        let end = self.len + bytes.len();
+        match self.short.get_mut(self.len..end) {
+            Some(room) => room.copy_from_slice(bytes),
+            None => self.spill(bytes),
+        }
+        self.len = end;
+    }
+
+    #[cold]
+    fn spill(&mut self, bytes: &[u8]) {
+        if self.len <= INLINE && self.long.is_empty() {
+            self.long.extend_from_slice(&self.short[..self.len]);
+        }
+        self.long.extend_from_slice(bytes);
+    }
+
+    fn written(&self) -> &[u8] {
+        if self.len <= INLINE {
+            &self.short[..self.len]
+        } else {
+            &self.long
+        }
     }
 
     /// Appends a key that something follows: adds an end mark unless the key's encoding needs none.
@@ -160,34 +206,36 @@ impl KeyWriter {
         if K::PREFIX_FREE {
             key.encode(self);
         } else {
-            let start = self.bytes.len();
-            key.encode(self);
-            let raw: SmallVec<[u8; 64]> = self.bytes[start..].into();
-            self.bytes.truncate(start);
-            self.escaped(&raw);
+            let mut part = Self::new();
+            key.encode(&mut part);
+            self.escaped(part.written());
             self.end_mark();
         }
     }
 
     /// Appends bytes with zero bytes escaped, so that the end mark sorts before any continuation.
     pub(crate) fn escaped(&mut self, raw: &[u8]) {
-        for &byte in raw {
-            self.bytes.push(byte);
-            if byte == 0 {
-                self.bytes.push(0xff);
+        for (at, piece) in raw.split(|&byte| byte == 0).enumerate() {
+            if at > 0 {
+                self.bytes(&[0, 0xff]);
             }
+            self.bytes(piece);
         }
     }
 
     /// Ends an escaped part.
     pub(crate) fn end_mark(&mut self) {
-        self.bytes.extend_from_slice(&[0, 0]);
+        self.bytes(&[0, 0]);
     }
 
     /// The finished key.
     #[inline]
     pub fn finish(self) -> KeyBuf {
-        KeyBuf::new(&self.bytes)
+        if self.len <= INLINE {
+            KeyBuf(Repr::Inline(self.len as u8, self.short))
+        } else {
+            KeyBuf(Repr::Heap(self.long.into()))
+        }
     }
 }
 

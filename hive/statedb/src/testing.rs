@@ -2,11 +2,16 @@
 
 //! Tables for tests of the commands.
 
+#[cfg(all(feature = "hive", feature = "script"))]
+mod suite;
+
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+#[cfg(all(feature = "hive", feature = "script"))]
+pub use suite::cell;
 
 use crate::{
     Db, Error, Index, Row, RwTable,

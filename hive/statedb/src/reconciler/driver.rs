@@ -459,14 +459,8 @@ pub(super) async fn refresh<T: Clone + Send + Sync + 'static>(
     health: &dyn HealthReporter,
 ) {
     let mut seen: Revision = 0;
-    let mut pause = interval;
     loop {
-        health.ok(&format!("Next refresh in {}", go_duration(pause)));
-        tokio::select! {
-            () = token.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
-        }
-        pause = interval;
+        let mut pause = interval;
         loop {
             let snapshot = parts.db.read();
             let now = parts.config.clock.now();
@@ -508,11 +502,23 @@ pub(super) async fn refresh<T: Clone + Send + Sync + 'static>(
                 () = tokio::time::sleep(Duration::from_secs(1) / parts.config.refresh_rate.max(1)) => {}
             }
         }
+        health.ok(&format!("Next refresh in {}", go_duration(pause)));
+        tokio::select! {
+            () = token.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
     }
 }
 
-/// A duration as `30m0s` or `1.5s`: hours, minutes and seconds, as many as are needed.
+/// A duration as `30m0s` or `1.5s`: hours, minutes and seconds, as many as are needed. From a minute on it is
+/// rounded to seconds.
 fn go_duration(duration: Duration) -> String {
+    let duration = match duration {
+        long if long >= Duration::from_secs(60) => {
+            Duration::from_secs((long + Duration::from_millis(500)).as_secs())
+        }
+        short => short,
+    };
     let total = duration.as_secs();
     let (hours, minutes) = (total / 3600, total / 60 % 60);
     let seconds = (total % 60) as f64 + f64::from(duration.subsec_millis()) / 1000.0;
@@ -540,6 +546,7 @@ mod tests {
         for (seconds, text) in texts {
             assert_eq!(go_duration(Duration::from_secs(seconds)), text);
         }
+        assert_eq!(go_duration(Duration::from_millis(1_799_990)), "30m0s");
         assert_eq!(go_duration(Duration::from_millis(20)), "20ms");
         assert_eq!(go_duration(Duration::from_millis(1500)), "1.5s");
     }

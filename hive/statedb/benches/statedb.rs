@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Speed of tables and of the reconciler, as a table and, with `--json FILE`, as JSON.
+//!
+//! `cargo bench -p statedb -- [--json FILE] [FILTER]`. Each row is the median of several runs; rates of a single
+//! thread are by its processor time, so that other load disturbs them little. Targets are those the
+//! project set itself; they were measured with the Go library on a machine of two cores.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    hint::black_box,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use ipnet::{IpNet, Ipv4Net};
+use statedb::{
+    Db, Index, Obj, Revision, RwTable,
+    reconciler::{Config, NoHealth, Ops, Reconciler, Round, Status, StatusField, Update},
+    row::BoxError,
+};
+use tokio_util::sync::CancellationToken;
+
+#[derive(Clone)]
+struct Item {
+    id: u64,
+    tags: Arc<BTreeSet<String>>,
+}
+
+const ID: Index<Item, u64> = Index::new("id", |item, keys| keys.add(&item.id));
+const TAGS: Index<Item, str> = Index::new("tags", |item, keys| {
+    item.tags.iter().for_each(|tag| keys.add(tag))
+});
+
+fn item(id: u64) -> Item {
+    Item {
+        id,
+        tags: Arc::default(),
+    }
+}
+
+fn table(db: &Db, name: &str) -> RwTable<Item> {
+    RwTable::builder(name)
+        .primary(ID)
+        .build_plain(db)
+        .expect("a fresh table")
+}
+
+/// Result of one measurement.
+struct Row {
+    name: &'static str,
+    value: f64,
+    unit: &'static str,
+    target: f64,
+    /// Whether more is better.
+    more: bool,
+}
+
+struct Report {
+    filter: Option<String>,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    fn wanted(&self, name: &str) -> bool {
+        self.filter
+            .as_ref()
+            .is_none_or(|filter| name.contains(filter.as_str()))
+    }
+
+    fn add(&mut self, name: &'static str, value: f64, unit: &'static str, target: f64, more: bool) {
+        let row = Row {
+            name,
+            value,
+            unit,
+            target,
+            more,
+        };
+        println!("{}", line(&row));
+        self.rows.push(row);
+    }
+
+    /// Measures operations per second: median of five runs of `run`, which returns how many it did in what time.
+    fn rate(&mut self, name: &'static str, target: f64, mut run: impl FnMut() -> (u64, Duration)) {
+        if !self.wanted(name) {
+            return;
+        }
+        run();
+        let mut rates: Vec<f64> = (0..5)
+            .map(|_| {
+                let (count, took) = run();
+                count as f64 / took.as_secs_f64() / 1e6
+            })
+            .collect();
+        rates.sort_by(f64::total_cmp);
+        self.add(name, rates[2], "M/s", target, true);
+    }
+}
+
+fn line(row: &Row) -> String {
+    let ahead = if row.more {
+        row.value / row.target
+    } else {
+        row.target / row.value
+    };
+    format!(
+        "{:<58} {:>9.3} {:<4}  target {:>8.2}  {:>5.2}x",
+        row.name, row.value, row.unit, row.target, ahead
+    )
+}
+
+fn timed(count: u64, run: impl FnOnce()) -> (u64, Duration) {
+    let start = thread_time();
+    run();
+    (count, thread_time().saturating_sub(start))
+}
+
+/// Processor time of this thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn put(db: &Db, table: &RwTable<Item>, items: impl Iterator<Item = Item>) {
+    let mut txn = db.write(&[table]);
+    for item in items {
+        table.insert(&mut txn, item).expect("insert");
+    }
+    txn.commit();
+}
+
+/// Numbers in an order without pattern.
+fn shuffled(count: u64) -> Vec<u64> {
+    let mut order: Vec<u64> = (0..count).collect();
+    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+    for at in (1..order.len()).rev() {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        order.swap(at, (seed >> 33) as usize % (at + 1));
+    }
+    order
+}
+
+fn writes(report: &mut Report) {
+    report.rate("write transaction, one object", 0.70, || {
+        let db = Db::new();
+        let table = table(&db, "items");
+        timed(200_000, || {
+            (0..200_000).for_each(|_| put(&db, &table, std::iter::once(item(123))))
+        })
+    });
+    report.rate(
+        "write transaction, one new object, growing to 100,000",
+        0.70,
+        || {
+            let db = Db::new();
+            let table = table(&db, "items");
+            timed(100_000, || {
+                (0..100_000).for_each(|id| put(&db, &table, std::iter::once(item(id))))
+            })
+        },
+    );
+    report.rate("write transaction, one random object of 100,000", 0.70, || {
+        let db = Db::new();
+        let table = table(&db, "items");
+        put(&db, &table, (0..100_000).map(item));
+        let order = shuffled(100_000);
+        timed(100_000, || {
+            order
+                .iter()
+                .for_each(|&id| put(&db, &table, std::iter::once(item(id))))
+        })
+    });
+    report.rate("insert in batches of 100", 1.88, || {
+        let db = Db::new();
+        let table = table(&db, "items");
+        timed(200_000, || {
+            (0..2000).for_each(|batch| put(&db, &table, (batch * 100..batch * 100 + 100).map(item)))
+        })
+    });
+    report.rate("insert random of 1,000,000 in batches of 1000", 1.0, || {
+        let db = Db::new();
+        let table = table(&db, "items");
+        put(&db, &table, (0..1_000_000).map(item));
+        let order = shuffled(1_000_000);
+        timed(200_000, || {
+            order[..200_000]
+                .chunks(1000)
+                .for_each(|ids| put(&db, &table, ids.iter().map(|&id| item(id))))
+        })
+    });
+    report.rate("insert in batches of 100 with a secondary index", 0.80, || {
+        let db = Db::new();
+        let table = RwTable::builder("items")
+            .primary(ID)
+            .index(TAGS)
+            .build_plain(&db)
+            .expect("a fresh table");
+        let tags: Arc<BTreeSet<String>> = Arc::new(["odd".to_owned()].into());
+        let make = |id| Item {
+            id,
+            tags: Arc::clone(&tags),
+        };
+        timed(200_000, || {
+            (0..2000).for_each(|batch| put(&db, &table, (batch * 100..batch * 100 + 100).map(make)))
+        })
+    });
+    report.rate("open a write transaction", 2.17, || {
+        let db = Db::new();
+        let table = table(&db, "items");
+        timed(500_000, || (0..500_000).for_each(|_| db.write(&[&table]).abort()))
+    });
+    report.rate("commit with 100 tables registered", 1.19, || {
+        let db = Db::new();
+        let tables: Vec<_> = (0..100)
+            .map(|number| table(&db, &format!("items{number}")))
+            .collect();
+        timed(200_000, || {
+            (0..200_000).for_each(|_| put(&db, &tables[50], std::iter::once(item(1))))
+        })
+    });
+}
+
+fn reads(report: &mut Report) {
+    for (name, target, size) in [
+        ("random lookups, 1000 objects", 23.0, 1000),
+        ("random lookups, 1,000,000 objects", 1.0, 1_000_000),
+    ] {
+        if !report.wanted(name) {
+            continue;
+        }
+        let db = Db::new();
+        let table = table(&db, "items");
+        put(&db, &table, (0..size).map(item));
+        let order = shuffled(size);
+        let rounds = (2_000_000 / size).max(1);
+        report.rate(name, target, || {
+            timed(size * rounds, || {
+                for _ in 0..rounds {
+                    let snapshot = db.read();
+                    for id in &order {
+                        black_box(table.get(&snapshot, ID.key(id)).expect("is there").id);
+                    }
+                }
+            })
+        });
+    }
+    report.rate("take a snapshot", 10.0, || {
+        let db = Db::new();
+        let _table = table(&db, "items");
+        timed(1_000_000, || {
+            (0..1_000_000).for_each(|_| drop(black_box(db.read())))
+        })
+    });
+    if report.wanted("iterate over 1,000,000 objects") {
+        let db = Db::new();
+        let table = table(&db, "items");
+        put(&db, &table, (0..1_000_000).map(item));
+        report.rate("iterate over 1,000,000 objects", 10.0, || {
+            timed(1_000_000, || {
+                black_box(table.all(&db.read()).map(|item| item.id).sum::<u64>());
+            })
+        });
+    }
+    if report.wanted("longest prefix of 65,536 networks") {
+        type Net = (IpNet, u64);
+        const NET: Index<Net, IpNet> = Index::new("net", |net, keys| keys.add(&net.0));
+        let db = Db::new();
+        let table = RwTable::<Net>::builder("nets")
+            .primary(NET)
+            .build_plain(&db)
+            .expect("a fresh table");
+        let mut txn = db.write(&[&table]);
+        for number in 0..65_536u32 {
+            let net = Ipv4Net::new(Ipv4Addr::from(number << 8), 24)
+                .expect("a prefix length")
+                .into();
+            table.insert(&mut txn, (net, number.into())).expect("insert");
+        }
+        txn.commit();
+        let order = shuffled(65_536);
+        report.rate("longest prefix of 65,536 networks", 9.0, || {
+            let snapshot = db.read();
+            timed(65_536 * 10, || {
+                for number in order.iter().cycle().take(65_536 * 10) {
+                    let addr = IpAddr::V4(((*number as u32) << 8 | 7).into());
+                    black_box(table.longest_prefix(&snapshot, NET, addr).expect("a network").1);
+                }
+            })
+        });
+    }
+}
+
+/// Time from the commit of a change to its being seen by a reader, who copies it to a second table.
+fn propagation(report: &mut Report) {
+    const NAMES: [&str; 4] = [
+        "change propagation, same thread, p50",
+        "change propagation, same thread, p99",
+        "change propagation, other thread, p50",
+        "change propagation, other thread, p99",
+    ];
+    for threads in [1, 2] {
+        let names = if threads == 1 { &NAMES[..2] } else { &NAMES[2..] };
+        if !report.wanted(names[0]) {
+            continue;
+        }
+        let mut builder = match threads {
+            1 => tokio::runtime::Builder::new_current_thread(),
+            _ => tokio::runtime::Builder::new_multi_thread(),
+        };
+        let runtime = builder.enable_time().build().expect("a runtime");
+        let mut delays: Vec<f64> = runtime.block_on(async {
+            let db = Db::new();
+            let (from, to) = (table(&db, "from"), table(&db, "to"));
+            let copier = {
+                let (db, from, to) = (db.clone(), from.clone(), to.clone());
+                tokio::spawn(async move {
+                    let mut changes = from.follow(&db);
+                    loop {
+                        let snapshot = changes.wait(&db).await;
+                        let mut txn = db.write(&[&to]);
+                        for change in changes.next(&snapshot) {
+                            if let Some(object) = change.object() {
+                                to.insert(&mut txn, Item::clone(object)).expect("insert");
+                            }
+                        }
+                        txn.commit();
+                    }
+                })
+            };
+            let mut delays = Vec::new();
+            for round in 0..5000u64 {
+                let watch = to.table_watch(&db.read());
+                let start = Instant::now();
+                put(&db, &from, (0..10).map(|at| item(round * 10 + at)));
+                watch.closed().await;
+                delays.push(start.elapsed().as_secs_f64() * 1e6);
+                if threads == 2 && round % 100 == 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+            copier.abort();
+            delays
+        });
+        delays.sort_by(f64::total_cmp);
+        report.add(names[0], delays[delays.len() / 2], "µs", 11.0, false);
+        report.add(names[1], delays[delays.len() * 99 / 100], "µs", 130.0, false);
+    }
+}
+
+#[derive(Clone)]
+struct Wanted {
+    id: u64,
+    status: Status,
+}
+
+struct Mock(u64);
+
+impl Ops<Wanted> for Mock {
+    fn update(&mut self, _: &Round<'_>, _: Revision, _: &mut Wanted) -> Result<(), BoxError> {
+        self.0 += 1;
+        Ok(())
+    }
+    fn delete(&mut self, _: &Round<'_>, _: Revision, _: &Wanted) -> Result<(), BoxError> {
+        self.0 += 1;
+        Ok(())
+    }
+    fn prune(&mut self, _: &Round<'_>, _: &mut dyn Iterator<Item = &Obj<Wanted>>) -> Result<(), BoxError> {
+        Ok(())
+    }
+    fn batched(&self) -> bool {
+        true
+    }
+    fn update_batch(&mut self, _: &Round<'_>, batch: &mut [Update<Wanted>]) {
+        self.0 += batch.len() as u64;
+    }
+}
+
+/// A million objects inserted in batches of 1000 until the last one is reconciled.
+fn reconciler(report: &mut Report) {
+    const NAMES: [&str; 2] = [
+        "reconcile 1,000,000 objects, mock target",
+        "reconcile 1,000,000 objects, peak memory",
+    ];
+    const OBJECTS: u64 = 1_000_000;
+    const WANTED: Index<Wanted, u64> = Index::new("id", |wanted, keys| keys.add(&wanted.id));
+    if !report.wanted(NAMES[0]) {
+        return;
+    }
+    reset_peak();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    let took = runtime.block_on(async {
+        let db = Db::new();
+        let table = RwTable::<Wanted>::builder("wanted")
+            .primary(WANTED)
+            .build_plain(&db)
+            .expect("a fresh table");
+        let field = StatusField {
+            get: |wanted: &Wanted| wanted.status.clone(),
+            set: |wanted, status| wanted.status = status,
+        };
+        let reconciler = Reconciler::new(&db, table.clone(), field, Mock(0), Config::default());
+        let (handle, token) = (reconciler.handle(), CancellationToken::new());
+        let stop = token.clone();
+        let running = tokio::spawn(async move {
+            reconciler.run(&stop, &NoHealth).await;
+            reconciler.into_ops()
+        });
+        let start = Instant::now();
+        let writer = {
+            let (db, table) = (db.clone(), table.clone());
+            thread::spawn(move || {
+                let mut last = 0;
+                for batch in 0..OBJECTS / 1000 {
+                    let mut txn = db.write(&[&table]);
+                    for at in 0..1000 {
+                        let wanted = Wanted {
+                            id: batch * 1000 + at,
+                            status: Status::pending(),
+                        };
+                        let stored = table.insert_get(&mut txn, wanted).expect("insert");
+                        last = stored.revision();
+                    }
+                    txn.commit();
+                }
+                last
+            })
+        };
+        let last = tokio::task::spawn_blocking(move || writer.join().expect("the writer"))
+            .await
+            .expect("joined");
+        handle.wait_until_reconciled(last).await;
+        let took = start.elapsed();
+        token.cancel();
+        let done = running.await.expect("the reconciler").0;
+        assert_eq!(done, OBJECTS, "each object once");
+        took
+    });
+    report.add(
+        NAMES[0],
+        OBJECTS as f64 / took.as_secs_f64() / 1e6,
+        "M/s",
+        0.45,
+        true,
+    );
+    report.add(NAMES[1], peak_mib(), "MiB", 600.0, false);
+}
+
+fn reset_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Highest resident memory since [`reset_peak`].
+fn peak_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap_or_default();
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<f64>()
+        .unwrap_or_default()
+        / 1024.0
+}
+
+fn main() {
+    let mut json = None;
+    let mut filter = None;
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--json" => json = args.next(),
+            "--bench" => {}
+            other => filter = Some(other.to_owned()),
+        }
+    }
+    let mut report = Report {
+        filter,
+        rows: Vec::new(),
+    };
+    reconciler(&mut report);
+    writes(&mut report);
+    reads(&mut report);
+    propagation(&mut report);
+    if let Some(file) = json {
+        let mut out = String::from("[\n");
+        for (at, row) in report.rows.iter().enumerate() {
+            let comma = if at + 1 < report.rows.len() { "," } else { "" };
+            let _ = writeln!(
+                out,
+                "  {{\"name\": \"{}\", \"value\": {:.4}, \"unit\": \"{}\", \"target\": {}, \"more_is_better\": {}}}{comma}",
+                row.name, row.value, row.unit, row.target, row.more
+            );
+        }
+        out.push_str("]\n");
+        if let Err(err) = std::fs::write(&file, out) {
+            eprintln!("{file}: {err}");
+            std::process::exit(1);
+        }
+    }
+}
