@@ -23,7 +23,7 @@ pub fn cell() -> Cell {
 #[cfg(feature = "testing")]
 pub fn testing() -> Cell {
     Cell::module(
-        "loadbalancer-healthserver-testing",
+        "healthserver-testing",
         "Commands for health-check tests",
     )
     .provide(crate::command::commands)

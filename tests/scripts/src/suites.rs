@@ -3,7 +3,11 @@
 //! The table of suites. A new one is a module here and a line in [`all`].
 
 mod health;
+mod healthserver;
 mod hive;
+mod k8s_client;
+mod k8s_tables;
+mod loadbalancer;
 mod metrics;
 mod statedb;
 
@@ -11,7 +15,16 @@ use crate::Suite;
 
 /// All suites.
 pub fn all() -> &'static [Suite] {
-    static ALL: [Suite; 4] = [health::SUITE, hive::SUITE, metrics::SUITE, statedb::SUITE];
+    static ALL: [Suite; 8] = [
+        health::SUITE,
+        healthserver::SUITE,
+        hive::SUITE,
+        k8s_client::SUITE,
+        k8s_tables::SUITE,
+        loadbalancer::SUITE,
+        metrics::SUITE,
+        statedb::SUITE,
+    ];
     &ALL
 }
 

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The load balancer: services of a fake Kubernetes client into maps.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use hive::Cell;
+use hive_script::{Condition, Conditions, Retry};
+use skep_k8s::node_name::NodeName;
+use skep_k8s_apiserver::fake_client_cell;
+use skep_node::{LocalNode, NodeAddress};
+use statedb::Table;
+
+use crate::{Assembly, AssemblyError, Maps, Parts, Setup, Suite, base_cells};
+
+pub(super) const SUITE: Suite = Suite {
+    name: "loadbalancer",
+    summary: "Services into load-balancing maps",
+    retry: Retry {
+        interval: Duration::from_millis(20),
+        max_interval: Duration::from_millis(500),
+        limit: None,
+    },
+    timeout: Duration::from_secs(10),
+    assemble,
+};
+
+fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
+    let maps = setup.maps;
+    let privileged = Condition::fixed("the maps are those of the kernel", maps == Maps::Bpf);
+    with_presets(Assembly::new(move || {
+        let mut cells = cells();
+        cells.push(skep_healthserver::cell());
+        cells
+    }))
+    .flags(&setup)
+    .conditions(Conditions::from([("privileged".to_owned(), privileged)]))
+    .build()
+}
+
+/// What the suites of the load balancer have in common.
+pub(super) fn cells() -> Vec<Cell> {
+    let mut cells = base_cells();
+    cells.extend([
+        fake_client_cell(),
+        skep_k8s::tables::cell(),
+        skep_maglev::cell(),
+        skep_node::cells::local_node(),
+        skep_node::cells::empty_addresses(),
+        skep_loadbalancer::in_memory_cell(),
+        skep_loadbalancer::testing_cell(),
+        Cell::module("test-node", "Name of the node").provide(new_name),
+    ]);
+    cells
+}
+
+/// Short pauses and small tables.
+pub(super) fn with_presets(assembly: Assembly) -> Assembly {
+    assembly
+        .root::<Table<NodeAddress>>()
+        .root::<Table<LocalNode>>()
+        .preset("lb-retry-backoff-min", "10ms")
+        .preset("lb-retry-backoff-max", "10ms")
+        .preset("bpf-lb-maglev-table-size", "1021")
+        .preset("enable-ipv4", "true")
+        .preset("enable-ipv6", "true")
+        .preset("kube-proxy-replacement", "true")
+}
+
+fn new_name() -> NodeName {
+    NodeName::new("testnode")
+}
