@@ -78,6 +78,14 @@ pub trait Config: Clone + Send + Sync + 'static {
         let _ = faults;
     }
 
+    /// How a newer value reaches those who hold this one. Derived for structs with reloadable fields, by
+    /// [`reloadable`]; the others are spared the code.
+    #[doc(hidden)]
+    fn updates(value: &Arc<Self>) -> Option<Updates<Self>> {
+        let _ = value;
+        None
+    }
+
     /// The struct with all fields at their defaults.
     ///
     /// # Errors
@@ -230,32 +238,37 @@ impl<C: Config> Decoded for C {
 
     fn share(self: Box<Self>) -> Shared {
         let value: Arc<C> = Arc::from(self);
-        if !C::FIELDS.iter().any(|field| field.reloadable) {
-            return Shared {
-                handle: Box::new(Cfg {
-                    value: value.clone(),
-                    updates: None,
-                }),
-                value,
-                reloader: None,
-            };
-        }
-        let (sender, updates) = watch::channel(value.clone());
-        let reloader = move |newer: &dyn Any| {
-            if let Some(newer) = newer.downcast_ref::<C>() {
-                sender.send_modify(|current| Arc::make_mut(current).reload(newer));
-            }
-        };
-        let handle = Box::new(Cfg {
-            value: value.clone(),
-            updates: Some(updates),
-        });
+        let (updates, reloader) = C::updates(&value)
+            .map(|updates| (updates.receiver, updates.reloader))
+            .unzip();
         Shared {
-            handle,
+            handle: Box::new(Cfg {
+                value: value.clone(),
+                updates,
+            }),
             value,
-            reloader: Some(Box::new(reloader)),
+            reloader,
         }
     }
+}
+
+/// The way of newer values of a configuration.
+#[doc(hidden)]
+pub struct Updates<C> {
+    receiver: watch::Receiver<Arc<C>>,
+    reloader: Reloader,
+}
+
+/// Lets reloadable fields of a newer value through.
+#[doc(hidden)]
+pub fn reloadable<C: Config>(value: &Arc<C>) -> Updates<C> {
+    let (sender, receiver) = watch::channel(value.clone());
+    let reloader: Reloader = Box::new(move |newer: &dyn Any| {
+        if let Some(newer) = newer.downcast_ref::<C>() {
+            sender.send_modify(|current| Arc::make_mut(current).reload(newer));
+        }
+    });
+    Updates { receiver, reloader }
 }
 
 impl ConfigType {

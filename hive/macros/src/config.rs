@@ -73,6 +73,15 @@ pub(crate) fn config(input: &DeriveInput) -> Result<TokenStream> {
             fn validate(&self, faults: &mut ::hive::config::Faults) { #path(self, faults) }
         }
     });
+    let updates = (!copies.is_empty()).then(|| {
+        quote! {
+            fn updates(
+                value: &::std::sync::Arc<Self>,
+            ) -> ::core::option::Option<::hive::config::Updates<Self>> {
+                ::core::option::Option::Some(::hive::config::reloadable(value))
+            }
+        }
+    });
     let newer = if copies.is_empty() {
         quote!(_newer)
     } else {
@@ -93,6 +102,7 @@ pub(crate) fn config(input: &DeriveInput) -> Result<TokenStream> {
             }
             fn render(&self) -> ::std::vec::Vec<::std::string::String> { ::std::vec![#(#renders)*] }
             fn reload(&mut self, #newer: &Self) { #(#copies)* }
+            #updates
             #validate
         }
     })
