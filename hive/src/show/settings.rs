@@ -88,7 +88,7 @@ impl Plan {
     /// ```
     /// # use hive::{Hive, Settings};
     /// let plan = Hive::new([]).plan(Settings::new())?;
-    /// assert!(plan.show_config().contains("hive-stop-timeout    1m0s    default"));
+    /// assert!(plan.show_config().contains("hive-stop-timeout     1m0s     default"));
     /// # Ok::<_, hive::Report>(())
     /// ```
     #[must_use]
