@@ -22,4 +22,3 @@ pub use config::{FileConfig, KubernetesConfig};
 pub use document::{Document, DocumentError, Format, UnknownFormat};
 pub use file::FileError;
 pub use ingest::{Faults, Ingest};
-pub use k8s::NodeLabels;

@@ -10,13 +10,14 @@ use parking_lot::Mutex;
 use skep_k8s::selector::SelectorError;
 use skep_k8s::tables::LocalPod;
 use skep_k8s::{Api, Client};
+use skep_node::LocalNodeStore;
 use statedb::{Db, Table};
 
 use super::config::{FileConfig, KubernetesConfig};
 use super::document::{Format, UnknownFormat};
 use super::file::{FileSource, FileState};
 use super::ingest::Ingest;
-use super::k8s::{ApiSource, NodeLabels};
+use super::k8s::ApiSource;
 use super::pods::HostPorts;
 use super::podsource::PodSource;
 use crate::convert::Rules;
@@ -84,7 +85,8 @@ fn start_services(
     config: Cfg<KubernetesConfig>,
     writer: Writer,
     client: Option<Arc<dyn Client>>,
-    node_labels: Option<Arc<dyn NodeLabels>>,
+    db: Db,
+    node: Option<LocalNodeStore>,
     jobs: Jobs,
 ) -> Result<(), StartError> {
     let Some(client) = client.filter(|client| client.is_enabled()) else {
@@ -93,7 +95,8 @@ fn start_services(
     let source = Arc::new(ApiSource {
         services: Arc::new(Api::all(client.clone()).labels(config.services()?)),
         slices: Arc::new(Api::all(client).labels(config.slices()?)),
-        node_labels,
+        db,
+        node,
         wait: config.wait_time,
         services_done: writer.register_initializer("k8s-services")?,
         slices_done: writer.register_initializer("k8s-endpoints")?,

@@ -15,7 +15,8 @@ use hive::{Health, JobCtx};
 use parking_lot::Mutex;
 use skep_k8s::slim::{EndpointSlice, Labels, Service};
 use skep_k8s::{Backoff, Change, Invalid, ListerWatcher, ObjectKey, Resource, SourceEvent, follow};
-use statedb::InitGuard;
+use skep_node::{LocalNode, LocalNodeStore};
+use statedb::{Db, InitGuard, Snapshot, Table};
 use tokio::time::Instant;
 
 use super::batch::{Batch, Changed, Latest};
@@ -28,17 +29,38 @@ enum Event {
     NodeLabels(Labels),
 }
 
-/// Labels of this node, for annotations that restrict services to nodes. Without one the node has no labels.
-pub trait NodeLabels: Send + Sync {
-    /// The labels as soon as they are known, then whenever they change.
-    fn follow(&self) -> BoxStream<'static, Labels>;
+/// Labels of this node, as soon as they are known and then whenever they change.
+fn node_labels(node: &LocalNodeStore, db: Db) -> BoxStream<'static, Labels> {
+    let table = node.table();
+    let first = async move {
+        let snapshot = table.wait_initialized(&db).await;
+        (table, db, snapshot)
+    };
+    let next = |(table, db, snapshot): (Table<LocalNode>, Db, Snapshot)| async move {
+        let (labels, watch) = {
+            let (mut rows, watch) = table.all_watch(&snapshot);
+            (
+                rows.next().map(|node| node.labels.clone()).unwrap_or_default(),
+                watch,
+            )
+        };
+        let later = async move {
+            watch.closed().await;
+            let snapshot = db.read();
+            (table, db, snapshot)
+        };
+        Some((labels, later.boxed()))
+    };
+    stream::unfold(first.boxed(), move |state| async move { next(state.await).await }).boxed()
 }
 
 /// What the job needs.
 pub(super) struct ApiSource {
     pub(super) services: Arc<dyn ListerWatcher<Service>>,
     pub(super) slices: Arc<dyn ListerWatcher<EndpointSlice>>,
-    pub(super) node_labels: Option<Arc<dyn NodeLabels>>,
+    pub(super) db: Db,
+    /// This node, whose labels decide about services that name nodes. Without it the node has no labels.
+    pub(super) node: Option<LocalNodeStore>,
     pub(super) wait: Duration,
     pub(super) services_done: InitGuard,
     pub(super) slices_done: InitGuard,
@@ -59,11 +81,11 @@ impl ApiSource {
         let backoff = Backoff::default();
         let services = follow(self.services.clone(), backoff).map(Event::Service);
         let slices = follow(self.slices.clone(), backoff).map(Event::Slice);
-        let mut labels = match &self.node_labels {
-            Some(labels) => labels.follow(),
+        let mut labels = match &self.node {
+            Some(node) => node_labels(node, self.db.clone()),
             None => stream::pending().boxed(),
         };
-        if self.node_labels.is_some() {
+        if self.node.is_some() {
             // Services whose annotations name nodes would come and go at start otherwise.
             tokio::select! {
                 Some(labels) = labels.next() => self.ingest.lock().set_node_labels(&labels),

@@ -3,6 +3,7 @@
 //! What sources write to the tables.
 
 mod file;
+mod hive;
 mod ingest;
 mod pods;
 
