@@ -460,22 +460,55 @@ pub(crate) fn mapped(addr: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Network address (IPv4 mapped), then the number of leading bits in the mapped form. Networks sort before the
-/// networks inside them. Bits beyond the prefix length are ignored.
+/// Orders by network address in IPv6 form (IPv4 mapped), then by length: networks sort before the networks inside
+/// them. Bits beyond the prefix length are ignored. Six bytes for IPv4, the first tells where it stands among IPv6.
 impl Key for IpNet {
     const PREFIX_FREE: bool = true;
     fn encode(&self, out: &mut KeyWriter) {
-        let len = match self {
-            IpNet::V4(net) => net.prefix_len() + 96,
-            IpNet::V6(net) => net.prefix_len(),
+        let (addr, bits) = match self {
+            IpNet::V4(net) => (mapped(self.network()), net.prefix_len() + 96),
+            IpNet::V6(net) => (mapped(self.network()), net.prefix_len()),
         };
-        out.bytes(&mapped(self.network()));
-        out.bytes(&[len]);
+        encode_network(&addr, bits, out);
     }
     fn from_text(text: &str) -> Result<KeyBuf, TextKeyError> {
         parse::<Self>(text)
     }
 }
+
+/// Writes a network given by its address in IPv6 form and any number up to 129 in place of its length.
+pub(crate) fn encode_network(addr: &[u8; 16], bits: u8, out: &mut KeyWriter) {
+    // Addresses before, among and after the mapped IPv4 ones are told apart by the first byte; of IPv4 addresses the
+    // part that is the same for all is left out. A key then fits into few bytes and differs early.
+    let (front, last) = addr.split_at(12);
+    match front.cmp(&IPV4_MAPPED) {
+        Ordering::Equal => {
+            out.bytes(&[1]);
+            out.bytes(last);
+        }
+        other => {
+            out.bytes(&[if other.is_lt() { 0 } else { 2 }]);
+            out.bytes(addr);
+        }
+    }
+    out.bytes(&[bits]);
+}
+
+/// What [`encode_network`] wrote, and how many bytes that was; more may follow.
+pub(crate) fn decode_network(bytes: &[u8]) -> Option<([u8; 16], u32, usize)> {
+    let (&tag, rest) = bytes.split_first()?;
+    let mut addr = [0; 16];
+    if tag == 1 {
+        addr[..12].copy_from_slice(&IPV4_MAPPED);
+        addr[12..].copy_from_slice(rest.get(..4)?);
+        return Some((addr, u32::from(*rest.get(4)?), 6));
+    }
+    addr.copy_from_slice(rest.get(..16)?);
+    Some((addr, u32::from(*rest.get(16)?), 18))
+}
+
+/// First bytes of an IPv4 address in IPv6 form (RFC 4291, 2.5.5.2).
+const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 impl Key for Ipv4Net {
     const PREFIX_FREE: bool = true;
@@ -574,6 +607,10 @@ mod tests {
         assert!(net("10.0.0.0/8") < net("10.0.0.0/16"));
         assert!(net("10.0.0.0/16") < net("10.0.3.0/24"));
         assert_eq!(net("10.1.2.3/8"), net("10.0.0.0/8"));
+        assert!(net("::/0") < net("::1/128") && net("::1/128") < net("0.0.0.0/0"));
+        assert!(
+            net("0.0.0.0/0") < net("255.255.255.255/32") && net("255.255.255.255/32") < net("64:ff9b::/96")
+        );
     }
 
     #[test]

@@ -10,17 +10,9 @@ use ipnet::IpNet;
 
 use crate::{
     Obj,
-    key::{Key, KeyBuf, KeyWriter},
+    key::{Key, KeyBuf, KeyWriter, decode_network, encode_network},
     tree::Tree,
 };
-
-/// Bytes of a network key: address and length.
-const NET: usize = 17;
-
-fn network_of(key: &KeyBuf) -> Option<([u8; 16], u32)> {
-    let (addr, rest) = key.as_bytes().split_first_chunk::<16>()?;
-    Some((*addr, u32::from(*rest.first()?)))
-}
 
 fn common_bits(a: &[u8; 16], b: &[u8; 16]) -> u32 {
     (u128::from_be_bytes(*a) ^ u128::from_be_bytes(*b)).leading_zeros()
@@ -46,21 +38,20 @@ pub(crate) fn longest<'a, T>(
     let (mut from, mut bits) = (*addr, 128u32);
     loop {
         // Everything stored for `from`/`bits`, whatever primary key follows, sorts before the next length.
-        let mut probe = [0; NET];
-        probe[..16].copy_from_slice(&from);
-        probe[16] = (bits + 1) as u8;
-        let (key, object) = tree.before(&KeyBuf::new(&probe))?;
-        let (network, length) = network_of(key)?;
+        let mut probe = KeyWriter::new();
+        encode_network(&from, (bits + 1) as u8, &mut probe);
+        let (key, object) = tree.before(&probe.finish())?;
+        let (network, length, size) = decode_network(key.as_bytes())?;
         let common = common_bits(&network, addr);
         if common >= length {
             if length < least {
                 return None;
             }
-            if key.as_bytes().len() == NET {
+            if key.as_bytes().len() == size {
                 return Some(object);
             }
             // Several objects may share the network: the first of them.
-            let start = KeyBuf::new(&key.as_bytes()[..NET]);
+            let start = KeyBuf::new(&key.as_bytes()[..size]);
             return tree.at_least(&start).next().map(|(_, object)| object);
         }
         // Here `common < length`: a match has at most `common` bits, and fewer than before.
@@ -80,14 +71,14 @@ pub(crate) fn within<T>(
     let mut writer = KeyWriter::new();
     net.encode(&mut writer);
     let start = writer.finish();
-    let bounds = network_of(&start);
+    let bounds = decode_network(start.as_bytes());
     tree.at_least(&start)
         .map_while(move |(key, object)| {
-            let ((base, length), (network, _)) = (bounds?, network_of(key)?);
+            let ((base, length, _), (network, ..)) = (bounds?, decode_network(key.as_bytes())?);
             (common_bits(&base, &network) >= length).then_some((key, object))
         })
-        .filter(move |(key, _)| match (bounds, network_of(key)) {
-            (Some((_, length)), Some((_, inner))) => inner >= length,
+        .filter(move |(key, _)| match (bounds, decode_network(key.as_bytes())) {
+            (Some((_, length, _)), Some((_, inner, _))) => inner >= length,
             _ => false,
         })
         .map(|(_, object)| object)
