@@ -29,7 +29,10 @@ use tokio_util::sync::CancellationToken;
 type Failure = Box<dyn Error + Send + Sync>;
 
 fn key(n: usize) -> ObjectKey {
-    ObjectKey { namespace: "bench".into(), name: format!("svc-{n}").into() }
+    ObjectKey {
+        namespace: "bench".into(),
+        name: format!("svc-{n}").into(),
+    }
 }
 
 fn service(n: usize) -> Result<Arc<slim::Service>, Failure> {
@@ -44,7 +47,13 @@ fn service(n: usize) -> Result<Arc<slim::Service>, Failure> {
 fn slice(n: usize, backends: usize, unready: Option<usize>) -> Result<Arc<slim::EndpointSlice>, Failure> {
     let endpoint = |i: usize| {
         let host = n * backends + i;
-        let ip = format!("{}.{}.{}.{}", 11 + host / 16_777_216, host / 65536 % 256, host / 256 % 256, host % 256);
+        let ip = format!(
+            "{}.{}.{}.{}",
+            11 + host / 16_777_216,
+            host / 65536 % 256,
+            host / 256 % 256,
+            host % 256
+        );
         json!({"addresses": [ip], "nodeName": "node-1", "conditions": {"ready": unready != Some(i), "serving": true}})
     };
     Ok(Arc::new(serde_json::from_value(json!({
@@ -57,23 +66,44 @@ fn slice(n: usize, backends: usize, unready: Option<usize>) -> Result<Arc<slim::
 
 fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() / 1024
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .unwrap_or_default();
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .unwrap_or_default()
+        / 1024
 }
 
 fn resident_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() / 1024
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .unwrap_or_default();
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .unwrap_or_default()
+        / 1024
 }
 
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let _ = stat;
-    let times = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten().map(|task| {
-        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        text.split_whitespace().next().and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or_default()
-    });
+    let times = std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|task| {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            text.split_whitespace()
+                .next()
+                .and_then(|nanos| nanos.parse::<u64>().ok())
+                .unwrap_or_default()
+        });
     Duration::from_nanos(times.sum())
 }
 
@@ -90,13 +120,22 @@ async fn main() -> Result<(), Failure> {
     let db = Db::new();
     let tables = Tables::new(&db)?;
     let writer = Writer::new(db.clone(), tables, WriterSettings::default());
-    let ops = Arc::new(Mutex::new(Ops::new(Settings::default(), maps.clone(), skep_maglev::Maglev::default())));
+    let ops = Arc::new(Mutex::new(Ops::new(
+        Settings::default(),
+        maps.clone(),
+        skep_maglev::Maglev::default(),
+    )));
     let timing = Timing {
         retry_min: Duration::from_millis(10),
         retry_max: Duration::from_secs(1),
         init_wait_timeout: Duration::from_secs(1),
     };
-    let reconciler = Arc::new(FrontendReconciler::new(writer.clone(), ops, Arc::new(NoAddresses), timing));
+    let reconciler = Arc::new(FrontendReconciler::new(
+        writer.clone(),
+        ops,
+        Arc::new(NoAddresses),
+        timing,
+    ));
     let handle = reconciler.handle();
     let token = CancellationToken::new();
     let run = tokio::spawn({
@@ -116,7 +155,13 @@ async fn main() -> Result<(), Failure> {
         let mut batch = Batch::default();
         for n in first..services.min(first + 500) {
             batch.push(Changed::Service(key(n), Latest::Present(service(n)?)));
-            batch.push(Changed::Slice(ObjectKey { name: format!("svc-{n}-x").into(), ..key(n) }, Latest::Present(slice(n, backends, None)?)));
+            batch.push(Changed::Slice(
+                ObjectKey {
+                    name: format!("svc-{n}-x").into(),
+                    ..key(n)
+                },
+                Latest::Present(slice(n, backends, None)?),
+            ));
         }
         decoding += decode.elapsed();
         ingest.write(&mut batch);
@@ -142,13 +187,23 @@ async fn main() -> Result<(), Failure> {
         let mut batch = Batch::default();
         for n in first..services.min(first + 500) {
             batch.push(Changed::Service(key(n), Latest::Gone));
-            batch.push(Changed::Slice(ObjectKey { name: format!("svc-{n}-x").into(), ..key(n) }, Latest::Gone));
+            batch.push(Changed::Slice(
+                ObjectKey {
+                    name: format!("svc-{n}-x").into(),
+                    ..key(n)
+                },
+                Latest::Gone,
+            ));
         }
         ingest.write(&mut batch);
     }
     handle.wait_until_reconciled(frontends.revision(&db.read())).await;
     let took = started.elapsed();
-    println!("deleted after {took:.2?}: {:.0} services/s, {} MiB resident", services as f64 / took.as_secs_f64(), resident_mib());
+    println!(
+        "deleted after {took:.2?}: {:.0} services/s, {} MiB resident",
+        services as f64 / took.as_secs_f64(),
+        resident_mib()
+    );
 
     for backends in [10, 100, 1000] {
         let mut batch = Batch::default();
@@ -159,8 +214,9 @@ async fn main() -> Result<(), Failure> {
         ingest.write(&mut batch);
         handle.wait_until_reconciled(frontends.revision(&db.read())).await;
         let rounds = 200;
-        let flips: Vec<Changed> =
-            (0..rounds).map(|n| flip(n % (backends / 10), (n % 2 == 0).then_some(3))).collect::<Result<_, _>>()?;
+        let flips: Vec<Changed> = (0..rounds)
+            .map(|n| flip(n % (backends / 10), (n % 2 == 0).then_some(3)))
+            .collect::<Result<_, _>>()?;
         let (calls, busy, started) = (skep_bpf::sys::calls(), cpu(), Instant::now());
         for changed in flips {
             let mut batch = Batch::default();
@@ -185,6 +241,9 @@ fn flip(part: usize, unready: Option<usize>) -> Result<Changed, Failure> {
     let mut object = serde_json::to_value(&*slice(part, 10, unready)?)?;
     object["metadata"]["labels"]["kubernetes.io/service-name"] = "svc-0".into();
     let slice: slim::EndpointSlice = serde_json::from_value(object)?;
-    let key = ObjectKey { name: format!("part-{part}").into(), ..key(0) };
+    let key = ObjectKey {
+        name: format!("part-{part}").into(),
+        ..key(0)
+    };
     Ok(Changed::Slice(key, Latest::Present(Arc::new(slice))))
 }

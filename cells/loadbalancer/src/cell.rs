@@ -9,13 +9,14 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use skep_maglev::Maglev;
+use skep_node::{LocalNodeStore, NodeAddress};
 use statedb::{Db, Table};
 
 use crate::command;
 use crate::config::{Config, Families, KubeProxyReplacement};
 use crate::maps::LbMaps;
 use crate::maps::cell::{TestConfig, in_memory, kernel};
-use crate::node::{NoAddresses, NodeAddresses};
+use crate::node::{AddressTable, NoAddresses, NodeAddresses, NodeWatcher};
 use crate::reconciler::{FrontendReconciler, InitWait, Ops, Timing};
 use crate::table::Tables;
 use crate::types::{Backend, Frontend, Service};
@@ -47,11 +48,19 @@ pub fn config_cell() -> Cell {
 }
 
 fn base() -> Cell {
-    Cell::group([config_cell(), writer_cell(), crate::reflector::cell(), reconciler_cell()])
+    Cell::group([
+        config_cell(),
+        writer_cell(),
+        crate::reflector::cell(),
+        reconciler_cell(),
+    ])
 }
 
 fn writer_cell() -> Cell {
-    Cell::module("loadbalancer-writer", "Tables of services frontends and backends").provide(writer)
+    Cell::module("loadbalancer-writer", "Tables of services frontends and backends")
+        .provide(addresses)
+        .provide(writer)
+        .run(watch_node)
 }
 
 fn reconciler_cell() -> Cell {
@@ -65,7 +74,20 @@ fn reconciler_cell() -> Cell {
 
 type ReadTables = (Table<Service>, Table<Frontend>, Table<Backend>);
 
-fn writer(db: Db, config: Cfg<Config>) -> Result<(Writer, ReadTables), statedb::Error> {
+// Shared by writer and reconciler, which must agree.
+fn addresses(table: Option<Table<NodeAddress>>) -> Arc<dyn NodeAddresses> {
+    match table {
+        Some(table) => Arc::new(AddressTable::new(table)),
+        None => Arc::new(NoAddresses),
+    }
+}
+
+fn writer(
+    db: Db,
+    config: Cfg<Config>,
+    addresses: Arc<dyn NodeAddresses>,
+    node: Option<LocalNodeStore>,
+) -> Result<(Writer, ReadTables), statedb::Error> {
     let tables = Tables::new(&db)?;
     let readers = tables.readers();
     let settings = WriterSettings {
@@ -73,7 +95,24 @@ fn writer(db: Db, config: Cfg<Config>) -> Result<(Writer, ReadTables), statedb::
         node_ports: config.node_ports.0.clone(),
         ..WriterSettings::default()
     };
-    Ok((Writer::new(db, tables, settings), readers))
+    let name = node
+        .and_then(|node| node.get())
+        .map(|node| node.name.clone())
+        .unwrap_or_default();
+    Ok((
+        Writer::on_node(db, tables, settings, name.as_str(), addresses),
+        readers,
+    ))
+}
+
+fn watch_node(
+    writer: Writer,
+    addresses: Option<Table<NodeAddress>>,
+    node: Option<LocalNodeStore>,
+    config: Cfg<Config>,
+    jobs: Jobs,
+) -> Result<(), SpawnError> {
+    NodeWatcher::new(writer, addresses, node).spawn(&jobs, config.topology)
 }
 
 fn ops(
@@ -89,14 +128,13 @@ fn reconciler(
     writer: Writer,
     ops: Arc<Mutex<Ops>>,
     config: Cfg<Config>,
-    nodes: Option<Arc<dyn NodeAddresses>>,
+    nodes: Arc<dyn NodeAddresses>,
 ) -> Arc<FrontendReconciler> {
     let timing = Timing {
         retry_min: config.retry_min,
         retry_max: config.retry_max,
         init_wait_timeout: config.init_wait_timeout,
     };
-    let nodes = nodes.unwrap_or_else(|| Arc::new(NoAddresses));
     Arc::new(FrontendReconciler::new(writer, ops, nodes, timing))
 }
 

@@ -9,7 +9,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hive::config::Faults;
-use ipnet::IpNet;
 use skep_bpf::lb::{DEFAULT_LB_MAP_MAX, LbMapSizes};
 
 use crate::reconciler::{NodeMode, Settings};
@@ -68,9 +67,6 @@ pub struct Config {
     /// First and last port for node ports.
     #[config(default = "30000,32767", flag = "node-port-range")]
     pub node_ports: PortRange,
-    /// Networks of the addresses that answer node ports; empty: one address of each family on each device.
-    #[config(flag = "nodeport-addresses")]
-    pub node_port_addresses: Vec<Network>,
     /// How backends are picked: `random` or `maglev`.
     #[config(default = "random", flag = "bpf-lb-algorithm")]
     pub algorithm: Algorithm,
@@ -235,27 +231,6 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// A network, such as `10.0.0.0/8`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network(pub IpNet);
-
-impl FromStr for Network {
-    type Err = SettingError;
-
-    fn from_str(text: &str) -> Result<Self, SettingError> {
-        text.trim()
-            .parse()
-            .map(Self)
-            .map_err(|_| refused(text, "a network such as 10.0.0.0/8 or fd00::/64"))
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// `random` or `maglev`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Algorithm(pub LbAlgorithm);
@@ -340,7 +315,6 @@ impl fmt::Display for DefaultIpam {
 }
 
 hive::config_value!(PortRange, "min,max");
-hive::config_value!(Network, "cidr");
 hive::config_value!(Algorithm, "random or maglev");
 hive::config_value!(Mode, "snat, dsr or hybrid");
 hive::config_value!(DefaultIpam, "lbipam, nodeipam or none");

@@ -22,9 +22,9 @@ mod writer;
 
 pub use cell::{cell, config_cell, in_memory_cell, testing_cell};
 pub use config::{
-    Algorithm, Config, DefaultIpam, Families, KubeProxyReplacement, Mode, Network, PortRange, SettingError,
+    Algorithm, Config, DefaultIpam, Families, KubeProxyReplacement, Mode, PortRange, SettingError,
 };
-pub use node::{Addresses, NoAddresses, NodeAddresses};
+pub use node::{AddressTable, Addresses, NoAddresses, NodeAddresses};
 pub use selection::{ChooseAll, ClusterAffinity, NodeFacts, SecondChoice};
 pub use table::{
     BACKENDS_BY_ADDRESS, BACKENDS_BY_KEY, BackendKey, FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE,

@@ -5,8 +5,18 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use statedb::Snapshot;
+use hive::{Job, JobCtx, Jobs, SpawnError};
+use parking_lot::Mutex;
+use skep_node::{LocalNodeStore, NodeAddress};
+use statedb::{Revision, Snapshot, Table};
+
+use crate::selection::NodeFacts;
+use crate::writer::Writer;
+
+/// Shortest time between two changes of frontends because of the node.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Addresses of the node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,5 +42,148 @@ pub struct NoAddresses;
 impl NodeAddresses for NoAddresses {
     fn addresses(&self, _snapshot: &Snapshot) -> Arc<Addresses> {
         Arc::default()
+    }
+}
+
+/// The addresses in table `node-addresses`.
+pub struct AddressTable {
+    table: Table<NodeAddress>,
+    last: Mutex<(Revision, Arc<Addresses>)>,
+}
+
+impl AddressTable {
+    /// Reads a table.
+    pub fn new(table: Table<NodeAddress>) -> Self {
+        Self {
+            table,
+            last: Mutex::default(),
+        }
+    }
+}
+
+impl NodeAddresses for AddressTable {
+    fn addresses(&self, snapshot: &Snapshot) -> Arc<Addresses> {
+        let revision = self.table.revision(snapshot);
+        let mut last = self.last.lock();
+        if last.0 != revision {
+            let mut addresses = Addresses::default();
+            for row in self.table.all(snapshot) {
+                let ports = match row.addr {
+                    IpAddr::V4(_) => &mut addresses.node_port_v4,
+                    IpAddr::V6(_) => &mut addresses.node_port_v6,
+                };
+                if row.node_port && !ports.contains(&row.addr) {
+                    ports.push(row.addr);
+                }
+                addresses.all.insert(row.addr);
+            }
+            *last = (revision, Arc::new(addresses));
+        }
+        last.1.clone()
+    }
+}
+
+/// What of the node changes frontends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    NodePorts,
+    Wildcards,
+    Zone,
+}
+
+/// Follows the node and lets the writer know.
+pub(crate) struct NodeWatcher {
+    writer: Writer,
+    addresses: Option<Table<NodeAddress>>,
+    node: Option<LocalNodeStore>,
+}
+
+impl NodeWatcher {
+    /// Watches what is there.
+    pub(crate) fn new(
+        writer: Writer,
+        addresses: Option<Table<NodeAddress>>,
+        node: Option<LocalNodeStore>,
+    ) -> Self {
+        Self {
+            writer,
+            addresses,
+            node,
+        }
+    }
+
+    /// Registers the jobs.
+    pub(crate) fn spawn(self, jobs: &Jobs, has_topology: bool) -> Result<(), SpawnError> {
+        let watcher = Arc::new(self);
+        let parts = [
+            (
+                "node-addr-reconciler",
+                Part::NodePorts,
+                watcher.addresses.is_some(),
+            ),
+            (
+                "wildcard-addr-reconciler",
+                Part::Wildcards,
+                watcher.addresses.is_some(),
+            ),
+            ("zone-watcher", Part::Zone, has_topology && watcher.node.is_some()),
+        ];
+        for (name, part, _) in parts.into_iter().filter(|(_, _, is_watched)| *is_watched) {
+            let watcher = watcher.clone();
+            jobs.spawn(Job::once(name, move |cx: JobCtx| {
+                let watcher = watcher.clone();
+                async move {
+                    tokio::select! {
+                        () = watcher.follow(part) => {}
+                        () = cx.cancelled() => {}
+                    }
+                }
+            }))?;
+        }
+        Ok(())
+    }
+
+    async fn follow(&self, part: Part) {
+        loop {
+            let snapshot = self.writer.db().read();
+            let watch = match (part, &self.addresses, &self.node) {
+                (Part::Zone, _, Some(node)) => node.table().table_watch(&snapshot),
+                (Part::NodePorts | Part::Wildcards, Some(addresses), _) => addresses.table_watch(&snapshot),
+                _ => return,
+            };
+            self.note(part, &snapshot);
+            // At most once a second: each change makes frontends pending.
+            let rest = tokio::time::sleep(INTERVAL);
+            watch.closed().await;
+            rest.await;
+        }
+    }
+
+    fn note(&self, part: Part, snapshot: &Snapshot) {
+        let mut txn = self.writer.write();
+        let mut facts = NodeFacts::clone(&self.writer.node());
+        match part {
+            Part::Zone => {
+                let zone = self.node.as_ref().and_then(|node| {
+                    let table = node.table();
+                    table
+                        .all(snapshot)
+                        .next()
+                        .and_then(|node| node.zone().map(Into::into))
+                });
+                facts.zone = zone;
+            }
+            Part::NodePorts | Part::Wildcards => {
+                let rows = self.addresses.iter().flat_map(|table| table.all(snapshot));
+                let rows = rows.filter(|row| part == Part::Wildcards || row.node_port);
+                let ips: Arc<[IpAddr]> = rows.map(|row| row.addr).collect();
+                match part {
+                    Part::Wildcards => facts.addresses = ips,
+                    _ => facts.node_port_addresses = ips,
+                }
+            }
+        }
+        self.writer.set_node(&mut txn, facts);
+        txn.commit();
     }
 }

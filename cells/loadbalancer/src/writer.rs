@@ -22,6 +22,7 @@ use parking_lot::RwLock;
 use statedb::reconciler::Status;
 use statedb::{Db, InitGuard, ReadTxn, Table, WriteTxn};
 
+use crate::node::{NoAddresses, NodeAddresses};
 use crate::selection::{ChooseAll, NodeFacts, SecondChoice, Selector};
 use crate::table::Tables;
 use crate::types::{Backend, Frontend, L3n4Addr, SOURCE_COUNT, Service, ServiceName, Source};
@@ -89,6 +90,7 @@ struct Inner {
     tables: Tables,
     settings: WriterSettings,
     node: ArcSwap<NodeFacts>,
+    addresses: Arc<dyn NodeAddresses>,
     second: RwLock<Arc<dyn SecondChoice>>,
     is_health_checked: RwLock<Option<IsHealthChecked>>,
 }
@@ -104,11 +106,27 @@ impl std::fmt::Debug for Writer {
 impl Writer {
     /// The writer of these tables.
     pub fn new(db: Db, tables: Tables, settings: WriterSettings) -> Self {
+        Self::on_node(db, tables, settings, "", Arc::new(NoAddresses))
+    }
+
+    /// The writer of these tables, on a node with a name and addresses.
+    pub fn on_node(
+        db: Db,
+        tables: Tables,
+        settings: WriterSettings,
+        node: &str,
+        addresses: Arc<dyn NodeAddresses>,
+    ) -> Self {
+        let facts = NodeFacts {
+            name: node.into(),
+            ..NodeFacts::default()
+        };
         Self(Arc::new(Inner {
             db,
             tables,
             settings,
-            node: ArcSwap::default(),
+            node: ArcSwap::from_pointee(facts),
+            addresses,
             second: RwLock::new(Arc::new(ChooseAll)),
             is_health_checked: RwLock::new(None),
         }))
@@ -207,14 +225,19 @@ impl Writer {
         if service.ext_traffic_policy == crate::types::TrafficPolicy::Local {
             rows.retain(|row| row.is_on_node(&node.name));
             if service.delegates_if_local() {
-                rows.retain(|row| node.addresses.contains(&row.params.address.ip()));
+                let addresses = self.0.addresses.addresses(&self.0.db.read());
+                rows.retain(|row| addresses.all.contains(&row.params.address.ip()));
             }
         }
         rows
     }
 
+    // Read from the table: what the watcher knows may be a second old.
     fn is_node_port_address(&self, ip: IpAddr) -> bool {
-        self.0.node.load().node_port_addresses.contains(&ip)
+        let addresses = self.0.addresses.addresses(&self.0.db.read());
+        addresses.node_port_v4.contains(&ip)
+            || addresses.node_port_v6.contains(&ip)
+            || self.0.node.load().node_port_addresses.contains(&ip)
     }
 
     fn priority(&self, source: Source) -> u8 {

@@ -2,12 +2,16 @@
 
 //! Commands for tests: maps that outlive an agent, restarts of the reconciler, health reports.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use hive::Members;
 use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Spec};
 use parking_lot::Mutex;
+use skep_k8s::slim::NodeAddressType;
+use skep_node::LocalNodeStore;
 
 use crate::maps::snapshot::MapSnapshot;
 use crate::maps::{self, LbMaps};
@@ -21,12 +25,14 @@ pub(crate) fn commands(
     writer: Writer,
     ops: Arc<Mutex<Ops>>,
     reconciled: InitWait,
+    node: Option<LocalNodeStore>,
 ) -> Members<CommandHandle> {
     let shared = Arc::new(Shared {
         maps,
         writer,
         ops,
         reconciled,
+        node,
         snapshot: Mutex::default(),
     });
     let command = |action: Action, spec: Spec| -> CommandHandle {
@@ -88,6 +94,14 @@ pub(crate) fn commands(
             Action::InitWait,
             Spec::new("test/init-wait", "Wait for the first state to be in the maps"),
         ),
+        command(
+            Action::NodeLabels,
+            Spec::new("test/set-node-labels", "Replace the labels of the local node").args("key=value..."),
+        ),
+        command(
+            Action::NodeIp,
+            Spec::new("test/set-node-ip", "Set the address of the local node").args("ip"),
+        ),
     ])
 }
 
@@ -101,6 +115,8 @@ enum Action {
     Summary,
     HealthChecked,
     InitWait,
+    NodeLabels,
+    NodeIp,
 }
 
 struct Shared {
@@ -108,6 +124,7 @@ struct Shared {
     writer: Writer,
     ops: Arc<Mutex<Ops>>,
     reconciled: InitWait,
+    node: Option<LocalNodeStore>,
     snapshot: Mutex<MapSnapshot>,
 }
 
@@ -161,6 +178,16 @@ impl Command for TestCommand {
                 });
                 Ok(Outcome::Silent)
             }
+            Action::NodeLabels => {
+                let log = shared.set_node_labels(inv.args())?;
+                cx.log(log);
+                Ok(Outcome::Silent)
+            }
+            Action::NodeIp => {
+                let log = shared.set_node_ip(inv.args())?;
+                cx.log(log);
+                Ok(Outcome::Silent)
+            }
             Action::InitWait => {
                 let interrupted = cx.interrupted();
                 tokio::select! {
@@ -183,6 +210,43 @@ impl Shared {
             0 => Ok(Outcome::Silent),
             n => Err(CommandError::new(format!("{n} entries remain in LBMaps"))),
         }
+    }
+
+    fn node(&self) -> Result<&LocalNodeStore, CommandError> {
+        self.node
+            .as_ref()
+            .ok_or_else(|| CommandError::new("this hive has no local node"))
+    }
+
+    fn set_node_labels(&self, args: &[String]) -> Result<String, CommandError> {
+        let mut labels = BTreeMap::new();
+        for arg in args {
+            let (key, value) = arg
+                .split_once('=')
+                .ok_or_else(|| CommandError::new(format!("bad key=value: {arg:?}")))?;
+            labels.insert(key, value);
+        }
+        let new = labels.iter().map(|(key, value)| (*key, *value)).collect();
+        self.node()?
+            .update(|node| node.labels = new)
+            .map_err(|error| CommandError::chain(&error))?;
+        let texts: Vec<String> = labels
+            .iter()
+            .map(|(key, value)| format!("{key}:{value}"))
+            .collect();
+        Ok(format!("Labels set to map[{}]", texts.join(" ")))
+    }
+
+    fn set_node_ip(&self, args: &[String]) -> Result<String, CommandError> {
+        let [ip] = args else {
+            return Err(CommandError::usage("expected an IP address"));
+        };
+        let ip: IpAddr = ip.parse().map_err(|error| CommandError::chain(&error))?;
+        let addresses = vec![(NodeAddressType::ExternalIp, ip)];
+        self.node()?
+            .update(|node| node.addresses = addresses)
+            .map_err(|error| CommandError::chain(&error))?;
+        Ok(format!("NodeIP set to {ip}"))
     }
 
     fn backend_health(&self, args: &[String]) -> Result<Outcome, CommandError> {

@@ -55,9 +55,10 @@ fn open_late(
     lifecycle.on_start("open-maps", move |_: HookCtx| {
         let (maps, store, config, families) = (maps.clone(), store.clone(), config.clone(), families.clone());
         // The programs use these maps, too: both must be made with the same sizes.
-        let sizes = shared_sizes.as_deref().copied().unwrap_or_else(|| {
-            config.map_sizes(maglev.table_size().get(), skep_bpf::lb::DEFAULT_REVERSE_SK)
-        });
+        let sizes = shared_sizes
+            .as_deref()
+            .copied()
+            .unwrap_or_else(|| config.map_sizes(maglev.table_size().get(), skep_bpf::lb::DEFAULT_REVERSE_SK));
         async move {
             if maps.0.get().is_none() {
                 let opened = BpfMaps::open(&store, sizes, families.ipv4, families.ipv6)?;
