@@ -123,7 +123,6 @@ impl Fixture {
         Some((status, text.split_once("\r\n\r\n")?.1.to_owned()))
     }
 
-    #[track_caller]
     async fn wait_for(&self, port: u16, wanted: Option<(u16, &str)>) {
         let wanted = wanted.map(|(status, body)| (status, body.to_owned()));
         self.wait_until(async || self.get(port).await == wanted).await;

@@ -346,13 +346,13 @@ fn ports(list: &'static str, ports: &[PortInfo], by_name: bool) -> Result<Box<[P
             return Err(PolicyError::PortName {
                 list,
                 port: number,
-                name: name.into(),
+                name,
             });
         }
         Ok(Port {
             number,
             proto,
-            name: name.into(),
+            name,
         })
     };
     ports.iter().map(port).collect()

@@ -50,7 +50,7 @@ pub enum DocumentError {
     Yaml(#[from] serde_norway::Error),
     /// An object that is not what the list holds.
     #[error(transparent)]
-    Decode(#[from] DecodeError),
+    Decode(Box<DecodeError>),
     /// A service that can't be served.
     #[error(transparent)]
     Convert(#[from] ConvertError),
@@ -64,6 +64,12 @@ pub enum DocumentError {
 struct Lists {
     services: Option<Vec<Value>>,
     endpoints: Option<Vec<Value>>,
+}
+
+impl From<DecodeError> for DocumentError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(Box::new(error))
+    }
 }
 
 /// What a state file asks for.
