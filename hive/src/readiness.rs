@@ -65,7 +65,6 @@ impl Readiness {
     }
 
     /// Holds readiness back until the guard is dropped.
-    #[must_use]
     pub fn guard(&self, what: &str) -> ReadyGuard {
         let name = if self.module.is_root() {
             what.to_owned()

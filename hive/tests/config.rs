@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Configuration: sources and their order, spelling, errors.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,7 +61,7 @@ fn options(settings: Settings) -> Options {
 
 #[track_caller]
 fn refused(settings: Settings) -> Report {
-    hive().plan(settings).err().expect("the settings were accepted")
+    hive().plan(settings).expect_err("the settings were accepted")
 }
 
 struct Directory(PathBuf);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Graph: who sees what, what is constructed, what the plan refuses.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Jobs: retries, times, events, stopping, panics; with a paused clock.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

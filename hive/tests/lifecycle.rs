@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Lifecycle: order, roll-back, deadlines, shutdown, scopes.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

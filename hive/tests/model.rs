@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Random hook scripts and random graphs against what must always hold.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -2,6 +2,7 @@
 
 //! A program as a process: signals, exit codes, introspection. The test binary runs itself as the program.
 #![cfg(feature = "run")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::io::Read;
 use std::process::{Child, Command, ExitCode, Output, Stdio};

@@ -64,9 +64,7 @@ impl Run {
     ) -> (Duration, Result<(), BoxError>) {
         let begun = Instant::now();
         let result = match catch(start) {
-            Ok(future) => Caught(future)
-                .await
-                .and_then(|result| Ok(result.map_err(Failure::Error))),
+            Ok(future) => Caught(future).await.map(|result| result.map_err(Failure::Error)),
             Err(panic) => Err(panic),
         };
         let result = match result {
