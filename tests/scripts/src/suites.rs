@@ -9,13 +9,14 @@ mod k8s_client;
 mod k8s_tables;
 mod loadbalancer;
 mod metrics;
+mod redirectpolicy;
 mod statedb;
 
 use crate::Suite;
 
 /// All suites.
 pub fn all() -> &'static [Suite] {
-    static ALL: [Suite; 8] = [
+    static ALL: [Suite; 9] = [
         health::SUITE,
         healthserver::SUITE,
         hive::SUITE,
@@ -23,6 +24,7 @@ pub fn all() -> &'static [Suite] {
         k8s_tables::SUITE,
         loadbalancer::SUITE,
         metrics::SUITE,
+        redirectpolicy::SUITE,
         statedb::SUITE,
     ];
     &ALL

@@ -2,6 +2,8 @@
 
 //! The program itself: what it prints and how it exits.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -31,6 +31,7 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     with_presets(Assembly::new(move || {
         let mut cells = cells();
         cells.extend([
+            skep_loadbalancer::testing_cell(),
             skep_healthserver::cell(),
             skep_healthserver::testing(),
             Cell::module("test-address", "Where health-check servers listen")

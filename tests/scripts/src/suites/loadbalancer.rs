@@ -31,7 +31,7 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     let privileged = Condition::fixed("the maps are those of the kernel", maps == Maps::Bpf);
     with_presets(Assembly::new(move || {
         let mut cells = cells();
-        cells.push(skep_healthserver::cell());
+        cells.extend([skep_loadbalancer::testing_cell(), skep_healthserver::cell()]);
         cells
     }))
     .flags(&setup)
@@ -49,7 +49,7 @@ pub(super) fn cells() -> Vec<Cell> {
         skep_node::cells::local_node(),
         skep_node::cells::empty_addresses(),
         skep_loadbalancer::in_memory_cell(),
-        skep_loadbalancer::testing_cell(),
+        skep_redirectpolicy::in_memory_cell(),
         Cell::module("test-node", "Name of the node").provide(new_name),
     ]);
     cells
@@ -57,12 +57,17 @@ pub(super) fn cells() -> Vec<Cell> {
 
 /// Short pauses and small tables.
 pub(super) fn with_presets(assembly: Assembly) -> Assembly {
-    assembly
-        .root::<Table<NodeAddress>>()
-        .root::<Table<LocalNode>>()
+    on_a_node(assembly)
         .preset("lb-retry-backoff-min", "10ms")
         .preset("lb-retry-backoff-max", "10ms")
         .preset("bpf-lb-maglev-table-size", "1021")
+}
+
+/// Tables of the node, which scripts write; both families; in the place of kube-proxy.
+pub(super) fn on_a_node(assembly: Assembly) -> Assembly {
+    assembly
+        .root::<Table<NodeAddress>>()
+        .root::<Table<LocalNode>>()
         .preset("enable-ipv4", "true")
         .preset("enable-ipv6", "true")
         .preset("kube-proxy-replacement", "true")

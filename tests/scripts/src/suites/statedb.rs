@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Tables and their commands: `test1` and `test2`.
+//! Tables and their commands: `test1` and `test2`; or a reconciler with a mock target.
 
 use std::time::Duration;
 
@@ -24,15 +24,44 @@ pub(super) const SUITE: Suite = Suite {
     assemble,
 };
 
+/// Commands which only the hive of the reconciler has.
+const RECONCILER_WORDS: [&str; 5] = [
+    "start-reconciler",
+    "test-objects",
+    "mark-init",
+    "expect-ops",
+    "expvar",
+];
+
 fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
-    Assembly::new(|| {
-        vec![
-            statedb::cell(),
-            Cell::module("test-tables", "Tables for tests").run(new_tables),
-        ]
+    let reconciles = RECONCILER_WORDS.iter().any(|word| setup.script.contains(word));
+    let starts = ["hive/start", "hive start"]
+        .iter()
+        .any(|line| setup.script.contains(line));
+    Box::pin(async move {
+        // Two hives: the tables of the reconciler wait for an initializer, which scripts on tables would wait for, too.
+        let assembly = if reconciles {
+            Assembly::new(|| vec![statedb::cell(), statedb::testing::cell()])
+        } else {
+            Assembly::new(|| {
+                vec![
+                    statedb::cell(),
+                    Cell::module("test-tables", "Tables for tests").run(new_tables),
+                ]
+            })
+        };
+        let parts = assembly.flags(&setup).build().await?;
+        if let Some(hive) = parts.hive.as_ref().filter(|_| reconciles && !starts) {
+            hive.controller()
+                .start()
+                .await
+                .map_err(|cause| AssemblyError::Prepare {
+                    what: "the hive of the reconciler",
+                    cause: Box::new(cause),
+                })?;
+        }
+        Ok(parts)
     })
-    .flags(&setup)
-    .build()
 }
 
 fn new_tables(db: Db) -> Result<(), statedb::Error> {

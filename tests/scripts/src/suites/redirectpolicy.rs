@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Local redirect policies: services and addresses to pods of the node.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use hive_script::Retry;
+
+use super::loadbalancer::{cells, on_a_node};
+use crate::{Assembly, AssemblyError, Parts, Setup, Suite};
+
+pub(super) const SUITE: Suite = Suite {
+    name: "redirectpolicy",
+    summary: "Local redirect policies",
+    retry: Retry {
+        interval: Duration::from_millis(10),
+        max_interval: Duration::from_millis(500),
+        limit: None,
+    },
+    timeout: Duration::from_secs(10),
+    assemble,
+};
+
+fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
+    on_a_node(Assembly::new(|| {
+        let mut cells = cells();
+        cells.push(skep_healthserver::cell());
+        cells
+    }))
+    .preset("enable-local-redirect-policy", "true")
+    .flags(&setup)
+    .build()
+}
