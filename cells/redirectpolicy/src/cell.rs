@@ -155,7 +155,7 @@ fn reflect(
     policies: &RwTable<Policy>,
     rejected: &Rejected,
 ) -> Reflector<CiliumLocalRedirectPolicy, Policy> {
-    let allowed: Vec<IpNet> = config.address_networks.iter().map(|network| network.0).collect();
+    let allowed: Vec<IpNet> = config.address_networks.clone();
     let source = Arc::new(Api::<CiliumLocalRedirectPolicy>::all(client.clone()));
     let rejected = rejected.clone();
     let transform =

@@ -2,7 +2,7 @@
 
 //! Settings of local redirect policies.
 
-use skep_loadbalancer::Network;
+use ipnet::IpNet;
 
 /// Settings of local redirect policies.
 #[derive(Debug, Clone, hive::Config)]
@@ -12,5 +12,5 @@ pub struct Config {
     pub enabled: bool,
     /// Networks whose addresses policies may redirect; empty: all.
     #[config(flag = "lrp-address-matcher-cidrs")]
-    pub address_networks: Vec<Network>,
+    pub address_networks: Vec<IpNet>,
 }
