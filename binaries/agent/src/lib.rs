@@ -5,6 +5,9 @@
 mod cells;
 mod health;
 mod logging;
+mod pods;
+mod status;
 
 pub use cells::cells;
 pub use logging::{LogConfig, LogFormat, start_logging};
+pub use status::Configuration;

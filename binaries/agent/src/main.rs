@@ -2,17 +2,23 @@
 
 //! `skep-agent`: makes Kubernetes services reachable from every process of a node.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use hive::{Program, config::UnknownKeys};
+use skep_agent::Configuration;
 
 fn main() -> ExitCode {
-    Program::new("skep-agent", skep_agent::cells())
+    let configuration = Arc::new(Configuration::default());
+    let shown = configuration.clone();
+    Program::new("skep-agent", skep_agent::cells(configuration))
         .about("Makes Kubernetes services reachable from every process of a node, through eBPF.")
         .version(env!("CARGO_PKG_VERSION"))
         .env_prefix("CILIUM")
         // A ConfigMap written for Cilium holds keys of features that are not there; it mounts unchanged.
         .unknown_keys(UnknownKeys::Warn)
-        .setup(skep_agent::start_logging)
+        .setup(move |plan| {
+            skep_agent::start_logging(plan);
+            shown.fill(plan);
+        })
         .main()
 }

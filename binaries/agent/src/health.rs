@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Health of modules, for the status.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use skep_api::ModuleHealth;
+use skep_health::{HealthTable, Status};
+use statedb::{Db, Table};
+
+struct Modules {
+    db: Db,
+    table: Table<Status>,
+}
+
+impl ModuleHealth for Modules {
+    fn modules(&self) -> Vec<Value> {
+        self.table
+            .all(&self.db.read())
+            .map(|row| {
+                json!({
+                    "id": row.id.to_string(),
+                    "level": row.level.to_string(),
+                    "message": row.message,
+                    "error": row.error,
+                })
+            })
+            .collect()
+    }
+}
+
+/// The health table as the API shows it.
+pub(crate) fn modules(db: Db, table: Table<Status>) -> Arc<dyn ModuleHealth> {
+    Arc::new(Modules { db, table })
+}

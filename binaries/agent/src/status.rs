@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Parts of the status that take more than one cell to know.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, OnceLock},
+};
+
+use async_trait::async_trait;
+use axum::{Json, Router, extract::State, routing::get};
+use hive::{Cfg, Member, Plan, Readiness};
+use serde_json::{Value, json};
+use skep_api::{Routes, StatusProbe};
+use skep_healthserver::NodeHealth;
+use skep_loadbalancer::Config as LbConfig;
+use skep_maglev::Maglev;
+use skep_node::NodeAddress;
+use skep_socketlb::{LbSettings, SocketDatapath};
+use statedb::{Db, Table};
+
+/// Annotations that services may carry with the replacement on, sorted; those behind a switch of their own are
+/// added when it is on.
+const ANNOTATIONS: [&str; 5] = [
+    "service.cilium.io/node",
+    "service.cilium.io/node-selector",
+    "service.cilium.io/proxy-delegation",
+    "service.cilium.io/src-ranges-policy",
+    "service.cilium.io/type",
+];
+
+/// The configuration in force, for the API. Filled once it is known.
+#[derive(Debug, Default)]
+pub struct Configuration(OnceLock<BTreeMap<String, String>>);
+
+impl Configuration {
+    /// Takes the settings of a plan; secrets are masked by the plan.
+    pub fn fill(&self, plan: &Plan) {
+        let all = plan.settings().into_iter().map(|setting| (setting.name, setting.value)).collect();
+        // Filled by the one plan of the process.
+        let _ = self.0.set(all);
+    }
+}
+
+/// `GET /v1/config`.
+pub(crate) fn configuration(all: Arc<Configuration>) -> Member<Routes> {
+    Member(Routes(Router::new().route("/config", get(config)).with_state(all)))
+}
+
+async fn config(State(all): State<Arc<Configuration>>) -> Json<Value> {
+    Json(json!({"spec": {}, "status": {"daemonConfigurationMap": all.0.get()}}))
+}
+
+#[derive(hive::Params)]
+pub(crate) struct ReplacementParams {
+    config: Cfg<LbConfig>,
+    settings: LbSettings,
+    maglev: Maglev,
+    datapath: Arc<SocketDatapath>,
+    addresses: Table<NodeAddress>,
+    db: Db,
+}
+
+struct Replacement(ReplacementParams);
+
+/// Part `kube-proxy-replacement`.
+pub(crate) fn replacement(params: ReplacementParams) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Replacement(params)))
+}
+
+#[async_trait]
+impl StatusProbe for Replacement {
+    fn key(&self) -> &'static str {
+        "kube-proxy-replacement"
+    }
+
+    async fn probe(&self) -> Value {
+        let ReplacementParams { config, settings, maglev, datapath, addresses, db } = &self.0;
+        let mut devices: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
+        for row in addresses.all(&db.read()).filter(|row| row.node_port) {
+            devices.entry(row.device_name.clone()).or_default().push(row.addr);
+        }
+        let device_list: Vec<Value> =
+            devices.iter().map(|(name, ips)| json!({"name": name, "ip": ips})).collect();
+        let (on, sockets) = (settings.kube_proxy_replacement, datapath.status());
+        let algorithm = config.algorithm.to_string();
+        let is_maglev = algorithm.eq_ignore_ascii_case("maglev");
+        let mut annotations: Vec<&str> = if on { ANNOTATIONS.to_vec() } else { Vec::new() };
+        let optional = [
+            (config.algorithm_annotation, "service.cilium.io/lb-algorithm"),
+            (config.mode_annotation, "service.cilium.io/forwarding-mode"),
+        ];
+        annotations.extend(optional.into_iter().filter(|(is_on, _)| on && *is_on).map(|(_, name)| name));
+        annotations.sort_unstable();
+        json!({
+            "mode": if on { "True" } else { "False" },
+            "devices": devices.keys().collect::<Vec<_>>(),
+            "deviceList": device_list,
+            "features": {
+                "nodePort": {
+                    "enabled": on, "mode": config.mode.to_string().to_uppercase(),
+                    "algorithm": if is_maglev { "Maglev" } else { "Random" },
+                    "lutSize": if is_maglev { maglev.table_size().get() } else { 0 },
+                    "acceleration": "Disabled",
+                    "portMin": settings.node_port_range.first(), "portMax": settings.node_port_range.last(),
+                },
+                "hostPort": {"enabled": on},
+                "externalIPs": {"enabled": on},
+                "socketLB": {"enabled": sockets.is_enabled},
+                "socketLBTracing": {"enabled": sockets.is_enabled},
+                "sessionAffinity": {"enabled": true},
+                "bpfSocketLBHostnsOnly": false,
+                "annotations": annotations,
+            },
+        })
+    }
+}
+
+struct Maps(LbSettings);
+
+/// Part `bpf-maps`: sizes of the maps.
+pub(crate) fn maps(settings: LbSettings) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Maps(settings)))
+}
+
+#[async_trait]
+impl StatusProbe for Maps {
+    fn key(&self) -> &'static str {
+        "bpf-maps"
+    }
+
+    async fn probe(&self) -> Value {
+        let sizes = &self.0.sizes;
+        let all = [
+            ("Services", sizes.services),
+            ("Service backends", sizes.backends),
+            ("Reverse NAT", sizes.reverse_nat),
+            ("Session affinity", sizes.affinity),
+            ("Source ranges", sizes.source_range),
+            ("Maglev tables", sizes.maglev),
+            ("Sock reverse NAT", sizes.reverse_sk),
+        ];
+        json!({"maps": all.map(|(name, size)| json!({"name": name, "size": size}))})
+    }
+}
+
+struct Ready(Readiness);
+
+impl NodeHealth for Ready {
+    fn agent_is_healthy(&self) -> bool {
+        self.0.is_ready()
+    }
+
+    fn is_leaving(&self) -> bool {
+        false
+    }
+}
+
+/// What kube-proxy's health answer goes by: whether everything the agent waits for at start has come.
+pub(crate) fn node_health(readiness: Readiness) -> Arc<dyn NodeHealth> {
+    Arc::new(Ready(readiness))
+}
