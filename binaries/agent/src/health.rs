@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skep_api::ModuleHealth;
-use skep_health::{HealthTable, Status};
+use skep_health::Status;
 use statedb::{Db, Table};
 
 struct Modules {
