@@ -56,7 +56,9 @@ pub struct LogConfig {
 
 /// Starts logging as configured.
 pub fn start_logging(plan: &Plan) {
-    let Some(config) = plan.config::<LogConfig>() else { return };
+    let Some(config) = plan.config::<LogConfig>() else {
+        return;
+    };
     let level = if config.debug { "debug" } else { "info" };
     let filter = match config.log_filter.as_str() {
         "" => EnvFilter::new(level),
@@ -65,7 +67,9 @@ pub fn start_logging(plan: &Plan) {
             EnvFilter::new(level)
         }),
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     let started = match config.log_format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),

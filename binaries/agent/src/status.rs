@@ -37,7 +37,11 @@ pub struct Configuration(OnceLock<BTreeMap<String, String>>);
 impl Configuration {
     /// Takes the settings of a plan; secrets are masked by the plan.
     pub fn fill(&self, plan: &Plan) {
-        let all = plan.settings().into_iter().map(|setting| (setting.name, setting.value)).collect();
+        let all = plan
+            .settings()
+            .into_iter()
+            .map(|setting| (setting.name, setting.value))
+            .collect();
         // Filled by the one plan of the process.
         let _ = self.0.set(all);
     }
@@ -45,7 +49,9 @@ impl Configuration {
 
 /// `GET /v1/config`.
 pub(crate) fn configuration(all: Arc<Configuration>) -> Member<Routes> {
-    Member(Routes(Router::new().route("/config", get(config)).with_state(all)))
+    Member(Routes(
+        Router::new().route("/config", get(config)).with_state(all),
+    ))
 }
 
 async fn config(State(all): State<Arc<Configuration>>) -> Json<Value> {
@@ -76,13 +82,22 @@ impl StatusProbe for Replacement {
     }
 
     async fn probe(&self) -> Value {
-        let ReplacementParams { config, settings, maglev, datapath, addresses, db } = &self.0;
+        let ReplacementParams {
+            config,
+            settings,
+            maglev,
+            datapath,
+            addresses,
+            db,
+        } = &self.0;
         let mut devices: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
         for row in addresses.all(&db.read()).filter(|row| row.node_port) {
             devices.entry(row.device_name.clone()).or_default().push(row.addr);
         }
-        let device_list: Vec<Value> =
-            devices.iter().map(|(name, ips)| json!({"name": name, "ip": ips})).collect();
+        let device_list: Vec<Value> = devices
+            .iter()
+            .map(|(name, ips)| json!({"name": name, "ip": ips}))
+            .collect();
         let (on, sockets) = (settings.kube_proxy_replacement, datapath.status());
         let algorithm = config.algorithm.to_string();
         let is_maglev = algorithm.eq_ignore_ascii_case("maglev");
@@ -91,7 +106,12 @@ impl StatusProbe for Replacement {
             (config.algorithm_annotation, "service.cilium.io/lb-algorithm"),
             (config.mode_annotation, "service.cilium.io/forwarding-mode"),
         ];
-        annotations.extend(optional.into_iter().filter(|(is_on, _)| on && *is_on).map(|(_, name)| name));
+        annotations.extend(
+            optional
+                .into_iter()
+                .filter(|(is_on, _)| on && *is_on)
+                .map(|(_, name)| name),
+        );
         annotations.sort_unstable();
         json!({
             "mode": if on { "True" } else { "False" },

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why the agent did not answer.
 #[derive(Debug, thiserror::Error)]
-pub enum AgentError {
+pub(crate) enum AgentError {
     /// No agent listens; is it running, and is the socket path right?
     #[error("cannot reach the agent at {} (is it running? see --host)", socket.display())]
     Unreachable {
@@ -54,14 +54,14 @@ pub enum AgentError {
 
 /// The agent, reached over its unix socket.
 #[derive(Debug, Clone)]
-pub struct Agent {
+pub(crate) struct Agent {
     socket: PathBuf,
 }
 
 impl Agent {
     /// The agent listening on `socket`; `unix://` in front of the path is accepted.
     #[must_use]
-    pub fn at(socket: &str) -> Self {
+    pub(crate) fn at(socket: &str) -> Self {
         Self {
             socket: Path::new(socket.strip_prefix("unix://").unwrap_or(socket)).to_owned(),
         }
@@ -71,7 +71,7 @@ impl Agent {
     ///
     /// # Errors
     /// When the agent is not there, refuses, or answers something else than JSON.
-    pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<Value, AgentError> {
+    pub(crate) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<Value, AgentError> {
         let path = format!("/v1/{}", path.trim_start_matches('/'));
         let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http {
             path: path.clone(),

@@ -24,7 +24,7 @@ use skep_bpf::{
 
 /// Why pinned maps cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum MapsError {
+pub(crate) enum MapsError {
     /// Is it pinned, are you root, and is the BPF file system at `--bpf-root`?
     #[error(transparent)]
     Map(#[from] MapError),
@@ -46,11 +46,11 @@ pub enum MapsError {
 }
 
 /// An entry of a map: text of the key, texts of the value.
-pub type Entry = (String, Vec<String>);
+pub(crate) type Entry = (String, Vec<String>);
 
 /// The pinned maps below a BPF file system.
 #[derive(Debug)]
-pub struct Pinned {
+pub(crate) struct Pinned {
     store: std::sync::Arc<MapStore>,
     specs: LbMapSpecs,
 }
@@ -58,7 +58,7 @@ pub struct Pinned {
 impl Pinned {
     /// The maps pinned below `root`.
     #[must_use]
-    pub fn below(root: &Path) -> Self {
+    pub(crate) fn below(root: &Path) -> Self {
         Self {
             store: MapStore::new(root),
             specs: LbMapSpecs::new(LbMapSizes::default()),
@@ -69,7 +69,7 @@ impl Pinned {
     ///
     /// # Errors
     /// When there is no such directory.
-    pub fn names(&self) -> Result<Vec<String>, MapsError> {
+    pub(crate) fn names(&self) -> Result<Vec<String>, MapsError> {
         let directory = self.store.directory();
         let failed = |cause| MapsError::Directory {
             directory: directory.clone(),
@@ -87,7 +87,7 @@ impl Pinned {
     ///
     /// # Errors
     /// When it is not pinned, cannot be read, or is of a kind whose layout skep does not know.
-    pub fn entries(&self, name: &str) -> Result<Vec<Entry>, MapsError> {
+    pub(crate) fn entries(&self, name: &str) -> Result<Vec<Entry>, MapsError> {
         let specs = &self.specs;
         let known = [
             specs.services4.name(),
@@ -288,7 +288,7 @@ impl Pinned {
     ///
     /// # Errors
     /// When neither family's map can be read.
-    pub fn maglev(&self) -> Result<Vec<Entry>, MapsError> {
+    pub(crate) fn maglev(&self) -> Result<Vec<Entry>, MapsError> {
         let both = [
             (self.specs.maglev4.name(), "v4"),
             (self.specs.maglev6.name(), "v6"),
@@ -306,7 +306,7 @@ impl Pinned {
     ///
     /// # Errors
     /// When neither family's map can be read.
-    pub fn source_ranges(&self) -> Result<Vec<Entry>, MapsError> {
+    pub(crate) fn source_ranges(&self) -> Result<Vec<Entry>, MapsError> {
         families(
             [self.specs.source_range4.name(), self.specs.source_range6.name()].map(|name| self.entries(name)),
         )
@@ -316,7 +316,7 @@ impl Pinned {
     ///
     /// # Errors
     /// When neither family's map can be read.
-    pub fn reverse_nat(&self) -> Result<Vec<Entry>, MapsError> {
+    pub(crate) fn reverse_nat(&self) -> Result<Vec<Entry>, MapsError> {
         families(
             [self.specs.reverse_nat4.name(), self.specs.reverse_nat6.name()].map(|name| self.entries(name)),
         )
@@ -326,7 +326,7 @@ impl Pinned {
     ///
     /// # Errors
     /// When neither family's map can be read.
-    pub fn backends(&self) -> Result<Vec<Entry>, MapsError> {
+    pub(crate) fn backends(&self) -> Result<Vec<Entry>, MapsError> {
         families([self.specs.backends4.name(), self.specs.backends6.name()].map(|name| self.entries(name)))
     }
 
@@ -334,7 +334,7 @@ impl Pinned {
     ///
     /// # Errors
     /// When neither family's map can be read.
-    pub fn frontends(&self) -> Result<Vec<Entry>, MapsError> {
+    pub(crate) fn frontends(&self) -> Result<Vec<Entry>, MapsError> {
         families([self.specs.services4.name(), self.specs.services6.name()].map(|name| self.entries(name)))
     }
 
@@ -342,7 +342,7 @@ impl Pinned {
     ///
     /// # Errors
     /// When neither family's map can be read.
-    pub fn sockets(&self) -> Result<Vec<Entry>, MapsError> {
+    pub(crate) fn sockets(&self) -> Result<Vec<Entry>, MapsError> {
         families(
             [self.specs.reverse_sk4.name(), self.specs.reverse_sk6.name()].map(|name| self.entries(name)),
         )
@@ -352,7 +352,7 @@ impl Pinned {
     ///
     /// # Errors
     /// When neither family's maps can be read.
-    pub fn services(&self) -> Result<Vec<Entry>, MapsError> {
+    pub(crate) fn services(&self) -> Result<Vec<Entry>, MapsError> {
         families([
             self.resolved(
                 self.specs.services4.name(),

@@ -124,8 +124,6 @@ impl Agent {
                 format!("http://{}:{API_PORT}", cluster.api_address()),
             ),
             ("k8s-node-name", machine.node.name.clone()),
-            ("cluster-name", cluster.name.clone()),
-            ("cluster-id", cluster.index.to_string()),
             ("kube-proxy-replacement", "true".to_owned()),
             ("enable-ipv4", "true".to_owned()),
             ("enable-ipv6", "true".to_owned()),

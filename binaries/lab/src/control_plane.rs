@@ -4,12 +4,16 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use hive::{Cell, Hive};
 use ipnet::IpNet;
 use skep_k8s::{
     Client,
     remote::{RemoteClient, Settings, Target, TargetError},
 };
-use skep_k8s_apiserver::{ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Tracker};
+use skep_k8s_apiserver::{
+    ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Tracker, endpointslice_controller_cell,
+    in_process_client, namespace_controller_cell,
+};
 use statedb::Db;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -43,6 +47,12 @@ pub enum ControlPlaneError {
     /// The store cannot be made.
     #[error(transparent)]
     Store(#[from] statedb::Error),
+    /// The controllers do not fit together, or do not start.
+    #[error("controllers: {reason}")]
+    Controllers {
+        /// What is wrong.
+        reason: String,
+    },
     /// The client's address is none.
     #[error(transparent)]
     Target(#[from] TargetError),
@@ -70,6 +80,7 @@ pub struct ControlPlane {
     /// A client of it.
     pub client: Arc<dyn Client>,
     servers: Vec<HttpServer>,
+    controllers: hive::Running,
     stop: CancellationToken,
 }
 
@@ -109,10 +120,12 @@ impl ControlPlane {
             .into();
         let url = format!("http://{bound}");
         let client = client(&url)?;
+        let controllers = start_controllers(&api).await?;
         Ok(Self {
             url,
             client,
             servers,
+            controllers,
             stop,
         })
     }
@@ -124,7 +137,28 @@ impl ControlPlane {
             tasks.spawn(server.serve(self.stop.clone()));
         }
         while tasks.join_next().await.is_some() {}
+        if let Err(err) = self.controllers.stop().await {
+            tracing::warn!(error = %err, "controllers did not stop well");
+        }
     }
+}
+
+/// Endpoint slices of services, and the emptying of deleted namespaces.
+async fn start_controllers(api: &ApiServer) -> Result<hive::Running, ControlPlaneError> {
+    let (client, server): (Arc<dyn Client>, _) = (Arc::new(in_process_client(api)), Arc::new(api.clone()));
+    let cells = [
+        Cell::module("api", "The API server of this process")
+            .provide(move || client.clone())
+            .provide(move || server.clone()),
+        endpointslice_controller_cell(),
+        namespace_controller_cell(),
+    ];
+    let refused = |reason: String| ControlPlaneError::Controllers { reason };
+    let plan = Hive::new(cells)
+        .plan(hive::Settings::new())
+        .map_err(|report| refused(report.to_string()))?;
+    let built = plan.build().map_err(|err| refused(err.to_string()))?;
+    built.start().await.map_err(|err| refused(err.to_string()))
 }
 
 /// A socket belongs to the network namespace in which it was made, whoever uses it later.

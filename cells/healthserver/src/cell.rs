@@ -22,11 +22,7 @@ pub fn cell() -> Cell {
 /// Script commands `http/get` and `svc/set-proxy-redirect`.
 #[cfg(feature = "testing")]
 pub fn testing() -> Cell {
-    Cell::module(
-        "healthserver-testing",
-        "Commands for health-check tests",
-    )
-    .provide(crate::command::commands)
+    Cell::module("healthserver-testing", "Commands for health-check tests").provide(crate::command::commands)
 }
 
 fn start(

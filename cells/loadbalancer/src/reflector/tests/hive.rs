@@ -47,7 +47,9 @@ impl Fixture {
             .build()
             .unwrap();
         let api: Arc<FakeClient> = built.get().unwrap();
-        objects.iter().for_each(|object| api.add(&object.to_string()).unwrap());
+        objects
+            .iter()
+            .for_each(|object| api.add(&object.to_string()).unwrap());
         Self {
             api,
             writer: built.get().unwrap(),
@@ -63,12 +65,17 @@ impl Fixture {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), wait).await.expect("in time");
+        tokio::time::timeout(Duration::from_secs(10), wait)
+            .await
+            .expect("in time");
     }
 
     fn health(&self) -> (Level, String) {
         let module = "loadbalancer-reflectors.k8s-reflector.job-reflect-services-endpoints";
-        self.health.get(module).map(|entry| (entry.level, entry.message)).unwrap_or((Level::Stopped, String::new()))
+        self.health
+            .get(module)
+            .map(|entry| (entry.level, entry.message))
+            .unwrap_or((Level::Stopped, String::new()))
     }
 }
 
@@ -90,15 +97,28 @@ fn slice(name: &str, service: &str, addresses: &[&str]) -> Value {
 async fn objects_become_rows_and_complete_the_sources() {
     let fixture = Fixture::new(&[service("web", "10.96.0.1"), slice("web-1", "web", &["10.1.0.1"])]).await;
     let table = fixture.writer.frontends();
-    fixture.wait_until(|fixture| table.is_initialized(&fixture.writer.db().read())).await;
-    assert_eq!(frontends(&fixture.writer), ["10.96.0.1:80/TCP shop/web [10.1.0.1:8080/TCP]"]);
+    fixture
+        .wait_until(|fixture| table.is_initialized(&fixture.writer.db().read()))
+        .await;
+    assert_eq!(
+        frontends(&fixture.writer),
+        ["10.96.0.1:80/TCP shop/web [10.1.0.1:8080/TCP]"]
+    );
 
-    fixture.api.add(&slice("web-1", "web", &["10.1.0.2"]).to_string()).unwrap();
+    fixture
+        .api
+        .add(&slice("web-1", "web", &["10.1.0.2"]).to_string())
+        .unwrap();
     fixture
         .wait_until(|fixture| frontends(&fixture.writer) == ["10.96.0.1:80/TCP shop/web [10.1.0.2:8080/TCP]"])
         .await;
-    fixture.api.delete(&service("web", "10.96.0.1").to_string()).unwrap();
-    fixture.wait_until(|fixture| services(&fixture.writer).is_empty()).await;
+    fixture
+        .api
+        .delete(&service("web", "10.96.0.1").to_string())
+        .unwrap();
+    fixture
+        .wait_until(|fixture| services(&fixture.writer).is_empty())
+        .await;
     assert_eq!(fixture.health(), (Level::Ok, "Running".to_owned()));
 }
 
@@ -110,8 +130,13 @@ async fn health_tells_of_objects_that_cannot_be_used() {
     let degraded = (Level::Degraded, "Failure processing services".to_owned());
     fixture.wait_until(|fixture| fixture.health() == degraded).await;
 
-    fixture.api.update(&service("web", "10.96.0.1").to_string(), false).unwrap();
-    fixture.wait_until(|fixture| fixture.health() == (Level::Ok, "Running".to_owned())).await;
+    fixture
+        .api
+        .update(&service("web", "10.96.0.1").to_string(), false)
+        .unwrap();
+    fixture
+        .wait_until(|fixture| fixture.health() == (Level::Ok, "Running".to_owned()))
+        .await;
     assert_eq!(services(&fixture.writer), ["shop/web"]);
 }
 
@@ -120,12 +145,24 @@ async fn labels_of_the_node_decide_about_services_that_name_nodes() {
     let mut edge = service("edge", "10.96.0.1");
     edge["metadata"]["annotations"] = json!({"service.cilium.io/node-selector": "place in (edge)"});
     let fixture = Fixture::new(&[edge, service("any", "10.96.0.2")]).await;
-    fixture.wait_until(|fixture| services(&fixture.writer) == ["shop/any"]).await;
+    fixture
+        .wait_until(|fixture| services(&fixture.writer) == ["shop/any"])
+        .await;
 
-    fixture.node.update(|node| node.labels = Labels::from_iter([("place", "edge")])).unwrap();
-    fixture.wait_until(|fixture| services(&fixture.writer) == ["shop/any", "shop/edge"]).await;
-    fixture.node.update(|node| node.labels = Labels::default()).unwrap();
-    fixture.wait_until(|fixture| services(&fixture.writer) == ["shop/any"]).await;
+    fixture
+        .node
+        .update(|node| node.labels = Labels::from_iter([("place", "edge")]))
+        .unwrap();
+    fixture
+        .wait_until(|fixture| services(&fixture.writer) == ["shop/any", "shop/edge"])
+        .await;
+    fixture
+        .node
+        .update(|node| node.labels = Labels::default())
+        .unwrap();
+    fixture
+        .wait_until(|fixture| services(&fixture.writer) == ["shop/any"])
+        .await;
 }
 
 #[tokio::test]
@@ -146,5 +183,7 @@ async fn host_ports_of_local_pods_are_served() {
         .await;
 
     fixture.api.add(&pod("Succeeded").to_string()).unwrap();
-    fixture.wait_until(|fixture| services(&fixture.writer).is_empty()).await;
+    fixture
+        .wait_until(|fixture| services(&fixture.writer).is_empty())
+        .await;
 }
