@@ -8,7 +8,8 @@ use compact_str::{CompactString, format_compact};
 use hive::{Job, JobCtx, Jobs, SpawnError};
 use skep_bpf::node::{IDENTITY_HOST, IDENTITY_REMOTE_NODE};
 use skep_k8s::{
-    Api, Client, NodeName,
+    Api, Client,
+    node_name::NodeName,
     reflector::{ReflectError, Reflector},
     slim::{Node, NodeAddressType},
 };

@@ -349,11 +349,7 @@ fn ports(list: &'static str, ports: &[PortInfo], by_name: bool) -> Result<Box<[P
                 name,
             });
         }
-        Ok(Port {
-            number,
-            proto,
-            name,
-        })
+        Ok(Port { number, proto, name })
     };
     ports.iter().map(port).collect()
 }
