@@ -391,7 +391,8 @@ impl Pinned {
             .collect();
         let map: Map<K, ServiceValue> = self.store.open(services)?;
         let mut entries = map.entries()?;
-        entries.sort_by_key(|(key, _)| *key);
+        // All slots of a frontend together, the master first.
+        entries.sort_by_key(|(key, _)| key.order());
         Ok(entries
             .into_iter()
             .map(|(key, value)| {
@@ -433,20 +434,31 @@ impl Pinned {
     }
 }
 
-/// Number of the slot in a service key.
+/// The frontend's part of a service key, and the number of the slot in it.
 trait Slot {
     fn slot(&self) -> u16;
+
+    /// Sorts by address, port, protocol, scope, then slot.
+    fn order(&self) -> (IpAddr, u16, u8, u8, u16);
 }
 
 impl Slot for Service4Key {
     fn slot(&self) -> u16 {
         self.slot
     }
+
+    fn order(&self) -> (IpAddr, u16, u8, u8, u16) {
+        (self.addr(), self.port.get(), self.proto, self.scope, self.slot)
+    }
 }
 
 impl Slot for Service6Key {
     fn slot(&self) -> u16 {
         self.slot
+    }
+
+    fn order(&self) -> (IpAddr, u16, u8, u8, u16) {
+        (self.addr(), self.port.get(), self.proto, self.scope, self.slot)
     }
 }
 

@@ -68,9 +68,7 @@ pub fn program(named: Option<&Path>) -> Result<PathBuf, AgentError> {
             path: path.to_owned(),
         });
     }
-    let beside = std::env::current_exe()
-        .ok()
-        .and_then(|exe| exe.parent().map(|folder| folder.join("skep-agent")));
+    let beside = crate::process::own_folder().map(|folder| folder.join("skep-agent"));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let all = beside
         .iter()

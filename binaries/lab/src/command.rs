@@ -330,10 +330,7 @@ pub fn in_place(name: &str, target: &str, program: Vec<OsString>) -> Result<Comm
         .args(placement(name, target, program)?.arguments())
         .kill_on_drop(true);
     // The lab's own tools are found by name: `skep status`.
-    if let Some(folder) = std::env::current_exe()
-        .ok()
-        .and_then(|exe| exe.parent().map(PathBuf::from))
-    {
+    if let Some(folder) = process::own_folder() {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let all = std::iter::once(folder).chain(std::env::split_paths(&path));
         if let Ok(joined) = std::env::join_paths(all) {

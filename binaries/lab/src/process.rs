@@ -196,6 +196,13 @@ pub fn own_program() -> OsString {
     PROGRAM.get().cloned().unwrap_or_else(|| "/proc/self/exe".into())
 }
 
+/// The folder of the lab's program, where the other programs are.
+#[must_use]
+pub fn own_folder() -> Option<PathBuf> {
+    let program = std::fs::canonicalize(own_program()).ok()?;
+    program.parent().map(Path::to_owned)
+}
+
 /// Names the lab's program, for callers that are not it. The first call counts.
 pub fn use_program(program: OsString) {
     let _ = PROGRAM.set(program);
