@@ -69,6 +69,12 @@ fn main() -> ExitCode {
     if let Some(jobs) = arguments.jobs {
         options.parallel = jobs;
     }
+    if arguments.maps == Maps::Bpf
+        && let Err(error) = hide_mounts()
+    {
+        eprintln!("cannot make a mount namespace for BPF file systems, which needs root: {error}");
+        return ExitCode::FAILURE;
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -90,4 +96,12 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Moves this process, which must have one thread still, into a mount namespace of its own: what scripts mount is gone
+/// with the process, however it ends.
+fn hide_mounts() -> std::io::Result<()> {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)?;
+    let flags = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+    Ok(rustix::mount::mount_change("/", flags)?)
 }

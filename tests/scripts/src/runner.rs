@@ -157,6 +157,7 @@ async fn run_script(
         state_dir,
         maps: options.maps,
     };
+    let bpf_root = setup.bpf_root();
     let Parts {
         hive,
         commands,
@@ -193,6 +194,10 @@ async fn run_script(
         }
     };
     let stopped = stop(hive).await;
+    if options.maps == Maps::Bpf {
+        // Not mounted if the hive was never started.
+        let _ = rustix::mount::unmount(&bpf_root, rustix::mount::UnmountFlags::DETACH);
+    }
     if options.update {
         *updated = script.write_back(&state).map_err(|error| chain(&error))?;
     }

@@ -36,6 +36,13 @@ pub struct Setup {
     pub maps: Maps,
 }
 
+impl Setup {
+    /// Where the script's own BPF file system goes.
+    pub fn bpf_root(&self) -> PathBuf {
+        self.state_dir.join("bpf")
+    }
+}
+
 /// What a suite makes for a script.
 pub struct Parts {
     /// The hive, which is stopped after the script.

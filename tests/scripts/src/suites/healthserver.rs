@@ -27,9 +27,9 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
-    let address = own_address();
+    let (address, maps) = (own_address(), setup.maps);
     with_presets(Assembly::new(move || {
-        let mut cells = cells();
+        let mut cells = cells(maps);
         cells.extend([
             skep_loadbalancer::testing_cell(),
             skep_healthserver::cell(),
@@ -41,6 +41,7 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     }))
     .preset("lb-test-fault-probability", "0")
     .preset("enable-health-check-loadbalancer-ip", "true")
+    .preset("bpf-root", setup.bpf_root().to_string_lossy())
     .flags(&setup)
     .variable("HEALTHADDR", address.to_string())
     .build()

@@ -30,17 +30,18 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     let maps = setup.maps;
     let privileged = Condition::fixed("the maps are those of the kernel", maps == Maps::Bpf);
     with_presets(Assembly::new(move || {
-        let mut cells = cells();
+        let mut cells = cells(maps);
         cells.extend([skep_loadbalancer::testing_cell(), skep_healthserver::cell()]);
         cells
     }))
+    .preset("bpf-root", setup.bpf_root().to_string_lossy())
     .flags(&setup)
     .conditions(Conditions::from([("privileged".to_owned(), privileged)]))
     .build()
 }
 
 /// What the suites of the load balancer have in common.
-pub(super) fn cells() -> Vec<Cell> {
+pub(super) fn cells(maps: Maps) -> Vec<Cell> {
     let mut cells = base_cells();
     cells.extend([
         fake_client_cell(),
@@ -48,10 +49,19 @@ pub(super) fn cells() -> Vec<Cell> {
         skep_maglev::cell(),
         skep_node::cells::local_node(),
         skep_node::cells::empty_addresses(),
-        skep_loadbalancer::in_memory_cell(),
-        skep_redirectpolicy::in_memory_cell(),
         Cell::module("test-node", "Name of the node").provide(new_name),
     ]);
+    match maps {
+        Maps::Fake => cells.extend([
+            skep_loadbalancer::in_memory_cell(),
+            skep_redirectpolicy::in_memory_cell(),
+        ]),
+        Maps::Bpf => cells.extend([
+            skep_socketlb::maps_cell(),
+            skep_loadbalancer::cell(),
+            skep_redirectpolicy::cell(),
+        ]),
+    }
     cells
 }
 

@@ -23,12 +23,14 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
-    on_a_node(Assembly::new(|| {
-        let mut cells = cells();
+    let maps = setup.maps;
+    on_a_node(Assembly::new(move || {
+        let mut cells = cells(maps);
         cells.push(skep_healthserver::cell());
         cells
     }))
     .preset("enable-local-redirect-policy", "true")
+    .preset("bpf-root", setup.bpf_root().to_string_lossy())
     .flags(&setup)
     .build()
 }
