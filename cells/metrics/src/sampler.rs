@@ -212,7 +212,9 @@ mod tests {
     async fn quantiles_are_those_of_the_interval() {
         let histogram = Histogram::new(Opts::new("x_seconds", ""));
         let sampler = sampler(vec![Arc::new(histogram.clone())]);
-        [0.01, 0.01, 0.1, 1.0].map(|value| histogram.observe(value));
+        [0.01, 0.01, 0.1, 1.0]
+            .iter()
+            .for_each(|value| histogram.observe(*value));
 
         sampler.sample();
         assert_eq!(sampler.series()[0].text(0), "10ms / 800ms / 980ms");

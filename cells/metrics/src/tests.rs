@@ -18,7 +18,9 @@ fn test_metrics() -> Members<MetricHandle> {
     let counter = Counter::new(Opts::unprefixed("test_B", "B").disabled());
     counter.add(2.0);
     let histogram = HistogramVec::new(Opts::unprefixed("test_C_seconds", "C"), ["lbl"]);
-    [0.01, 0.01, 0.1, 1.0].map(|value| histogram.with(["a"]).observe(value));
+    for value in [0.01, 0.01, 0.1, 1.0] {
+        histogram.with(["a"]).observe(value);
+    }
     Members(vec![Arc::new(gauge), Arc::new(counter), Arc::new(histogram)])
 }
 
