@@ -7,6 +7,7 @@
 //! own. The scripts of this repository lie beside the sources, one folder a suite.
 
 mod assembly;
+pub mod reference;
 mod report;
 mod runner;
 mod suite;

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use run_scripts::{Maps, Options, run, suites};
+use hive_script::CommandError;
+use run_scripts::{Maps, Options, reference, run, suites};
 
 /// Runs txtar scripts, each against a hive of its own.
 ///
@@ -15,7 +16,7 @@ use run_scripts::{Maps, Options, run, suites};
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
     /// Which hive the scripts get.
-    #[arg(long = "hive", value_name = "SUITE", value_parser = suite_names(), required_unless_present = "list")]
+    #[arg(long = "hive", value_name = "SUITE", value_parser = suite_names(), required_unless_present_any = ["list", "list_commands"])]
     suite: Option<String>,
     /// Which load-balancing maps the scripts work on.
     #[arg(long, value_enum, default_value_t)]
@@ -35,8 +36,11 @@ struct Arguments {
     /// List the suites.
     #[arg(long)]
     list: bool,
+    /// Print the reference of all commands, in Markdown.
+    #[arg(long, conflicts_with_all = ["list", "suite"])]
+    list_commands: bool,
     /// The scripts.
-    #[arg(value_name = "FILE", required_unless_present = "list")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["list", "list_commands"])]
     files: Vec<PathBuf>,
 }
 
@@ -48,6 +52,29 @@ fn suite_names() -> clap::builder::PossibleValuesParser {
         .into()
 }
 
+fn new_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+fn list_commands() -> ExitCode {
+    let text = match new_runtime() {
+        Ok(runtime) => runtime
+            .block_on(reference::commands())
+            .map_err(|error| CommandError::chain(&error)),
+        Err(error) => Err(CommandError::chain(&error)),
+    };
+    match text {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.list {
@@ -55,6 +82,9 @@ fn main() -> ExitCode {
             println!("{:<16}{}", suite.name, suite.summary);
         }
         return ExitCode::SUCCESS;
+    }
+    if arguments.list_commands {
+        return list_commands();
     }
     let Some(suite) = arguments.suite.as_deref().and_then(suites::find) else {
         return ExitCode::FAILURE;
@@ -75,7 +105,7 @@ fn main() -> ExitCode {
         eprintln!("cannot make a mount namespace for BPF file systems, which needs root: {error}");
         return ExitCode::FAILURE;
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match new_runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("cannot start: {error}");

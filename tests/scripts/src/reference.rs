@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The reference of all commands, in Markdown.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use hive_script::{CommandHandle, default_commands};
+
+use crate::{AssemblyError, Maps, Setup, Suite, suites};
+
+/// Scripts of which at least one gets each hive that a suite knows: some choose by what a script calls. The second
+/// says that it starts its hive, so that none runs.
+const SCRIPTS: [&str; 2] = ["", "hive/start\nstart-reconciler\n"];
+
+/// One command, and where it can be called.
+struct Entry {
+    command: CommandHandle,
+    suites: Vec<&'static str>,
+}
+
+/// All commands of all suites with their help: first those that every suite has, then the others.
+///
+/// # Errors
+/// A suite whose hive can't be built.
+pub async fn commands() -> Result<String, AssemblyError> {
+    let built_in = default_commands();
+    let mut others: BTreeMap<String, Entry> = BTreeMap::new();
+    for suite in suites::all() {
+        for script in SCRIPTS {
+            for (name, command) in of_suite(suite, script).await? {
+                if built_in.contains_key(&name) {
+                    continue;
+                }
+                let entry = others.entry(name).or_insert_with(|| Entry {
+                    command,
+                    suites: Vec::new(),
+                });
+                if entry.suites.last() != Some(&suite.name) {
+                    entry.suites.push(suite.name);
+                }
+            }
+        }
+    }
+    let mut out = String::from(
+        "# Script commands\n\nWhat scripts and the shell of the agent can call; [scripts](../scripts.md) describes the \
+         language.\n\n## In every suite\n",
+    );
+    for command in built_in.values() {
+        describe(&mut out, command, None);
+    }
+    out.push_str("\n## Of cells\n");
+    for entry in others.values() {
+        describe(&mut out, &entry.command, Some(&entry.suites));
+    }
+    Ok(out)
+}
+
+async fn of_suite(
+    suite: &Suite,
+    script: &str,
+) -> Result<impl Iterator<Item = (String, CommandHandle)> + use<>, AssemblyError> {
+    let place = tempfile::tempdir().map_err(|cause| AssemblyError::Prepare {
+        what: "a folder",
+        cause: Box::new(cause),
+    })?;
+    let setup = Setup {
+        args: Vec::new(),
+        script: script.to_owned(),
+        work_dir: place.path().to_owned(),
+        state_dir: place.path().to_owned(),
+        maps: Maps::Fake,
+    };
+    Ok((suite.assemble)(setup).await?.commands.into_iter())
+}
+
+fn describe(out: &mut String, command: &CommandHandle, suites: Option<&[&str]>) {
+    let spec = command.spec();
+    let _ = write!(out, "\n### {}\n\n", spec.name());
+    if let Some(suites) = suites {
+        let _ = write!(out, "In {}.\n\n", suites.join(", "));
+    }
+    let help = spec.help(true).replace('\t', "    ");
+    out.push_str("```text\n");
+    for line in help.trim_end().lines() {
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    out.push_str("```\n");
+}
