@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::control::{Control, Controller};
 use crate::engine::{Engine, Lifetime, StartError, Step, StepKind, StopError};
-use crate::health::{Health, HealthHub, HealthSink, MemoryHealth, chain};
+use crate::health::{Health, HealthHub, HealthSink, MemoryHealth, error_chain};
 use crate::inject::{Arguments, Builtin, Inject, NeedKind, Needs, Source};
 use crate::jobs::{Group, JobMetrics, JobRegistry, Jobs};
 use crate::key::Key;
@@ -95,7 +95,7 @@ impl fmt::Display for BuildError {
             "`{}` ({}) in module {module} failed: {}",
             self.function,
             self.place,
-            chain(&*self.error)
+            error_chain(&*self.error)
         )
     }
 }

@@ -247,7 +247,7 @@ impl Health {
 
     /// It works badly. The error is printed with its causes.
     pub fn degraded(&self, message: impl Into<String>, error: &(dyn Error + 'static)) {
-        self.report(Level::Degraded, message.into(), Some(chain(error)));
+        self.report(Level::Degraded, message.into(), Some(error_chain(error)));
     }
 
     /// It ended on purpose.
@@ -325,8 +325,13 @@ impl Drop for HealthGuard {
     }
 }
 
-/// An error and its causes, joined by colons.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+/// An error and its causes, joined by colons. A cause that ends the text before it is not repeated.
+///
+/// ```
+/// let error = std::io::Error::other("disk full");
+/// assert_eq!(hive::error_chain(&error), "disk full");
+/// ```
+pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

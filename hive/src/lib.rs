@@ -156,7 +156,9 @@ pub use control::{Controller, Reload};
 pub use duration::{format_duration, parse_duration};
 pub use engine::{HookFailure, HookInfo, HookState, StartError, State, StopError};
 pub use finding::{Code, Finding, Involved, Report, Severity};
-pub use health::{Health, HealthEntry, HealthGuard, HealthId, HealthReport, HealthSink, Level, MemoryHealth};
+pub use health::{
+    Health, HealthEntry, HealthGuard, HealthId, HealthReport, HealthSink, Level, MemoryHealth, error_chain,
+};
 pub use hive_macros::{Config, Params, Supplies, Value};
 pub use inject::{After, All, Arguments, Inject, Needs, Value};
 pub use jobs::{

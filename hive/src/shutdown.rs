@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::health::chain;
+use crate::health::error_chain;
 use crate::module::ModulePath;
 use crate::supply::BoxError;
 
@@ -70,19 +70,23 @@ impl fmt::Display for ExitCause {
         match self {
             Self::Signal(name) => write!(f, "signal {name}"),
             Self::JobFailed { module, job, error } => {
-                write!(f, "job `{job}` of module `{module}` failed: {}", chain(error))
+                write!(
+                    f,
+                    "job `{job}` of module `{module}` failed: {}",
+                    error_chain(error)
+                )
             }
             Self::HookFailed { module, hook, error } => {
                 write!(
                     f,
                     "start hook `{hook}` of module `{module}` failed: {}",
-                    chain(error)
+                    error_chain(error)
                 )
             }
             Self::Requested { module, why, error } => {
                 write!(f, "module `{module}` asked to stop: {why}")?;
                 match error {
-                    Some(error) => write!(f, ": {}", chain(error)),
+                    Some(error) => write!(f, ": {}", error_chain(error)),
                     None => Ok(()),
                 }
             }

@@ -371,7 +371,7 @@ impl Pinned {
         ])
     }
 
-    fn resolved<K: Plain + Ord, B: Plain>(
+    fn resolved<K, B>(
         &self,
         services: &str,
         backends: &str,
@@ -380,7 +380,8 @@ impl Pinned {
         nowhere: &str,
     ) -> Result<Vec<Entry>, MapsError>
     where
-        K: Slot,
+        K: Plain + Ord + Slot,
+        B: Plain,
     {
         let backends: BTreeMap<u32, B> = self
             .store

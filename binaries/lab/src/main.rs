@@ -11,7 +11,7 @@ use skep_lab::{
     echo::{Calls, EchoServer},
     enter::{self, Placement},
     state::State,
-    supervisor::{self, chain},
+    supervisor,
 };
 
 /// Clusters of network namespaces on one machine.
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     match run(&line.which.name, line.command) {
         Ok(code) => code,
         Err(err) => {
-            eprintln!("skep-lab: {}", chain(&*err));
+            eprintln!("skep-lab: {}", hive::error_chain(&*err));
             ExitCode::FAILURE
         }
     }

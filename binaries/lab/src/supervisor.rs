@@ -49,7 +49,7 @@ pub async fn run(name: &str, shape: &Shape) -> Result<(), AnyError> {
     supervisor.stop.cancel();
     while supervisor.tasks.join_next().await.is_some() {}
     if let Err(err) = &result {
-        supervisor.state.phase = Phase::Failed(chain(&**err));
+        supervisor.state.phase = Phase::Failed(hive::error_chain(&**err));
         supervisor.state.write()?;
     }
     result
@@ -138,7 +138,7 @@ impl Supervisor {
                         let _ = started.send((node.to_owned(), pid));
                     });
                     if let Err(err) = told.await {
-                        tracing::error!(error = %chain(&err), "agent not started");
+                        tracing::error!(error = %hive::error_chain(&err), "agent not started");
                     }
                 });
                 all.push(agent);
@@ -160,17 +160,4 @@ impl Supervisor {
         self.state.phase = Phase::Starting(what.to_owned());
         Ok(self.state.write()?)
     }
-}
-
-/// The error and its causes, on one line.
-#[must_use]
-pub fn chain(err: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = err.to_string();
-    let mut cause = err.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }

@@ -2,6 +2,8 @@
 
 //! Fabric, nodes and pods, made for real in namespaces.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::{process::Stdio, time::Duration};
 
 use skep_lab::{

@@ -107,19 +107,3 @@ impl ApiError {
         self.is(429, "TooManyRequests")
     }
 }
-
-/// An error and its causes in one line.
-#[cfg(feature = "hive")]
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
-}

@@ -114,7 +114,7 @@ async fn main() -> Result<(), Failure> {
     let (services, backends) = (number(0, 50_000)?, number(1, 1)?);
     let sizes = LbMapSizes::uniform(u32::try_from((services * (backends + 4)).max(65_536))?);
     let maps: Arc<dyn LbMaps> = match args.get(2) {
-        Some(root) => Arc::new(BpfMaps::open(&*MapStore::new(root), sizes, true, true)?),
+        Some(root) => Arc::new(BpfMaps::open(&MapStore::new(root), sizes, true, true)?),
         None => Arc::new(FakeMaps::new(sizes)),
     };
     let db = Db::new();

@@ -47,16 +47,6 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(&format!(": {next}"));
-        cause = next.source();
-    }
-    text
-}
-
 /// Runs an async test on a node with the addresses 10.244.0.1, 10.244.0.2 and fd00::1.
 fn run<F>(name: &str, test: impl FnOnce(World) -> F + Send)
 where
@@ -80,7 +70,7 @@ where
             .block_on(test(world))
     });
     if let Err(error) = result {
-        panic!("{}", chain(&*error));
+        panic!("{}", hive::error_chain(&*error));
     }
 }
 
@@ -260,7 +250,7 @@ fn wrong_cgroup_root_fails_the_start_with_its_name() {
             .await
             .unwrap_err();
 
-        let text = chain(&*error);
+        let text = hive::error_chain(&*error);
         assert!(
             text.contains("cgroup-root: /proc is a proc file system, not cgroup2"),
             "{text}"

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::health::chain;
+use crate::health::error_chain;
 use crate::module::ModulePath;
 use crate::shutdown::{ExitCause, SharedError};
 
@@ -48,7 +48,7 @@ impl fmt::Display for HookFailure {
             |after: &Duration| crate::format_duration(Duration::from_millis(after.as_millis() as u64));
         match self {
             Self::Failed { module, hook, error } => {
-                write!(f, "hook `{hook}` of module `{module}`: {}", chain(error))
+                write!(f, "hook `{hook}` of module `{module}`: {}", error_chain(error))
             }
             Self::Stuck {
                 module,

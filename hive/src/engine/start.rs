@@ -115,7 +115,7 @@ impl Engine {
                 }
                 (Ended::Failed(error), _) => {
                     let error = SharedError::from(error);
-                    tracing::error!(%module, %hook, error = %crate::health::chain(&error), "Start hook failed");
+                    tracing::error!(%module, %hook, error = %crate::health::error_chain(&error), "Start hook failed");
                     StartError::Hook {
                         failure: HookFailure::Failed { module, hook, error },
                         rollback,

@@ -13,7 +13,7 @@ use super::group::{JobRegistry, JobState};
 use super::job::{EventsFn, JobCtx, JobKind, OnFailure, Retry, RunFn, Timer, Work};
 use super::metrics::{JobOutcome, JobRun};
 use crate::duration::format_duration;
-use crate::health::{Health, chain};
+use crate::health::{Health, error_chain};
 use crate::lifecycle::BoxFuture;
 use crate::module::ModulePath;
 use crate::panics::{Caught, Panic, catch};
@@ -340,7 +340,7 @@ enum Failure {
 impl Failure {
     fn text(&self) -> String {
         match self {
-            Self::Error(error) => chain(&**error),
+            Self::Error(error) => error_chain(&**error),
             Self::Panic(panic) => panic.to_string(),
         }
     }

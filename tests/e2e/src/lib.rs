@@ -40,7 +40,7 @@ impl TestLab {
             Ok(_) => {}
             Err(err) => {
                 let logs = skep_lab::plan::folder_of(&name).join("logs");
-                let text = skep_lab::supervisor::chain(&err);
+                let text = hive::error_chain(&err);
                 let _ = command::down(&name);
                 panic!("lab {name}: {text} (logs were in {})", logs.display());
             }

@@ -11,7 +11,7 @@ use statedb::{Db, InitGuard};
 
 use super::batch::{Batch, Counts, Mirror};
 use super::config::Reflector;
-use crate::error::{ApiError, chain};
+use crate::error::ApiError;
 use crate::follow::{SourceEvent, follow};
 use crate::kind::Resource;
 
@@ -139,7 +139,7 @@ impl<T: Resource, R: Send + Sync + 'static> Work<T, R> {
 
 fn report(health: &Health, mirror: &Mirror, counts: Counts, failing: Option<&ApiError>) {
     if let Some(error) = failing {
-        tracing::warn!(error = %chain(error), "Kubernetes objects cannot be followed");
+        tracing::warn!(error = %hive::error_chain(error), "Kubernetes objects cannot be followed");
         health.degraded("Waiting for the Kubernetes API server", error);
     } else if mirror.rejected.is_empty() {
         let total = mirror.total();

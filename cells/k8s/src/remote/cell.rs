@@ -92,7 +92,7 @@ async fn heartbeat(client: &RemoteClient, health: &Health, cx: &JobCtx) {
             Ok(()) => {}
             Err(error) => {
                 if !lost {
-                    tracing::warn!(error = %crate::error::chain(&error), "Lost the Kubernetes API server");
+                    tracing::warn!(error = %hive::error_chain(&error), "Lost the Kubernetes API server");
                 }
                 lost = true;
                 health.degraded("Kubernetes API server does not answer", &error);

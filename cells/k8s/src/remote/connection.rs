@@ -18,7 +18,7 @@ use tower::{BoxError, ServiceBuilder};
 
 use super::bucket::TokenBucket;
 use super::target::{Target, TargetError};
-use crate::error::{ApiError, Status, chain};
+use crate::error::{ApiError, Status};
 use crate::kind::ServerVersion;
 
 /// Oldest version that works: the first with `discovery.k8s.io/v1`.
@@ -200,7 +200,7 @@ impl RemoteClient {
                         return Err(error);
                     }
                     Err(error) => {
-                        tracing::warn!(error = %chain(&error), "API server does not answer");
+                        tracing::warn!(error = %hive::error_chain(&error), "API server does not answer");
                         last = Some(error);
                     }
                 }

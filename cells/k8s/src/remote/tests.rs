@@ -392,9 +392,9 @@ async fn start_waits_until_a_server_answers_and_names_the_cause_if_none_does() {
 
     assert!(matches!(error, ConnectError::Timeout { .. }), "{error}");
     assert!(
-        crate::error::chain(&error).contains("500"),
+        hive::error_chain(&error).contains("500"),
         "{}",
-        crate::error::chain(&error)
+        hive::error_chain(&error)
     );
     server.set_healthy(true);
     let version = client

@@ -145,7 +145,7 @@ impl Ops {
 
     /// Forgets everything, as a restart does.
     pub fn reset(&mut self) {
-        let new = Self::new(self.settings.clone(), self.maps.clone(), self.maglev.clone());
+        let new = Self::new(self.settings.clone(), self.maps.clone(), self.maglev);
         *self = new;
     }
 

@@ -215,7 +215,7 @@ fn load_balancer_on_a_node_address_wins_over_a_host_port() {
     ops.remove(vip.address());
     ops.finish();
     let requeue = ops.take_requeue();
-    apply(&mut ops, &[host_port.clone()], &node);
+    apply(&mut ops, std::slice::from_ref(&host_port), &node);
 
     assert!(taken.contains(
         "ADDR=10.1.0.1:80/TCP SLOT=0 LBALG=undef AFFTimeout=0 COUNT=1 QCOUNT=0 FLAGS=LoadBalancer"
@@ -313,7 +313,7 @@ fn takes_over_maps_with_protocol_any() {
         &[backend("10.0.0.1:80/UDP", BackendState::Active)],
     );
     let mut first = ops(&maps);
-    apply(&mut first, &[other.clone()], &());
+    apply(&mut first, std::slice::from_ref(&other), &());
     apply(&mut first, &state, &());
     first.remove(other.address());
     first.finish();

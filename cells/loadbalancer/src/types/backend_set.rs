@@ -242,7 +242,7 @@ impl FromIterator<BackendRow> for BackendSet {
     /// Collects rows in any order; of several rows with one address the first stays.
     fn from_iter<I: IntoIterator<Item = BackendRow>>(iter: I) -> Self {
         let mut rows: Vec<BackendRow> = iter.into_iter().collect();
-        rows.sort_by(|a, b| a.params.address.cmp(&b.params.address));
+        rows.sort_by_key(|row| row.params.address);
         rows.dedup_by(|later, first| later.params.address == first.params.address);
         Self::from_sorted(rows)
     }

@@ -196,7 +196,8 @@ impl Writer {
             let is_expanded = frontend.params.kind == FrontendKind::NodePort
                 || (frontend.params.kind == FrontendKind::HostPort
                     && frontend.params.address.is_unspecified());
-            if !reselects && !changes_wildcard && !(has_ports && is_expanded) {
+            let changes_ports = has_ports && is_expanded;
+            if !reselects && !changes_wildcard && !changes_ports {
                 continue;
             }
             let mut changed = Frontend::clone(&frontend);
