@@ -48,6 +48,7 @@ fn control_plane() -> Cell {
         skep_node::cell(),
         skep_maglev::cell(),
         skep_loadbalancer::cell(),
+        skep_redirectpolicy::cell(),
         skep_healthserver::cell(),
         skep_healthserver::kube_proxy_healthz(),
     ])
