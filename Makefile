@@ -4,13 +4,16 @@
 # make test    every test (installs what is missing first)
 # make check   formatting, lints, documentation, generated files
 # make bench   measurements, as tables and as JSON under target/bench
+# make dist    programs to ship, in target/dist; `skep` linked statically
 # make deps    install missing system packages (Debian and Ubuntu)
 
 CARGO ?= cargo
 # Tests run in parallel; each makes its own namespaces.
 NEXTEST_PROFILE ?= default
 
-.PHONY: all deps demo test check fmt fmt-check clippy doc doctest generated bench
+HOST_TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
+
+.PHONY: all dist deps demo test check fmt fmt-check clippy doc doctest generated bench
 
 all: deps
 	$(CARGO) build --workspace
@@ -45,6 +48,11 @@ doc:
 # Reference pages are generated from the code; they must be up to date.
 generated:
 	./hack/generate.sh --check
+
+dist: deps
+	$(CARGO) build --profile dist --bin skep-agent --bin skep-lab
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile dist --target $(HOST_TARGET) --bin skep
+	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep $${CARGO_TARGET_DIR:-target}/dist/skep
 
 bench: deps
 	@./hack/bench.sh

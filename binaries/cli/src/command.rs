@@ -117,6 +117,9 @@ enum BpfCommand {
     /// What the programs count.
     #[command(subcommand)]
     Metrics(ListCommand),
+    /// Rate limits of events.
+    #[command(subcommand)]
+    Ratelimit(ListCommand),
 }
 
 #[derive(Debug, Subcommand)]
@@ -158,6 +161,12 @@ enum LbCommand {
     /// Maglev tables.
     #[command(subcommand)]
     Maglev(ListCommand),
+    /// Clients that are bound to a backend.
+    #[command(subcommand)]
+    Affinity(ListCommand),
+    /// Namespaces whose sockets a redirect policy leaves alone.
+    #[command(subcommand)]
+    Skip(ListCommand),
 }
 
 #[derive(Debug, Subcommand)]
@@ -266,6 +275,17 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, 
         BpfCommand::Lb(LbCommand::Maglev(ListCommand::List)) => {
             (pinned.maglev()?, ["SVC ID", "LOOKUP TABLE"])
         }
+        BpfCommand::Lb(LbCommand::Affinity(ListCommand::List)) => (
+            pinned.affinities()?,
+            ["CLIENT (REVNAT_ID)", "BACKEND_ID LAST_USED"],
+        ),
+        BpfCommand::Lb(LbCommand::Skip(ListCommand::List)) => {
+            (pinned.skipped()?, ["NAMESPACE AND FRONTEND", ""])
+        }
+        BpfCommand::Ratelimit(ListCommand::List) => (
+            pinned.entries("cilium_ratelimit")?,
+            ["USAGE IFINDEX", "TOKENS LAST_TOPUP"],
+        ),
         BpfCommand::Ipcache(ListCommand::List) => (
             pinned.entries("cilium_ipcache_v2")?,
             ["IP PREFIX/ADDRESS", "IDENTITY"],

@@ -11,7 +11,7 @@ use std::{
 
 use skep_bpf::{
     Map, MapError, MapStore, NestedMap,
-    event::{METRICS, MetricsKey, MetricsValue},
+    event::{METRICS, MetricsKey, MetricsValue, RATELIMIT, RATELIMIT_METRICS, RateLimitKey, RateLimitValue},
     lb::{
         Affinity, Affinity4Key, Affinity6Key, AffinityMatchKey, Backend4, Backend6, BackendKey, LbMapSizes,
         LbMapSpecs, MaglevKey, ReverseNat4, ReverseNat6, ReverseNatKey, ReverseSk4, ReverseSk4Key,
@@ -259,6 +259,20 @@ impl Pinned {
             entries.sort();
             return Ok(entries);
         }
+        if name == RATELIMIT.name() {
+            return self.dump(
+                name,
+                |key: &RateLimitKey| format!("{} {}", usage_text(key.usage), key.ifindex),
+                |value: &RateLimitValue| format!("{} {}", value.tokens, value.last_topup),
+            );
+        }
+        if name == RATELIMIT_METRICS.name() {
+            return self.dump(
+                name,
+                |usage: &u32| usage_text(*usage),
+                |dropped: &u64| dropped.to_string(),
+            );
+        }
         let (maglev4, maglev6) = (self.specs.maglev4.name(), self.specs.maglev6.name());
         if name == maglev4 || name == maglev6 {
             let name = if name == maglev4 { maglev4 } else { maglev6 };
@@ -336,6 +350,23 @@ impl Pinned {
     /// When neither family's map can be read.
     pub(crate) fn frontends(&self) -> Result<Vec<Entry>, MapsError> {
         families([self.specs.services4.name(), self.specs.services6.name()].map(|name| self.entries(name)))
+    }
+
+    /// Clients bound to a backend, of both families: the backend's id and when they last called (seconds of the
+    /// monotonic clock).
+    ///
+    /// # Errors
+    /// When neither family's map can be read.
+    pub(crate) fn affinities(&self) -> Result<Vec<Entry>, MapsError> {
+        families([self.specs.affinity4.name(), self.specs.affinity6.name()].map(|name| self.entries(name)))
+    }
+
+    /// Sockets' namespaces that are not redirected, of both families.
+    ///
+    /// # Errors
+    /// When neither family's map can be read.
+    pub(crate) fn skipped(&self) -> Result<Vec<Entry>, MapsError> {
+        families([self.specs.skip4.name(), self.specs.skip6.name()].map(|name| self.entries(name)))
     }
 
     /// Sockets that go through a service, of both families.
@@ -615,6 +646,15 @@ fn reason_text(reason: u8) -> String {
         other => return format!("reason {other}"),
     };
     text.to_owned()
+}
+
+fn usage_text(usage: u32) -> String {
+    match usage {
+        1 => "icmpv6".to_owned(),
+        2 => "events".to_owned(),
+        3 => "socket-events".to_owned(),
+        other => format!("usage {other}"),
+    }
 }
 
 fn table_text(table: &[u32]) -> String {
