@@ -5,6 +5,7 @@
 //! - [`lb`], [`node`], [`event`]: Rust twins of the keys and values, names and sizes of the maps.
 //! - [`map`]: typed access to one map over `bpf(2)`, batched where the kernel can.
 //! - [`store`]: the directory of pinned maps: create, open, replace.
+//! - [`claim`]: one writer a node.
 //! - [`link`]: attaching programs to a cgroup by pinned links.
 //! - [`netns`]: network namespaces and their cookies.
 //! - [`mount`]: finding and mounting the BPF and cgroup file systems.
@@ -14,6 +15,7 @@
 //! Without features the crate needs neither clang nor libbpf: commands that only open pinned maps use it
 //! like that and stay small.
 
+pub mod claim;
 pub mod event;
 pub mod lb;
 pub mod link;
@@ -28,5 +30,6 @@ pub mod sys;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use claim::{Claim, ClaimError};
 pub use map::{Map, MapError, MapFlags, MapKind, MapSpec, NestedMap, NestedSpec};
 pub use store::{Hold, MapStore};

@@ -2,13 +2,15 @@
 
 //! Cells: the store of pinned maps, and the socket programs that use them.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 
 use hive::{Cell, Cfg, HookCtx, Lifecycle};
+use parking_lot::Mutex;
 use skep_bpf::{
-    MapStore,
+    Claim, ClaimError, MapStore,
     mount::{self, MountError},
 };
+use tokio::time::Instant;
 
 use crate::{Config, MapsConfig, datapath, terminate};
 
@@ -26,7 +28,24 @@ pub fn cell() -> Cell {
         .run(terminate::run)
 }
 
-/// Gives the store of pinned maps; its BPF file system is found or mounted at start.
+/// How long an agent that is being replaced may take to end.
+const HAND_OVER: Duration = Duration::from_secs(3);
+/// Time between two attempts to claim the maps.
+const CLAIM_AGAIN: Duration = Duration::from_millis(50);
+
+/// Why the pinned maps cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum StoreError {
+    /// There is no BPF file system.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// They are another process's.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+}
+
+/// Gives the store of pinned maps; its BPF file system is found or mounted at start, and claimed until the stop: a
+/// second agent on the node is refused.
 pub fn maps_cell() -> Cell {
     Cell::module("bpf-maps", "Pinned BPF maps")
         .config::<MapsConfig>()
@@ -36,14 +55,35 @@ pub fn maps_cell() -> Cell {
 fn new_store(config: Cfg<MapsConfig>, lifecycle: Lifecycle) -> Result<Arc<MapStore>, Infallible> {
     let store = MapStore::new(&config.bpf_root);
     let (root, mounted) = (config.bpf_root.clone(), store.clone());
+    let claim: Arc<Mutex<Option<Claim>>> = Arc::default();
+    let claimed = claim.clone();
     lifecycle.on_start("bpf-file-system", move |cx: HookCtx| {
-        let (root, store) = (root.clone(), mounted.clone());
+        let (root, store, claim) = (root.clone(), mounted.clone(), claimed.clone());
         async move {
             let found = mount::bpffs(&root)?;
+            store.set_root(&found);
+            let taken = take_claim(&store.directory()).await?;
+            *claim.lock() = Some(taken);
             cx.health.ok(format!("Maps are pinned below {}", found.display()));
-            store.set_root(found);
-            Ok::<(), MountError>(())
+            Ok::<(), StoreError>(())
         }
     });
+    lifecycle.on_stop("bpf-file-system", move |_cx: HookCtx| {
+        claim.lock().take();
+        async {}
+    });
     Ok(store)
+}
+
+/// Claims the maps; an agent on its way out gets some time.
+async fn take_claim(directory: &Path) -> Result<Claim, ClaimError> {
+    let deadline = Instant::now() + HAND_OVER;
+    loop {
+        match Claim::take(directory) {
+            Err(ClaimError::Taken { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(CLAIM_AGAIN).await
+            }
+            result => return result,
+        }
+    }
 }
