@@ -232,6 +232,10 @@ pub(crate) async fn list_all<T>(source: &(impl ListerWatcher<T> + ?Sized)) -> Re
 
 #[async_trait]
 impl<T: Resource> ListerWatcher<T> for Api<T> {
+    async fn recovered(&self) {
+        self.client.recovered().await;
+    }
+
     async fn list(&self, continue_token: &str) -> Result<Page<T>, ApiError> {
         let options = ListOptions {
             labels: self.labels.clone(),

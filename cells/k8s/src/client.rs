@@ -38,6 +38,11 @@ pub trait Client: Send + Sync {
     /// Whether there is a cluster at all. If not, every other function fails with [`ApiError::Disabled`].
     fn is_enabled(&self) -> bool;
 
+    /// Waits until a server that was given up answers again: what waits out a failure need not wait any longer.
+    async fn recovered(&self) {
+        std::future::pending().await
+    }
+
     /// Version of the server.
     async fn server_version(&self) -> Result<ServerVersion, ApiError>;
 
@@ -104,6 +109,11 @@ pub trait ListerWatcher<T>: Send + Sync {
 
     /// Changes after a resource version that a list or an event has given.
     async fn watch(&self, resource_version: &str) -> Result<WatchStream<T>, ApiError>;
+
+    /// As [`Client::recovered`].
+    async fn recovered(&self) {
+        std::future::pending().await
+    }
 }
 
 /// The client where there is no cluster.

@@ -71,6 +71,9 @@ impl Backoff {
     }
 }
 
+/// Within this time after a lost server is back everybody asks it again.
+const SPREAD: Duration = Duration::from_secs(3);
+
 /// A watch that lived this long was a success.
 const HEALTHY_WATCH: Duration = Duration::from_secs(5);
 
@@ -170,7 +173,14 @@ pub fn follow<T: Resource>(
                 failing = true;
                 yield SourceEvent::Failing(Arc::new(error));
             }
-            tokio::time::sleep(backoff.after(failures)).await;
+            tokio::select! {
+                () = tokio::time::sleep(backoff.after(failures)) => {}
+                () = source.recovered() => {
+                    // Every node of a cluster notices at the same time: do not all list at once.
+                    failures = 0;
+                    tokio::time::sleep(SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
+                }
+            }
         }
     };
     Box::pin(events)
@@ -184,4 +194,56 @@ fn must_list_again(error: &ApiError) -> bool {
         // The server's store was restored from an older copy.
         _ => status.message.contains("Too large resource version"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::client::WatchStream;
+    use crate::event::Page;
+    use crate::slim::Service;
+
+    /// Away, until it is told to be back.
+    #[derive(Default)]
+    struct Away(Notify);
+
+    #[async_trait]
+    impl ListerWatcher<Service> for Away {
+        async fn list(&self, _: &str) -> Result<Page<Service>, ApiError> {
+            Err(ApiError::Disabled)
+        }
+
+        async fn watch(&self, _: &str) -> Result<WatchStream<Service>, ApiError> {
+            Err(ApiError::Disabled)
+        }
+
+        async fn recovered(&self) {
+            self.0.notified().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_back_is_asked_long_before_the_wait_is_over() {
+        let source = Arc::new(Away::default());
+        let day = Duration::from_secs(24 * 3600);
+        let mut events = follow(
+            source.clone(),
+            Backoff {
+                first: day,
+                longest: day,
+            },
+        );
+        assert!(matches!(events.next().await, Some(SourceEvent::Failing(_))));
+
+        let began = Instant::now();
+        source.0.notify_one();
+        assert!(matches!(events.next().await, Some(SourceEvent::Failing(_))));
+        assert!(began.elapsed() <= SPREAD, "{:?}", began.elapsed());
+
+        events.next().await;
+        assert!(began.elapsed() >= day / 2, "without a recovery it waits");
+    }
 }

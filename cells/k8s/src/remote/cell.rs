@@ -85,6 +85,7 @@ async fn heartbeat(client: &RemoteClient, health: &Health, cx: &JobCtx) {
         match client.heartbeat(suspicious || lost).await {
             Ok(()) if lost => {
                 lost = false;
+                client.inner.recoveries.send_modify(|count| *count += 1);
                 let server = client.server().unwrap_or_default();
                 tracing::info!(%server, "Connected to Kubernetes again");
                 health.ok(format!("Connected to {server}"));

@@ -119,6 +119,8 @@ pub(super) struct Inner {
     server: tokio::sync::Mutex<usize>,
     /// Changes when all connections are dropped: watches end then.
     pub(super) generation: watch::Sender<u64>,
+    /// Changes when a server answers after one had been given up.
+    pub(super) recoveries: watch::Sender<u64>,
     last_answer: Mutex<Instant>,
     pub(super) suspicious: Notify,
 }
@@ -153,6 +155,7 @@ impl RemoteClient {
                 current: ArcSwapOption::empty(),
                 server: tokio::sync::Mutex::new(server),
                 generation: watch::Sender::new(0),
+                recoveries: watch::Sender::new(0),
                 last_answer: Mutex::new(Instant::now()),
                 suspicious: Notify::new(),
             }),

@@ -174,6 +174,12 @@ impl Client for RemoteClient {
         self.target_known()
     }
 
+    async fn recovered(&self) {
+        let mut recoveries = self.inner.recoveries.subscribe();
+        // The sender lives as long as this client.
+        let _ = recoveries.changed().await;
+    }
+
     async fn server_version(&self) -> Result<ServerVersion, ApiError> {
         self.fetch_version().await
     }
