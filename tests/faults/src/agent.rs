@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The agent as a process.
+
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::{Api, Outcome, World, program};
+
+/// A running agent, killed with this value.
+#[derive(Debug)]
+pub struct Agent {
+    child: Child,
+    log: PathBuf,
+}
+
+/// How an agent ended.
+#[derive(Debug)]
+pub struct Exit {
+    /// Exit code; `None` for a signal.
+    pub code: Option<i32>,
+    /// Everything it printed.
+    pub log: String,
+}
+
+impl Agent {
+    /// Starts an agent with the world's BPF file system, control group and sockets, with small maps, and with
+    /// `flags`, which win.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(world: &World, flags: &[&str]) -> Outcome<Self> {
+        let mut all = vec![
+            format!("--bpf-root={}", world.bpf_root.display()),
+            format!("--cgroup-root={}", world.cgroup.display()),
+            format!("--socket-path={}", world.socket().display()),
+            format!("--shell-sock-path={}", world.shell_socket().display()),
+            "--k8s-node-name=here".to_owned(),
+            "--kube-proxy-replacement=true".to_owned(),
+            "--bpf-lb-map-max=1024".to_owned(),
+            "--bpf-sock-rev-map-max=1024".to_owned(),
+            "--lb-retry-backoff-min=100ms".to_owned(),
+            "--lb-retry-backoff-max=500ms".to_owned(),
+        ];
+        for flag in flags {
+            let name = flag.split('=').next().unwrap_or_default();
+            all.retain(|known| known.split('=').next() != Some(name));
+            all.push((*flag).to_owned());
+        }
+        Self::start_bare(world, &all)
+    }
+
+    /// Starts an agent with these flags and no others.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_bare(world: &World, flags: &[String]) -> Outcome<Self> {
+        let log = world.directory.join(format!("agent-{}.log", serial()));
+        let file = File::create(&log)?;
+        // A child of the test's thread: born in its namespaces and control group.
+        let child = Command::new(program("skep-agent"))
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()?;
+        Ok(Self { child, log })
+    }
+
+    /// Starts an agent that follows `api`, and waits until it is well.
+    ///
+    /// # Errors
+    /// When it is not well in time.
+    pub async fn well(world: &World, api: &Api, flags: &[&str]) -> Outcome<Self> {
+        let mut agent = Self::following(world, api, flags)?;
+        agent.wait_well(world).await?;
+        Ok(agent)
+    }
+
+    /// Starts an agent that follows `api`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn following(world: &World, api: &Api, flags: &[&str]) -> Outcome<Self> {
+        let urls = format!("--k8s-api-server-urls={}", api.url());
+        let all: Vec<&str> = flags.iter().copied().chain([urls.as_str()]).collect();
+        Self::start(world, &all)
+    }
+
+    /// Waits until it says that it is well.
+    ///
+    /// # Errors
+    /// When it ends before, or does not get well; with its log.
+    pub async fn wait_well(&mut self, world: &World) -> Outcome {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let said = world.skep(&["status", "--brief"])?;
+            if said == "OK\n" {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                return Err(format!("the agent ended with {status}:\n{}", self.log()).into());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("the agent is not well: {said}\n{}", self.log()).into());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Id of its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it printed so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Kills it, without a chance to clean up.
+    ///
+    /// # Errors
+    /// When it ended before.
+    pub fn kill(mut self) -> Outcome {
+        if let Some(status) = self.child.try_wait()? {
+            return Err(format!("the agent ended by itself with {status}:\n{}", self.log()).into());
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Errors
+    /// When it runs on for 15 s.
+    pub async fn wait_exit(mut self) -> Outcome<Exit> {
+        let deadline = Instant::now() + Duration::from_secs(15);
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Exit {
+                    code: status.code(),
+                    log: self.log(),
+                });
+            }
+            if Instant::now() > deadline {
+                return Err(format!("the agent runs on:\n{}", self.log()).into());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+    }
+}
+
+/// Distinguishes the logs of one test.
+fn serial() -> u32 {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Maps that are full, or of another version.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
+
+use skep_bpf::{
+    MapFlags, MapKind, MapSpec, MapStore,
+    lb::{LbMapSizes, LbMapSpecs},
+};
+use skep_faults::{Agent, Api, Echo, Flow, World, calls, calls_udp, on_node, service, slice};
+
+#[test]
+fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
+    on_node("full", async |world: World| {
+        let api = Api::start().await?;
+        let echo = Echo::start("10.244.0.1")?;
+        let names: Vec<(String, String)> = (1..=9)
+            .map(|number| (format!("web-{number}"), format!("10.96.0.{number}")))
+            .collect();
+        // Two ports with a backend each are four entries and a wildcard: three services fit, nine do not.
+        let flags = ["--bpf-lb-map-max=16"];
+        let agent = Agent::well(&world, &api, &flags).await?;
+        for (name, ip) in &names {
+            api.put(&service(name, ip))?;
+            api.put(&slice(name, &["10.244.0.1"], echo.port))?;
+        }
+
+        let table = world
+            .frontends_until(|table| !table.contains("Pending") && table.contains("Error"))
+            .await?;
+        assert!(table.contains("is full (16 entries)"), "{table}");
+        assert!(table.contains("Done"), "{table}");
+        assert!(
+            calls("10.96.0.1:80".parse()?),
+            "those that came first work\n{table}"
+        );
+        let health = world
+            .health_until(|health| health.contains("Degraded") && health.contains("reconcile"))
+            .await?;
+        assert!(health.contains("is full"), "{health}");
+
+        // Room is made: everything that is left fits, by itself.
+        for (name, ip) in &names[..7] {
+            api.delete(&service(name, ip))?;
+            api.delete(&slice(name, &[], 1))?;
+        }
+        let table = world
+            .frontends_until(|table| {
+                table.contains("10.96.0.9:80/UDP")
+                    && !table.contains("10.96.0.7:")
+                    && !table.contains("Error")
+                    && !table.contains("Pending")
+            })
+            .await?;
+        for ip in ["10.96.0.8:80", "10.96.0.9:80"] {
+            assert!(calls(ip.parse()?) && calls_udp(ip.parse()?), "{ip}\n{table}");
+        }
+        world.health_until(|health| !health.contains("is full")).await?;
+        agent.kill()
+    });
+}
+
+#[test]
+fn a_full_backend_map_is_told_too() {
+    on_node("full-backends", async |world: World| {
+        let api = Api::start().await?;
+        let echo = Echo::start("10.244.0.1")?;
+        let agent = Agent::well(&world, &api, &["--bpf-lb-service-backend-map-max=8"]).await?;
+        api.put(&service("small", "10.96.0.1"))?;
+        api.put(&slice("small", &["10.244.0.1"], echo.port))?;
+        world
+            .frontends_until(|table| table.contains("10.96.0.1:80/UDP") && !table.contains("Pending"))
+            .await?;
+        api.put(&service("large", "10.96.0.2"))?;
+        let addresses: Vec<String> = (1..=20).map(|last| format!("10.244.1.{last}")).collect();
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        api.put(&slice("large", &addresses, echo.port))?;
+
+        let table = world
+            .frontends_until(|table| table.contains("is full (8 entries)"))
+            .await?;
+        assert!(table.contains("cilium_lb4_backends_v3"), "{table}");
+        assert!(calls("10.96.0.1:80".parse()?));
+
+        api.put(&slice("large", &["10.244.0.1"], echo.port))?;
+        world
+            .frontends_until(|table| !table.contains("Error") && !table.contains("Pending"))
+            .await?;
+        assert!(calls("10.96.0.2:80".parse()?) && calls_udp("10.96.0.2:80".parse()?));
+        agent.kill()
+    });
+}
+
+#[test]
+fn maps_of_another_size_are_replaced_without_a_failed_call() {
+    on_node("sizes", async |world: World| {
+        let api = Api::start().await?;
+        let echo = Echo::start("10.244.0.1")?;
+        api.put(&service("web", "10.96.0.1"))?;
+        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        let agent = Agent::well(&world, &api, &[]).await?;
+        world.maps_until(|maps| maps.contains("10.96.0.1:80/UDP")).await?;
+        let flow = Flow::start("10.96.0.1:80".parse()?)?;
+        agent.kill()?;
+
+        for max in ["2048", "512"] {
+            let size = format!("--bpf-lb-map-max={max}");
+            let agent = Agent::well(&world, &api, &[&size]).await?;
+            let found = world
+                .wait(
+                    "size",
+                    || {
+                        let store = MapStore::new(&world.bpf_root);
+                        let map = store.open::<skep_bpf::lb::Service4Key, skep_bpf::lb::ServiceValue>(
+                            "cilium_lb4_services_v2",
+                        )?;
+                        Ok(map.max_entries().to_string())
+                    },
+                    |found| found == max,
+                )
+                .await?;
+            assert_eq!(found, max);
+            assert!(
+                agent.log().contains("replacing an incompatible pinned map"),
+                "{}",
+                agent.log()
+            );
+            agent.kill()?;
+        }
+        flow.finish()?;
+        Ok(())
+    });
+}
+
+#[test]
+fn leftovers_of_another_version_under_our_names_are_replaced_and_named() {
+    on_node("leftovers", async |world: World| {
+        let store = MapStore::new(&world.bpf_root);
+        // Another type, other sizes of keys and values, other flags.
+        store.ensure(&MapSpec::<u32, u64>::new(
+            "cilium_lb4_services_v2",
+            MapKind::Array,
+            3,
+            MapFlags::NONE,
+        ))?;
+        store.ensure(&MapSpec::<[u8; 12], [u8; 40]>::new(
+            "cilium_lb4_backends_v3",
+            MapKind::Hash,
+            1024,
+            MapFlags::NONE,
+        ))?;
+        store.ensure(&MapSpec::<u16, [u8; 6]>::new(
+            "cilium_lb4_maglev",
+            MapKind::Hash,
+            10,
+            MapFlags::NONE,
+        ))?;
+        store.ensure(&MapSpec::<u32, u32>::new(
+            "cilium_ipcache_v2",
+            MapKind::Hash,
+            10,
+            MapFlags::NONE,
+        ))?;
+        // A file that is no map at all.
+        let api = Api::start().await?;
+        let echo = Echo::start("10.244.0.1")?;
+        api.put(&service("web", "10.96.0.1"))?;
+        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+
+        let agent = Agent::well(&world, &api, &[]).await?;
+        world.maps_until(|maps| maps.contains("10.96.0.1:80/UDP")).await?;
+        assert!(calls("10.96.0.1:80".parse()?) && calls_udp("10.96.0.1:80".parse()?));
+        for name in [
+            "cilium_lb4_services_v2",
+            "cilium_lb4_backends_v3",
+            "cilium_lb4_maglev",
+        ] {
+            assert!(
+                agent.log().contains(name),
+                "{name} is not named:\n{}",
+                agent.log()
+            );
+        }
+        agent.kill()
+    });
+}
+
+#[test]
+fn entries_of_earlier_versions_without_protocol_are_taken_over() {
+    on_node("any", async |world: World| {
+        let api = Api::start().await?;
+        let echo = Echo::start("10.244.0.1")?;
+        api.put(&service("web", "10.96.0.1"))?;
+        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        let agent = Agent::well(&world, &api, &[]).await?;
+        world.maps_until(|maps| maps.contains("10.96.0.1:80/UDP")).await?;
+        agent.kill()?;
+
+        // Protocol 0 in keys and backends, as versions wrote that did not tell protocols apart.
+        let specs = LbMapSpecs::new(LbMapSizes::uniform(1024));
+        let store = MapStore::new(&world.bpf_root);
+        let services =
+            store.open::<skep_bpf::lb::Service4Key, skep_bpf::lb::ServiceValue>(specs.services4.name())?;
+        let backends =
+            store.open::<skep_bpf::lb::BackendKey, skep_bpf::lb::Backend4>(specs.backends4.name())?;
+        for (key, value) in services.entries()? {
+            services.delete(&key)?;
+            if key.proto == 6 {
+                services.update(&skep_bpf::lb::Service4Key { proto: 0, ..key }, &value)?;
+            }
+        }
+        for (key, value) in backends.entries()? {
+            backends.update(&key, &skep_bpf::lb::Backend4 { proto: 0, ..value })?;
+        }
+
+        let agent = Agent::well(&world, &api, &[]).await?;
+        let maps = world
+            .maps_until(|maps| {
+                maps.contains("10.96.0.1:80/TCP")
+                    && maps.contains("10.96.0.1:80/UDP")
+                    && !maps.contains("80/ANY")
+            })
+            .await?;
+        assert!(!maps.contains("/NONE"), "{maps}");
+        assert!(calls("10.96.0.1:80".parse()?) && calls_udp("10.96.0.1:80".parse()?));
+        agent.kill()
+    });
+}
