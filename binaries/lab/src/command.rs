@@ -47,6 +47,9 @@ pub enum CommandError {
         /// Its name.
         name: String,
     },
+    /// Nothing of the lab is left.
+    #[error("interrupted")]
+    Interrupted,
     /// The reason, and where to read more.
     #[error("the lab did not come up: {reason} (logs: {})", logs.display())]
     NotUp {
@@ -136,18 +139,30 @@ pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<St
         // Left by a lab that crashed, or that is being started by somebody who was interrupted.
         _ => down(name)?,
     }
-    let result = tokio::select! {
-        result = up_to_ready(name, &site, shape, progress) => result,
-        _ = tokio::signal::ctrl_c() => {
-            Err(CommandError::NotUp { reason: "interrupted".to_owned(), logs: site.folder.join("logs") })
+    tokio::select! {
+        result = up_to_ready(name, &site, shape, progress) => {
+            if result.is_err() {
+                // The logs stay for the reader; everything else goes.
+                remove_processes(&site)?;
+                let _ = std::fs::remove_file(site.folder.join("state.json"));
+            }
+            result
         }
-    };
-    if result.is_err() {
-        // The logs stay for the reader; everything else goes.
-        cgroup::remove(&site.cgroup, DOWN)?;
-        let _ = std::fs::remove_file(site.folder.join("state.json"));
+        _ = tokio::signal::ctrl_c() => {
+            down(name)?;
+            Err(CommandError::Interrupted)
+        }
     }
-    result
+}
+
+/// Ends all processes of a lab, and removes its control groups.
+fn remove_processes(site: &Site) -> Result<(), CgroupError> {
+    cgroup::remove(&site.cgroup, DOWN)?;
+    if let Some(parent) = site.cgroup.parent() {
+        // Unless another lab is in it.
+        let _ = std::fs::remove_dir(parent);
+    }
+    Ok(())
 }
 
 async fn up_to_ready(
@@ -213,7 +228,7 @@ async fn up_to_ready(
 /// When a process cannot be ended or a folder not removed.
 pub fn down(name: &str) -> Result<(), CommandError> {
     let site = Site::of(name)?;
-    cgroup::remove(&site.cgroup, DOWN)?;
+    remove_processes(&site)?;
     match std::fs::remove_dir_all(&site.folder) {
         Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
             return Err(CommandError::Io {
@@ -223,8 +238,8 @@ pub fn down(name: &str) -> Result<(), CommandError> {
         }
         _ => {}
     }
-    // The parents, unless another lab is in them.
-    for parent in [site.cgroup.parent(), site.folder.parent()].into_iter().flatten() {
+    if let Some(parent) = site.folder.parent() {
+        // Unless another lab is in it.
         let _ = std::fs::remove_dir(parent);
     }
     Ok(())
