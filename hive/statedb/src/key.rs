@@ -72,6 +72,24 @@ impl KeyBuf {
             None => 0,
         }
     }
+
+    /// As [`KeyBuf::head`], of the bytes after the first `skip`.
+    #[inline]
+    pub(crate) fn head_after(&self, skip: usize) -> u64 {
+        let bytes: &[u8] = match &self.0 {
+            Repr::Inline(_, buf) => buf,
+            Repr::Heap(bytes) => bytes,
+        };
+        let bytes = bytes.get(skip..).unwrap_or_default();
+        match bytes.first_chunk::<8>() {
+            Some(head) => u64::from_be_bytes(*head),
+            None => {
+                let mut head = [0; 8];
+                head[..bytes.len()].copy_from_slice(bytes);
+                u64::from_be_bytes(head)
+            }
+        }
+    }
 }
 
 impl KeyBuf {

@@ -17,12 +17,17 @@ use crate::key::KeyBuf;
 /// which are mostly not in any cache: fewer is better for changes, more for look-ups.
 const FAN: usize = 16;
 
+/// Most bytes that all keys of a node share and that it leaves out of its heads.
+const SHARED: usize = 39;
+
 /// A key that compares quickly.
 pub(crate) trait TreeKey: Ord + Clone {
     /// What a node keeps of a key beside its head.
     type Rest: Clone;
-    /// A number that orders like the key, but for ties.
-    fn head(&self) -> u64;
+    /// Bytes that may be left out of comparisons where all keys start with them; empty for keys of another kind.
+    fn bytes(&self) -> &[u8];
+    /// A number that orders like the key without its first `skip` bytes, but for ties.
+    fn head(&self, skip: usize) -> u64;
     /// What is kept beside the head.
     fn rest(self) -> Self::Rest;
     /// Compares a kept key with one of the same head.
@@ -34,8 +39,12 @@ pub(crate) trait TreeKey: Ord + Clone {
 impl TreeKey for KeyBuf {
     type Rest = Self;
     #[inline]
-    fn head(&self) -> u64 {
-        KeyBuf::head(self)
+    fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+    #[inline]
+    fn head(&self, skip: usize) -> u64 {
+        self.head_after(skip)
     }
     #[inline]
     fn rest(self) -> Self {
@@ -54,7 +63,11 @@ impl TreeKey for KeyBuf {
 impl TreeKey for u64 {
     type Rest = ();
     #[inline]
-    fn head(&self) -> u64 {
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+    #[inline]
+    fn head(&self, _: usize) -> u64 {
         *self
     }
     #[inline]
@@ -70,17 +83,30 @@ impl TreeKey for u64 {
 }
 
 /// Sorted keys of a node.
+///
+/// Keys that are close to each other often start alike (`namespace/service-1234`): heads are of what comes after the
+/// bytes that all share, so that a look at them decides.
 #[derive(Clone)]
 struct Keys<K: TreeKey> {
     /// Compared first, side by side in memory; unused places hold the largest number.
     heads: [u64; FAN],
+    /// What all keys start with; the heads leave it out. May be less than they have in common.
+    shared: [u8; SHARED],
+    skip: u8,
     rest: ArrayVec<K::Rest, FAN>,
+}
+
+/// How many bytes two byte strings start with in common.
+fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 impl<K: TreeKey> Keys<K> {
     fn new() -> Self {
         Self {
             heads: [u64::MAX; FAN],
+            shared: [0; SHARED],
+            skip: 0,
             rest: ArrayVec::new(),
         }
     }
@@ -95,35 +121,54 @@ impl<K: TreeKey> Keys<K> {
         Some(K::kept(self.heads.get(at)?, self.rest.get(at)?))
     }
 
-    /// How many heads are smaller. A binary search of a fixed number of steps, without a branch to mispredict.
     #[inline]
-    fn smaller(&self, head: u64) -> usize {
-        const { assert!(FAN == 16) };
-        let heads = &self.heads;
-        let mut at = 8 * usize::from(heads[7] < head);
-        at += 4 * usize::from(heads[at + 3] < head);
-        at += 2 * usize::from(heads[at + 1] < head);
-        at += usize::from(heads[at] < head);
-        // Only at the last place can there be one more.
-        at + usize::from(heads[at] < head)
+    fn shared(&self) -> &[u8] {
+        &self.shared[..usize::from(self.skip).min(SHARED)]
     }
 
-    /// How many keys are before `key`, whose head is given.
+    /// The head of `key` if it starts with what all keys do, else how many keys are before it: all or none.
     #[inline]
-    fn before(&self, head: u64, key: &K) -> usize {
-        let mut at = self.smaller(head);
-        if self.heads.get(at) == Some(&head) {
-            at += self.tied(at, head, key, Ordering::Less);
+    fn head(&self, key: &K) -> Result<u64, usize> {
+        let shared = self.shared();
+        if shared.is_empty() || key.bytes().starts_with(shared) {
+            return Ok(key.head(shared.len()));
         }
-        at
+        Err(if key.bytes() < shared { 0 } else { self.len() })
+    }
+
+    /// How many heads are smaller. All are looked at: a branch here would be mispredicted.
+    #[inline]
+    fn smaller(&self, head: u64) -> usize {
+        let mut count = 0;
+        for other in &self.heads {
+            count += usize::from(*other < head);
+        }
+        count
+    }
+
+    /// How many keys are before `key`.
+    #[inline]
+    fn before(&self, key: &K) -> usize {
+        match self.head(key) {
+            Ok(head) => self.count(head, key, Ordering::Less),
+            Err(all) => all,
+        }
     }
 
     /// How many keys are before `key` or equal to it.
     #[inline]
-    fn up_to(&self, head: u64, key: &K) -> usize {
+    fn up_to(&self, key: &K) -> usize {
+        match self.head(key) {
+            Ok(head) => self.count(head, key, Ordering::Equal),
+            Err(all) => all,
+        }
+    }
+
+    #[inline]
+    fn count(&self, head: u64, key: &K, most: Ordering) -> usize {
         let mut at = self.smaller(head);
         if self.heads.get(at) == Some(&head) {
-            at += self.tied(at, head, key, Ordering::Equal);
+            at += self.tied(at, head, key, most);
         }
         at
     }
@@ -144,26 +189,78 @@ impl<K: TreeKey> Keys<K> {
         rest[..count].partition_point(|rest| K::tie(rest, key) <= most)
     }
 
-    /// Position of `key`.
+    /// How many keys are before `key`, and whether the next one is `key`.
     #[inline]
-    fn find(&self, head: u64, key: &K) -> Option<usize> {
-        let at = self.before(head, key);
-        self.is(at, head, key).then_some(at)
-    }
-
-    /// Whether the key at `at` is `key`.
-    #[inline]
-    fn is(&self, at: usize, head: u64, key: &K) -> bool {
-        match (self.heads.get(at), self.rest.get(at)) {
-            (Some(&other), Some(rest)) => other == head && K::tie(rest, key).is_eq(),
-            _ => false,
+    fn locate(&self, key: &K) -> (usize, bool) {
+        match self.head(key) {
+            Ok(head) => {
+                let at = self.count(head, key, Ordering::Less);
+                let is_there = match (self.heads.get(at), self.rest.get(at)) {
+                    (Some(&other), Some(rest)) => other == head && K::tie(rest, key).is_eq(),
+                    _ => false,
+                };
+                (at, is_there)
+            }
+            Err(all) => (all, false),
         }
     }
 
+    /// Position of `key`.
+    #[inline]
+    fn find(&self, key: &K) -> Option<usize> {
+        let (at, is_there) = self.locate(key);
+        is_there.then_some(at)
+    }
+
     fn insert(&mut self, at: usize, key: K) {
+        self.make_room(&key);
         self.heads.copy_within(at..FAN - 1, at + 1);
-        self.heads[at] = key.head();
+        self.heads[at] = key.head(usize::from(self.skip));
         self.rest.insert(at, key.rest());
+    }
+
+    /// Has the heads skip no more than `key` shares with the others.
+    fn make_room(&mut self, key: &K) {
+        let skip = usize::from(self.skip);
+        let share = match (self.len(), self.get(0)) {
+            // The second key: what both share is as good as what any two do.
+            (1, Some(first)) => common(first.bytes(), key.bytes()),
+            (0, _) | (_, None) => 0,
+            _ if skip == 0 => return,
+            _ => common(self.shared(), key.bytes()),
+        };
+        self.reshape(share);
+    }
+
+    /// Has the heads skip `share` bytes, which all keys share.
+    fn reshape(&mut self, share: usize) {
+        let share = share.min(SHARED);
+        if share == usize::from(self.skip) {
+            return;
+        }
+        if let Some(first) = self.get(0) {
+            let mut shared = [0; SHARED];
+            shared[..share].copy_from_slice(&first.bytes()[..share]);
+            self.shared = shared;
+        }
+        self.skip = share as u8;
+        for at in 0..self.len() {
+            if let Some(head) = self.get(at).map(|key| key.head(share)) {
+                self.heads[at] = head;
+            }
+        }
+    }
+
+    /// Has the heads skip all that the keys share.
+    fn tighten(&mut self) {
+        let share = match (
+            self.get(0),
+            self.len().checked_sub(1).and_then(|last| self.get(last)),
+        ) {
+            (Some(first), Some(last)) if self.len() > 1 => common(first.bytes(), last.bytes()),
+            _ => 0,
+        };
+        self.reshape(share);
     }
 
     fn remove(&mut self, at: usize) {
@@ -182,15 +279,23 @@ impl<K: TreeKey> Keys<K> {
         let mut right = Self::new();
         let len = self.len();
         right.heads[..len - at].copy_from_slice(&self.heads[at..len]);
+        (right.shared, right.skip) = (self.shared, self.skip);
         self.heads[at..].fill(u64::MAX);
         right.rest.extend(self.rest.drain(at..));
+        self.tighten();
+        right.tighten();
         right
     }
 
-    fn append(&mut self, other: Self) {
+    /// Appends keys that come after all that are here.
+    fn append(&mut self, mut other: Self) {
+        let share = common(self.shared(), other.shared());
+        self.reshape(share);
+        other.reshape(share);
         let len = self.len();
         self.heads[len..len + other.len()].copy_from_slice(&other.heads[..other.len()]);
         self.rest.extend(other.rest);
+        self.tighten();
     }
 }
 
@@ -238,25 +343,25 @@ impl<K: TreeKey, V: Clone> Node<K, V> {
         }
     }
 
-    fn insert(&mut self, head: u64, key: K, value: V) -> Inserted<K, V> {
+    fn insert(&mut self, key: K, value: V) -> Inserted<K, V> {
         match self {
-            Self::Leaf(leaf) => Arc::make_mut(leaf).insert(head, key, value),
-            Self::Inner(inner) => Arc::make_mut(inner).insert(head, key, value),
+            Self::Leaf(leaf) => Arc::make_mut(leaf).insert(key, value),
+            Self::Inner(inner) => Arc::make_mut(inner).insert(key, value),
         }
     }
 
-    fn remove(&mut self, head: u64, key: &K) -> Option<V> {
+    fn remove(&mut self, key: &K) -> Option<V> {
         match self {
             Self::Leaf(leaf) => {
-                let at = leaf.keys.find(head, key)?;
+                let at = leaf.keys.find(key)?;
                 let leaf = Arc::make_mut(leaf);
                 leaf.keys.remove(at);
                 Some(leaf.values.remove(at))
             }
             Self::Inner(inner) => {
-                let at = inner.keys.up_to(head, key);
+                let at = inner.keys.up_to(key);
                 let inner = Arc::make_mut(inner);
-                let removed = inner.children[at].remove(head, key)?;
+                let removed = inner.children[at].remove(key)?;
                 inner.tidy(at);
                 Some(removed)
             }
@@ -283,20 +388,20 @@ impl<K: TreeKey, V: Clone> Node<K, V> {
         }
     }
 
-    fn before(&self, head: u64, key: &K) -> Option<(&K, &V)> {
+    fn before(&self, key: &K) -> Option<(&K, &V)> {
         match self {
             Self::Leaf(leaf) => {
-                let at = leaf.keys.before(head, key).checked_sub(1)?;
+                let at = leaf.keys.before(key).checked_sub(1)?;
                 Some((leaf.keys.get(at)?, &leaf.values[at]))
             }
             Self::Inner(inner) => {
-                let at = inner.keys.before(head, key);
+                let at = inner.keys.before(key);
                 // A separator may be smaller than all that is left in its child.
                 let found =
                     inner.children[..=at]
                         .iter()
                         .rev()
-                        .try_for_each(|child| match child.before(head, key) {
+                        .try_for_each(|child| match child.before(key) {
                             Some(found) => ControlFlow::Break(found),
                             None => ControlFlow::Continue(()),
                         });
@@ -313,9 +418,9 @@ fn split_at(at: usize, full: usize) -> usize {
 }
 
 impl<K: TreeKey, V: Clone> Leaf<K, V> {
-    fn insert(&mut self, head: u64, key: K, value: V) -> Inserted<K, V> {
-        let at = self.keys.before(head, &key);
-        if self.keys.is(at, head, &key) {
+    fn insert(&mut self, key: K, value: V) -> Inserted<K, V> {
+        let (at, is_there) = self.keys.locate(&key);
+        if is_there {
             return Inserted::Replaced(std::mem::replace(&mut self.values[at], value));
         }
         if !self.values.is_full() {
@@ -348,9 +453,9 @@ impl<K: TreeKey, V: Clone> Leaf<K, V> {
 }
 
 impl<K: TreeKey, V: Clone> Inner<K, V> {
-    fn insert(&mut self, head: u64, key: K, value: V) -> Inserted<K, V> {
-        let at = self.keys.up_to(head, &key);
-        let (separator, node) = match self.children[at].insert(head, key, value) {
+    fn insert(&mut self, key: K, value: V) -> Inserted<K, V> {
+        let at = self.keys.up_to(&key);
+        let (separator, node) = match self.children[at].insert(key, value) {
             Inserted::Split(separator, node) => (separator, node),
             other => return other,
         };
@@ -445,12 +550,11 @@ impl<K: TreeKey, V: Clone> Tree<K, V> {
     #[inline]
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         let mut node = self.root.as_ref()?;
-        let head = key.head();
         loop {
             match node {
-                Node::Inner(inner) => node = inner.children.get(inner.keys.up_to(head, key))?,
+                Node::Inner(inner) => node = inner.children.get(inner.keys.up_to(key))?,
                 Node::Leaf(leaf) => {
-                    return leaf.values.get(leaf.keys.find(head, key)?);
+                    return leaf.values.get(leaf.keys.find(key)?);
                 }
             }
         }
@@ -469,7 +573,7 @@ impl<K: TreeKey, V: Clone> Tree<K, V> {
             self.len = 1;
             return None;
         };
-        match root.insert(key.head(), key, value) {
+        match root.insert(key, value) {
             Inserted::Replaced(old) => return Some(old),
             Inserted::Added => {}
             Inserted::Split(separator, right) => {
@@ -489,7 +593,7 @@ impl<K: TreeKey, V: Clone> Tree<K, V> {
 
     /// Gives the value removed.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        let removed = self.root.as_mut()?.remove(key.head(), key)?;
+        let removed = self.root.as_mut()?.remove(key)?;
         self.len -= 1;
         loop {
             self.root = match &self.root {
@@ -521,16 +625,15 @@ impl<K: TreeKey, V: Clone> Tree<K, V> {
         let Some(mut node) = self.root.as_ref() else {
             return iter;
         };
-        let head = key.head();
         loop {
             match node {
                 Node::Inner(inner) => {
-                    let at = inner.keys.up_to(head, key);
+                    let at = inner.keys.up_to(key);
                     iter.path.push((inner, at + 1));
                     node = &inner.children[at];
                 }
                 Node::Leaf(leaf) => {
-                    iter.leaf = Some((leaf, leaf.keys.before(head, key)));
+                    iter.leaf = Some((leaf, leaf.keys.before(key)));
                     return iter;
                 }
             }
@@ -539,7 +642,7 @@ impl<K: TreeKey, V: Clone> Tree<K, V> {
 
     /// The last entry with a key before `key`.
     pub(crate) fn before(&self, key: &K) -> Option<(&K, &V)> {
-        self.root.as_ref()?.before(key.head(), key)
+        self.root.as_ref()?.before(key)
     }
 
     /// The first entry.
@@ -699,6 +802,56 @@ mod tests {
             for (tree, model) in &snapshots {
                 compare(tree, model);
             }
+        }
+    }
+
+    /// Keys that share much, little or nothing, and some that are the start of others.
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        let start = prop_oneof![
+            Just(""),
+            Just("ab"),
+            Just("namespace/service-"),
+            Just("namespace/service-of-a-very-long-name-that-goes-on-and-on-"),
+        ];
+        let end = prop_oneof![
+            proptest::collection::vec(0u8..3, 0..12),
+            (0u32..300).prop_map(|number| number.to_string().into_bytes()),
+        ];
+        (start, end).prop_map(|(start, end)| [start.as_bytes(), &end].concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+        #[test]
+        fn finds_texts_that_start_alike(
+            ops in proptest::collection::vec((0u8..3, text()), 1..400),
+            probes in proptest::collection::vec(text(), 20),
+        ) {
+            let (mut tree, mut model) = (Tree::default(), BTreeMap::new());
+            for (number, (op, text)) in ops.into_iter().enumerate() {
+                let key = KeyBuf::new(&text);
+                match op {
+                    0 => prop_assert_eq!(tree.remove(&key), model.remove(&text)),
+                    _ => prop_assert_eq!(tree.insert(key, number), model.insert(text, number)),
+                }
+            }
+            prop_assert!(tree.iter().map(|(key, value)| (key.as_bytes(), *value)).eq(
+                model.iter().map(|(key, value)| (key.as_slice(), *value))
+            ));
+            for probe in probes {
+                let key = KeyBuf::new(&probe);
+                prop_assert_eq!(tree.get(&key), model.get(&probe));
+                let before = tree.before(&key).map(|(_, value)| value);
+                prop_assert_eq!(before, model.range(..probe.clone()).next_back().map(|(_, value)| value));
+                prop_assert!(tree.at_least(&key).map(|(_, value)| value).eq(
+                    model.range(probe..).map(|(_, value)| value)
+                ));
+            }
+            for text in model.into_keys() {
+                prop_assert!(tree.remove(&KeyBuf::new(&text)).is_some());
+            }
+            prop_assert!(tree.is_empty());
         }
     }
 
