@@ -1,5 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Benchmarks.
+//! Measures Skep against its targets, and against what the Go implementation does on a machine of the same size.
+//!
+//! `lb-benchmark --services 50000 --maps bpf` measures services on their way from decoded watch events to the maps;
+//! the other measurements are sub-commands. `make bench` runs all.
 
-fn main() {}
+mod agent;
+mod alloc;
+mod flip;
+mod hives;
+mod maglev;
+mod objects;
+mod report;
+mod sockets;
+mod throughput;
+mod usage;
+mod world;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::report::Report;
+
+#[global_allocator]
+static ALLOCATOR: alloc::Counting = alloc::Counting;
+
+/// Measures load-balancing and its parts.
+#[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Options {
+    #[command(subcommand)]
+    measurement: Option<Measurement>,
+    #[command(flatten)]
+    throughput: throughput::Options,
+    /// Where to write the results as JSON.
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Measurement {
+    /// One endpoint of a service comes and goes.
+    Flip(flip::Options),
+    /// One Maglev lookup table.
+    Maglev,
+    /// Check, construct and start 10, 100 and 1,000 cells.
+    Hive,
+    /// connect() and sendto() through a ClusterIP.
+    Sockets(sockets::Options),
+    /// The agent against an API server on this machine.
+    Agent(agent::Options),
+    /// Serves the objects that `agent` needs; started by it.
+    #[command(hide = true)]
+    ApiServer(agent::ServerOptions),
+    /// Puts results of several runs into one table and one file.
+    Summary {
+        /// Files written with --json.
+        files: Vec<PathBuf>,
+    },
+}
+
+/// Where entries end up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Maps {
+    /// In memory.
+    Fake,
+    /// In the kernel, pinned on a private BPF file system. Needs root.
+    Bpf,
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let mut report = Report::default();
+    match options.measurement {
+        None => throughput::run(&options.throughput, &mut report)?,
+        Some(Measurement::Flip(options)) => flip::run(&options, &mut report)?,
+        Some(Measurement::Maglev) => maglev::run(&mut report)?,
+        Some(Measurement::Hive) => hives::run(&mut report)?,
+        Some(Measurement::Sockets(options)) => sockets::run(&options, &mut report)?,
+        Some(Measurement::Agent(options)) => agent::run(&options, &mut report)?,
+        Some(Measurement::ApiServer(options)) => return agent::serve(&options),
+        Some(Measurement::Summary { files }) => report.read(&files)?,
+    }
+    report.print();
+    if let Some(file) = &options.json {
+        report.write(file)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Measures everything; results as tables and as JSON under target/bench. Needs root (BPF maps, namespaces).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ "$(id -u)" -ne 0 ]; then
+	echo "bench: making BPF maps and network namespaces needs root" >&2
+	exit 1
+fi
+echo "== Building (release)"
+cargo build --release --bin lb-benchmark --bin skep-agent
+cargo bench --no-run -p statedb
+target="${CARGO_TARGET_DIR:-target}"
+out="$target/bench"
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+rm -f "$out"/*.json
+failed=0
+measure() { # name, arguments…
+	local name=$1
+	shift
+	echo "== $name"
+	timeout 180 "$target/release/lb-benchmark" "$@" --json "$out/$name.json" || {
+		echo "bench: $name failed" >&2
+		failed=1
+	}
+}
+measure services-50000x1 --services 50000 --backends-per-service 1 --maps bpf --iterations 3
+measure services-50000x5 --services 50000 --backends-per-service 5 --maps bpf --iterations 2
+measure services-10000x20 --services 10000 --backends-per-service 20 --maps bpf --iterations 2
+measure flip flip
+measure maglev maglev
+measure hive hive
+measure sockets sockets --rounds 30
+measure agent agent
+echo "== statedb"
+timeout 180 cargo bench -q -p statedb -- --json "$out/statedb.json" || failed=1
+echo
+echo "== Summary"
+results=()
+for file in "$out"/{services-*,flip,maglev,hive,sockets,agent}.json; do
+	[ ! -f "$file" ] || results+=("$file")
+done
+"$target/release/lb-benchmark" summary "${results[@]}" --json "$out/summary.json"
+echo "JSON: $out/*.json"
+exit $failed

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The agent against an API server on the same machine, both real processes in a world of their own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Value, json};
+use skep_bpf::Map;
+use skep_bpf::lb::{Service4Key, ServiceValue};
+use skep_bpf::testing::Node;
+use skep_k8s_apiserver::{
+    ApiServer, Domain, Gvr, HttpOptions, HttpServer, Kind, Manner, Registry, Rows, Settings, Tracker,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::report::{Report, Row};
+use crate::{objects, throughput, usage};
+
+const NODE: &str = "bench-node";
+const SERVICES_MAP: &str = "cilium_lb4_services_v2";
+/// Longest wait for the agent to do something.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long an agent with nothing to do is watched.
+const IDLE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The agent's program; by default the one beside this program.
+    #[arg(long)]
+    agent: Option<PathBuf>,
+    /// Services in the second case; the first has none.
+    #[arg(long, default_value_t = 10_000)]
+    services: u32,
+    /// Backends of each service.
+    #[arg(long, default_value_t = 10)]
+    backends_per_service: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerOptions {
+    #[arg(long)]
+    services: u32,
+    #[arg(long)]
+    backends_per_service: u32,
+}
+
+/// A process that ends with this value.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Figures of one case.
+struct Found {
+    settled: Duration,
+    peak: f64,
+    resident: f64,
+    idle: f64,
+}
+
+pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let agent = match &options.agent {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("skep-agent"),
+    };
+    let agent = std::fs::canonicalize(&agent).with_context(|| agent.display().to_string())?;
+    for services in [0, options.services] {
+        let backends = options.backends_per_service;
+        let found = Node::run("agent-benchmark", |node| {
+            Ok::<_, std::io::Error>(case(node, &agent, services, backends))
+        })??;
+        let case = match services {
+            0 => "agent, no service".to_owned(),
+            _ => format!("agent, {services}×{backends}"),
+        };
+        let (memory, peer) = if services == 0 {
+            (15.0, 176.0)
+        } else {
+            (100.0, 540.0)
+        };
+        report.add(
+            Row::cost(format!("{case}: resident memory"), found.resident, "MiB")
+                .peer(peer)
+                .target(memory),
+        );
+        report.add(Row::cost(
+            format!("{case}: highest resident memory"),
+            found.peak,
+            "MiB",
+        ));
+        if services > 0 {
+            let settled = found.settled.as_secs_f64();
+            report.add(
+                Row::cost(
+                    format!("{case}: from start to all frontends in the maps"),
+                    settled,
+                    "s",
+                )
+                .target(3.0),
+            );
+        }
+        report.add(Row::cost(format!("{case}: processor when idle"), found.idle, "%"));
+    }
+    Ok(())
+}
+
+fn case(node: &Node, agent: &Path, services: u32, backends: u32) -> anyhow::Result<Found> {
+    let (_server, url) = start_server(services, backends)?;
+    let folder = node.directory();
+    let at = |name: &str| folder.join(name).display().to_string();
+    let log = std::fs::File::create(folder.join("agent.log"))?;
+    let begun = Instant::now();
+    let child = Command::new(agent)
+        .args([format!("--k8s-api-server-urls={url}")])
+        .args([format!("--k8s-node-name={NODE}")])
+        .args([format!("--k8s-api-server-state-file={}", at("api-server"))])
+        .args([format!("--bpf-root={}", node.bpf_root().display())])
+        .args([format!("--cgroup-root={}", node.cgroup_root().display())])
+        .args([format!("--socket-path={}", at("agent.sock"))])
+        .args([format!("--shell-sock-path={}", at("shell.sock"))])
+        .args([format!("--health-history-file={}", at("health-history.log"))])
+        .args(["--kube-proxy-replacement=true", "--bpf-lb-map-max=262144"])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn();
+    let mut agent = Process(child.with_context(|| agent.display().to_string())?);
+    let waited = wait_for_maps(node, &mut agent, services, backends);
+    waited.with_context(|| last_lines(&folder.join("agent.log")))?;
+    let settled = begun.elapsed();
+    let pid = agent.0.id();
+    // The rest of the start: health, pruning, first samples.
+    sleep(Duration::from_secs(3));
+    let (used, watched) = (usage::processor_time_of(pid)?, Instant::now());
+    sleep(IDLE);
+    let used = usage::processor_time_of(pid)? - used;
+    let found = Found {
+        settled,
+        peak: usage::highest_mib(pid)?,
+        resident: usage::resident_mib(pid)?,
+        idle: used.as_secs_f64() / watched.elapsed().as_secs_f64() * 100.0,
+    };
+    Ok(found)
+}
+
+fn last_lines(file: &Path) -> String {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(10)..].join("\n")
+}
+
+/// Waits until every service has all its backends in the map of services.
+fn wait_for_maps(node: &Node, agent: &mut Process, services: u32, backends: u32) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let store = node.store();
+    let mut map: Option<Map<Service4Key, ServiceValue>> = None;
+    let mut done = 0;
+    loop {
+        if let Some(status) = agent.0.try_wait()? {
+            anyhow::bail!("the agent ended: {status}");
+        }
+        if map.is_none() {
+            map = store.open(SERVICES_MAP).ok();
+        }
+        if let Some(map) = &map {
+            // Goes on where it stopped: what is complete stays so.
+            while done < services && has_all(map, done, backends)? {
+                done += 1;
+            }
+            if done == services {
+                return Ok(());
+            }
+        }
+        anyhow::ensure!(
+            Instant::now() < deadline,
+            "only {done} of {services} services are in the maps"
+        );
+        sleep(Duration::from_millis(10));
+    }
+}
+
+fn has_all(map: &Map<Service4Key, ServiceValue>, service: u32, backends: u32) -> anyhow::Result<bool> {
+    let key = Service4Key {
+        address: objects::cluster_ip(service).octets(),
+        port: 80.into(),
+        slot: 0,
+        proto: 6,
+        scope: 0,
+        pad: [0; 2],
+    };
+    Ok(map
+        .lookup(&key)?
+        .is_some_and(|value| u32::from(value.count) == backends))
+}
+
+fn start_server(services: u32, backends: u32) -> anyhow::Result<(Process, String)> {
+    let child = Command::new(std::env::current_exe()?)
+        .arg("api-server")
+        .args([format!("--services={services}")])
+        .args([format!("--backends-per-service={backends}")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut server = Process(child.context("starting the API server")?);
+    let output: ChildStdout = server.0.stdout.take().context("output of the API server")?;
+    let mut url = String::new();
+    BufReader::new(output).read_line(&mut url)?;
+    anyhow::ensure!(!url.is_empty(), "the API server does not start");
+    Ok((server, url.trim().to_owned()))
+}
+
+/// Serves the objects on a port of the loopback until killed; prints the URL.
+pub(crate) fn serve(options: &ServerOptions) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let tracker = Tracker::new(Rows::new(&statedb::Db::new())?, 10_000, false);
+        let api = ApiServer::new(
+            tracker,
+            Registry::with_extensions(),
+            Manner::Real(Settings::default()),
+        );
+        fill(&api, options.services, options.backends_per_service)?;
+        let server = HttpServer::bind(([127, 0, 0, 1], 0).into(), api, HttpOptions::default()).await?;
+        println!("http://{}", server.address()?);
+        std::io::stdout().flush()?;
+        server.serve(CancellationToken::new()).await;
+        Ok(())
+    })
+}
+
+fn fill(api: &ApiServer, services: u32, backends: u32) -> anyhow::Result<()> {
+    let kind = |group: &str, resource: &str| {
+        let kind = api.kind(&Gvr::new(group, "v1", resource));
+        kind.map_err(|error| anyhow::anyhow!("{resource}: {error}"))
+    };
+    let (nodes, services_kind) = (kind("", "nodes")?, kind("", "services")?);
+    let slices_kind = kind("discovery.k8s.io", "endpointslices")?;
+    api.tracker().write(|txn| {
+        let mut put = |kind: &Kind, value: Value| drop(txn.put(Domain::Core, kind, value));
+        put(
+            &nodes,
+            json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": NODE, "uid": "5f1ab8e2-6b8c-4d0e-9f7a-0123456789ab"},
+                "spec": {"podCIDR": "10.128.0.0/16", "podCIDRs": ["10.128.0.0/16"]},
+                "status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]},
+            }),
+        );
+        for number in 0..services {
+            put(
+                &services_kind,
+                document("v1", "Service", &objects::service(number))?,
+            );
+            for slice in 0..backends.div_ceil(throughput::SLICE) {
+                let first = slice * throughput::SLICE;
+                let last = (first + throughput::SLICE).min(backends);
+                let pods = number * backends + first..number * backends + last;
+                let object = objects::slice(number, slice, pods, |_| true);
+                put(
+                    &slices_kind,
+                    document("discovery.k8s.io/v1", "EndpointSlice", &object)?,
+                );
+            }
+        }
+        Ok(())
+    })
+}
+
+fn document(version: &str, kind: &str, object: &impl Serialize) -> anyhow::Result<Value> {
+    let mut value = serde_json::to_value(object)?;
+    value["apiVersion"] = version.into();
+    value["kind"] = kind.into();
+    Ok(value)
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Made-up services and endpoint slices, as they come decoded from a watch.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use skep_k8s::ObjectKey;
+use skep_k8s::slim::{
+    AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, IntOrString, IpFamily, Labels,
+    Metadata, Protocol, Service, ServicePort, ServiceSpec, ServiceType, SessionAffinity, Str, TrafficPolicy,
+};
+use skep_loadbalancer::reflector::{Changed, Latest};
+
+const NAMESPACE: &str = "bench";
+/// Addresses of services are counted up from here, those of backends from [`PODS`].
+const CLUSTER_IPS: u32 = u32::from_be_bytes([10, 96, 0, 1]);
+const PODS: u32 = u32::from_be_bytes([10, 128, 0, 1]);
+
+/// Address of a service.
+pub(crate) fn cluster_ip(service: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(CLUSTER_IPS + service)
+}
+
+fn text(ip: u32) -> Str {
+    Str::from(Ipv4Addr::from_bits(ip).to_string())
+}
+
+fn metadata(number: u32, name: String, version: u32, labels: Labels) -> Metadata {
+    Metadata {
+        name: name.into(),
+        namespace: NAMESPACE.into(),
+        uid: format!("5f1ab8e2-6b8c-4d0e-9f7a-{number:012x}").into(),
+        resource_version: version.to_string().into(),
+        generation: 1,
+        labels,
+        ..Metadata::default()
+    }
+}
+
+/// A ClusterIP service with one TCP port.
+pub(crate) fn service(number: u32) -> Service {
+    let name = format!("service-{number}");
+    let address = text(CLUSTER_IPS + number);
+    let labels: Labels = [("app", name.as_str())].into_iter().collect();
+    Service {
+        metadata: metadata(number, name, number + 1, labels.clone()),
+        spec: ServiceSpec {
+            ports: [ServicePort {
+                name: "http".into(),
+                protocol: Protocol::Tcp,
+                port: 80,
+                target_port: IntOrString::Int(8080),
+                node_port: 0,
+            }]
+            .into(),
+            selector: labels,
+            cluster_ip: address.clone(),
+            cluster_ips: [address].into(),
+            kind: ServiceType::ClusterIp,
+            session_affinity: SessionAffinity::None,
+            ip_families: [IpFamily::V4].into(),
+            ip_family_policy: Some("SingleStack".into()),
+            internal_traffic_policy: TrafficPolicy::Cluster,
+            ..ServiceSpec::default()
+        },
+        ..Service::default()
+    }
+}
+
+/// A slice of a service, with the pods of `range` (numbers in the whole cluster) that `is_there` accepts.
+pub(crate) fn slice(
+    service: u32,
+    slice: u32,
+    range: std::ops::Range<u32>,
+    is_there: impl Fn(u32) -> bool,
+) -> EndpointSlice {
+    let owner = format!("service-{service}");
+    let labels: Labels = [
+        (
+            "endpointslice.kubernetes.io/managed-by",
+            "endpointslice-controller.k8s.io",
+        ),
+        ("kubernetes.io/service-name", owner.as_str()),
+    ]
+    .into_iter()
+    .collect();
+    let endpoint = |pod: u32| Endpoint {
+        addresses: [text(PODS + pod)].into(),
+        conditions: EndpointConditions {
+            ready: Some(true),
+            serving: Some(true),
+            terminating: Some(false),
+        },
+        node_name: Some(format!("node-{}", pod % 100).into()),
+        ..Endpoint::default()
+    };
+    EndpointSlice {
+        metadata: metadata(
+            service,
+            format!("service-{service}-{slice:05x}"),
+            service + 1,
+            labels,
+        ),
+        address_type: AddressType::V4,
+        endpoints: range.filter(|pod| is_there(*pod)).map(endpoint).collect(),
+        ports: [EndpointPort {
+            name: Some("http".into()),
+            protocol: Protocol::Tcp,
+            port: Some(8080),
+        }]
+        .into(),
+    }
+}
+
+/// Event: a service is there.
+pub(crate) fn service_there(object: Service) -> Changed {
+    let object = Arc::new(object);
+    Changed::Service(ObjectKey::of(&*object), Latest::Present(object))
+}
+
+/// Event: a slice is there.
+pub(crate) fn slice_there(object: EndpointSlice) -> Changed {
+    let object = Arc::new(object);
+    Changed::Slice(ObjectKey::of(&*object), Latest::Present(object))
+}
+
+fn key(name: String) -> ObjectKey {
+    ObjectKey {
+        namespace: NAMESPACE.into(),
+        name: name.into(),
+    }
+}
+
+/// Event: a service is gone.
+pub(crate) fn service_gone(number: u32) -> Changed {
+    Changed::Service(key(format!("service-{number}")), Latest::Gone)
+}
+
+/// Event: a slice is gone.
+pub(crate) fn slice_gone(service: u32, slice: u32) -> Changed {
+    Changed::Slice(key(format!("service-{service}-{slice:05x}")), Latest::Gone)
+}

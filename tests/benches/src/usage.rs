@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Memory and processor time of processes.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Context;
+
+/// Lets [`peak_mib`] of this process begin anew.
+pub(crate) fn reset_peak() -> anyhow::Result<()> {
+    fs::write("/proc/self/clear_refs", "5").context("/proc/self/clear_refs")
+}
+
+/// Highest resident memory of this process since [`reset_peak`], in MiB.
+pub(crate) fn peak_mib() -> anyhow::Result<f64> {
+    status_mib("self", "VmHWM:")
+}
+
+/// Resident memory of a process, in MiB.
+pub(crate) fn resident_mib(pid: u32) -> anyhow::Result<f64> {
+    status_mib(&pid.to_string(), "VmRSS:")
+}
+
+/// Highest resident memory of a process, in MiB.
+pub(crate) fn highest_mib(pid: u32) -> anyhow::Result<f64> {
+    status_mib(&pid.to_string(), "VmHWM:")
+}
+
+fn status_mib(process: &str, field: &str) -> anyhow::Result<f64> {
+    let path = format!("/proc/{process}/status");
+    let status = fs::read_to_string(&path).with_context(|| path.clone())?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let line = line.with_context(|| format!("{path}: no {field}"))?;
+    let number = line.trim().trim_end_matches(" kB");
+    let kib: f64 = number.parse().with_context(|| format!("{path}: {number}"))?;
+    Ok(kib / 1024.0)
+}
+
+/// Processor time of this process, all threads.
+pub(crate) fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// Processor time of another process, in the kernel's ticks of 10 ms.
+pub(crate) fn processor_time_of(pid: u32) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
+    // The name, in parentheses, may contain spaces.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = |at: usize| -> Option<u64> { rest.split_whitespace().nth(at)?.parse().ok() };
+    let (user, system) = ticks(11)
+        .zip(ticks(12))
+        .with_context(|| format!("{path}: {stat}"))?;
+    Ok(Duration::from_millis((user + system) * 10))
+}
