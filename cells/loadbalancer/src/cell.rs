@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use skep_maglev::Maglev;
+use skep_metrics::ReconcilerMetricSet;
 use skep_node::{LocalNodeStore, NodeAddress};
 use statedb::{Db, Table};
 
@@ -63,8 +64,10 @@ fn writer_cell() -> Cell {
         .run(watch_node)
 }
 
+const RECONCILER: &str = "loadbalancer-reconciler";
+
 fn reconciler_cell() -> Cell {
-    Cell::module("loadbalancer-reconciler", "Frontends into maps")
+    Cell::module(RECONCILER, "Frontends into maps")
         .provide(ops)
         .provide_private(reconciler)
         .provide(init_wait)
@@ -129,13 +132,15 @@ fn reconciler(
     ops: Arc<Mutex<Ops>>,
     config: Cfg<Config>,
     nodes: Arc<dyn NodeAddresses>,
+    metrics: Option<Arc<ReconcilerMetricSet>>,
 ) -> Arc<FrontendReconciler> {
     let timing = Timing {
         retry_min: config.retry_min,
         retry_max: config.retry_max,
         init_wait_timeout: config.init_wait_timeout,
     };
-    Arc::new(FrontendReconciler::new(writer, ops, nodes, timing))
+    let metrics = metrics.map(|set| set.for_module(RECONCILER));
+    Arc::new(FrontendReconciler::new(writer, ops, nodes, timing, metrics))
 }
 
 fn init_wait(writer: Writer, reconciler: Arc<FrontendReconciler>) -> InitWait {

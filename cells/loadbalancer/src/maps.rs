@@ -10,6 +10,7 @@ pub mod cell;
 mod entry;
 pub mod fake;
 pub mod faulty;
+pub mod metrics;
 pub mod snapshot;
 pub mod text;
 

@@ -14,20 +14,25 @@ async fn scripts_pass() {
     }
 }
 
-/// The same script on maps in the kernel; a process of its own, because it needs its own mount namespace.
+/// The same scripts on maps in the kernel; a process of its own, because it needs its own mount namespace.
 #[test]
 fn scripts_pass_with_maps_of_the_kernel() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("loadbalancer");
+    let mut scripts: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
+    scripts.sort();
 
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_run-scripts"))
         .args(["--hive", "loadbalancer", "--maps", "bpf"])
-        .arg(folder.join("clusterip.txtar"))
+        .args(&scripts)
         .output()
         .unwrap();
 
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && text.ends_with("1 passed, 0 failed\n"),
+        output.status.success() && text.ends_with(&format!("{} passed, 0 failed\n", scripts.len())),
         "{text}"
     );
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use hive::{Cell, Cfg, HookCtx, Lifecycle};
+use hive::{Cell, Cfg, HookCtx, Jobs, Lifecycle, SpawnError};
 use skep_bpf::MapStore;
 use skep_bpf::lb::LbMapSizes;
 use skep_maglev::Maglev;
@@ -13,6 +13,7 @@ use skep_maglev::Maglev;
 use super::bpf::BpfMaps;
 use super::fake::FakeMaps;
 use super::faulty::FaultyMaps;
+use super::metrics::{self, CountedMaps, MapMetrics};
 use super::{Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage};
 use crate::config::{Config, Families};
 
@@ -24,21 +25,30 @@ pub struct TestConfig {
     pub fault_probability: f64,
 }
 
-const TITLE: &str = "Load-balancing maps";
+fn module() -> Cell {
+    Cell::module("loadbalancer-maps", "Load-balancing maps")
+        .provide(metrics::supply_metrics)
+        .run(report_pressure)
+}
 
 /// The pinned maps in the kernel; opened when the hive starts.
 pub fn kernel() -> Cell {
-    Cell::module("loadbalancer-maps", TITLE).provide(open_late)
+    module().provide(open_late)
 }
 
 /// Maps in memory, with the limits of the real ones.
 pub fn in_memory() -> Cell {
-    Cell::module("loadbalancer-maps", TITLE).provide(in_process)
+    module().provide(in_process)
 }
 
-fn in_process(config: Cfg<Config>, maglev: Maglev, test: Option<Cfg<TestConfig>>) -> Arc<dyn LbMaps> {
+fn in_process(
+    config: Cfg<Config>,
+    maglev: Maglev,
+    metrics: Arc<MapMetrics>,
+    test: Option<Cfg<TestConfig>>,
+) -> Arc<dyn LbMaps> {
     let sizes = config.map_sizes(maglev.table_size().get(), skep_bpf::lb::DEFAULT_REVERSE_SK);
-    with_faults(Arc::new(FakeMaps::new(sizes)), test)
+    with_layers(Arc::new(FakeMaps::new(sizes)), metrics, test)
 }
 
 fn open_late(
@@ -47,6 +57,7 @@ fn open_late(
     maglev: Maglev,
     store: Arc<MapStore>,
     shared_sizes: Option<Arc<LbMapSizes>>,
+    metrics: Arc<MapMetrics>,
     test: Option<Cfg<TestConfig>>,
     lifecycle: Lifecycle,
 ) -> Arc<dyn LbMaps> {
@@ -68,14 +79,28 @@ fn open_late(
             Ok::<(), skep_bpf::MapError>(())
         }
     });
-    with_faults(late, test)
+    with_layers(late, metrics, test)
 }
 
-fn with_faults(maps: Arc<dyn LbMaps>, test: Option<Cfg<TestConfig>>) -> Arc<dyn LbMaps> {
+fn with_layers(
+    maps: Arc<dyn LbMaps>,
+    metrics: Arc<MapMetrics>,
+    test: Option<Cfg<TestConfig>>,
+) -> Arc<dyn LbMaps> {
+    let maps: Arc<dyn LbMaps> = Arc::new(CountedMaps::new(maps, metrics));
     match test {
         Some(test) if test.fault_probability > 0.0 => Arc::new(FaultyMaps::new(maps, test.fault_probability)),
         _ => maps,
     }
+}
+
+fn report_pressure(
+    maps: Arc<dyn LbMaps>,
+    metrics: Arc<MapMetrics>,
+    config: Cfg<Config>,
+    jobs: Jobs,
+) -> Result<(), SpawnError> {
+    metrics::report_pressure(maps, metrics, config.pressure_interval, &jobs)
 }
 
 /// Maps that are opened when the hive starts.

@@ -128,6 +128,30 @@ pub enum Entries<'a> {
 }
 
 impl Entries<'_> {
+    /// Kind of the map they belong to.
+    pub const fn kind(&self) -> MapKind {
+        match self {
+            Self::Services(_) => MapKind::Services,
+            Self::Backends(_) => MapKind::Backends,
+            Self::ReverseNat(_) => MapKind::ReverseNat,
+            Self::AffinityMatch(_) => MapKind::AffinityMatch,
+            Self::SourceRange(_) => MapKind::SourceRange,
+            Self::Maglev(_) => MapKind::Maglev,
+        }
+    }
+
+    /// Whether each belongs to the map of IPv6; affinity matches have one map, which counts as that of IPv4.
+    pub fn families(&self) -> Vec<bool> {
+        match self {
+            Self::Services(entries) => entries.iter().map(|(key, _)| key.address.is_ipv6()).collect(),
+            Self::Backends(entries) => entries.iter().map(|(key, _)| key.ipv6).collect(),
+            Self::ReverseNat(entries) => entries.iter().map(|(key, _)| key.ipv6).collect(),
+            Self::AffinityMatch(keys) => vec![false; keys.len()],
+            Self::SourceRange(keys) => keys.iter().map(|key| key.cidr.addr().is_ipv6()).collect(),
+            Self::Maglev(entries) => entries.iter().map(|(key, _)| key.ipv6).collect(),
+        }
+    }
+
     /// Number of entries.
     pub const fn len(&self) -> usize {
         match self {
@@ -177,6 +201,30 @@ pub enum Keys<'a> {
 }
 
 impl Keys<'_> {
+    /// Kind of the map they belong to.
+    pub const fn kind(&self) -> MapKind {
+        match self {
+            Self::Services(_) => MapKind::Services,
+            Self::Backends(_) => MapKind::Backends,
+            Self::ReverseNat(_) => MapKind::ReverseNat,
+            Self::AffinityMatch(_) => MapKind::AffinityMatch,
+            Self::SourceRange(_) => MapKind::SourceRange,
+            Self::Maglev(_) => MapKind::Maglev,
+        }
+    }
+
+    /// Whether each belongs to the map of IPv6; affinity matches have one map, which counts as that of IPv4.
+    pub fn families(&self) -> Vec<bool> {
+        match self {
+            Self::Services(keys) => keys.iter().map(|key| key.address.is_ipv6()).collect(),
+            Self::Backends(keys) => keys.iter().map(|key| key.ipv6).collect(),
+            Self::ReverseNat(keys) => keys.iter().map(|key| key.ipv6).collect(),
+            Self::AffinityMatch(keys) => vec![false; keys.len()],
+            Self::SourceRange(keys) => keys.iter().map(|key| key.cidr.addr().is_ipv6()).collect(),
+            Self::Maglev(keys) => keys.iter().map(|key| key.ipv6).collect(),
+        }
+    }
+
     /// Number of keys.
     pub const fn len(&self) -> usize {
         match self {

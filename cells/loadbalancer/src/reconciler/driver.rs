@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use statedb::reconciler::{
-    Config, Delete, Ops as TableOps, Reconciler, ReconcilerHandle, Round, StatusField, Update,
+    Config, Delete, Ops as TableOps, Reconciler, ReconcilerHandle, ReconcilerMetrics, Round, StatusField, Update,
 };
 use statedb::row::BoxError;
 use statedb::{Obj, Revision, Snapshot, Table};
@@ -214,13 +214,21 @@ pub struct Timing {
 
 impl FrontendReconciler {
     /// A reconciler that does not run yet.
-    pub fn new(writer: Writer, ops: SharedOps, nodes: Arc<dyn NodeAddresses>, timing: Timing) -> Self {
+    pub fn new(
+        writer: Writer,
+        ops: SharedOps,
+        nodes: Arc<dyn NodeAddresses>,
+        timing: Timing,
+        metrics: Option<Arc<dyn ReconcilerMetrics>>,
+    ) -> Self {
+        let defaults = Config::default();
         let config = Config {
+            metrics: metrics.unwrap_or_else(|| defaults.metrics.clone()),
             retry_min: timing.retry_min,
             retry_max: timing.retry_max,
             refresh_interval: Some(REFRESH),
             prune_interval: Some(REFRESH),
-            ..Config::default()
+            ..defaults
         };
         let status = StatusField {
             get: |row: &Frontend| row.status.clone(),

@@ -282,7 +282,10 @@ impl Ops {
         }
         if !self.units.contains_key(&address) {
             let id = self.service_ids.take(&address).ok_or(ReconcileError::NoId)?;
-            let unit = Unit::new(id as u16, self.restored_slots.remove(&address).unwrap_or(0));
+            let restored = self.restored_slots.remove(&address);
+            let mut unit = Unit::new(id as u16, restored.unwrap_or(0));
+            // An earlier run may have left a lookup table.
+            unit.has_maglev = restored.is_some();
             self.units.insert(address, unit);
         }
         let planned = self.plan_known_unit(owner, frontend, address, is_expansion);

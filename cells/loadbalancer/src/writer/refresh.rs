@@ -74,24 +74,33 @@ impl Writer {
             .list(txn, FRONTENDS_BY_SERVICE.key(service));
         let frontends: Vec<Obj<Frontend>> = frontends.cloned().collect();
         let mut cache = Cache::default();
+        let mut is_any_changed = false;
+        let mut selected = Vec::with_capacity(frontends.len());
         for frontend in frontends {
             if used_service(&frontend) != service {
                 continue;
             }
-            let Some((backends, to_check)) = self.select(txn, &frontend, cause, &mut cache) else {
-                continue;
-            };
-            let is_same = backends.has_same_rows(&frontend.backends)
-                && to_check.has_same_rows(&frontend.health_check_backends);
-            if !is_same {
-                let health_check_backends = to_check;
-                let changed = Frontend {
+            let selection = self
+                .select(txn, &frontend, cause, &mut cache)
+                .filter(|(backends, to_check)| {
+                    !backends.has_same_rows(&frontend.backends)
+                        || !to_check.has_same_rows(&frontend.health_check_backends)
+                });
+            is_any_changed |= selection.is_some();
+            selected.push((frontend, selection));
+        }
+        for (frontend, selection) in selected {
+            let changed = match selection {
+                Some((backends, health_check_backends)) => Frontend {
                     backends,
                     health_check_backends,
                     ..Frontend::clone(&frontend)
-                };
-                self.put_frontend(txn, changed)?;
-            }
+                },
+                // Those without a number keep their order, in which numbers are given out.
+                None if is_any_changed && frontend.id == 0 => Frontend::clone(&frontend),
+                None => continue,
+            };
+            self.put_frontend(txn, changed)?;
         }
         Ok(())
     }
@@ -183,8 +192,7 @@ impl Writer {
         } else {
             Vec::new()
         };
-        let mut cache = Cache::default();
-        for frontend in all {
+        let is_affected = |frontend: &Frontend| {
             let reselects = is_moved && (old.name != new.name || frontend.service.prefers_zone());
             let is_wild = matches!(
                 frontend.params.kind,
@@ -197,9 +205,27 @@ impl Writer {
                 || (frontend.params.kind == FrontendKind::HostPort
                     && frontend.params.address.is_unspecified());
             let changes_ports = has_ports && is_expanded;
-            if !reselects && !changes_wildcard && !changes_ports {
-                continue;
+            (reselects || changes_wildcard || changes_ports).then_some(reselects)
+        };
+        // Those without a number keep their order, in which numbers are given out.
+        let mut all = all;
+        all.sort_by_key(|frontend| {
+            if frontend.id == 0 {
+                Some(frontend.revision())
+            } else {
+                None
             }
+        });
+        let is_new_affected = all
+            .iter()
+            .any(|frontend| frontend.id == 0 && is_affected(frontend).is_some());
+        let mut cache = Cache::default();
+        for frontend in all {
+            let reselects = match is_affected(&frontend) {
+                Some(reselects) => reselects,
+                None if frontend.id == 0 && is_new_affected => false,
+                None => continue,
+            };
             let mut changed = Frontend::clone(&frontend);
             if reselects
                 && let Some((backends, to_check)) =
