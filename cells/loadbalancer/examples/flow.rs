@@ -135,6 +135,7 @@ async fn main() -> Result<(), Failure> {
         ops,
         Arc::new(NoAddresses),
         timing,
+        None,
     ));
     let handle = reconciler.handle();
     let token = CancellationToken::new();

@@ -12,6 +12,8 @@ pub mod fake;
 pub mod faulty;
 pub mod metrics;
 pub mod snapshot;
+#[cfg(test)]
+mod tests;
 pub mod text;
 
 use std::sync::Arc;

@@ -51,7 +51,8 @@ fn in_process(
     with_layers(Arc::new(FakeMaps::new(sizes)), metrics, test)
 }
 
-fn open_late(
+#[derive(hive::Params)]
+struct KernelParams {
     config: Cfg<Config>,
     families: Cfg<Families>,
     maglev: Maglev,
@@ -60,7 +61,19 @@ fn open_late(
     metrics: Arc<MapMetrics>,
     test: Option<Cfg<TestConfig>>,
     lifecycle: Lifecycle,
-) -> Arc<dyn LbMaps> {
+}
+
+fn open_late(params: KernelParams) -> Arc<dyn LbMaps> {
+    let KernelParams {
+        config,
+        families,
+        maglev,
+        store,
+        shared_sizes,
+        metrics,
+        test,
+        lifecycle,
+    } = params;
     let late = Arc::new(LateMaps::default());
     let maps = late.clone();
     lifecycle.on_start("open-maps", move |_: HookCtx| {

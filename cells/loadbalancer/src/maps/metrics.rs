@@ -48,8 +48,7 @@ impl MapMetrics {
     fn count(&self, kind: MapKind, operation: &str, done: [usize; 2], failed: [usize; 2]) {
         for (at, ipv6) in [(0, false), (1, true)] {
             let counter = |outcome: &str| -> Counter {
-                self.operations
-                    .with([short_name(kind, ipv6), operation, outcome])
+                self.operations.with([short_name(kind, ipv6), operation, outcome])
             };
             if done[at] > failed[at] {
                 counter("success").add((done[at] - failed[at]) as f64);
@@ -156,7 +155,7 @@ mod tests {
     use crate::maps::{AffinityKey, RevNatKey, RevNatValue};
 
     fn text(metrics: &MapMetrics) -> String {
-        let registry = Registry::new(metrics.metrics(), "").unwrap();
+        let registry = Registry::new(metrics.metrics(), &[]).unwrap();
         exposition(&registry)
     }
 
@@ -179,7 +178,10 @@ mod tests {
             reverse(2, "fd00::1"),
             reverse(3, "10.0.0.2"),
         ]));
-        let affinity = [AffinityKey { id: 1, backend: 1 }, AffinityKey { id: 1, backend: 2 }];
+        let affinity = [
+            AffinityKey { id: 1, backend: 1 },
+            AffinityKey { id: 1, backend: 2 },
+        ];
         assert_eq!(maps.update(Entries::AffinityMatch(&affinity)).len(), 1);
         maps.delete(Keys::AffinityMatch(&affinity[..1]));
 

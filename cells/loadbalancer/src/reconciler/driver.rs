@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use statedb::reconciler::{
-    Config, Delete, Ops as TableOps, Reconciler, ReconcilerHandle, ReconcilerMetrics, Round, StatusField, Update,
+    Config, Delete, Ops as TableOps, Reconciler, ReconcilerHandle, ReconcilerMetrics, Round, StatusField,
+    Update,
 };
 use statedb::row::BoxError;
 use statedb::{Obj, Revision, Snapshot, Table};
