@@ -59,7 +59,7 @@ impl fmt::Debug for Hold {
 }
 
 impl MapStore {
-    /// The store below a BPF file system mounted at `root` (see [`crate::mount::BpfFs`]).
+    /// The store below a BPF file system mounted at `root` (see [`crate::mount::bpffs`]).
     pub fn new(root: impl Into<PathBuf>) -> Arc<Self> {
         let state = State {
             root: root.into(),

@@ -44,6 +44,7 @@ pub(crate) enum Command {
     MapDeleteBatch = 27,
     LinkCreate = 28,
     LinkUpdate = 29,
+    #[cfg(feature = "load")]
     IterCreate = 33,
     LinkDetach = 34,
 }
@@ -462,6 +463,7 @@ pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     unsafe { call(Command::LinkDetach, &mut attr) }.map(drop)
 }
 
+#[cfg(feature = "load")]
 #[repr(C)]
 struct IterCreateAttr {
     link_fd: u32,
@@ -470,6 +472,7 @@ struct IterCreateAttr {
 
 /// Opens one run of an iterator; reading the descriptor runs the program on every element of the
 /// calling thread's network namespace.
+#[cfg(feature = "load")]
 pub(crate) fn iter_create(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut attr = IterCreateAttr {
         link_fd: link.as_raw_fd() as u32,

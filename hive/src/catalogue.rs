@@ -6,7 +6,7 @@ use crate::cell::Cell;
 use crate::key::Key;
 use crate::plan::Graph;
 
-/// A cell that registered itself with [`catalogue!`](crate::catalogue).
+/// A cell that registered itself with [`catalogue!`](crate::catalogue!).
 pub struct CatalogueEntry {
     /// How to name it in a cell list: `skep_health::cell`.
     pub path: &'static str,

@@ -135,12 +135,12 @@ pub struct Status {
     pub message: String,
     /// The error with its causes, empty unless degraded.
     pub error: String,
-    /// When it was OK last, or [`never`].
+    /// When it was OK last, or [`never()`].
     #[serde(rename(serialize = "LastOK", deserialize = "lastok"))]
     pub last_ok: Timestamp,
     /// When it reported last.
     pub updated: Timestamp,
-    /// When it stopped, or [`never`].
+    /// When it stopped, or [`never()`].
     pub stopped: Timestamp,
     /// What it said when it stopped.
     #[serde(rename(serialize = "Final", deserialize = "final"))]

@@ -16,5 +16,6 @@ pub fn cell() -> Cell {
         .provide(table::read_only)
         .run(reflector::start)
         .run(reconciler::start)
+        .library() // other cells may read the table
         .with(Cell::module("ipcache-map", "The pinned map of identities").provide(map::pinned))
 }

@@ -171,7 +171,8 @@ impl Plan {
             let _ = writeln!(
                 out,
                 "| `--{}` | `{env}` | {} | {default} | {module} | {meaning} |",
-                setting.name, setting.kind
+                setting.name,
+                cell(setting.kind)
             );
         }
         out

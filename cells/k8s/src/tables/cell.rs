@@ -21,11 +21,12 @@ use crate::slim::{Namespace, Pod};
 /// Name of the reflectors.
 const REFLECTOR: &str = "daemon-k8s";
 
-/// Namespaces and the pods of this node.
+/// Namespaces and the pods of this node; a table that nobody reads is not made.
 pub fn cell() -> Cell {
     Cell::module("k8s-tables", "Kubernetes objects as tables")
         .provide(new_namespaces)
         .provide(new_pods)
+        .library()
 }
 
 #[derive(Params)]
