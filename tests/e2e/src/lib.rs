@@ -3,7 +3,7 @@
 //! End-to-end tests in labs of network namespaces.
 //!
 //! Each test has a lab of its own and takes it down, also when it fails; they run side by side. The programs must
-//! be built first: `cargo build --bins`, as `make test` does.
+//! be built first: `cargo build --bins --examples`, as `make test` does.
 
 use std::path::PathBuf;
 
@@ -138,7 +138,7 @@ pub fn program(name: &str) -> PathBuf {
     let path = folder.join(name);
     assert!(
         path.is_file(),
-        "{} is not built; run `cargo build --bins`",
+        "{} is not built; run `cargo build --bins --examples`",
         path.display()
     );
     path

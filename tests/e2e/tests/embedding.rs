@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The program that `docs/embedding.md` shows.
+
+use std::process::Command;
+
+const SOURCE: &str = include_str!("../../../cells/loadbalancer/examples/frontends.rs");
+const PAGE: &str = include_str!("../../../docs/embedding.md");
+const SERVICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/services.yaml");
+
+#[test]
+fn the_page_shows_the_program_as_it_is() {
+    let program = SOURCE
+        .split_once("\n\nuse std")
+        .map(|(_, rest)| format!("use std{rest}"));
+
+    assert!(PAGE.contains(&format!("```rust\n{}```", program.unwrap())));
+}
+
+#[test]
+fn the_program_prints_what_the_page_says() {
+    let output = Command::new(skep_e2e::program("examples/frontends"))
+        .args(["--lb-state-file", SERVICES])
+        .output()
+        .unwrap();
+
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(!printed.is_empty() && PAGE.contains(&*printed), "{printed}");
+}
