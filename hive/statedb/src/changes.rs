@@ -108,10 +108,11 @@ impl<T: Send + Sync + 'static> ChangeIterator<T> {
         if relist {
             self.seen = 0;
         }
-        self.started = true;
+        // Whoever looked at an empty table is to hear of what came and went since, as with any other table.
+        let first = !std::mem::replace(&mut self.started, true);
         let from = self.seen + 1;
         let upserts: Upserts<'a, T> = Box::new(state.by_revision.at_least(&from).map(|(_, object)| object));
-        let deletes: Deletes<'a, T> = if relist || from == 1 {
+        let deletes: Deletes<'a, T> = if relist || first {
             Box::new(std::iter::empty())
         } else {
             Box::new(

@@ -230,3 +230,16 @@ async fn derived_table_follows_its_input() {
     wait_for(&[6]).await;
     job.abort();
 }
+
+#[test]
+fn who_looked_at_an_empty_table_hears_of_what_came_and_went() {
+    let db = Db::new();
+    let table = items(&db, "items");
+    let mut changes = table.follow(&db);
+    assert!(all(&mut changes, &db.read()).is_empty());
+
+    put(&db, &table, &[item(1, "a", &[])]);
+    delete(&db, &table, 1);
+
+    assert_eq!(all(&mut changes, &db.read()), ["-1a"]);
+}
