@@ -12,6 +12,7 @@ use skep_loadbalancer::{
 };
 use skep_maglev::Maglev;
 use statedb::{Change, ChangeIterator, Db, Snapshot, Table};
+use tokio::sync::Mutex;
 
 use crate::{
     DeadBackends, LbSettings, MapsWritten, SocketDatapath,
@@ -79,10 +80,15 @@ fn watch_backends(
     if !datapath.is_enabled() {
         return Ok(());
     }
+    // From here on, not from when the job gets to run: a backend may come and go in between. Kept over restarts.
+    let mut changes = backends.follow(&db);
+    report(&backends, &mut changes, &db.read(), &dead);
+    let changes = Arc::new(Mutex::new(changes));
     jobs.spawn(Job::once("watch-backends", move |cx: JobCtx| {
         let (backends, db, dead) = (backends.clone(), db.clone(), dead.clone());
+        let changes = changes.clone();
         async move {
-            let mut changes = backends.follow(&db);
+            let mut changes = changes.lock().await;
             loop {
                 let snapshot = tokio::select! {
                     snapshot = changes.wait(&db) => snapshot,
