@@ -42,7 +42,7 @@ fn step(api: &Api, step: u64, port: u16) -> Outcome {
     let (name, ip) = (format!("churn-{number}"), format!("10.96.1.{number}"));
     match step % 3 {
         0 | 1 => {
-            let addresses: &[&str] = if step % 2 == 0 {
+            let addresses: &[&str] = if step.is_multiple_of(2) {
                 &["10.244.0.1", "10.244.0.2"]
             } else {
                 &["10.244.0.2"]
