@@ -5,6 +5,10 @@
 //! Up to [`STRICT_MAX`] slots the order is strict: healthy before unhealthy, then state, address, port; a change may
 //! shift every slot behind it. Larger frontends keep backends where they are, inside the two parts that the
 //! programs tell apart (those that may be chosen, then the rest), so that a change writes a slot or two.
+//!
+//! Cilium keeps all of them in strict order and writes every slot anew. What relies on slots does not see the
+//! difference: programs pick one of the first `count`, and a restart takes those behind for quarantined. Lookup tables
+//! of Maglev do not depend on slots at all.
 
 use std::collections::HashMap;
 
