@@ -40,6 +40,17 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     .build()
 }
 
+/// Settings of the operator which scripts give; in these hives nobody gives addresses to services.
+#[derive(Debug, Clone, hive::Config)]
+struct IpamConfig {
+    /// Give addresses of pools to load balancer services.
+    #[config(default = true, flag = "enable-lb-ipam")]
+    _lb_ipam: bool,
+    /// Give addresses of nodes to load balancer services.
+    #[config(default = false, flag = "enable-node-ipam")]
+    _node_ipam: bool,
+}
+
 /// What the suites of the load balancer have in common.
 pub(super) fn cells(maps: Maps) -> Vec<Cell> {
     let mut cells = base_cells();
@@ -50,6 +61,11 @@ pub(super) fn cells(maps: Maps) -> Vec<Cell> {
         skep_node::cells::local_node(),
         skep_node::cells::empty_addresses(),
         Cell::module("test-node", "Name of the node").provide(new_name),
+        Cell::module(
+            "lb-ipam-config",
+            "Settings of those who give addresses to services",
+        )
+        .config::<IpamConfig>(),
     ]);
     match maps {
         Maps::Fake => cells.extend([
