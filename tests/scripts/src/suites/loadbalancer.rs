@@ -31,9 +31,14 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     let privileged = Condition::fixed("the maps are those of the kernel", maps == Maps::Bpf);
     with_presets(Assembly::new(move || {
         let mut cells = cells(maps);
-        cells.extend([skep_loadbalancer::testing_cell(), skep_healthserver::cell()]);
+        cells.extend([
+            skep_loadbalancer::testing_cell(),
+            skep_healthserver::cell(),
+            hive_script::cell::cell(),
+        ]);
         cells
     }))
+    .preset("shell-sock-path", "")
     .preset("bpf-root", setup.bpf_root().to_string_lossy())
     .flags(&setup)
     .conditions(Conditions::from([("privileged".to_owned(), privileged)]))
