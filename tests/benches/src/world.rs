@@ -82,6 +82,7 @@ impl World {
             ops,
             Arc::new(NoAddresses),
             timing,
+            None,
         ));
         let handle = reconciler.handle();
         let stop = CancellationToken::new();
