@@ -84,7 +84,10 @@ impl Control {
         loop {
             let mut watches = WatchSet::new();
             self.look(&mut progress, &mut watches);
-            cx.health.ok(format!("{} servers", self.ports.table.lock().len()));
+            cx.health.ok(format!(
+                "{} health servers running",
+                self.ports.table.lock().len()
+            ));
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
                 () = cx.cancelled() => break,
@@ -337,7 +340,7 @@ impl Listener {
         loop {
             match listen(self.listen_on, self.port) {
                 Ok(listener) => {
-                    health.ok("Serving");
+                    health.ok("Running");
                     match serve(listener, |_| self.respond()).await {}
                 }
                 Err(error) => {

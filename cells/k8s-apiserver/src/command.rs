@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hive_script::text::yaml;
-use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Spec};
+use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Output, Spec};
 use serde_json::{Map, Value, json};
 
 use crate::fake::{FakeClient, FakeError};
@@ -226,7 +226,7 @@ fn print(cx: &Context<'_>, inv: &Invocation, value: &Value) -> Result<Outcome, C
         file => {
             cx.write_file(file, text)
                 .map_err(|error| CommandError::new(format!("{file}: {error}")))?;
-            Ok(Outcome::Silent)
+            Ok(Outcome::Output(Output::default()))
         }
     }
 }

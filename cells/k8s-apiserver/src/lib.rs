@@ -46,6 +46,7 @@ mod tracker;
 
 pub use cell::{Listening, ServerError, fake_client_cell, in_process_client, server_cell};
 pub use client::InProcessClient;
+pub use command::update_status_command;
 pub use config::{ApiServerConfig, ConfigError};
 pub use controller::endpointslice::endpointslice_controller_cell;
 pub use controller::namespace::namespace_controller_cell;

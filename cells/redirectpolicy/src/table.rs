@@ -10,9 +10,9 @@ use compact_str::CompactString;
 use hive_script::text::human_duration;
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use skep_loadbalancer::{L3n4Addr, ServiceName};
-use statedb::reconciler::Status;
+use statedb::reconciler::{Status, StatusKind};
 use statedb::row::{BoxError, from_yaml};
 use statedb::{Db, Index, Row, RwTable};
 
@@ -180,10 +180,17 @@ impl Row for SkipRedirects {
     /// Frontends are keys of a map in this form, which JSON has no text for: only YAML shows it.
     fn to_yaml(&self) -> Result<Value, BoxError> {
         let frontends: Vec<String> = self.frontends.iter().map(ToString::to_string).collect();
+        let in_maps = self.status.kind == StatusKind::Done && self.cookie.is_some();
+        let reconciled: Map<String, Value> = frontends
+            .iter()
+            .filter(|_| in_maps)
+            .map(|address| (address.clone(), json!({})))
+            .collect();
         Ok(json!({
             "podnamespacedname": self.pod.as_str(),
             "lrpid": joined(&self.policies),
             "skipredirectforfrontends": frontends,
+            "reconciledaddrs": reconciled,
             "netnscookie": self.cookie,
             "status": serde_json::to_value(&self.status)?,
         }))

@@ -28,8 +28,8 @@ pub struct TestObject {
     /// A text.
     #[serde(rename(serialize = "Key"))]
     pub key: String,
-    /// A network.
-    #[serde(rename(serialize = "Prefix"))]
+    /// A network. None is an empty text in JSON and YAML.
+    #[serde(rename(serialize = "Prefix"), with = "prefix_text")]
     pub prefix: Option<IpNet>,
     /// A set of texts.
     #[serde(rename(serialize = "Tags"))]
@@ -57,7 +57,10 @@ impl Row for TestObject {
     }
     fn cells(&self) -> Vec<String> {
         let tags: Vec<&str> = self.tags.iter().map(String::as_str).collect();
-        let prefix = self.prefix.map(|prefix| prefix.to_string()).unwrap_or_default();
+        // What tables of the peer show in the place of no network.
+        let prefix = self
+            .prefix
+            .map_or_else(|| "invalid Prefix".to_owned(), |prefix| prefix.to_string());
         vec![self.id.to_string(), self.key.clone(), prefix, tags.join(", ")]
     }
     fn to_json(&self) -> Result<Value, BoxError> {
@@ -65,6 +68,26 @@ impl Row for TestObject {
     }
     fn from_yaml(text: &str) -> Result<Self, BoxError> {
         row::from_yaml(text)
+    }
+}
+
+/// A network as text, none as an empty one.
+mod prefix_text {
+    use ipnet::IpNet;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(prefix: &Option<IpNet>, serializer: S) -> Result<S::Ok, S::Error> {
+        match prefix {
+            Some(prefix) => serializer.collect_str(prefix),
+            None => serializer.serialize_str(""),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpNet>, D::Error> {
+        match Option::<String>::deserialize(deserializer)?.as_deref() {
+            None | Some("") => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(D::Error::custom),
+        }
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use hive::Cell;
-use hive_script::Retry;
-use skep_k8s_apiserver::{FakeClient, FakeError, fake_client_cell};
+use hive::{Cell, Member};
+use hive_script::{CommandHandle, Retry};
+use skep_k8s_apiserver::{FakeClient, FakeError, fake_client_cell, update_status_command};
 
 use crate::{Assembly, AssemblyError, Parts, Setup, Suite, base_cells};
 
@@ -30,7 +30,11 @@ fn assemble(_: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     Assembly::new(|| {
         let mut cells = base_cells();
         cells.push(fake_client_cell());
-        cells.push(Cell::module("test-node", "A node from the start").run(add_node));
+        cells.push(
+            Cell::module("test-node", "A node from the start")
+                .provide(update_status)
+                .run(add_node),
+        );
         cells
     })
     .build()
@@ -38,4 +42,9 @@ fn assemble(_: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
 
 fn add_node(client: Arc<FakeClient>) -> Result<(), FakeError> {
     client.add(NODE)
+}
+
+/// The command that only this suite has.
+fn update_status(client: Arc<FakeClient>) -> Member<CommandHandle> {
+    Member(update_status_command(&client))
 }
