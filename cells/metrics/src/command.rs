@@ -70,14 +70,35 @@ struct DumpedSeries {
 
 #[derive(Serialize)]
 struct DumpedNumber {
+    #[serde(serialize_with = "go_floats")]
     samples: [f32; SAMPLES],
 }
 
 #[derive(Serialize)]
 struct DumpedQuantiles {
+    #[serde(serialize_with = "go_floats")]
     p50: [f32; SAMPLES],
+    #[serde(serialize_with = "go_floats")]
     p90: [f32; SAMPLES],
+    #[serde(serialize_with = "go_floats")]
     p99: [f32; SAMPLES],
+}
+
+/// Whole numbers without a fraction, as Go prints floats.
+fn go_floats<S: serde::Serializer>(samples: &[f32; SAMPLES], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(samples.iter().map(|&sample| GoFloat(sample)))
+}
+
+struct GoFloat(f32);
+
+impl Serialize for GoFloat {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.fract() == 0.0 && self.0.abs() < 1e15 {
+            serializer.serialize_i64(self.0 as i64)
+        } else {
+            serializer.serialize_f32(self.0)
+        }
+    }
 }
 
 impl Dump {
