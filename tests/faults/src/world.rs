@@ -12,6 +12,8 @@ use std::{
 
 use skep_bpf::testing::Node;
 
+use crate::{calls, calls_udp};
+
 /// What tests return; any error fails them.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -118,6 +120,17 @@ impl World {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// Waits until a service answers by TCP and UDP: its entry may be in the maps before its backends are.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub async fn served(&self, to: &str) -> Outcome {
+        let address = to.parse()?;
+        let look = || Ok(format!("TCP {}, UDP {}", calls(address), calls_udp(address)));
+        self.wait(to, look, |found| !found.contains("false")).await?;
+        Ok(())
     }
 
     /// Waits until a command of the agent's shell prints what is `good`.

@@ -22,6 +22,8 @@ fn services_work_while_the_api_server_is_away_and_changes_arrive_when_it_is_back
         world
             .maps_until(|maps| maps.contains("10.96.0.1:80/TCP") && maps.contains("10.96.0.2:80/UDP"))
             .await?;
+        world.served("10.96.0.1:80").await?;
+        world.served("10.96.0.2:80").await?;
         let ids = world.maps()?;
         let flow = Flow::start("10.96.0.1:80".parse()?)?;
 
@@ -54,7 +56,7 @@ fn services_work_while_the_api_server_is_away_and_changes_arrive_when_it_is_back
             .find(|line| line.contains("10.96.0.1:80/TCP"))
             .unwrap();
         assert!(maps.contains(kept), "{kept} is not in\n{maps}");
-        assert!(calls("10.96.0.3:80".parse()?));
+        world.served("10.96.0.3:80").await?;
         world
             .wait(
                 "status",
@@ -81,6 +83,7 @@ fn an_agent_that_restarts_without_api_server_leaves_services_as_they_are() {
         api.put(&slice("web", &["10.244.0.1"], echo.port))?;
         let agent = Agent::well(&world, &api, &[]).await?;
         world.maps_until(|maps| maps.contains("10.244.0.1:")).await?;
+        world.served("10.96.0.1:80").await?;
         let before = world.maps()?;
         let flow = Flow::start("10.96.0.1:80".parse()?)?;
         agent.kill()?;
@@ -213,7 +216,7 @@ fn one_port_by_two_protocols_and_one_node_port_of_two_services_do_not_mix() {
             "{health}"
         );
         let to = "10.96.0.1:80".parse()?;
-        assert!(calls(to) && calls_udp(to), "{}", world.maps()?);
+        world.served("10.96.0.1:80").await?;
 
         api.delete(&web)?;
         world
@@ -332,6 +335,7 @@ fn objects_with_any_field_broken_harm_nobody_and_are_well_again_when_mended() {
         api.put(&slice("web", &["10.244.0.1"], echo.port))?;
         let agent = Agent::well(&world, &api, &["--lb-reflector-wait-time=1ms"]).await?;
         world.maps_until(|maps| maps.contains("10.244.0.1:")).await?;
+        world.served("10.96.0.1:80").await?;
         let flow = Flow::start("10.96.0.1:80".parse()?)?;
 
         let whole = [full_service(), full_slice(victim.port)];

@@ -8,7 +8,7 @@ use skep_bpf::{
     MapFlags, MapKind, MapSpec, MapStore,
     lb::{LbMapSizes, LbMapSpecs},
 };
-use skep_faults::{Agent, Api, Echo, Flow, World, calls, calls_udp, on_node, service, slice};
+use skep_faults::{Agent, Api, Echo, Flow, World, on_node, service, slice};
 
 #[test]
 fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
@@ -31,10 +31,7 @@ fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
             .await?;
         assert!(table.contains("is full (16 entries)"), "{table}");
         assert!(table.contains("Done"), "{table}");
-        assert!(
-            calls("10.96.0.1:80".parse()?),
-            "those that came first work\n{table}"
-        );
+        world.served("10.96.0.1:80").await?;
         let health = world
             .health_until(|health| health.contains("Degraded") && health.contains("reconcile"))
             .await?;
@@ -45,7 +42,7 @@ fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
             api.delete(&service(name, ip))?;
             api.delete(&slice(name, &[], 1))?;
         }
-        let table = world
+        world
             .frontends_until(|table| {
                 table.contains("10.96.0.9:80/UDP")
                     && !table.contains("10.96.0.7:")
@@ -54,7 +51,7 @@ fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
             })
             .await?;
         for ip in ["10.96.0.8:80", "10.96.0.9:80"] {
-            assert!(calls(ip.parse()?) && calls_udp(ip.parse()?), "{ip}\n{table}");
+            world.served(ip).await?;
         }
         world.health_until(|health| !health.contains("is full")).await?;
         agent.kill()
@@ -81,13 +78,13 @@ fn a_full_backend_map_is_told_too() {
             .frontends_until(|table| table.contains("is full (8 entries)"))
             .await?;
         assert!(table.contains("cilium_lb4_backends_v3"), "{table}");
-        assert!(calls("10.96.0.1:80".parse()?));
+        world.served("10.96.0.1:80").await?;
 
         api.put(&slice("large", &["10.244.0.1"], echo.port))?;
         world
             .frontends_until(|table| !table.contains("Error") && !table.contains("Pending"))
             .await?;
-        assert!(calls("10.96.0.2:80".parse()?) && calls_udp("10.96.0.2:80".parse()?));
+        world.served("10.96.0.2:80").await?;
         agent.kill()
     });
 }
@@ -101,6 +98,7 @@ fn maps_of_another_size_are_replaced_without_a_failed_call() {
         api.put(&slice("web", &["10.244.0.1"], echo.port))?;
         let agent = Agent::well(&world, &api, &[]).await?;
         world.maps_until(|maps| maps.contains("10.96.0.1:80/UDP")).await?;
+        world.served("10.96.0.1:80").await?;
         let flow = Flow::start("10.96.0.1:80".parse()?)?;
         agent.kill()?;
 
@@ -170,7 +168,7 @@ fn leftovers_of_another_version_under_our_names_are_replaced_and_named() {
 
         let agent = Agent::well(&world, &api, &[]).await?;
         world.maps_until(|maps| maps.contains("10.96.0.1:80/UDP")).await?;
-        assert!(calls("10.96.0.1:80".parse()?) && calls_udp("10.96.0.1:80".parse()?));
+        world.served("10.96.0.1:80").await?;
         for name in [
             "cilium_lb4_services_v2",
             "cilium_lb4_backends_v3",
@@ -223,7 +221,7 @@ fn entries_of_earlier_versions_without_protocol_are_taken_over() {
             })
             .await?;
         assert!(!maps.contains("/NONE"), "{maps}");
-        assert!(calls("10.96.0.1:80".parse()?) && calls_udp("10.96.0.1:80".parse()?));
+        world.served("10.96.0.1:80").await?;
         agent.kill()
     });
 }

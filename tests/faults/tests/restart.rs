@@ -74,6 +74,8 @@ fn killed_at_any_moment_it_converges_keeps_ids_and_fails_no_call() {
             .await?;
         let before = ids(&world)?;
         assert_eq!(before.len(), 4, "{before:?}");
+        world.served("10.96.0.1:80").await?;
+        world.served("10.96.0.2:80").await?;
         let flow = Flow::start("10.96.0.1:80".parse()?)?;
 
         let mut at = 0;

@@ -55,6 +55,7 @@ fn a_second_agent_on_the_node_is_refused_and_the_first_goes_on() {
         let first = Agent::well(&world, &api, &[]).await?;
         let to = "10.96.0.1:80".parse()?;
         world.maps_until(|maps| maps.contains("10.244.0.1:")).await?;
+        world.served("10.96.0.1:80").await?;
         let maps = world.maps()?;
         let flow = Flow::start(to)?;
 

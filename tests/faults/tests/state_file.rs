@@ -30,6 +30,7 @@ fn garbage_keeps_the_last_good_state_and_is_told() {
         let mut agent = Agent::start(&world, &flags)?;
         agent.wait_well(&world).await?;
         world.maps_until(|maps| maps.contains("10.96.0.1:80/UDP")).await?;
+        world.served("10.96.0.1:80").await?;
         let flow = Flow::start("10.96.0.1:80".parse()?)?;
         let maps = world.maps()?;
 
