@@ -140,9 +140,9 @@ impl Agent {
     /// Waits until it ends by itself.
     ///
     /// # Errors
-    /// When it runs on for 15 s.
+    /// When it runs on for 30 s: machines may be busy.
     pub async fn wait_exit(mut self) -> Outcome<Exit> {
-        let deadline = Instant::now() + Duration::from_secs(15);
+        let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(Exit {
