@@ -26,8 +26,8 @@ demo: deps
 
 test: deps
 	$(CARGO) build --workspace --all-targets
-	./hack/nextest.sh --workspace
 	$(CARGO) test --workspace --doc --quiet
+	./hack/nextest.sh --workspace
 
 check: deps fmt-check clippy doc generated
 
