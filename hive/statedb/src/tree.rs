@@ -5,6 +5,9 @@
 //! A B+ tree whose nodes are shared by reference counts; a node that only one tree holds is changed in place, so a
 //! transaction copies each node once at most. `imbl::OrdMap` was measured first: its nodes of 64 entries make a
 //! change of one object in a table of 100,000 cost 11 µs, and a look-up 130 ns among 1000 objects.
+//!
+//! One file although it is long: nodes, insertion, removal and iteration share the same invariants, and the tests at its end
+//! look into them.
 
 use std::{cmp::Ordering, ops::ControlFlow, sync::Arc};
 
