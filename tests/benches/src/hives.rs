@@ -12,7 +12,9 @@ use crate::report::{Report, Row};
 const CASES: [(usize, f64, Option<f64>); 3] = [(10, 3.0, None), (100, 49.0, None), (1000, 7500.0, Some(2.0))];
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
     for (cells, peer, target) in CASES {
         let mut best = Duration::MAX;
         for _ in 0..50 {

@@ -5,7 +5,7 @@
 //! Each test has a lab of its own and takes it down, also when it fails; they run side by side. The programs must
 //! be built first: `cargo build --bins --examples`, as `make test` does.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use skep_lab::{
@@ -122,7 +122,8 @@ fn print_logs(name: &str) {
     }
 }
 
-/// A program of the workspace, built beside the test.
+/// A program of the workspace, built beside the test; or, where intermediate files have a folder of their own
+/// (`build.build-dir`), in the target folder.
 ///
 /// # Panics
 /// When it is not built.
@@ -130,16 +131,21 @@ fn print_logs(name: &str) {
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap_or_default();
     // target/debug/deps/test-… → target/debug
-    let folder = test
-        .parent()
-        .and_then(|deps| deps.parent())
-        .map(PathBuf::from)
-        .unwrap_or_default();
-    let path = folder.join(name);
-    assert!(
-        path.is_file(),
-        "{} is not built; run `cargo build --bins --examples`",
-        path.display()
+    let beside = test.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let profile = beside.file_name().unwrap_or_default();
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
+        PathBuf::from,
     );
-    path
+    let candidates = [beside.join(name), target.join(profile).join(name)];
+    candidates
+        .iter()
+        .find(|path| path.is_file())
+        .cloned()
+        .unwrap_or_else(|| {
+            panic!(
+                "{} is not built; run `cargo build --bins --examples`",
+                candidates[0].display()
+            )
+        })
 }

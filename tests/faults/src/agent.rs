@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Api, Outcome, World, program};
+use skep_e2e::program;
+
+use crate::{Api, Outcome, World};
 
 /// A running agent, killed with this value.
 #[derive(Debug)]

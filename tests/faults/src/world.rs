@@ -11,6 +11,7 @@ use std::{
 };
 
 use skep_bpf::testing::Node;
+use skep_e2e::program;
 
 use crate::{calls, calls_udp};
 
@@ -179,22 +180,4 @@ impl World {
     pub async fn maps_until(&self, good: impl Fn(&str) -> bool) -> Outcome<String> {
         self.wait("maps", || self.maps(), good).await
     }
-}
-
-/// A program of the workspace, built beside the test.
-///
-/// # Panics
-/// When it is not built.
-#[must_use]
-pub fn program(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap_or_default();
-    // target/debug/deps/test-… → target/debug
-    let folder = test.parent().and_then(|deps| deps.parent());
-    let path = folder.unwrap_or(std::path::Path::new("/")).join(name);
-    assert!(
-        path.is_file(),
-        "{} is not built; run `cargo build --bins`",
-        path.display()
-    );
-    path
 }
