@@ -33,6 +33,8 @@ pub struct RawPage {
 /// A connection to an API server, for all kinds of objects. [`Api`](crate::Api) puts types on it.
 ///
 /// In all functions an empty `namespace` means a cluster-scoped object or, for lists and watches, all namespaces.
+/// A client must list and watch; what else it leaves out fails with [`ApiError::Disabled`].
+#[expect(unused_variables, reason = "the names document the parameters")]
 #[async_trait]
 pub trait Client: Send + Sync {
     /// Whether there is a cluster at all. If not, every other function fails with [`ApiError::Disabled`].
@@ -44,7 +46,9 @@ pub trait Client: Send + Sync {
     }
 
     /// Version of the server.
-    async fn server_version(&self) -> Result<ServerVersion, ApiError>;
+    async fn server_version(&self) -> Result<ServerVersion, ApiError> {
+        Err(ApiError::Disabled)
+    }
 
     /// Kinds that the server has now.
     async fn kinds(&self) -> Result<Vec<Kind>, ApiError>;
@@ -58,7 +62,9 @@ pub trait Client: Send + Sync {
     -> Result<RawWatch, ApiError>;
 
     /// Reads one object.
-    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError>;
+    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
 
     /// Creates an object; returns it as stored.
     async fn create(
@@ -67,7 +73,9 @@ pub trait Client: Send + Sync {
         namespace: &str,
         object: Value,
         options: &WriteOptions,
-    ) -> Result<RawObject, ApiError>;
+    ) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
 
     /// Replaces an object, or its status only; returns it as stored. If the object has a resource version it
     /// must be the current one.
@@ -78,7 +86,9 @@ pub trait Client: Send + Sync {
         subresource: Subresource,
         object: Value,
         options: &WriteOptions,
-    ) -> Result<RawObject, ApiError>;
+    ) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
 
     /// Changes an object, or its status only; returns it as stored.
     async fn patch(
@@ -89,7 +99,9 @@ pub trait Client: Send + Sync {
         subresource: Subresource,
         patch: &Patch,
         options: &WriteOptions,
-    ) -> Result<RawObject, ApiError>;
+    ) -> Result<RawObject, ApiError> {
+        Err(ApiError::Disabled)
+    }
 
     /// Deletes an object.
     async fn delete(
@@ -98,7 +110,9 @@ pub trait Client: Send + Sync {
         namespace: &str,
         name: &str,
         options: &DeleteOptions,
-    ) -> Result<(), ApiError>;
+    ) -> Result<(), ApiError> {
+        Err(ApiError::Disabled)
+    }
 }
 
 /// A source of all objects of one type that a reader wants: what reflectors run on.
@@ -126,10 +140,6 @@ impl Client for DisabledClient {
         false
     }
 
-    async fn server_version(&self) -> Result<ServerVersion, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
     async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
         Err(ApiError::Disabled)
     }
@@ -139,41 +149,6 @@ impl Client for DisabledClient {
     }
 
     async fn watch(&self, _: &Kind, _: &str, _: &WatchOptions) -> Result<RawWatch, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn get(&self, _: &Kind, _: &str, _: &str) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn create(&self, _: &Kind, _: &str, _: Value, _: &WriteOptions) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn update(
-        &self,
-        _: &Kind,
-        _: &str,
-        _: Subresource,
-        _: Value,
-        _: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn patch(
-        &self,
-        _: &Kind,
-        _: &str,
-        _: &str,
-        _: Subresource,
-        _: &Patch,
-        _: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn delete(&self, _: &Kind, _: &str, _: &str, _: &DeleteOptions) -> Result<(), ApiError> {
         Err(ApiError::Disabled)
     }
 }

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use skep_k8s::node_name::NodeName;
 use skep_k8s::slim::Node;
 use skep_k8s::{
-    ApiError, Change, Client, DeleteOptions, Kind, ListOptions, Patch, RawEvent, RawObject, RawPage,
-    RawWatch, Resource, ServerVersion, Subresource, WatchOptions, WriteOptions,
+    ApiError, Change, Client, Kind, ListOptions, RawEvent, RawObject, RawPage, RawWatch, Resource,
+    WatchOptions,
 };
 use statedb::{Db, Table};
 use tokio::sync::mpsc;
@@ -442,10 +442,6 @@ impl Client for Cluster {
         true
     }
 
-    async fn server_version(&self) -> Result<ServerVersion, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
     async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
         Ok(vec![Node::kind()])
     }
@@ -472,41 +468,6 @@ impl Client for Cluster {
             Some((Ok(RawEvent::Object(Change::Modified, object)), receiver))
         });
         Ok(events.boxed())
-    }
-
-    async fn get(&self, _: &Kind, _: &str, _: &str) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn create(&self, _: &Kind, _: &str, _: Value, _: &WriteOptions) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn update(
-        &self,
-        _: &Kind,
-        _: &str,
-        _: Subresource,
-        _: Value,
-        _: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn patch(
-        &self,
-        _: &Kind,
-        _: &str,
-        _: &str,
-        _: Subresource,
-        _: &Patch,
-        _: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn delete(&self, _: &Kind, _: &str, _: &str, _: &DeleteOptions) -> Result<(), ApiError> {
-        Err(ApiError::Disabled)
     }
 }
 

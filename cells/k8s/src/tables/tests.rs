@@ -13,9 +13,9 @@ use super::{LocalPod, NamespaceRow};
 use crate::client::{Client, DisabledClient, RawPage, RawWatch};
 use crate::clock::{Clock, FixedClock};
 use crate::node_name::NodeName;
-use crate::options::{DeleteOptions, ListOptions, Patch, Subresource, WatchOptions, WriteOptions};
+use crate::options::{ListOptions, WatchOptions};
 use crate::slim::{Namespace, Pod};
-use crate::{ApiError, Kind, RawObject, ServerVersion, readiness};
+use crate::{ApiError, Kind, RawObject, readiness};
 
 fn clock() -> Arc<dyn Clock> {
     Arc::new(FixedClock {
@@ -146,10 +146,6 @@ impl Client for Cluster {
         true
     }
 
-    async fn server_version(&self) -> Result<ServerVersion, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
     async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
         Err(ApiError::Disabled)
     }
@@ -175,41 +171,6 @@ impl Client for Cluster {
 
     async fn watch(&self, _: &Kind, _: &str, _: &WatchOptions) -> Result<RawWatch, ApiError> {
         Ok(Box::pin(futures::stream::pending()))
-    }
-
-    async fn get(&self, _: &Kind, _: &str, _: &str) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn create(&self, _: &Kind, _: &str, _: Value, _: &WriteOptions) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn update(
-        &self,
-        _: &Kind,
-        _: &str,
-        _: Subresource,
-        _: Value,
-        _: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn patch(
-        &self,
-        _: &Kind,
-        _: &str,
-        _: &str,
-        _: Subresource,
-        _: &Patch,
-        _: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn delete(&self, _: &Kind, _: &str, _: &str, _: &DeleteOptions) -> Result<(), ApiError> {
-        Err(ApiError::Disabled)
     }
 }
 
