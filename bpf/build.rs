@@ -31,7 +31,7 @@ mod skeletons {
     use libbpf_cargo::SkeletonBuilder;
 
     /// Name of the C file in `progs`, without `.bpf.c`.
-    const OBJECTS: [&str; 2] = ["cgroup_socketlb", "iter_socketterm"];
+    const OBJECTS: [&str; 3] = ["cgroup_socketlb", "iter_socketterm", "socket_clock"];
 
     pub(crate) fn build() -> Result<(), String> {
         println!("cargo::rerun-if-changed=build.rs");

@@ -6,7 +6,9 @@
 use skep_bpf::testing::LatencyBench;
 
 fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    println!("nanoseconds a call: bare = no programs, direct = programs attached, extra = service - bare");
+    println!(
+        "nanoseconds a call, median of rounds: bare = no programs, direct = programs attached, extra = service - bare"
+    );
     println!(
         "{:>8} {:>5} {:<22} {:>7} {:>7} {:>7} {:>7}",
         "services", "trace", "call", "bare", "direct", "service", "extra"
@@ -23,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
             ("udp connect", found.connect),
             ("udp sendto", found.send),
             ("udp socket+connect", found.udp),
-            ("tcp socket+connect", found.tcp),
+            ("tcp connect", found.tcp),
         ] {
             println!(
                 "{services:>8} {trace:>5} {name:<22} {:>7} {:>7} {:>7} {:>7}",

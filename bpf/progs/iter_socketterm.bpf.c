@@ -54,7 +54,9 @@ static __always_inline int mapped4(const __be32 *address)
 	return !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
 }
 
-static __always_inline void terminate(struct seq_file *seq, struct sock_common *sk, __u8 proto)
+/* Destroys the socket if its peer is a dead backend of this family, reached through a service. */
+static __always_inline void terminate(struct seq_file *seq, struct sock_common *sk, __u8 proto,
+				      __u16 wanted)
 {
 	struct dead_backend_key dead = {.port = sk->skc_dport, .proto = proto};
 	struct lb4_reverse_sk_key key4 = {.port = sk->skc_dport};
@@ -82,6 +84,8 @@ static __always_inline void terminate(struct seq_file *seq, struct sock_common *
 	} else {
 		return;
 	}
+	if (family != wanted)
+		return;
 	dead.family = family;
 	if (!bpf_map_lookup_elem(&skep_dead_backends, &dead))
 		return;
@@ -106,22 +110,42 @@ static __always_inline void terminate(struct seq_file *seq, struct sock_common *
 }
 
 SEC("iter/udp")
-int cil_sock_udp_destroy(struct bpf_iter__udp *ctx)
+int cil_sock_udp_destroy_v4(struct bpf_iter__udp *ctx)
 {
 	struct udp_sock *udp = ctx->udp_sk;
 
 	if (udp)
-		terminate(ctx->meta->seq, (struct sock_common *)udp, IPPROTO_UDP);
+		terminate(ctx->meta->seq, (struct sock_common *)udp, IPPROTO_UDP, AF_INET);
+	return 0;
+}
+
+SEC("iter/udp")
+int cil_sock_udp_destroy_v6(struct bpf_iter__udp *ctx)
+{
+	struct udp_sock *udp = ctx->udp_sk;
+
+	if (udp)
+		terminate(ctx->meta->seq, (struct sock_common *)udp, IPPROTO_UDP, AF_INET6);
 	return 0;
 }
 
 SEC("iter/tcp")
-int cil_sock_tcp_destroy(struct bpf_iter__tcp *ctx)
+int cil_sock_tcp_destroy_v4(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *sk = ctx->sk_common;
 
 	if (sk)
-		terminate(ctx->meta->seq, sk, IPPROTO_TCP);
+		terminate(ctx->meta->seq, sk, IPPROTO_TCP, AF_INET);
+	return 0;
+}
+
+SEC("iter/tcp")
+int cil_sock_tcp_destroy_v6(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *sk = ctx->sk_common;
+
+	if (sk)
+		terminate(ctx->meta->seq, sk, IPPROTO_TCP, AF_INET6);
 	return 0;
 }
 

@@ -15,6 +15,7 @@
 //! Without features the crate needs neither clang nor libbpf: commands that only open pinned maps use it
 //! like that and stay small.
 
+pub mod capability;
 pub mod claim;
 pub mod event;
 pub mod lb;
@@ -31,5 +32,5 @@ pub mod sys;
 pub mod testing;
 
 pub use claim::{Claim, ClaimError};
-pub use map::{Map, MapError, MapFlags, MapKind, MapSpec, NestedMap, NestedSpec};
+pub use map::{Map, MapError, MapFlags, MapKind, MapSpec, MapTypes, NestedMap, NestedSpec};
 pub use store::{Hold, MapStore};

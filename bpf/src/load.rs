@@ -5,16 +5,20 @@
 //! libbpf opens the object that is built into the binary, is given the pinned maps, verifies and loads;
 //! what stays are descriptors of the programs. Attaching is [`crate::link`]'s work.
 
+mod clock;
 mod object;
 mod options;
 mod socketlb;
 mod terminate;
+mod types;
 
 pub use self::{
+    clock::kernel_hz,
     object::LoadError,
     options::{HostNetns, SocketOptions, has_getpeername, has_set_retval},
     socketlb::{SOCKET_PROGRAMS, SocketLb, SocketProgram},
     terminate::{DeadBackend, IterTerminator, TerminateError},
+    types::map_types,
 };
 
 /// Skeletons made by `build.rs`: constants, option structures and objects of the C files in `progs`.
@@ -34,6 +38,9 @@ pub use self::{
 mod skeleton {
     pub(crate) mod socketlb {
         include!(concat!(env!("OUT_DIR"), "/cgroup_socketlb.skel.rs"));
+    }
+    pub(crate) mod clock {
+        include!(concat!(env!("OUT_DIR"), "/socket_clock.skel.rs"));
     }
     pub(crate) mod socketterm {
         include!(concat!(env!("OUT_DIR"), "/iter_socketterm.skel.rs"));

@@ -42,7 +42,7 @@ pub use self::{
     error::{BatchError, MapError},
     nested::{NestedMap, NestedSpec},
     percpu::{PerCpuMap, possible_cpus},
-    spec::{MapFlags, MapKind, MapSpec, Mismatch},
+    spec::{MapFlags, MapKind, MapSpec, MapTypes, Mismatch},
 };
 use crate::sys::{self, MapInfo};
 

@@ -68,7 +68,7 @@ pub enum MountError {
     },
 
     /// The mount was refused. Needs CAP_SYS_ADMIN.
-    #[error("{what}: cannot mount {wanted} at {}", path.display())]
+    #[error("{what}: cannot mount {wanted} at {} (mounting needs CAP_SYS_ADMIN)", path.display())]
     Mount {
         what: &'static str,
         path: PathBuf,

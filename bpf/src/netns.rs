@@ -28,7 +28,7 @@ pub enum NetnsError {
     },
 
     /// The namespace cannot be entered. Needs CAP_SYS_ADMIN.
-    #[error("cannot enter network namespace {}", path.display())]
+    #[error("cannot enter network namespace {} (needs CAP_SYS_ADMIN)", path.display())]
     Enter {
         path: PathBuf,
         #[source]

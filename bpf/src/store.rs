@@ -22,7 +22,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    map::{Map, MapError, MapSpec, Mismatch, NestedMap, NestedSpec, Plain, RawMap, Shape},
+    map::{Map, MapError, MapSpec, MapTypes, Mismatch, NestedMap, NestedSpec, Plain, RawMap, Shape},
     sys,
 };
 
@@ -43,6 +43,8 @@ struct State {
     pending: HashMap<String, PathBuf>,
     /// Maps that this process has decided on: whoever asks again gets the same one.
     decided: HashSet<String>,
+    /// Names and types of the fields of new maps.
+    types: Option<MapTypes>,
 }
 
 /// Keeps replaced maps from taking over their pins until programs use them. Dropped without
@@ -66,6 +68,7 @@ impl MapStore {
             holds: 0,
             pending: HashMap::new(),
             decided: HashSet::new(),
+            types: None,
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -80,6 +83,11 @@ impl MapStore {
     /// Moves the store to another root: what the configuration named turned out to be no BPF file system.
     pub fn set_root(&self, root: impl Into<PathBuf>) {
         self.state.lock().root = root.into();
+    }
+
+    /// Gives names to the fields of maps that are made from now on.
+    pub fn describe(&self, types: MapTypes) {
+        self.state.lock().types = Some(types);
     }
 
     /// Directory of the pins.
@@ -224,7 +232,7 @@ impl State {
                 mismatch.to_string()
             }
             Err(error) if error.is_missing() => {
-                let fd = shape.create(name, inner)?;
+                let fd = shape.create_described(name, inner, self.types.as_ref())?;
                 pin(name, fd.as_fd(), &path)?;
                 return RawMap::new(name, fd);
             }
@@ -232,7 +240,7 @@ impl State {
             Err(error) => return Err(error),
         };
 
-        let fd = shape.create(name, inner)?;
+        let fd = shape.create_described(name, inner, self.types.as_ref())?;
         pin(name, fd.as_fd(), &temporary)?;
         tracing::warn!(
             map = name,

@@ -103,6 +103,18 @@ struct MapCreateAttr {
     inner_map_fd: u32,
     numa_node: u32,
     map_name: [u8; 16],
+    map_ifindex: u32,
+    btf_fd: u32,
+    btf_key_type_id: u32,
+    btf_value_type_id: u32,
+}
+
+/// Names of the fields of keys and values: types in BTF that the kernel has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EntryTypes<'a> {
+    pub(crate) btf: BorrowedFd<'a>,
+    pub(crate) key: u32,
+    pub(crate) value: u32,
 }
 
 /// What a map is created with.
@@ -115,7 +127,12 @@ pub(crate) struct MapShape {
     pub(crate) flags: u32,
 }
 
-pub(crate) fn map_create(name: &str, shape: MapShape, inner: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+pub(crate) fn map_create(
+    name: &str,
+    shape: MapShape,
+    inner: Option<BorrowedFd<'_>>,
+    types: Option<EntryTypes<'_>>,
+) -> io::Result<OwnedFd> {
     let mut attr = MapCreateAttr {
         map_type: shape.kind,
         key_size: shape.key_size,
@@ -125,6 +142,10 @@ pub(crate) fn map_create(name: &str, shape: MapShape, inner: Option<BorrowedFd<'
         inner_map_fd: inner.map_or(0, |fd| fd.as_raw_fd() as u32),
         numa_node: 0,
         map_name: kernel_name(name),
+        map_ifindex: 0,
+        btf_fd: types.map_or(0, |types| types.btf.as_raw_fd() as u32),
+        btf_key_type_id: types.map_or(0, |types| types.key),
+        btf_value_type_id: types.map_or(0, |types| types.value),
     };
     // SAFETY: layout of BPF_MAP_CREATE, no pointers.
     unsafe { call(Command::MapCreate, &mut attr) }.map(owned)

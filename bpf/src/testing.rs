@@ -23,6 +23,7 @@
 mod latency;
 mod netlink;
 mod services;
+mod writes;
 
 use std::{
     fs, io,
@@ -42,7 +43,10 @@ use rustix::{
 
 #[cfg(feature = "load")]
 pub use self::latency::{Cost, Latency, LatencyBench};
-pub use self::services::{Frontend, LbMaps};
+pub use self::{
+    services::{Frontend, LbMaps},
+    writes::{Watched, WriteWatch},
+};
 use crate::{mount, netns, store::MapStore};
 
 static SERIAL: AtomicU32 = AtomicU32::new(0);

@@ -9,7 +9,7 @@
 
 struct lb4_affinity_key {
 	__u64 client; /* IPv4 address, rest zero; or cookie of the network namespace */
-	__be16 rev_nat;
+	__be16 rev_nat_id;
 	__u8 flags;
 	__u8 pad;
 	__u8 pad2[4];
@@ -19,7 +19,7 @@ _Static_assert(__builtin_offsetof(struct lb4_affinity_key, flags) == 10, "lb4_af
 
 struct lb6_affinity_key {
 	__u64 client[2]; /* IPv6 address; or cookie of the network namespace, then zero */
-	__be16 rev_nat;
+	__be16 rev_nat_id;
 	__u8 flags;
 	__u8 pad;
 	__u8 pad2[4];
@@ -37,7 +37,7 @@ _Static_assert(sizeof(struct lb_affinity) == 16, "lb_affinity layout");
 /* Exists while the backend belongs to the affinity service. */
 struct lb_affinity_match_key {
 	__u32 backend_id;
-	__be16 rev_nat;
+	__be16 rev_nat_id;
 	__u16 pad;
 };
 _Static_assert(sizeof(struct lb_affinity_match_key) == 8, "lb_affinity_match_key layout");

@@ -43,14 +43,14 @@ _Static_assert(__builtin_offsetof(struct lb6_reverse_sk_key, port) == 24,
 struct lb4_reverse_sk {
 	__be32 address;
 	__be16 port;
-	__be16 rev_nat;
+	__be16 rev_nat_index;
 };
 _Static_assert(sizeof(struct lb4_reverse_sk) == 8, "lb4_reverse_sk layout");
 
 struct lb6_reverse_sk {
 	__be32 address[4];
 	__be16 port;
-	__be16 rev_nat;
+	__be16 rev_nat_index;
 };
 _Static_assert(sizeof(struct lb6_reverse_sk) == 20, "lb6_reverse_sk layout");
 

@@ -8,42 +8,45 @@
 /* Slot 0 is the master entry, slots 1 to count + qcount name the backends. */
 struct lb4_service_key {
 	__be32 address; /* 0 in the NodePort and HostPort surrogate */
-	__be16 port;	/* 0 in the wildcard entry of an address */
-	__u16 slot;
+	__be16 dport;	/* 0 in the wildcard entry of an address */
+	__u16 backend_slot;
 	__u8 proto;  /* 0 in the wildcard entry of an address */
 	__u8 scope;  /* enum lb_scope */
 	__u8 pad[2]; /* always zero: keys are compared as bytes */
 };
 _Static_assert(sizeof(struct lb4_service_key) == 12, "lb4_service_key layout");
-_Static_assert(__builtin_offsetof(struct lb4_service_key, slot) == 6, "lb4_service_key.slot");
+_Static_assert(__builtin_offsetof(struct lb4_service_key, backend_slot) == 6,
+	       "lb4_service_key.backend_slot");
 _Static_assert(__builtin_offsetof(struct lb4_service_key, scope) == 9, "lb4_service_key.scope");
 
 struct lb6_service_key {
 	__be32 address[4];
-	__be16 port;
-	__u16 slot;
+	__be16 dport;
+	__u16 backend_slot;
 	__u8 proto;
 	__u8 scope;
 	__u8 pad[2];
 };
 _Static_assert(sizeof(struct lb6_service_key) == 24, "lb6_service_key layout");
-_Static_assert(__builtin_offsetof(struct lb6_service_key, slot) == 18, "lb6_service_key.slot");
+_Static_assert(__builtin_offsetof(struct lb6_service_key, backend_slot) == 18,
+	       "lb6_service_key.backend_slot");
 _Static_assert(__builtin_offsetof(struct lb6_service_key, scope) == 21, "lb6_service_key.scope");
 
 struct lb_service {
-	/* Slots: backend id. Master: affinity timeout in seconds (bits 0-23) and algorithm (bits
-	 * 24-31), or the L7 proxy port in network order in the first two bytes.
+	/* Slots: backend id. Master, in the same bytes: affinity timeout in seconds (bits 0-23) and
+	 * algorithm (bits 24-31), or the L7 proxy port in network order in the first two bytes.
 	 */
-	__u32 target;
-	__u16 count;	/* backends that may get new connections */
-	__be16 rev_nat; /* service id, opaque here */
+	__u32 backend_id;
+	__u16 count;	      /* backends that may get new connections */
+	__be16 rev_nat_index; /* service id, opaque here */
 	__u8 flags;
 	__u8 flags2;
 	__u16 qcount; /* slots behind count: inactive backends */
 };
 _Static_assert(sizeof(struct lb_service) == 12, "lb_service layout");
 _Static_assert(__builtin_offsetof(struct lb_service, count) == 4, "lb_service.count");
-_Static_assert(__builtin_offsetof(struct lb_service, rev_nat) == 6, "lb_service.rev_nat");
+_Static_assert(__builtin_offsetof(struct lb_service, rev_nat_index) == 6,
+	       "lb_service.rev_nat_index");
 _Static_assert(__builtin_offsetof(struct lb_service, flags) == 8, "lb_service.flags");
 _Static_assert(__builtin_offsetof(struct lb_service, flags2) == 9, "lb_service.flags2");
 _Static_assert(__builtin_offsetof(struct lb_service, qcount) == 10, "lb_service.qcount");

@@ -6,16 +6,16 @@
 #include <linux/types.h>
 
 struct lb4_source_range_key {
-	__u32 prefix_len; /* counts the 32 bits before the address */
-	__be16 rev_nat;
+	__u32 prefixlen; /* counts the 32 bits before the address */
+	__be16 rev_nat_id;
 	__u16 pad;
 	__be32 address;
 };
 _Static_assert(sizeof(struct lb4_source_range_key) == 12, "lb4_source_range_key layout");
 
 struct lb6_source_range_key {
-	__u32 prefix_len;
-	__be16 rev_nat;
+	__u32 prefixlen;
+	__be16 rev_nat_id;
 	__u16 pad;
 	__be32 address[4];
 };

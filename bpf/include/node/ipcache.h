@@ -8,7 +8,7 @@
 #include <bpf/bpf_helpers.h>
 
 struct ipcache_key {
-	__u32 prefix_len; /* counts the 32 bits before the address */
+	__u32 prefixlen; /* counts the 32 bits before the address */
 	__u16 cluster_id;
 	__u8 pad;
 	__u8 family;
@@ -49,7 +49,7 @@ struct {
 static __always_inline const struct ipcache_value *ipcache_lookup4(__be32 address)
 {
 	struct ipcache_key key = {
-		.prefix_len = IPCACHE_STATIC_BITS + 32,
+		.prefixlen = IPCACHE_STATIC_BITS + 32,
 		.family = IPCACHE_IPV4,
 		.address = {address},
 	};
@@ -60,7 +60,7 @@ static __always_inline const struct ipcache_value *ipcache_lookup4(__be32 addres
 static __always_inline const struct ipcache_value *ipcache_lookup6(const __be32 *address)
 {
 	struct ipcache_key key = {
-		.prefix_len = IPCACHE_STATIC_BITS + 128,
+		.prefixlen = IPCACHE_STATIC_BITS + 128,
 		.family = IPCACHE_IPV6,
 		.address = {address[0], address[1], address[2], address[3]},
 	};

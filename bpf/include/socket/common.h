@@ -78,7 +78,7 @@ static __always_inline __u64 affinity_now(void)
 
 static __always_inline __u64 affinity_timeout(const struct lb_service *svc)
 {
-	__u64 seconds = svc->target & LB_AFFINITY_TIMEOUT_MASK;
+	__u64 seconds = svc->backend_id & LB_AFFINITY_TIMEOUT_MASK;
 
 	if (options.clock_jiffies)
 		return (seconds * options.kernel_hz) >> 8;
@@ -89,7 +89,7 @@ static __always_inline int affinity_matches(__u32 backend_id, __be16 rev_nat)
 {
 	struct lb_affinity_match_key key = {
 		.backend_id = backend_id,
-		.rev_nat = rev_nat,
+		.rev_nat_id = rev_nat,
 	};
 
 	return bpf_map_lookup_elem(&cilium_lb_affinity_match, &key) != NULL;

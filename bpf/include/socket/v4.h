@@ -22,7 +22,7 @@ static __always_inline const struct lb_service *master4(struct lb4_service_key *
 {
 	const struct lb_service *svc;
 
-	key->slot = 0;
+	key->backend_slot = 0;
 	key->scope = LB_SCOPE_EXTERNAL;
 	svc = bpf_map_lookup_elem(&cilium_lb4_services_v2, key);
 	if (svc && (svc->flags2 & LB2_TWO_SCOPES)) {
@@ -36,7 +36,7 @@ static __always_inline const struct lb_service *master4(struct lb4_service_key *
 static __always_inline const struct lb_service *wildcard4(struct lb4_service_key *key,
 							  int host_netns, int peers)
 {
-	int in_range = port_in_nodeport_range(key->port);
+	int in_range = port_in_nodeport_range(key->dport);
 	int loopback = loopback4(key->address);
 	const struct ipcache_value *peer;
 	const struct lb_service *svc;
@@ -103,7 +103,7 @@ sticky4(const struct lb4_affinity_key *key, const struct lb_service *svc, __u32 
 		return NULL;
 	id = seen->backend_id;
 	if (seen->last_used + affinity_timeout(svc) > affinity_now() &&
-	    affinity_matches(id, svc->rev_nat)) {
+	    affinity_matches(id, svc->rev_nat_index)) {
 		backend = bpf_map_lookup_elem(&cilium_lb4_backends_v3, &id);
 		if (backend) {
 			*backend_id = id;
@@ -137,13 +137,13 @@ static __always_inline const struct lb4_backend *chosen4(struct bpf_sock_addr *c
 
 	if (!count)
 		return NULL;
-	key->slot = choose_slot(ctx, key->proto, count);
+	key->backend_slot = choose_slot(ctx, key->proto, count);
 	slot = bpf_map_lookup_elem(&cilium_lb4_services_v2, key);
 	if (!slot) {
 		COUNT_SERVICE(METRIC_LB_NO_BACKEND_SLOT);
 		return NULL;
 	}
-	*backend_id = slot->target;
+	*backend_id = slot->backend_id;
 	backend = bpf_map_lookup_elem(&cilium_lb4_backends_v3, backend_id);
 	if (!backend)
 		COUNT_SERVICE(METRIC_LB_NO_BACKEND);
@@ -162,12 +162,12 @@ static __always_inline int remember4(struct bpf_sock_addr *ctx, const struct cal
 	struct lb4_reverse_sk value = {
 		.address = asked->address,
 		.port = asked->port,
-		.rev_nat = rev_nat,
+		.rev_nat_index = rev_nat,
 	};
 	const struct lb4_reverse_sk *known = bpf_map_lookup_elem(&cilium_lb4_reverse_sk, &key);
 
 	if (known && known->address == value.address && known->port == value.port &&
-	    known->rev_nat == value.rev_nat)
+	    known->rev_nat_index == value.rev_nat_index)
 		return 0;
 	if (bpf_map_update_elem(&cilium_lb4_reverse_sk, &key, &value, BPF_ANY)) {
 		COUNT_SERVICE(METRIC_LB_REVERSE_UPDATE);
@@ -184,9 +184,10 @@ static __always_inline int forward4(struct bpf_sock_addr *ctx, struct call4 *cal
 {
 	struct lb4_service_key key = {
 		.address = call->address,
-		.port = call->port,
+		.dport = call->port,
 		.proto = call->proto,
 	};
+	struct call4 to = {.proto = call->proto};
 	struct lb4_affinity_key client = {};
 	const struct lb4_backend *backend = NULL;
 	const struct lb_service *svc;
@@ -219,11 +220,11 @@ static __always_inline int forward4(struct bpf_sock_addr *ctx, struct call4 *cal
 		if (!host_netns)
 			return UNTRANSLATED;
 		address = bpf_htonl(0x7f000001);
-		port = (__be16)svc->target;
+		port = (__be16)svc->backend_id;
 	} else {
 		if (svc->flags & LB_AFFINITY) {
 			client.client = bpf_get_netns_cookie(ctx);
-			client.rev_nat = svc->rev_nat;
+			client.rev_nat_id = svc->rev_nat_index;
 			client.flags = LB_AFFINITY_NETNS_COOKIE;
 			backend = sticky4(&client, svc, &backend_id);
 		}
@@ -237,12 +238,13 @@ static __always_inline int forward4(struct bpf_sock_addr *ctx, struct call4 *cal
 		port = backend->port;
 	}
 
-	err = remember4(ctx, call, address, port, svc->rev_nat);
+	to.address = address;
+	to.port = port;
+	trace4(ctx, &to, kind, TRACE_POST_FORWARD);
+	err = remember4(ctx, call, address, port, svc->rev_nat_index);
 	if (err)
 		return err;
-	call->address = address;
-	call->port = port;
-	trace4(ctx, call, kind, TRACE_POST_FORWARD);
+	*call = to;
 	return TRANSLATED;
 }
 
@@ -266,14 +268,14 @@ static __always_inline int reverse4(struct bpf_sock_addr *ctx, struct call4 *cal
 		return UNTRANSLATED;
 	address = asked->address;
 	port = asked->port;
-	rev_nat = asked->rev_nat;
+	rev_nat = asked->rev_nat_index;
 
 	service.address = address;
-	service.port = port;
+	service.dport = port;
 	svc = master4(&service);
 	if (!svc)
 		svc = wildcard4(&service, socket_in_host_netns(ctx), 1);
-	if (!svc || svc->rev_nat != rev_nat || (!svc->count && !lb_is_l7(svc))) {
+	if (!svc || svc->rev_nat_index != rev_nat || (!svc->count && !lb_is_l7(svc))) {
 		bpf_map_delete_elem(&cilium_lb4_reverse_sk, &key);
 		COUNT_SERVICE(METRIC_LB_REVERSE_STALE);
 		return UNTRANSLATED;
@@ -289,7 +291,7 @@ static __always_inline int bind4(void *ctx, __be32 address, __be16 port, __u8 pr
 {
 	struct lb4_service_key key = {
 		.address = address,
-		.port = port,
+		.dport = port,
 		.proto = proto,
 	};
 	const struct lb_service *svc;

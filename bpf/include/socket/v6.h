@@ -41,7 +41,7 @@ static __always_inline const struct lb_service *master6(struct lb6_service_key *
 {
 	const struct lb_service *svc;
 
-	key->slot = 0;
+	key->backend_slot = 0;
 	key->scope = LB_SCOPE_EXTERNAL;
 	svc = bpf_map_lookup_elem(&cilium_lb6_services_v2, key);
 	if (svc && (svc->flags2 & LB2_TWO_SCOPES)) {
@@ -55,7 +55,7 @@ static __always_inline const struct lb_service *master6(struct lb6_service_key *
 static __always_inline const struct lb_service *wildcard6(struct lb6_service_key *key,
 							  int host_netns, int peers)
 {
-	int in_range = port_in_nodeport_range(key->port);
+	int in_range = port_in_nodeport_range(key->dport);
 	int loopback = loopback6(key->address);
 	const struct ipcache_value *peer;
 	const struct lb_service *svc;
@@ -127,7 +127,7 @@ sticky6(const struct lb6_affinity_key *key, const struct lb_service *svc, __u32 
 		return NULL;
 	id = seen->backend_id;
 	if (seen->last_used + affinity_timeout(svc) > affinity_now() &&
-	    affinity_matches(id, svc->rev_nat)) {
+	    affinity_matches(id, svc->rev_nat_index)) {
 		backend = bpf_map_lookup_elem(&cilium_lb6_backends_v3, &id);
 		if (backend) {
 			*backend_id = id;
@@ -161,13 +161,13 @@ static __always_inline const struct lb6_backend *chosen6(struct bpf_sock_addr *c
 
 	if (!count)
 		return NULL;
-	key->slot = choose_slot(ctx, key->proto, count);
+	key->backend_slot = choose_slot(ctx, key->proto, count);
 	slot = bpf_map_lookup_elem(&cilium_lb6_services_v2, key);
 	if (!slot) {
 		COUNT_SERVICE(METRIC_LB_NO_BACKEND_SLOT);
 		return NULL;
 	}
-	*backend_id = slot->target;
+	*backend_id = slot->backend_id;
 	backend = bpf_map_lookup_elem(&cilium_lb6_backends_v3, backend_id);
 	if (!backend)
 		COUNT_SERVICE(METRIC_LB_NO_BACKEND);
@@ -184,7 +184,7 @@ static __always_inline int remember6(struct bpf_sock_addr *ctx, const struct cal
 	};
 	struct lb6_reverse_sk value = {
 		.port = asked->port,
-		.rev_nat = rev_nat,
+		.rev_nat_index = rev_nat,
 	};
 	const struct lb6_reverse_sk *known;
 
@@ -192,7 +192,7 @@ static __always_inline int remember6(struct bpf_sock_addr *ctx, const struct cal
 	copy6(value.address, asked->address);
 	known = bpf_map_lookup_elem(&cilium_lb6_reverse_sk, &key);
 	if (known && same6(known->address, value.address) && known->port == value.port &&
-	    known->rev_nat == value.rev_nat)
+	    known->rev_nat_index == value.rev_nat_index)
 		return 0;
 	if (bpf_map_update_elem(&cilium_lb6_reverse_sk, &key, &value, BPF_ANY)) {
 		COUNT_SERVICE(METRIC_LB_REVERSE_UPDATE);
@@ -207,7 +207,8 @@ static __always_inline int remember6(struct bpf_sock_addr *ctx, const struct cal
 static __always_inline int forward6(struct bpf_sock_addr *ctx, struct call6 *call,
 				    enum socket_call kind)
 {
-	struct lb6_service_key key = {.port = call->port, .proto = call->proto};
+	struct lb6_service_key key = {.dport = call->port, .proto = call->proto};
+	struct call6 to = {.proto = call->proto};
 	struct lb6_affinity_key client = {};
 	const struct lb6_backend *backend = NULL;
 	const struct lb_service *svc;
@@ -241,11 +242,11 @@ static __always_inline int forward6(struct bpf_sock_addr *ctx, struct call6 *cal
 		if (!host_netns)
 			return UNTRANSLATED;
 		address[3] = bpf_htonl(1);
-		port = (__be16)svc->target;
+		port = (__be16)svc->backend_id;
 	} else {
 		if (svc->flags & LB_AFFINITY) {
 			client.client[0] = bpf_get_netns_cookie(ctx);
-			client.rev_nat = svc->rev_nat;
+			client.rev_nat_id = svc->rev_nat_index;
 			client.flags = LB_AFFINITY_NETNS_COOKIE;
 			backend = sticky6(&client, svc, &backend_id);
 		}
@@ -259,12 +260,13 @@ static __always_inline int forward6(struct bpf_sock_addr *ctx, struct call6 *cal
 		port = backend->port;
 	}
 
-	err = remember6(ctx, call, address, port, svc->rev_nat);
+	copy6(to.address, address);
+	to.port = port;
+	trace6(ctx, &to, kind, TRACE_POST_FORWARD);
+	err = remember6(ctx, call, address, port, svc->rev_nat_index);
 	if (err)
 		return err;
-	copy6(call->address, address);
-	call->port = port;
-	trace6(ctx, call, kind, TRACE_POST_FORWARD);
+	*call = to;
 	return TRANSLATED;
 }
 
@@ -288,14 +290,14 @@ static __always_inline int reverse6(struct bpf_sock_addr *ctx, struct call6 *cal
 		return UNTRANSLATED;
 	copy6(address, asked->address);
 	port = asked->port;
-	rev_nat = asked->rev_nat;
+	rev_nat = asked->rev_nat_index;
 
 	copy6(service.address, address);
-	service.port = port;
+	service.dport = port;
 	svc = master6(&service);
 	if (!svc)
 		svc = wildcard6(&service, socket_in_host_netns(ctx), 1);
-	if (!svc || svc->rev_nat != rev_nat || (!svc->count && !lb_is_l7(svc))) {
+	if (!svc || svc->rev_nat_index != rev_nat || (!svc->count && !lb_is_l7(svc))) {
 		bpf_map_delete_elem(&cilium_lb6_reverse_sk, &key);
 		COUNT_SERVICE(METRIC_LB_REVERSE_STALE);
 		return UNTRANSLATED;
@@ -309,7 +311,7 @@ static __always_inline int reverse6(struct bpf_sock_addr *ctx, struct call6 *cal
 /* Sockets must not take ports that services serve on this node. */
 static __always_inline int bind6(void *ctx, const __be32 *address, __be16 port, __u8 proto)
 {
-	struct lb6_service_key key = {.port = port, .proto = proto};
+	struct lb6_service_key key = {.dport = port, .proto = proto};
 	const struct lb_service *svc;
 
 	if (!socket_proto_supported(proto) || !socket_in_host_netns(ctx))

@@ -51,6 +51,14 @@ pub enum LoadError {
         source: libbpf_rs::Error,
     },
 
+    /// A program that answers a question did not run.
+    #[error("object {object}: cannot run it")]
+    Run {
+        object: &'static str,
+        #[source]
+        source: libbpf_rs::Error,
+    },
+
     /// The object has no such program: it was built from other sources.
     #[error("object {object}: no program {program}")]
     NoProgram {
@@ -63,6 +71,14 @@ pub enum LoadError {
     Keep {
         object: &'static str,
         program: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
+
+    /// The kernel did not take the types of the maps' fields.
+    #[error("object {object}: cannot load the types of its maps")]
+    Types {
+        object: &'static str,
         #[source]
         source: std::io::Error,
     },

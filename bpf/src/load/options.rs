@@ -49,6 +49,8 @@ pub struct SocketOptions {
     pub trace_aggregation: u8,
     /// Least time between two events when aggregating.
     pub trace_interval: Duration,
+    /// Rejected calls return the error that fits; `None`: if the kernel lets programs choose it (Linux 5.18).
+    pub chooses_errors: Option<bool>,
     /// Affinity times are jiffies / 256 instead of seconds; the number is ticks a second.
     pub jiffies: Option<u32>,
 }
@@ -69,6 +71,7 @@ impl Default for SocketOptions {
             trace: true,
             trace_aggregation: 0,
             trace_interval: Duration::from_secs(5),
+            chooses_errors: None,
             jiffies: None,
         }
     }
@@ -96,11 +99,11 @@ impl SocketOptions {
         raw.reject_no_endpoints = self.reject_no_endpoints.into();
         raw.external_ip_mitigation = self.external_ip_mitigation.into();
         raw.local_redirect = self.local_redirect.into();
-        raw.mke = self.mke.into();
+        raw.mke = (self.mke && has_class_ids()).into();
         raw.trace = self.trace.into();
         raw.trace_aggregation = self.trace_aggregation;
         raw.clock_jiffies = self.jiffies.is_some().into();
-        raw.has_set_retval = has_set_retval().into();
+        raw.has_set_retval = self.chooses_errors.unwrap_or_else(has_set_retval).into();
         Ok(())
     }
 }
@@ -108,17 +111,22 @@ impl SocketOptions {
 /// The kernel lets programs choose the error of a rejected call (Linux 5.18). Without it callers see EPERM.
 pub fn has_set_retval() -> bool {
     static PROBED: OnceLock<bool> = OnceLock::new();
-    *PROBED.get_or_init(|| {
-        // SAFETY: probes a helper by loading a two-instruction program; takes no pointers.
-        let probed = unsafe {
-            libbpf_sys::libbpf_probe_bpf_helper(
-                ProgramType::CgroupSockAddr as u32,
-                libbpf_sys::BPF_FUNC_set_retval,
-                std::ptr::null(),
-            )
-        };
-        probed == 1
-    })
+    *PROBED.get_or_init(|| has_helper(libbpf_sys::BPF_FUNC_set_retval))
+}
+
+/// The kernel gives sockets class ids by control group (`CONFIG_CGROUP_NET_CLASSID`).
+fn has_class_ids() -> bool {
+    static PROBED: OnceLock<bool> = OnceLock::new();
+    *PROBED.get_or_init(|| has_helper(libbpf_sys::BPF_FUNC_get_cgroup_classid))
+}
+
+/// Programs at sockets' calls may call the helper of this number.
+fn has_helper(number: u32) -> bool {
+    // SAFETY: probes a helper by loading a two-instruction program; takes no pointers.
+    let probed = unsafe {
+        libbpf_sys::libbpf_probe_bpf_helper(ProgramType::CgroupSockAddr as u32, number, std::ptr::null())
+    };
+    probed == 1
 }
 
 /// The kernel can translate what `getpeername(2)` returns (Linux 5.8).

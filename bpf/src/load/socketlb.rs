@@ -57,6 +57,10 @@ pub const SOCKET_PROGRAMS: [SocketProgram; 11] = [
     program("cil_sock6_connect", CgroupHook::Connect6, true),
 ];
 
+/// Programs that Cilium attaches for a feature that is not there: left by it, they would go on without anybody to
+/// fill or to read their maps.
+const FOREIGN: [&str; 2] = ["cil_sock4_pre_bind", "cil_sock6_pre_bind"];
+
 /// Maps of the object that no socket program uses.
 const UNUSED: [&str; 6] = [
     "cilium_lb4_reverse_nat",
@@ -183,6 +187,9 @@ impl SocketLb {
                 detach(directory, stale.name)?;
             }
         }
+        for foreign in FOREIGN {
+            detach(directory, foreign)?;
+        }
         Ok(done)
     }
 
@@ -195,6 +202,9 @@ impl SocketLb {
         let mut detached = 0;
         for program in SOCKET_PROGRAMS.iter().rev() {
             detached += usize::from(detach(directory, program.name)?);
+        }
+        for foreign in FOREIGN {
+            detached += usize::from(detach(directory, foreign)?);
         }
         Ok(detached)
     }

@@ -84,11 +84,36 @@ impl From<&DeadBackend> for DeadBackendKey {
     }
 }
 
+/// One program of the object: which sockets it destroys.
+#[derive(Debug, Clone, Copy)]
+struct IterProgram {
+    name: &'static str,
+    proto: u8,
+    is_ipv6: bool,
+}
+
+impl IterProgram {
+    const fn new(name: &'static str, proto: u8, is_ipv6: bool) -> Self {
+        Self { name, proto, is_ipv6 }
+    }
+
+    /// Its sockets may be clients of `backend`. IPv6 sockets with mapped addresses are clients of IPv4 backends.
+    fn is_for(&self, backend: &DeadBackend) -> bool {
+        self.proto == backend.proto && self.is_ipv6 == backend.address.is_ipv6()
+    }
+}
+
+const PROGRAMS: [IterProgram; 4] = [
+    IterProgram::new("cil_sock_udp_destroy_v4", 17, false),
+    IterProgram::new("cil_sock_udp_destroy_v6", 17, true),
+    IterProgram::new("cil_sock_tcp_destroy_v4", 6, false),
+    IterProgram::new("cil_sock_tcp_destroy_v6", 6, true),
+];
+
 /// The loaded iterators. Dropped, nothing of them remains in the kernel.
 #[derive(Debug)]
 pub struct IterTerminator {
-    udp: OwnedFd,
-    tcp: OwnedFd,
+    links: Vec<(IterProgram, OwnedFd)>,
     dead: Map<DeadBackendKey, u8>,
 }
 
@@ -142,7 +167,10 @@ impl IterTerminator {
                 source,
             })
         };
-        let (udp, tcp) = (link("cil_sock_udp_destroy")?, link("cil_sock_tcp_destroy")?);
+        let links = PROGRAMS
+            .into_iter()
+            .map(|program| Ok((program, link(program.name)?)))
+            .collect::<Result<_, _>>()?;
         let dead = skeleton
             .maps
             .skep_dead_backends
@@ -157,11 +185,12 @@ impl IterTerminator {
         let dead = RawMap::new("skep_dead_backends", dead)
             .and_then(Map::from_raw)
             .map_err(failed)?;
-        Ok(Self { udp, tcp, dead })
+        Ok(Self { links, dead })
     }
 
     /// Destroys the client sockets of all `backends` in the calling thread's network namespace; returns
-    /// their cookies. One pass over the sockets for each protocol, however many backends there are.
+    /// their cookies. One pass over the sockets for each protocol and family, however many
+    /// backends there are.
     ///
     /// # Errors
     ///
@@ -175,8 +204,8 @@ impl IterTerminator {
                 .update_batch(&keys, &vec![0; keys.len()])
                 .map_err(|failed| failed.error)?;
             let mut result = Ok(());
-            for (proto, link) in [(17, &self.udp), (6, &self.tcp)] {
-                if result.is_ok() && chunk.iter().any(|backend| backend.proto == proto) {
+            for (program, link) in &self.links {
+                if result.is_ok() && chunk.iter().any(|backend| program.is_for(backend)) {
                     result = walk(link.as_fd(), &mut cookies);
                 }
             }

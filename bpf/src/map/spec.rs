@@ -3,14 +3,15 @@
 //! What a map must look like.
 
 use std::{
+    collections::HashMap,
     fmt,
     marker::PhantomData,
     mem::size_of,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use super::MapError;
-use crate::sys::{self, MapInfo, MapShape};
+use crate::sys::{self, EntryTypes, MapInfo, MapShape};
 
 /// Type of a map, by its number in `linux/bpf.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -121,13 +122,53 @@ impl<K, V> MapSpec<K, V> {
     }
 }
 
+/// Names and types of the fields of maps, as debug information that the kernel keeps: tools that dump a map show
+/// them. Made by `load::map_types`.
+#[derive(Debug)]
+pub struct MapTypes {
+    btf: OwnedFd,
+    ids: HashMap<String, (u32, u32)>,
+}
+
+impl MapTypes {
+    /// Types of key and value by the map's name, in `btf`.
+    #[cfg(feature = "load")]
+    pub(crate) fn new(btf: OwnedFd, ids: HashMap<String, (u32, u32)>) -> Self {
+        Self { btf, ids }
+    }
+
+    fn of(&self, map: &str) -> Option<EntryTypes<'_>> {
+        let (key, value) = *self.ids.get(map)?;
+        Some(EntryTypes {
+            btf: self.btf.as_fd(),
+            key,
+            value,
+        })
+    }
+}
+
 /// Type, sizes and flags, without Rust types.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape(pub(crate) MapShape);
 
 impl Shape {
     pub(crate) fn create(&self, name: &str, inner: Option<BorrowedFd<'_>>) -> Result<OwnedFd, MapError> {
-        sys::map_create(name, self.0, inner).map_err(|source| MapError::Create {
+        self.create_described(name, inner, None)
+    }
+
+    /// Creates a map whose fields have names. A kernel that refuses the types gets the same map without them.
+    pub(crate) fn create_described(
+        &self,
+        name: &str,
+        inner: Option<BorrowedFd<'_>>,
+        types: Option<&MapTypes>,
+    ) -> Result<OwnedFd, MapError> {
+        if let Some(types) = types.and_then(|types| types.of(name))
+            && let Ok(map) = sys::map_create(name, self.0, inner, Some(types))
+        {
+            return Ok(map);
+        }
+        sys::map_create(name, self.0, inner, None).map_err(|source| MapError::Create {
             map: name.to_owned(),
             max_entries: self.0.max_entries,
             flags: self.0.flags,

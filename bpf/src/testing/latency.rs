@@ -27,8 +27,8 @@ pub struct LatencyBench {
     pub services: u16,
     /// Calls in one round.
     pub calls: u32,
-    /// Rounds; the fastest counts, as everything else on the machine only adds. The kinds of calls take
-    /// turns, so that all of them get quiet moments.
+    /// Rounds; the median counts. The kinds of calls, and those with and without programs, take turns, so that all of
+    /// them get the same quiet and busy moments.
     pub rounds: u32,
     /// Whether trace events are on, as they are by default.
     pub trace: bool,
@@ -45,13 +45,30 @@ pub struct Cost {
     pub service: Duration,
 }
 
-impl Cost {
-    const WORST: Self = Self {
-        bare: Duration::MAX,
-        direct: Duration::MAX,
-        service: Duration::MAX,
-    };
+/// What rounds took, one value a round.
+#[derive(Debug, Clone, Default)]
+struct Rounds {
+    bare: Vec<Duration>,
+    direct: Vec<Duration>,
+    service: Vec<Duration>,
+}
 
+impl Rounds {
+    fn median(self) -> Cost {
+        Cost {
+            bare: median(self.bare),
+            direct: median(self.direct),
+            service: median(self.service),
+        }
+    }
+}
+
+fn median(mut values: Vec<Duration>) -> Duration {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+impl Cost {
     /// What the service costs more than the bare call, in nanoseconds.
     pub fn extra(&self) -> i128 {
         self.service.as_nanos().cast_signed() - self.bare.as_nanos().cast_signed()
@@ -67,7 +84,7 @@ pub struct Latency {
     pub send: Cost,
     /// UDP `socket()`, `connect()` and `close()`.
     pub udp: Cost,
-    /// TCP `socket()`, `connect()` and `close()`, with the handshake over loopback.
+    /// TCP `connect()` alone, with the handshake over loopback.
     pub tcp: Cost,
 }
 
@@ -109,7 +126,7 @@ impl LatencyBench {
         let directory = node.bpf_root().join("links");
         let links = CgroupLinks::new(&directory, node.cgroup_root())?;
 
-        let mut costs = [Cost::WORST; 4];
+        let mut found: [Rounds; 4] = Default::default();
         let calls: [&dyn Fn(SocketAddr) -> Result<Duration, BoxError>; 4] = [
             &|to| connect_udp(to, self.calls),
             &|to| send_udp(to, self.calls),
@@ -117,17 +134,17 @@ impl LatencyBench {
             &|to| connect_tcp(to, listener.as_fd(), self.calls / 10),
         ];
         for _ in 0..self.rounds.max(1) {
-            for (cost, call) in costs.iter_mut().zip(calls) {
-                cost.bare = cost.bare.min(call(backend)?);
+            for (cost, call) in found.iter_mut().zip(calls) {
+                cost.bare.push(call(backend)?);
             }
             programs.attach(&links, &directory)?;
-            for (cost, call) in costs.iter_mut().zip(calls) {
-                cost.direct = cost.direct.min(call(backend)?);
-                cost.service = cost.service.min(call(service)?);
+            for (cost, call) in found.iter_mut().zip(calls) {
+                cost.direct.push(call(backend)?);
+                cost.service.push(call(service)?);
             }
             SocketLb::detach_all(&directory)?;
         }
-        let [connect, send, udp, tcp] = costs;
+        let [connect, send, udp, tcp] = found.map(Rounds::median);
         Ok(Latency {
             connect,
             send,
@@ -167,13 +184,13 @@ fn fresh_udp(to: SocketAddr, calls: u32) -> Result<Duration, BoxError> {
 fn connect_tcp(to: SocketAddr, listener: BorrowedFd<'_>, calls: u32) -> Result<Duration, BoxError> {
     let mut total = Duration::ZERO;
     for _ in 0..calls.max(1) {
-        let start = Instant::now();
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         // A reset instead of TIME_WAIT: the next thousand connections need ports, too.
         rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
+        let start = Instant::now();
         rustix::net::connect(&socket, &to)?;
-        drop(socket);
         total += start.elapsed();
+        drop(socket);
         drop(rustix::net::accept(listener)?);
     }
     Ok(total / calls.max(1))
@@ -195,7 +212,15 @@ mod tests {
         .unwrap();
 
         for cost in [found.connect, found.send, found.udp, found.tcp] {
-            assert!(cost.bare < Duration::MAX && cost.direct < Duration::MAX && cost.service < Duration::MAX);
+            for time in [cost.bare, cost.direct, cost.service] {
+                assert!(!time.is_zero(), "{cost:?}");
+            }
         }
+    }
+
+    #[test]
+    fn one_slow_round_does_not_count() {
+        let seconds = [9, 1, 2].map(Duration::from_secs);
+        assert_eq!(median(seconds.to_vec()), Duration::from_secs(2));
     }
 }

@@ -41,9 +41,11 @@ fn check(btf: &Btf<'_>, name: &str, size: usize, fields: &[(&str, usize)]) {
 }
 
 macro_rules! twins {
-    ($btf:ident: $($c:literal = $rust:ident { $($field:ident),+ })+) => {
-        $(check(&$btf, $c, size_of::<$rust>(), &[$((stringify!($field), offset_of!($rust, $field))),+]);)+
+    ($btf:ident: $($c:literal = $rust:ident { $($field:ident $(as $other:ident)?),+ })+) => {
+        $(check(&$btf, $c, size_of::<$rust>(), &[$((twins!(@name $field $($other)?), offset_of!($rust, $field))),+]);)+
     };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $other:ident) => { stringify!($other) };
 }
 
 #[test]
@@ -51,26 +53,26 @@ fn rust_twins_have_the_layout_of_the_compiled_object() {
     let btf = Btf::from_path(OBJECT).unwrap();
 
     twins! { btf:
-        "lb4_service_key" = Service4Key { address, port, slot, proto, scope, pad }
-        "lb6_service_key" = Service6Key { address, port, slot, proto, scope, pad }
-        "lb_service" = ServiceValue { target, count, rev_nat, flags, flags2, qcount }
-        "lb4_backend" = Backend4 { address, port, proto, state, cluster_id, zone, pad }
-        "lb6_backend" = Backend6 { address, port, proto, state, cluster_id, zone, pad }
+        "lb4_service_key" = Service4Key { address, port as dport, slot as backend_slot, proto, scope, pad }
+        "lb6_service_key" = Service6Key { address, port as dport, slot as backend_slot, proto, scope, pad }
+        "lb_service" = ServiceValue { target as backend_id, count, rev_nat as rev_nat_index, flags, flags2, qcount }
+        "lb4_backend" = Backend4 { address, port, proto, state as flags, cluster_id, zone, pad }
+        "lb6_backend" = Backend6 { address, port, proto, state as flags, cluster_id, zone, pad }
         "lb4_reverse_nat" = ReverseNat4 { address, port }
         "lb6_reverse_nat" = ReverseNat6 { address, port }
         "lb4_reverse_sk_key" = ReverseSk4Key { cookie, address, port, pad }
         "lb6_reverse_sk_key" = ReverseSk6Key { cookie, address, port, pad }
-        "lb4_reverse_sk" = ReverseSk4 { address, port, rev_nat }
-        "lb6_reverse_sk" = ReverseSk6 { address, port, rev_nat }
+        "lb4_reverse_sk" = ReverseSk4 { address, port, rev_nat as rev_nat_index }
+        "lb6_reverse_sk" = ReverseSk6 { address, port, rev_nat as rev_nat_index }
         "lb4_skip_key" = Skip4Key { netns_cookie, address, port, pad }
         "lb6_skip_key" = Skip6Key { netns_cookie, address, pad, port, pad2 }
-        "lb4_affinity_key" = Affinity4Key { client, rev_nat, flags, pad, pad2 }
-        "lb6_affinity_key" = Affinity6Key { client, rev_nat, flags, pad, pad2 }
+        "lb4_affinity_key" = Affinity4Key { client, rev_nat as rev_nat_id, flags, pad, pad2 }
+        "lb6_affinity_key" = Affinity6Key { client, rev_nat as rev_nat_id, flags, pad, pad2 }
         "lb_affinity" = Affinity { last_used, backend_id, pad }
-        "lb_affinity_match_key" = AffinityMatchKey { backend_id, rev_nat, pad }
-        "lb4_source_range_key" = SourceRange4Key { prefix_len, rev_nat, pad, address }
-        "lb6_source_range_key" = SourceRange6Key { prefix_len, rev_nat, pad, address }
-        "ipcache_key" = IpcacheKey { prefix_len, cluster_id, pad, family, address }
+        "lb_affinity_match_key" = AffinityMatchKey { backend_id, rev_nat as rev_nat_id, pad }
+        "lb4_source_range_key" = SourceRange4Key { prefix_len as prefixlen, rev_nat as rev_nat_id, pad, address }
+        "lb6_source_range_key" = SourceRange6Key { prefix_len as prefixlen, rev_nat as rev_nat_id, pad, address }
+        "ipcache_key" = IpcacheKey { prefix_len as prefixlen, cluster_id, pad, family, address }
         "ipcache_value" = IpcacheValue { identity, tunnel_endpoint, pad, encrypt_key, flags }
         "metrics_key" = MetricsKey { reason, direction, line, file, reserved }
         "metrics_value" = MetricsValue { count, bytes }

@@ -93,6 +93,25 @@ fn programs_that_are_not_wanted_are_detached() {
 }
 
 #[test]
+fn programs_of_a_feature_that_is_not_there_are_detached() {
+    with("detach-foreign", SocketOptions::default(), |world| {
+        let directory = links_directory(world.node);
+        let links = CgroupLinks::new(&directory, world.node.cgroup_root())?;
+        // Whatever it runs, its name says that it is for health probes.
+        fs::rename(
+            directory.join("cil_sock4_post_bind"),
+            directory.join("cil_sock4_pre_bind"),
+        )?;
+
+        attach(world.node, &world.store, &SocketOptions::default())?;
+
+        assert!(!directory.join("cil_sock4_pre_bind").exists());
+        assert_eq!(links.attached(CgroupHook::PostBind4)?.len(), 1);
+        Ok(())
+    });
+}
+
+#[test]
 fn everything_can_be_detached() {
     with("detach-all", SocketOptions::default(), |world| {
         let service = at("10.96.0.1:53");

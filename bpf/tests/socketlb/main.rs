@@ -7,6 +7,7 @@
 mod affinity;
 mod bind;
 mod forward;
+mod kernels;
 mod layout;
 mod links;
 mod mounts;

@@ -7,7 +7,7 @@ use std::{fs, process::Command};
 use skep_bpf::{
     Map, MapError, MapFlags, MapKind, MapSpec, MapStore,
     lb::*,
-    load::{SocketLb, SocketOptions},
+    load::{SocketLb, SocketOptions, map_types},
     node::IPCACHE,
     testing::{Frontend, LbMaps, Node},
 };
@@ -287,6 +287,82 @@ fn bpftool_reads_the_maps() {
         for expected in [master, value, slot, "Found 2 elements"] {
             assert!(text.contains(expected), "no {expected} in {text}");
         }
+        Ok(())
+    });
+}
+
+/// What `bpftool` prints for a pinned map, with names of fields.
+fn dump(node: &Node, map: &str) -> Result<Vec<serde_json::Value>, Box<dyn std::error::Error + Send + Sync>> {
+    let output = Command::new("bpftool")
+        .args(["--json", "map", "dump", "pinned"])
+        .arg(node.store().path(map))
+        .output()?;
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let all = all.as_array().cloned().unwrap_or_default();
+    let mut entries: Vec<_> = all.iter().map(|entry| entry["formatted"].clone()).collect();
+    entries.sort_by_key(ToString::to_string);
+    Ok(entries)
+}
+
+#[test]
+fn bpftool_names_the_fields_as_the_reference_does() {
+    run("bpftool-names", |node| {
+        let store = node.store();
+        store.describe(map_types()?);
+        let maps = LbMaps::open(&store, SIZES)?;
+        let mut frontend = Frontend::new(0x0102, at("10.96.0.1:80"), TCP, &[at("10.244.0.1:8080")]);
+        frontend.affinity = 600;
+        maps.upsert(&frontend)?;
+        maps.upsert(&Frontend::new(
+            3,
+            at("[fd10::1]:80"),
+            UDP,
+            &[at("[fd00::1]:8080")],
+        ))?;
+        let port = |port: u16| port.to_be();
+        let address = |text: &str| u32::from_ne_bytes(text.parse::<std::net::Ipv4Addr>().unwrap().octets());
+
+        // The layout of the reference, field by field: key, then value, of master and slot.
+        let entry = |slot: u16, backend_id: u32, count: u16| {
+            serde_json::json!({
+                "key": {"address": address("10.96.0.1"), "dport": port(80), "backend_slot": slot, "proto": 6,
+                    "scope": 0, "pad": [0, 0]},
+                "value": {"backend_id": backend_id, "count": count, "rev_nat_index": port(0x0102), "flags": 16,
+                    "flags2": 0, "qcount": 0},
+            })
+        };
+        let mut expected = [entry(0, 600, 1), entry(1, 1, 0)];
+        expected.sort_by_key(ToString::to_string);
+        assert_eq!(dump(node, "cilium_lb4_services_v2")?, expected);
+
+        assert_eq!(
+            dump(node, "cilium_lb4_backends_v3")?,
+            [serde_json::json!({
+                "key": 1,
+                "value": {"address": address("10.244.0.1"), "port": port(8080), "proto": 6, "flags": 0,
+                    "cluster_id": 0, "zone": 0, "pad": 0},
+            })]
+        );
+        assert_eq!(
+            dump(node, "cilium_lb_affinity_match")?,
+            [serde_json::json!({"key": {"backend_id": 1, "rev_nat_id": port(0x0102), "pad": 0}, "value": 0})]
+        );
+        let services6 = dump(node, "cilium_lb6_services_v2")?;
+        assert_eq!(services6.len(), 2);
+        assert!(services6.iter().all(|entry| entry["key"]["dport"] == port(80)));
+        let backends6 = dump(node, "cilium_lb6_backends_v3")?;
+        assert_eq!(backends6[0]["value"]["port"], port(8080));
+
+        // Types are no reason to replace a map, and programs load with described maps.
+        let id = maps.services4.info().id;
+        attach(node, &store, &SocketOptions::default())?;
+        assert_eq!(
+            node.store()
+                .open_or_create(&LbMapSpecs::new(SIZES).services4)?
+                .info()
+                .id,
+            id
+        );
         Ok(())
     });
 }

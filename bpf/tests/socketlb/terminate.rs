@@ -118,3 +118,57 @@ fn each_network_namespace_is_walked_by_itself() {
         Ok(())
     });
 }
+
+#[test]
+fn ipv6_sockets_with_mapped_addresses_are_clients_of_ipv4_backends() {
+    with("term-mapped", SocketOptions::default(), |world| {
+        let terminator = load(world);
+        let backend = udp_server("10.244.0.1:0");
+        world
+            .maps
+            .upsert(&Frontend::new(1, at("10.96.0.1:53"), UDP, &[backend]))?;
+        let mapped = udp_client("[::]:0");
+        mapped.connect(at("[::ffff:10.96.0.1]:53"))?;
+        assert_eq!(ask_connected(&mapped)?, backend);
+
+        // The program for IPv6 backends is none of its business.
+        assert!(terminator.run(&[dead(at("[fd00::1]:53"), UDP)])?.is_empty());
+        assert_eq!(ask_connected(&mapped)?, backend);
+        assert_eq!(terminator.run(&[dead(backend, UDP)])?.len(), 1);
+
+        assert_eq!(mapped.recv(&mut [0; 8]).unwrap_err().raw_os_error(), ABORTED);
+        Ok(())
+    });
+}
+
+#[test]
+fn programs_have_the_names_that_tracing_tools_know() {
+    with("term-names", SocketOptions::default(), |world| {
+        let _terminator = load(world);
+
+        let output = std::process::Command::new("bpftool")
+            .args(["--json", "prog", "list"])
+            .output()?;
+        let all: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let names: std::collections::BTreeSet<&str> = all
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|program| program["name"].as_str())
+            .collect();
+
+        for name in [
+            "cil_sock_udp_destroy_v4",
+            "cil_sock_udp_destroy_v6",
+            "cil_sock_tcp_destroy_v4",
+            "cil_sock_tcp_destroy_v6",
+            "cil_sock4_connect",
+            "cil_sock6_post_bind",
+            "cil_sock_release",
+        ] {
+            // The kernel keeps 15 characters; bpftool completes them from BTF.
+            assert!(names.contains(name), "no {name} in {names:?}");
+        }
+        Ok(())
+    });
+}

@@ -9,7 +9,7 @@ use crate::report::{Report, Row};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Rounds to take the fastest of.
+    /// Rounds to take the median of.
     #[arg(long, default_value_t = 60)]
     rounds: u32,
 }
@@ -23,7 +23,11 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
             trace: true,
         };
         let found = bench.run().map_err(anyhow::Error::from_boxed)?;
-        for (name, cost) in [("UDP connect()", found.connect), ("UDP sendto()", found.send)] {
+        for (name, cost) in [
+            ("TCP connect()", found.tcp),
+            ("UDP connect()", found.connect),
+            ("UDP sendto()", found.send),
+        ] {
             let case = format!("{name}, {services} services");
             report.add(Row::cost(
                 format!("{case}: direct"),
@@ -34,15 +38,6 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
                 Row::cost(format!("{case}: more by ClusterIP"), cost.extra() as f64, "ns").target(1000.0),
             );
         }
-        let case = format!("TCP socket() and connect(), {services} services");
-        report.add(
-            Row::cost(
-                format!("{case}: more by ClusterIP"),
-                found.tcp.extra() as f64,
-                "ns",
-            )
-            .target(1000.0),
-        );
     }
     Ok(())
 }
