@@ -8,11 +8,13 @@ use hive::{Cell, Cfg, HookCtx, Lifecycle};
 use parking_lot::Mutex;
 use skep_bpf::{
     Claim, ClaimError, MapStore,
+    capability::{self, CapabilityError},
+    load,
     mount::{self, MountError},
 };
 use tokio::time::Instant;
 
-use crate::{Config, MapsConfig, datapath, terminate};
+use crate::{Config, MapsConfig, MonitorConfig, datapath, terminate};
 
 /// Loads, attaches and watches the socket programs.
 ///
@@ -22,6 +24,7 @@ use crate::{Config, MapsConfig, datapath, terminate};
 pub fn cell() -> Cell {
     Cell::module("socket-lb", "Socket load balancing")
         .config::<Config>()
+        .config::<MonitorConfig>()
         .provide(datapath::provide)
         .provide(terminate::provide)
         .run(datapath::watch)
@@ -36,6 +39,9 @@ const CLAIM_AGAIN: Duration = Duration::from_millis(50);
 /// Why the pinned maps cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum StoreError {
+    /// This process may not use any.
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
     /// There is no BPF file system.
     #[error(transparent)]
     Mount(#[from] MountError),
@@ -60,8 +66,10 @@ fn new_store(config: Cfg<MapsConfig>, lifecycle: Lifecycle) -> Result<Arc<MapSto
     lifecycle.on_start("bpf-file-system", move |cx: HookCtx| {
         let (root, store, claim) = (root.clone(), mounted.clone(), claimed.clone());
         async move {
+            capability::require(&[capability::BPF])?;
             let found = mount::bpffs(&root)?;
             store.set_root(&found);
+            describe(&store);
             let taken = take_claim(&store.directory()).await?;
             *claim.lock() = Some(taken);
             cx.health.ok(format!("Maps are pinned below {}", found.display()));
@@ -73,6 +81,17 @@ fn new_store(config: Cfg<MapsConfig>, lifecycle: Lifecycle) -> Result<Arc<MapSto
         async {}
     });
     Ok(store)
+}
+
+/// Names the fields of maps for tools, where the kernel keeps such names.
+fn describe(store: &MapStore) {
+    match load::map_types() {
+        Ok(types) => store.describe(types),
+        Err(error) => tracing::info!(
+            error = &error as &(dyn std::error::Error + 'static),
+            "maps are made without names of fields"
+        ),
+    }
 }
 
 /// Claims the maps; an agent on its way out gets some time.

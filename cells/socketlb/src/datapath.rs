@@ -6,7 +6,7 @@ use std::{
     future::Future,
     path::{Path, PathBuf},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -14,14 +14,16 @@ use hive::{Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
 use parking_lot::Mutex;
 use skep_bpf::{
     Hold, MapError, MapStore,
+    capability::{self, CapabilityError},
     link::{Attached, CgroupHook, CgroupLinks, LinkError, running},
     load::{
         LoadError, SOCKET_PROGRAMS, SocketLb, SocketOptions, SocketProgram, has_getpeername, has_set_retval,
+        kernel_hz,
     },
     mount::{self, MountError},
 };
 
-use crate::{Config, LbSettings};
+use crate::{Config, LbSettings, MonitorConfig, jit};
 
 /// How often the links are looked after.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
@@ -40,6 +42,9 @@ pub trait MapsWritten: Send + Sync {
 /// Why the programs are not what is configured.
 #[derive(Debug, thiserror::Error)]
 pub enum DatapathError {
+    /// This process may not load or attach programs.
+    #[error("socket load balancing: not permitted")]
+    Capability(#[from] CapabilityError),
     /// The cgroup tree was not found or mounted.
     #[error("socket load balancing: no cgroup to attach to")]
     Mount(#[from] MountError),
@@ -81,6 +86,8 @@ pub struct SocketStatus {
     pub has_errors: bool,
     /// `getpeername(2)` shows the service (Linux 5.8).
     pub has_peers: bool,
+    /// Programs tell time by the kernel's tick, so many a second; by its clock if `None`.
+    pub tick: Option<u32>,
 }
 
 /// The socket programs of this node.
@@ -88,7 +95,9 @@ pub struct SocketStatus {
 pub struct SocketDatapath {
     store: Arc<MapStore>,
     config: Cfg<Config>,
+    monitor: Cfg<MonitorConfig>,
     settings: LbSettings,
+    tick: OnceLock<Option<u32>>,
     hold: Mutex<Option<Hold>>,
     status: Mutex<SocketStatus>,
 }
@@ -96,12 +105,19 @@ pub struct SocketDatapath {
 impl SocketDatapath {
     /// The programs as configured; nothing is done yet, but maps that get replaced keep their pins until
     /// [`apply`](Self::apply).
-    pub fn new(store: Arc<MapStore>, config: Cfg<Config>, settings: LbSettings) -> Arc<Self> {
+    pub fn new(
+        store: Arc<MapStore>,
+        config: Cfg<Config>,
+        monitor: Cfg<MonitorConfig>,
+        settings: LbSettings,
+    ) -> Arc<Self> {
         let hold = Mutex::new(Some(store.hold()));
         Arc::new(Self {
             store,
             config,
+            monitor,
             settings,
+            tick: OnceLock::new(),
             hold,
             status: Mutex::default(),
         })
@@ -122,6 +138,11 @@ impl SocketDatapath {
         &self.settings
     }
 
+    /// The settings of its own.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Loads and attaches the programs, or detaches them if socket load balancing is off; then lets replaced
     /// maps take over their pins. Blocks for some tens of milliseconds.
     ///
@@ -137,6 +158,8 @@ impl SocketDatapath {
             ..SocketStatus::default()
         };
         if self.is_enabled() {
+            capability::require(&capability::REQUIRED)?;
+            jit::enable(Path::new(jit::SWITCH));
             let cgroup = mount::cgroup2(self.config.chosen_cgroup_root())?;
             let programs = SocketLb::load(&self.store, self.settings.sizes, &self.options(), |program| {
                 self.wants(program)
@@ -153,6 +176,7 @@ impl SocketDatapath {
                 "socket load balancing attached"
             );
             status.cgroup_root = Some(cgroup);
+            status.tick = self.tick();
             status.programs = done.iter().map(|(program, _)| program.name).collect();
         } else if SocketLb::detach_all(&directory)? > 0 {
             tracing::info!("socket load balancing detached");
@@ -223,10 +247,28 @@ impl SocketDatapath {
             local_redirect: settings.local_redirect,
             mke: self.config.mke,
             trace: self.config.trace,
-            trace_aggregation: settings.monitor_aggregation,
-            trace_interval: settings.monitor_interval,
+            trace_aggregation: self.monitor.aggregation.number(),
+            trace_interval: self.monitor.interval,
+            jiffies: self.tick(),
             ..SocketOptions::default()
         }
+    }
+
+    /// Ticks a second, if programs are to tell time by them. Found out once: entries of the affinity maps count in them.
+    fn tick(&self) -> Option<u32> {
+        let measure = || match kernel_hz() {
+            Ok(ticks) => Some(ticks),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &(dyn std::error::Error + 'static),
+                    "the kernel's tick is not known, time is told by its clock"
+                );
+                None
+            }
+        };
+        *self
+            .tick
+            .get_or_init(|| self.monitor.clock_probe.then(measure).flatten())
     }
 
     fn hold_again(&self) {
@@ -260,10 +302,11 @@ async fn apply(datapath: Arc<SocketDatapath>) -> Result<String, DatapathError> {
 pub(crate) fn provide(
     store: Arc<MapStore>,
     config: Cfg<Config>,
+    monitor: Cfg<MonitorConfig>,
     settings: LbSettings,
     lifecycle: Lifecycle,
 ) -> Arc<SocketDatapath> {
-    let datapath = SocketDatapath::new(store, config, settings);
+    let datapath = SocketDatapath::new(store, config, monitor, settings);
     let (at_start, at_stop) = (datapath.clone(), datapath.clone());
     lifecycle.on_start("attach-socket-programs", move |cx: HookCtx| {
         let datapath = at_start.clone();

@@ -17,7 +17,9 @@ mod cell;
 mod config;
 mod datapath;
 mod diag;
+mod jit;
 mod loadbalancer;
+mod monitor;
 mod settings;
 mod terminate;
 
@@ -26,6 +28,7 @@ pub use config::{Config, MapsConfig};
 pub use datapath::{DatapathError, MapsWritten, SocketDatapath, SocketStatus, links_directory};
 pub use diag::{DiagError, DiagTerminator};
 pub use loadbalancer::loadbalancer_cell;
+pub use monitor::{Aggregation, MonitorConfig};
 pub use settings::{
     LbSettings, NodePortRange, NodePortRangeError, SettingsConfig, SharedConfig, settings_cell,
 };

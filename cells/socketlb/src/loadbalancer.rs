@@ -66,7 +66,6 @@ fn shared(
         // Costs a look only for services of redirect policies.
         local_redirect: true,
         sizes: shared.distribute(sizes, possible_cpus()),
-        ..LbSettings::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 //! What the socket load balancer shares with the cells that write its maps.
 
-use std::{fmt, fs, str::FromStr, time::Duration};
+use std::{fmt, fs, str::FromStr};
 
 use hive::{Cell, Cfg, config::Faults};
 use skep_bpf::{
@@ -30,10 +30,6 @@ pub struct LbSettings {
     pub local_redirect: bool,
     /// Sizes of the maps; the same for writers and programs.
     pub sizes: LbMapSizes,
-    /// Monitor aggregation, 0 (none) to 4 (most).
-    pub monitor_aggregation: u8,
-    /// Least time between two reports when aggregating.
-    pub monitor_interval: Duration,
 }
 
 impl Default for LbSettings {
@@ -46,8 +42,6 @@ impl Default for LbSettings {
             reject_no_endpoints: true,
             local_redirect: false,
             sizes: LbMapSizes::default(),
-            monitor_aggregation: 0,
-            monitor_interval: Duration::from_secs(5),
         }
     }
 }
@@ -281,7 +275,6 @@ fn settings(config: Cfg<SettingsConfig>, shared: Cfg<SharedConfig>) -> LbSetting
         reject_no_endpoints: shared.reject_no_endpoints,
         local_redirect: config.local_redirect,
         sizes: config.sizes(&shared, memory(), possible_cpus()),
-        ..LbSettings::default()
     }
 }
 

@@ -22,6 +22,7 @@ use std::{
 use hive::{Cell, Hive, Running, Settings};
 use skep_bpf::{
     MapStore,
+    event::RATELIMIT,
     lb::{LbMapSizes, ReverseSk4, ReverseSk4Key, Service4Key, ServiceFlags, ServiceValue},
     link::running,
     netns,
@@ -238,6 +239,66 @@ fn settings_reach_the_programs() {
         let in_pod = node.pods[0].run(|| UdpSocket::bind("0.0.0.0:0")?.connect(at("10.96.0.1:53")));
         assert_eq!(in_pod.unwrap_err().raw_os_error(), Some(libc::ENETUNREACH));
         running.stop().await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn aggregation_of_events_reaches_the_programs() {
+    run("aggregation", async |node: World| {
+        for (level, limited) in [("none", false), ("low", true), ("3", true)] {
+            let flags = [
+                "--bpf-lb-sock",
+                &format!("--monitor-aggregation={level}"),
+                "--monitor-aggregation-interval=1h",
+            ];
+            let running = node.start([], &flags).await?;
+            let maps = node.maps(&running)?;
+            let (_listener, backend) = server("10.244.0.1:0");
+            maps.upsert(&Frontend::new(1, at("10.96.0.1:53"), UDP, &[backend]))?;
+            let store = running.get::<Arc<MapStore>>().unwrap();
+            let buckets = store.open_or_create(&RATELIMIT)?;
+            for (bucket, _) in buckets.entries()? {
+                buckets.delete(&bucket)?;
+            }
+
+            udp(at("10.96.0.1:53"));
+
+            let usages: Vec<u32> = buckets.entries()?.iter().map(|(key, _)| key.usage).collect();
+            assert_eq!(usages, if limited { vec![3] } else { vec![] }, "level {level}");
+            running.stop().await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn affinity_counts_ticks_if_told_to_look_for_them() {
+    run("clock", async |node: World| {
+        // Ticks are counted from shortly below 2^32, in units of 256; seconds from the machine's start.
+        const TICKS: u64 = 1 << 23;
+        for (flag, in_ticks) in [
+            ("--enable-bpf-clock-probe=false", false),
+            ("--enable-bpf-clock-probe", true),
+        ] {
+            let running = node.start([], &["--bpf-lb-sock", flag]).await?;
+            let status = running.get::<Arc<SocketDatapath>>().unwrap().status();
+            assert_eq!(status.tick.is_some(), in_ticks, "{status:?}");
+            let maps = node.maps(&running)?;
+            let (_listener, backend) = server("10.244.0.1:0");
+            let mut sticky = Frontend::new(1, at("10.96.0.1:53"), UDP, &[backend]);
+            sticky.affinity = 600;
+            maps.upsert(&sticky)?;
+
+            udp(at("10.96.0.1:53"));
+            udp(at("10.96.0.1:53"));
+
+            let seen = maps.affinity4.entries()?;
+            assert_eq!(seen.len(), 1, "{seen:?}");
+            assert_eq!(seen[0].1.last_used > TICKS, in_ticks, "{seen:?}");
+            maps.affinity4.delete(&seen[0].0)?;
+            running.stop().await?;
+        }
         Ok(())
     });
 }
