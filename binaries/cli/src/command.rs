@@ -13,6 +13,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     agent::Agent,
+    inventory,
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
     service, shell, status,
@@ -95,7 +96,11 @@ enum Command {
 enum ServiceCommand {
     /// All services.
     #[command(alias = "ls")]
-    List,
+    List {
+        /// Mark the backends that the service prefers.
+        #[arg(long)]
+        clustermesh_affinity: bool,
+    },
     /// One service.
     Get {
         /// Its id.
@@ -173,7 +178,11 @@ enum LbCommand {
 enum MapCommand {
     /// All pinned maps.
     #[command(alias = "ls")]
-    List,
+    List {
+        /// With their entries.
+        #[arg(long)]
+        verbose: bool,
+    },
     /// Entries of one map.
     Get {
         /// Its name.
@@ -202,7 +211,9 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Service(command) => services(&agent, &command, format)?,
         Command::Bpf(command) => bpf(&pinned, &command, format)?,
-        Command::Map(MapCommand::List) => map_list(&pinned, format)?,
+        Command::Map(MapCommand::List { verbose }) => {
+            inventory::list(&pinned, &line.shell_sock_path, verbose, format)?
+        }
         Command::Map(MapCommand::Get { name }) => {
             print::entries(&pinned.entries(&name)?, ["Key", "Value"], format)
         }
@@ -246,13 +257,13 @@ fn in_agent(socket: &Path, words: &[String]) -> Result<ExitCode, Box<dyn Error>>
 fn services(agent: &Agent, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {
     let all = agent.get("service", &[])?;
     Ok(match command {
-        ServiceCommand::List if format == Format::Json => print::json(&all),
-        ServiceCommand::List => service::list(&all),
+        ServiceCommand::List { .. } if format == Format::Json => print::json(&all),
+        ServiceCommand::List { clustermesh_affinity } => service::list(&all, *clustermesh_affinity),
         ServiceCommand::Get { id } => {
             let found = service::by_id(&all, *id).ok_or_else(|| format!("no service has the id {id}"))?;
             match format {
                 Format::Json => print::json(found),
-                Format::Text => service::list(&serde_json::Value::Array(vec![found.clone()])),
+                Format::Text => service::list(&serde_json::Value::Array(vec![found.clone()]), false),
             }
         }
     })
@@ -297,30 +308,6 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, 
         ),
     };
     Ok(print::entries(&entries, titles, format))
-}
-
-fn map_list(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
-    let mut rows = Vec::new();
-    for name in pinned.names()? {
-        let count = match pinned.entries(&name) {
-            Ok(entries) => Some(entries.len()),
-            Err(MapsError::Unknown { .. }) => None,
-            Err(err) => return Err(err),
-        };
-        rows.push((name, count));
-    }
-    Ok(match format {
-        Format::Json => print::json(&rows.into_iter().collect()),
-        Format::Text => print::table(
-            &["Name", "Num entries"],
-            rows.into_iter().map(|(name, count)| {
-                vec![
-                    name,
-                    count.map_or_else(|| "unknown layout".to_owned(), |count| count.to_string()),
-                ]
-            }),
-        ),
-    })
 }
 
 fn config(agent: &Agent, key: Option<&str>, format: Format) -> Result<String, Box<dyn Error>> {

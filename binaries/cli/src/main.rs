@@ -4,6 +4,7 @@
 
 mod agent;
 mod command;
+mod inventory;
 mod maps;
 mod print;
 mod service;

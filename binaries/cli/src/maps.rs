@@ -336,12 +336,20 @@ impl Pinned {
         )
     }
 
-    /// Backends of both families: id and `PROTO://address:port`, with the number of a known zone.
+    /// Backends of both families: id and `PROTO://address`, with the number of a known zone. Ports and states are
+    /// shown by [`entries`](Self::entries).
     ///
     /// # Errors
     /// When neither family's map can be read.
     pub(crate) fn backends(&self) -> Result<Vec<Entry>, MapsError> {
-        families([self.specs.backends4.name(), self.specs.backends6.name()].map(|name| self.entries(name)))
+        families([
+            self.dump(self.specs.backends4.name(), backend_key, |value: &Backend4| {
+                host_text(value.addr(), value.proto, value.zone)
+            }),
+            self.dump(self.specs.backends6.name(), backend_key, |value: &Backend6| {
+                host_text(value.addr(), value.proto, value.zone)
+            }),
+        ])
     }
 
     /// Service entries of both families as they are in the maps.
@@ -557,6 +565,15 @@ fn backend_text(address: IpAddr, port: u16, proto: u8, state: u8, zone: u8) -> S
     )
 }
 
+fn host_text(address: IpAddr, proto: u8, zone: u8) -> String {
+    let zone = if zone == 0 {
+        String::new()
+    } else {
+        format!("[{zone}]")
+    };
+    format!("{}://{address}{zone}", protocol(proto))
+}
+
 fn reverse_key(key: &ReverseNatKey) -> String {
     key.rev_nat.get().to_string()
 }
@@ -684,6 +701,21 @@ mod tests {
             frontend6(&Service6Key::wildcard(Ipv6Addr::LOCALHOST)),
             "[::1]:0/ANY (0)"
         );
+    }
+
+    #[test]
+    fn backends_are_told_by_address_and_zone() {
+        assert_eq!(host_text([10, 244, 1, 7].into(), 6, 0), "TCP://10.244.1.7");
+        assert_eq!(host_text([10, 244, 1, 7].into(), 17, 3), "UDP://10.244.1.7[3]");
+    }
+
+    #[test]
+    fn frontends_show_their_raw_entry() {
+        let flags = ServiceFlags::from_bits(0x2142);
+        let value = ServiceValue::master(2, 1, 7, flags)
+            .with_affinity_timeout(600)
+            .unwrap();
+        assert_eq!(service_value(&value), "600 2[1] (7) [0x42 0x21]");
     }
 
     #[test]

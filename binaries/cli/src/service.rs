@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::print;
 
-/// Services in columns, sorted by id; one line a backend.
-pub(crate) fn list(services: &Value) -> String {
+/// Services in columns, sorted by id; one line a backend. `affinity` marks backends that the service prefers.
+pub(crate) fn list(services: &Value, affinity: bool) -> String {
     let mut services: Vec<&Value> = services
         .as_array()
         .map(|all| all.iter().collect())
@@ -41,7 +41,16 @@ pub(crate) fn list(services: &Value) -> String {
             } else {
                 vec![String::new(); 3]
             };
-            row.push(format!("{} => {} ({state})", number + 1, address(backend)));
+            let preferred = if affinity && backend["preferred"] == true {
+                " (preferred)"
+            } else {
+                ""
+            };
+            row.push(format!(
+                "{} => {} ({state}){preferred}",
+                number + 1,
+                address(backend)
+            ));
             rows.push(row);
         }
         if rows.is_empty() {
@@ -100,7 +109,22 @@ mod tests {
             "3    [fd00::1]:80/TCP/i   NodePort       ",
             "",
         ];
-        assert_eq!(list(&services()), expected.join("\n"));
+        assert_eq!(list(&services(), false), expected.join("\n"));
+    }
+
+    #[test]
+    fn preferred_backends_are_marked_if_asked_for() {
+        let services = json!([{"spec": {"id": 1, "frontend-address": {"ip": "10.96.0.1", "port": 80},
+            "backend-addresses": [{"ip": "10.0.1.5", "port": 80, "preferred": true}, {"ip": "10.0.1.6", "port": 80}],
+            "flags": {"type": "ClusterIP", "cluster": "west"}}}]);
+        let text = list(&services, true);
+        assert!(text.contains("ClusterIP (Remote)"), "{text}");
+        assert!(
+            text.contains("1 => 10.0.1.5:80/TCP (active) (preferred)\n"),
+            "{text}"
+        );
+        assert!(text.contains("2 => 10.0.1.6:80/TCP (active)\n"), "{text}");
+        assert!(!list(&services, false).contains("preferred"));
     }
 
     #[test]

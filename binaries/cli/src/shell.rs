@@ -70,6 +70,20 @@ fn run<'line>(socket: &Path, commands: impl IntoIterator<Item = &'line str>) -> 
     })
 }
 
+/// Runs one command if the agent is there, without waiting for it; returns what it prints.
+pub(crate) fn ask(socket: &Path, command: &str) -> Result<String, ShellError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ShellError::Input)?;
+    runtime.block_on(async {
+        let mut answer = String::new();
+        let mut client = Client::connect(socket).await?;
+        client.run(command, |text| answer.push_str(text)).await?;
+        Ok(answer)
+    })
+}
+
 /// Words as one line of the shell's language.
 pub(crate) fn line(words: &[String]) -> String {
     words

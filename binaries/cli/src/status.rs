@@ -50,7 +50,7 @@ pub(crate) fn overview(status: &Value, verbose: bool) -> String {
     table.row(vec![
         "KubeProxyReplacement:".to_owned(),
         text(&replacement["mode"]).to_owned(),
-        devices(replacement),
+        bracketed(&devices(replacement)),
     ]);
     table.row(vec![
         "Cilium:".to_owned(),
@@ -73,14 +73,20 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
+fn bracketed(devices: &str) -> String {
+    if devices.is_empty() {
+        String::new()
+    } else {
+        format!("[{devices}]")
+    }
+}
+
+/// Devices with node ports and their addresses.
 fn devices(replacement: &Value) -> String {
     let list = replacement["deviceList"]
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    if list.is_empty() {
-        return String::new();
-    }
     let direct = text(&replacement["directRoutingDevice"]);
     let devices: Vec<String> = list
         .iter()
@@ -100,7 +106,7 @@ fn devices(replacement: &Value) -> String {
             format!("{name}   {}{mark}", addresses.join(" "))
         })
         .collect();
-    format!("[{}]", devices.join(", "))
+    devices.join(", ")
 }
 
 fn level_of(module: &Value) -> &str {
@@ -203,11 +209,27 @@ fn replacement_details(replacement: &Value) -> String {
         switch(&features["socketLBTracing"]["enabled"]).to_owned(),
     );
     row("Socket LB Coverage", coverage.to_owned());
+    let on_devices = devices(replacement);
+    if !on_devices.is_empty() {
+        row("Devices", on_devices);
+    }
+    row("Mode", mode(node_port));
+    if let Some(dispatch) = node_port["dsrMode"]
+        .as_str()
+        .filter(|dispatch| !dispatch.is_empty())
+    {
+        row("  DSR Dispatch Mode", dispatch.to_owned());
+    }
     row("Backend Selection", selection);
     row(
         "Session Affinity",
         switch(&features["sessionAffinity"]["enabled"]).to_owned(),
     );
+    row(
+        "NAT46/64 Support",
+        switch(&features["nat46X64"]["enabled"]).to_owned(),
+    );
+    row("XDP Acceleration", or_disabled(&node_port["acceleration"]));
     let mut out = format!("KubeProxyReplacement Details:\n{}  Services:\n", table.finish());
     let mut table = TabWriter::new();
     let mut row = |name: &str, value: String| table.row([format!("  - {name}:"), value]);
@@ -235,6 +257,23 @@ fn replacement_details(replacement: &Value) -> String {
     out
 }
 
+/// How packets reach backends of other nodes, as people write it.
+fn mode(node_port: &Value) -> String {
+    match text(&node_port["mode"]) {
+        "HYBRID" => "Hybrid".to_owned(),
+        "" => "Disabled".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn or_disabled(value: &Value) -> String {
+    value
+        .as_str()
+        .filter(|word| !word.is_empty())
+        .unwrap_or("Disabled")
+        .to_owned()
+}
+
 fn maps(maps: &Value) -> String {
     let Some(list) = maps["maps"].as_array() else {
         return String::new();
@@ -247,7 +286,11 @@ fn maps(maps: &Value) -> String {
             map["size"].as_u64().unwrap_or_default().to_string(),
         ]);
     }
-    format!("BPF Maps:\n{}", table.finish())
+    let sizing = match maps["dynamic-size-ratio"].as_f64() {
+        Some(ratio) if ratio > 0.0 => format!("on (ratio: {ratio:.6})"),
+        _ => "off".to_owned(),
+    };
+    format!("BPF Maps: dynamic sizing: {sizing}\n{}", table.finish())
 }
 
 #[cfg(test)]
@@ -264,7 +307,8 @@ mod tests {
             "kube-proxy-replacement": {"mode": "True", "deviceList": [{"name": "eth0", "ip": ["", "10.0.0.3"]}],
                 "directRoutingDevice": "eth0",
                 "features": {"socketLB": {"enabled": true}, "nodePort": {"enabled": true, "algorithm": "Maglev",
-                    "lutSize": 16381, "portMin": 30000, "portMax": 32767}, "annotations": ["service.cilium.io/node"]}},
+                    "mode": "SNAT", "lutSize": 16381, "portMin": 30000, "portMax": 32767}, "annotations": ["service.cilium.io/node"]}},
+            "bpf-maps": {"dynamic-size-ratio": 0.0025, "maps": [{"name": "Services", "size": 65536}]},
             "modules-health": [
                 {"id": "a.b", "level": "OK", "message": "fine"},
                 {"id": "a.c", "level": "Degraded", "message": "not reached", "error": "timeout"}],
@@ -292,9 +336,14 @@ mod tests {
         let text = overview(&status(), true);
         for line in [
             "  Socket LB:            Enabled\n",
+            "  Devices:              eth0   10.0.0.3 (Direct Routing)\n",
+            "  Mode:                 SNAT\n",
+            "  NAT46/64 Support:     Disabled\n",
+            "  XDP Acceleration:     Disabled\n",
             "  Backend Selection:    Maglev (Table Size: 16381)\n",
             "  - NodePort:       Enabled (Range: 30000-32767)\n",
             "  - service.cilium.io/node\n",
+            "BPF Maps: dynamic sizing: on (ratio: 0.002500)\n  Name       Size\n  Services   65536\n",
             "  a.b: [OK] fine\n",
         ] {
             assert!(text.contains(line), "{line:?} is not in\n{text}");

@@ -99,7 +99,11 @@ async fn the_command_shows_status_services_maps_and_the_shell() {
             .await
             .contains(&format!("{ip}:80/TCP (1)"))
     );
-    assert!(skep(&["bpf", "lb", "list", "--backends"]).await.contains(":8080"));
+    assert!(
+        skep(&["bpf", "lb", "list", "--backends"])
+            .await
+            .contains("TCP://10.")
+    );
     assert!(skep(&["bpf", "lb", "list", "--revnat"]).await.contains(&ip));
     assert!(skep(&["bpf", "ipcache", "list"]).await.contains("identity=1 "));
     assert!(skep(&["map", "list"]).await.contains("cilium_lb4_services_v2"));
