@@ -11,6 +11,7 @@ use crate::{
     logging::LogConfig,
     pods,
     status::{self, Configuration},
+    unserved,
 };
 
 /// All cells of the agent; `configuration` is what its API shows as such.
@@ -33,6 +34,7 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
             .provide(health::modules)
             .provide(status::replacement)
             .provide(status::maps)
+            .provide(status::clock)
             .provide(move || configuration.clone())
             .provide(status::configuration)
             .provide(status::node_health),
@@ -61,6 +63,7 @@ fn datapath() -> Cell {
         skep_socketlb::loadbalancer_cell(),
         skep_socketlb::cell(),
         skep_ipcache::cell(),
+        unserved::cell(),
         Cell::module("pod-networks", "Network namespaces of pods").provide(pods::networks),
     ])
 }

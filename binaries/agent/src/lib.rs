@@ -7,6 +7,7 @@ mod health;
 mod logging;
 mod pods;
 mod status;
+mod unserved;
 
 pub use cells::cells;
 pub use logging::{LogConfig, LogFormat, start_logging};

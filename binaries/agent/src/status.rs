@@ -17,7 +17,7 @@ use skep_healthserver::NodeHealth;
 use skep_loadbalancer::Config as LbConfig;
 use skep_maglev::Maglev;
 use skep_node::NodeAddress;
-use skep_socketlb::{LbSettings, SocketDatapath};
+use skep_socketlb::{LbSettings, SharedConfig, SocketDatapath};
 use statedb::{Db, Table};
 
 /// Annotations that services may carry with the replacement on, sorted; those behind a switch of their own are
@@ -128,20 +128,45 @@ impl StatusProbe for Replacement {
                 "hostPort": {"enabled": on},
                 "externalIPs": {"enabled": on},
                 "socketLB": {"enabled": sockets.is_enabled},
-                "socketLBTracing": {"enabled": sockets.is_enabled},
+                "socketLBTracing": {"enabled": sockets.is_enabled && datapath.config().trace},
                 "sessionAffinity": {"enabled": true},
-                "bpfSocketLBHostnsOnly": false,
+                "nat46X64": {"enabled": false},
+                "bpfSocketLBHostnsOnly": datapath.config().host_only,
                 "annotations": annotations,
             },
         })
     }
 }
 
-struct Maps(LbSettings);
+struct Clock(Arc<SocketDatapath>);
+
+/// Part `clock-source`: what programs tell time by.
+pub(crate) fn clock(datapath: Arc<SocketDatapath>) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Clock(datapath)))
+}
+
+#[async_trait]
+impl StatusProbe for Clock {
+    fn key(&self) -> &'static str {
+        "clock-source"
+    }
+
+    async fn probe(&self) -> Value {
+        match self.0.status().tick {
+            Some(hertz) => json!({"mode": "jiffies", "hertz": hertz}),
+            None => json!({"mode": "ktime", "hertz": 0}),
+        }
+    }
+}
+
+struct Maps {
+    settings: LbSettings,
+    shared: Cfg<SharedConfig>,
+}
 
 /// Part `bpf-maps`: sizes of the maps.
-pub(crate) fn maps(settings: LbSettings) -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Maps(settings)))
+pub(crate) fn maps(settings: LbSettings, shared: Cfg<SharedConfig>) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Maps { settings, shared }))
 }
 
 #[async_trait]
@@ -151,7 +176,7 @@ impl StatusProbe for Maps {
     }
 
     async fn probe(&self) -> Value {
-        let sizes = &self.0.sizes;
+        let sizes = &self.settings.sizes;
         let all = [
             ("Services", sizes.services),
             ("Service backends", sizes.backends),
@@ -161,7 +186,7 @@ impl StatusProbe for Maps {
             ("Maglev tables", sizes.maglev),
             ("Sock reverse NAT", sizes.reverse_sk),
         ];
-        json!({"maps": all.map(|(name, size)| json!({"name": name, "size": size}))})
+        json!({"dynamic-size-ratio": self.shared.dynamic_ratio, "maps": all.map(|(name, size)| json!({"name": name, "size": size}))})
     }
 }
 
