@@ -4,14 +4,17 @@
 
 use std::{
     fs::{self, File},
+    os::fd::AsRawFd,
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
+use rustix::thread::CapabilitySet;
+use skep_bpf::testing::WriteWatch;
 use skep_e2e::program;
 
-use crate::{Api, Outcome, World};
+use crate::{Api, Outcome, World, privileges};
 
 /// A running agent, killed with this value.
 #[derive(Debug)]
@@ -41,6 +44,10 @@ impl Agent {
             format!("--cgroup-root={}", world.cgroup.display()),
             format!("--socket-path={}", world.socket().display()),
             format!("--shell-sock-path={}", world.shell_socket().display()),
+            format!(
+                "--health-history-file={}",
+                world.directory.join("health-history.log").display()
+            ),
             "--k8s-node-name=here".to_owned(),
             "--kube-proxy-replacement=true".to_owned(),
             "--bpf-lb-map-max=1024".to_owned(),
@@ -63,8 +70,10 @@ impl Agent {
     pub fn start_bare(world: &World, flags: &[String]) -> Outcome<Self> {
         let log = world.directory.join(format!("agent-{}.log", serial()));
         let file = File::create(&log)?;
+        // By descriptor: whoever starts it may not be allowed into the directory it is in.
+        let agent = File::open(program("skep-agent"))?;
         // A child of the test's thread: born in its namespaces and control group.
-        let child = Command::new(program("skep-agent"))
+        let child = Command::new(format!("/proc/self/fd/{}", agent.as_raw_fd()))
             .args(flags)
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
@@ -91,6 +100,29 @@ impl Agent {
         let urls = format!("--k8s-api-server-urls={}", api.url());
         let all: Vec<&str> = flags.iter().copied().chain([urls.as_str()]).collect();
         Self::start(world, &all)
+    }
+
+    /// Starts an agent that follows `api`, and whose writes to maps are watched from the first one on.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn watched(world: &World, api: &Api, flags: &[&str]) -> Outcome<(Self, WriteWatch)> {
+        let (agent, watch) = WriteWatch::start(|| Self::following(world, api, flags))?;
+        Ok((agent?, watch))
+    }
+
+    /// Starts an agent that follows `api` as a user without privileges but these capabilities. The world must be
+    /// [given](World::give_to_nobody) to that user.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn with_capabilities(
+        world: &World,
+        api: &Api,
+        flags: &[&str],
+        capabilities: CapabilitySet,
+    ) -> Outcome<Self> {
+        privileges::reduced(capabilities, || Self::following(world, api, flags))?
     }
 
     /// Waits until it says that it is well.

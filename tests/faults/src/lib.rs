@@ -10,6 +10,7 @@
 mod agent;
 mod api;
 mod flow;
+mod privileges;
 mod world;
 
 pub use agent::{Agent, Exit};

@@ -13,7 +13,7 @@ use std::{
 use skep_bpf::testing::Node;
 use skep_e2e::program;
 
-use crate::{calls, calls_udp};
+use crate::{calls, calls_udp, privileges};
 
 /// What tests return; any error fails them.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -81,6 +81,18 @@ impl World {
     #[must_use]
     pub fn shell_socket(&self) -> PathBuf {
         self.directory.join("shell.sock")
+    }
+
+    /// Gives the files of the world, and its BPF file system, to the user that [`crate::Agent::with_capabilities`]
+    /// runs agents as.
+    ///
+    /// # Errors
+    /// When they cannot be given away.
+    pub fn give_to_nobody(&self) -> Outcome {
+        for path in [&self.directory, &self.bpf_root] {
+            std::os::unix::fs::chown(path, Some(privileges::NOBODY), Some(privileges::NOBODY))?;
+        }
+        Ok(())
     }
 
     /// Runs `skep`; what it prints, its errors too.

@@ -4,11 +4,39 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
+use serde_json::Value;
 use skep_bpf::{
     MapFlags, MapKind, MapSpec, MapStore,
     lb::{LbMapSizes, LbMapSpecs},
 };
-use skep_faults::{Agent, Api, Echo, Flow, World, on_node, service, slice};
+use skep_faults::{Agent, Api, Echo, Flow, Outcome, World, on_node, service, slice};
+
+/// Samples of a metric about the IPv4 service map.
+fn samples(world: &World, metric: &str) -> Outcome<Vec<Value>> {
+    let text = world.skep(&["metrics", "list", "-o", "json", "-p", metric])?;
+    let all: Vec<Value> = serde_json::from_str(&text)?;
+    Ok(all
+        .into_iter()
+        .filter(|sample| sample["labels"]["map_name"] == "lb4_services_v2")
+        .collect())
+}
+
+/// How often an entry was not written, as the metrics say.
+fn failed_updates(world: &World) -> Outcome<u64> {
+    let all = samples(world, "cilium_bpf_map_ops_total")?;
+    let failed = all
+        .iter()
+        .filter(|sample| sample["labels"]["outcome"] == "fail" && sample["labels"]["operation"] == "update");
+    Ok(failed.filter_map(|sample| sample["value"].as_u64()).sum())
+}
+
+/// How full the map is, as the metrics say.
+fn pressure(world: &World) -> Outcome<String> {
+    let all = samples(world, "cilium_bpf_map_pressure")?;
+    Ok(all
+        .first()
+        .map_or_else(String::new, |sample| sample["value"].to_string()))
+}
 
 #[test]
 fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
@@ -19,7 +47,7 @@ fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
             .map(|number| (format!("web-{number}"), format!("10.96.0.{number}")))
             .collect();
         // Two ports with a backend each are four entries and a wildcard: three services fit, nine do not.
-        let flags = ["--bpf-lb-map-max=16"];
+        let flags = ["--bpf-lb-map-max=16", "--lb-pressure-metrics-interval=100ms"];
         let agent = Agent::well(&world, &api, &flags).await?;
         for (name, ip) in &names {
             api.put(&service(name, ip))?;
@@ -40,6 +68,22 @@ fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
             .health_until(|health| health.contains("Degraded") && health.contains("reconcile"))
             .await?;
         assert!(health.contains("is full"), "{health}");
+        assert!(failed_updates(&world)? > 0);
+        world
+            .wait(
+                "pressure",
+                || pressure(&world),
+                |found| found.parse::<f64>().is_ok_and(|part| part > 0.8),
+            )
+            .await?;
+        let listed = world.skep(&["map", "list", "-o", "json"])?;
+        let listed: Value = serde_json::from_str(&listed)?;
+        let services = listed["maps"]
+            .as_array()
+            .and_then(|maps| maps.iter().find(|map| map["name"] == "cilium_lb4_services_v2"))
+            .unwrap_or_else(|| panic!("{listed}"));
+        assert!(services["num-errors"].as_u64() > Some(0), "{services}");
+        assert!(services["num-entries"].as_u64() > Some(8), "{services}");
 
         // Room is made: everything that is left fits, by itself.
         for (name, ip) in &names[..7] {

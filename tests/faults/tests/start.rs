@@ -151,3 +151,62 @@ fn garbage_in_flags_and_files_is_refused_all_at_once() {
         Ok(())
     });
 }
+
+#[test]
+fn a_config_map_of_cilium_mounts_and_what_is_not_served_is_told() {
+    on_node("configmap", async |world: World| {
+        let api = Api::start().await?;
+        let echo = Echo::start("10.244.0.1")?;
+        api.put(&service("web", "10.96.0.1"))?;
+        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        let config = world.directory.join("config");
+        fs::create_dir(&config)?;
+        for (key, value) in [
+            ("routing-mode", "tunnel"),
+            ("tunnel-protocol", "vxlan"),
+            ("bpf-lb-acceleration", "native"),
+            ("bpf-lb-mode", "dsr"),
+            ("enable-ipv4-masquerade", "true"),
+            ("enable-bpf-masquerade", "false"),
+            ("enable-policy", "default"),
+            ("monitor-aggregation", "medium"),
+            ("monitor-aggregation-interval", "5s"),
+            ("monitor-aggregation-flags", "all"),
+            ("enable-bpf-clock-probe", "false"),
+            ("identity-allocation-mode", "crd"),
+            ("operator-api-serve-addr", "127.0.0.1:9234"),
+        ] {
+            fs::write(config.join(key), value)?;
+        }
+
+        let dir = format!("--config-dir={}", config.display());
+        let agent = Agent::well(&world, &api, &[&dir]).await?;
+        world.served("10.96.0.1:80").await?;
+        let status = world
+            .wait(
+                "status",
+                || world.skep(&["status"]),
+                |status| status.contains("unserved-settings"),
+            )
+            .await?;
+        for setting in [
+            "routing-mode=tunnel: packets are not tunnelled between nodes",
+            "bpf-lb-acceleration=native: ",
+            "bpf-lb-mode=dsr: ",
+            "enable-ipv4-masquerade=true: ",
+            "enable-policy=default: network policies are not enforced",
+        ] {
+            assert!(status.contains(setting), "no {setting} in\n{status}");
+        }
+        assert!(!status.contains("enable-bpf-masquerade"), "{status}");
+        agent.kill()?;
+
+        // Nothing is asked for that is not there.
+        let agent = Agent::well(&world, &api, &[]).await?;
+        let health = world
+            .health_until(|health| health.contains("Everything that is set is served"))
+            .await?;
+        assert!(!health.contains("Degraded"), "{health}");
+        agent.kill()
+    });
+}
