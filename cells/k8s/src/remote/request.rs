@@ -207,7 +207,11 @@ impl Client for RemoteClient {
             .add("resourceVersion", &options.resource_version)
             .add("resourceVersionMatch", exact);
         let uri = path(kind, namespace, "", Subresource::None)? + &query.0;
-        let body = self.call(Method::GET, &uri, None).await?;
+        // However many pages it has, a list counts as one request: they come one after the other anyway.
+        if options.continue_token.is_empty() {
+            self.inner.bucket.wait().await;
+        }
+        let body = self.whole(self.request(Method::GET, &uri, None)?).await?;
         let list: ListText<'_> = serde_json::from_slice(&body).map_err(|error| ApiError::Garbled {
             request: format!("GET {uri}"),
             reason: error.to_string(),

@@ -4,6 +4,7 @@
 //! Need: [`Writer`], and for Kubernetes a client, the pods of this node and optionally its labels. Give nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use parking_lot::Mutex;
@@ -101,6 +102,7 @@ fn start_services(
         services_done: writer.register_initializer("k8s-services")?,
         slices_done: writer.register_initializer("k8s-endpoints")?,
         ingest: Mutex::new(Ingest::new(writer, rules.rules(Source::Kubernetes))),
+        has_run: AtomicBool::new(false),
     });
     let job = Job::once("reflect-services-endpoints", move |cx: JobCtx| {
         source.clone().run(cx)

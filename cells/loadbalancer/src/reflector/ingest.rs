@@ -89,6 +89,11 @@ impl Ingest {
         self.commit(batch.take(), None);
     }
 
+    /// Writes a batch, possibly empty, in one transaction that also reports `done`.
+    pub(super) fn write_last(&mut self, batch: &mut Batch, done: &InitGuard) {
+        self.commit(batch.take(), Some(done));
+    }
+
     /// Makes the tables hold exactly these services (of Kubernetes; pseudo-services stay), in one transaction that also
     /// reports `done`. What can't be decoded is kept as it is.
     pub fn replace_services(
@@ -359,7 +364,7 @@ fn object_key(name: &ServiceName) -> ObjectKey {
 }
 
 /// The changes that bring a list's objects.
-fn present<T: skep_k8s::Resource>(
+pub(super) fn present<T: skep_k8s::Resource>(
     objects: Vec<Arc<T>>,
     undecodable: Vec<DecodeError>,
     changed: fn(ObjectKey, Latest<T>) -> Changed,

@@ -7,6 +7,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
@@ -14,18 +15,20 @@ use futures::{FutureExt, StreamExt};
 use hive::{Health, JobCtx};
 use parking_lot::Mutex;
 use skep_k8s::slim::{EndpointSlice, Labels, Service};
-use skep_k8s::{Backoff, Change, Invalid, ListerWatcher, ObjectKey, Resource, SourceEvent, follow};
+use skep_k8s::{
+    Backoff, Change, Invalid, ListerWatcher, ObjectKey, Resource, SourceEvent, Told, follow, follow_in_pages,
+};
 use skep_node::{LocalNode, LocalNodeStore};
 use statedb::{Db, InitGuard, Snapshot, Table};
 use tokio::time::Instant;
 
 use super::batch::{Batch, Changed, Latest};
-use super::ingest::Ingest;
+use super::ingest::{Ingest, present};
 
 /// An event of either source.
 enum Event {
-    Service(SourceEvent<Service>),
-    Slice(SourceEvent<EndpointSlice>),
+    Service(Told<Service>),
+    Slice(Told<EndpointSlice>),
     NodeLabels(Labels),
 }
 
@@ -66,6 +69,19 @@ pub(super) struct ApiSource {
     pub(super) slices_done: InitGuard,
     /// Kept when the job runs again: the rows are still in the tables.
     pub(super) ingest: Mutex<Ingest>,
+    pub(super) has_run: AtomicBool,
+}
+
+fn told<T: Resource>(
+    source: Arc<dyn ListerWatcher<T>>,
+    backoff: Backoff,
+    in_pages: bool,
+) -> BoxStream<'static, Told<T>> {
+    if in_pages {
+        follow_in_pages(source, backoff)
+    } else {
+        follow(source, backoff).map(Told::Event).boxed()
+    }
 }
 
 /// How the job is.
@@ -79,8 +95,10 @@ impl ApiSource {
     /// Follows both sources until the job ends.
     pub(super) async fn run(self: Arc<Self>, cx: JobCtx) {
         let backoff = Backoff::default();
-        let services = follow(self.services.clone(), backoff).map(Event::Service);
-        let slices = follow(self.slices.clone(), backoff).map(Event::Slice);
+        // Rows of an earlier run are compared with a whole list.
+        let in_pages = !self.has_run.swap(true, Ordering::Relaxed);
+        let services = told(self.services.clone(), backoff, in_pages).map(Event::Service);
+        let slices = told(self.slices.clone(), backoff, in_pages).map(Event::Slice);
         let mut labels = match &self.node {
             Some(node) => node_labels(node, self.db.clone()),
             None => stream::pending().boxed(),
@@ -132,21 +150,45 @@ impl ApiSource {
                 ingest.write(batch);
                 ingest.set_node_labels(&labels);
             }
-            Event::Service(SourceEvent::Replaced { items, invalid }) => {
+            Event::Service(Told::Page { items, invalid }) => {
+                self.gather_page(present(items, invalid, Changed::Service), batch);
+            }
+            Event::Slice(Told::Page { items, invalid }) => {
+                self.gather_page(present(items, invalid, Changed::Slice), batch);
+            }
+            Event::Service(Told::Complete) => self.complete(batch, &self.services_done),
+            Event::Slice(Told::Complete) => self.complete(batch, &self.slices_done),
+            Event::Service(Told::Event(SourceEvent::Replaced { items, invalid })) => {
                 let mut ingest = self.ingest.lock();
                 ingest.write(batch);
                 ingest.replace_services(items, invalid, Some(&self.services_done));
                 trouble.services = None;
             }
-            Event::Slice(SourceEvent::Replaced { items, invalid }) => {
+            Event::Slice(Told::Event(SourceEvent::Replaced { items, invalid })) => {
                 let mut ingest = self.ingest.lock();
                 ingest.write(batch);
                 ingest.replace_slices(items, invalid, Some(&self.slices_done));
                 trouble.slices = None;
             }
-            Event::Service(event) => add(event, batch, &mut trouble.services, Changed::Service),
-            Event::Slice(event) => add(event, batch, &mut trouble.slices, Changed::Slice),
+            Event::Service(Told::Event(event)) => {
+                add(event, batch, &mut trouble.services, Changed::Service);
+            }
+            Event::Slice(Told::Event(event)) => add(event, batch, &mut trouble.slices, Changed::Slice),
         }
+    }
+
+    fn gather_page(&self, page: Vec<Changed>, batch: &mut Batch) {
+        for changed in page {
+            batch.push(changed);
+            if batch.is_full() {
+                self.ingest.lock().write(batch);
+            }
+        }
+    }
+
+    /// Writes the end of the first list.
+    fn complete(&self, batch: &mut Batch, done: &InitGuard) {
+        self.ingest.lock().write_last(batch, done);
     }
 }
 
