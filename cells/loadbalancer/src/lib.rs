@@ -6,6 +6,7 @@ mod cell;
 mod command;
 mod config;
 pub mod convert;
+mod hash;
 pub mod maps;
 mod node;
 pub mod reconciler;

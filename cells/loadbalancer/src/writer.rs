@@ -13,6 +13,8 @@ mod refresh;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use frontends::Refused;
+
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

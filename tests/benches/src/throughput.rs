@@ -142,10 +142,7 @@ fn lap(
     let allocated = alloc::allocated();
     let used = usage::processor_time();
     let begun = Instant::now();
-    events
-        .into_iter()
-        .flatten()
-        .for_each(|event| world.feed(event));
+    events.into_iter().flatten().for_each(|event| world.feed(event));
     world.settle()?;
     let insert = begun.elapsed().as_secs_f64();
     let time = (usage::processor_time() - used).as_secs_f64() * 1e6 / f64::from(services);
@@ -160,10 +157,7 @@ fn lap(
         std::iter::once(objects::service_gone(number)).chain(slices)
     });
     let begun = Instant::now();
-    events
-        .into_iter()
-        .flatten()
-        .for_each(|event| world.feed(event));
+    events.into_iter().flatten().for_each(|event| world.feed(event));
     world.settle()?;
     let delete = begun.elapsed().as_secs_f64();
     world.check_empty()?;

@@ -2,10 +2,10 @@
 
 //! Shared copies of what thousands of backends repeat: node names, zones, port names.
 
-use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use crate::hash::HashSet;
 use crate::types::{BackendZone, Names};
 
 /// Values remembered of one sort. Beyond, all are forgotten: new ones are no longer shared with old ones, which

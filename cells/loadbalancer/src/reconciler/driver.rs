@@ -2,7 +2,6 @@
 
 //! Drives [`Ops`] from the table of frontends.
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use statedb::{Obj, Revision, Snapshot, Table};
 use tokio::sync::watch;
 
 use super::{Ops, Surroundings};
+use crate::hash::HashSet;
 use crate::types::{Frontend, FrontendKind, L3n4Addr};
 use crate::writer::Writer;
 use crate::{FRONTENDS_BY_ADDRESS, node::NodeAddresses};
@@ -133,7 +133,7 @@ impl TableOps<Frontend> for FrontendOps {
         };
         let known: HashSet<L3n4Addr> = objects.map(|frontend| *frontend.address()).collect();
         let mut ops = self.ops.lock();
-        for address in ops.unknown_frontends(&known) {
+        for address in ops.unknown_frontends(|address| known.contains(address)) {
             ops.remove(&address);
         }
         ops.finish();

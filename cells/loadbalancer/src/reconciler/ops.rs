@@ -9,7 +9,6 @@
 mod finish;
 mod master;
 
-use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -24,6 +23,7 @@ use super::select::{Quarantine, acquire, lookup_table, moves, order, release};
 use super::slots::{self, Slots};
 use super::stage::{Outcome, Owner, Stages};
 use super::{ReconcileError, Settings, Surroundings};
+use crate::hash::{HashMap, HashSet};
 use crate::maps::{AffinityKey, BackendKey, LbMaps, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
 use crate::types::{Backend, BackendRow, BackendSet, BackendState, Frontend, FrontendKind, L3n4Addr};
 
@@ -132,12 +132,12 @@ impl Ops {
             maglev,
             service_ids: Ids::new(u32::from(u16::MAX)),
             backend_ids: Ids::new(u32::MAX),
-            units: HashMap::new(),
-            backends: HashMap::new(),
-            expansions: HashMap::new(),
-            wildcards: HashMap::new(),
-            quarantines: HashMap::new(),
-            restored_slots: HashMap::new(),
+            units: HashMap::default(),
+            backends: HashMap::default(),
+            expansions: HashMap::default(),
+            wildcards: HashMap::default(),
+            quarantines: HashMap::default(),
+            restored_slots: HashMap::default(),
             lingering: Vec::new(),
             requeue: Vec::new(),
             round: Round {
@@ -188,12 +188,12 @@ impl Ops {
         }
     }
 
-    /// Frontends in the maps that are not among `known`.
-    pub fn unknown_frontends(&self, known: &HashSet<L3n4Addr>) -> Vec<L3n4Addr> {
+    /// Frontends in the maps that are not known.
+    pub fn unknown_frontends(&self, is_known: impl Fn(&L3n4Addr) -> bool) -> Vec<L3n4Addr> {
         let own = self
             .units
             .iter()
-            .filter(|(address, unit)| !unit.is_expansion && !known.contains(*address));
+            .filter(|(address, unit)| !unit.is_expansion && !is_known(address));
         own.map(|(address, _)| *address).collect()
     }
 

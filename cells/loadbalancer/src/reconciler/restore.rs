@@ -2,10 +2,10 @@
 
 //! Takes over what an earlier run left in the maps, and removes what nobody wants.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use super::{Ops, Surroundings};
+use crate::hash::{HashMap, HashSet};
 use crate::maps::{AffinityKey, Keys, LbMaps, MapEntry, MapError, MapKind, ServiceKey};
 use crate::types::{BackendState, L3n4Addr, L4Proto};
 
@@ -59,14 +59,14 @@ impl Ops {
     /// If a map cannot be read. What was read so far stays.
     pub fn restore(&mut self) -> Result<usize, MapError> {
         let maps = self.maps.clone();
-        let mut addresses: HashMap<u32, L3n4Addr> = HashMap::new();
+        let mut addresses: HashMap<u32, L3n4Addr> = HashMap::default();
         maps.dump(MapKind::Backends, &mut |entry| {
             if let MapEntry::Backend(key, value) = entry {
                 self.backend_ids.restore(value.address, key.id);
                 addresses.insert(key.id, value.address);
             }
         })?;
-        let mut found: HashMap<L3n4Addr, Found> = HashMap::new();
+        let mut found: HashMap<L3n4Addr, Found> = HashMap::default();
         maps.dump(MapKind::Services, &mut |entry| {
             let MapEntry::Service(key, value) = entry else {
                 return;
@@ -123,7 +123,7 @@ impl Ops {
     pub fn prune(&mut self, _around: &dyn Surroundings) -> Result<(), MapError> {
         self.service_ids.drop_restored();
         self.backend_ids.drop_restored();
-        self.restored_slots = HashMap::new();
+        self.restored_slots = HashMap::default();
         let units = &self.units;
         self.quarantines
             .retain(|frontend, _| units.contains_key(frontend));

@@ -2,7 +2,6 @@
 
 //! Backends of a frontend: their numbers, their order, their share of the lookup table.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use skep_maglev::Maglev;
@@ -13,6 +12,7 @@ use super::ids::Ids;
 use super::ops::{Known, Round};
 use super::slots::{ACTIVE, CLASSES, Class, Move, Slots, TERMINATING};
 use super::stage::Owner;
+use crate::hash::{HashMap, HashSet};
 use crate::maps::{BackendKey, BackendValue};
 use crate::types::{Backend, BackendRow, BackendSet, BackendState, Change, L3n4Addr};
 

@@ -10,7 +10,7 @@
 //! difference: programs pick one of the first `count`, and a restart takes those behind for quarantined. Lookup tables
 //! of Maglev do not depend on slots at all.
 
-use std::collections::HashMap;
+use crate::hash::HashMap;
 
 /// Most slots that are kept in strict order.
 pub(super) const STRICT_MAX: usize = 256;

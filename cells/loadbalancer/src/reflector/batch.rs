@@ -2,9 +2,11 @@
 
 //! Events that are written in one transaction: the last state of each object, in the order of the first event of it.
 
-use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 use skep_k8s::slim::{EndpointSlice, Service};
 use skep_k8s::{DecodeError, ObjectKey};
 
@@ -49,7 +51,9 @@ impl Changed {
 #[derive(Debug, Default)]
 pub struct Batch {
     changes: Vec<Changed>,
-    places: HashMap<(bool, ObjectKey), usize>,
+    /// Places in `changes`, by object.
+    places: HashTable<usize>,
+    hasher: RandomState,
     events: usize,
 }
 
@@ -57,12 +61,18 @@ impl Batch {
     /// Adds an event; replaces an earlier one of the same object.
     pub fn push(&mut self, changed: Changed) {
         self.events += 1;
-        let (is_slice, key) = changed.id();
-        match self.places.get(&(is_slice, key.clone())) {
-            Some(&place) => self.changes[place] = changed,
+        let Self {
+            changes,
+            places,
+            hasher,
+            ..
+        } = self;
+        let hash = hasher.hash_one(changed.id());
+        match places.find(hash, |&place| changes[place].id() == changed.id()) {
+            Some(&place) => changes[place] = changed,
             None => {
-                self.places.insert((is_slice, key.clone()), self.changes.len());
-                self.changes.push(changed);
+                places.insert_unique(hash, changes.len(), |&place| hasher.hash_one(changes[place].id()));
+                changes.push(changed);
             }
         }
     }

@@ -6,7 +6,7 @@
 //! whatever the order of their events. A service that needs an address which another still has is kept aside and
 //! tried again with the next batch that changes services.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use skep_k8s::slim::{self, Labels};
@@ -17,7 +17,9 @@ use super::batch::{Batch, Changed, Latest};
 use super::slices::Slices;
 use crate::Writer;
 use crate::convert::{self, Interner, Rules, ServiceFrontends};
-use crate::types::{BackendParams, L3n4Addr, ServiceName};
+use crate::hash::{HashMap, HashSet};
+use crate::types::{BackendParams, Frontend, FrontendParams, L3n4Addr, ServiceName};
+use crate::writer::Refused;
 
 /// Stands in names of pseudo-services, which no Kubernetes name can contain.
 const PSEUDO: char = ':';
@@ -185,7 +187,8 @@ impl Ingest {
         }
         if services_changed {
             self.retry_waiting(&mut txn, &mut wanted);
-            self.upsert_services(&mut txn, wanted);
+            let steps = self.add_unknown_services(&mut txn, wanted, &mut slices);
+            self.upsert_services(&mut txn, steps);
         }
         self.write_backends(&mut txn, slices);
         if let Some(guard) = done
@@ -245,8 +248,72 @@ impl Ingest {
         }
     }
 
-    fn upsert_services(&mut self, txn: &mut WriteTxn, wanted: Vec<Wanted>) {
-        let mut refused = self.upsert_each(txn, wanted);
+    /// Adds services of which nothing is known yet together with their backends from the same batch, and gives the
+    /// others back. Their frontends are written once, at the place where the backends would change them: that order
+    /// decides about numbers.
+    fn add_unknown_services(
+        &mut self,
+        txn: &mut WriteTxn,
+        wanted: Vec<Wanted>,
+        changes: &mut SliceChanges,
+    ) -> Vec<Step> {
+        if changes.given.is_empty() {
+            return wanted.into_iter().map(Step::Upsert).collect();
+        }
+        // Addresses, and whether several services want them.
+        let mut claims: HashMap<L3n4Addr, bool> = HashMap::default();
+        for (_, _, converted) in &wanted {
+            for frontend in &converted.frontends {
+                let claim = claims.entry(frontend.address);
+                claim.and_modify(|is_shared| *is_shared = true).or_insert(false);
+            }
+        }
+        let losing: HashSet<ServiceName> = changes.dropped.iter().map(|(name, _)| name.clone()).collect();
+        let mut steps = Vec::new();
+        for (key, object, converted) in wanted {
+            let ServiceFrontends { service, frontends } = &converted;
+            let is_shared = |frontend: &FrontendParams| claims.get(&frontend.address) == Some(&true);
+            let given = changes
+                .given_to(&service.name)
+                .filter(|_| !losing.contains(&service.name) && !frontends.iter().any(is_shared));
+            let Some(given) = given else {
+                steps.push(Step::Upsert((key, object, converted)));
+                continue;
+            };
+            match self
+                .writer
+                .add_unknown_service(txn, service, frontends, &mut given.backends)
+            {
+                Ok(None) => steps.push(Step::Upsert((key, object, converted))),
+                Ok(Some(made)) => {
+                    self.faults.clear(SERVICE, &key);
+                    given.is_written = true;
+                    if made.iter().all(has_no_backends) {
+                        steps.push(Step::Put(made));
+                    } else {
+                        given.frontends = made;
+                    }
+                }
+                Err(error) => self.faults.set(SERVICE, &key, format!("service {key}: {error}")),
+            }
+        }
+        steps
+    }
+
+    fn put_new_frontends(&mut self, txn: &mut WriteTxn, frontends: Vec<Frontend>) {
+        if let Err(error) = self.writer.put_new_frontends(txn, frontends) {
+            tracing::error!(%error, "Cannot write frontends");
+        }
+    }
+
+    fn upsert_services(&mut self, txn: &mut WriteTxn, steps: Vec<Step>) {
+        let mut refused = Vec::new();
+        for step in steps {
+            match step {
+                Step::Upsert(wanted) => refused.extend(self.upsert_one(txn, wanted)),
+                Step::Put(frontends) => self.put_new_frontends(txn, frontends),
+            }
+        }
         if refused.is_empty() {
             return;
         }
@@ -263,7 +330,10 @@ impl Ingest {
         }
         loop {
             let before = refused.len();
-            refused = self.upsert_each(txn, refused);
+            refused = refused
+                .into_iter()
+                .filter_map(|wanted| self.upsert_one(txn, wanted))
+                .collect();
             if refused.is_empty() || refused.len() == before {
                 break;
             }
@@ -273,20 +343,28 @@ impl Ingest {
         }
     }
 
-    /// Upserts services; gives back those whose addresses others have.
-    fn upsert_each(&mut self, txn: &mut WriteTxn, wanted: Vec<Wanted>) -> Vec<Wanted> {
-        let mut refused = Vec::new();
-        for (key, object, converted) in wanted {
-            let ServiceFrontends { service, frontends } = converted.clone();
-            match self.writer.upsert_service_and_frontends(txn, service, frontends) {
-                Ok(()) => self.faults.clear(SERVICE, &key),
-                Err(error) => {
-                    self.faults.set(SERVICE, &key, format!("service {key}: {error}"));
-                    refused.push((key, object, converted));
-                }
+    /// Upserts a service; gives it back if others have its addresses.
+    fn upsert_one(&mut self, txn: &mut WriteTxn, wanted: Wanted) -> Option<Wanted> {
+        let (key, object, ServiceFrontends { service, frontends }) = wanted;
+        match self.writer.upsert_or_refuse(txn, service, frontends) {
+            Ok(Ok(())) => {
+                self.faults.clear(SERVICE, &key);
+                None
+            }
+            Ok(Err(back)) => {
+                let Refused {
+                    error,
+                    service,
+                    frontends,
+                } = *back;
+                self.faults.set(SERVICE, &key, format!("service {key}: {error}"));
+                Some((key, object, ServiceFrontends { service, frontends }))
+            }
+            Err(error) => {
+                self.faults.set(SERVICE, &key, format!("service {key}: {error}"));
+                None
             }
         }
-        refused
     }
 
     fn note_slice(
@@ -295,22 +373,25 @@ impl Ingest {
         latest: Latest<slim::EndpointSlice>,
         changes: &mut SliceChanges,
     ) {
+        if let Latest::Undecodable(error) = latest {
+            return self.faults.set(SLICE, key, error.to_string());
+        }
+        self.faults.clear(SLICE, &key);
         let dropped = match latest {
-            Latest::Undecodable(error) => return self.faults.set(SLICE, key, error.to_string()),
+            Latest::Undecodable(_) => None,
             Latest::Gone => self.slices.remove(&key),
             Latest::Present(slice) => {
                 match convert::endpoint_slice(&slice, &self.rules, &mut self.interner) {
                     None => self.slices.remove(&key),
                     Some(converted) => {
                         let addresses = converted.backends.iter().map(|backend| backend.address).collect();
-                        let dropped = self.slices.put(&key, &converted.service, addresses);
+                        let dropped = self.slices.put(key, &converted.service, addresses);
                         changes.given(converted.service, converted.backends);
                         dropped
                     }
                 }
             }
         };
-        self.faults.clear(SLICE, key);
         changes.dropped.extend(dropped);
     }
 
@@ -323,8 +404,12 @@ impl Ingest {
                     .release_backends(txn, &service, self.rules.source, &dropped);
             }
         }
-        for (service, backends) in changes.given {
-            self.writer.upsert_backends(txn, &service, backends);
+        for given in changes.given {
+            if given.is_written {
+                self.put_new_frontends(txn, given.frontends);
+            } else {
+                self.writer.upsert_backends(txn, &given.service, given.backends);
+            }
         }
     }
 }
@@ -332,21 +417,53 @@ impl Ingest {
 /// A service to be written: where it comes from, and what it becomes.
 type Wanted = (ObjectKey, Arc<slim::Service>, ServiceFrontends);
 
+/// What is to be done for a service of a batch, in the order of the batch.
+enum Step {
+    Upsert(Wanted),
+    /// Frontends of a service that is written otherwise.
+    Put(Vec<Frontend>),
+}
+
 /// What slices of a batch change, by service, in order of the events.
 #[derive(Default)]
 struct SliceChanges {
     dropped: Vec<(ServiceName, Vec<L3n4Addr>)>,
-    given: Vec<(ServiceName, Vec<BackendParams>)>,
+    given: Vec<Given>,
     places: HashMap<ServiceName, usize>,
 }
 
+/// What slices give to a service.
+struct Given {
+    service: ServiceName,
+    backends: Vec<BackendParams>,
+    /// Whether the backends were written with the service.
+    is_written: bool,
+    /// Frontends of the service, if they are still to be written.
+    frontends: Vec<Frontend>,
+}
+
+fn has_no_backends(frontend: &Frontend) -> bool {
+    frontend.backends.is_empty() && frontend.health_check_backends.is_empty()
+}
+
 impl SliceChanges {
+    /// What a service is given.
+    fn given_to(&mut self, service: &ServiceName) -> Option<&mut Given> {
+        let place = *self.places.get(service)?;
+        self.given.get_mut(place)
+    }
+
     fn given(&mut self, service: ServiceName, backends: Vec<BackendParams>) {
         match self.places.get(&service) {
-            Some(&place) => self.given[place].1.extend(backends),
+            Some(&place) => self.given[place].backends.extend(backends),
             None => {
                 self.places.insert(service.clone(), self.given.len());
-                self.given.push((service, backends));
+                self.given.push(Given {
+                    service,
+                    backends,
+                    is_written: false,
+                    frontends: Vec::new(),
+                });
             }
         }
     }

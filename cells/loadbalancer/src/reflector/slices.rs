@@ -4,11 +4,10 @@
 //!
 //! Keeps addresses only, in 24 bytes each; the objects themselves are not kept.
 
-use std::collections::HashMap;
-
 use skep_k8s::ObjectKey;
 use smallvec::SmallVec;
 
+use crate::hash::HashMap;
 use crate::types::{L3n4Addr, ServiceName};
 
 /// What a slice gave when it was last seen.
@@ -35,11 +34,11 @@ impl Slices {
     /// Notes what a slice gives now; gives back what it gave before and does not give any more.
     pub(super) fn put(
         &mut self,
-        key: &ObjectKey,
+        key: ObjectKey,
         service: &ServiceName,
         addresses: Box<[L3n4Addr]>,
     ) -> Option<(ServiceName, Vec<L3n4Addr>)> {
-        let before = match self.slots.get(key) {
+        let before = match self.slots.get(&key) {
             Some(&slot) if self.service_of(slot) == Some(service) => {
                 let given = self.given[slot as usize].as_mut()?;
                 let old = std::mem::replace(&mut given.addresses, addresses);
@@ -48,7 +47,7 @@ impl Slices {
                 return (!dropped.is_empty()).then(|| (service.clone(), dropped));
             }
             // It moved to another service.
-            Some(_) => self.remove(key),
+            Some(_) => self.remove(&key),
             None => None,
         };
         let given = Some(Given {
@@ -65,7 +64,7 @@ impl Slices {
                 Slot::try_from(self.given.len() - 1).expect("fewer than four billion slices fit into memory")
             }
         };
-        self.slots.insert(key.clone(), slot);
+        self.slots.insert(key, slot);
         self.by_service.entry(service.clone()).or_default().push(slot);
         before
     }
@@ -134,12 +133,12 @@ mod tests {
     #[test]
     fn tells_what_a_slice_dropped() {
         let mut slices = Slices::default();
-        assert_eq!(slices.put(&key("a"), &web(), addresses(&[1, 2, 3])), None);
+        assert_eq!(slices.put(key("a"), &web(), addresses(&[1, 2, 3])), None);
         assert_eq!(
-            slices.put(&key("a"), &web(), addresses(&[2, 4])),
+            slices.put(key("a"), &web(), addresses(&[2, 4])),
             Some((web(), addresses(&[1, 3]).into_vec()))
         );
-        assert_eq!(slices.put(&key("a"), &web(), addresses(&[2, 4, 5])), None);
+        assert_eq!(slices.put(key("a"), &web(), addresses(&[2, 4, 5])), None);
         assert_eq!(
             slices.remove(&key("a")),
             Some((web(), addresses(&[2, 4, 5]).into_vec()))
@@ -150,8 +149,8 @@ mod tests {
     #[test]
     fn knows_other_slices_of_the_service() {
         let mut slices = Slices::default();
-        slices.put(&key("a"), &web(), addresses(&[1, 2]));
-        slices.put(&key("b"), &web(), addresses(&[2]));
+        slices.put(key("a"), &web(), addresses(&[1, 2]));
+        slices.put(key("b"), &web(), addresses(&[2]));
         slices.remove(&key("a"));
 
         assert!(slices.gives(&web(), &addresses(&[2])[0]));
@@ -163,10 +162,10 @@ mod tests {
     fn a_slice_may_move_to_another_service() {
         let mut slices = Slices::default();
         let other = ServiceName::new("shop", "other");
-        slices.put(&key("a"), &web(), addresses(&[1]));
+        slices.put(key("a"), &web(), addresses(&[1]));
 
         assert_eq!(
-            slices.put(&key("a"), &other, addresses(&[1])),
+            slices.put(key("a"), &other, addresses(&[1])),
             Some((web(), addresses(&[1]).into_vec()))
         );
         assert!(slices.gives(&other, &addresses(&[1])[0]));

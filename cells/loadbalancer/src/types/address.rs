@@ -7,6 +7,7 @@
 //! the tables.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
@@ -18,7 +19,7 @@ pub const ADDRESS_KEY_LEN: usize = 24;
 const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// An IP address with cluster id, port, protocol and scope. IPv4-mapped IPv6 addresses are IPv4 addresses.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct L3n4Addr {
     // Field order is the order of the key. IPv4 addresses are stored in their mapped form.
     ip: [u8; 16],
@@ -176,6 +177,20 @@ impl L3n4Addr {
         let addr: Self = text.parse()?;
         let len = if text.contains('/') { ADDRESS_KEY_LEN } else { 22 };
         Ok(addr.key()[..len].to_vec())
+    }
+}
+
+// In two steps instead of six: tables by address are looked up all the time.
+impl Hash for L3n4Addr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u128(u128::from_ne_bytes(self.ip));
+        let rest = (self.port, self.proto as u8, self.scope as u8);
+        state.write_u64(
+            u64::from(self.cluster_id) << 32
+                | u64::from(rest.0) << 16
+                | u64::from(rest.1) << 8
+                | u64::from(rest.2),
+        );
     }
 }
 

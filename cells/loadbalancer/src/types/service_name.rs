@@ -7,6 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 /// Name of a service, shared by its service, frontends and backends: a clone costs a counter.
 ///
 /// Pseudo-services append parts with `:` to the name (`ns/pod:host-port:8080:<uid>`, `ns/web:healthserver`,
@@ -70,9 +72,13 @@ impl ServiceName {
 }
 
 fn join(parts: &[&str]) -> Arc<str> {
-    let mut text = compact_str::CompactString::with_capacity(parts.iter().map(|part| part.len()).sum());
-    parts.iter().for_each(|part| text.push_str(part));
-    Arc::from(text.as_str())
+    // Copied once more into the shared text: on the stack unless it is very long.
+    let mut text: SmallVec<[u8; 160]> = SmallVec::new();
+    parts
+        .iter()
+        .for_each(|part| text.extend_from_slice(part.as_bytes()));
+    let text = std::str::from_utf8(&text).expect("texts in a row are text");
+    Arc::from(text)
 }
 
 impl fmt::Display for ServiceName {

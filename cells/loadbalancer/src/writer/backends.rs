@@ -9,7 +9,7 @@ use statedb::WriteTxn;
 use super::frontends::note;
 use super::refresh::Cause;
 use super::{Writer, WriterError};
-use crate::types::{Backend, BackendParams, L3n4Addr, ServiceName, Source};
+use crate::types::{Backend, BackendParams, BackendRow, L3n4Addr, ServiceName, Source};
 use crate::{BACKENDS_BY_KEY, BackendKey};
 
 /// From so many rows on the service's rows are walked once instead of looked up one by one.
@@ -109,6 +109,32 @@ impl Writer {
         self.0.tables.backends.insert(txn, changed)?;
         self.refresh(txn, service, &[*address]);
         Ok(true)
+    }
+
+    /// Adds backends of a service that has none; of those with one address the last counts. Gives the rows that
+    /// count, sorted by address.
+    pub(super) fn put_first_backends(
+        &self,
+        txn: &mut WriteTxn,
+        service: &ServiceName,
+        mut backends: Vec<BackendParams>,
+    ) -> Result<Vec<BackendRow>, WriterError> {
+        backends.reverse();
+        backends.sort_by_key(|params| (params.address, self.priority(params.source)));
+        backends.dedup_by_key(|params| (params.address, self.priority(params.source)));
+        let mut rows: Vec<BackendRow> = Vec::with_capacity(backends.len());
+        for params in backends {
+            let mut row = Backend::new(service.clone(), params);
+            row.source_priority = self.priority(row.params.source);
+            let row = self.0.tables.backends.insert_get(txn, row)?;
+            if rows
+                .last()
+                .is_none_or(|last| last.params.address != row.params.address)
+            {
+                rows.push(row);
+            }
+        }
+        Ok(rows)
     }
 
     fn put_backends(

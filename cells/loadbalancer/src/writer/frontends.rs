@@ -8,10 +8,20 @@ use statedb::{Obj, WriteTxn};
 
 use super::refresh::{Cache, Cause};
 use super::{Writer, WriterError};
+use crate::table::Tables;
 use crate::types::{
-    Frontend, FrontendKind, FrontendParams, L3n4Addr, ProxyRedirect, Service, ServiceName, ServiceRow,
+    BackendParams, Frontend, FrontendKind, FrontendParams, L3n4Addr, ProxyRedirect, Service, ServiceName,
+    ServiceRow,
 };
-use crate::{FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, SERVICES_BY_NAME};
+use crate::{BACKENDS_BY_KEY, BackendKey, FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, SERVICES_BY_NAME};
+
+/// A service that was not written because others have its addresses.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) error: WriterError,
+    pub(crate) service: Service,
+    pub(crate) frontends: Vec<FrontendParams>,
+}
 
 impl Writer {
     /// Adds or changes a service and makes `frontends` its only frontends. Nothing is written if one of the addresses
@@ -24,19 +34,108 @@ impl Writer {
         &self,
         txn: &mut WriteTxn,
         service: Service,
-        mut frontends: Vec<FrontendParams>,
+        frontends: Vec<FrontendParams>,
     ) -> Result<(), WriterError> {
+        let upserted = self.upsert_or_refuse(txn, service, frontends)?;
+        upserted.map_err(|refused| refused.error)
+    }
+
+    /// As [`upsert_service_and_frontends`](Self::upsert_service_and_frontends), but gives back what is refused because
+    /// others have its addresses.
+    pub(crate) fn upsert_or_refuse(
+        &self,
+        txn: &mut WriteTxn,
+        service: Service,
+        mut frontends: Vec<FrontendParams>,
+    ) -> Result<Result<(), Box<Refused>>, WriterError> {
         frontends.retain(|frontend| !self.conflicts_with_node_port(&service.name, frontend));
-        let table = &self.0.tables.frontends;
         for params in &frontends {
-            let owner = table.get(txn, FRONTENDS_BY_ADDRESS.key(&params.address));
-            if let Some(owner) = owner.filter(|owner| owner.service.name != service.name) {
-                return Err(WriterError::Owned {
-                    address: params.address,
-                    owner: owner.service.name.clone(),
-                });
+            if let Some(owner) = self.other_owner(txn, &params.address, &service.name) {
+                return Ok(Err(Box::new(Refused {
+                    error: WriterError::Owned {
+                        address: params.address,
+                        owner: owner.clone(),
+                    },
+                    service,
+                    frontends,
+                })));
             }
         }
+        self.put_service_and_frontends(txn, service, frontends).map(Ok)
+    }
+
+    fn other_owner<'a>(
+        &'a self,
+        txn: &'a WriteTxn,
+        address: &L3n4Addr,
+        service: &ServiceName,
+    ) -> Option<&'a ServiceName> {
+        let table = &self.0.tables.frontends;
+        let owner = table.get(txn, FRONTENDS_BY_ADDRESS.key(address))?;
+        Some(&owner.service.name).filter(|owner| *owner != service)
+    }
+
+    /// Adds a service of which nothing is known yet, and its backends. Its frontends are given back, to be put with
+    /// [`put_new_frontends`](Self::put_new_frontends) later in the transaction; their order decides about numbers.
+    ///
+    /// `None`, and nothing is done, if the service is known, has backends, is redirected to, or would be refused.
+    pub(crate) fn add_unknown_service(
+        &self,
+        txn: &mut WriteTxn,
+        service: &Service,
+        frontends: &[FrontendParams],
+        backends: &mut Vec<BackendParams>,
+    ) -> Result<Option<Vec<Frontend>>, WriterError> {
+        let Tables {
+            services,
+            frontends: table,
+            backends: rows,
+        } = &self.0.tables;
+        let name = &service.name;
+        let of_service = BACKENDS_BY_KEY.key(&BackendKey::of_service(name));
+        let is_known = services.get(txn, SERVICES_BY_NAME.key(name)).is_some()
+            || table.get(txn, FRONTENDS_BY_SERVICE.key(name)).is_some()
+            || rows.prefix(txn, of_service).next().is_some()
+            || frontends
+                .iter()
+                .any(|params| self.other_owner(txn, &params.address, name).is_some());
+        if is_known {
+            return Ok(None);
+        }
+        let row = services.insert_get(txn, service.clone())?;
+        let backends = self.put_first_backends(txn, &row.name, std::mem::take(backends))?;
+        let mut cache = Cache::default();
+        let mut made = Vec::with_capacity(frontends.len());
+        for params in frontends {
+            if self.conflicts_with_node_port(name, params) {
+                continue;
+            }
+            let mut frontend = Frontend::new(params.clone(), row.clone());
+            (frontend.backends, frontend.health_check_backends) =
+                self.select_first(&frontend, &backends, &mut cache);
+            made.push(frontend);
+        }
+        Ok(Some(made))
+    }
+
+    /// Puts frontends of a service that was added with [`add_unknown_service`](Self::add_unknown_service).
+    pub(crate) fn put_new_frontends(
+        &self,
+        txn: &mut WriteTxn,
+        frontends: Vec<Frontend>,
+    ) -> Result<(), WriterError> {
+        frontends
+            .into_iter()
+            .try_for_each(|frontend| self.put_frontend(txn, frontend))
+    }
+
+    fn put_service_and_frontends(
+        &self,
+        txn: &mut WriteTxn,
+        service: Service,
+        frontends: Vec<FrontendParams>,
+    ) -> Result<(), WriterError> {
+        let table = &self.0.tables.frontends;
         let (row, is_changed) = self.put_service(txn, service)?;
         for old in self.own_frontends(txn, &row.name) {
             if !frontends

@@ -9,7 +9,7 @@ use statedb::reconciler::Status;
 use statedb::{Obj, WriteTxn};
 
 use super::{Writer, WriterError};
-use crate::selection::NodeFacts;
+use crate::selection::{NodeFacts, Selector};
 use crate::types::{
     Backend, BackendRow, BackendSet, Frontend, FrontendKind, L3n4Addr, L4Proto, Scope, ServiceName,
     TrafficPolicy,
@@ -43,6 +43,18 @@ struct Question {
 }
 
 impl Question {
+    fn new(frontend: &Frontend, policy: Option<TrafficPolicy>, old: Option<BackendSet>) -> Self {
+        Self {
+            service: used_service(frontend).clone(),
+            proto: frontend.params.address.proto(),
+            is_ipv4: frontend.params.address.is_ipv4(),
+            port_name: frontend.params.port_name.clone(),
+            policy,
+            is_redirected: frontend.redirect_to.is_some(),
+            old,
+        }
+    }
+
     fn is_same(&self, other: &Self) -> bool {
         let is_old_same = match (&self.old, &other.old) {
             (None, None) => true,
@@ -105,6 +117,29 @@ impl Writer {
         Ok(())
     }
 
+    /// Backends of a new frontend, and those to be checked, out of all rows of its service.
+    pub(super) fn select_first(
+        &self,
+        frontend: &Frontend,
+        rows: &[BackendRow],
+        cache: &mut Cache,
+    ) -> (BackendSet, BackendSet) {
+        let policy = frontend.traffic_policy();
+        let question = Question::new(frontend, policy, None);
+        if let Some((_, backends, to_check)) =
+            cache.entries.iter().find(|(known, ..)| known.is_same(&question))
+        {
+            return (backends.clone(), to_check.clone());
+        }
+        let (backends, to_check) = self.with_selector(&frontend.service, |selector| {
+            let rows = rows.iter();
+            let rows = rows.filter(|row| selector.suits(&frontend.params, policy, row));
+            narrowed(selector, frontend, rows.cloned().collect())
+        });
+        cache.entries.push((question, backends.clone(), to_check.clone()));
+        (backends, to_check)
+    }
+
     /// Backends of a frontend, and those to be checked; `None`: keep what it has.
     pub(super) fn select(
         &self,
@@ -137,15 +172,7 @@ impl Writer {
                 _ => None,
             };
             let policy = frontend.traffic_policy();
-            let question = Question {
-                service: name.clone(),
-                proto: frontend.params.address.proto(),
-                is_ipv4: frontend.params.address.is_ipv4(),
-                port_name: frontend.params.port_name.clone(),
-                policy,
-                is_redirected,
-                old: few.map(|_| frontend.backends.clone()),
-            };
+            let question = Question::new(frontend, policy, few.map(|_| frontend.backends.clone()));
             if let Some((_, backends, to_check)) =
                 cache.entries.iter().find(|(known, ..)| known.is_same(&question))
             {
@@ -168,10 +195,7 @@ impl Writer {
                 None => {
                     let mut rows: Vec<BackendRow> = self.preferred_backends(txn, name);
                     rows.retain(|row| suits(row));
-                    let to_check = selector.narrow(&frontend.service, is_redirected, &mut rows);
-                    let backends = BackendSet::from_sorted(rows);
-                    let to_check = to_check.map_or_else(|| backends.clone(), BackendSet::from_sorted);
-                    (backends, to_check)
+                    narrowed(selector, frontend, rows)
                 }
             };
             cache.entries.push((question, backends.clone(), to_check.clone()));
@@ -255,6 +279,17 @@ impl Writer {
             }
         }
     }
+}
+
+fn narrowed(
+    selector: &Selector<'_>,
+    frontend: &Frontend,
+    mut rows: Vec<BackendRow>,
+) -> (BackendSet, BackendSet) {
+    let to_check = selector.narrow(&frontend.service, frontend.redirect_to.is_some(), &mut rows);
+    let backends = BackendSet::from_sorted(rows);
+    let to_check = to_check.map_or_else(|| backends.clone(), BackendSet::from_sorted);
+    (backends, to_check)
 }
 
 fn used_service(frontend: &Frontend) -> &ServiceName {

@@ -2,7 +2,6 @@
 
 //! Does what a round has planned, and settles what failed.
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 
 use skep_bpf::lb::ServiceValue;
@@ -10,6 +9,7 @@ use skep_bpf::lb::ServiceValue;
 use super::super::stage::{Outcome, Owner};
 use super::master::kind_flag;
 use super::{Ops, Round};
+use crate::hash::HashSet;
 use crate::maps::ServiceKey;
 
 impl Ops {

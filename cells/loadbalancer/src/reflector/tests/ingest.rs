@@ -366,3 +366,67 @@ fn services_come_and_go_with_the_labels_of_the_node() {
         .set_node_labels(&Labels::from_iter([("service.cilium.io/node", "edge")]));
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 }
+
+/// Addresses of frontends in the order of their changes, which decides about numbers, and the revision of the table.
+fn order(writer: &Writer) -> (Vec<String>, u64) {
+    let txn = writer.db().read();
+    let table = writer.frontends();
+    let rows = table.by_revision(&txn, 0);
+    let texts = rows.map(|row| format!("{} {}", row.service.name.name(), row.backends.len()));
+    (texts.collect(), table.revision(&txn))
+}
+
+#[test]
+fn a_service_and_its_slices_in_one_batch_change_a_frontend_once() {
+    let mut fixture = Fixture::new();
+    fixture.write([
+        service("a", "10.96.0.1"),
+        slice("a-1", "a", &["10.1.0.1", "10.1.0.2"]),
+        slice("a-2", "a", &["10.1.0.2", "10.1.0.3"]),
+    ]);
+
+    assert_eq!(order(&fixture.writer), (vec!["a 3".to_owned()], 1));
+}
+
+#[test]
+fn frontends_follow_the_order_of_slices_and_those_without_backends_come_first() {
+    let mut fixture = Fixture::new();
+    fixture.write([
+        service("a", "10.96.0.1"),
+        slice("c-1", "c", &["10.1.0.3"]),
+        service("b", "10.96.0.2"),
+        service("c", "10.96.0.3"),
+        slice("a-1", "a", &["10.1.0.1"]),
+        service("d", "10.96.0.4"),
+        // Backends for no port of the service.
+        Changed::Slice(
+            key("d-1"),
+            Latest::Present(object::<EndpointSlice>(json!({
+                "metadata": {"namespace": "shop", "name": "d-1", "labels": {"kubernetes.io/service-name": "d"}},
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": ["10.1.0.4"]}],
+                "ports": [{"name": "other", "port": 8080, "protocol": "TCP"}],
+            }))),
+        ),
+    ]);
+
+    let (order, _) = order(&fixture.writer);
+    assert_eq!(order, ["b 0", "d 0", "c 1", "a 1"]);
+}
+
+#[test]
+fn of_new_services_with_one_address_the_first_of_the_batch_gets_it() {
+    let mut fixture = Fixture::new();
+    fixture.write([
+        slice("b-1", "b", &["10.1.0.2"]),
+        service("a", "10.96.0.1"),
+        service("b", "10.96.0.1"),
+        slice("a-1", "a", &["10.1.0.1"]),
+    ]);
+
+    assert_eq!(
+        frontends(&fixture.writer),
+        ["10.96.0.1:80/TCP shop/a [10.1.0.1:8080/TCP]"]
+    );
+    assert!(fixture.fault().contains("already owned"), "{}", fixture.fault());
+}

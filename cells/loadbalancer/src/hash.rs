@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Hash tables with a quick hash function. (Its seeds differ from process to process, so that nobody can prepare
+//! names or addresses that collide.)
+
+use std::collections;
+
+use foldhash::fast::RandomState;
+
+pub(crate) type HashMap<K, V> = collections::HashMap<K, V, RandomState>;
+pub(crate) type HashSet<T> = collections::HashSet<T, RandomState>;
