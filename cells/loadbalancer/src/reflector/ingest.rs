@@ -418,6 +418,7 @@ impl Ingest {
 type Wanted = (ObjectKey, Arc<slim::Service>, ServiceFrontends);
 
 /// What is to be done for a service of a batch, in the order of the batch.
+#[allow(clippy::large_enum_variant, reason = "nearly all are large, and live for one batch")]
 enum Step {
     Upsert(Wanted),
     /// Frontends of a service that is written otherwise.
