@@ -129,8 +129,10 @@ pub fn default_conditions() -> Conditions {
         ),
         (
             "compiler".to_owned(),
-            Condition::with_suffix("the Go compiler is <suffix>; none is", |_, name| match name {
-                "gc" | "gccgo" => Ok(false),
+            // Scripts ask for the usual one of two compilers, whatever these programs are written in.
+            Condition::with_suffix("the toolchain is the usual one, gc", |_, name| match name {
+                "gc" => Ok(true),
+                "gccgo" => Ok(false),
                 other => Err(format!("unrecognized compiler {other:?}")),
             }),
         ),
@@ -192,10 +194,9 @@ mod tests {
             evaluate(&default_conditions(), &environment, "GOOS:linux"),
             Ok(cfg!(target_os = "linux"))
         );
-        assert_eq!(
-            evaluate(&default_conditions(), &environment, "compiler:gc"),
-            Ok(false)
-        );
+        for (tag, holds) in [("compiler:gc", true), ("compiler:gccgo", false)] {
+            assert_eq!(evaluate(&default_conditions(), &environment, tag), Ok(holds));
+        }
         assert_eq!(
             evaluate(&test_conditions(true, false), &environment, "short"),
             Ok(true)

@@ -328,6 +328,9 @@ impl State {
                 }
             }
             let result = result.map(drop).map_err(CommandError::without_output);
+            if let Err(error) = &result {
+                self.log.write(&format!("[{error}]\n"));
+            }
             if let Err(error) = self.check(&line, result) {
                 failures.push(Failure::new(&file, &line, &args, error));
             }

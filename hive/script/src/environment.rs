@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Environment variables of a script, in the order in which they were first set, and their expansion in texts.
+//! Environment variables of a script, in the order in which they were last set, and their expansion in texts.
 
 /// Variables of a script.
 #[derive(Debug, Clone, Default)]
@@ -22,13 +22,19 @@ impl Environment {
         Self { variables }
     }
 
-    /// Sets a variable; one that exists keeps its place.
+    /// Sets a variable; it becomes the last one.
+    ///
+    /// ```
+    /// let mut env = hive_script::Environment::new();
+    /// env.set("A", "1");
+    /// env.set("B", "2");
+    /// env.set("A", "3");
+    /// assert_eq!(env.iter().collect::<Vec<_>>(), [("B", "2"), ("A", "3")]);
+    /// ```
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let (name, value) = (name.into(), value.into());
-        match self.variables.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, old)) => *old = value,
-            None => self.variables.push((name, value)),
-        }
+        self.variables.retain(|(known, _)| *known != name);
+        self.variables.push((name, value));
     }
 
     /// The value of a variable.

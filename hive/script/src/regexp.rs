@@ -109,6 +109,12 @@ fn escape<'a>(after: &'a str, out: &mut String, in_class: bool) -> &'a str {
             out.push_str(&regex::escape(literal));
             return rest;
         }
+        'p' | 'P' if rest.starts_with("{^") => {
+            let end = rest.find('}').map_or(rest.len(), |at| at + 1);
+            out.push_str(if c == 'p' { r"\P{" } else { r"\p{" });
+            out.push_str(&rest[2..end]);
+            return &rest[end..];
+        }
         'p' | 'P' if rest.starts_with('{') => {
             let end = rest.find('}').map_or(rest.len(), |at| at + 1);
             out.push('\\');
@@ -122,15 +128,16 @@ fn escape<'a>(after: &'a str, out: &mut String, in_class: bool) -> &'a str {
             out.push_str(&rest[..end]);
             return &rest[end..];
         }
-        '0' => {
-            let digits = rest
+        // One digit other than 0 would be a back-reference, which neither engine has.
+        '0'..='7' if c == '0' || rest.starts_with(|next| matches!(next, '0'..='7')) => {
+            let digits = 1 + rest
                 .bytes()
                 .take(2)
                 .take_while(|byte| matches!(byte, b'0'..=b'7'))
                 .count();
-            let value = u32::from_str_radix(&rest[..digits], 8).unwrap_or(0);
+            let value = u32::from_str_radix(&after[..digits], 8).unwrap_or(0);
             out.push_str(&format!("\\x{{{value:x}}}"));
-            return &rest[digits..];
+            return &after[digits..];
         }
         c => {
             out.push('\\');
@@ -209,6 +216,8 @@ mod tests {
             (r"\Qa.b\E.", "a.bc"),
             (r"\<unset\>", "<unset>"),
             (r"\x{41}\pL", "AB"),
+            (r"^\p{^Greek}\P{^Greek}$", "aα"),
+            (r"^\101[\102\60]+\0$", "AB0\0"),
             (r"[\d\s]+x", "1 2x"),
             (r"]", "]"),
         ] {

@@ -28,6 +28,16 @@ pub enum ScriptFileError {
         #[source]
         cause: io::Error,
     },
+    /// The file is not a text. What is not UTF-8 cannot be compared line by line.
+    #[error("script {path} is not UTF-8: byte {byte:#04x} in line {line}")]
+    NotText {
+        /// The script.
+        path: PathBuf,
+        /// Where, from 1.
+        line: usize,
+        /// The first byte that is wrong.
+        byte: u8,
+    },
     /// A file of the archive cannot be made in the work directory.
     #[error("cannot unpack `{name}` to {path}")]
     Unpack {
@@ -60,14 +70,24 @@ impl ScriptFile {
     /// Reads a script.
     pub fn load(path: impl Into<PathBuf>) -> Result<Self, ScriptFileError> {
         let path = path.into();
-        let text = fs::read(&path).map_err(|cause| ScriptFileError::Read {
+        let bytes = fs::read(&path).map_err(|cause| ScriptFileError::Read {
             path: path.clone(),
             cause,
         })?;
-        Ok(Self {
-            archive: Archive::parse(&String::from_utf8_lossy(&text)),
-            path,
-        })
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Ok(Self {
+                archive: Archive::parse(text),
+                path,
+            }),
+            Err(error) => {
+                let at = error.valid_up_to();
+                Err(ScriptFileError::NotText {
+                    path,
+                    line: 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count(),
+                    byte: bytes[at],
+                })
+            }
+        }
     }
 
     /// A script that is not in a file; `path` names it in messages and is written in update mode.

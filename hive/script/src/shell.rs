@@ -26,8 +26,16 @@ const END: &str = "<<end>>";
 const ERROR: &str = "<<error>>";
 /// Lines that say which buffer the text behind them is.
 const MARKERS: [&str; 2] = ["[stdout]", "[stderr]"];
-/// Lines that close the connection.
-const CLOSING: [&str; 3] = ["stop", "exit", "quit"];
+
+/// Whether a line ends the conversation instead of running a command.
+///
+/// ```
+/// assert!(hive_script::shell::closes(" exit"));
+/// assert!(!hive_script::shell::closes("exit now"));
+/// ```
+pub fn closes(line: &str) -> bool {
+    ["stop", "exit", "quit"].contains(&line.trim())
+}
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use flags::FlagError;
-pub(crate) use flags::{Special, parse_int};
+pub(crate) use flags::Special;
 
 use crate::text::format_duration;
 

@@ -3,6 +3,7 @@
 //! Texts as Go programs print them, so that scripts written for those match.
 
 mod duration;
+mod int;
 pub mod json;
 mod plot;
 mod tabwriter;
@@ -12,5 +13,6 @@ pub use duration::{
     DurationError, format_duration, format_duration_nanos, human_duration, human_duration_nanos,
     parse_duration, parse_duration_nanos,
 };
+pub use int::{IntError, parse_int};
 pub use plot::Plot;
 pub use tabwriter::TabWriter;

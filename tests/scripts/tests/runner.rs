@@ -60,6 +60,40 @@ fn verdicts_come_in_order_and_failures_with_their_diff() {
 }
 
 #[test]
+fn files_that_are_no_scripts_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("folder.txtar")).unwrap();
+    std::fs::write(dir.path().join("bytes.txtar"), b"echo x\n# \xff\n").unwrap();
+    write(dir.path(), "out.txtar", "echo x\n-- ../../up --\n");
+    write(dir.path(), "twice.txtar", "echo x\n-- a --\n-- a/b --\n");
+    write(dir.path(), "empty.txtar", "");
+
+    let (output, text) = run(
+        dir.path(),
+        &[
+            "--hive",
+            "hive",
+            "folder.txtar",
+            "bytes.txtar",
+            "out.txtar",
+            "twice.txtar",
+            "empty.txtar",
+        ],
+    );
+
+    assert!(!output.status.success());
+    for part in [
+        "FAIL folder.txtar\n    cannot read script folder.txtar: Is a directory",
+        "FAIL bytes.txtar\n    script bytes.txtar is not UTF-8: byte 0xff in line 2\n",
+        "FAIL out.txtar\n    file `../../up` of the archive lies outside of the work directory\n",
+        "FAIL twice.txtar\n    cannot unpack `a/b` to ",
+        "PASS empty.txtar\n1 passed, 4 failed\n",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[test]
 fn success_is_the_exit_status() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "good.txtar", "echo x\n");

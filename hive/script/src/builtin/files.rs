@@ -112,7 +112,8 @@ fn run_chmod(cx: &mut Context<'_>, inv: &Invocation) -> Run {
     if paths.is_empty() {
         return Err(CommandError::usage(""));
     }
-    let bits = crate::spec::parse_int(mode)
+    let bits = crate::text::parse_int(mode)
+        .ok()
         .and_then(|bits| u32::try_from(bits).ok())
         .filter(|bits| bits & 0o777 == *bits)
         .ok_or_else(|| CommandError::new(format_args!("invalid mode: {mode}")))?;

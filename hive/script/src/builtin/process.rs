@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command as Process};
 
-use crate::text::parse_duration;
+use crate::text::parse_duration_nanos;
 use crate::{
     Command, CommandError, CommandHandle, Context, Environment, Interruption, Invocation, Outcome, Output,
     Spec, function,
@@ -68,6 +68,7 @@ impl Command for Exec {
             })?
         };
         let child = Process::new(&path)
+            .arg0(program)
             .args(args)
             .current_dir(cx.current_dir())
             .env_clear()
@@ -77,7 +78,7 @@ impl Command for Exec {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| CommandError::io("fork/exec", &path, &error))?;
+            .map_err(|error| CommandError::io("fork/exec", program, &error))?;
         let interrupted = cx.interrupted();
         Ok(Outcome::Pending(Box::pin(finish(child, interrupted))))
     }
@@ -135,13 +136,39 @@ async fn read_all(stream: Option<impl AsyncRead + Unpin>) -> String {
 }
 
 fn status_text(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(2)) => "signal: interrupt".to_owned(),
-        (None, Some(9)) => "signal: killed".to_owned(),
-        (None, Some(15)) => "signal: terminated".to_owned(),
-        (None, signal) => format!("signal: {}", signal.unwrap_or_default()),
+    if let Some(code) = status.code() {
+        return format!("exit status {code}");
     }
+    let signal = status.signal().unwrap_or_default();
+    let name = match signal {
+        1 => "hangup",
+        2 => "interrupt",
+        3 => "quit",
+        4 => "illegal instruction",
+        5 => "trace/breakpoint trap",
+        6 => "aborted",
+        7 => "bus error",
+        8 => "floating point exception",
+        9 => "killed",
+        10 => "user defined signal 1",
+        11 => "segmentation fault",
+        12 => "user defined signal 2",
+        13 => "broken pipe",
+        14 => "alarm clock",
+        15 => "terminated",
+        _ => "",
+    };
+    let name = if name.is_empty() {
+        format!("signal {signal}")
+    } else {
+        name.to_owned()
+    };
+    let core = if status.core_dumped() {
+        " (core dumped)"
+    } else {
+        ""
+    };
+    format!("signal: {name}{core}")
 }
 
 /// Where a program lies, by the script's `PATH`.
@@ -162,7 +189,9 @@ fn run_sleep(cx: &mut Context<'_>, inv: &Invocation) -> Result<Outcome, CommandE
     let [duration] = inv.args() else {
         return Err(CommandError::usage(""));
     };
-    let duration = parse_duration(duration).map_err(CommandError::new)?;
+    // A time that is over already is no wait.
+    let nanos = parse_duration_nanos(duration).map_err(CommandError::new)?;
+    let duration = Duration::from_nanos(u64::try_from(nanos).unwrap_or(0));
     let interrupted = cx.interrupted();
     Ok(Outcome::Pending(Box::pin(async move {
         tokio::select! {

@@ -41,6 +41,14 @@ pub enum ClientError {
     Command(String),
 }
 
+impl ClientError {
+    /// What to tell a person while [`Client::connect_patiently`] tries again.
+    pub fn retry_text(&self) -> String {
+        let cause = std::error::Error::source(self).map(|cause| format!(": {cause}"));
+        format!("Dialing failed: {self}{}. Retrying...", cause.unwrap_or_default())
+    }
+}
+
 /// A connection to the shell of a running process.
 #[derive(Debug)]
 pub struct Client {

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{CLOSING, END, ERROR};
+use super::{END, ERROR, closes};
 use crate::{CommandSet, Environment, Lifetime, State};
 
 /// Commands a client may send ahead.
@@ -196,7 +196,7 @@ async fn run_lines(
             line = lines.recv() => line,
         };
         let Some(line) = line else { return };
-        if CLOSING.contains(&line.trim()) {
+        if closes(&line) {
             return;
         }
         if line.starts_with('#') {

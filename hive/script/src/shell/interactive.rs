@@ -15,7 +15,7 @@ use rustyline::validate::Validator;
 use rustyline::{Config, Editor, Helper};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{CLOSING, Client, ClientError};
+use super::{Client, ClientError, closes};
 
 /// Why the prompt ended other than by wish.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ pub fn interactive(path: &Path, greeting: &str, prompt: &str) -> Result<(), Inte
         if line.is_empty() {
             continue;
         }
-        if CLOSING.contains(&line) {
+        if closes(line) {
             return Ok(());
         }
         let result = runtime.block_on(async {
@@ -94,10 +94,7 @@ fn show(text: &str) {
 }
 
 fn show_waiting(error: &ClientError) {
-    let cause = std::error::Error::source(error)
-        .map(|cause| format!(": {cause}"))
-        .unwrap_or_default();
-    eprintln!("Dialing failed: {error}{cause}. Retrying...");
+    eprintln!("{}", error.retry_text());
 }
 
 /// Asks the shell for completions over a connection of its own.

@@ -3,7 +3,7 @@
 //! Reads flags anywhere between arguments, in the way of Go's pflag.
 
 use super::{Flag, FlagKind, FlagValue, Invocation, Spec};
-use crate::text::parse_duration;
+use crate::text::{parse_duration, parse_int};
 
 /// Why flags could not be read. The texts are those of pflag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -205,16 +205,12 @@ impl Invocation {
             FlagKind::String => FlagValue::String(text.to_owned()),
             FlagKind::Int => FlagValue::Int(
                 parse_int(text)
-                    .ok_or_else(|| invalid(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))?,
+                    .map_err(|error| invalid(format!("strconv.ParseInt: parsing {text:?}: {error}")))?,
             ),
             FlagKind::Duration => {
                 FlagValue::Duration(parse_duration(text).map_err(|error| invalid(error.to_string()))?)
             }
-            FlagKind::List => FlagValue::List(if text.is_empty() {
-                Vec::new()
-            } else {
-                text.split(',').map(str::to_owned).collect()
-            }),
+            FlagKind::List => FlagValue::List(split_list(text)),
         };
         if let Some((_, old, given)) = self.values.iter_mut().find(|(name, _, _)| *name == flag.name) {
             match (&mut *old, value) {
@@ -228,27 +224,31 @@ impl Invocation {
     }
 }
 
-/// A whole number with Go's base prefixes.
-pub(crate) fn parse_int(text: &str) -> Option<i64> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let lower = digits.to_ascii_lowercase();
-    let (base, digits) = if let Some(hex) = lower.strip_prefix("0x") {
-        (16, hex)
-    } else if let Some(octal) = lower.strip_prefix("0o") {
-        (8, octal)
-    } else if let Some(binary) = lower.strip_prefix("0b") {
-        (2, binary)
-    } else if lower.len() > 1 && lower.starts_with('0') {
-        (8, &lower[1..])
-    } else {
-        (10, lower.as_str())
-    };
-    if digits.starts_with(['+', '-']) {
-        return None;
+/// Texts between commas; one in double quotes may hold commas, and quotes that are doubled.
+fn split_list(text: &str) -> Vec<String> {
+    if text.is_empty() {
+        return Vec::new();
     }
-    let value = i128::from_str_radix(digits, base).ok()?;
-    i64::try_from(if negative { -value } else { value }).ok()
+    let mut all = vec![String::new()];
+    let (mut quoted, mut at_start) = (false, true);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let Some(last) = all.last_mut() else { break };
+        match c {
+            '"' if at_start && !quoted => quoted = true,
+            '"' if quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                last.push(c);
+            }
+            '"' if quoted => quoted = false,
+            ',' if !quoted => {
+                all.push(String::new());
+                at_start = true;
+                continue;
+            }
+            c => last.push(c),
+        }
+        at_start = false;
+    }
+    all
 }

@@ -22,7 +22,7 @@ fn show() -> Spec {
 fn flags_stand_anywhere() {
     let call = show()
         .parse(&words(
-            "a --columns=A,B -qo file b --timeout 1m --columns C --count=0x10 -- -z",
+            "a --columns=A,B -qo file b --timeout 1m --columns C --count=0x_1_0 -- -z",
         ))
         .unwrap();
 
@@ -33,6 +33,18 @@ fn flags_stand_anywhere() {
     assert_eq!(call.int("count"), 16);
     assert_eq!(call.duration("timeout"), Duration::from_secs(60));
     assert!(call.is_set("count"));
+}
+
+#[test]
+fn lists_may_hold_quoted_commas() {
+    let columns = |text: &str| {
+        let call = show().parse(&["--columns".to_owned(), text.to_owned()]).unwrap();
+        call.list("columns").to_vec()
+    };
+
+    assert_eq!(columns(r#"A,"B, ""b""",C d"#), ["A", r#"B, "b""#, "C d"]);
+    assert_eq!(columns(",x"), ["", "x"]);
+    assert_eq!(columns(""), [""; 0]);
 }
 
 #[test]
@@ -57,6 +69,8 @@ fn bad_flags_are_named() {
         error("--count=x"),
         r#"invalid argument "x" for "--count" flag: strconv.ParseInt: parsing "x": invalid syntax"#
     );
+    assert!(error("--count=9223372036854775808").ends_with("value out of range"));
+    assert!(error("--count=1__0").ends_with("invalid syntax"));
 }
 
 #[test]

@@ -132,11 +132,25 @@ async fn programs_run_in_the_scripts_environment() {
         error("exec sh").await,
         "exec: \"sh\": executable file not found in $PATH"
     );
+    assert_eq!(
+        error("exec ./nope").await,
+        "fork/exec ./nope: no such file or directory"
+    );
+    pass(
+        "env PATH=/bin:/usr/bin\n! exec sh -c nosuchprogram\nstderr '^sh: '\n? exec sh -c 'kill -TERM $$'\n",
+    )
+    .await;
+    let mut bench = Bench::new();
+    let error = bench
+        .run("env PATH=/bin:/usr/bin\nexec sh -c 'kill -HUP $$'\n")
+        .await
+        .unwrap_err();
+    assert!(error.ends_with(": signal: hangup"), "{error}");
 }
 
 #[tokio::test]
 async fn sleeping_empties_the_buffers() {
-    let bench = pass("echo x\nsleep 1ms\n").await;
+    let bench = pass("echo x\nsleep 1ms\nsleep -5s\n").await;
 
     assert_eq!(bench.state.stdout(), "");
     assert_eq!(error("sleep 5").await, "time: missing unit in duration \"5\"");

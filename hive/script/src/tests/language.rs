@@ -172,7 +172,7 @@ async fn background_output_comes_with_wait_in_order_of_start() {
     assert!(
         bench
             .text()
-            .contains("> wait\n[background] exec sh -c 'sleep 0.05; echo one'\n[stdout]\none\n")
+            .contains("> wait\n[background] exec sh -c 'sleep 0.05; echo one'\n[stdout]\none\n[background] exec sh -c 'echo two; exit 1'\n[stdout]\ntwo\n[exit status 1]\n")
     );
 }
 
