@@ -72,7 +72,7 @@ enum Command {
     },
     /// Run a command inside the agent, or talk to it.
     Shell {
-        /// The command and its arguments; without one, a prompt.
+        /// The command and its arguments, or a whole line as one argument; without any, a prompt.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
@@ -219,8 +219,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Config { key } => config(&agent, key.as_deref(), format)?,
         Command::Shell { words } if words.is_empty() => {
-            shell::interactive(&line.shell_sock_path)?;
-            return Ok(code);
+            return Ok(shell::interactive(&line.shell_sock_path)?);
         }
         Command::Shell { words } => return in_agent(&line.shell_sock_path, &words),
         Command::Hive => return in_agent(&line.shell_sock_path, &["hive".to_owned()]),
@@ -250,8 +249,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn in_agent(socket: &Path, words: &[String]) -> Result<ExitCode, Box<dyn Error>> {
-    shell::one(socket, &shell::line(words))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(shell::one(socket, &shell::line(words))?)
 }
 
 fn services(agent: &Agent, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {

@@ -5,16 +5,17 @@
 use std::{
     io::{IsTerminal, Read, Write},
     path::Path,
+    process::ExitCode,
 };
 
-use hive_script::shell::{Client, ClientError, InteractiveError};
+use hive_script::shell::{Client, ClientError, InteractiveError, closes};
 
 const GREETING: &str = "Welcome to the Cilium Shell! Type 'help' for list of commands.";
 
 /// Why the shell was of no use.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShellError {
-    /// The command failed, or nobody listens.
+    /// The command failed, nobody listens, or the connection broke.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The terminal cannot be used.
@@ -26,19 +27,16 @@ pub(crate) enum ShellError {
 }
 
 /// Runs one command, and prints what it prints.
-pub(crate) fn one(socket: &Path, command: &str) -> Result<(), ShellError> {
+pub(crate) fn one(socket: &Path, command: &str) -> Result<ExitCode, ShellError> {
     run(socket, [command])
 }
 
-/// Talks to the person at the terminal; without a terminal, runs the commands of the standard input.
-pub(crate) fn interactive(socket: &Path) -> Result<(), ShellError> {
+/// Talks to the person at the terminal; without a terminal, runs the commands of the standard input until one fails.
+pub(crate) fn interactive(socket: &Path) -> Result<ExitCode, ShellError> {
     if std::io::stdin().is_terminal() {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        return Ok(hive_script::shell::interactive(
-            socket,
-            GREETING,
-            &format!("{}> ", host.trim()),
-        )?);
+        hive_script::shell::interactive(socket, GREETING, &format!("{}> ", host.trim()))?;
+        return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
     std::io::stdin()
@@ -50,24 +48,32 @@ pub(crate) fn interactive(socket: &Path) -> Result<(), ShellError> {
     )
 }
 
-fn run<'line>(socket: &Path, commands: impl IntoIterator<Item = &'line str>) -> Result<(), ShellError> {
+/// Runs commands until one fails or ends the conversation.
+fn run<'line>(socket: &Path, commands: impl IntoIterator<Item = &'line str>) -> Result<ExitCode, ShellError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(ShellError::Input)?;
     runtime.block_on(async {
-        let mut client = Client::connect_patiently(socket, |waiting| eprintln!("{waiting}")).await?;
-        for command in commands {
-            client
-                .run(command, |text| {
-                    let mut out = std::io::stdout().lock();
-                    // A reader that went away (`| head`) ends nothing here: the command runs on in the agent.
-                    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-                })
-                .await?;
+        let mut client =
+            Client::connect_patiently(socket, |error| eprintln!("{}", error.retry_text())).await?;
+        for command in commands.into_iter().take_while(|command| !closes(command)) {
+            match client.run(command, print).await {
+                Err(ClientError::Command(error)) => {
+                    eprintln!("error: {error}");
+                    return Ok(ExitCode::FAILURE);
+                }
+                result => result?,
+            }
         }
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     })
+}
+
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // A reader that went away (`| head`) ends nothing here: the command runs on in the agent.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// Runs one command if the agent is there, without waiting for it; returns what it prints.
@@ -84,8 +90,11 @@ pub(crate) fn ask(socket: &Path, command: &str) -> Result<String, ShellError> {
     })
 }
 
-/// Words as one line of the shell's language.
+/// Words as one line of the shell's language. A single word is a line already, which may hold several words.
 pub(crate) fn line(words: &[String]) -> String {
+    if let [line] = words {
+        return line.clone();
+    }
     words
         .iter()
         .map(|word| quoted(word))
@@ -107,11 +116,35 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use hive_script::shell::Server;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+
+    /// Runs lines against a shell that has `cat` and `help`.
+    fn outcome(lines: &[&str]) -> ExitCode {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("shell.sock");
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let server = {
+            let _entered = runtime.enter();
+            Server::bind(&socket, hive_script::shell_commands()).unwrap()
+        };
+        runtime.spawn(server.serve(CancellationToken::new()));
+        run(&socket, lines.iter().copied()).unwrap()
+    }
+
+    #[test]
+    fn the_first_failure_is_the_exit_status() {
+        assert_eq!(outcome(&["help cat", "help"]), ExitCode::SUCCESS);
+        assert_eq!(outcome(&["help cat", "nope", "help"]), ExitCode::FAILURE);
+        assert_eq!(outcome(&["help", "exit", "nope"]), ExitCode::SUCCESS);
+    }
 
     #[test]
     fn words_are_quoted_only_where_the_shell_would_split_them() {
         let words = ["db/show", "--columns=a", "two words", "it's", ""].map(str::to_owned);
         assert_eq!(line(&words), "db/show --columns=a 'two words' 'it''s' ''");
+        assert_eq!(line(&["db/show frontends".to_owned()]), "db/show frontends");
     }
 }
