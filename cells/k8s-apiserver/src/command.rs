@@ -161,7 +161,10 @@ fn read(cx: &Context<'_>, file: &str) -> Result<String, CommandError> {
                 .map(|b| String::from_utf8_lossy(&b).into_owned())
                 .map_err(|_| error)
         })
-        .map_err(|error| CommandError::new(format!("failed to read {file}: {error}")))
+        .map_err(|error| {
+            let cause = CommandError::io("open", file, &error);
+            CommandError::new(format_args!("failed to read {file}: {cause}"))
+        })
 }
 
 fn each_file(
@@ -225,7 +228,7 @@ fn print(cx: &Context<'_>, inv: &Invocation, value: &Value) -> Result<Outcome, C
         "" => Ok(Outcome::stdout(text)),
         file => {
             cx.write_file(file, text)
-                .map_err(|error| CommandError::new(format!("{file}: {error}")))?;
+                .map_err(|error| CommandError::io("open", cx.path(file), &error))?;
             Ok(Outcome::Output(Output::default()))
         }
     }
@@ -243,7 +246,7 @@ fn summary(cx: &mut Context<'_>, inv: &Invocation, fake: &FakeClient) -> Result<
                 .write(true)
                 .open(cx.path(file))
                 .and_then(|mut f| f.write_all(text.as_bytes()));
-            written.map_err(|error| CommandError::new(format!("{file}: {error}")))?;
+            written.map_err(|error| CommandError::io("open", cx.path(file), &error))?;
         }
     }
     Ok(Outcome::Silent)

@@ -16,6 +16,7 @@ use crate::schema::{Shape, decode};
 use crate::server::{ApiServer, Manner};
 use crate::table::{Rows, TrackedObject};
 use crate::tracker::{Domain, Tracker, Transaction};
+use crate::yaml;
 
 /// Events of each resource that watches can catch up on.
 const HISTORY: usize = 100_000;
@@ -257,17 +258,17 @@ impl FakeClient {
 
     /// The object of this name in the first domain that has it.
     pub(crate) fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Arc<Value>, FakeError> {
-        let mut errors = Vec::new();
-        for domain in self.domains(gvr) {
-            match self.tracker().get(domain, gvr, namespace, name) {
-                Some(object) => return Ok(object),
-                None => errors.push(ApiError::not_found(gvr, name).message),
-            }
-        }
-        if let Some(last) = errors.last().cloned() {
-            errors.push(format!("{last}: no tracker recognized {}", gvr.dotted()));
-        }
-        Err(FakeError::NotFound(errors.join("\n")))
+        let found = DOMAINS
+            .into_iter()
+            .find_map(|domain| self.tracker().get(domain, gvr, namespace, name));
+        found.ok_or_else(|| {
+            let errors = DOMAINS.map(|_| ApiError::not_found(gvr, name).message);
+            FakeError::NotFound(format!(
+                "{}: no tracker recognized {}",
+                errors.join("\n"),
+                gvr.dotted()
+            ))
+        })
     }
 
     /// Live objects of the first domain that knows the resource, and the revision of the list.
@@ -344,9 +345,8 @@ impl FakeClient {
     }
 
     /// The objects of a YAML text.
-    fn decode(&self, yaml: &str) -> Result<Vec<Decoded>, FakeError> {
-        let value: Value =
-            serde_norway::from_str(yaml).map_err(|error| FakeError::Decode(error.to_string()))?;
+    fn decode(&self, text: &str) -> Result<Vec<Decoded>, FakeError> {
+        let value = yaml::first_document(text).map_err(|error| FakeError::Decode(error.to_string()))?;
         let is_list = object::text(&value, &["kind"]) == "List";
         let items = if is_list {
             object::items(&value, &["items"]).to_vec()
@@ -356,7 +356,7 @@ impl FakeClient {
         items.into_iter().map(|item| self.decode_one(item)).collect()
     }
 
-    fn decode_one(&self, value: Value) -> Result<Decoded, FakeError> {
+    fn decode_one(&self, mut value: Value) -> Result<Decoded, FakeError> {
         let (version, kind) = (
             object::text(&value, &["apiVersion"]),
             object::text(&value, &["kind"]),
@@ -367,6 +367,7 @@ impl FakeClient {
                 version: version.to_owned(),
             });
         };
+        yaml::resolve(&found.shape, &mut value);
         let mut copies = Vec::new();
         if found.in_slim_domain {
             copies.push((Domain::Slim, slim(&found, value.clone())?));

@@ -43,6 +43,7 @@ mod selector;
 mod server;
 mod table;
 mod tracker;
+mod yaml;
 
 pub use cell::{Listening, ServerError, fake_client_cell, in_process_client, server_cell};
 pub use client::InProcessClient;

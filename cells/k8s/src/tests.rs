@@ -44,6 +44,44 @@ fn normalized_service_prints_what_the_api_always_prints() {
 }
 
 #[test]
+fn missing_lists_are_null_and_empty_ones_are_empty() {
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "x"},
+        "addressType": "IPv4", "endpoints": [{"addresses": []}, {}],
+    });
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}});
+
+    let slice = normalize(&slice).unwrap().unwrap();
+    let pod = normalize(&pod).unwrap().unwrap();
+
+    assert_eq!(
+        slice["endpoints"],
+        json!([{"addresses": [], "conditions": {}}, {"addresses": null, "conditions": {}}])
+    );
+    assert_eq!(slice["ports"], json!(null));
+    assert_eq!(pod["spec"], json!({"containers": null}));
+}
+
+#[test]
+fn metadata_is_cut_down_only_for_types_that_are_slim_as_a_whole() {
+    let metadata = json!({
+        "name": "x", "generateName": "x-", "generation": 3, "finalizers": ["f"], "creationTimestamp": null,
+        "managedFields": [{"manager": "m"}],
+    });
+    let object =
+        |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": metadata});
+
+    let pod = normalize(&object("v1", "Pod")).unwrap().unwrap();
+    let node = normalize(&object("cilium.io/v2", "CiliumNode")).unwrap().unwrap();
+
+    assert_eq!(pod["metadata"], json!({"name": "x", "generateName": "x-"}));
+    assert_eq!(
+        node["metadata"],
+        json!({"name": "x", "generateName": "x-", "generation": 3, "finalizers": ["f"]})
+    );
+}
+
+#[test]
 fn wrong_type_names_object_and_field() {
     let error = decode::<Service>(json!({
         "metadata": {"name": "web", "namespace": "shop"},

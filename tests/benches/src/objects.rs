@@ -32,7 +32,6 @@ fn metadata(number: u32, name: String, version: u32, labels: Labels) -> Metadata
         namespace: NAMESPACE.into(),
         uid: format!("5f1ab8e2-6b8c-4d0e-9f7a-{number:012x}").into(),
         resource_version: version.to_string().into(),
-        generation: 1,
         labels,
         ..Metadata::default()
     }

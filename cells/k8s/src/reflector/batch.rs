@@ -295,6 +295,8 @@ fn put_row<T, R: Send + Sync + 'static>(
 ) -> Result<KeyBuf, statedb::Error> {
     let table = &reflector.table;
     let primary = table.primary_key(&row)?;
+    // Counted even if the row is the same: health says what came, not what it changed.
+    counts.upserted += 1;
     if let (Some(same), Some(present)) = (reflector.same, table.get_by_primary(txn, &primary))
         && same(present, &row)
     {
@@ -304,7 +306,6 @@ fn put_row<T, R: Send + Sync + 'static>(
         Some(merge) => drop(table.modify(txn, row, |old, new| merge(old, new))?),
         None => drop(table.insert(txn, row)?),
     }
-    counts.upserted += 1;
     Ok(primary)
 }
 

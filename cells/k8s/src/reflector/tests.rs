@@ -542,13 +542,16 @@ async fn same_rows_of_a_list_are_left_alone() {
     let bench = Bench::start(skipping).await;
     bench.list("7", &[("a", "1"), ("b", "1")]);
     bench.rows(&["a@1", "b@1"]).await;
+    let revision = bench.table.revision(&bench.db.read());
 
     bench.refuse(410, "Expired");
     bench.list("9", &[("a", "1"), ("b", "8")]);
 
+    bench.rows(&["a@1", "b@8"]).await;
     bench
-        .health(|report| report.message == "1 upserted, 0 deleted, 2 total objects")
+        .health(|report| report.message == "2 upserted, 0 deleted, 2 total objects")
         .await;
+    assert_eq!(bench.table.revision(&bench.db.read()), revision + 1);
 }
 
 #[tokio::test]

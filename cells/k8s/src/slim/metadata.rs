@@ -15,6 +15,9 @@ pub struct Metadata {
     /// Name, unique in its namespace and kind.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub name: Str,
+    /// What the API server made the name of.
+    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
+    pub generate_name: Str,
     /// Namespace; empty for cluster-scoped objects.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub namespace: Str,
@@ -24,9 +27,6 @@ pub struct Metadata {
     /// Opaque version, set by the API server.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub resource_version: Str,
-    /// Counts changes of the desired state; 0 when not kept.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
-    pub generation: i64,
     /// When deletion was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Timestamp>,
@@ -39,9 +39,6 @@ pub struct Metadata {
     /// Objects that this one lives with.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub owner_references: Box<[OwnerReference]>,
-    /// Who must agree before the object goes away.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
-    pub finalizers: Box<[Str]>,
 }
 
 /// An object that owns another.

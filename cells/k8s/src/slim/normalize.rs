@@ -17,6 +17,38 @@ fn through<T: Resource>(object: &Value) -> Result<Value, DecodeError> {
     if let (Value::Object(target), Value::Object(fields)) = (&mut value, fields) {
         target.extend(fields);
     }
+    keep_empty_lists(object, &mut value);
+    Ok(value)
+}
+
+/// A list that is always printed is null if the object has none, but not if the object has an empty one.
+fn keep_empty_lists(object: &Value, normalized: &mut Value) {
+    match (object, normalized) {
+        (Value::Object(object), Value::Object(normalized)) => {
+            for (key, value) in normalized {
+                if let Some(original) = object.get(key) {
+                    keep_empty_lists(original, value);
+                }
+            }
+        }
+        (Value::Array(items), Value::Array(normalized)) => {
+            for (item, value) in items.iter().zip(normalized) {
+                keep_empty_lists(item, value);
+            }
+        }
+        (Value::Array(items), value @ Value::Null) if items.is_empty() => *value = json!([]),
+        _ => {}
+    }
+}
+
+/// An object of which only the rest has a slim type: all of its metadata is kept, but who wrote which field.
+fn with_metadata<T: Resource>(object: &Value) -> Result<Value, DecodeError> {
+    let mut value = through::<T>(object)?;
+    if let Some(Value::Object(metadata)) = object.get("metadata") {
+        let mut metadata = metadata.clone();
+        metadata.retain(|key, value| key != "managedFields" && !value.is_null());
+        value["metadata"] = metadata.into();
+    }
     Ok(value)
 }
 
@@ -35,8 +67,8 @@ pub fn normalize(object: &Value) -> Option<Result<Value, DecodeError>> {
         ("v1", "Node") => through::<Node>(object),
         ("v1", "Namespace") => through::<Namespace>(object),
         ("discovery.k8s.io/v1", "EndpointSlice") => through::<EndpointSlice>(object),
-        ("cilium.io/v2", "CiliumNode") => through::<CiliumNode>(object),
-        ("cilium.io/v2", "CiliumLocalRedirectPolicy") => through::<CiliumLocalRedirectPolicy>(object),
+        ("cilium.io/v2", "CiliumNode") => with_metadata::<CiliumNode>(object),
+        ("cilium.io/v2", "CiliumLocalRedirectPolicy") => with_metadata::<CiliumLocalRedirectPolicy>(object),
         _ => return None,
     })
 }

@@ -32,7 +32,7 @@ pub struct PodSpec {
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub init_containers: Box<[Container]>,
     /// Containers.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
+    #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub containers: Box<[Container]>,
     /// Identity towards the API server.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]

@@ -14,11 +14,10 @@ fn service() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
-            "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 3,
+            "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generateName": "w",
             "deletionTimestamp": "2026-01-02T03:04:05Z",
             "labels": {"app": "web"}, "annotations": {"service.cilium.io/global": "true"},
             "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "y", "controller": true}],
-            "finalizers": ["f"],
         },
         "spec": {
             "ports": [{"name": "http", "protocol": "TCP", "port": 80, "targetPort": "web", "nodePort": 30080}],

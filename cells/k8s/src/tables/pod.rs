@@ -181,7 +181,7 @@ impl Row for LocalPod {
         );
         pod.extend(fields);
         let pod = rename(Value::Object(pod), &|key: &str| key.to_lowercase());
-        Ok(json!({"pod": pod, "updatedat": self.updated_at.at().to_string()}))
+        Ok(json!({"pod": pod, "updatedAt": self.updated_at.at().to_string()}))
     }
 
     fn from_yaml(text: &str) -> Result<Self, BoxError> {
@@ -189,7 +189,8 @@ impl Row for LocalPod {
         #[serde(default)]
         struct Text {
             pod: Map<String, Value>,
-            updatedat: Timestamp,
+            #[serde(rename = "updatedAt")]
+            updated_at: Timestamp,
         }
         let mut text: Text = row::from_yaml(text)?;
         if let Some(metadata) = text.pod.shift_remove("objectmeta") {
@@ -199,7 +200,7 @@ impl Row for LocalPod {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         Ok(Self {
             pod: Arc::new(pod),
-            updated_at: Stamp::of(&clock, text.updatedat),
+            updated_at: Stamp::of(&clock, text.updated_at),
         })
     }
 

@@ -95,6 +95,7 @@ fn pod_as_yaml_has_lower_case_keys_but_untouched_labels() {
         yaml["pod"]["spec"]["containers"][0]["ports"][0]["containerport"],
         80
     );
+    assert_eq!(yaml["updatedAt"], "2000-01-01T10:30:00Z");
     let read = LocalPod::from_yaml(&yaml.to_string()).unwrap();
     assert_eq!(read.pod, pod().pod);
     assert_eq!(read.updated_at.at(), pod().updated_at.at());
@@ -106,7 +107,7 @@ fn odd_yaml_is_an_error_not_a_panic() {
         "- a",
         "pod: 7",
         "pod: {spec: []}",
-        "updatedat: soon",
+        "updatedAt: soon",
         "x",
         "pod: {objectmeta: {labels: 3}}",
     ] {
