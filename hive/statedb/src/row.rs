@@ -77,7 +77,8 @@ pub fn to_json<T: Serialize>(object: &T) -> Result<Value, BoxError> {
     Ok(serde_json::to_value(object)?)
 }
 
-/// [`Row::from_yaml`] for a type that can be deserialised from lower-case keys. An empty document is read as `{}`.
+/// [`Row::from_yaml`] for a type that can be deserialised from lower-case keys. An empty document is read as `{}`, and
+/// a key whose value is null as one that is missing.
 ///
 /// # Errors
 /// If the text does not parse.
@@ -85,7 +86,35 @@ pub fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
     let blank = text
         .lines()
         .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
-    Ok(serde_norway::from_str(if blank { "{}" } else { text })?)
+    let text = if blank { "{}" } else { text };
+    let error = match serde_norway::from_str(text) {
+        Ok(object) => return Ok(object),
+        Err(error) => error,
+    };
+    // Only now: on the way through a tree, texts that look like numbers become numbers.
+    let Ok(mut tree) = serde_norway::from_str(text) else {
+        return Err(error.into());
+    };
+    if !drop_nulls(&mut tree) {
+        return Err(error.into());
+    }
+    Ok(serde_norway::from_value(tree)?)
+}
+
+/// Removes keys without a value from all mappings; whether there were any.
+fn drop_nulls(tree: &mut serde_norway::Value) -> bool {
+    match tree {
+        serde_norway::Value::Mapping(map) => {
+            let before = map.len();
+            map.retain(|_, value| !value.is_null());
+            let inner = map.values_mut().map(drop_nulls).fold(false, |any, one| any | one);
+            inner || map.len() < before
+        }
+        serde_norway::Value::Sequence(items) => {
+            items.iter_mut().map(drop_nulls).fold(false, |any, one| any | one)
+        }
+        _ => false,
+    }
 }
 
 /// Lower-cases the keys of all mappings in `value`.

@@ -63,7 +63,8 @@ impl Format {
                 let mut table = TabWriter::new();
                 table.row(header.iter().cloned());
                 for row in rows {
-                    table.row(select(&**row, columns));
+                    // As one text: a tab or newline in a cell ends it.
+                    table.write(&(select(&**row, columns).join("\t") + "\n"));
                 }
                 Ok(table.finish())
             }

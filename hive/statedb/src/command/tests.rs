@@ -343,6 +343,17 @@ async fn failed_insert_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn keys_without_a_value_are_missing() {
+    passes(
+        script("db/insert test1 nulls.yaml\ndb/show test1 -f yaml\ncmp stdout out.yaml\n-- nulls.yaml --\nid: 4\nkey:\nprefix: ~\ntags: null\n-- out.yaml --\nid: 4\nkey: \"\"\nprefix: \"\"\ntags: []\n").await,
+    );
+    fails(
+        script("db/insert test1 bad.yaml\n-- bad.yaml --\nid: x\ntags: null\n").await,
+        "Unmarshal(bad.yaml): invalid type: string \"x\"",
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn overview_and_dump() {
     let log = passes(
         script(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use hive::Cell;
-use hive_script::Retry;
+use hive_script::{Retry, default_conditions, test_conditions};
 use statedb::Db;
 use statedb::testing::TestTables;
 
@@ -50,6 +50,9 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
                 ]
             })
         };
+        let mut conditions = default_conditions();
+        conditions.extend(test_conditions(false, false));
+        let assembly = assembly.conditions(conditions).process_environment();
         let parts = assembly.flags(&setup).build().await?;
         if let Some(hive) = parts.hive.as_ref().filter(|_| reconciles && !starts) {
             hive.controller()
