@@ -4,10 +4,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use hive_script::CommandError;
 use run_scripts::{Maps, Options, reference, run, suites};
+
+/// Time for scripts to go away after Control-C.
+const INTERRUPTED: Duration = Duration::from_secs(5);
 
 /// Runs txtar scripts, each against a hive of its own.
 ///
@@ -112,12 +116,24 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let summary = runtime.block_on(run(suite, &arguments.files, options, |report| {
+    let all = run(suite, &arguments.files, options, |report| {
         if options.verbose {
             print!("{}", report.log);
         }
         print!("{report}");
-    }));
+    });
+    let finished = runtime.block_on(async {
+        tokio::select! {
+            summary = all => Some(summary),
+            _ = tokio::signal::ctrl_c() => None,
+        }
+    });
+    let Some(summary) = finished else {
+        // Drops the scripts, and with them their directories.
+        runtime.shutdown_timeout(INTERRUPTED);
+        eprintln!("interrupted");
+        return ExitCode::from(130);
+    };
     // What a script left behind must not keep the process.
     runtime.shutdown_background();
     println!("{summary}");

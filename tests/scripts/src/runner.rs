@@ -157,7 +157,7 @@ async fn run_script(
         state_dir,
         maps: options.maps,
     };
-    let bpf_root = setup.bpf_root();
+    let _mount = (options.maps == Maps::Bpf).then(|| BpfMount(setup.bpf_root()));
     let Parts {
         hive,
         commands,
@@ -194,16 +194,22 @@ async fn run_script(
         }
     };
     let stopped = stop(hive).await;
-    if options.maps == Maps::Bpf {
-        // Not mounted if the hive was never started.
-        let _ = rustix::mount::unmount(&bpf_root, rustix::mount::UnmountFlags::DETACH);
-    }
     if options.update {
         *updated = script.write_back(&state).map_err(|error| chain(&error))?;
     }
     let ending = result?;
     stopped?;
     Ok(ending)
+}
+
+/// The BPF file system of a script. It is unmounted at the end, also if the script is interrupted.
+struct BpfMount(PathBuf);
+
+impl Drop for BpfMount {
+    fn drop(&mut self) {
+        // Not mounted if the hive was never started.
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
 }
 
 /// Stops the hive; one that does not run has nothing to stop.

@@ -94,6 +94,37 @@ fn files_that_are_no_scripts_are_named() {
 }
 
 #[test]
+fn interrupted_scripts_leave_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        dir.path(),
+        "slow.txtar",
+        "exec sh -c 'pwd > $DATADIR/place'\nexec sleep 100\n",
+    );
+    let mut child = Command::new(env!("CARGO_BIN_EXE_run-scripts"))
+        .current_dir(dir.path())
+        .args(["--hive", "hive", "slow.txtar"])
+        .spawn()
+        .unwrap();
+    let started = std::time::Instant::now();
+    let place = loop {
+        let place = std::fs::read_to_string(dir.path().join("place")).unwrap_or_default();
+        if place.ends_with('\n') {
+            break place;
+        }
+        assert!(started.elapsed().as_secs() < 30, "the script does not start");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    assert!(Path::new(place.trim_end()).exists());
+
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(!Path::new(place.trim_end()).exists());
+}
+
+#[test]
 fn success_is_the_exit_status() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "good.txtar", "echo x\n");
