@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Derive macros of the `hive` crate, which re-exports and documents them.
+//! Derive macros of the `hive` and `statedb` crates, which re-export and document them.
 
 mod config;
 mod record;
+mod table;
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
@@ -38,6 +39,15 @@ pub fn value(input: TokenStream) -> TokenStream {
 pub fn config(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     config::config(&input)
+        .unwrap_or_else(|error| error.to_compile_error())
+        .into()
+}
+
+/// Makes a struct a row of a table: one index a marked field. See `statedb::Define`.
+#[proc_macro_derive(Table, attributes(table, index))]
+pub fn table(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    table::table(&input)
         .unwrap_or_else(|error| error.to_compile_error())
         .into()
 }

@@ -11,6 +11,7 @@ use std::{
     fmt::Write as _,
     hint::black_box,
     net::{IpAddr, Ipv4Addr},
+    process::Command,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -283,33 +284,97 @@ fn reads(report: &mut Report) {
             })
         });
     }
-    if report.wanted("longest prefix of 65,536 networks") {
-        type Net = (IpNet, u64);
-        const NET: Index<Net, IpNet> = Index::new("net", |net, keys| keys.add(&net.0));
-        let db = Db::new();
-        let table = RwTable::<Net>::builder("nets")
-            .primary(NET)
-            .build_plain(&db)
-            .expect("a fresh table");
+    longest_prefix(report, "longest prefix of 1000 networks", 1000);
+    longest_prefix(report, "longest prefix of 65,536 networks", 65_536);
+}
+
+fn longest_prefix(report: &mut Report, name: &'static str, count: u32) {
+    type Net = (IpNet, u64);
+    const NET: Index<Net, IpNet> = Index::new("net", |net, keys| keys.add(&net.0));
+    if !report.wanted(name) {
+        return;
+    }
+    let db = Db::new();
+    let table = RwTable::<Net>::builder("nets")
+        .primary(NET)
+        .build_plain(&db)
+        .expect("a fresh table");
+    let mut txn = db.write(&[&table]);
+    for number in 0..count {
+        let net = Ipv4Net::new(Ipv4Addr::from(number << 8), 24)
+            .expect("a prefix length")
+            .into();
+        table.insert(&mut txn, (net, number.into())).expect("insert");
+    }
+    txn.commit();
+    let order = shuffled(count.into());
+    report.rate(name, 9.0, || {
+        let snapshot = db.read();
+        timed(655_360, || {
+            for number in order.iter().cycle().take(655_360) {
+                let addr = IpAddr::V4(((*number as u32) << 8 | 7).into());
+                black_box(table.longest_prefix(&snapshot, NET, addr).expect("a network").1);
+            }
+        })
+    });
+}
+
+#[derive(Clone)]
+struct Named {
+    id: u64,
+    name: String,
+}
+
+/// Resident memory of a table with a million objects, inserted in random order.
+const MEMORY: [(&str, usize); 3] = [
+    ("memory of an object and its number as key", 0),
+    ("memory of an object, as before and by unique text", 1),
+    ("memory of an object, as before and by text and number", 2),
+];
+
+fn memory(report: &mut Report) {
+    for (name, kind) in MEMORY {
+        if !report.wanted(name) {
+            continue;
+        }
+        // In a process of its own: memory freed by others would be used again.
+        let output = std::env::current_exe()
+            .and_then(|path| Command::new(path).args(["--memory", &kind.to_string()]).output())
+            .expect("run the benchmark again");
+        let bytes: f64 = String::from_utf8_lossy(&output.stdout)
+            .trim()
+            .parse()
+            .expect("a number");
+        report.add(name, bytes, "B", None, false);
+    }
+}
+
+/// Bytes per object, with those of the object itself: 104 here.
+fn bytes_per_object(kind: usize) -> f64 {
+    const ID: Index<Named, u64> = Index::new("id", |row, keys| keys.add(&row.id));
+    const UNIQUE: Index<Named, str> = Index::unique("unique", |row, keys| keys.add(&row.name));
+    const NAME: Index<Named, str> = Index::new("name", |row, keys| keys.add(&row.name));
+    const OBJECTS: u64 = 1_000_000;
+    let order = shuffled(OBJECTS);
+    let db = Db::new();
+    let mut builder = RwTable::builder("named").primary(ID);
+    if kind > 0 {
+        builder = builder.index(UNIQUE);
+    }
+    if kind > 1 {
+        builder = builder.index(NAME);
+    }
+    let table = builder.build_plain(&db).expect("a fresh table");
+    let before = status_mib("VmRSS:");
+    for ids in order.chunks(1000) {
         let mut txn = db.write(&[&table]);
-        for number in 0..65_536u32 {
-            let net = Ipv4Net::new(Ipv4Addr::from(number << 8), 24)
-                .expect("a prefix length")
-                .into();
-            table.insert(&mut txn, (net, number.into())).expect("insert");
+        for &id in ids {
+            let name = format!("namespace-{}/service-{id}", id % 100);
+            table.insert(&mut txn, Named { id, name }).expect("insert");
         }
         txn.commit();
-        let order = shuffled(65_536);
-        report.rate("longest prefix of 65,536 networks", 9.0, || {
-            let snapshot = db.read();
-            timed(65_536 * 10, || {
-                for number in order.iter().cycle().take(65_536 * 10) {
-                    let addr = IpAddr::V4(((*number as u32) << 8 | 7).into());
-                    black_box(table.longest_prefix(&snapshot, NET, addr).expect("a network").1);
-                }
-            })
-        });
     }
+    (status_mib("VmRSS:") - before) * 1024.0 * 1024.0 / OBJECTS as f64
 }
 
 /// Time from the commit of a change to its being seen by a reader, who copies it to a second table.
@@ -477,10 +542,15 @@ fn reset_peak() {
 
 /// Highest resident memory since [`reset_peak`].
 fn peak_mib() -> f64 {
+    status_mib("VmHWM:")
+}
+
+/// A line of this process's status that is an amount of memory.
+fn status_mib(name: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .find_map(|line| line.strip_prefix(name))
         .unwrap_or_default();
     line.trim()
         .trim_end_matches(" kB")
@@ -497,6 +567,11 @@ fn main() {
         match arg.as_str() {
             "--json" => json = args.next(),
             "--bench" => {}
+            "--memory" => {
+                let kind = args.next().and_then(|kind| kind.parse().ok()).unwrap_or_default();
+                println!("{}", bytes_per_object(kind));
+                return;
+            }
             other => filter = Some(other.to_owned()),
         }
     }
@@ -505,6 +580,7 @@ fn main() {
         rows: Vec::new(),
     };
     reconciler(&mut report);
+    memory(&mut report);
     writes(&mut report);
     reads(&mut report);
     propagation(&mut report);

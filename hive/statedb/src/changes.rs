@@ -119,7 +119,7 @@ impl<T: Send + Sync + 'static> ChangeIterator<T> {
                 state
                     .dead
                     .at_least(&from)
-                    .map(|(&revision, (_, object))| (revision, object)),
+                    .map(|(revision, (_, object))| (revision.number(), object)),
             )
         };
         Changes {

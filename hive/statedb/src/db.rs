@@ -148,6 +148,9 @@ pub(crate) struct DbInner {
     pub(crate) commit: Mutex<()>,
     pub(crate) tables: RwLock<Vec<Arc<dyn AnyTable>>>,
     pub(crate) metrics: Arc<dyn Metrics>,
+    pub(crate) created: Instant,
+    /// Seconds after `created` when late initialisers were looked for last.
+    pub(crate) late_check: AtomicU64,
 }
 
 /// A handle of an in-memory database; cloning gives another handle of the same one.
@@ -212,6 +215,8 @@ impl Db {
             commit: Mutex::new(()),
             tables: RwLock::default(),
             metrics,
+            created: Instant::now(),
+            late_check: AtomicU64::new(0),
         };
         Self {
             inner: Arc::new(inner),

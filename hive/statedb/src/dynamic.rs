@@ -10,7 +10,7 @@ use crate::{
     Db, Obj, Revision, Snapshot, Table, Watch, WriteTxn,
     changes::{Change, ChangeIterator},
     db::LastWrite,
-    key::TextKeyError,
+    key::{KeyBuf, KeyBytes, TextKeyError},
     row::BoxError,
     state::Work,
     txn::{Target, WriteTarget},
@@ -203,7 +203,7 @@ impl<T: Send + Sync + 'static> DynTable<T> {
 
     fn delete_object(&self, txn: &mut WriteTxn, object: &T) -> Result<bool, DynError> {
         let inner = &self.0.0;
-        let key = self.0.primary_key(object)?;
+        let key = self.0.primary_bytes(object)?;
         let tracked = inner.meta.trackers.count() > 0;
         let work: &mut Work<T> = txn.work(&inner.meta)?;
         Ok(work.delete(&inner.defs, &key, tracked).is_some())
@@ -267,29 +267,23 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
         };
         let def = &defs[position];
         let tree = self.0.state(txn).tree(position);
-        let starting = |from| {
-            let starts =
-                move |key: &crate::KeyBuf, from: &crate::KeyBuf| key.as_bytes().starts_with(from.as_bytes());
-            tree.at_least(&from)
-                .take_while(move |(key, _)| starts(key, &from))
-                .map(|(_, object)| self.row(object))
-                .collect()
-        };
+        let bytes = |key: KeyBuf| KeyBytes::from_slice(key.as_bytes());
+        let starting = |from| tree.starting(from).map(|(_, object)| self.row(object)).collect();
         Ok(match how {
             Match::Exact => {
-                let key = (def.from_text)(key)?;
+                let key = bytes((def.from_text)(key)?);
                 match def.unique {
                     true => tree
                         .get(&key)
                         .map(|object| self.row(object))
                         .into_iter()
                         .collect(),
-                    false => starting(def.stored_exact(&key)),
+                    false => starting(def.stored_exact(key)),
                 }
             }
-            Match::Prefix => starting(def.stored_prefix(&(def.prefix_from_text)(key)?)),
+            Match::Prefix => starting(def.stored_prefix(bytes((def.prefix_from_text)(key)?))),
             Match::LowerBound => {
-                let from = def.stored_prefix(&(def.prefix_from_text)(key)?);
+                let from = def.stored_prefix(bytes((def.prefix_from_text)(key)?));
                 tree.at_least(&from).map(|(_, object)| self.row(object)).collect()
             }
         })

@@ -6,10 +6,10 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 
 use smallvec::SmallVec;
 
-use crate::key::{Key, KeyBuf, KeyWriter, TextKeyError};
+use crate::key::{Key, KeyBuf, KeyBytes, KeyWriter, TextKeyError, encoded, printable};
 
 /// Keys of one object in one index.
-pub(crate) type KeyList = SmallVec<[KeyBuf; 2]>;
+pub(crate) type KeyList = SmallVec<[KeyBytes; 1]>;
 
 /// Takes the keys an index function finds in an object.
 pub struct Keys<'a, K: ?Sized> {
@@ -21,13 +21,15 @@ impl<K: Key + ?Sized> Keys<'_, K> {
     /// Adds one key. Adding the same key twice counts once.
     #[inline]
     pub fn add(&mut self, key: &K) {
-        self.list.push(KeyBuf::of(key));
+        self.list.push(encoded(key));
     }
 }
 
 impl<K: ?Sized> fmt::Debug for Keys<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.list.iter()).finish()
+        f.debug_list()
+            .entries(self.list.iter().map(|key| printable(key)))
+            .finish()
     }
 }
 
@@ -107,7 +109,7 @@ impl<T, K: Key + ?Sized> Index<T, K> {
     pub fn key(&self, key: &K) -> Query<T> {
         Query {
             index: self.name,
-            key: KeyBuf::of(key),
+            key: encoded(key),
             kind: PhantomData,
         }
     }
@@ -116,7 +118,7 @@ impl<T, K: Key + ?Sized> Index<T, K> {
     pub fn bytes(&self, bytes: &[u8]) -> Query<T> {
         Query {
             index: self.name,
-            key: KeyBuf::new(bytes),
+            key: KeyBytes::from_slice(bytes),
             kind: PhantomData,
         }
     }
@@ -148,7 +150,7 @@ impl<T, K: Key + ?Sized> Index<T, K> {
 /// A key in an index; made by [`Index::key`].
 pub struct Query<T> {
     pub(crate) index: &'static str,
-    pub(crate) key: KeyBuf,
+    pub(crate) key: KeyBytes,
     kind: PhantomData<fn(&T)>,
 }
 
@@ -164,7 +166,7 @@ impl<T> Clone for Query<T> {
 
 impl<T> fmt::Debug for Query<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={:?}", self.index, self.key)
+        write!(f, "{}={}", self.index, printable(&self.key))
     }
 }
 
@@ -195,46 +197,50 @@ impl<T> IndexDef<T> {
 
     /// Keys under which a secondary index stores an object: unique ones as they are, others followed by the
     /// primary key.
-    pub(crate) fn stored(&self, object: &T, primary: &KeyBuf) -> KeyList {
+    pub(crate) fn stored(&self, object: &T, primary: &[u8]) -> KeyList {
         let mut list = self.keys(object);
         if !self.unique {
             for key in &mut list {
-                let mut writer = KeyWriter::new();
-                self.write_first_part(key, &mut writer);
-                writer.bytes(primary.as_bytes());
-                *key = writer.finish();
+                if self.prefix_free {
+                    key.extend_from_slice(primary);
+                } else {
+                    let mut writer = KeyWriter::new();
+                    self.write_first_part(key, &mut writer);
+                    writer.bytes(primary);
+                    *key = writer.into_bytes();
+                }
             }
         }
         list
     }
 
-    fn write_first_part(&self, key: &KeyBuf, writer: &mut KeyWriter) {
+    fn write_first_part(&self, key: &[u8], writer: &mut KeyWriter) {
         if self.prefix_free {
-            writer.bytes(key.as_bytes());
+            writer.bytes(key);
         } else {
-            writer.escaped(key.as_bytes());
+            writer.escaped(key);
             writer.end_mark();
         }
     }
 
     /// What stored keys of exactly this index key start with (for unique indexes: the stored key).
-    pub(crate) fn stored_exact(&self, key: &KeyBuf) -> KeyBuf {
-        if self.unique {
-            return key.clone();
+    pub(crate) fn stored_exact(&self, key: KeyBytes) -> KeyBytes {
+        if self.unique || self.prefix_free {
+            return key;
         }
         let mut writer = KeyWriter::new();
-        self.write_first_part(key, &mut writer);
-        writer.finish()
+        self.write_first_part(&key, &mut writer);
+        writer.into_bytes()
     }
 
     /// What stored keys start with if their index key starts with `key`; also the place of the first stored key
     /// at or after `key`.
-    pub(crate) fn stored_prefix(&self, key: &KeyBuf) -> KeyBuf {
-        if self.unique || self.prefix_free {
-            return key.clone();
+    pub(crate) fn stored_prefix(&self, key: KeyBytes) -> KeyBytes {
+        if self.unique || self.prefix_free || !key.contains(&0) {
+            return key;
         }
         let mut writer = KeyWriter::new();
-        writer.escaped(key.as_bytes());
-        writer.finish()
+        writer.escaped(&key);
+        writer.into_bytes()
     }
 }

@@ -5,12 +5,17 @@
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use crate::{Db, Error, ReadTxn, RwTable, Snapshot, Table, Watch, WriteTxn, db::TableMeta, watch::Place};
+use crate::{
+    Db, Error, ReadTxn, RwTable, Snapshot, Table, Watch, WriteTxn,
+    db::{DbInner, Root, TableMeta},
+    state::Initializer,
+    watch::Place,
+};
 
-/// After this time waiting for initialisers is logged with their names.
+/// After this time waiting for initialisers is logged with their names, by those who wait and by commits.
 pub const LATE: Duration = Duration::from_secs(30);
 
 /// A registered source of a table's first content.
@@ -57,7 +62,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
             .initializers()
             .pending
             .iter()
-            .any(|(_, pending)| &**pending == name)
+            .any(|pending| *pending.name == *name)
         {
             return Err(Error::InitializerExists {
                 table: meta.name.to_string(),
@@ -66,7 +71,11 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         }
         let number = meta.registrations.fetch_add(1, Ordering::Relaxed);
         let name: Arc<str> = name.into();
-        work.initializers_mut().pending.push((number, Arc::clone(&name)));
+        work.initializers_mut().pending.push(Initializer {
+            number,
+            name: Arc::clone(&name),
+            since: Instant::now(),
+        });
         Ok(InitGuard {
             meta: Arc::clone(meta),
             number,
@@ -88,12 +97,7 @@ impl<T: Send + Sync + 'static> Table<T> {
 
     /// Names of the initialisers not done yet.
     pub fn pending_initializers(&self, txn: &impl ReadTxn) -> Vec<String> {
-        self.state(txn)
-            .initializers
-            .pending
-            .iter()
-            .map(|(_, name)| name.to_string())
-            .collect()
+        self.state(txn).initializers.names()
     }
 
     /// Waits until the table is initialised; logs a warning with the pending names every 30 s.
@@ -117,22 +121,38 @@ fn warn_late(table: &str, pending: &[String]) {
     }
 }
 
-impl Db {
-    /// Logs a warning for each table that is not initialised after `late` and every `late` again; returns when all
-    /// tables are initialised. To be run as a job.
-    pub async fn watch_initializers(&self, late: Duration) {
-        loop {
-            tokio::time::sleep(late).await;
-            let snapshot = self.read();
-            let mut waiting = false;
-            for table in self.tables() {
-                let pending = table.pending_initializers(&snapshot);
-                waiting |= !pending.is_empty();
-                warn_late(table.name(), &pending);
-            }
-            if !waiting {
-                return;
+/// Initialisers that should have been done by now: nobody may be waiting who would notice.
+impl DbInner {
+    /// Every [`LATE`], with the next commit, logs the tables that wait for longer than that. Gives them with what they
+    /// wait for.
+    pub(crate) fn warn_late(&self, root: &Root, now: Instant) -> Vec<(String, Vec<String>)> {
+        let elapsed = now.saturating_duration_since(self.created).as_secs();
+        let last = self.late_check.load(Ordering::Relaxed);
+        if elapsed < last + LATE.as_secs()
+            || self
+                .late_check
+                .compare_exchange(last, elapsed, Ordering::Relaxed, Ordering::Relaxed)
+                .is_err()
+        {
+            return Vec::new();
+        }
+        let mut late = Vec::new();
+        for table in self.tables.read().iter() {
+            let Some(state) = root.get(table.target().0.id) else {
+                continue;
+            };
+            let pending = &state.initializers().pending;
+            let is_late = |pending: &&Initializer| now.saturating_duration_since(pending.since) >= LATE;
+            let names: Vec<String> = pending
+                .iter()
+                .filter(is_late)
+                .map(|late| late.name.to_string())
+                .collect();
+            warn_late(table.name(), &names);
+            if !names.is_empty() {
+                late.push((table.name().to_owned(), names));
             }
         }
+        late
     }
 }

@@ -15,9 +15,13 @@ use std::{
 
 use compact_str::CompactString;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use smallvec::SmallVec;
 
-/// Longest encoded key kept without an allocation, in bytes.
-pub(crate) const INLINE: usize = 22;
+/// An encoded key on its way into a tree or out of it: mostly without an allocation.
+pub(crate) type KeyBytes = SmallVec<[u8; 56]>;
+
+/// Longest key that a [`KeyBuf`] keeps without an allocation, in bytes.
+const INLINE: usize = 22;
 
 /// An encoded key: a byte string that is cheap to clone. Compares as bytes.
 #[derive(Clone)]
@@ -25,7 +29,6 @@ pub struct KeyBuf(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    /// Unused bytes are zero.
     Inline(u8, [u8; INLINE]),
     Heap(Arc<[u8]>),
 }
@@ -59,66 +62,20 @@ impl KeyBuf {
             Repr::Heap(bytes) => bytes,
         }
     }
-
-    /// First eight bytes as a big-endian number, zero-filled: orders like the key except for ties.
-    #[inline]
-    pub(crate) fn head(&self) -> u64 {
-        let bytes: &[u8] = match &self.0 {
-            Repr::Inline(_, buf) => buf,
-            Repr::Heap(bytes) => bytes,
-        };
-        match bytes.first_chunk::<8>() {
-            Some(head) => u64::from_be_bytes(*head),
-            None => 0,
-        }
-    }
-
-    /// As [`KeyBuf::head`], of the bytes after the first `skip`.
-    #[inline]
-    pub(crate) fn head_after(&self, skip: usize) -> u64 {
-        let bytes: &[u8] = match &self.0 {
-            Repr::Inline(_, buf) => buf,
-            Repr::Heap(bytes) => bytes,
-        };
-        let bytes = bytes.get(skip..).unwrap_or_default();
-        match bytes.first_chunk::<8>() {
-            Some(head) => u64::from_be_bytes(*head),
-            None => {
-                let mut head = [0; 8];
-                head[..bytes.len()].copy_from_slice(bytes);
-                u64::from_be_bytes(head)
-            }
-        }
-    }
 }
 
-impl KeyBuf {
-    /// Compares two keys whose heads are equal.
-    #[inline]
-    pub(crate) fn tie(&self, other: &Self) -> Ordering {
-        match (&self.0, &other.0) {
-            (Repr::Inline(len, bytes), Repr::Inline(other_len, other_bytes)) => {
-                // Unused bytes are zero, so the lengths matter only where all bytes are equal.
-                let (tail, other_tail) = (tail(bytes), tail(other_bytes));
-                tail.cmp(&other_tail).then(len.cmp(other_len))
-            }
-            _ => self.as_bytes().cmp(other.as_bytes()),
-        }
-    }
-}
-
-/// The bytes of a short key after the first eight, as a number.
+/// Encodes `key`.
 #[inline]
-fn tail(bytes: &[u8; INLINE]) -> u128 {
-    let mut out = [0; 16];
-    out[..INLINE - 8].copy_from_slice(&bytes[8..]);
-    u128::from_be_bytes(out)
+pub(crate) fn encoded<K: Key + ?Sized>(key: &K) -> KeyBytes {
+    let mut writer = KeyWriter::new();
+    key.encode(&mut writer);
+    writer.into_bytes()
 }
 
 impl PartialEq for KeyBuf {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
+        self.as_bytes() == other.as_bytes()
     }
 }
 
@@ -134,7 +91,7 @@ impl PartialOrd for KeyBuf {
 impl Ord for KeyBuf {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
-        self.head().cmp(&other.head()).then_with(|| self.tie(other))
+        self.as_bytes().cmp(other.as_bytes())
     }
 }
 
@@ -173,50 +130,19 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
 
 /// Collects the bytes of one key.
 #[derive(Debug, Default)]
-pub struct KeyWriter {
-    /// Bytes of a key that is short so far; the rest is zero.
-    short: [u8; INLINE],
-    len: usize,
-    /// All bytes, once there are too many.
-    long: Vec<u8>,
-}
+pub struct KeyWriter(KeyBytes);
 
 impl KeyWriter {
     /// An empty key.
     #[inline]
     pub fn new() -> Self {
-        Self {
-            short: [0; INLINE],
-            len: 0,
-            long: Vec::new(),
-        }
+        Self(KeyBytes::new())
     }
 
     /// Appends bytes as they are.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
-        let end = self.len + bytes.len();
-        match self.short.get_mut(self.len..end) {
-            Some(room) => room.copy_from_slice(bytes),
-            None => self.spill(bytes),
-        }
-        self.len = end;
-    }
-
-    #[cold]
-    fn spill(&mut self, bytes: &[u8]) {
-        if self.len <= INLINE && self.long.is_empty() {
-            self.long.extend_from_slice(&self.short[..self.len]);
-        }
-        self.long.extend_from_slice(bytes);
-    }
-
-    fn written(&self) -> &[u8] {
-        if self.len <= INLINE {
-            &self.short[..self.len]
-        } else {
-            &self.long
-        }
+        self.0.extend_from_slice(bytes);
     }
 
     /// Appends a key that something follows: adds an end mark unless the key's encoding needs none.
@@ -226,7 +152,7 @@ impl KeyWriter {
         } else {
             let mut part = Self::new();
             key.encode(&mut part);
-            self.escaped(part.written());
+            self.escaped(&part.0);
             self.end_mark();
         }
     }
@@ -249,11 +175,13 @@ impl KeyWriter {
     /// The finished key.
     #[inline]
     pub fn finish(self) -> KeyBuf {
-        if self.len <= INLINE {
-            KeyBuf(Repr::Inline(self.len as u8, self.short))
-        } else {
-            KeyBuf(Repr::Heap(self.long.into()))
-        }
+        KeyBuf::new(&self.0)
+    }
+
+    /// The finished key, not to be kept for long.
+    #[inline]
+    pub(crate) fn into_bytes(self) -> KeyBytes {
+        self.0
     }
 }
 
@@ -495,22 +423,24 @@ impl Key for IpNet {
 }
 
 /// Writes a network given by its address in IPv6 form and any number up to 129 in place of its length.
+#[inline]
 pub(crate) fn encode_network(addr: &[u8; 16], bits: u8, out: &mut KeyWriter) {
     // Addresses before, among and after the mapped IPv4 ones are told apart by the first byte; of IPv4 addresses the
     // part that is the same for all is left out. A key then fits into few bytes and differs early.
     let (front, last) = addr.split_at(12);
     match front.cmp(&IPV4_MAPPED) {
-        Ordering::Equal => {
-            out.bytes(&[1]);
-            out.bytes(last);
-        }
+        Ordering::Equal => out.bytes(&[1, last[0], last[1], last[2], last[3], bits]),
         other => {
-            out.bytes(&[if other.is_lt() { 0 } else { 2 }]);
-            out.bytes(addr);
+            let mut all = [bits; NETWORK_SIZE];
+            all[0] = if other.is_lt() { 0 } else { 2 };
+            all[1..17].copy_from_slice(addr);
+            out.bytes(&all);
         }
     }
-    out.bytes(&[bits]);
 }
+
+/// Most bytes of an encoded network.
+pub(crate) const NETWORK_SIZE: usize = 18;
 
 /// What [`encode_network`] wrote, and how many bytes that was; more may follow.
 pub(crate) fn decode_network(bytes: &[u8]) -> Option<([u8; 16], u32, usize)> {

@@ -8,6 +8,7 @@
 //! * [`Db`] is the database. [`Db::read`] gives a consistent [`Snapshot`] without a lock, [`Db::write`] a
 //!   [`WriteTxn`] over the tables it names.
 //! * [`RwTable`] and [`Table`] are the handles of one table; an [`Index`] finds objects by a [`Key`].
+//!   `#[derive(Table)]` makes both from the fields of a struct: see [`Define`].
 //! * Reads come with a [`Watch`] that closes when the answer changes; a [`ChangeIterator`] follows a table,
 //!   deletions included.
 //! * An initialiser ([`RwTable::register_initializer`]) tells when a source has delivered its first content.
@@ -17,12 +18,17 @@
 //! Objects are immutable once inserted. To keep cloning of large objects cheap, use the persistent collections
 //! re-exported as [`imbl`] inside them.
 
+// The derive macro names the crate from outside.
+#[cfg(test)]
+extern crate self as statedb;
+
 #[cfg(feature = "hive")]
 mod cell;
 mod changes;
 #[cfg(feature = "script")]
 pub mod command;
 mod db;
+mod define;
 mod derive;
 mod dynamic;
 mod error;
@@ -48,9 +54,11 @@ mod watch;
 pub use cell::cell;
 pub use changes::{Change, ChangeIterator, Changes};
 pub use db::{Db, LastWrite, ReadTxn, Snapshot};
+pub use define::Define;
 pub use derive::{Derived, derive_table};
 pub use dynamic::{AnyChange, AnyChanges, AnyRow, AnyTable, BoxRow, DynError, Match};
 pub use error::Error;
+pub use hive_macros::Table;
 pub use imbl;
 pub use index::{Index, Keys, Query};
 pub use initializer::{InitGuard, LATE};

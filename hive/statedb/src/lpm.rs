@@ -10,8 +10,8 @@ use ipnet::IpNet;
 
 use crate::{
     Obj,
-    key::{Key, KeyBuf, KeyWriter, decode_network, encode_network},
-    tree::Tree,
+    key::{KeyBytes, KeyWriter, NETWORK_SIZE, decode_network, encode_network, encoded},
+    tree::{KeyAt, Texts, Tree},
 };
 
 fn common_bits(a: &[u8; 16], b: &[u8; 16]) -> u32 {
@@ -27,9 +27,17 @@ fn masked(addr: &[u8; 16], bits: u32) -> [u8; 16] {
     (u128::from_be_bytes(*addr) & mask).to_be_bytes()
 }
 
+/// The network a stored key starts with, and how many bytes of the key that is; and how long the key is.
+fn network(key: &KeyAt<'_, Texts>) -> Option<([u8; 16], u32, usize, usize)> {
+    let mut start = [0; NETWORK_SIZE];
+    let size = key.copy(&mut start);
+    let (network, length, used) = decode_network(start.get(..size.min(NETWORK_SIZE))?)?;
+    Some((network, length, used, size))
+}
+
 /// The first object of the longest network that holds `addr`.
 pub(crate) fn longest<'a, T>(
-    tree: &'a Tree<KeyBuf, Obj<T>>,
+    tree: &'a Tree<Texts, Obj<T>>,
     addr: &[u8; 16],
     is_ipv4: bool,
 ) -> Option<&'a Obj<T>> {
@@ -38,20 +46,18 @@ pub(crate) fn longest<'a, T>(
     let (mut from, mut bits) = (*addr, 128u32);
     loop {
         // Everything stored for `from`/`bits`, whatever primary key follows, sorts before the next length.
-        let mut probe = KeyWriter::new();
-        encode_network(&from, (bits + 1) as u8, &mut probe);
-        let (key, object) = tree.before(&probe.finish())?;
-        let (network, length, size) = decode_network(key.as_bytes())?;
-        let common = common_bits(&network, addr);
+        let (key, object) = tree.before(&probe(&from, (bits + 1) as u8))?;
+        let (base, length, used, size) = network(&key)?;
+        let common = common_bits(&base, addr);
         if common >= length {
             if length < least {
                 return None;
             }
-            if key.as_bytes().len() == size {
+            if size == used {
                 return Some(object);
             }
             // Several objects may share the network: the first of them.
-            let start = KeyBuf::new(&key.as_bytes()[..size]);
+            let start = probe(&base, length as u8);
             return tree.at_least(&start).next().map(|(_, object)| object);
         }
         // Here `common < length`: a match has at most `common` bits, and fewer than before.
@@ -63,23 +69,23 @@ pub(crate) fn longest<'a, T>(
     }
 }
 
+fn probe(addr: &[u8; 16], bits: u8) -> KeyBytes {
+    let mut writer = KeyWriter::new();
+    encode_network(addr, bits, &mut writer);
+    writer.into_bytes()
+}
+
 /// Objects whose network is `net` or inside it.
 pub(crate) fn within<T>(
-    tree: &Tree<KeyBuf, Obj<T>>,
+    tree: &Tree<Texts, Obj<T>>,
     net: IpNet,
 ) -> impl Iterator<Item = &Obj<T>> + use<'_, T> {
-    let mut writer = KeyWriter::new();
-    net.encode(&mut writer);
-    let start = writer.finish();
-    let bounds = decode_network(start.as_bytes());
+    let start = encoded(&net);
+    let bounds = decode_network(&start);
     tree.at_least(&start)
         .map_while(move |(key, object)| {
-            let ((base, length, _), (network, ..)) = (bounds?, decode_network(key.as_bytes())?);
-            (common_bits(&base, &network) >= length).then_some((key, object))
+            let ((base, length, _), (network, inner, ..)) = (bounds?, network(&key)?);
+            (common_bits(&base, &network) >= length).then_some((inner >= length, object))
         })
-        .filter(move |(key, _)| match (bounds, decode_network(key.as_bytes())) {
-            (Some((_, length, _)), Some((_, inner, _))) => inner >= length,
-            _ => false,
-        })
-        .map(|(_, object)| object)
+        .filter_map(|(is_inside, object)| is_inside.then_some(object))
 }

@@ -2,28 +2,28 @@
 
 //! Content of one table at one moment, and the changes a write transaction makes to it.
 
-use std::{any::Any, sync::Arc};
+use std::{any::Any, sync::Arc, time::Instant};
 
 use smallvec::SmallVec;
 
 use crate::{
     Error, Obj, Revision,
     index::{IndexDef, KeyList},
-    key::{KeyBuf, printable},
-    tree::Tree,
+    key::{KeyBuf, KeyBytes, printable},
+    tree::{Numbers, Texts, Tree},
     watch::Place,
 };
 
 /// One table as a snapshot sees it. Cloning shares everything.
 pub(crate) struct TableState<T> {
     pub(crate) revision: Revision,
-    pub(crate) primary: Tree<KeyBuf, Obj<T>>,
-    pub(crate) secondary: SmallVec<[Tree<KeyBuf, Obj<T>>; 3]>,
-    pub(crate) by_revision: Tree<u64, Obj<T>>,
+    pub(crate) primary: Tree<Texts, Obj<T>>,
+    pub(crate) secondary: SmallVec<[Tree<Texts, Obj<T>>; 3]>,
+    pub(crate) by_revision: Tree<Numbers, Obj<T>>,
     /// Deleted objects some change iterator has not seen, by primary key: the revision of the deletion.
-    pub(crate) graveyard: Tree<KeyBuf, Revision>,
+    pub(crate) graveyard: Tree<Texts, Revision>,
     /// The same by revision of the deletion, with the primary key.
-    pub(crate) dead: Tree<u64, (KeyBuf, Obj<T>)>,
+    pub(crate) dead: Tree<Numbers, (KeyBuf, Obj<T>)>,
     /// Highest revision of a deletion that is not in the graveyard any more: who has seen less must list again.
     pub(crate) buried: Revision,
     pub(crate) initializers: Arc<Initializers>,
@@ -32,8 +32,27 @@ pub(crate) struct TableState<T> {
 /// Who has to deliver before a table is complete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Initializers {
-    /// Names not done yet, with the number of the registration.
-    pub(crate) pending: Vec<(u64, Arc<str>)>,
+    /// Those not done yet.
+    pub(crate) pending: Vec<Initializer>,
+}
+
+/// A source that has to deliver.
+#[derive(Debug, Clone)]
+pub(crate) struct Initializer {
+    /// Number of the registration.
+    pub(crate) number: u64,
+    pub(crate) name: Arc<str>,
+    pub(crate) since: Instant,
+}
+
+impl Initializers {
+    /// Names of those not done yet.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.pending
+            .iter()
+            .map(|pending| pending.name.to_string())
+            .collect()
+    }
 }
 
 impl<T> Clone for TableState<T> {
@@ -66,7 +85,7 @@ impl<T> TableState<T> {
     }
 
     /// The tree of the index at `position`; 0 is the primary one.
-    pub(crate) fn tree(&self, position: usize) -> &Tree<KeyBuf, Obj<T>> {
+    pub(crate) fn tree(&self, position: usize) -> &Tree<Texts, Obj<T>> {
         match position.checked_sub(1) {
             None => &self.primary,
             Some(at) => &self.secondary[at],
@@ -79,24 +98,23 @@ impl<T> TableState<T> {
             Place::Table => self.revision != other.revision,
             Place::Initializers => !Arc::ptr_eq(&self.initializers, &other.initializers),
             Place::Exact(index, key) => {
-                let revision = |state: &Self| state.tree(*index).get(key).map(Obj::revision);
+                let revision = |state: &Self| state.tree(*index).get(key.as_bytes()).map(Obj::revision);
                 revision(self) != revision(other)
             }
             Place::Prefix(index, prefix) => {
+                let prefix = KeyBytes::from_slice(prefix.as_bytes());
                 let (a, b) = (self.tree(*index), other.tree(*index));
-                let within = |key: &KeyBuf| key.as_bytes().starts_with(prefix.as_bytes());
-                let a = a.at_least(prefix).take_while(|(key, _)| within(key));
-                let b = b.at_least(prefix).take_while(|(key, _)| within(key));
-                !a.map(|(key, object)| (key, object.revision()))
-                    .eq(b.map(|(key, object)| (key, object.revision())))
+                // The revision tells the state of an object, from which its keys follow.
+                let (a, b) = (a.starting(prefix.clone()), b.starting(prefix));
+                !a.map(|(_, object)| object.revision())
+                    .eq(b.map(|(_, object)| object.revision()))
             }
         }
     }
 }
 
 /// Type-erased [`TableState`], the element of a database root.
-pub(crate) trait AnyState: Send + Sync {
-    fn as_any(&self) -> &dyn Any;
+pub(crate) trait AnyState: Any + Send + Sync {
     fn revision(&self) -> Revision;
     fn objects(&self) -> usize;
     fn zombies(&self) -> usize;
@@ -106,9 +124,6 @@ pub(crate) trait AnyState: Send + Sync {
 }
 
 impl<T: Send + Sync + 'static> AnyState for TableState<T> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
     fn revision(&self) -> Revision {
         self.revision
     }
@@ -169,18 +184,19 @@ impl<T: Send + Sync + 'static> AnyWork for Work<T> {
         self.touched.as_deref()
     }
     fn differs(&self, base: &dyn AnyState, place: &Place) -> bool {
-        match base.as_any().downcast_ref::<TableState<T>>() {
+        let base: &dyn Any = base;
+        match base.downcast_ref::<TableState<T>>() {
             Some(base) => base.differs(&self.state, place),
             None => true,
         }
     }
     fn bury(&mut self, watermark: Revision) -> usize {
         let mut buried = 0;
-        while let Some((&revision, (key, _))) = self.state.dead.first()
-            && revision <= watermark
+        while let Some((revision, (key, _))) = self.state.dead.first()
+            && revision.number() <= watermark
         {
-            let key = key.clone();
-            self.state.graveyard.remove(&key);
+            let (revision, key) = (revision.number(), key.clone());
+            self.state.graveyard.remove(key.as_bytes());
             self.state.dead.remove(&revision);
             self.state.buried = revision;
             self.changed = true;
@@ -195,7 +211,7 @@ impl<T: Send + Sync + 'static> AnyWork for Work<T> {
             .iter()
             .take(surplus)
             .last()
-            .map(|(&revision, _)| revision)
+            .map(|(revision, _)| revision.number())
     }
     fn initializers_mut(&mut self) -> &mut Initializers {
         self.changed = true;
@@ -213,14 +229,16 @@ pub(crate) enum Condition {
 }
 
 impl<T: Send + Sync + 'static> Work<T> {
-    fn touch(&mut self, index: usize, key: &KeyBuf) {
+    #[inline]
+    fn touch(&mut self, index: usize, key: &[u8]) {
         if let Some(touched) = &mut self.touched {
-            touched.push((index, key.clone()));
+            touched.push((index, KeyBuf::new(key)));
         }
     }
 
     /// The primary key of an object.
-    pub(crate) fn primary_key(table: &str, defs: &[IndexDef<T>], object: &T) -> Result<KeyBuf, Error> {
+    #[inline]
+    pub(crate) fn primary_key(table: &str, defs: &[IndexDef<T>], object: &T) -> Result<KeyBytes, Error> {
         let mut keys = defs[0].keys(object);
         match (keys.pop(), keys.len()) {
             (Some(key), 0) => Ok(key),
@@ -243,18 +261,18 @@ impl<T: Send + Sync + 'static> Work<T> {
         if let Condition::Revision(expected) = *condition {
             self.check_revision(table, &key, expected)?;
         }
-        self.insert_at(table, defs, key, object)
+        self.insert_at(table, defs, &key, object)
     }
 
-    pub(crate) fn check_revision(&self, table: &str, key: &KeyBuf, expected: Revision) -> Result<(), Error> {
+    pub(crate) fn check_revision(&self, table: &str, key: &[u8], expected: Revision) -> Result<(), Error> {
         match self.state.primary.get(key) {
             None => Err(Error::NotFound {
                 table: table.to_owned(),
-                key: printable(key.as_bytes()),
+                key: printable(key),
             }),
             Some(old) if old.revision() != expected => Err(Error::RevisionMismatch {
                 table: table.to_owned(),
-                key: printable(key.as_bytes()),
+                key: printable(key),
                 expected,
                 found: old.revision(),
             }),
@@ -267,14 +285,14 @@ impl<T: Send + Sync + 'static> Work<T> {
         &mut self,
         table: &str,
         defs: &[IndexDef<T>],
-        key: KeyBuf,
+        key: &[u8],
         object: T,
     ) -> Result<(Obj<T>, Option<Obj<T>>), Error> {
-        let mut new_keys: SmallVec<[KeyList; 3]> = SmallVec::new();
+        let mut new_keys: SmallVec<[KeyList; 2]> = SmallVec::new();
         for (at, def) in defs.iter().enumerate().skip(1) {
-            let keys = def.stored(&object, &key);
+            let keys = def.stored(&object, key);
             if def.unique {
-                self.check_unique(table, defs, at, &key, &keys)?;
+                self.check_unique(table, defs, at, key, &keys)?;
             }
             new_keys.push(keys);
         }
@@ -283,22 +301,22 @@ impl<T: Send + Sync + 'static> Work<T> {
         self.changed = true;
         let revision = self.state.revision;
         let object = Obj::new(object, revision);
-        let old = self.state.primary.insert(key.clone(), object.clone());
+        let old = self.state.primary.insert(key, object.clone());
         match &old {
             Some(old) => {
                 self.state.by_revision.remove(&old.revision());
             }
             None if !self.state.dead.is_empty() => {
-                if let Some(deleted) = self.state.graveyard.remove(&key) {
+                if let Some(deleted) = self.state.graveyard.remove(key) {
                     self.state.dead.remove(&deleted);
                 }
             }
             None => {}
         }
-        self.state.by_revision.insert(revision, object.clone());
+        self.state.by_revision.insert(&revision, object.clone());
         for (at, keys) in new_keys.into_iter().enumerate() {
             if let Some(old) = &old {
-                for gone in defs[at + 1].stored(old, &key) {
+                for gone in defs[at + 1].stored(old, key) {
                     if !keys.contains(&gone) {
                         self.state.secondary[at].remove(&gone);
                         self.touch(at + 1, &gone);
@@ -307,10 +325,10 @@ impl<T: Send + Sync + 'static> Work<T> {
             }
             for stored in keys {
                 self.touch(at + 1, &stored);
-                self.state.secondary[at].insert(stored, object.clone());
+                self.state.secondary[at].insert(&stored, object.clone());
             }
         }
-        self.touch(0, &key);
+        self.touch(0, key);
         Ok((object, old))
     }
 
@@ -319,17 +337,17 @@ impl<T: Send + Sync + 'static> Work<T> {
         table: &str,
         defs: &[IndexDef<T>],
         at: usize,
-        primary: &KeyBuf,
+        primary: &[u8],
         keys: &KeyList,
     ) -> Result<(), Error> {
         for key in keys {
             if let Some(holder) = self.state.secondary[at - 1].get(key) {
                 let existing = Self::primary_key(table, defs, holder)?;
-                if existing != *primary {
+                if *existing != *primary {
                     return Err(Error::Conflict {
                         table: table.to_owned(),
                         index: defs[at].name,
-                        existing: printable(existing.as_bytes()),
+                        existing: printable(&existing),
                     });
                 }
             }
@@ -338,7 +356,7 @@ impl<T: Send + Sync + 'static> Work<T> {
     }
 
     /// Removes the object with this primary key; keeps it in the graveyard if somebody follows the changes.
-    pub(crate) fn delete(&mut self, defs: &[IndexDef<T>], key: &KeyBuf, tracked: bool) -> Option<Obj<T>> {
+    pub(crate) fn delete(&mut self, defs: &[IndexDef<T>], key: &[u8], tracked: bool) -> Option<Obj<T>> {
         let old = self.state.primary.remove(key)?;
         self.state.revision += 1;
         self.changed = true;
@@ -350,10 +368,10 @@ impl<T: Send + Sync + 'static> Work<T> {
             }
         }
         if tracked {
-            self.state.graveyard.insert(key.clone(), self.state.revision);
+            self.state.graveyard.insert(key, self.state.revision);
             self.state
                 .dead
-                .insert(self.state.revision, (key.clone(), old.clone()));
+                .insert(&self.state.revision, (KeyBuf::new(key), old.clone()));
         } else {
             self.state.buried = self.state.revision;
         }

@@ -3,6 +3,7 @@
 //! Typed tables: the read-only handle, the writable one, and their builder.
 
 use std::{
+    any::Any,
     fmt,
     net::IpAddr,
     ops::Deref,
@@ -20,9 +21,10 @@ use crate::{
     },
     dynamic::DynTable,
     index::{Index, IndexDef, Query},
-    key::{KeyBuf, mapped},
+    key::{KeyBuf, KeyBytes, mapped, printable},
     row::RowFns,
     state::{Condition, TableState, Work},
+    tree::{KeyAt, Texts},
     txn::{Target, WriteTarget},
     watch::{Place, Watch, Watches},
 };
@@ -219,7 +221,7 @@ impl<T: Send + Sync + 'static> Table<T> {
     #[inline]
     pub(crate) fn state<'a>(&'a self, txn: &'a impl ReadTxn) -> &'a TableState<T> {
         txn.state(At(&self.0.meta))
-            .and_then(|Found(state)| state.as_any().downcast_ref())
+            .and_then(|Found(state)| (state as &dyn Any).downcast_ref())
             .unwrap_or(&self.0.nothing)
     }
 
@@ -247,9 +249,8 @@ impl<T: Send + Sync + 'static> Table<T> {
         if def.unique {
             return tree.get(&query.key);
         }
-        let prefix = def.stored_exact(&query.key);
-        let (key, object) = tree.at_least(&prefix).next()?;
-        key.as_bytes().starts_with(prefix.as_bytes()).then_some(object)
+        let found = tree.starting(def.stored_exact(query.key)).next();
+        found.map(|(_, object)| object)
     }
 
     /// [`Table::get`], and a watch that closes when the answer changes.
@@ -260,18 +261,16 @@ impl<T: Send + Sync + 'static> Table<T> {
 
     /// All objects with this key, in order of their primary keys.
     pub fn list<'a>(&'a self, txn: &'a impl ReadTxn, query: Query<T>) -> impl Iterator<Item = &'a Obj<T>> {
-        let position = self.index(query.index);
         let state = self.state(txn);
-        position.into_iter().flat_map(move |position| {
-            let def = &self.0.defs[position];
-            let (one, many) = if def.unique {
-                (state.tree(position).get(&query.key), None)
-            } else {
-                let prefix = def.stored_exact(&query.key);
-                (None, Some(within(state, position, prefix)))
-            };
-            one.into_iter().chain(many.into_iter().flatten())
-        })
+        let (one, many) = match self.index(query.index) {
+            None => (None, None),
+            Some(position) if self.0.defs[position].unique => (state.tree(position).get(&query.key), None),
+            Some(position) => {
+                let start = self.0.defs[position].stored_exact(query.key);
+                (None, Some(state.tree(position).starting(start)))
+            }
+        };
+        one.into_iter().chain(many.into_iter().flatten().map(object))
     }
 
     /// [`Table::list`], and a watch that closes when the answer changes.
@@ -286,11 +285,11 @@ impl<T: Send + Sync + 'static> Table<T> {
 
     /// All objects whose key starts with the query's key, in order of the index.
     pub fn prefix<'a>(&'a self, txn: &'a impl ReadTxn, query: Query<T>) -> impl Iterator<Item = &'a Obj<T>> {
-        let position = self.index(query.index);
-        let state = self.state(txn);
-        position.into_iter().flat_map(move |position| {
-            within(state, position, self.0.defs[position].stored_prefix(&query.key))
-        })
+        let found = self.index(query.index).map(|position| {
+            let start = self.0.defs[position].stored_prefix(query.key);
+            self.state(txn).tree(position).starting(start)
+        });
+        found.into_iter().flatten().map(object)
     }
 
     /// [`Table::prefix`], and a watch that closes when the answer changes.
@@ -300,7 +299,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         query: Query<T>,
     ) -> (impl Iterator<Item = &'a Obj<T>>, Watch) {
         let watch = match self.index(query.index) {
-            Some(at) => self.watch(txn, Place::Prefix(at, self.0.defs[at].stored_prefix(&query.key))),
+            Some(at) => self.watch(txn, Place::Prefix(at, self.prefix_place(at, &query))),
             None => Watch::already_closed(),
         };
         (self.prefix(txn, query), watch)
@@ -312,12 +311,11 @@ impl<T: Send + Sync + 'static> Table<T> {
         txn: &'a impl ReadTxn,
         query: Query<T>,
     ) -> impl Iterator<Item = &'a Obj<T>> {
-        let position = self.index(query.index);
-        let state = self.state(txn);
-        position.into_iter().flat_map(move |position| {
-            let from = self.0.defs[position].stored_prefix(&query.key);
-            state.tree(position).at_least(&from).map(|(_, object)| object)
-        })
+        let found = self.index(query.index).map(|position| {
+            let from = self.0.defs[position].stored_prefix(query.key);
+            self.state(txn).tree(position).at_least(&from)
+        });
+        found.into_iter().flatten().map(object)
     }
 
     /// [`Table::lower_bound`], and a watch that closes when anything in the table changes.
@@ -411,12 +409,26 @@ impl<T: Send + Sync + 'static> Table<T> {
     /// # Errors
     /// [`Error::PrimaryKey`] if the index does not give exactly one.
     pub fn primary_key(&self, object: &T) -> Result<KeyBuf, Error> {
+        self.primary_bytes(object).map(|key| KeyBuf::new(&key))
+    }
+
+    /// [`Table::primary_key`], not to be kept for long.
+    #[inline]
+    pub(crate) fn primary_bytes(&self, object: &T) -> Result<KeyBytes, Error> {
         Work::primary_key(self.name(), &self.0.defs, object)
     }
 
     /// The object with this primary key.
     pub fn get_by_primary<'a>(&'a self, txn: &'a impl ReadTxn, key: &KeyBuf) -> Option<&'a Obj<T>> {
+        self.get_by_bytes(txn, key.as_bytes())
+    }
+
+    pub(crate) fn get_by_bytes<'a>(&'a self, txn: &'a impl ReadTxn, key: &[u8]) -> Option<&'a Obj<T>> {
         self.state(txn).primary.get(key)
+    }
+
+    fn prefix_place(&self, index: usize, query: &Query<T>) -> KeyBuf {
+        KeyBuf::new(&self.0.defs[index].stored_prefix(query.key.clone()))
     }
 
     fn watch_exact(&self, txn: &Snapshot, query: &Query<T>) -> Watch {
@@ -424,7 +436,7 @@ impl<T: Send + Sync + 'static> Table<T> {
             return Watch::already_closed();
         };
         let def = &self.0.defs[at];
-        let stored = def.stored_exact(&query.key);
+        let stored = KeyBuf::new(&def.stored_exact(query.key.clone()));
         let place = if def.unique {
             Place::Exact(at, stored)
         } else {
@@ -451,17 +463,9 @@ impl<T: Send + Sync + 'static> Table<T> {
     }
 }
 
-/// Objects whose stored key starts with `prefix`.
-fn within<T>(
-    state: &TableState<T>,
-    position: usize,
-    prefix: KeyBuf,
-) -> impl Iterator<Item = &Obj<T>> + use<'_, T> {
-    state
-        .tree(position)
-        .at_least(&prefix)
-        .take_while(move |(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
-        .map(|(_, object)| object)
+/// The object of an entry of an index.
+fn object<'a, T>((_, object): (KeyAt<'a, Texts>, &'a Obj<T>)) -> &'a Obj<T> {
+    object
 }
 
 impl<T: Send + Sync + 'static> RwTable<T> {
@@ -522,6 +526,14 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         work.insert(&inner.meta.name, &inner.defs, object, condition)
     }
 
+    /// Inserts under the primary key of `object`, which is known already. Gives true.
+    pub(crate) fn insert_at(&self, txn: &mut WriteTxn, key: &[u8], object: T) -> Result<bool, Error> {
+        let inner = &self.0.0;
+        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        work.insert_at(&inner.meta.name, &inner.defs, key, object)
+            .map(|_| true)
+    }
+
     /// Inserts `object`, or, if one with its primary key exists, `merge(old, object)`. Gives the old object.
     ///
     /// # Errors
@@ -532,8 +544,8 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         object: T,
         merge: impl FnOnce(&Obj<T>, T) -> T,
     ) -> Result<Option<Obj<T>>, Error> {
-        let key = self.primary_key(&object)?;
-        let merged = match self.get_by_primary(txn, &key) {
+        let key = self.primary_bytes(&object)?;
+        let merged = match self.get_by_bytes(txn, &key) {
             Some(old) => merge(old, object),
             None => object,
         };
@@ -552,7 +564,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
     ) -> Result<Obj<T>, Error> {
         let missing = Error::NotFound {
             table: self.name().to_owned(),
-            key: format!("{:?}", query.key),
+            key: printable(&query.key),
         };
         let old = self.get(txn, query).cloned().ok_or(missing)?;
         self.insert(txn, change(&old))?;
@@ -564,8 +576,8 @@ impl<T: Send + Sync + 'static> RwTable<T> {
     /// # Errors
     /// [`Error::NotLocked`], [`Error::PrimaryKey`].
     pub fn delete(&self, txn: &mut WriteTxn, object: &T) -> Result<Option<Obj<T>>, Error> {
-        let key = self.primary_key(object)?;
-        self.delete_by_primary(txn, &key)
+        let key = self.primary_bytes(object)?;
+        self.delete_at(txn, &key)
     }
 
     /// Removes all objects with this key; gives the last one removed.
@@ -589,6 +601,10 @@ impl<T: Send + Sync + 'static> RwTable<T> {
     /// # Errors
     /// [`Error::NotLocked`].
     pub fn delete_by_primary(&self, txn: &mut WriteTxn, key: &KeyBuf) -> Result<Option<Obj<T>>, Error> {
+        self.delete_at(txn, key.as_bytes())
+    }
+
+    fn delete_at(&self, txn: &mut WriteTxn, key: &[u8]) -> Result<Option<Obj<T>>, Error> {
         let inner = &self.0.0;
         let tracked = inner.meta.trackers.count() > 0;
         let work: &mut Work<T> = txn.work(&inner.meta)?;
@@ -606,10 +622,10 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         object: &T,
     ) -> Result<Option<Obj<T>>, Error> {
         let inner = &self.0.0;
-        let key = self.primary_key(object)?;
+        let key = self.primary_bytes(object)?;
         let work: &mut Work<T> = txn.work(&inner.meta)?;
         work.check_revision(&inner.meta.name, &key, revision)?;
-        self.delete_by_primary(txn, &key)
+        self.delete_at(txn, &key)
     }
 
     /// Removes all objects; gives how many.
@@ -620,11 +636,12 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         let inner = &self.0.0;
         let tracked = inner.meta.trackers.count() > 0;
         let work: &mut Work<T> = txn.work(&inner.meta)?;
-        let keys: Vec<KeyBuf> = work.state.primary.iter().map(|(key, _)| key.clone()).collect();
-        for key in &keys {
-            work.delete(&inner.defs, key, tracked);
+        let all = work.state.primary.clone();
+        let keys = all.iter().map(|(key, _)| key.owned());
+        for key in keys {
+            work.delete(&inner.defs, &key, tracked);
         }
-        Ok(keys.len())
+        Ok(all.len())
     }
 
     /// Starts following the changes of the table: first all objects, then what changes, deletions included.

@@ -3,6 +3,7 @@
 //! Tests of tables as a whole.
 
 mod changes;
+mod metrics;
 mod model;
 mod stress;
 mod tables;

@@ -86,17 +86,11 @@ impl WriteTxn {
         let timed = db.metrics.enabled();
         let mut guards: SmallVec<[_; 2]> = SmallVec::new();
         for meta in &metas {
-            let guard = match meta.lock.try_lock_arc() {
-                Some(guard) => guard,
-                None => {
-                    let asked = Instant::now();
-                    let guard = meta.lock.lock_arc();
-                    if timed {
-                        db.metrics.table_contention(handle, &meta.name, asked.elapsed());
-                    }
-                    guard
-                }
-            };
+            let asked = timed.then(Instant::now);
+            let guard = meta.lock.lock_arc();
+            if let Some(asked) = asked {
+                db.metrics.table_contention(handle, &meta.name, asked.elapsed());
+            }
             guards.push(guard);
         }
         Self::with_locks(db, handle, &metas, guards)
@@ -178,11 +172,11 @@ impl WriteTxn {
             .initializers()
             .pending
             .iter()
-            .any(|(pending, _)| *pending == number)
+            .any(|pending| pending.number == number)
         {
             work.initializers_mut()
                 .pending
-                .retain(|(pending, _)| *pending != number);
+                .retain(|pending| pending.number != number);
         }
         Ok(())
     }
@@ -262,6 +256,7 @@ impl WriteTxn {
         for token in closed {
             token.cancel();
         }
+        self.db.warn_late(&root, self.opened);
         Snapshot {
             db: Arc::clone(&self.db),
             root,

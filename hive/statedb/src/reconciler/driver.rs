@@ -313,11 +313,13 @@ where
         let now = Instant::now();
         let mut failed = 0;
         for (entry, first) in self.deletes.drain(..).zip(self.delete_origins.drain(..)) {
+            if entry.result.is_ok() && self.retries.is_empty() {
+                continue;
+            }
             let Ok(key) = parts.table.primary_key(&entry.object) else {
                 continue;
             };
             match entry.result {
-                Ok(()) if self.retries.is_empty() => {}
                 Ok(()) => self.retries.clear(&key),
                 Err(err) => {
                     failed += 1;
@@ -333,7 +335,7 @@ where
         let at = parts.config.clock.now();
         let mut txn = parts.db.write(&[&parts.table]);
         for (mut entry, (id, first)) in self.updates.drain(..).zip(self.update_ids.drain(..)) {
-            let Ok(key) = parts.table.primary_key(&entry.object) else {
+            let Ok(key) = parts.table.primary_bytes(&entry.object) else {
                 continue;
             };
             let base = Status {
@@ -349,16 +351,16 @@ where
                 }
             };
             // Lives on in the table: as it was read, or changed by others but for the same desired state.
-            let written = match parts.table.get_by_primary(&txn, &key) {
+            let written = match parts.table.get_by_bytes(&txn, &key) {
                 None => Ok(false),
                 Some(current) if current.revision() == entry.revision => {
                     (parts.status.set)(&mut entry.object, status);
-                    parts.table.insert(&mut txn, entry.object).map(|_| true)
+                    parts.table.insert_at(&mut txn, &key, entry.object)
                 }
                 Some(current) if (parts.status.get)(current).id == id => {
                     let mut current = T::clone(current);
                     (parts.status.set)(&mut current, status);
-                    parts.table.insert(&mut txn, current).map(|_| true)
+                    parts.table.insert_at(&mut txn, &key, current)
                 }
                 Some(_) => Ok(false),
             };
@@ -371,10 +373,11 @@ where
             };
             match error {
                 Some(error) if alive => {
-                    self.retries.add(now, key, Pending::Update(id), first, error);
+                    self.retries
+                        .add(now, KeyBuf::new(&key), Pending::Update(id), first, error);
                 }
                 _ if self.retries.is_empty() => {}
-                _ => self.retries.clear(&key),
+                _ => self.retries.clear(&KeyBuf::new(&key)),
             }
         }
         txn.commit();

@@ -13,6 +13,10 @@ use std::{
 use super::{ID, TAG, item, items, put};
 use crate::{Change, Db};
 
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().build().unwrap()
+}
+
 /// A reader that waits on watches must see every counter value's successor: a lost wake-up would hang it.
 #[test]
 fn no_wakeup_is_lost() {
@@ -25,6 +29,7 @@ fn no_wakeup_is_lost() {
     let echo = {
         let db = db.clone();
         thread::spawn(move || {
+            let runtime = runtime();
             for round in 1..=ROUNDS {
                 loop {
                     let snapshot = db.read();
@@ -32,12 +37,13 @@ fn no_wakeup_is_lost() {
                     if ping.unwrap().name == round.to_string() {
                         break;
                     }
-                    futures::executor::block_on(watch.closed());
+                    runtime.block_on(watch.closed());
                 }
                 put(&db, &back, &[item(2, &format!("x{round}"), &[])]);
             }
         })
     };
+    let runtime = runtime();
     for round in 1..=ROUNDS {
         put(&db, &there, &[item(1, &round.to_string(), &[])]);
         loop {
@@ -46,7 +52,7 @@ fn no_wakeup_is_lost() {
             if pong.unwrap().name == format!("x{round}") {
                 break;
             }
-            futures::executor::block_on(watch.closed());
+            runtime.block_on(watch.closed());
         }
     }
     echo.join().unwrap();

@@ -404,6 +404,30 @@ fn initializer_survives_an_aborted_transaction() {
 }
 
 #[test]
+fn commits_warn_of_initializers_that_are_late() {
+    let db = Db::new();
+    let (done, stuck) = (items(&db, "done"), items(&db, "stuck"));
+    let mut txn = db.write(&[&done, &stuck]);
+    let guard = done.register_initializer(&mut txn, "fast").unwrap();
+    stuck.register_initializer(&mut txn, "slow").unwrap();
+    txn.initialized(&guard).unwrap();
+    let snapshot = txn.commit();
+
+    let at = |seconds| {
+        let now = db.inner.created + Duration::from_secs(seconds);
+        db.inner
+            .warn_late(&snapshot.root, now)
+            .into_iter()
+            .flat_map(|(_, names)| names)
+            .collect::<Vec<_>>()
+    };
+    assert!(at(29).is_empty());
+    assert_eq!(at(32), ["slow"]);
+    assert!(at(40).is_empty(), "not with every commit");
+    assert_eq!(at(63), ["slow"]);
+}
+
+#[test]
 fn late_registration_makes_a_table_pending_again() {
     let db = Db::new();
     let (table, other) = (items(&db, "items"), items(&db, "other"));
