@@ -18,6 +18,8 @@ use crate::{
 };
 
 /// One change of a table.
+///
+/// See [`ChangeIterator`] for an example.
 #[derive(Clone)]
 pub enum Change<T> {
     /// The object was inserted or replaced; this is its last state.
@@ -71,6 +73,41 @@ impl<T: fmt::Debug> fmt::Debug for Change<T> {
 ///
 /// The first round gives all objects. As long as the iterator lives the table remembers deletions for it, up to
 /// the table's graveyard limit.
+///
+/// ```
+/// use statedb::Change;
+/// # use statedb::{Db, Define, Table};
+/// # #[derive(Clone, Table)]
+/// # #[table(name = "pods")]
+/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
+/// # fn main() -> Result<(), statedb::Error> {
+/// # let db = Db::new();
+/// # let pods = Pod::define().build_plain(&db)?;
+/// let mut changes = pods.follow(&db);
+/// let mut txn = db.write(&[&pods]);
+/// pods.insert(&mut txn, pod("web-0", "a"))?;
+/// pods.insert(&mut txn, pod("web-1", "a"))?;
+/// let snapshot = txn.commit();
+/// let seen: Vec<String> = changes.next(&snapshot).map(|change| change.object().unwrap().name.clone()).collect();
+/// assert_eq!(seen, ["web-0", "web-1"]);
+///
+/// let mut txn = db.write(&[&pods]);
+/// pods.delete(&mut txn, &pod("web-0", "a"))?;
+/// pods.insert(&mut txn, pod("web-1", "b"))?;
+/// let snapshot = txn.commit();
+/// assert!(changes.pending(&snapshot));
+/// for change in changes.next(&snapshot) {
+///     match change {
+///         Change::Upsert(pod) => assert_eq!((pod.name.as_str(), pod.node.as_str()), ("web-1", "b")),
+///         Change::Delete { object, revision } => assert_eq!((object.name.as_str(), revision), ("web-0", 3)),
+///         Change::Relist => unreachable!("this reader is not slow"),
+///     }
+/// }
+/// assert_eq!(changes.seen(), pods.revision(&snapshot));
+/// # Ok(())
+/// # }
+/// ```
 pub struct ChangeIterator<T> {
     table: Table<T>,
     tracker: Arc<Tracker>,
@@ -190,6 +227,8 @@ type Upserts<'a, T> = Box<dyn Iterator<Item = &'a Obj<T>> + 'a>;
 type Deletes<'a, T> = Box<dyn Iterator<Item = (Revision, &'a Obj<T>)> + 'a>;
 
 /// The changes up to one snapshot; made by [`ChangeIterator::next`].
+///
+/// See [`ChangeIterator`] for an example.
 pub struct Changes<'a, T> {
     relist: bool,
     until: Revision,

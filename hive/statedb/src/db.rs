@@ -69,6 +69,23 @@ pub(crate) struct TableMeta {
 }
 
 /// The latest write transaction of a table.
+///
+/// ```
+/// # use statedb::{Db, Define, Table};
+/// # #[derive(Clone, Table)]
+/// # #[table(name = "pods")]
+/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
+/// # fn main() -> Result<(), statedb::Error> {
+/// # let db = Db::new();
+/// # let pods = Pod::define().build_plain(&db)?;
+/// db.handle("importer").write(&[&pods]).commit();
+/// let last = db.table("pods").unwrap().last_write();
+/// assert_eq!(&*last.handle, "importer");
+/// assert!(last.opened.is_some() && last.held.is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct LastWrite {
     /// Handle that made it; empty if there was none.
@@ -327,6 +344,24 @@ pub(crate) fn collect(db: &Arc<DbInner>, meta: &Arc<TableMeta>) {
 }
 
 /// A consistent, immutable view of all tables.
+///
+/// ```
+/// # use statedb::{Db, Define, Table};
+/// # #[derive(Clone, Table)]
+/// # #[table(name = "pods")]
+/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
+/// # fn main() -> Result<(), statedb::Error> {
+/// # let db = Db::new();
+/// # let pods = Pod::define().build_plain(&db)?;
+/// let before = db.read();
+/// let mut txn = db.write(&[&pods]);
+/// pods.insert(&mut txn, pod("web-0", "a"))?;
+/// let after = txn.commit();
+/// assert_eq!((pods.len(&before), pods.len(&after)), (0, 1), "stays as it was");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Snapshot {
     pub(crate) db: Arc<DbInner>,
@@ -354,6 +389,18 @@ pub(crate) mod sealed {
 }
 
 /// What tables can be read from: a [`Snapshot`], or a [`WriteTxn`], which sees its own changes.
+///
+/// ```
+/// use statedb::{Index, ReadTxn, Table};
+///
+/// struct Pod { node: String }
+/// const BY_NODE: Index<Pod, str> = Index::new("node", |pod, keys| keys.add(&pod.node));
+///
+/// /// Works inside a transaction and outside.
+/// fn is_idle(pods: &Table<Pod>, txn: &impl ReadTxn, node: &str) -> bool {
+///     pods.get(txn, BY_NODE.key(node)).is_none()
+/// }
+/// ```
 pub trait ReadTxn: sealed::Read {}
 
 impl<R: sealed::Read> ReadTxn for R {}

@@ -5,6 +5,8 @@
 use crate::{Change, Db, Error, Obj, RwTable, Table};
 
 /// What a change of an input object means for the output table.
+///
+/// See [`derive_table`] for an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Derived<O> {
     /// Insert or replace this object.
@@ -25,6 +27,39 @@ pub enum Derived<O> {
 ///
 /// # Errors
 /// When the output table refuses an object; what was passed on before stays.
+///
+/// ```
+/// use statedb::{Db, Define, Derived, Table, derive_table};
+///
+/// #[derive(Clone, Table)]
+/// #[table(name = "pods")]
+/// struct Pod { #[index(primary)] name: String, node: String }
+/// #[derive(Clone, Table)]
+/// #[table(name = "local-pods")]
+/// struct LocalPod { #[index(primary)] name: String }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), statedb::Error> {
+/// let db = Db::new();
+/// let (pods, local) = (Pod::define().build_plain(&db)?, LocalPod::define().build_plain(&db)?);
+/// let keep = derive_table("local", &db, pods.reader(), local.clone(), |pod, is_deleted| {
+///     let local = LocalPod { name: pod.name.clone() };
+///     match is_deleted || pod.node != "here" {
+///         true => Derived::Delete(local),
+///         false => Derived::Insert(local),
+///     }
+/// })?;
+/// let job = tokio::spawn(keep);
+///
+/// let mut txn = db.write(&[&pods]);
+/// pods.insert(&mut txn, Pod { name: "web-0".into(), node: "here".into() })?;
+/// pods.insert(&mut txn, Pod { name: "web-1".into(), node: "there".into() })?;
+/// txn.commit();
+/// let snapshot = local.wait_initialized(&db).await;
+/// assert_eq!(local.all(&snapshot).map(|pod| &*pod.name).collect::<Vec<_>>(), ["web-0"]);
+/// job.abort();
+/// # Ok(())
+/// # }
+/// ```
 pub fn derive_table<I, O, F>(
     name: &str,
     db: &Db,

@@ -18,6 +18,8 @@ use crate::{
 };
 
 /// Why a table could not be queried or written by name.
+///
+/// See [`AnyTable`] for an example.
 #[derive(Debug, thiserror::Error)]
 pub enum DynError {
     /// The table has no index of that name.
@@ -38,6 +40,8 @@ pub enum DynError {
 }
 
 /// How a key is compared in [`AnyTable::query`].
+///
+/// See [`AnyTable`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
     /// Keys equal to it.
@@ -49,6 +53,8 @@ pub enum Match {
 }
 
 /// One object of a table accessed by name.
+///
+/// See [`AnyTable`] for an example.
 pub trait AnyRow: Send + Sync {
     /// One text per column.
     fn cells(&self) -> Vec<String>;
@@ -78,6 +84,8 @@ impl fmt::Debug for dyn AnyRow {
 pub type BoxRow = Box<dyn AnyRow>;
 
 /// One change of a table accessed by name.
+///
+/// See [`AnyTable`] for an example.
 #[derive(Debug)]
 pub enum AnyChange {
     /// Inserted or replaced.
@@ -89,12 +97,46 @@ pub enum AnyChange {
 }
 
 /// Changes of a table accessed by name.
+///
+/// See [`AnyTable`] for an example.
 pub trait AnyChanges: Send {
     /// Everything that changed up to `snapshot`, and a watch for more.
     fn next(&mut self, snapshot: &Snapshot) -> (Vec<AnyChange>, Watch);
 }
 
 /// A table accessed by name; from [`Db::table`] and [`Db::tables`]. Usable with [`Db::write`].
+///
+/// ```
+/// use statedb::{Db, Index, Match, Row, RwTable, row};
+///
+/// struct Port(u16);
+/// impl Row for Port {
+///     fn header() -> &'static [&'static str] { &["Port"] }
+///     fn cells(&self) -> Vec<String> { vec![self.0.to_string()] }
+///     fn from_yaml(text: &str) -> Result<Self, row::BoxError> { row::from_yaml(text).map(Self) }
+/// }
+/// const BY_NUMBER: Index<Port, u16> = Index::new("number", |port, keys| keys.add(&port.0));
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let db = Db::new();
+/// RwTable::builder("ports").primary(BY_NUMBER).build(&db)?;
+/// let ports = db.table("ports").unwrap();
+/// let mut txn = db.write(&[&*ports]);
+/// for port in ["80", "443"] {
+///     ports.insert_yaml(&mut txn, port)?;
+/// }
+/// let snapshot = txn.commit();
+///
+/// assert_eq!((ports.header(), ports.indexes(), ports.objects(&snapshot)), (&["Port"][..], vec!["number"], 2));
+/// assert_eq!(ports.query(&snapshot, Some("number"), "443", Match::Exact)?[0].cells(), ["443"]);
+/// assert_eq!(ports.query(&snapshot, None, "81", Match::LowerBound)?.len(), 1);
+/// assert!(ports.query(&snapshot, Some("name"), "81", Match::Exact).is_err());
+///
+/// let (changes, _more) = ports.follow(&db).next(&snapshot);
+/// assert_eq!(changes.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
 pub trait AnyTable: WriteTarget + Send + Sync {
     /// Name of the table.
     fn name(&self) -> &str;

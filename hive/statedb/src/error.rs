@@ -5,6 +5,27 @@
 use crate::Revision;
 
 /// Why a table could not be made or written.
+///
+/// ```
+/// use statedb::{Db, Define, Error, Table};
+///
+/// #[derive(Debug, Table)]
+/// #[table(name = "pods")]
+/// struct Pod { #[index(primary)] name: &'static str, #[index(unique)] ip: u32 }
+///
+/// # fn main() -> Result<(), Error> {
+/// let db = Db::new();
+/// let pods = Pod::define().build_plain(&db)?;
+/// let mut txn = db.write(&[&pods]);
+/// pods.insert(&mut txn, Pod { name: "web-0", ip: 1 })?;
+/// let taken = pods.insert(&mut txn, Pod { name: "web-1", ip: 1 }).unwrap_err();
+/// assert!(matches!(&taken, Error::Conflict { index: "ip", existing, .. } if existing == "web-0"));
+///
+/// let unlocked = pods.insert(&mut db.write(&[]), Pod { name: "web-1", ip: 2 }).unwrap_err();
+/// assert_eq!(unlocked.to_string(), "table `pods`: not locked for writing");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Another table of the database has this name; choose another one.

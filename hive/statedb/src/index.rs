@@ -12,6 +12,18 @@ use crate::key::{Key, KeyBuf, KeyBytes, KeyWriter, TextKeyError, encoded, printa
 pub(crate) type KeyList = SmallVec<[KeyBytes; 1]>;
 
 /// Takes the keys an index function finds in an object.
+///
+/// ```
+/// use statedb::Index;
+///
+/// struct Pod { addresses: Vec<std::net::IpAddr> }
+/// const BY_ADDRESS: Index<Pod, std::net::IpAddr> = Index::new("address", |pod, keys| {
+///     for address in pod.addresses.iter().filter(|address| !address.is_loopback()) {
+///         keys.add(address);
+///     }
+/// });
+/// # let _ = BY_ADDRESS;
+/// ```
 pub struct Keys<'a, K: ?Sized> {
     list: &'a mut KeyList,
     kind: PhantomData<fn(&K)>,
@@ -148,6 +160,15 @@ impl<T, K: Key + ?Sized> Index<T, K> {
 }
 
 /// A key in an index; made by [`Index::key`].
+///
+/// ```
+/// use statedb::Index;
+///
+/// struct Pod { name: String }
+/// const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
+/// assert_eq!(format!("{:?}", BY_NAME.key("web-0")), "name=web-0");
+/// assert_eq!(format!("{:?}", BY_NAME.bytes(b"web")), "name=web");
+/// ```
 pub struct Query<T> {
     pub(crate) index: &'static str,
     pub(crate) key: KeyBytes,

@@ -22,6 +22,34 @@ pub const LATE: Duration = Duration::from_secs(30);
 ///
 /// Reported done with [`WriteTxn::initialized`], in the transaction that completes the content. It stays valid if
 /// that transaction is dropped.
+///
+/// ```
+/// # use statedb::{Db, Define, Table};
+/// # #[derive(Clone, Table)]
+/// # #[table(name = "pods")]
+/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
+/// # fn main() -> Result<(), statedb::Error> {
+/// # let db = Db::new();
+/// # let pods = Pod::define().build_plain(&db)?;
+/// let mut txn = db.write(&[&pods]);
+/// let guard = pods.register_initializer(&mut txn, "kubernetes")?;
+/// let snapshot = txn.commit();
+/// assert_eq!(pods.pending_initializers(&snapshot), ["kubernetes"]);
+///
+/// let mut txn = db.write(&[&pods]);
+/// pods.insert(&mut txn, pod("web-0", "a"))?;
+/// txn.initialized(&guard)?;
+/// drop(txn);
+/// assert!(!pods.is_initialized(&db.read()), "undone with the transaction");
+///
+/// let mut txn = db.write(&[&pods]);
+/// pods.insert(&mut txn, pod("web-0", "a"))?;
+/// txn.initialized(&guard)?;
+/// assert!(pods.is_initialized(&txn.commit()));
+/// # Ok(())
+/// # }
+/// ```
 pub struct InitGuard {
     pub(crate) meta: Arc<TableMeta>,
     pub(crate) number: u64,

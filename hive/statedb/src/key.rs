@@ -24,6 +24,14 @@ pub(crate) type KeyBytes = SmallVec<[u8; 56]>;
 const INLINE: usize = 22;
 
 /// An encoded key: a byte string that is cheap to clone. Compares as bytes.
+///
+/// ```
+/// use statedb::KeyBuf;
+///
+/// assert!(KeyBuf::of(&-7i32) < KeyBuf::of(&3i32));
+/// assert_eq!(KeyBuf::of("web").as_bytes(), b"web");
+/// assert_eq!(KeyBuf::new(b"web"), KeyBuf::of("web"));
+/// ```
 #[derive(Clone)]
 pub struct KeyBuf(Repr);
 
@@ -129,6 +137,15 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
 }
 
 /// Collects the bytes of one key.
+///
+/// ```
+/// use statedb::{Key, KeyBuf, KeyWriter};
+///
+/// let mut writer = KeyWriter::new();
+/// writer.delimited("shop");
+/// 80u16.encode(&mut writer);
+/// assert_eq!(writer.finish(), KeyBuf::of(&("shop", 80u16)));
+/// ```
 #[derive(Debug, Default)]
 pub struct KeyWriter(KeyBytes);
 
@@ -186,6 +203,13 @@ impl KeyWriter {
 }
 
 /// Why a text is not a key.
+///
+/// ```
+/// use statedb::{Key, TextKeyError};
+///
+/// assert!(matches!(u8::from_text("300"), Err(TextKeyError::Invalid(_))));
+/// assert_eq!(<(u8, u8)>::from_text("1"), Err(TextKeyError::Unsupported));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TextKeyError {
     /// Keys of this type have no text form; query the index from code.

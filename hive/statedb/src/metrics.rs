@@ -9,6 +9,36 @@ use crate::Revision;
 /// Receives the measurements of a database. All methods do nothing by default.
 ///
 /// Called on the path of every commit: implementations must be quick and must not use the database.
+///
+/// ```
+/// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
+///
+/// use statedb::{Db, Define, Metrics, Table};
+///
+/// #[derive(Table)]
+/// #[table(name = "pods")]
+/// struct Pod { #[index(primary)] name: String }
+///
+/// #[derive(Default)]
+/// struct Pods(AtomicUsize);
+/// impl Metrics for Pods {
+///     fn objects(&self, table: &str, count: usize) {
+///         assert_eq!(table, "pods");
+///         self.0.store(count, Ordering::Relaxed);
+///     }
+/// }
+///
+/// # fn main() -> Result<(), statedb::Error> {
+/// let metrics = Arc::new(Pods::default());
+/// let db = Db::with_metrics(Arc::clone(&metrics) as Arc<dyn Metrics>);
+/// let pods = Pod::define().build_plain(&db)?;
+/// let mut txn = db.write(&[&pods]);
+/// pods.insert(&mut txn, Pod { name: "web-0".into() })?;
+/// txn.commit();
+/// assert_eq!(metrics.0.load(Ordering::Relaxed), 1);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Metrics: Send + Sync {
     /// Whether timings are wanted at all; asked once per transaction.
     fn enabled(&self) -> bool {

@@ -15,6 +15,26 @@ struct Entry<T> {
 /// An immutable object of a table with the revision of its last change; cloning is cheap.
 ///
 /// Objects must not have interior mutability: indexes and readers rely on them staying as they were inserted.
+///
+/// ```
+/// # use statedb::{Db, Define, Table};
+/// # #[derive(Clone, Table)]
+/// # #[table(name = "pods")]
+/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
+/// # fn main() -> Result<(), statedb::Error> {
+/// # let db = Db::new();
+/// # let pods = Pod::define().build_plain(&db)?;
+/// let mut txn = db.write(&[&pods]);
+/// let first = pods.insert_get(&mut txn, pod("web-0", "a"))?;
+/// let second = pods.insert_get(&mut txn, pod("web-0", "b"))?;
+///
+/// assert_eq!((first.node.as_str(), first.revision()), ("a", 1));
+/// assert_eq!((second.node.as_str(), second.revision()), ("b", 2));
+/// assert!(!first.same(&second) && first.same(&first.clone()));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Obj<T>(Arc<Entry<T>>);
 
 impl<T> Obj<T> {

@@ -32,6 +32,8 @@ pub use status::{Status, StatusKind, StatusSet};
 use crate::{Db, Revision, RwTable};
 
 /// How far a reconciler has come.
+///
+/// See [`Reconciler`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// All changes up to this table revision were attempted at least once.
@@ -40,7 +42,7 @@ pub struct Progress {
     pub failing: Option<Revision>,
 }
 
-/// Why pruning on request did not succeed.
+/// Why pruning on request did not succeed; see [`ReconcilerHandle::prune_and_wait`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PruneError {
     /// The operation failed.
@@ -60,6 +62,8 @@ pub(crate) struct Shared {
 }
 
 /// Asks a reconciler for things and waits for it; cheap to clone.
+///
+/// See [`Reconciler`] for an example.
 #[derive(Clone)]
 pub struct ReconcilerHandle(Arc<Shared>);
 
@@ -120,7 +124,7 @@ impl ReconcilerHandle {
 ///
 /// use statedb::{
 ///     Db, Index, Obj, RwTable,
-///     reconciler::{Config, NoHealth, Ops, Reconciler, Round, Status, StatusField},
+///     reconciler::{Config, NoHealth, Ops, Reconciler, Round, Status, StatusField, StatusKind},
 ///     row::BoxError,
 /// };
 /// use tokio_util::sync::CancellationToken;
@@ -155,14 +159,21 @@ impl ReconcilerHandle {
 /// let reconciler = Reconciler::new(&db, routes.clone(), field, Kernel::default(), Config::default());
 /// let (handle, token) = (reconciler.handle(), CancellationToken::new());
 /// let stop = token.clone();
-/// let running = tokio::spawn(async move { reconciler.run(&stop, &NoHealth).await });
+/// let running = tokio::spawn(async move {
+///     reconciler.run(&stop, &NoHealth).await;
+///     reconciler.into_ops()
+/// });
 ///
 /// let mut txn = db.write(&[&routes]);
 /// routes.insert(&mut txn, Route { name: "default".into(), status: Status::pending() }).unwrap();
 /// let revision = routes.revision(&txn.commit());
 /// assert_eq!(handle.wait_until_reconciled(revision).await.failing, None);
+/// let stored = routes.get(&db.read(), NAME.key("default")).unwrap().status.kind;
+/// assert_eq!(stored, StatusKind::Done);
+/// handle.prune_and_wait().await.unwrap();
+/// assert_eq!(handle.progress().failing, None);
 /// token.cancel();
-/// running.await.unwrap();
+/// assert!(running.await.unwrap().0.contains("default"));
 /// # }
 /// ```
 pub struct Reconciler<T, O> {

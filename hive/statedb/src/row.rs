@@ -80,6 +80,14 @@ pub fn to_json<T: Serialize>(object: &T) -> Result<Value, BoxError> {
 /// [`Row::from_yaml`] for a type that can be deserialised from lower-case keys. An empty document is read as `{}`, and
 /// a key whose value is null as one that is missing.
 ///
+/// ```
+/// #[derive(serde::Deserialize)]
+/// struct Route { #[serde(default)] device: String }
+///
+/// assert_eq!(statedb::row::from_yaml::<Route>("device: eth0").unwrap().device, "eth0");
+/// assert_eq!(statedb::row::from_yaml::<Route>("# nothing").unwrap().device, "");
+/// ```
+///
 /// # Errors
 /// If the text does not parse.
 pub fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
@@ -118,6 +126,12 @@ fn drop_nulls(tree: &mut serde_norway::Value) -> bool {
 }
 
 /// Lower-cases the keys of all mappings in `value`.
+///
+/// ```
+/// use serde_json::json;
+///
+/// assert_eq!(statedb::row::lower_case_keys(json!({"ID": 1, "Tags": [{"A": "B"}]})), json!({"id": 1, "tags": [{"a": "B"}]}));
+/// ```
 pub fn lower_case_keys(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(

@@ -41,10 +41,63 @@ pub(crate) struct TableInner<T> {
 }
 
 /// Reads one table; cheap to clone. Writers have an [`RwTable`].
+///
+/// ```
+/// # use statedb::{Db, Define, Table};
+/// # #[derive(Clone, Table)]
+/// # #[table(name = "pods")]
+/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
+/// # fn main() -> Result<(), statedb::Error> {
+/// # let db = Db::new();
+/// # let pods = Pod::define().build_plain(&db)?;
+/// let mut txn = db.write(&[&pods]);
+/// for (name, node) in [("web-0", "a"), ("web-1", "b"), ("db-0", "a")] {
+///     pods.insert(&mut txn, pod(name, node))?;
+/// }
+/// let snapshot = txn.commit();
+/// let pods: Table<Pod> = pods.reader();
+///
+/// assert_eq!(pods.get(&snapshot, Pod::BY_NAME.key("web-1")).unwrap().node, "b");
+/// let names = |found: Vec<&statedb::Obj<Pod>>| found.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>();
+/// assert_eq!(names(pods.list(&snapshot, Pod::BY_NODE.key("a")).collect()), ["db-0", "web-0"]);
+/// assert_eq!(names(pods.prefix(&snapshot, Pod::BY_NAME.key("web-")).collect()), ["web-0", "web-1"]);
+/// assert_eq!(names(pods.lower_bound(&snapshot, Pod::BY_NAME.key("web-0")).collect()), ["web-0", "web-1"]);
+/// assert_eq!(names(pods.by_revision(&snapshot, 2).collect()), ["web-1", "db-0"]);
+/// assert_eq!((pods.all(&snapshot).count(), pods.len(&snapshot), pods.revision(&snapshot)), (3, 3, 3));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Table<T>(pub(crate) Arc<TableInner<T>>);
 
 /// Reads and writes one table; cheap to clone. Stays with the module that owns the table, others get
 /// [`RwTable::reader`].
+///
+/// ```
+/// # use statedb::{Db, Define, Table};
+/// # #[derive(Clone, Table)]
+/// # #[table(name = "pods")]
+/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
+/// # fn main() -> Result<(), statedb::Error> {
+/// # let db = Db::new();
+/// # let pods = Pod::define().build_plain(&db)?;
+/// let mut txn = db.write(&[&pods]);
+/// let first = pods.insert_get(&mut txn, pod("web-0", "a"))?;
+/// let old = pods.insert(&mut txn, pod("web-0", "b"))?;
+/// assert_eq!(old.unwrap().node, "a");
+/// assert!(pods.compare_and_swap(&mut txn, first.revision(), pod("web-0", "c")).is_err(), "changed since");
+/// pods.modify(&mut txn, pod("web-0", "c"), |old, new| Pod { name: new.name, node: old.node.clone() + &new.node })?;
+/// pods.update(&mut txn, Pod::BY_NAME.key("web-0"), |old| pod(&old.name, &old.node.to_uppercase()))?;
+/// assert_eq!(pods.get(&txn, Pod::BY_NAME.key("web-0")).unwrap().node, "BC");
+///
+/// assert!(pods.delete(&mut txn, &pod("web-1", ""))?.is_none(), "there is none");
+/// assert!(pods.delete_by(&mut txn, Pod::BY_NODE.key("BC"))?.is_some());
+/// assert_eq!(pods.delete_all(&mut txn)?, 0);
+/// txn.commit();
+/// # Ok(())
+/// # }
+/// ```
 pub struct RwTable<T>(Table<T>);
 
 impl<T> Clone for Table<T> {
@@ -86,6 +139,30 @@ impl<T> WriteTarget for RwTable<T> {
 }
 
 /// Collects the parts of a table; made by [`RwTable::builder`].
+///
+/// ```
+/// # use statedb::{Db, Error, Index, RwTable};
+/// # fn main() -> Result<(), Error> {
+/// struct Route { prefix: ipnet::IpNet, device: String }
+/// const BY_PREFIX: Index<Route, ipnet::IpNet> = Index::new("prefix", |route, keys| keys.add(&route.prefix));
+/// const BY_DEVICE: Index<Route, str> = Index::new("device", |route, keys| keys.add(&route.device));
+///
+/// let db = Db::new();
+/// let build = || RwTable::builder("routes").primary(BY_PREFIX).index(BY_DEVICE).graveyard_limit(1000).build_plain(&db);
+/// let routes = build()?;
+/// assert!(matches!(build(), Err(Error::TableExists { .. })));
+///
+/// let mut txn = db.write(&[&routes]);
+/// for prefix in ["10.0.0.0/8", "10.1.0.0/16"] {
+///     routes.insert(&mut txn, Route { prefix: prefix.parse().unwrap(), device: "eth0".into() })?;
+/// }
+/// let snapshot = txn.commit();
+/// let found = routes.longest_prefix(&snapshot, BY_PREFIX, [10, 1, 2, 3].into()).unwrap();
+/// assert_eq!(found.prefix.to_string(), "10.1.0.0/16");
+/// assert_eq!(routes.networks_within(&snapshot, BY_PREFIX, "10.0.0.0/8".parse().unwrap()).count(), 2);
+/// # Ok(())
+/// # }
+/// ```
 pub struct TableBuilder<T> {
     name: String,
     primary: Option<IndexDef<T>>,
@@ -102,6 +179,8 @@ impl<T> fmt::Debug for TableBuilder<T> {
 }
 
 /// A builder that has a primary index.
+///
+/// See [`TableBuilder`] for an example.
 pub struct PrimaryBuilder<T>(TableBuilder<T>);
 
 impl<T> fmt::Debug for PrimaryBuilder<T> {

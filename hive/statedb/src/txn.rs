@@ -35,6 +35,21 @@ impl fmt::Debug for Target<'_> {
 
 /// A table that can be given to [`Db::write`](crate::Db::write): an [`RwTable`](crate::RwTable), or any table
 /// accessed by name.
+///
+/// ```
+/// # use statedb::{Db, Define, Table};
+/// # #[derive(Table)]
+/// # #[table(name = "pods")]
+/// # struct Pod { #[index(primary)] name: String }
+/// # fn main() -> Result<(), statedb::Error> {
+/// let db = Db::new();
+/// let pods = Pod::define().build_plain(&db)?;
+/// let by_name = db.table("pods").unwrap();
+/// let txn = db.write(&[&pods, &*by_name]);
+/// assert_eq!(txn.tables().count(), 1, "the same table twice");
+/// # Ok(())
+/// # }
+/// ```
 pub trait WriteTarget {
     /// The table to lock.
     fn target(&self) -> Target<'_>;
@@ -51,6 +66,29 @@ struct Slot {
 /// Changes to several tables that become visible together at [`WriteTxn::commit`]. Dropping it undoes them.
 ///
 /// Holds locks: keep it short, never across an `.await` (it is not `Send`).
+///
+/// ```
+/// # use statedb::{Db, Define, Table};
+/// # #[derive(Clone, Table)]
+/// # #[table(name = "pods")]
+/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
+/// # fn main() -> Result<(), statedb::Error> {
+/// # let db = Db::new();
+/// # let pods = Pod::define().build_plain(&db)?;
+/// let mut txn = db.write(&[&pods]);
+/// pods.insert(&mut txn, pod("web-0", "a"))?;
+/// assert_eq!((pods.len(&txn), pods.len(&db.read())), (1, 0), "sees its own changes, others do not");
+/// txn.abort();
+/// assert_eq!((pods.len(&db.read()), pods.revision(&db.read())), (0, 0));
+///
+/// let mut txn = db.handle("importer").write(&[&pods]);
+/// pods.insert(&mut txn, pod("web-0", "a"))?;
+/// assert_eq!(txn.tables().collect::<Vec<_>>(), ["pods"]);
+/// assert_eq!(pods.len(&txn.commit()), 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct WriteTxn {
     db: Arc<DbInner>,
     handle: Arc<str>,

@@ -22,6 +22,31 @@ use crate::key::KeyBuf;
 ///
 /// Closes exactly once, at the first commit after the snapshot of the query that changes an object found by it, or
 /// adds one to the range it looked at. Reading again gives a new watch.
+///
+/// ```
+/// # use statedb::{Db, Define, Table};
+/// # #[derive(Clone, Table)]
+/// # #[table(name = "pods")]
+/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
+/// # fn main() -> Result<(), statedb::Error> {
+/// # let db = Db::new();
+/// # let pods = Pod::define().build_plain(&db)?;
+/// let snapshot = db.read();
+/// let (found, watch) = pods.get_watch(&snapshot, Pod::BY_NAME.key("web-0"));
+/// assert!(found.is_none());
+/// let mut txn = db.write(&[&pods]);
+/// pods.insert(&mut txn, pod("web-1", "a"))?;
+/// txn.commit();
+/// assert!(!watch.is_closed(), "another object");
+///
+/// let mut txn = db.write(&[&pods]);
+/// pods.insert(&mut txn, pod("web-0", "a"))?;
+/// txn.commit();
+/// assert!(watch.is_closed());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Watch {
     token: CancellationToken,
     /// Where it is registered: the cell's number tells it from a later one at the same place.
@@ -254,6 +279,34 @@ impl Cells {
 /// Waits for several watches at once.
 ///
 /// Closed watches leave the set, so that waiting again reports only new closings.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use statedb::WatchSet;
+/// # use statedb::{Db, Define, Table};
+/// # #[derive(Clone, Table)]
+/// # #[table(name = "pods")]
+/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), statedb::Error> {
+/// # let db = Db::new();
+/// # let pods = Pod::define().build_plain(&db)?;
+/// let snapshot = db.read();
+/// let mut watches = WatchSet::new();
+/// let on_a = watches.add(pods.list_watch(&snapshot, Pod::BY_NODE.key("a")).1);
+/// watches.add(pods.list_watch(&snapshot, Pod::BY_NODE.key("b")).1);
+/// let mut txn = db.write(&[&pods]);
+/// pods.insert(&mut txn, pod("web-0", "a"))?;
+/// txn.commit();
+///
+/// assert_eq!(watches.wait(Duration::ZERO).await, [on_a]);
+/// assert_eq!(watches.len(), 1, "closed watches leave the set");
+/// watches.clear();
+/// assert!(watches.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 pub struct WatchSet {
     next: u64,

@@ -7,6 +7,20 @@ use std::{fmt, sync::Arc, time::Duration};
 use jiff::Timestamp;
 
 /// Settings of a reconciler.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use statedb::reconciler::Config;
+///
+/// let config = Config {
+///     name: Some("routes".into()),
+///     refresh_interval: None,
+///     retry_max: Duration::from_secs(10),
+///     ..Config::default()
+/// };
+/// assert_eq!((config.round_size, config.retry_min), (1000, Duration::from_millis(100)));
+/// ```
 #[derive(Clone)]
 pub struct Config {
     /// Distinguishes several reconcilers of a module: the jobs are `reconcile-<name>` and `refresh-<name>`.
@@ -65,6 +79,19 @@ impl fmt::Debug for Config {
 }
 
 /// Tells the time of day.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use statedb::reconciler::{Clock, Config};
+///
+/// struct Fixed;
+/// impl Clock for Fixed {
+///     fn now(&self) -> jiff::Timestamp { jiff::Timestamp::UNIX_EPOCH }
+/// }
+/// let config = Config { clock: Arc::new(Fixed), ..Config::default() };
+/// assert_eq!(config.clock.now().as_second(), 0);
+/// ```
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> Timestamp;
@@ -81,6 +108,17 @@ impl Clock for SystemClock {
 }
 
 /// Where a reconciler reports how it is.
+///
+/// ```
+/// use statedb::reconciler::HealthReporter;
+///
+/// struct Terminal;
+/// impl HealthReporter for Terminal {
+///     fn ok(&self, message: &str) { println!("{message}") }
+///     fn degraded(&self, message: &str, error: &str) { eprintln!("{message}: {error}") }
+/// }
+/// Terminal.ok("OK, 3 object(s)");
+/// ```
 pub trait HealthReporter: Send + Sync {
     /// All is well.
     fn ok(&self, message: &str);
@@ -117,6 +155,23 @@ impl Operation {
 }
 
 /// Receives the measurements of reconcilers. All methods do nothing by default.
+///
+/// ```
+/// use std::{sync::atomic::{AtomicUsize, Ordering}, time::Duration};
+///
+/// use statedb::reconciler::{Operation, ReconcilerMetrics};
+///
+/// #[derive(Default)]
+/// struct Failing(AtomicUsize);
+/// impl ReconcilerMetrics for Failing {
+///     fn errors(&self, _new: usize, current: usize) { self.0.store(current, Ordering::Relaxed) }
+/// }
+///
+/// let failing = Failing::default();
+/// failing.errors(2, 5);
+/// failing.operation(Operation::Update, Duration::from_millis(1));
+/// assert_eq!((failing.0.load(Ordering::Relaxed), Operation::Update.as_str()), (5, "update"));
+/// ```
 pub trait ReconcilerMetrics: Send + Sync {
     /// Whether operations are to be timed.
     fn enabled(&self) -> bool {

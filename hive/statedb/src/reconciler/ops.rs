@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Obj, Revision, Snapshot, row::BoxError};
 
-/// Circumstances of a round.
+/// Circumstances of a round; given to [`Ops`].
 #[derive(Debug)]
 pub struct Round<'a> {
     /// The state of all tables the round works with.
@@ -22,6 +22,45 @@ pub struct Round<'a> {
 /// All operations must be idempotent: an update may be repeated, deleting what is absent is success. They are
 /// synchronous and run between two looks at the table. An implementation that can do many objects at once says so
 /// with [`Ops::batched`] and overrides the batch methods, or [`Ops::batch`] for all at once.
+///
+/// ```
+/// use std::collections::BTreeSet;
+///
+/// use statedb::{Obj, reconciler::{Delete, Ops, Round, Update}, row::BoxError};
+///
+/// /// A target that takes many at once, but no more than it has room for.
+/// struct Target(BTreeSet<u32>, usize);
+///
+/// impl Ops<u32> for Target {
+///     fn update(&mut self, _: &Round<'_>, _: u64, number: &mut u32) -> Result<(), BoxError> {
+///         match self.0.len() < self.1 || self.0.contains(number) {
+///             true => Ok(drop(self.0.insert(*number))),
+///             false => Err("no room".into()),
+///         }
+///     }
+///     fn delete(&mut self, _: &Round<'_>, _: u64, number: &u32) -> Result<(), BoxError> {
+///         self.0.remove(number);
+///         Ok(())
+///     }
+///     fn prune(&mut self, _: &Round<'_>, all: &mut dyn Iterator<Item = &Obj<u32>>) -> Result<(), BoxError> {
+///         let wanted: BTreeSet<u32> = all.map(|number| **number).collect();
+///         self.0.retain(|number| wanted.contains(number));
+///         Ok(())
+///     }
+///     fn batched(&self) -> bool {
+///         true
+///     }
+///     fn update_batch(&mut self, round: &Round<'_>, batch: &mut [Update<u32>]) {
+///         for entry in batch {
+///             entry.result = self.update(round, entry.revision, &mut entry.object);
+///         }
+///     }
+///     fn delete_batch(&mut self, _: &Round<'_>, batch: &mut [Delete<u32>]) {
+///         let gone: BTreeSet<u32> = batch.iter().map(|entry| *entry.object).collect();
+///         self.0.retain(|number| !gone.contains(number));
+///     }
+/// }
+/// ```
 pub trait Ops<T>: Send {
     /// Makes the target follow `object`. Changes made to `object` are kept in the table with its new status,
     /// provided that nobody changed the object meanwhile.
@@ -116,6 +155,20 @@ impl<T> fmt::Debug for Delete<T> {
 }
 
 /// Reads and writes the reconciler's status inside an object.
+///
+/// ```
+/// use statedb::reconciler::{Status, StatusField, StatusSet};
+///
+/// struct Route { status: StatusSet }
+/// let field = StatusField {
+///     get: |route: &Route| route.status.get("kernel"),
+///     set: |route, status| route.status = route.status.with("kernel", status),
+/// };
+/// let mut route = Route { status: StatusSet::new() };
+/// assert!((field.get)(&route).is_due());
+/// (field.set)(&mut route, Status::done());
+/// assert!(!(field.get)(&route).is_due());
+/// ```
 pub struct StatusField<T> {
     /// Reads the status.
     pub get: fn(&T) -> Status,

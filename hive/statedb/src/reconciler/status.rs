@@ -14,6 +14,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 
 /// How far the outside world follows an object.
+///
+/// ```
+/// use statedb::reconciler::StatusKind;
+///
+/// assert_eq!(StatusKind::Done.to_string(), "Done");
+/// assert_eq!(StatusKind::default().as_str(), "");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
 pub enum StatusKind {
     /// The object is of no concern to the reconciler.
@@ -71,6 +78,18 @@ impl<'de> Deserialize<'de> for StatusKind {
 /// Writers set [`Status::pending`] whenever they insert or change an object. Its id names that version of the
 /// desired state and stays with the outcome, so that a reconciler can tell whether an object that changed meanwhile
 /// still stands for what it applied.
+///
+/// ```
+/// use statedb::reconciler::{Status, StatusKind};
+///
+/// let pending = Status::pending();
+/// assert!(pending.is_due());
+/// let failed = pending.clone().into_error(pending.updated_at, "no route");
+/// assert_eq!((failed.kind, failed.id, failed.error_text()), (StatusKind::Error, pending.id, "no route"));
+/// assert!(failed.to_string().starts_with("Error: no route ("));
+/// assert!(Status::refreshing_at(failed.updated_at).is_due());
+/// assert_eq!(Status::default().kind, StatusKind::Unset);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -207,6 +226,15 @@ impl Serialize for Status {
 /// Statuses of one object with several reconcilers, by name. Cloning is cheap.
 ///
 /// A reconciler that is not in the set sees the object as pending since the last [`StatusSet::pending`].
+///
+/// ```
+/// use statedb::reconciler::{Status, StatusKind, StatusSet};
+///
+/// let set = StatusSet::new().with("kernel", Status::done());
+/// assert_eq!((set.get("kernel").kind, set.get("other").kind), (StatusKind::Done, StatusKind::Pending));
+/// assert_eq!(set.iter().count(), 1);
+/// assert_eq!(set.pending().get("kernel").kind, StatusKind::Pending);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StatusSet {
     since: Status,
