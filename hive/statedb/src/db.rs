@@ -12,7 +12,9 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use arrayvec::ArrayVec;
 use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
 
 use crate::{
     Error, Revision,
@@ -26,10 +28,13 @@ use crate::{
 /// Tables share the array of a root in groups of this size, so that a commit copies little.
 const GROUP: usize = 8;
 
+/// States of some tables.
+type Group = ArrayVec<Arc<dyn AnyState>, GROUP>;
+
 /// States of all tables, by number of the table.
 #[derive(Clone, Default)]
 pub(crate) struct Root {
-    groups: Vec<Arc<Vec<Arc<dyn AnyState>>>>,
+    groups: SmallVec<[Arc<Group>; 16]>,
 }
 
 impl Root {
@@ -49,8 +54,8 @@ impl Root {
 
     fn push(&mut self, state: Arc<dyn AnyState>) {
         match self.groups.last_mut() {
-            Some(group) if group.len() < GROUP => Arc::make_mut(group).push(state),
-            _ => self.groups.push(Arc::new(vec![state])),
+            Some(group) if !group.is_full() => Arc::make_mut(group).push(state),
+            _ => self.groups.push(Arc::new(Group::from_iter([state]))),
         }
     }
 }
@@ -61,11 +66,29 @@ pub(crate) struct TableMeta {
     pub(crate) db: u64,
     pub(crate) name: Arc<str>,
     pub(crate) lock: Arc<Mutex<()>>,
+    /// The latest write transaction, but for `held`.
     pub(crate) last: Mutex<LastWrite>,
+    /// Nanoseconds for which it held the lock; [`OPEN`] while it does.
+    pub(crate) held: AtomicU64,
     pub(crate) watches: Arc<Watches>,
     pub(crate) trackers: Trackers,
     pub(crate) graveyard_limit: usize,
     pub(crate) registrations: AtomicU64,
+}
+
+/// See [`TableMeta::held`].
+pub(crate) const OPEN: u64 = u64::MAX;
+
+impl TableMeta {
+    pub(crate) fn last_write(&self) -> LastWrite {
+        let last = self.last.lock().clone();
+        let held = match self.held.load(Ordering::Relaxed) {
+            _ if last.opened.is_none() => None,
+            OPEN => None,
+            held => Some(Duration::from_nanos(held)),
+        };
+        LastWrite { held, ..last }
+    }
 }
 
 /// The latest write transaction of a table.

@@ -287,7 +287,7 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
         self.0.pending_initializers(txn)
     }
     fn last_write(&self) -> LastWrite {
-        self.0.0.meta.last.lock().clone()
+        self.0.0.meta.last_write()
     }
     fn rows(&self, txn: &Snapshot) -> Vec<BoxRow> {
         self.0.all(txn).map(|object| self.row(object)).collect()

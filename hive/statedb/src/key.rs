@@ -463,6 +463,11 @@ pub(crate) fn encode_network(addr: &[u8; 16], bits: u8, out: &mut KeyWriter) {
     }
 }
 
+/// Whether this is the IPv6 form of an IPv4 address.
+pub(crate) fn is_mapped(addr: &[u8; 16]) -> bool {
+    addr.starts_with(&IPV4_MAPPED)
+}
+
 /// Most bytes of an encoded network.
 pub(crate) const NETWORK_SIZE: usize = 18;
 

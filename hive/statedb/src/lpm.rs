@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use crate::{
     Obj,
-    key::{KeyBytes, KeyWriter, NETWORK_SIZE, decode_network, encode_network, encoded},
+    key::{KeyBytes, KeyWriter, NETWORK_SIZE, decode_network, encode_network, encoded, is_mapped},
     tree::{KeyAt, Texts, Tree},
 };
 
@@ -27,12 +27,20 @@ fn masked(addr: &[u8; 16], bits: u32) -> [u8; 16] {
     (u128::from_be_bytes(*addr) & mask).to_be_bytes()
 }
 
-/// The network a stored key starts with, and how many bytes of the key that is; and how long the key is.
-fn network(key: &KeyAt<'_, Texts>) -> Option<([u8; 16], u32, usize, usize)> {
+/// The network a stored key starts with.
+#[inline]
+fn network(key: &KeyAt<'_, Texts>) -> Option<([u8; 16], u32)> {
+    // Mostly the part of the key that is quick to get will do.
+    let (word, known) = key.word();
+    if let Some((network, length, used)) = decode_network(&word)
+        && used <= known
+    {
+        return Some((network, length));
+    }
     let mut start = [0; NETWORK_SIZE];
-    let size = key.copy(&mut start);
-    let (network, length, used) = decode_network(start.get(..size.min(NETWORK_SIZE))?)?;
-    Some((network, length, used, size))
+    let size = key.copy(&mut start).min(NETWORK_SIZE);
+    let (network, length, _) = decode_network(&start[..size])?;
+    Some((network, length))
 }
 
 /// The first object of the longest network that holds `addr`.
@@ -40,6 +48,7 @@ pub(crate) fn longest<'a, T>(
     tree: &'a Tree<Texts, Obj<T>>,
     addr: &[u8; 16],
     is_ipv4: bool,
+    is_unique: bool,
 ) -> Option<&'a Obj<T>> {
     // Networks of IPv4 have the 96 bits of the mapped form in front.
     let least = if is_ipv4 { 96 } else { 0 };
@@ -47,13 +56,13 @@ pub(crate) fn longest<'a, T>(
     loop {
         // Everything stored for `from`/`bits`, whatever primary key follows, sorts before the next length.
         let (key, object) = tree.before(&probe(&from, (bits + 1) as u8))?;
-        let (base, length, used, size) = network(&key)?;
+        let (base, length) = network(&key)?;
         let common = common_bits(&base, addr);
         if common >= length {
             if length < least {
                 return None;
             }
-            if size == used {
+            if is_unique {
                 return Some(object);
             }
             // Several objects may share the network: the first of them.
@@ -75,17 +84,19 @@ fn probe(addr: &[u8; 16], bits: u8) -> KeyBytes {
     writer.into_bytes()
 }
 
-/// Objects whose network is `net` or inside it.
+/// Objects whose network is `net` or inside it. Networks of IPv4 are inside of no IPv6 one.
 pub(crate) fn within<T>(
     tree: &Tree<Texts, Obj<T>>,
     net: IpNet,
 ) -> impl Iterator<Item = &Obj<T>> + use<'_, T> {
     let start = encoded(&net);
     let bounds = decode_network(&start);
+    let is_ipv4 = matches!(net, IpNet::V4(_));
     tree.at_least(&start)
         .map_while(move |(key, object)| {
-            let ((base, length, _), (network, inner, ..)) = (bounds?, network(&key)?);
-            (common_bits(&base, &network) >= length).then_some((inner >= length, object))
+            let ((base, length, _), (network, inner)) = (bounds?, network(&key)?);
+            let is_inside = inner >= length && (is_ipv4 || !is_mapped(&network));
+            (common_bits(&base, &network) >= length).then_some((is_inside, object))
         })
         .filter_map(|(is_inside, object)| is_inside.then_some(object))
 }

@@ -16,7 +16,7 @@ use crate::{
     Db, Error, Key, Obj, ReadTxn, Revision, Row, Snapshot, WriteTxn,
     changes::ChangeIterator,
     db::{
-        TableMeta, Trackers,
+        OPEN, TableMeta, Trackers,
         sealed::{At, Found},
     },
     dynamic::DynTable,
@@ -264,6 +264,7 @@ impl<T: Send + Sync + 'static> PrimaryBuilder<T> {
                 name: name.as_str().into(),
                 lock: Arc::new(Mutex::new(())),
                 last: Mutex::default(),
+                held: AtomicU64::new(OPEN),
                 watches: Arc::new(Watches::default()),
                 trackers: Trackers::default(),
                 graveyard_limit,
@@ -451,7 +452,9 @@ impl<T: Send + Sync + 'static> Table<T> {
         addr: IpAddr,
     ) -> Option<&'a Obj<T>> {
         let position = self.index(index.name())?;
-        crate::lpm::longest(self.state(txn).tree(position), &mapped(addr), addr.is_ipv4())
+        let is_unique = self.0.defs[position].unique;
+        let tree = self.state(txn).tree(position);
+        crate::lpm::longest(tree, &mapped(addr), addr.is_ipv4(), is_unique)
     }
 
     /// All objects whose network is `net` or lies inside it, in an index whose keys are networks.

@@ -5,6 +5,7 @@
 mod changes;
 mod metrics;
 mod model;
+mod networks;
 mod stress;
 mod tables;
 

@@ -2,7 +2,12 @@
 
 //! Write transactions: locks of tables, working copies, and the commit that publishes them.
 
-use std::{cell::RefCell, fmt, sync::Arc, time::Instant};
+use std::{
+    cell::RefCell,
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use parking_lot::{ArcMutexGuard, RawMutex};
 use smallvec::SmallVec;
@@ -11,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Error, InitGuard, Snapshot,
     db::{
-        DbInner, LastWrite, Root, TableMeta,
+        DbInner, OPEN, Root, TableMeta,
         sealed::{At, Found, Read},
     },
     state::{AnyState, AnyWork},
@@ -156,11 +161,14 @@ impl WriteTxn {
         let mut slots = SmallVec::new();
         for (&meta, guard) in metas.iter().zip(guards) {
             let Some(base) = root.get(meta.id) else { continue };
-            *meta.last.lock() = LastWrite {
-                handle: Arc::clone(handle),
-                opened: Some(opened),
-                held: None,
-            };
+            meta.held.store(OPEN, Ordering::Relaxed);
+            {
+                let mut last = meta.last.lock();
+                last.opened = Some(opened);
+                if !Arc::ptr_eq(&last.handle, handle) {
+                    last.handle = Arc::clone(handle);
+                }
+            }
             HELD.with_borrow_mut(|held| held.push((meta.db, meta.id)));
             slots.push(Slot {
                 meta: Arc::clone(meta),
@@ -325,7 +333,7 @@ impl WriteTxn {
 fn release<'a>(metas: impl Iterator<Item = &'a Arc<TableMeta>>, took: std::time::Duration) {
     HELD.with_borrow_mut(|held| {
         for meta in metas {
-            meta.last.lock().held = Some(took);
+            meta.held.store(took.as_nanos() as u64, Ordering::Relaxed);
             if let Some(at) = held.iter().rposition(|&lock| lock == (meta.db, meta.id)) {
                 held.swap_remove(at);
             }

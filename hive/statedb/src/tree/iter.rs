@@ -46,6 +46,13 @@ impl KeyAt<'_, Numbers> {
 }
 
 impl KeyAt<'_, Texts> {
+    /// The first bytes of the key, and how many of them are known. Cheaper than [`KeyAt::copy`]. What is beyond the
+    /// end of the key counts as known: zeros.
+    #[inline]
+    pub(crate) fn word(&self) -> ([u8; 8], usize) {
+        self.keys.word(self.at)
+    }
+
     /// Copies the key into `buffer` as far as it has room; gives the length of the key.
     #[inline]
     pub(crate) fn copy(&self, buffer: &mut [u8]) -> usize {

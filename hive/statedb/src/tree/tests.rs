@@ -162,6 +162,11 @@ proptest! {
             if let Some(root) = &tree.root {
                 check(root, None, None);
             }
+            for (key, _) in tree.iter() {
+                let (mut start, (word, known)) = ([0; 8], key.word());
+                key.copy(&mut start);
+                prop_assert_eq!(&word[..known], &start[..known]);
+            }
             prop_assert!(tree.iter().map(|(key, value)| (key.owned().to_vec(), *value)).eq(
                 model.iter().map(|(key, value)| (key.clone(), *value))
             ));
