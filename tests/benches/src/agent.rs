@@ -64,6 +64,8 @@ impl Drop for Process {
 /// Figures of one case.
 struct Found {
     settled: Duration,
+    // Processor time of the agent until then.
+    used: Duration,
     peak: f64,
     resident: f64,
     idle: f64,
@@ -109,6 +111,11 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
                 )
                 .target(3.0),
             );
+            report.add(Row::cost(
+                format!("{case}: processor time until then"),
+                found.used.as_secs_f64(),
+                "s",
+            ));
         }
         report.add(Row::cost(format!("{case}: processor when idle"), found.idle, "%"));
     }
@@ -140,6 +147,7 @@ fn case(node: &Node, agent: &Path, services: u32, backends: u32) -> anyhow::Resu
     waited.with_context(|| last_lines(&folder.join("agent.log")))?;
     let settled = begun.elapsed();
     let pid = agent.0.id();
+    let starting = usage::processor_time_of(pid)?;
     // The rest of the start: health, pruning, first samples.
     sleep(Duration::from_secs(3));
     let (used, watched) = (usage::processor_time_of(pid)?, Instant::now());
@@ -147,6 +155,7 @@ fn case(node: &Node, agent: &Path, services: u32, backends: u32) -> anyhow::Resu
     let used = usage::processor_time_of(pid)? - used;
     let found = Found {
         settled,
+        used: starting,
         peak: usage::highest_mib(pid)?,
         resident: usage::resident_mib(pid)?,
         idle: used.as_secs_f64() / watched.elapsed().as_secs_f64() * 100.0,

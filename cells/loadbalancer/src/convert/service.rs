@@ -60,7 +60,7 @@ pub fn service(object: &slim::Service, rules: &Rules) -> Result<ServiceFrontends
 fn row(object: &slim::Service, rules: &Rules) -> Result<Service, Fault> {
     let (meta, spec) = (&object.metadata, &object.spec);
     let mut service = Service::new(ServiceName::new(&meta.namespace, &meta.name), rules.source);
-    service.labels = meta.labels.iter().collect();
+    service.labels = StringMap::from_sorted(meta.labels.iter());
     service.annotations = present(&meta.annotations);
     service.selector = present(&spec.selector);
     service.ext_traffic_policy = traffic_policy(&spec.external_traffic_policy);
@@ -98,7 +98,7 @@ fn present(labels: &slim::Labels) -> StringMap {
     if labels.is_empty() {
         StringMap::ABSENT
     } else {
-        labels.iter().collect()
+        StringMap::from_sorted(labels.iter())
     }
 }
 

@@ -94,6 +94,25 @@ impl<K, V> Default for Part<K, V> {
     }
 }
 
+/// Parts of both families; the one that all of a batch mostly belongs to has room for all.
+fn parts<K4, K6, V4, V6>(count: usize, is_ipv6: bool) -> (Part<K4, V4>, Part<K6, V6>) {
+    if is_ipv6 {
+        (Part::default(), Part::with_room(count))
+    } else {
+        (Part::with_room(count), Part::default())
+    }
+}
+
+impl<K, V> Part<K, V> {
+    fn with_room(count: usize) -> Self {
+        Self {
+            places: Vec::with_capacity(count),
+            keys: Vec::with_capacity(count),
+            values: Vec::with_capacity(count),
+        }
+    }
+}
+
 impl<K: Plain, V: Plain> Part<K, V> {
     fn push(&mut self, place: usize, key: K, value: V) {
         self.places.push(place as u32);
@@ -195,7 +214,8 @@ impl LbMaps for BpfMaps {
         let mut failures = Failures::new();
         match entries {
             Entries::Services(entries) => {
-                let (mut v4, mut v6) = (Part::default(), Part::default());
+                let is_ipv6 = entries.first().is_some_and(|(key, _)| key.address.is_ipv6());
+                let (mut v4, mut v6) = parts(entries.len(), is_ipv6);
                 for (place, (key, value)) in entries.iter().enumerate() {
                     match service4(key) {
                         Some(raw) => v4.push(place, raw, *value),
@@ -206,7 +226,8 @@ impl LbMaps for BpfMaps {
                 v6.update(&self.services6, MapKind::Services, true, &mut failures);
             }
             Entries::Backends(entries) => {
-                let (mut v4, mut v6) = (Part::default(), Part::default());
+                let is_ipv6 = entries.first().is_some_and(|(key, _)| key.ipv6);
+                let (mut v4, mut v6) = parts(entries.len(), is_ipv6);
                 for (place, (key, value)) in entries.iter().enumerate() {
                     let addr = &value.address;
                     let (id, proto) = (RawBackendKey::new(key.id), addr.proto().number());
@@ -245,7 +266,8 @@ impl LbMaps for BpfMaps {
                 v6.update(&self.backends6, MapKind::Backends, true, &mut failures);
             }
             Entries::ReverseNat(entries) => {
-                let (mut v4, mut v6) = (Part::default(), Part::default());
+                let is_ipv6 = entries.first().is_some_and(|(key, _)| key.ipv6);
+                let (mut v4, mut v6) = parts(entries.len(), is_ipv6);
                 for (place, (key, value)) in entries.iter().enumerate() {
                     let id = ReverseNatKey::new(key.id);
                     match value.ip {
@@ -306,7 +328,8 @@ impl LbMaps for BpfMaps {
         let mut failures = Failures::new();
         match keys {
             Keys::Services(keys) => {
-                let (mut v4, mut v6) = (Part::default(), Part::default());
+                let is_ipv6 = keys.first().is_some_and(|key| key.address.is_ipv6());
+                let (mut v4, mut v6) = parts(keys.len(), is_ipv6);
                 for (place, key) in keys.iter().enumerate() {
                     match service4(key) {
                         Some(raw) => v4.key(place, raw),
@@ -317,7 +340,8 @@ impl LbMaps for BpfMaps {
                 v6.delete(&self.services6, MapKind::Services, true, &mut failures);
             }
             Keys::Backends(keys) => {
-                let (mut v4, mut v6) = (Part::default(), Part::default());
+                let is_ipv6 = keys.first().is_some_and(|key| key.ipv6);
+                let (mut v4, mut v6) = parts(keys.len(), is_ipv6);
                 for (place, key) in keys.iter().enumerate() {
                     let part = if key.ipv6 { &mut v6 } else { &mut v4 };
                     part.key(place, RawBackendKey::new(key.id));
@@ -326,7 +350,8 @@ impl LbMaps for BpfMaps {
                 v6.delete(&self.backends6, MapKind::Backends, true, &mut failures);
             }
             Keys::ReverseNat(keys) => {
-                let (mut v4, mut v6) = (Part::default(), Part::default());
+                let is_ipv6 = keys.first().is_some_and(|key| key.ipv6);
+                let (mut v4, mut v6) = parts(keys.len(), is_ipv6);
                 for (place, key) in keys.iter().enumerate() {
                     let part = if key.ipv6 { &mut v6 } else { &mut v4 };
                     part.key(place, ReverseNatKey::new(key.id));

@@ -2,9 +2,58 @@
 
 //! Numbers for services and backends, and what earlier runs gave out.
 
-use std::collections::{HashMap, HashSet};
-
+use crate::hash::{HashMap, HashSet};
 use crate::types::{L3n4Addr, L4Proto};
+
+/// A set of numbers that are mostly in a row: a bit each, in pages.
+#[derive(Debug, Default)]
+struct IdSet {
+    pages: HashMap<u32, Box<Page>>,
+    len: usize,
+}
+
+type Page = [u64; PAGE_WORDS];
+
+const PAGE_WORDS: usize = 16;
+const PAGE: u32 = PAGE_WORDS as u32 * u64::BITS;
+
+impl IdSet {
+    fn place(id: u32) -> (u32, usize, u64) {
+        let within = id % PAGE;
+        (
+            id / PAGE,
+            (within / u64::BITS) as usize,
+            1 << (within % u64::BITS),
+        )
+    }
+
+    fn contains(&self, id: u32) -> bool {
+        let (page, word, bit) = Self::place(id);
+        self.pages.get(&page).is_some_and(|page| page[word] & bit != 0)
+    }
+
+    /// Whether it was not there.
+    fn insert(&mut self, id: u32) -> bool {
+        let (page, word, bit) = Self::place(id);
+        let page = self.pages.entry(page).or_default();
+        let is_new = page[word] & bit == 0;
+        page[word] |= bit;
+        self.len += usize::from(is_new);
+        is_new
+    }
+
+    fn remove(&mut self, id: u32) {
+        let (number, word, bit) = Self::place(id);
+        let Some(page) = self.pages.get_mut(&number).filter(|page| page[word] & bit != 0) else {
+            return;
+        };
+        page[word] &= !bit;
+        self.len -= 1;
+        if **page == Page::default() {
+            self.pages.remove(&number);
+        }
+    }
+}
 
 /// Numbers from 1, next fit: freed ones are given again only after the counter wrapped around.
 #[derive(Debug)]
@@ -12,7 +61,7 @@ pub(super) struct Ids {
     next: u32,
     // Never given out.
     max: u32,
-    used: HashSet<u32>,
+    used: IdSet,
     // Numbers of an earlier run by address, not claimed yet.
     restored: HashMap<L3n4Addr, u32>,
 }
@@ -22,14 +71,14 @@ impl Ids {
         Self {
             next: 1,
             max,
-            used: HashSet::new(),
-            restored: HashMap::new(),
+            used: IdSet::default(),
+            restored: HashMap::default(),
         }
     }
 
     /// Numbers in use.
     pub(super) fn len(&self) -> usize {
-        self.used.len()
+        self.used.len
     }
 
     /// Numbers of an earlier run that wait for their address.
@@ -61,7 +110,7 @@ impl Ids {
 
     /// Forgets numbers nobody claimed.
     pub(super) fn drop_restored(&mut self) {
-        self.restored = HashMap::new();
+        self.restored = HashMap::default();
     }
 
     /// A number for an address: the one of an earlier run, else the next free one. `None`: all are in use.
@@ -73,13 +122,13 @@ impl Ids {
             return Some(id);
         }
         let waiting: HashSet<u32> = match self.next < self.max {
-            true => HashSet::new(),
+            true => HashSet::default(),
             false => self.restored.values().copied().collect(),
         };
         let (first, max) = (self.next, self.max);
         let id = (first..max)
             .chain(1..first.min(max))
-            .find(|id| !self.used.contains(id) && !waiting.contains(id))?;
+            .find(|id| !self.used.contains(*id) && !waiting.contains(id))?;
         self.used.insert(id);
         self.next = id + 1;
         Some(id)
@@ -87,7 +136,7 @@ impl Ids {
 
     /// Gives a number back.
     pub(super) fn free(&mut self, id: u32) {
-        self.used.remove(&id);
+        self.used.remove(id);
     }
 }
 
@@ -111,6 +160,19 @@ mod tests {
         assert_eq!(ids.take(&a), None);
         ids.free(2);
         assert_eq!(ids.take(&a), Some(2));
+    }
+
+    #[test]
+    fn numbers_far_apart_are_told_apart() {
+        let mut set = IdSet::default();
+        let ids = [1, 63, 64, 1023, 1024, 4_000_000_000];
+        assert!(ids.iter().all(|id| set.insert(*id)));
+        assert!(!set.insert(64));
+        assert!(!set.contains(65) && set.contains(1024));
+
+        ids.iter().for_each(|id| set.remove(*id));
+        set.remove(64);
+        assert_eq!((set.len, set.pages.len()), (0, 0));
     }
 
     #[test]

@@ -135,12 +135,7 @@ impl Ingest {
     ) {
         let mut changes = present(objects, undecodable, Changed::Slice);
         let listed: HashSet<&ObjectKey> = changes.iter().map(Changed::key).collect();
-        let gone: Vec<ObjectKey> = self
-            .slices
-            .keys()
-            .filter(|key| !listed.contains(key))
-            .cloned()
-            .collect();
+        let gone: Vec<ObjectKey> = self.slices.keys().filter(|key| !listed.contains(key)).collect();
         changes.extend(gone.into_iter().map(|key| Changed::Slice(key, Latest::Gone)));
         self.commit(changes, done);
     }
@@ -418,7 +413,10 @@ impl Ingest {
 type Wanted = (ObjectKey, Arc<slim::Service>, ServiceFrontends);
 
 /// What is to be done for a service of a batch, in the order of the batch.
-#[allow(clippy::large_enum_variant, reason = "nearly all are large, and live for one batch")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all are large, and live for one batch"
+)]
 enum Step {
     Upsert(Wanted),
     /// Frontends of a service that is written otherwise.

@@ -17,6 +17,14 @@ impl StringMap {
     /// The absent map, printed as `null`.
     pub const ABSENT: Self = Self(None);
 
+    /// A map of entries that are sorted by key, each key once.
+    pub fn from_sorted<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        let entries: Arc<[(CompactString, CompactString)]> =
+            entries.map(|(key, value)| (key.into(), value.into())).collect();
+        debug_assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "sorted keys, each once");
+        Self(Some(entries))
+    }
+
     /// Whether the map is absent (an empty map is not).
     pub const fn is_absent(&self) -> bool {
         self.0.is_none()
