@@ -130,8 +130,11 @@ impl Context<'_> {
     /// Runs a line in this script, as a section of its own. For commands that read lines themselves, such as `break`.
     pub async fn run_line(&mut self, line: &str) -> Result<(), ScriptError> {
         let retries = std::mem::take(&mut self.state.retries);
+        // Whoever gives the line sees its failure.
+        let break_on_error = std::mem::take(&mut self.state.break_on_error);
         let file = self.state.file.clone();
         let result = Box::pin(self.state.execute_lines(&file, line)).await;
+        self.state.break_on_error = break_on_error;
         self.state.retries = retries;
         result.map(drop)
     }

@@ -270,6 +270,9 @@ impl State {
             interruption
         };
         let mut context = Context { state: self };
+        if command.spec().is_untimed() {
+            return command.run(&mut context, invocation).await;
+        }
         tokio::select! {
             biased;
             outcome = command.run(&mut context, invocation) => outcome,

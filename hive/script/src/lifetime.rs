@@ -3,6 +3,7 @@
 //! How long a script may run: until a deadline, or until somebody cancels it.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +68,22 @@ impl Lifetime {
         }
     }
 
+    /// The same without a deadline.
+    pub(crate) fn without_deadline(&self) -> Self {
+        Self {
+            token: self.token.clone(),
+            deadline: None,
+        }
+    }
+
+    /// The same with a deadline that is later by `duration`.
+    pub(crate) fn extended(&self, duration: Duration) -> Self {
+        Self {
+            token: self.token.clone(),
+            deadline: self.deadline.map(|deadline| deadline + duration),
+        }
+    }
+
     /// Why it is over, or `None` while it is not.
     pub fn state(&self) -> Option<Interruption> {
         if self.token.is_cancelled() {
@@ -93,5 +110,25 @@ impl Lifetime {
                 () = tokio::time::sleep_until(deadline) => Interruption::DeadlineExceeded,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn time_may_stand_still() {
+        let lifetime = Lifetime::until(Instant::now() + Duration::from_secs(1));
+        let untimed = lifetime.without_deadline();
+
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let extended = lifetime.extended(Duration::from_secs(5));
+
+        assert_eq!(lifetime.state(), Some(Interruption::DeadlineExceeded));
+        assert_eq!((untimed.state(), extended.state()), (None, None));
+        lifetime.cancel();
+        assert_eq!(untimed.state(), Some(Interruption::Canceled));
+        assert_eq!(extended.state(), Some(Interruption::Canceled));
     }
 }

@@ -33,6 +33,7 @@ pub struct Spec {
     flags: Vec<Flag>,
     asynchronous: bool,
     has_regexp: bool,
+    untimed: bool,
 }
 
 impl Spec {
@@ -46,6 +47,7 @@ impl Spec {
             flags: Vec::new(),
             asynchronous: false,
             has_regexp: false,
+            untimed: false,
         }
     }
 
@@ -73,6 +75,12 @@ impl Spec {
         self
     }
 
+    /// The command talks to a person: it may take longer than the script has.
+    pub(crate) fn untimed(mut self) -> Self {
+        self.untimed = true;
+        self
+    }
+
     /// The first argument is a regular expression: variables in it match literally.
     pub fn regexp(mut self) -> Self {
         self.has_regexp = true;
@@ -97,6 +105,11 @@ impl Spec {
     /// Whether it may run in the background.
     pub fn is_asynchronous(&self) -> bool {
         self.asynchronous
+    }
+
+    /// Whether it may take longer than the script has.
+    pub(crate) fn is_untimed(&self) -> bool {
+        self.untimed
     }
 
     /// Position among `raw` (not yet expanded) arguments of the one that is a regular expression.

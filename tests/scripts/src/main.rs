@@ -11,7 +11,7 @@ use hive_script::CommandError;
 use run_scripts::{Maps, Options, reference, run, suites};
 
 /// Time for scripts to go away after Control-C.
-const INTERRUPTED: Duration = Duration::from_secs(5);
+const INTERRUPTED: Duration = Duration::from_secs(2);
 
 /// Runs txtar scripts, each against a hive of its own.
 ///

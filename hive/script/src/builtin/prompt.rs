@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 use crate::state::Log;
 use crate::{Command, CommandError, CommandHandle, Context, Invocation, Outcome, Spec};
@@ -16,7 +17,9 @@ const TERMINAL: &str = "/dev/tty";
 pub(super) fn command() -> CommandHandle {
     Arc::new(Break {
         spec: Spec::new("break", "Open a prompt on the controlling terminal")
-            .detail("Each line is run as a command of the script. The end of input goes on with the script."),
+            .detail("Each line is run as a command of the script. The end of input goes on with the script.")
+            .detail("The script's time stands still.")
+            .untimed(),
     })
 }
 
@@ -39,7 +42,7 @@ impl Command for Break {
     }
 }
 
-/// Reads commands from the controlling terminal until the end of input.
+/// Reads commands from the controlling terminal until the end of input. The script's time stands still.
 pub(crate) async fn break_prompt(cx: &mut Context<'_>) -> Result<(), CommandError> {
     let terminal = OpenOptions::new().read(true).write(true).open(TERMINAL);
     let terminal = terminal.map_err(|error| CommandError::io("open", TERMINAL, &error))?;
@@ -51,7 +54,13 @@ pub(crate) async fn break_prompt(cx: &mut Context<'_>) -> Result<(), CommandErro
         .map_err(|error| CommandError::io("open", TERMINAL, &error))?;
     let log = Log::new(Box::new(move |text: &str| print(&mut log_screen, text)));
     let script_log = std::mem::replace(&mut cx.state.log, log);
+    let started = Instant::now();
+    let lifetime = cx.state.lifetime.clone();
+    cx.state.lifetime = lifetime.without_deadline();
     let result = read_commands(cx, terminal, screen).await;
+    let waited = started.elapsed();
+    cx.state.lifetime = lifetime.extended(waited);
+    cx.state.base = cx.state.base.extended(waited);
     cx.state.log = script_log;
     result
 }

@@ -280,3 +280,35 @@ async fn variables_of_a_script_are_listed_in_order() {
         .collect();
     assert_eq!(names, ["DATADIR", "PWD", "WORK", "TMPDIR", "X"]);
 }
+
+#[tokio::test]
+async fn lines_of_a_prompt_open_no_other_prompt() {
+    let mut bench = Bench::new().set(State::break_on_error);
+
+    let error = bench.state.context().run_line("nope").await.unwrap_err();
+
+    assert_eq!(error.reason(), "unknown command");
+    bench.assert_log("> nope\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_for_people_may_take_longer_than_the_script() {
+    struct Person(Spec);
+    #[async_trait::async_trait]
+    impl Command for Person {
+        fn spec(&self) -> &Spec {
+            &self.0
+        }
+        async fn run(&self, _: &mut Context<'_>, _: Invocation) -> Result<Outcome, CommandError> {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            Ok(Outcome::stdout("done\n"))
+        }
+    }
+    let mut bench = Bench::with_deadline(Duration::from_secs(10)).command(Arc::new(Person(
+        Spec::new("person", "Wait for a person").untimed(),
+    )));
+
+    bench.run("person\n").await.unwrap();
+
+    assert_eq!(bench.state.stdout(), "done\n");
+}
