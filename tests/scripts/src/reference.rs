@@ -70,6 +70,7 @@ async fn of_suite(
         work_dir: place.path().to_owned(),
         state_dir: place.path().to_owned(),
         maps: Maps::Fake,
+        verbose: false,
     };
     Ok((suite.assemble)(setup).await?.commands.into_iter())
 }

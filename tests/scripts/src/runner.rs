@@ -23,7 +23,7 @@ pub struct Options {
     pub maps: Maps,
     /// Replace expected files that differ.
     pub update: bool,
-    /// List the variables at the start of the log.
+    /// List the variables at the start of the log; the condition `verbose` holds.
     pub verbose: bool,
     /// Open the `break` prompt at the first failure; scripts run one after the other.
     pub break_on_error: bool,
@@ -156,6 +156,7 @@ async fn run_script(
         work_dir: work_dir.clone(),
         state_dir,
         maps: options.maps,
+        verbose: options.verbose,
     };
     let _mount = (options.maps == Maps::Bpf).then(|| BpfMount(setup.bpf_root()));
     let Parts {

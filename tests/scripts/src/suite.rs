@@ -34,6 +34,8 @@ pub struct Setup {
     pub state_dir: PathBuf,
     /// Which maps to use.
     pub maps: Maps,
+    /// Whether scripts are to print much.
+    pub verbose: bool,
 }
 
 impl Setup {

@@ -127,7 +127,7 @@ fn interrupted_scripts_leave_nothing_behind() {
 #[test]
 fn success_is_the_exit_status() {
     let dir = tempfile::tempdir().unwrap();
-    write(dir.path(), "good.txtar", "echo x\n");
+    write(dir.path(), "good.txtar", "[verbose] echo x\n");
 
     let (output, text) = run(
         dir.path(),
@@ -136,7 +136,7 @@ fn success_is_the_exit_status() {
 
     assert!(output.status.success());
     assert!(
-        text.ends_with("> echo x\n[stdout]\nx\nPASS good.txtar\n1 passed, 0 failed\n"),
+        text.ends_with("> [verbose] echo x\n[stdout]\nx\nPASS good.txtar\n1 passed, 0 failed\n"),
         "{text}"
     );
 }

@@ -24,7 +24,7 @@ pub(super) const SUITE: Suite = Suite {
 fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     Box::pin(async move {
         let mut conditions = default_conditions();
-        conditions.extend(test_conditions(false, false));
+        conditions.extend(test_conditions(false, setup.verbose));
         let assembly = Assembly::new(base_cells)
             .flags(&setup)
             .conditions(conditions)

@@ -51,7 +51,7 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
             })
         };
         let mut conditions = default_conditions();
-        conditions.extend(test_conditions(false, false));
+        conditions.extend(test_conditions(false, setup.verbose));
         let assembly = assembly.conditions(conditions).process_environment();
         let parts = assembly.flags(&setup).build().await?;
         if let Some(hive) = parts.hive.as_ref().filter(|_| reconciles && !starts) {
