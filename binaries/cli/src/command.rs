@@ -214,9 +214,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         Command::Map(MapCommand::List { verbose }) => {
             inventory::list(&pinned, &line.shell_sock_path, verbose, format)?
         }
-        Command::Map(MapCommand::Get { name }) => {
-            print::entries(&pinned.entries(&name)?, ["Key", "Value"], format)
-        }
+        Command::Map(MapCommand::Get { name }) => inventory::get(&pinned.entries(&name)?, format),
         Command::Config { key } => config(&agent, key.as_deref(), format)?,
         Command::Shell { words } if words.is_empty() => {
             return Ok(shell::interactive(&line.shell_sock_path)?);

@@ -64,6 +64,20 @@ pub(crate) fn list(
     })
 }
 
+/// Entries of one map. They were read from the kernel: their state is that they are there.
+pub(crate) fn get(entries: &[Entry], format: Format) -> String {
+    const TITLES: [&str; 4] = ["Key", "Value", "State", "Error"];
+    if format == Format::Json {
+        return print::entries(entries, ["", ""], format);
+    }
+    let rows = entries.iter().flat_map(|(key, values)| {
+        values
+            .iter()
+            .map(|value| vec![key.clone(), value.clone(), "sync".to_owned(), String::new()])
+    });
+    print::table(&TITLES, rows)
+}
+
 /// Sums of failed operations by map, from the agent's metrics as JSON.
 fn failed_operations(metrics: &str) -> BTreeMap<String, u64> {
     let all: Value = serde_json::from_str(metrics).unwrap_or_default();
@@ -100,7 +114,7 @@ fn text_of(rows: &[Row]) -> String {
 
 fn entries_of(row: &Row) -> String {
     let entries = match &row.entries {
-        Some(entries) => print::entries(entries, ["Key", "Value"], Format::Text),
+        Some(entries) => get(entries, Format::Text),
         None => "unknown layout\n".to_owned(),
     };
     format!("## Map: {}\n{entries}", row.name)

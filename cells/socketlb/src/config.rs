@@ -26,6 +26,10 @@ pub struct Config {
     /// Refuses to bind ports on which services are served on this node.
     #[config(default = true, flag = "node-port-bind-protection")]
     pub bind_protection: bool,
+    /// Has the kernel reserve node ports that it would give to sockets which want any port. If off, such node ports
+    /// are refused at start.
+    #[config(default = true, flag = "enable-auto-protect-node-port-range")]
+    pub protect_node_ports: bool,
     /// Translates external IPs of services even if they are not addresses of this node. Anybody who may
     /// create services can then capture traffic to any address.
     #[config(default = false, flag = "disable-external-ip-mitigation")]

@@ -23,7 +23,10 @@ use skep_bpf::{
     mount::{self, MountError},
 };
 
-use crate::{Config, LbSettings, MonitorConfig, jit};
+use crate::{
+    Config, LbSettings, MonitorConfig, jit,
+    ports::{self, PortsError},
+};
 
 /// How often the links are looked after.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
@@ -60,6 +63,9 @@ pub enum DatapathError {
     /// The thread that does the work ended.
     #[error("socket load balancing: interrupted")]
     Interrupted(#[from] tokio::task::JoinError),
+    /// The kernel gives node ports away.
+    #[error("node ports are not the services' alone")]
+    Ports(#[from] PortsError),
     /// A program's link is gone or runs something else; it is attached again.
     #[error("program {program} was detached by somebody else")]
     Detached {
@@ -188,6 +194,18 @@ impl SocketDatapath {
         Ok(status)
     }
 
+    /// Keeps the node ports for services.
+    fn protect_ports(&self) -> Result<(), PortsError> {
+        let range = self.settings.node_port_range;
+        let directory = Path::new(ports::DIRECTORY);
+        if self.settings.kube_proxy_replacement
+            && ports::protect(directory, range, self.config.protect_node_ports)?
+        {
+            tracing::info!(ports = %range, "node ports are reserved, the kernel would have given them away");
+        }
+        Ok(())
+    }
+
     /// Whether programs can be switched now: false if maps were replaced, and the new ones are not filled.
     fn is_ready(&self) -> Result<bool, DatapathError> {
         if self.is_enabled() {
@@ -311,6 +329,7 @@ pub(crate) fn provide(
     lifecycle.on_start("attach-socket-programs", move |cx: HookCtx| {
         let datapath = at_start.clone();
         async move {
+            datapath.protect_ports()?;
             // With replaced maps the job below attaches when they are filled.
             if datapath.is_ready()? {
                 let message = apply(datapath).await?;

@@ -20,6 +20,7 @@ mod diag;
 mod jit;
 mod loadbalancer;
 mod monitor;
+mod ports;
 mod settings;
 mod terminate;
 
@@ -29,6 +30,7 @@ pub use datapath::{DatapathError, MapsWritten, SocketDatapath, SocketStatus, lin
 pub use diag::{DiagError, DiagTerminator};
 pub use loadbalancer::loadbalancer_cell;
 pub use monitor::{Aggregation, MonitorConfig};
+pub use ports::{Ports, PortsError};
 pub use settings::{
     LbSettings, NodePortRange, NodePortRangeError, SettingsConfig, SharedConfig, settings_cell,
 };

@@ -244,6 +244,33 @@ fn settings_reach_the_programs() {
 }
 
 #[test]
+fn node_ports_among_ephemeral_ones_are_reserved_or_refused() {
+    run("ports", async |node: World| {
+        let reserved = || fs::read_to_string("/proc/sys/net/ipv4/ip_local_reserved_ports");
+        fs::write("/proc/sys/net/ipv4/ip_local_port_range", "31000 31009")?;
+        let flags = ["--kube-proxy-replacement", "--node-port-range=31001,31009"];
+
+        let refused = [flags[0], flags[1], "--enable-auto-protect-node-port-range=false"];
+        let error = node.start([], &refused).await.unwrap_err();
+        let text = hive::error_chain(&*error);
+        assert!(
+            text.contains("31001,31009 overlaps with the ephemeral ports 31000-31009"),
+            "{text}"
+        );
+        assert_eq!(reserved()?.trim(), "");
+
+        let running = node.start([], &flags).await?;
+        assert_eq!(reserved()?.trim(), "31001-31009");
+        // One port is left for whoever wants any.
+        let any = UdpSocket::bind("127.0.0.1:0")?;
+        assert_eq!(any.local_addr()?.port(), 31_000);
+        assert!(UdpSocket::bind("127.0.0.1:0").is_err());
+        running.stop().await?;
+        Ok(())
+    });
+}
+
+#[test]
 fn aggregation_of_events_reaches_the_programs() {
     run("aggregation", async |node: World| {
         for (level, limited) in [("none", false), ("low", true), ("3", true)] {

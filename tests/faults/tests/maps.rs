@@ -102,7 +102,18 @@ fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
             world.served(ip).await?;
         }
         world.health_until(|health| !health.contains("is full")).await?;
-        agent.kill()
+        agent.kill()?;
+
+        // What is pinned can be read without it.
+        let down = world.skep(&["status", "--brief"])?;
+        assert!(down.contains("cannot reach the agent"), "{down}");
+        let listed = world.skep(&["map", "list"])?;
+        assert!(
+            listed.contains("cilium_lb4_services_v2") && listed.contains("unknown"),
+            "{listed}"
+        );
+        assert!(world.maps()?.contains("10.96.0.9:80/UDP"));
+        Ok(())
     });
 }
 
