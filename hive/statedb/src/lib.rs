@@ -41,6 +41,7 @@ mod object;
 pub mod reconciler;
 pub mod row;
 mod state;
+mod step;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -24,6 +24,7 @@ use crate::{
     key::{KeyBuf, KeyBytes, mapped, printable},
     row::RowFns,
     state::{Condition, TableState, Work},
+    step::{self, Step},
     tree::{KeyAt, Texts},
     txn::{Target, WriteTarget},
     watch::{Place, Watch, Watches},
@@ -530,18 +531,23 @@ impl<T: Send + Sync + 'static> Table<T> {
     /// Registers a watch unless the answer differs already in the newest state.
     pub(crate) fn watch(&self, txn: &Snapshot, place: Place) -> Watch {
         let meta = &self.0.meta;
+        step::at(Step::Enter);
         let mut cells = meta.watches.lock();
         let newest = Snapshot {
             db: Arc::clone(&txn.db),
             root: txn.db.root.load_full(),
         };
+        step::at(Step::Inside);
         let (read, now) = (self.state(txn), self.state(&newest));
         let stale = !std::ptr::eq(read, now) && read.differs(now, &place);
-        if stale {
+        let watch = if stale {
             Watch::already_closed()
         } else {
             meta.watches.watch(&mut cells, place)
-        }
+        };
+        drop(cells);
+        step::at(Step::Left);
+        watch
     }
 }
 

@@ -3,6 +3,7 @@
 //! Tests of tables as a whole.
 
 mod changes;
+pub(crate) mod interleave;
 mod metrics;
 mod model;
 mod networks;

@@ -20,6 +20,7 @@ use crate::{
         sealed::{At, Found, Read},
     },
     state::{AnyState, AnyWork},
+    step::{self, Step},
     watch::Place,
 };
 
@@ -252,6 +253,7 @@ impl WriteTxn {
         let metas: SmallVec<[Arc<TableMeta>; 2]> = slots.iter().map(|slot| Arc::clone(&slot.meta)).collect();
         // A watch is registered under this lock after a look at the newest root: with the lock held from before
         // the new root is visible until the watches are taken out, it is either found here or sees the new root.
+        step::at(Step::Enter);
         let mut cells: SmallVec<[_; 2]> = metas.iter().map(|meta| meta.watches.lock()).collect();
         let mut closed: Vec<CancellationToken> = Vec::new();
         for ((slot, meta), cells) in slots.iter().zip(&metas).zip(&mut cells) {
@@ -277,6 +279,7 @@ impl WriteTxn {
             }
             meta.watches.publish(cells);
         }
+        step::at(Step::Inside);
 
         let mut guards: SmallVec<[_; 2]> = SmallVec::new();
         let mut states: SmallVec<[(usize, Arc<dyn AnyState>); 2]> = SmallVec::new();
@@ -296,10 +299,13 @@ impl WriteTxn {
             self.db.root.store(Arc::clone(&root));
             root
         };
+        step::at(Step::Inside);
         drop(cells);
+        step::at(Step::Left);
         self.report(&metas, &root);
         drop(guards);
         for token in closed {
+            step::at(Step::Outside);
             token.cancel();
         }
         self.db.warn_late(&root, self.opened);
