@@ -184,8 +184,9 @@ impl Trackers {
 pub(crate) struct DbInner {
     pub(crate) number: u64,
     pub(crate) root: ArcSwap<Root>,
-    /// Held to replace the root.
-    pub(crate) commit: Mutex<()>,
+    /// Held to replace the root. A root equal to the current one, to be the next: copying one touches the reference
+    /// counts of all groups of tables.
+    pub(crate) commit: Mutex<Option<Arc<Root>>>,
     pub(crate) tables: RwLock<Vec<Arc<dyn AnyTable>>>,
     pub(crate) metrics: Arc<dyn Metrics>,
     pub(crate) created: Instant,
@@ -252,7 +253,7 @@ impl Db {
         let inner = DbInner {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             root: ArcSwap::default(),
-            commit: Mutex::new(()),
+            commit: Mutex::new(None),
             tables: RwLock::default(),
             metrics,
             created: Instant::now(),
@@ -350,12 +351,31 @@ impl Db {
             });
         }
         let (table, state) = make(tables.len(), self.inner.number);
-        let _commit = self.inner.commit.lock();
+        let mut spare = self.inner.commit.lock();
+        *spare = None;
         let mut root = Root::clone(&self.inner.root.load());
         root.push(state);
         self.inner.root.store(Arc::new(root));
         tables.push(table);
         Ok(())
+    }
+}
+
+impl DbInner {
+    /// Replaces the states of some tables for everybody; called with the lock held that `spare` comes from. Gives the
+    /// new and the old root.
+    pub(crate) fn publish(
+        &self,
+        spare: Option<Arc<Root>>,
+        states: &[(usize, Arc<dyn AnyState>)],
+    ) -> (Arc<Root>, Arc<Root>) {
+        let mut next = spare.unwrap_or_else(|| Arc::new(Root::clone(&self.root.load())));
+        let root = Arc::make_mut(&mut next);
+        for (table, state) in states {
+            root.set(*table, Arc::clone(state));
+        }
+        let old = self.root.swap(Arc::clone(&next));
+        (next, old)
     }
 }
 

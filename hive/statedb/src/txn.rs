@@ -290,13 +290,11 @@ impl WriteTxn {
             guards.push(slot._guard);
         }
         let root = {
-            let _commit = self.db.commit.lock();
-            let mut root = Root::clone(&self.db.root.load());
-            for (table, state) in &states {
-                root.set(*table, Arc::clone(state));
-            }
-            let root = Arc::new(root);
-            self.db.root.store(Arc::clone(&root));
+            let mut spare = self.db.commit.lock();
+            let (root, old) = self.db.publish(spare.take(), &states);
+            // Nothing else of this transaction may hold the old root: it is to become the next spare one.
+            self.root = Arc::clone(&root);
+            *spare = recycled(old, &states);
             root
         };
         step::at(Step::Inside);
@@ -333,6 +331,15 @@ impl WriteTxn {
             metrics.graveyard_objects(&meta.name, state.zombies());
         }
     }
+}
+
+/// Brings a root up to date that has become old with `states`, unless a snapshot still shows it.
+fn recycled(mut old: Arc<Root>, states: &[(usize, Arc<dyn AnyState>)]) -> Option<Arc<Root>> {
+    let root = Arc::get_mut(&mut old)?;
+    for (table, state) in states {
+        root.set(*table, Arc::clone(state));
+    }
+    Some(old)
 }
 
 /// Marks tables as not held by this thread any more.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 
@@ -40,6 +40,41 @@ fn dropped_transaction_undoes_objects_and_revision() {
     assert_eq!(ids(table.all(&snapshot)), [1]);
     assert_eq!(ids(table.list(&snapshot, TAG.key("x"))), [1]);
     db.write(&[&table]).commit();
+}
+
+#[test]
+fn what_no_snapshot_shows_is_freed_at_once() {
+    const ID: Index<(u32, Arc<()>), u32> = Index::new("id", |row, keys| keys.add(&row.0));
+    let db = Db::new();
+    let table = RwTable::builder("probes").primary(ID).build_plain(&db).unwrap();
+    let others: Vec<_> = (0..20)
+        .map(|number| items(&db, &format!("other{number}")))
+        .collect();
+    let probe = Arc::new(());
+    let insert = || {
+        let mut txn = db.write(&[&table]);
+        table.insert(&mut txn, (1, Arc::clone(&probe))).unwrap();
+        txn.commit()
+    };
+    let delete = || {
+        let mut txn = db.write(&[&table]);
+        table.delete_all(&mut txn).unwrap();
+        txn.commit()
+    };
+
+    insert();
+    put(&db, &others[3], &[item(1, "a", &[])]);
+    delete();
+    assert_eq!(Arc::strong_count(&probe), 1);
+
+    let kept = insert();
+    delete();
+    put(&db, &others[19], &[item(1, "a", &[])]);
+    assert_eq!(table.len(&kept), 1, "the snapshot stays as it was");
+    assert_eq!(Arc::strong_count(&probe), 2);
+    drop(kept);
+    assert_eq!(Arc::strong_count(&probe), 1);
+    assert_eq!((table.len(&db.read()), others[3].len(&db.read())), (0, 1));
 }
 
 #[test]
