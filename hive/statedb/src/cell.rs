@@ -3,7 +3,7 @@
 //! Cell: the database of a hive (feature `hive`), and what its parts need to live in one.
 //! Gives: a [`Db`] to every module, named after it; with feature `script` the `db` commands.
 //! Takes: `Arc<dyn Metrics>`, if some cell provides it.
-//! Tables are values of the graph, too: the owner provides a [`Table`] and keeps the [`RwTable`].
+//! Tables are values of the graph, too: the owner provides a [`Table`](struct@Table) and keeps the [`RwTable`].
 
 use std::sync::Arc;
 

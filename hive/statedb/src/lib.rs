@@ -7,7 +7,7 @@
 //!
 //! * [`Db`] is the database. [`Db::read`] gives a consistent [`Snapshot`] without a lock, [`Db::write`] a
 //!   [`WriteTxn`] over the tables it names.
-//! * [`RwTable`] and [`Table`] are the handles of one table; an [`Index`] finds objects by a [`Key`].
+//! * [`RwTable`] and [`Table`](struct@Table) are the handles of one table; an [`Index`] finds objects by a [`Key`].
 //!   `#[derive(Table)]` makes both from the fields of a struct: see [`Define`].
 //! * Reads come with a [`Watch`] that closes when the answer changes; a [`ChangeIterator`] follows a table,
 //!   deletions included.
