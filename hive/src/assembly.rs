@@ -50,6 +50,11 @@ pub struct Hive {
 
 impl Hive {
     /// A hive of these cells.
+    ///
+    /// ```
+    /// let hive = hive::Hive::new([hive::Cell::module("hello", "Greets").run(|| println!("hello"))]);
+    /// # let _ = hive;
+    /// ```
     #[must_use]
     pub fn new(cells: impl IntoIterator<Item = Cell>) -> Self {
         Self {
@@ -223,6 +228,14 @@ impl Hive {
     /// # Errors
     ///
     /// Everything that is wrong, at once.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings};
+    /// # use std::sync::Arc; struct Store; struct Clock;
+    /// let cell = Cell::module("app", "App").run(|_: Arc<Store>| ()).run(|_: Arc<Clock>| ());
+    /// let report = Hive::new([cell]).plan(Settings::new()).unwrap_err();
+    /// assert_eq!(report.errors().count(), 2);
+    /// ```
     pub fn plan(self, settings: Settings) -> Result<Plan, Report> {
         Plan::new(self, settings)
     }

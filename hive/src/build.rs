@@ -40,6 +40,23 @@ pub(crate) struct Site<'a> {
     group: OnceCell<Arc<Group>>,
 }
 
+impl Site<'_> {
+    fn health(&self) -> Health {
+        Health::new(self.shared.hub.clone(), self.module.clone())
+    }
+
+    fn group(&self) -> Arc<Group> {
+        let new = || {
+            Arc::new(Group::new(
+                self.module.clone(),
+                self.lifecycle,
+                self.shared.registry.clone(),
+            ))
+        };
+        self.group.get_or_init(new).clone()
+    }
+}
+
 macro_rules! builtin {
     ($($type:ty, $variant:ident, |$site:ident| $make:expr;)*) => {$(
         impl Inject for $type {
@@ -57,13 +74,8 @@ macro_rules! builtin {
 
 builtin! {
     ModulePath, ModulePath, |site| site.module.clone();
-    Health, Health, |site| Health::new(site.shared.hub.clone(), site.module.clone());
-    Jobs, Jobs, |site| {
-        let group = site.group.get_or_init(|| {
-            Arc::new(Group::new(site.module.clone(), site.lifecycle, site.shared.registry.clone()))
-        });
-        Jobs::new(group.clone(), Health::new(site.shared.hub.clone(), site.module.clone()))
-    };
+    Health, Health, |site| site.health();
+    Jobs, Jobs, |site| Jobs::new(site.group(), site.health());
     Lifecycle, Lifecycle, |site| Lifecycle::new(site.hooks.clone());
     Shutdown, Shutdown, |site| Shutdown::new(site.shared.shutdown.clone(), site.module.clone());
     Readiness, Readiness, |site| Readiness::new(site.shared.readiness.clone(), site.module.clone());
@@ -71,6 +83,15 @@ builtin! {
 }
 
 /// A constructor that failed or panicked.
+///
+/// ```
+/// # use hive::{Cell, Hive, Settings};
+/// fn open() -> Result<(), std::io::Error> { Err(std::io::Error::other("disk full")) }
+/// let plan = Hive::new([Cell::module("store", "Store").run(open)]).plan(Settings::new())?;
+/// let error = plan.build().unwrap_err();
+/// assert_eq!((error.module.as_str(), error.error.to_string().as_str()), ("store", "disk full"));
+/// # Ok::<_, hive::Report>(())
+/// ```
 #[derive(Debug)]
 pub struct BuildError {
     /// The function.
@@ -108,11 +129,12 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
         graph, values, hive, ..
     } = plan;
     let shutdown = Arc::new(ShutdownState::default());
+    let readiness = ReadinessState::default();
     let shared = Shared {
         hub: Arc::new(HealthHub::default()),
-        registry: Arc::new(JobRegistry::new(shutdown.clone())),
+        registry: Arc::new(JobRegistry::new(shutdown.clone(), readiness.clone())),
         shutdown,
-        readiness: ReadinessState::default(),
+        readiness,
         control: Control::default(),
     };
     let memory = Arc::new(MemoryHealth::new());
@@ -159,7 +181,7 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
         let mut results = Results(Vec::with_capacity(node.function.gives.0.len()));
         let mut arguments = Arguments::new(&node.sources, &slots, Some(&site));
         let error = match catch(|| (node.function.call)(&mut arguments, &mut results)) {
-            Ok(Ok(())) => None,
+            Ok(Ok(())) => add_ready(&site).err().map(Into::into),
             Ok(Err(error)) => Some(error),
             Err(panic) => Some(Box::new(panic) as BoxError),
         };
@@ -217,8 +239,25 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
         graph, slots, lifetimes, groups, shared, memory, configs, hive,
     ));
     let _ = engine.control.0.set(Arc::downgrade(&engine));
-    tracing::debug!(duration = ?begun.elapsed(), "Hive built");
+    let took = begun.elapsed();
+    if let Some(metrics) = &engine.metrics {
+        metrics.built(took);
+    }
+    tracing::debug!(duration = ?took, "Hive built");
     Ok(Built { engine })
+}
+
+/// Makes jobs of what a constructor wants to run once the hive is ready.
+fn add_ready(site: &Site<'_>) -> Result<(), crate::jobs::SpawnError> {
+    let mut jobs = Vec::new();
+    site.hooks.borrow_mut().retain_mut(|hook| {
+        let job = hook.ready.take();
+        let keep = job.is_none();
+        jobs.extend(job);
+        keep
+    });
+    jobs.into_iter()
+        .try_for_each(|job| site.group().spawn(*job, site.health()))
 }
 
 /// A hive whose objects are constructed and whose hooks wait.
@@ -242,24 +281,56 @@ impl Built {
     /// # Errors
     ///
     /// The hook that failed, and those that failed when the others were stopped again.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let running = Hive::new([]).plan(Settings::new())?.build()?.start().await?;
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn start(self) -> Result<Running, StartError> {
         self.engine.start().await?;
         Ok(Running { engine: self.engine })
     }
 
     /// An object, if it is [demanded](crate::Hive::root) or constructed anyway; as seen from the root.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings};
+    /// # use std::sync::Arc;
+    /// let cell = Cell::module("size", "Size").provide(|| Arc::new(3_u8));
+    /// let built = Hive::new([cell]).root::<Arc<u8>>().plan(Settings::new())?.build()?;
+    /// assert_eq!(built.get::<Arc<u8>>().as_deref(), Some(&3));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn get<T: Inject>(&self) -> Option<T> {
         self.engine.get()
     }
 
     /// A handle to start, stop and show the hive.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings, State};
+    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
+    /// assert_eq!(built.controller().state(), State::New);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn controller(&self) -> Controller {
         Controller(self.engine.control.clone())
     }
 
     /// The health of all modules, unless a cell provides its own [`HealthSink`].
+    ///
+    /// ```
+    /// # use hive::{Cell, Health, Hive, Settings};
+    /// let cell = Cell::module("app", "App").run(|health: Health| health.starting("Wakes up"));
+    /// let built = Hive::new([cell]).plan(Settings::new())?.build()?;
+    /// assert_eq!(built.health().get("app").unwrap().message, "Wakes up");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn health(&self) -> Arc<MemoryHealth> {
         self.engine.memory.clone()
@@ -273,6 +344,15 @@ impl fmt::Debug for Built {
 }
 
 /// A hive that has started. Dropping it aborts its jobs; [stop](Self::stop) it to run the stop hooks.
+///
+/// ```
+/// # use hive::{Hive, Settings, State};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let running = Hive::new([]).plan(Settings::new())?.build()?.start().await?;
+/// assert_eq!(running.controller().state(), State::Running);
+/// running.stop().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping a running hive aborts its jobs without running stop hooks"]
 pub struct Running {
     pub(crate) engine: Arc<Engine>,
@@ -284,30 +364,86 @@ impl Running {
     /// # Errors
     ///
     /// The hooks and jobs that failed or hung. All others have run.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings, State};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let running = Hive::new([]).plan(Settings::new())?.build()?.start().await?;
+    /// let built = running.stop().await?;
+    /// assert_eq!(built.controller().state(), State::Stopped);
+    /// # Ok(()) }
+    /// ```
     pub async fn stop(self) -> Result<Built, StopError> {
         self.engine.stop().await?;
         Ok(Built { engine: self.engine })
     }
 
     /// An object, if it is [demanded](crate::Hive::root) or constructed anyway; as seen from the root.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings};
+    /// # use std::sync::Arc;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cell = Cell::module("size", "Size").provide(|| Arc::new(3_u8));
+    /// # let running = Hive::new([cell]).root::<Arc<u8>>().plan(Settings::new())?.build()?.start().await?;
+    /// assert_eq!(running.get::<Arc<u8>>().as_deref(), Some(&3));
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn get<T: Inject>(&self) -> Option<T> {
         self.engine.get()
     }
 
     /// A handle to start, stop and show the hive.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let running = Hive::new([]).plan(Settings::new())?.build()?.start().await?;
+    /// assert!(running.controller().jobs().is_empty());
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn controller(&self) -> Controller {
         Controller(self.engine.control.clone())
     }
 
     /// The health of all modules, unless a cell provides its own [`HealthSink`].
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let running = Hive::new([]).plan(Settings::new())?.build()?.start().await?;
+    /// for entry in running.health().entries() {
+    ///     println!("{} {}: {}", entry.level, entry.id, entry.message);
+    /// }
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn health(&self) -> Arc<MemoryHealth> {
         self.engine.memory.clone()
     }
 
     /// Waits until a signal, a job or a module asks the hive to stop.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Job, JobCtx, Jobs, Settings, Shutdown};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// fn work(jobs: Jobs, shutdown: Shutdown) -> Result<(), hive::SpawnError> {
+    ///     jobs.spawn(Job::once("work", move |_: JobCtx| {
+    ///         shutdown.request("all work is done");
+    ///         async {}
+    ///     }))
+    /// }
+    /// let cell = Cell::module("app", "App").run(work);
+    /// let running = Hive::new([cell]).plan(Settings::new())?.build()?.start().await?;
+    /// assert_eq!(running.wait().await.to_string(), "module `app` asked to stop: all work is done");
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn wait(&self) -> crate::shutdown::ExitCause {
         self.engine.shutdown.wait().await
     }

@@ -7,6 +7,15 @@ use crate::key::Key;
 use crate::plan::Graph;
 
 /// A cell that registered itself with [`catalogue!`](crate::catalogue!).
+///
+/// ```
+/// fn cell() -> hive::Cell { hive::Cell::module("greeter", "Greets") }
+/// hive::catalogue!(cell);
+/// # fn main() {
+/// let entry = hive::catalogue().find(|entry| entry.path.ends_with("::cell")).unwrap();
+/// assert_eq!(format!("{:?}", (entry.cell)()), "Cell::module(\"greeter\")");
+/// # }
+/// ```
 pub struct CatalogueEntry {
     /// How to name it in a cell list: `skep_health::cell`.
     pub path: &'static str,

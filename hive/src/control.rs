@@ -51,6 +51,16 @@ impl Controller {
     /// # Errors
     ///
     /// If a hook fails; what had started is stopped.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings, State};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
+    /// let controller = built.controller();
+    /// controller.start().await?;
+    /// assert_eq!(controller.state(), State::Running);
+    /// # Ok(()) }
+    /// ```
     pub async fn start(&self) -> Result<(), StartError> {
         self.0.engine().ok_or(StartError::Gone)?.start().await
     }
@@ -60,6 +70,17 @@ impl Controller {
     /// # Errors
     ///
     /// If hooks failed or hung; all others have run.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings, State};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
+    /// let controller = built.controller();
+    /// controller.start().await?;
+    /// controller.stop().await?;
+    /// assert_eq!(controller.state(), State::Stopped);
+    /// # Ok(()) }
+    /// ```
     pub async fn stop(&self) -> Result<(), StopError> {
         match self.0.engine() {
             Some(engine) => engine.stop().await,
@@ -68,21 +89,78 @@ impl Controller {
     }
 
     /// Where the hive is in its life.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings, State};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
+    /// assert_eq!(built.controller().state(), State::New);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn state(&self) -> State {
         self.0.engine().map_or(State::Stopped, |engine| engine.state())
     }
 
     /// The cells as a tree, with the values of their settings; then the hooks.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings, State};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
+    /// assert!(built.controller().tree().starts_with("Cells:"));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn tree(&self) -> String {
         self.0.engine().map(|engine| engine.tree()).unwrap_or_default()
     }
 
     /// The hooks in the order in which they start, with states and durations.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings, State};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
+    /// for hook in built.controller().hooks() {
+    ///     println!("{} of {}: {:?}", hook.name, hook.module, hook.state);
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn hooks(&self) -> Vec<HookInfo> {
         self.0.engine().map(|engine| engine.hooks()).unwrap_or_default()
+    }
+
+    /// State, readiness, hooks with durations, jobs, scopes and settings as JSON: what a debug endpoint serves.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings};
+    /// let built = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?.build()?;
+    /// assert!(built.controller().to_json().contains("\"state\": \"new\""));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        self.0
+            .engine()
+            .map_or_else(|| "{}\n".to_owned(), |engine| engine.to_json())
+    }
+
+    /// Draws the graph, as [`Plan::draw`](crate::Plan::draw) does.
+    ///
+    /// ```
+    /// # use hive::{Cell, GraphView, Hive, Settings};
+    /// let built = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?.build()?;
+    /// assert!(built.controller().draw(&GraphView::default()).starts_with("digraph hive"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn draw(&self, view: &crate::GraphView) -> String {
+        self.0
+            .engine()
+            .map(|engine| engine.graph.draw(view))
+            .unwrap_or_default()
     }
 
     /// Reads the settings again. Fields marked `reloadable` reach [`Cfg::watch`](crate::Cfg::watch); others that
@@ -116,6 +194,16 @@ impl Controller {
     }
 
     /// The jobs at work, and those that failed for good.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings, State};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
+    /// for job in built.controller().jobs() {
+    ///     println!("{} of {}: {} runs", job.name, job.module, job.runs);
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn jobs(&self) -> Vec<JobInfo> {
         self.0
@@ -126,6 +214,14 @@ impl Controller {
 }
 
 /// What a [reload](Controller::reload) changed.
+///
+/// ```
+/// # use hive::{Hive, Settings};
+/// let built = Hive::new([]).plan(Settings::new())?.build()?;
+/// let reload = built.controller().reload(Settings::new().args(["--hive-stop-timeout=3s"]))?;
+/// assert_eq!(reload.drift, ["hive-stop-timeout"]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reload {
     /// Settings whose new values are in use.

@@ -4,6 +4,7 @@
 
 mod error;
 mod info;
+mod parallel;
 mod start;
 mod stop;
 
@@ -19,6 +20,7 @@ use crate::health::{Health, HealthHub, MemoryHealth};
 use crate::inject::{Arguments, Inject, Slots};
 use crate::jobs::{Group, JobRegistry};
 use crate::lifecycle::Hook;
+use crate::metrics::HiveMetrics;
 use crate::module::ModulePath;
 use crate::options::HiveOptions;
 use crate::plan::Graph;
@@ -29,6 +31,13 @@ pub use error::{HookFailure, StartError, StopError};
 pub use info::{HookInfo, HookState};
 
 /// Where a hive is in its life.
+///
+/// ```
+/// # use hive::{Hive, Settings, State};
+/// let built = Hive::new([]).plan(Settings::new())?.build()?;
+/// assert_eq!(built.controller().state(), State::New);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Built, never started.
@@ -74,6 +83,21 @@ pub(crate) struct StepStatus {
     pub(crate) state: HookState,
     pub(crate) start_took: Option<Duration>,
     pub(crate) stop_took: Option<Duration>,
+    /// When its start or stop began.
+    pub(crate) since: Option<tokio::time::Instant>,
+}
+
+impl StepStatus {
+    fn begin(&mut self, state: HookState) {
+        self.state = state;
+        self.since = Some(tokio::time::Instant::now());
+    }
+
+    /// How long its start or stop has been at it.
+    fn running_for(&self) -> Option<Duration> {
+        let busy = matches!(self.state, HookState::Starting | HookState::Stopping);
+        self.since.filter(|_| busy).map(|since| since.elapsed())
+    }
 }
 
 /// A lifecycle: that of the hive, or of a scope.
@@ -142,6 +166,7 @@ pub(crate) struct Engine {
     configs: Mutex<Vec<LiveConfig>>,
     hive: Hive,
     pub(crate) options: HiveOptions,
+    pub(crate) metrics: Option<Arc<dyn HiveMetrics>>,
     /// Scopes that run, in the order of their start.
     pub(crate) scopes: Mutex<Vec<u32>>,
     state: AtomicU8,
@@ -180,12 +205,14 @@ impl Engine {
             configs: Mutex::new(configs),
             hive,
             options: HiveOptions::default(),
+            metrics: None,
             scopes: Mutex::default(),
             state: AtomicU8::new(State::New as u8),
         };
         if let Some(options) = engine.get::<crate::Cfg<HiveOptions>>() {
             engine.options = (*options).clone();
         }
+        engine.metrics = engine.get();
         engine
     }
 

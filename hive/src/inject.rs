@@ -220,6 +220,31 @@ pub(crate) enum Source {
 pub(crate) type Slots = Vec<Option<Box<dyn Any + Send + Sync>>>;
 
 /// The values for one call of a constructor, taken in the order of its needs.
+///
+/// ```
+/// use hive::{Arguments, Inject, Needs};
+/// use std::sync::Arc;
+///
+/// // What `#[derive(Params)]` writes.
+/// struct Pair { left: Arc<u8>, right: Option<Arc<u16>> }
+///
+/// impl Inject for Pair {
+///     fn needs(needs: &mut Needs) {
+///         <Arc<u8> as Inject>::needs(needs);
+///         <Option<Arc<u16>> as Inject>::needs(needs);
+///     }
+///     fn inject(arguments: &mut Arguments<'_>) -> Self {
+///         Self { left: Inject::inject(arguments), right: Inject::inject(arguments) }
+///     }
+/// }
+///
+/// fn sum(pair: Pair) -> Arc<u64> { Arc::new(u64::from(*pair.left) + pair.right.map_or(0, |right| (*right).into())) }
+/// # use hive::{Cell, Hive, Settings};
+/// let cell = Cell::module("sum", "Adds").provide(|| Arc::new(3_u8)).provide(sum);
+/// let built = Hive::new([cell]).root::<Arc<u64>>().plan(Settings::new())?.build()?;
+/// assert_eq!(*built.get::<Arc<u64>>().unwrap(), 3);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub struct Arguments<'a> {
     sources: std::slice::Iter<'a, Source>,
     slots: &'a Slots,

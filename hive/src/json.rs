@@ -8,10 +8,15 @@ use std::fmt::Write;
 pub(crate) enum Json {
     Text(String),
     Number(u64),
+    Integer(i128),
+    /// A finite number.
+    Float(f64),
     Bool(bool),
     Null,
     List(Vec<Json>),
     Object(Vec<(&'static str, Json)>),
+    /// An object whose keys are data.
+    Map(Vec<(String, Json)>),
 }
 
 impl Json {
@@ -33,6 +38,12 @@ impl Json {
             Self::Number(number) => {
                 let _ = write!(out, "{number}");
             }
+            Self::Integer(number) => {
+                let _ = write!(out, "{number}");
+            }
+            Self::Float(number) => {
+                let _ = write!(out, "{number}");
+            }
             Self::Bool(value) => {
                 let _ = write!(out, "{value}");
             }
@@ -47,20 +58,32 @@ impl Json {
                 line(out, 0, depth);
                 out.push(']');
             }
-            Self::Object(fields) if fields.is_empty() => out.push_str("{}"),
-            Self::Object(fields) => {
-                out.push('{');
-                for (index, (name, value)) in fields.iter().enumerate() {
-                    line(out, index, depth + 1);
-                    quote(out, name);
-                    out.push_str(": ");
-                    value.write(out, depth + 1);
-                }
-                line(out, 0, depth);
-                out.push('}');
+            Self::Object(fields) => object(out, depth, fields.iter().map(|(name, value)| (*name, value))),
+            Self::Map(fields) => {
+                object(
+                    out,
+                    depth,
+                    fields.iter().map(|(name, value)| (name.as_str(), value)),
+                );
             }
         }
     }
+}
+
+fn object<'a>(out: &mut String, depth: usize, fields: impl ExactSizeIterator<Item = (&'a str, &'a Json)>) {
+    if fields.len() == 0 {
+        out.push_str("{}");
+        return;
+    }
+    out.push('{');
+    for (index, (name, value)) in fields.enumerate() {
+        line(out, index, depth + 1);
+        quote(out, name);
+        out.push_str(": ");
+        value.write(out, depth + 1);
+    }
+    line(out, 0, depth);
+    out.push('}');
 }
 
 fn line(out: &mut String, index: usize, depth: usize) {

@@ -8,37 +8,66 @@
 //!
 //! # Tutorial
 //!
-//! **Constructors are plain functions.** Parameters are dependencies, the result is what is offered. A cell
-//! lists them; [`Params`](derive@Params) gathers parameters when there are many:
+//! A program that counts visits. `Cargo.toml` needs `hive` with the feature `run`, and for the test at the end
+//! tokio:
 //!
+//! ```toml
+//! [dependencies]
+//! hive = { version = "0.1", features = ["run"] }
+//!
+//! [dev-dependencies]
+//! tokio = { version = "1", features = ["macros", "rt", "test-util"] }
 //! ```
-//! use hive::{Cell, Cfg, Health, Hive, HookCtx, Job, JobCtx, Jobs, Lifecycle, Params, Settings, SpawnError};
+//!
+//! **Constructors are plain functions.** Parameters are dependencies, the result is what is offered. A cell
+//! lists them; [`Params`](derive@Params) gathers parameters when there are many. `src/main.rs`:
+//!
+#![cfg_attr(feature = "run", doc = "```no_run")]
+#![cfg_attr(not(feature = "run"), doc = "```ignore")]
+//! use hive::{Cell, Cfg, Health, HookCtx, Job, JobCtx, Jobs, Lifecycle, Params, Program, SpawnError};
+//! use std::process::ExitCode;
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //! use std::time::Duration;
 //!
-//! /// One field is one setting: `--visit-interval`, `APP_VISIT_INTERVAL`, the key `visit-interval` in files.
-//! #[derive(Clone, hive::Config)]
-//! struct Config {
-//!     /// Time between two visits.
-//!     #[config(default = "10ms")]
-//!     visit_interval: Duration,
+//! fn main() -> ExitCode {
+//!     // The order of the list does not matter: dependencies decide.
+//!     Program::new("visits", [visitor_cell(), counter_cell()])
+//!         .about("Counts visits.")
+//!         .version(env!("CARGO_PKG_VERSION"))
+//!         .main()
 //! }
 //!
 //! #[derive(Default)]
 //! struct Counter(AtomicU64);
 //!
 //! impl Counter {
+//!     /// Checks and allocates; what takes time or touches the world is left to hooks and jobs.
 //!     fn new(lifecycle: Lifecycle, health: Health) -> Arc<Counter> {
 //!         let counter = Arc::new(Counter::default());
-//!         let reset = counter.clone();
-//!         lifecycle.on_start("reset", move |_: HookCtx| {
-//!             reset.0.store(0, Ordering::Relaxed);
+//!         let stopping = counter.clone();
+//!         lifecycle.on_start("open", move |_: HookCtx| {
 //!             health.ok("Counting");
+//!             async {}
+//!         });
+//!         lifecycle.on_stop("show", move |_: HookCtx| {
+//!             println!("{} visits", stopping.0.load(Ordering::Relaxed));
 //!             async {}
 //!         });
 //!         counter
 //!     }
+//! }
+//!
+//! fn counter_cell() -> Cell {
+//!     Cell::module("counter", "Counts visits").provide(Counter::new)
+//! }
+//!
+//! /// One field is one setting: `--visit-interval`, `VISITS_VISIT_INTERVAL`, the key `visit-interval` in files.
+//! #[derive(Clone, hive::Config)]
+//! struct Config {
+//!     /// Time between two visits.
+//!     #[config(default = "1s")]
+//!     visit_interval: Duration,
 //! }
 //!
 //! #[derive(Params)]
@@ -56,30 +85,115 @@
 //!     }).run_at_start())
 //! }
 //!
-//! fn counter_cell() -> Cell {
-//!     Cell::module("counter", "Counts visits").provide(Counter::new)
-//! }
-//!
 //! fn visitor_cell() -> Cell {
 //!     Cell::module("visitor", "Visits now and then").config::<Config>().run(visit)
 //! }
-//!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // The order of the list does not matter: dependencies decide.
-//! let hive = Hive::new([visitor_cell(), counter_cell()]).root::<Arc<Counter>>();
-//! let plan = hive.plan(Settings::new().args(["--visit-interval=1ms"]))?; // all is checked, nothing has run
-//! let running = plan.build()?.start().await?;
-//! tokio::time::sleep(Duration::from_millis(20)).await;
-//! assert!(running.get::<Arc<Counter>>().unwrap().0.load(Ordering::Relaxed) > 0);
-//! running.stop().await?; // jobs end, then stop hooks run, in reverse order
-//! # Ok(()) }
 //! ```
 //!
-//! **Mistakes come all at once**, before any constructor runs, each with module, function, place and help; see
-//! [`Report`]. **Tests** list the cell under test and fakes for the rest, or change a program with
-//! [`replace`](Hive::replace), [`override_config`](Hive::override_config) and [`without`](Hive::without); see
-//! [`testing`]. **Programs** call `run` (feature `run`), which handles signals, exit codes and the
-//! sub-commands that show the hive.
+//! `cargo run -- --visit-interval=100ms` runs it until Ctrl-C, then prints the count: jobs end first, then stop
+//! hooks run in reverse order. `--help` lists the settings, `hive` the cells, `hive plan` the order of construction,
+//! `hive config` all settings with their origin.
+//!
+//! **Mistakes come all at once**, before any constructor runs. Leave out `counter_cell()`, and misspell the flag
+//! as `--visit-intervall=1s`:
+//!
+//! ```text
+//! error[H016]: unknown argument `--visit-intervall`
+//!   help: did you mean `--visit-interval`?
+//! error[H003]: nothing provides `Arc<Counter>`
+//!   needed by   visits::visit              src/main.rs:63
+//!   in module   visitor
+//!   help: add a cell whose constructor returns `Arc<Counter>`
+//! 2 errors, 0 warnings; no constructor was run
+//! ```
+//!
+//! **Tests** list the cell under test and fakes for the rest, or change a program with
+//! [`replace`](Hive::replace), [`override_config`](Hive::override_config) and [`without`](Hive::without). At the end
+//! of `src/main.rs`:
+//!
+//! ```
+//! # use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
+//! # use std::sync::Arc;
+//! # use std::sync::atomic::{AtomicU64, Ordering};
+//! # use std::time::Duration;
+//! # #[derive(Default)] struct Counter(AtomicU64);
+//! # fn counter_cell() -> Cell { Cell::module("counter", "Counts visits").provide(|| Arc::new(Counter::default())) }
+//! # #[derive(Clone, hive::Config)] struct Config {
+//! #     /// Time between two visits.
+//! #     #[config(default = "1s")] visit_interval: Duration }
+//! # fn visit(config: Cfg<Config>, counter: Arc<Counter>, jobs: Jobs) -> Result<(), SpawnError> {
+//! #     jobs.spawn(Job::every(config.visit_interval, "visit", move |_: JobCtx| {
+//! #         counter.0.fetch_add(1, Ordering::Relaxed);
+//! #         async {}
+//! #     }).run_at_start())
+//! # }
+//! # fn visitor_cell() -> Cell { Cell::module("visitor", "Visits now and then").config::<Config>().run(visit) }
+//! # macro_rules! as_test { ($(#[$attribute:meta])* async fn $name:ident() $body:block) => {
+//! #     fn main() {
+//! #         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+//! #             .block_on(async { $body })
+//! #     }
+//! # } }
+//! # as_test! {
+//! #[tokio::test(start_paused = true)]
+//! async fn visits_at_start_and_then_at_intervals() {
+//!     use hive::{Hive, testing};
+//!
+//!     let hive = Hive::new([visitor_cell(), counter_cell()])
+//!         .override_config(|config: &mut Config| config.visit_interval = Duration::from_secs(60))
+//!         .root::<Arc<Counter>>(); // to get at it below
+//!     let running = testing::start(hive).await;
+//!
+//!     tokio::time::sleep(Duration::from_secs(90)).await;
+//!
+//!     let counter = running.get::<Arc<Counter>>().unwrap();
+//!     assert_eq!(counter.0.load(Ordering::Relaxed), 2);
+//!     testing::stop(running).await;
+//! }
+//! # }
+//! ```
+//!
+//! One test should plan the whole program: `Hive::new(cells()).plan(Settings::new())`, and its
+//! [variants](Hive::variants) if cells have [conditions](Cell::when). `hive check --strict` does the same for a binary.
+//!
+//! # Where to go from here
+//!
+//! | to | see |
+//! |---|---|
+//! | offer something under a trait | [`as_dyn!`] |
+//! | let cells plug into one another | [`Member`], [`All`] |
+//! | do without what is not there | `Option<Arc<T>>` as a parameter, [`Cell::when`] |
+//! | keep something inside a module | [`Cell::provide_private`], [`Cell::config_private`] |
+//! | give every module its own logger or handle | [`Cell::provide_per_module`] |
+//! | run cells only as a leader, or on demand | [`Cell::scope`], [`Scope`] |
+//! | tell others when all is ready | [`Readiness`], [`Lifecycle::on_ready`] |
+//! | change settings while the program runs | `reloadable` in [`Config`](derive@Config), [`Cfg::watch`] |
+//! | count and measure | [`JobMetrics`], [`HiveMetrics`], [`HealthSink`] |
+//! | serve the state of the hive | [`Controller::to_json`], [`Controller::draw`] |
+//!
+//! # As a service
+//!
+//! A [program](run()) stops cleanly on SIGINT and SIGTERM, at any time, also during start; a second signal
+//! forces the end and says what was pending. SIGHUP reads the settings again, as does a change of the config
+//! directory. [`exit`](mod@exit) lists the exit codes. Under a service manager with `Type=notify` it says when it is
+//! ready, reloads and stops, and with `WatchdogSec=` that it lives.
+//!
+//! # For those who know the hive of Cilium
+//!
+//! | There | Here |
+//! |---|---|
+//! | `cell.Provide(func(p params) (Out, error))` | `provide(Service::new)`; a struct that derives `Params` when there are many |
+//! | embedding `cell.In`, `cell.Out` | `derive(Params)`, `derive(Supplies)` |
+//! | `group:"script-commands"` | `All<ScriptCommand>`: a type, not a string, in a stable order |
+//! | `optional:"true"` | `Option<Arc<T>>`; `None` only if nothing provides it |
+//! | an interface by the type of the result | `Arc<dyn Trait>` by the type of the result, or [`as_dyn!`] |
+//! | `cell.Invoke` | `run(function)`; in tests rather `root::<T>()` |
+//! | `context.Context` | [`HookCtx`], [`JobCtx`]: token, deadline, health |
+//! | `hive.AddConfigOverride` | [`Hive::override_config`] |
+//! | `promise.Promise` | a watch value, a table, or an object split in two |
+//! | `hivetest.Lifecycle` | [`testing::start`] of a hive with the one cell |
+//! | a decorated lifecycle for what only the leader runs | [`Cell::scope`] |
+//! | a panic at the first mistake | a [`Report`] of all of them |
 //!
 //! # Features
 //!
@@ -131,6 +245,7 @@ mod jobs;
 mod json;
 mod key;
 mod lifecycle;
+mod metrics;
 mod module;
 mod options;
 mod panics;
@@ -167,6 +282,7 @@ pub use jobs::{
 };
 pub use key::Key;
 pub use lifecycle::{Hook, HookCtx, HookOutput, Lifecycle};
+pub use metrics::HiveMetrics;
 pub use module::ModulePath;
 pub use options::HiveOptions;
 pub use plan::Plan;

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::health::Health;
+use crate::jobs::{Job, JobCtx};
 use crate::module::ModulePath;
 use crate::supply::BoxError;
 
@@ -22,6 +23,15 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) type HookFn = Arc<dyn Fn(HookCtx) -> BoxFuture<Result<(), BoxError>> + Send + Sync>;
 
 /// What a hook gets to know.
+///
+/// ```
+/// # use hive::{Hook, HookCtx};
+/// let hook = Hook::new("listen").on_start(|cx: HookCtx| async move {
+///     cx.health.starting("Waits for the port");
+///     cx.token.cancelled().await; // too late, or the start was called off
+/// });
+/// # let _ = hook;
+/// ```
 #[derive(Clone, Debug)]
 pub struct HookCtx {
     /// Cancelled when the hook should give up: its deadline has passed, or the start was called off.
@@ -34,7 +44,8 @@ pub struct HookCtx {
     pub module: ModulePath,
 }
 
-/// The result of a hook or job: nothing, or an error.
+/// The result of a hook or job: nothing, or an error. What loops for ever has none: it must end when its token
+/// is cancelled.
 ///
 /// ```
 /// # fn check<T: hive::HookOutput>() {}
@@ -43,7 +54,9 @@ pub struct HookCtx {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the result of a hook or job",
-    label = "hooks and jobs end with `()` or `Result<(), E>`"
+    label = "hooks and jobs end with `()` or `Result<(), E>`",
+    note = "a job that loops must return when its token is cancelled: `select!` on `cx.cancelled()`, or \
+            `cx.until_cancelled(future)`"
 )]
 pub trait HookOutput: Send {
     /// As a result.
@@ -100,10 +113,17 @@ pub struct Hook {
     pub(crate) start_timeout: Option<Duration>,
     pub(crate) stop_timeout: Option<Duration>,
     pub(crate) place: &'static Location<'static>,
+    /// What to run once the hive is ready; then there is nothing else.
+    pub(crate) ready: Option<Box<Job>>,
 }
 
 impl Hook {
     /// A hook that does nothing yet.
+    ///
+    /// ```
+    /// let hook = hive::Hook::new("listen");
+    /// # let _ = hook;
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
@@ -114,10 +134,17 @@ impl Hook {
             start_timeout: None,
             stop_timeout: None,
             place: Location::caller(),
+            ready: None,
         }
     }
 
     /// What to do at start.
+    ///
+    /// ```
+    /// # use hive::{Hook, HookCtx};
+    /// let hook = Hook::new("listen").on_start(|_: HookCtx| async {});
+    /// # let _ = hook;
+    /// ```
     #[must_use]
     pub fn on_start<F, Fut>(mut self, hook: F) -> Self
     where
@@ -130,6 +157,12 @@ impl Hook {
     }
 
     /// What to do at stop. Must return only when the resources are gone.
+    ///
+    /// ```
+    /// # use hive::{Hook, HookCtx};
+    /// let hook = Hook::new("listen").on_stop(|_: HookCtx| async {});
+    /// # let _ = hook;
+    /// ```
     #[must_use]
     pub fn on_stop<F, Fut>(mut self, hook: F) -> Self
     where
@@ -142,6 +175,11 @@ impl Hook {
     }
 
     /// How long the start may take; otherwise the time left for the whole start.
+    ///
+    /// ```
+    /// let hook = hive::Hook::new("listen").start_timeout(std::time::Duration::from_secs(10));
+    /// # let _ = hook;
+    /// ```
     #[must_use]
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = Some(timeout);
@@ -149,6 +187,11 @@ impl Hook {
     }
 
     /// How long the stop may take; otherwise half of the time left for the whole stop.
+    ///
+    /// ```
+    /// let hook = hive::Hook::new("listen").stop_timeout(std::time::Duration::from_secs(10));
+    /// # let _ = hook;
+    /// ```
     #[must_use]
     pub fn stop_timeout(mut self, timeout: Duration) -> Self {
         self.stop_timeout = Some(timeout);
@@ -199,6 +242,14 @@ impl Lifecycle {
     }
 
     /// Adds a start function.
+    ///
+    /// ```
+    /// # use hive::{HookCtx, Lifecycle};
+    /// fn listen(lifecycle: Lifecycle) {
+    ///     lifecycle.on_start("listen", |_: HookCtx| async { Ok::<_, std::io::Error>(()) });
+    /// }
+    /// # let _ = hive::Cell::module("server", "Serves").run(listen);
+    /// ```
     #[track_caller]
     pub fn on_start<F, Fut>(&self, name: impl Into<Arc<str>>, hook: F)
     where
@@ -210,6 +261,14 @@ impl Lifecycle {
     }
 
     /// Adds a stop function. It runs if everything added before it was started.
+    ///
+    /// ```
+    /// # use hive::{HookCtx, Lifecycle};
+    /// fn drain(lifecycle: Lifecycle) {
+    ///     lifecycle.on_stop("drain", |_: HookCtx| async {});
+    /// }
+    /// # let _ = hive::Cell::module("server", "Serves").run(drain);
+    /// ```
     #[track_caller]
     pub fn on_stop<F, Fut>(&self, name: impl Into<Arc<str>>, hook: F)
     where
@@ -231,5 +290,30 @@ impl Lifecycle {
     /// ```
     pub fn add(&self, hook: Hook) {
         self.hooks.borrow_mut().push(hook);
+    }
+
+    /// Adds a function that runs once the hive is [ready](crate::Readiness): everything has started, and
+    /// nobody holds a guard. It is a [job](Job::once) of this name, so it need not hurry, and it is cancelled when
+    /// the hive stops.
+    ///
+    /// ```
+    /// use hive::{Cell, JobCtx, Lifecycle};
+    /// fn new_server(lifecycle: Lifecycle) {
+    ///     lifecycle.on_ready("announce", |_cx: JobCtx| async { println!("at your service") });
+    /// }
+    /// # let _ = Cell::module("server", "Serves").run(new_server);
+    /// ```
+    pub fn on_ready<F, Fut>(&self, name: impl Into<Arc<str>>, function: F)
+    where
+        F: Fn(JobCtx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: HookOutput,
+    {
+        let name = name.into();
+        let job = Job::once(name.clone(), function).when_ready();
+        self.add(Hook {
+            ready: Some(Box::new(job.into())),
+            ..Hook::new(name)
+        });
     }
 }

@@ -23,6 +23,10 @@ pub struct ModulePath(Arc<str>);
 
 impl ModulePath {
     /// The empty path: what stands outside of all modules.
+    ///
+    /// ```
+    /// assert_eq!(hive::ModulePath::root().to_string(), "");
+    /// ```
     #[must_use]
     pub fn root() -> Self {
         Self(Arc::from(""))

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::config::Faults;
 
+/// A hundred years: what can be added to the present without overflow.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// Settings of the hive itself, known in every hive.
 ///
 /// ```
@@ -21,6 +24,12 @@ pub struct HiveOptions {
     /// How long all stop hooks together may take.
     #[config(default = "1m")]
     pub hive_stop_timeout: Duration,
+    /// Multiplies all timeouts of hooks, for slow machines.
+    #[config(default = 1)]
+    pub hive_timeout_scale: f64,
+    /// Start and stop at the same time what does not depend on each other. Shorter, but the order of log lines
+    /// varies.
+    pub hive_parallel: bool,
     /// Hooks that take longer are logged at info level.
     #[config(default = "100ms")]
     pub hive_log_threshold: Duration,
@@ -30,6 +39,25 @@ pub struct HiveOptions {
 }
 
 impl HiveOptions {
+    /// How long a start may take on this machine.
+    pub(crate) fn start_timeout(&self) -> Duration {
+        self.scaled(self.hive_start_timeout)
+    }
+
+    /// How long a stop may take on this machine.
+    pub(crate) fn stop_timeout(&self) -> Duration {
+        self.scaled(self.hive_stop_timeout)
+    }
+
+    /// A timeout on this machine.
+    pub(crate) fn scaled(&self, timeout: Duration) -> Duration {
+        if self.hive_timeout_scale == 1.0 {
+            return timeout;
+        }
+        let seconds = timeout.as_secs_f64() * self.hive_timeout_scale;
+        Duration::try_from_secs_f64(seconds).map_or(LONGEST, |scaled| scaled.min(LONGEST))
+    }
+
     fn check(&self, faults: &mut Faults) {
         let times = [
             ("hive-start-timeout", self.hive_start_timeout),
@@ -41,6 +69,9 @@ impl HiveOptions {
                 faults.add(flag, "must be longer than nothing");
             }
         }
+        if !(self.hive_timeout_scale.is_finite() && self.hive_timeout_scale > 0.0) {
+            faults.add("hive-timeout-scale", "must be above zero");
+        }
     }
 }
 
@@ -49,6 +80,8 @@ impl Default for HiveOptions {
         Self {
             hive_start_timeout: Duration::from_secs(300),
             hive_stop_timeout: Duration::from_secs(60),
+            hive_timeout_scale: 1.0,
+            hive_parallel: false,
             hive_log_threshold: Duration::from_millis(100),
             report_every: Duration::from_secs(5),
         }

@@ -158,6 +158,14 @@ impl Plan {
     }
 
     /// The warnings.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// for warning in Hive::new([]).plan(Settings::new())?.report().warnings() {
+    ///     eprintln!("{warning}");
+    /// }
+    /// # Ok::<_, hive::Report>(())
+    /// ```
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
@@ -204,6 +212,13 @@ impl Plan {
     /// # Errors
     ///
     /// The first constructor that fails or panics.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
+    /// # let _ = built;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn build(self) -> Result<Built, crate::build::BuildError> {
         crate::build::build(self)
     }

@@ -36,6 +36,19 @@ impl ReadinessState {
     pub(crate) fn set_started(&self, started: bool) {
         self.0.send_modify(|state| state.started = started);
     }
+
+    /// What is not ready.
+    pub(crate) fn pending(&self) -> Vec<String> {
+        let state = self.0.borrow();
+        let start = (!state.started).then(|| "start hooks".to_owned());
+        start.into_iter().chain(state.pending.values().cloned()).collect()
+    }
+
+    /// Waits until everything is ready.
+    pub(crate) async fn ready(&self) {
+        // The sender lives in `self`, so this cannot fail.
+        let _ = self.0.subscribe().wait_for(State::is_ready).await;
+    }
 }
 
 /// Tells whether the hive is ready for its users: started, and all [guards](ReadyGuard) dropped.
@@ -65,6 +78,21 @@ impl Readiness {
     }
 
     /// Holds readiness back until the guard is dropped.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Readiness, ReadyGuard, Settings};
+    /// # use std::sync::{Arc, Mutex};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cell = Cell::module("sync", "Synchronizes").provide(|readiness: Readiness| Arc::new(readiness));
+    /// # let running = Hive::new([cell]).root::<Arc<Readiness>>().plan(Settings::new())?.build()?.start().await?;
+    /// # let readiness = running.get::<Arc<Readiness>>().unwrap();
+    /// let guard = readiness.guard("first list");
+    /// assert!(!readiness.is_ready());
+    /// drop(guard);
+    /// assert!(readiness.is_ready());
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn guard(&self, what: &str) -> ReadyGuard {
         let name = if self.module.is_root() {
             what.to_owned()
@@ -84,23 +112,58 @@ impl Readiness {
     }
 
     /// Whether everything is ready.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Readiness, ReadyGuard, Settings};
+    /// # use std::sync::{Arc, Mutex};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cell = Cell::module("sync", "Synchronizes").provide(|readiness: Readiness| Arc::new(readiness));
+    /// # let running = Hive::new([cell]).root::<Arc<Readiness>>().plan(Settings::new())?.build()?.start().await?;
+    /// # let readiness = running.get::<Arc<Readiness>>().unwrap();
+    /// assert!(readiness.is_ready());
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state.0.borrow().is_ready()
     }
 
     /// What is not ready: "module: what".
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Readiness, ReadyGuard, Settings};
+    /// # use std::sync::{Arc, Mutex};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cell = Cell::module("sync", "Synchronizes").provide(|readiness: Readiness| Arc::new(readiness));
+    /// # let running = Hive::new([cell]).root::<Arc<Readiness>>().plan(Settings::new())?.build()?.start().await?;
+    /// # let readiness = running.get::<Arc<Readiness>>().unwrap();
+    /// let guard = readiness.guard("first list");
+    /// assert_eq!(readiness.pending(), ["sync: first list"]);
+    /// # drop(guard);
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn pending(&self) -> Vec<String> {
-        let state = self.state.0.borrow();
-        let start = (!state.started).then(|| "start hooks".to_owned());
-        start.into_iter().chain(state.pending.values().cloned()).collect()
+        self.state.pending()
     }
 
     /// Waits until everything is ready.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Readiness, ReadyGuard, Settings};
+    /// # use std::sync::{Arc, Mutex};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cell = Cell::module("sync", "Synchronizes").provide(|readiness: Readiness| Arc::new(readiness));
+    /// # let running = Hive::new([cell]).root::<Arc<Readiness>>().plan(Settings::new())?.build()?.start().await?;
+    /// # let readiness = running.get::<Arc<Readiness>>().unwrap();
+    /// readiness.ready().await;
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn ready(&self) {
-        // The sender lives in `self`, so this cannot fail.
-        let _ = self.state.0.subscribe().wait_for(State::is_ready).await;
+        self.state.ready().await;
     }
 }
 
@@ -113,6 +176,19 @@ impl fmt::Debug for Readiness {
 }
 
 /// Holds [`Readiness`] back until dropped.
+///
+/// ```
+/// # use hive::{Cell, Hive, Readiness, ReadyGuard, Settings};
+/// # use std::sync::{Arc, Mutex};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let cell = Cell::module("sync", "Synchronizes").provide(|readiness: Readiness| Arc::new(readiness));
+/// # let running = Hive::new([cell]).root::<Arc<Readiness>>().plan(Settings::new())?.build()?.start().await?;
+/// # let readiness = running.get::<Arc<Readiness>>().unwrap();
+/// let guard: ReadyGuard = readiness.guard("first list");
+/// drop(guard); // synchronized
+/// # running.stop().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping the guard says that this part is ready"]
 pub struct ReadyGuard {
     state: ReadinessState,

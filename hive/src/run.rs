@@ -2,23 +2,27 @@
 
 //! The `main` of a program that is a hive.
 
+mod commands;
+mod notify;
+mod reload;
+mod signals;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::assembly::Hive;
 use crate::cell::Cell;
 use crate::config::{Settings, UnknownKeys};
-use crate::engine::{Engine, HookState, State};
+use crate::engine::Engine;
 use crate::finding::{Code, Report};
 use crate::plan::Plan;
-use crate::show::{GraphFormat, GraphView};
-use crate::shutdown::ExitCause;
+use commands::Introspection;
+use notify::{Notifier, watchdog_interval};
+use reload::Reloading;
+use signals::Signals;
 
 /// How programs end.
 ///
@@ -27,23 +31,48 @@ use crate::shutdown::ExitCause;
 /// ```
 pub mod exit {
     /// Stopped as asked.
+    ///
+    /// ```
+    /// assert_eq!(hive::exit::OK, 0);
+    /// ```
     pub const OK: u8 = 0;
     /// A job or module stopped the program with an error.
+    ///
+    /// ```
+    /// assert_eq!(hive::exit::RUN, 1);
+    /// ```
     pub const RUN: u8 = 1;
     /// Unknown flags or arguments (`EX_USAGE`).
+    ///
+    /// ```
+    /// assert_eq!(hive::exit::USAGE, 64);
+    /// ```
     pub const USAGE: u8 = 64;
     /// A constructor or start hook failed (`EX_UNAVAILABLE`).
+    ///
+    /// ```
+    /// assert_eq!(hive::exit::START, 69);
+    /// ```
     pub const START: u8 = 69;
     /// Stop hooks or jobs failed or hung (`EX_OSERR`).
+    ///
+    /// ```
+    /// assert_eq!(hive::exit::STOP, 71);
+    /// ```
     pub const STOP: u8 = 71;
     /// The graph or the configuration is wrong (`EX_CONFIG`).
+    ///
+    /// ```
+    /// assert_eq!(hive::exit::PLAN, 78);
+    /// ```
     pub const PLAN: u8 = 78;
     /// Forced by a second signal: this plus the number of the signal.
+    ///
+    /// ```
+    /// assert_eq!(hive::exit::FORCED + 15, 143); // SIGTERM
+    /// ```
     pub const FORCED: u8 = 128;
 }
-
-/// How long after the deadline of a phase the program is ended, when a hook blocks its thread.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// Settings of programs.
 #[derive(Clone, hive_macros::Config)]
@@ -52,6 +81,10 @@ struct ProgramOptions {
     config_dir: Option<PathBuf>,
     /// Config file in YAML.
     config: Option<PathBuf>,
+    /// How often the config directory and file are looked at for changes. Changed settings that are marked
+    /// reloadable take effect at once, others are reported. Never if zero; SIGHUP does the same at any time.
+    #[config(default = "30s")]
+    config_watch_interval: Duration,
     /// What to do about unknown settings in files: error, warn or ignore.
     #[config(default = "error", flag = "config-unknown")]
     _unknown: Unknown,
@@ -123,6 +156,12 @@ pub fn run(name: &'static str, cells: impl IntoIterator<Item = Cell>) -> ExitCod
 
 impl Program {
     /// A program of these cells.
+    ///
+    /// ```
+    /// # use hive::{Cell, Program};
+    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]);
+    /// # let _ = program;
+    /// ```
     #[must_use]
     pub fn new(name: &'static str, cells: impl IntoIterator<Item = Cell>) -> Self {
         let env_prefix = name.to_uppercase().replace('-', "_");
@@ -138,6 +177,12 @@ impl Program {
     }
 
     /// One sentence for the help text.
+    ///
+    /// ```
+    /// # use hive::{Cell, Program};
+    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]).about("Greets");
+    /// # let _ = program;
+    /// ```
     #[must_use]
     pub fn about(mut self, about: &'static str) -> Self {
         self.about = about;
@@ -145,6 +190,12 @@ impl Program {
     }
 
     /// What `--version` prints.
+    ///
+    /// ```
+    /// # use hive::{Cell, Program};
+    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]).version(env!("CARGO_PKG_VERSION"));
+    /// # let _ = program;
+    /// ```
     #[must_use]
     pub fn version(mut self, version: &'static str) -> Self {
         self.version = version;
@@ -152,6 +203,12 @@ impl Program {
     }
 
     /// Prefix of environment variables; otherwise the name in upper case.
+    ///
+    /// ```
+    /// # use hive::{Cell, Program};
+    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]).env_prefix("HELLO");
+    /// # let _ = program;
+    /// ```
     #[must_use]
     pub fn env_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.env_prefix = prefix.into();
@@ -159,6 +216,12 @@ impl Program {
     }
 
     /// What to do about unknown settings in files, unless the flag `--config-unknown` says otherwise.
+    ///
+    /// ```
+    /// # use hive::{Cell, Program};
+    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]).unknown_keys(hive::config::UnknownKeys::Warn);
+    /// # let _ = program;
+    /// ```
     #[must_use]
     pub fn unknown_keys(mut self, unknown: UnknownKeys) -> Self {
         self.unknown = unknown;
@@ -166,6 +229,13 @@ impl Program {
     }
 
     /// Called once the settings are known, before anything is constructed: the place to set up logging.
+    ///
+    /// ```
+    /// # use hive::{Cell, Program};
+    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")])
+    ///     .setup(|plan| println!("{} settings", plan.settings().len()));
+    /// # let _ = program;
+    /// ```
     #[must_use]
     pub fn setup(mut self, setup: impl FnOnce(&Plan) + 'static) -> Self {
         self.setup = Some(Box::new(setup));
@@ -173,12 +243,38 @@ impl Program {
     }
 
     /// Runs with the arguments and environment of the process, until a signal or a module stops it.
+    ///
+    /// ```no_run
+    /// fn main() -> std::process::ExitCode {
+    ///     hive::Program::new("greeter", [hive::Cell::module("hello", "Greets")]).main()
+    /// }
+    /// ```
     #[must_use]
     pub fn main(self) -> ExitCode {
-        ExitCode::from(self.run_with(std::env::args().skip(1).collect(), std::env::vars().collect()))
+        let args: Result<Vec<String>, _> = std::env::args_os()
+            .skip(1)
+            .map(std::ffi::OsString::into_string)
+            .collect();
+        let args = match args {
+            Ok(args) => args,
+            Err(argument) => {
+                eprintln!("error: argument {argument:?} is not UTF-8");
+                return ExitCode::from(exit::USAGE);
+            }
+        };
+        // Variables that are not UTF-8 are for others.
+        let env = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        ExitCode::from(self.run_with(args, env.collect()))
     }
 
     /// Runs with these arguments (without the program's name) and environment; returns the exit code.
+    ///
+    /// ```
+    /// # use hive::{Cell, Program};
+    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]);
+    /// assert_eq!(program.run_with(vec!["hive".into(), "check".into()], Vec::new()), hive::exit::OK);
+    /// ```
     #[must_use]
     pub fn run_with(self, args: Vec<String>, env: Vec<(String, String)>) -> u8 {
         let (args, show) = match Introspection::take(args) {
@@ -203,13 +299,14 @@ impl Program {
             print(&format!("{} {}\n", self.name, self.version));
             return exit::OK;
         }
+        let process_env = env.clone();
         let settings = match self.settings(args, env) {
             Ok(settings) => settings,
             Err(report) => return refuse(&report),
         };
         match show {
-            Some(show) => show.print(self.hive, settings, &self.env_prefix),
-            None => self.serve(settings),
+            Some(show) => show.print(self.hive, settings, self.name, &self.env_prefix),
+            None => self.serve(settings, &process_env),
         }
     }
 
@@ -228,9 +325,15 @@ impl Program {
             self.name
         ));
         text.push_str(
-            "Commands:\n  hive                     the tree of cells\n  hive check               what is wrong, and what is unused (--json, --variants)\n  \
-             hive plan                constructors in their order\n  hive graph, dot-graph    the graph (--format dot|json|mermaid, --module m, --from T, --depth n)\n  \
-             hive config              settings with their origin\n  hive catalogue           cells that are linked in\n  hive docs                reference of the flags in Markdown\n\nFlags:\n",
+            "Commands:\n  \
+             hive                     the tree of cells\n  \
+             hive check               what is wrong, and what is unused (--json, --strict, --stats, --variants)\n  \
+             hive plan                constructors in their order\n  \
+             hive graph, dot-graph    the graph (--format dot|json|mermaid, --module m, --from T, --depth n)\n  \
+             hive config              settings with their origin (--json, --schema)\n  \
+             hive catalogue           cells that are linked in\n  \
+             hive docs                reference of the flags in Markdown\n\n\
+             Flags:\n",
         );
         text.push_str(&plan.help());
         print(&text);
@@ -271,7 +374,7 @@ impl Program {
         Ok(settings)
     }
 
-    fn serve(self, settings: Settings) -> u8 {
+    fn serve(self, settings: Settings, env: &[(String, String)]) -> u8 {
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
@@ -287,7 +390,7 @@ impl Program {
                     return exit::START;
                 }
             };
-            let plan = match self.hive.plan(settings) {
+            let plan = match self.hive.plan(settings.clone()) {
                 Ok(plan) => plan,
                 Err(report) => return refuse(&report),
             };
@@ -301,14 +404,17 @@ impl Program {
             {
                 tracing::warn!(code = %finding.code, "{}", finding.message);
             }
-            run_plan(plan, &signals).await
+            run_plan(plan, settings, env, &signals).await
         });
         runtime.shutdown_timeout(Duration::from_secs(1));
         code
     }
 }
 
-async fn run_plan(plan: Plan, signals: &Signals) -> u8 {
+async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], signals: &Signals) -> u8 {
+    let watch_interval = plan
+        .config::<ProgramOptions>()
+        .map_or(Duration::ZERO, |options| options.config_watch_interval);
     let built = match plan.build() {
         Ok(built) => built,
         Err(error) => {
@@ -317,8 +423,17 @@ async fn run_plan(plan: Plan, signals: &Signals) -> u8 {
         }
     };
     let engine = built.engine.clone();
-    signals.attach(&engine);
-    let watchdog = watch(engine.clone());
+    let reloading = Reloading {
+        engine: Arc::downgrade(&engine),
+        settings,
+        notifier: Notifier::from_env(env),
+    };
+    signals.attach(&engine, reloading.clone());
+    if let Some(notifier) = &reloading.notifier {
+        tell(notifier.clone(), &engine, env);
+    }
+    reload::watch(&reloading, &engine, watch_interval);
+    let watchdog = signals::watch(engine.clone());
     let running = match built.start().await {
         Ok(running) => running,
         Err(error) => {
@@ -339,95 +454,40 @@ async fn run_plan(plan: Plan, signals: &Signals) -> u8 {
     let stopped = running.stop().await;
     watchdog.abort();
     match stopped {
-        _ if cause.is_failure() => exit::RUN,
-        Ok(_) => exit::OK,
+        Ok(_) if !cause.is_failure() => exit::OK,
+        Ok(_) => exit::RUN,
         Err(error) => {
             eprintln!("error: {error}");
-            exit::STOP
+            if cause.is_failure() { exit::RUN } else { exit::STOP }
         }
     }
 }
 
-/// Ends the program when a hook blocks its thread, so that no deadline can help.
-fn watch(engine: Arc<Engine>) -> tokio::task::JoinHandle<()> {
+/// Tells the service manager about readiness, the request to stop, and that the program lives.
+fn tell(notifier: Notifier, engine: &Arc<Engine>, env: &[(String, String)]) {
+    let (readiness, shutdown) = (engine.readiness.clone(), engine.shutdown.clone());
+    let phases = notifier.clone();
     tokio::spawn(async move {
-        engine.shutdown.wait().await;
-        tokio::time::sleep(engine.options.hive_stop_timeout + GRACE).await;
-        eprintln!("error: start or stop did not finish in time");
-        print_pending(&engine);
-        std::process::exit(exit::STOP.into());
-    })
-}
-
-/// Says what a start or stop waits for.
-fn print_pending(engine: &Engine) {
-    let state = engine.state();
-    let what = match state {
-        State::Starting => "starting",
-        State::Stopping => "stopping",
-        _ => "running",
-    };
-    eprintln!("while {what}; not done:");
-    for hook in engine.hooks() {
-        if matches!(hook.state, HookState::Starting | HookState::Stopping) {
-            eprintln!(
-                "  hook `{}` of module `{}` ({})",
-                hook.name, hook.module, hook.place
-            );
-        }
-    }
-    if state == State::Stopping {
-        for job in engine.registry.list() {
-            eprintln!("  job `{}` of module `{}`", job.name, job.module);
-        }
-    }
-}
-
-/// Signals of the process: the first asks to stop, the second forces it.
-struct Signals {
-    engine: Arc<Mutex<Weak<Engine>>>,
-    first: Arc<Mutex<Option<&'static str>>>,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let this = Self {
-            engine: Arc::default(),
-            first: Arc::default(),
+        phases.send("STATUS=Starting\n");
+        let cause = tokio::select! {
+            biased;
+            cause = shutdown.wait() => cause,
+            () = readiness.ready() => {
+                phases.send("READY=1\nSTATUS=Running\n");
+                shutdown.wait().await
+            }
         };
-        let (engine, first) = (this.engine.clone(), this.first.clone());
-        let seen = AtomicU32::new(0);
+        // One line each: the text of an error may have several.
+        let cause = cause.to_string().replace('\n', " ");
+        phases.send(&format!("STOPPING=1\nSTATUS=Stopping: {cause}\n"));
+    });
+    if let Some(interval) = watchdog_interval(env, std::process::id()) {
         tokio::spawn(async move {
             loop {
-                let (name, number) = tokio::select! {
-                    _ = interrupt.recv() => ("SIGINT", 2),
-                    _ = terminate.recv() => ("SIGTERM", 15),
-                };
-                let engine = crate::lock(&engine).upgrade();
-                if seen.fetch_add(1, Ordering::Relaxed) > 0 {
-                    eprintln!("{name} again: forced to end");
-                    if let Some(engine) = engine {
-                        print_pending(&engine);
-                    }
-                    std::process::exit(i32::from(exit::FORCED) + number);
-                }
-                match engine {
-                    Some(engine) => engine.shutdown.request(ExitCause::Signal(name)),
-                    None => *crate::lock(&first) = Some(name),
-                }
+                notifier.send("WATCHDOG=1\n");
+                tokio::time::sleep(interval).await;
             }
         });
-        Ok(this)
-    }
-
-    /// Signals go to this engine from now on, also one that has come already.
-    fn attach(&self, engine: &Arc<Engine>) {
-        *crate::lock(&self.engine) = Arc::downgrade(engine);
-        if let Some(name) = crate::lock(&self.first).take() {
-            engine.shutdown.request(ExitCause::Signal(name));
-        }
     }
 }
 
@@ -458,126 +518,4 @@ fn flag_value(args: &[String], name: &str) -> Option<String> {
         }
     }
     found
-}
-
-/// A sub-command that shows the hive instead of running it.
-struct Introspection {
-    command: String,
-    view: GraphView,
-    json: bool,
-    variants: bool,
-}
-
-impl Introspection {
-    /// Takes `hive [command]` and its flags out of the arguments.
-    fn take(args: Vec<String>) -> Result<(Vec<String>, Option<Self>), String> {
-        if args.first().map(String::as_str) != Some("hive") {
-            return Ok((args, None));
-        }
-        let mut rest = args.into_iter().skip(1).peekable();
-        let command = match rest.peek() {
-            Some(word) if !word.starts_with('-') => rest.next().unwrap_or_default(),
-            _ => "tree".to_owned(),
-        };
-        const COMMANDS: [&str; 9] = [
-            "tree",
-            "check",
-            "plan",
-            "graph",
-            "dot-graph",
-            "config",
-            "catalogue",
-            "docs",
-            "cells",
-        ];
-        if !COMMANDS.contains(&command.as_str()) {
-            let near = crate::similar::closest(&command, COMMANDS.into_iter());
-            let hint = near
-                .map(|near| format!("; did you mean `{near}`?"))
-                .unwrap_or_default();
-            return Err(format!("unknown command `hive {command}`{hint}"));
-        }
-        let mut this = Self {
-            command,
-            view: GraphView::default(),
-            json: false,
-            variants: false,
-        };
-        let mut others = Vec::new();
-        while let Some(arg) = rest.next() {
-            let (name, value) = match arg.split_once('=') {
-                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-                None => (arg.clone(), None),
-            };
-            let drawing = matches!(this.command.as_str(), "graph" | "dot-graph");
-            match name.as_str() {
-                "--json" if this.command == "check" => this.json = true,
-                "--variants" if this.command == "check" => this.variants = true,
-                "--format" | "--module" | "--from" | "--depth" if drawing => {
-                    let value = value
-                        .or_else(|| rest.next())
-                        .ok_or_else(|| format!("{name} needs a value"))?;
-                    match name.as_str() {
-                        "--format" => this.view.format = value.parse::<GraphFormat>()?,
-                        "--module" => this.view.module = Some(value),
-                        "--from" => this.view.from = Some(value),
-                        _ => {
-                            let depth = value
-                                .parse()
-                                .map_err(|_| format!("--depth: `{value}` is not a number"))?;
-                            this.view.depth = Some(depth);
-                        }
-                    }
-                }
-                _ => others.push(arg),
-            }
-        }
-        Ok((others, Some(this)))
-    }
-
-    fn print(self, hive: Hive, settings: Settings, env_prefix: &str) -> u8 {
-        if self.command == "check" {
-            return self.check(hive, settings);
-        }
-        let plan = match hive.plan(settings) {
-            Ok(plan) => plan,
-            Err(report) => return refuse(&report),
-        };
-        print(&match self.command.as_str() {
-            "plan" => plan.order(),
-            "graph" | "dot-graph" => plan.draw(&self.view),
-            "config" => plan.show_config(),
-            "catalogue" => plan.catalogue(),
-            "docs" => plan.docs(env_prefix),
-            _ => plan.tree(),
-        });
-        exit::OK
-    }
-
-    fn check(&self, hive: Hive, settings: Settings) -> u8 {
-        let variants = if self.variants {
-            hive.variants()
-        } else {
-            vec![(String::new(), hive)]
-        };
-        let mut code = exit::OK;
-        for (name, hive) in variants {
-            let report = match hive.plan(settings.clone()) {
-                Ok(plan) => plan.report().clone(),
-                Err(report) => {
-                    code = exit::PLAN;
-                    report
-                }
-            };
-            if !name.is_empty() {
-                print(&format!("with {name}:\n"));
-            }
-            print(&if self.json {
-                report.to_json()
-            } else {
-                format!("{report}\n")
-            });
-        }
-        code
-    }
 }

@@ -3,7 +3,9 @@
 //! What a hive shows of itself. All of it comes from the plan: nothing is constructed.
 
 mod draw;
+mod schema;
 mod settings;
+mod state;
 mod tree;
 
 pub use draw::{GraphFormat, GraphView};
@@ -129,6 +131,56 @@ impl Plan {
             .iter()
             .filter(|node| node.role != Role::Root && node.instance_of.is_none());
         (all.count(), self.graph.order.len())
+    }
+
+    /// Sizes, and the cells that are perhaps too small to be cells: those of one constructor and nothing else.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings};
+    /// # fn clock() -> std::sync::Arc<u8> { std::sync::Arc::new(1) }
+    /// let cell = Cell::module("clock", "Tells the time").provide(clock);
+    /// let stats = Hive::new([cell]).plan(Settings::new())?.stats();
+    /// assert!(stats.contains("1 function, 0 of them run"));
+    /// assert!(stats.contains("  clock: only `"));
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> String {
+        let count =
+            |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let (functions, run) = self.size();
+        let mut out = format!(
+            "{}, {}, {run} of them run, {}\n",
+            count(self.graph.modules.len() - 1, "module"),
+            count(functions, "function"),
+            count(self.settings().len(), "setting"),
+        );
+        let mut small = String::new();
+        for (number, module) in self.graph.modules.iter().enumerate().skip(1) {
+            let number = number as u32;
+            let inside = self
+                .graph
+                .modules
+                .iter()
+                .skip(1)
+                .any(|other| other.parent == number);
+            let configured = self.graph.configs.iter().any(|config| config.module == number);
+            let mut own = (0..self.graph.nodes.len() as u32).filter(|index| {
+                let node = &self.graph.nodes[*index as usize];
+                node.module == number && node.instance_of.is_none() && node.role != Role::Root
+            });
+            let (Some(only), None) = (own.next(), own.next()) else {
+                continue;
+            };
+            let node = &self.graph.nodes[only as usize];
+            if !inside && !configured && node.role != Role::Run && node.function.needs.0.is_empty() {
+                let _ = writeln!(small, "  {}: only `{}`", module.path, self.graph.name(only));
+            }
+        }
+        if !small.is_empty() {
+            let _ = write!(out, "perhaps too small to be cells:\n{small}");
+        }
+        out
     }
 
     /// The cells of the catalogue: which of them this hive uses.

@@ -13,9 +13,18 @@ use crate::module::ModulePath;
 use crate::supply::BoxError;
 
 /// An error that several places may look at.
+///
+/// ```
+/// let error: hive::SharedError = std::sync::Arc::new(std::io::Error::other("disk full"));
+/// assert_eq!(error.to_string(), "disk full");
+/// ```
 pub type SharedError = Arc<dyn Error + Send + Sync>;
 
 /// Why a hive stopped. The first cause counts; later ones are logged.
+///
+/// ```
+/// assert_eq!(hive::ExitCause::Signal("SIGTERM").to_string(), "signal SIGTERM");
+/// ```
 #[derive(Clone, Debug)]
 pub enum ExitCause {
     /// A signal.
@@ -162,6 +171,19 @@ impl Shutdown {
     }
 
     /// Stops the hive as a success.
+    ///
+    /// ```
+    /// # use hive::{Cell, ExitCause, Hive, Settings, Shutdown};
+    /// # use std::sync::Arc;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cell = Cell::module("app", "App").provide(|shutdown: Shutdown| Arc::new(shutdown));
+    /// # let running = Hive::new([cell]).root::<Arc<Shutdown>>().plan(Settings::new())?.build()?.start().await?;
+    /// # let shutdown = running.get::<Arc<Shutdown>>().unwrap();
+    /// shutdown.request("all work is done");
+    /// assert!(!running.wait().await.is_failure());
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn request(&self, why: impl Into<String>) {
         self.state.request(ExitCause::Requested {
             module: self.module.clone(),
@@ -171,6 +193,19 @@ impl Shutdown {
     }
 
     /// Stops the hive with an error.
+    ///
+    /// ```
+    /// # use hive::{Cell, ExitCause, Hive, Settings, Shutdown};
+    /// # use std::sync::Arc;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cell = Cell::module("app", "App").provide(|shutdown: Shutdown| Arc::new(shutdown));
+    /// # let running = Hive::new([cell]).root::<Arc<Shutdown>>().plan(Settings::new())?.build()?.start().await?;
+    /// # let shutdown = running.get::<Arc<Shutdown>>().unwrap();
+    /// shutdown.fail("cannot go on", std::io::Error::other("disk full"));
+    /// assert_eq!(running.wait().await.to_string(), "module `app` asked to stop: cannot go on: disk full");
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn fail(&self, why: impl Into<String>, error: impl Into<BoxError>) {
         let error = Some(SharedError::from(error.into()));
         self.state.request(ExitCause::Requested {
@@ -181,6 +216,18 @@ impl Shutdown {
     }
 
     /// Whether the hive was asked to stop.
+    ///
+    /// ```
+    /// # use hive::{Cell, ExitCause, Hive, Settings, Shutdown};
+    /// # use std::sync::Arc;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cell = Cell::module("app", "App").provide(|shutdown: Shutdown| Arc::new(shutdown));
+    /// # let running = Hive::new([cell]).root::<Arc<Shutdown>>().plan(Settings::new())?.build()?.start().await?;
+    /// # let shutdown = running.get::<Arc<Shutdown>>().unwrap();
+    /// assert!(!shutdown.is_requested());
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.state.cause().is_some()

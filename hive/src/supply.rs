@@ -8,6 +8,11 @@ use crate::inject::{All, Value};
 use crate::key::Key;
 
 /// Any error of a constructor or hook, kept with its chain of causes.
+///
+/// ```
+/// let error: hive::BoxError = "disk full".into();
+/// assert_eq!(error.to_string(), "disk full");
+/// ```
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The result of a constructor.
@@ -75,6 +80,26 @@ pub(crate) struct Give {
 pub struct Gives(pub(crate) Vec<Give>);
 
 /// The values that one call of a constructor gave.
+///
+/// ```
+/// use hive::{BoxError, Gives, Results, Supply};
+/// use std::sync::Arc;
+///
+/// // What `#[derive(Supplies)]` writes.
+/// struct Pair { left: Arc<u8>, right: Arc<u16> }
+///
+/// impl Supply for Pair {
+///     fn gives(gives: &mut Gives) {
+///         <Arc<u8> as Supply>::gives(gives);
+///         <Arc<u16> as Supply>::gives(gives);
+///     }
+///     fn supply(self, results: &mut Results) -> Result<(), BoxError> {
+///         self.left.supply(results)?;
+///         self.right.supply(results)
+///     }
+/// }
+/// # let _ = hive::Cell::module("pair", "Pair").provide(|| Pair { left: Arc::new(1), right: Arc::new(2) });
+/// ```
 #[derive(Default)]
 pub struct Results(pub(crate) Vec<Box<dyn Any + Send + Sync>>);
 

@@ -360,7 +360,7 @@ fn arguments_are_read_as_pflag_does() {
     assert!(
         missing
             .to_string()
-            .contains("`cache-size` (from flag): needs a uint"),
+            .contains("`cache-size` (from flag): needs a value: `--cache-size uint`"),
         "{missing}"
     );
     assert_eq!(

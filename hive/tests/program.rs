@@ -8,13 +8,18 @@ use std::io::Read;
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use hive::{Cell, Cfg, Config, Hook, HookCtx, Job, JobCtx, Jobs, Lifecycle, OnFailure, Program, SpawnError};
+use hive::{
+    Cell, Cfg, Config, Hook, HookCtx, Job, JobCtx, Jobs, Lifecycle, OnFailure, Program, Readiness, SpawnError,
+};
 
 #[derive(Clone, Config)]
 struct Options {
     /// What the program does.
     #[config(default = "serve")]
     mode: String,
+    /// How loud.
+    #[config(default = 1, reloadable)]
+    loudness: u8,
 }
 
 /// Speaks on standard output, one line at a time.
@@ -25,7 +30,12 @@ fn say(text: &str) {
     let _ = out.flush();
 }
 
-fn work(options: Cfg<Options>, lifecycle: Lifecycle, jobs: Jobs) -> Result<(), SpawnError> {
+fn work(
+    options: Cfg<Options>,
+    lifecycle: Lifecycle,
+    readiness: Readiness,
+    jobs: Jobs,
+) -> Result<(), SpawnError> {
     let mode = options.mode.clone();
     lifecycle.add(
         Hook::new("first")
@@ -58,6 +68,20 @@ fn work(options: Cfg<Options>, lifecycle: Lifecycle, jobs: Jobs) -> Result<(), S
                 }
             }),
     );
+    let loudness = options.clone();
+    jobs.spawn(Job::once("listen", move |cx: JobCtx| {
+        let updates = loudness.watch();
+        async move {
+            let Some(mut updates) = updates else { return };
+            say("listening");
+            while let Some(Ok(())) = cx.until_cancelled(updates.changed()).await {
+                say(&format!("loudness {}", updates.borrow_and_update().loudness));
+            }
+        }
+    }))?;
+    if mode == "not-ready" {
+        std::mem::forget(readiness.guard("for ever"));
+    }
     jobs.spawn(
         Job::once("serve", move |cx: JobCtx| {
             let mode = mode.clone();
@@ -195,7 +219,8 @@ fn second_signal_forces_the_end_and_names_what_was_pending() {
     let (code, _, err) = end(child);
     assert_eq!(code, 128 + 2, "{err}");
     assert!(
-        err.contains("while stopping; not done:\n  hook `second` of module `worker`"),
+        err.contains("while stopping; not done:\n  hook `second` of module `worker` (")
+            && err.contains(") for "),
         "{err}"
     );
 }
@@ -248,10 +273,17 @@ fn program_shows_itself_without_running() {
         ("hive dot-graph", "digraph hive"),
         ("hive graph --format=mermaid --module worker", "flowchart LR"),
         ("hive graph --format json --depth=1 --from work", "\"functions\""),
-        ("hive config --mode=x", "mode                  x        flag"),
+        ("hive config --mode=x", "mode                     x        flag"),
         ("hive catalogue", ""),
         ("hive check", "no error, 0 warnings"),
         ("hive check --json --variants", "\"findings\""),
+        ("hive check --strict", "no error, 0 warnings"),
+        (
+            "hive check --stats",
+            "1 module, 1 function, 1 of them run, 12 settings",
+        ),
+        ("hive config --json", "\"name\": \"loudness\""),
+        ("hive config --schema", "\"title\": \"Settings of test-program\""),
         (
             "hive docs",
             "| `--mode` | `TESTPROG_MODE` | string | `serve` | worker | What the program does. |",
@@ -287,4 +319,154 @@ fn settings_come_from_environment_and_directory() {
     assert_eq!(strict.0, 78);
     assert!(strict.2.contains("unknown setting `foreign`"), "{}", strict.2);
     assert!(String::from_utf8_lossy(&from_env.stdout).contains("env TESTPROG_MODE"));
+}
+
+/// A socket like that of a service manager.
+struct Manager {
+    socket: std::os::unix::net::UnixDatagram,
+    path: std::path::PathBuf,
+}
+
+impl Manager {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("hive-manager-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self { socket, path }
+    }
+
+    fn message(&self) -> String {
+        let mut text = [0; 512];
+        let length = self
+            .socket
+            .recv(&mut text)
+            .expect("a message to the service manager");
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    }
+
+    /// The next message that is not a sign of life.
+    fn news(&self) -> String {
+        loop {
+            let message = self.message();
+            if message != "WATCHDOG=1\n" {
+                return message;
+            }
+        }
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[test]
+fn service_manager_hears_of_readiness_reload_life_and_stop() {
+    let manager = Manager::new("life");
+    let child = command("")
+        .env("NOTIFY_SOCKET", &manager.path)
+        .env("WATCHDOG_USEC", "20000")
+        .spawn()
+        .unwrap();
+    assert_eq!(manager.news(), "STATUS=Starting\n");
+    assert_eq!(manager.news(), "READY=1\nSTATUS=Running\n");
+    while manager.message() != "WATCHDOG=1\n" {}
+
+    signal(&child, "HUP");
+    assert_eq!(manager.news(), "RELOADING=1\n");
+    assert_eq!(manager.news(), "READY=1\n");
+
+    signal(&child, "TERM");
+    assert_eq!(manager.news(), "STOPPING=1\nSTATUS=Stopping: signal SIGTERM\n");
+    assert_eq!(end(child).0, 0);
+}
+
+#[test]
+fn service_manager_is_not_told_of_readiness_while_somebody_holds_it_back() {
+    let manager = Manager::new("guard");
+    let mut child = command("--mode=not-ready")
+        .env("NOTIFY_SOCKET", &manager.path)
+        .spawn()
+        .unwrap();
+    wait_for(&mut child, "serving");
+
+    signal(&child, "TERM");
+
+    assert_eq!(manager.news(), "STATUS=Starting\n");
+    assert_eq!(manager.news(), "STOPPING=1\nSTATUS=Stopping: signal SIGTERM\n");
+    assert_eq!(end(child).0, 0);
+}
+
+/// A directory like a mounted ConfigMap: files are links into a version, to which `..data` links.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("hive-mounted-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Publishes a version as the kubelet does: by renaming a link.
+    fn publish(&self, version: &str, values: &[(&str, &str)]) {
+        let data = self.0.join(version);
+        std::fs::create_dir(&data).unwrap();
+        for (key, value) in values {
+            std::fs::write(data.join(key), value).unwrap();
+            let link = self.0.join(key);
+            if !link.exists() {
+                std::os::unix::fs::symlink(format!("..data/{key}"), link).unwrap();
+            }
+        }
+        let next = self.0.join("..data_tmp");
+        std::os::unix::fs::symlink(version, &next).unwrap();
+        std::fs::rename(next, self.0.join("..data")).unwrap();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn new_version_of_a_mounted_config_map_takes_effect() {
+    let mounted = Mounted::new("swap");
+    mounted.publish("..1", &[("loudness", "2"), ("mode", "serve")]);
+    let args = format!(
+        "--config-dir={} --config-watch-interval=20ms",
+        mounted.0.display()
+    );
+    let mut child = command(&args).spawn().unwrap();
+    wait_for(&mut child, "listening");
+
+    mounted.publish("..2", &[("loudness", "3"), ("mode", "serve")]);
+    wait_for(&mut child, "loudness 3");
+    // A version with a fault changes nothing, the next one does.
+    mounted.publish("..3", &[("loudness", "loud"), ("mode", "serve")]);
+    mounted.publish("..4", &[("loudness", "4"), ("mode", "other")]);
+    wait_for(&mut child, "loudness 4");
+
+    signal(&child, "TERM");
+    assert_eq!(end(child).0, 0);
+}
+
+#[test]
+fn hangup_reads_the_settings_again() {
+    let mounted = Mounted::new("hangup");
+    mounted.publish("..1", &[("loudness", "2")]);
+    let args = format!("--config-dir={} --config-watch-interval=0", mounted.0.display());
+    let mut child = command(&args).spawn().unwrap();
+    wait_for(&mut child, "listening");
+    mounted.publish("..2", &[("loudness", "5")]);
+
+    signal(&child, "HUP");
+
+    wait_for(&mut child, "loudness 5");
+    signal(&child, "TERM");
+    assert_eq!(end(child).0, 0);
 }

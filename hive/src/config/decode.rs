@@ -24,23 +24,43 @@ pub struct Faults {
 
 impl Faults {
     /// Notes that `flag` is wrong, and what would be right.
+    ///
+    /// ```
+    /// let mut faults = hive::config::Faults::default();
+    /// faults.add("cache-size", "must not be zero");
+    /// ```
     pub fn add(&mut self, flag: impl Into<String>, message: impl Into<String>) {
         self.list.push((flag.into(), message.into()));
     }
 
     /// How many there are.
+    ///
+    /// ```
+    /// let faults = hive::config::Faults::default();
+    /// assert_eq!(faults.len(), 0);
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
     /// Whether nothing is wrong.
+    ///
+    /// ```
+    /// let faults = hive::config::Faults::default();
+    /// assert!(faults.is_empty());
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// The faults: flag and message.
+    ///
+    /// ```
+    /// let faults = hive::config::Faults::default();
+    /// assert_eq!(faults.iter().next(), None);
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.list
             .iter()
@@ -68,7 +88,7 @@ pub(crate) struct Setting {
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// An argument that is no flag of the hive.
-    UnknownFlag { text: String, similar: Option<String> },
+    UnknownFlag { text: String, help: Option<String> },
     /// A key of a file or directory that no cell knows.
     UnknownKey {
         key: String,
@@ -161,18 +181,24 @@ impl Layers {
 
     fn read_args(&mut self, settings: &Settings, known: &HashMap<String, &ResolvedField>) {
         let mut args = settings.args.iter();
+        // A switch without a value, when the argument before was one.
+        let mut switch: Option<&str> = None;
         while let Some(arg) = args.next() {
+            let before = switch.take();
             if arg == "--" {
                 self.arguments.extend(args.by_ref().cloned());
                 break;
             }
             let Some(flag) = arg.strip_prefix("--") else {
                 if arg.len() > 1 && arg.starts_with('-') {
-                    let similar = similar(&normalize(arg.trim_start_matches('-')), known);
-                    self.faults.push(Fault::UnknownFlag {
-                        text: arg.clone(),
-                        similar,
-                    });
+                    let help = did_you_mean(arg.trim_start_matches('-'), known)
+                        .unwrap_or_else(|| "flags have two dashes and a whole name".to_owned());
+                    self.unknown_flag(arg, Some(help));
+                } else if let Some(switch) =
+                    before.filter(|_| !settings.positional && bool::parse(arg).is_ok())
+                {
+                    let help = format!("a switch takes its value after an equals sign: `--{switch}={arg}`");
+                    self.unknown_flag(arg, Some(help));
                 } else {
                     self.arguments.push(arg.clone());
                 }
@@ -183,23 +209,22 @@ impl Layers {
                 None => (flag, None),
             };
             let Some(field) = known.get(&normalize(name)) else {
-                let similar = similar(&normalize(name), known);
-                self.faults.push(Fault::UnknownFlag {
-                    text: format!("--{name}"),
-                    similar,
-                });
+                self.unknown_flag(&format!("--{name}"), did_you_mean(name, known));
                 continue;
             };
             let value = match value {
                 Some(value) => value,
-                None if field.field.is_bool => "true".to_owned(),
+                None if field.field.is_bool => {
+                    switch = Some(name);
+                    "true".to_owned()
+                }
                 None => match args.next() {
                     Some(value) => value.clone(),
                     None => {
                         self.faults.push(Fault::Value {
                             flag: name.to_owned(),
                             origin: Origin::Flag,
-                            message: format!("needs a {}", field.field.kind),
+                            message: format!("needs a value: `--{name} {}`", field.field.kind),
                             secret: false,
                         });
                         continue;
@@ -210,19 +235,23 @@ impl Layers {
         }
         if !settings.positional {
             for text in std::mem::take(&mut self.arguments) {
-                self.faults.push(Fault::UnknownFlag { text, similar: None });
+                let help = "there are no arguments but flags, which begin with two dashes".to_owned();
+                self.unknown_flag(&text, Some(help));
             }
         }
+    }
+
+    fn unknown_flag(&mut self, text: &str, help: Option<String>) {
+        self.faults.push(Fault::UnknownFlag {
+            text: text.to_owned(),
+            help,
+        });
     }
 
     fn set_flag(&mut self, name: &str, value: &str, known: &HashMap<String, &ResolvedField>) {
         let key = normalize(name);
         let Some(field) = known.get(&key) else {
-            let similar = similar(&key, known);
-            self.faults.push(Fault::UnknownFlag {
-                text: format!("--{name}"),
-                similar,
-            });
+            self.unknown_flag(&format!("--{name}"), did_you_mean(name, known));
             return;
         };
         let earlier = self.values.entry(key).or_default();
@@ -244,7 +273,8 @@ impl Layers {
     }
 
     fn read_env(&mut self, settings: &Settings) {
-        for (name, value) in &settings.env {
+        // An empty variable counts as unset.
+        for (name, value) in settings.env.iter().filter(|(_, value)| !value.is_empty()) {
             let key = if settings.env_prefix.is_empty() {
                 Some(name.as_str())
             } else {
@@ -421,7 +451,29 @@ fn similar(key: &str, known: &HashMap<String, &ResolvedField>) -> Option<String>
     )
 }
 
+/// Help for a flag that is not known.
+fn did_you_mean(name: &str, known: &HashMap<String, &ResolvedField>) -> Option<String> {
+    similar(&normalize(name), known).map(|similar| format!("did you mean `--{similar}`?"))
+}
+
 /// Reads the fields of one config struct.
+///
+/// ```
+/// use hive::Config;
+/// # #[derive(Clone, Config)] struct Size { /// Size.
+/// # size: u8 }
+/// // The derive macro reads every field through a decoder; so does a struct that contains another one.
+/// #[derive(Clone)]
+/// struct Wrapped(Size);
+///
+/// impl Config for Wrapped {
+///     const FIELDS: &'static [hive::config::Field] = Size::FIELDS;
+///     fn decode(decoder: &mut hive::config::Decoder<'_>) -> Option<Self> { Size::decode(decoder).map(Self) }
+///     fn render(&self) -> Vec<String> { self.0.render() }
+///     fn reload(&mut self, newer: &Self) { self.0.reload(&newer.0); }
+/// }
+/// assert_eq!(Wrapped::defaults().unwrap().0.size, 0);
+/// ```
 pub struct Decoder<'a> {
     pub(crate) layers: &'a Layers,
     pub(crate) fields: &'a [ResolvedField],
@@ -440,6 +492,23 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads field number `index`; `None` if its value is bad, which is noted.
+    ///
+    /// ```
+    /// # use hive::config::{ConfigValue, Decoder, Field};
+    /// #[derive(Clone)]
+    /// struct Port(u16);
+    ///
+    /// impl hive::Config for Port {
+    ///     const FIELDS: &'static [Field] = &[Field::new::<u16>("port", "port")];
+    ///     fn decode(decoder: &mut Decoder<'_>) -> Option<Self> { decoder.field(0, || Ok(80)).map(Self) }
+    ///     fn render(&self) -> Vec<String> { vec![self.0.render()] }
+    ///     fn reload(&mut self, _newer: &Self) {}
+    /// }
+    /// let cell = hive::Cell::module("server", "Serves").config::<Port>();
+    /// let plan = hive::Hive::new([cell]).plan(hive::Settings::new().args(["--port=81"]))?;
+    /// assert_eq!(plan.config::<Port>().unwrap().0, 81);
+    /// # Ok::<_, hive::Report>(())
+    /// ```
     pub fn field<T: ConfigValue>(
         &mut self,
         index: usize,

@@ -31,6 +31,11 @@ pub struct Field {
 
 impl Field {
     /// A setting of type `T`.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port");
+    /// assert_eq!(FIELD.kind(), "uint");
+    /// ```
     #[must_use]
     pub const fn new<T: ConfigValue>(flag: &'static str, rust_name: &'static str) -> Self {
         Self {
@@ -50,6 +55,11 @@ impl Field {
     }
 
     /// Documentation; its first sentence is the help of the flag.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").doc("Port to listen on. Zero: any.");
+    /// assert_eq!(FIELD.docs(), "Port to listen on. Zero: any.");
+    /// ```
     #[must_use]
     pub const fn doc(mut self, doc: &'static str) -> Self {
         self.doc = doc;
@@ -57,6 +67,11 @@ impl Field {
     }
 
     /// Another environment variable than the one made of prefix and flag.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").env("PORT");
+    /// # let _ = FIELD;
+    /// ```
     #[must_use]
     pub const fn env(mut self, name: &'static str) -> Self {
         self.env = Some(name);
@@ -64,6 +79,11 @@ impl Field {
     }
 
     /// Older names, which still work and are reported.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").aliases(&["listen-port"]);
+    /// # let _ = FIELD;
+    /// ```
     #[must_use]
     pub const fn aliases(mut self, names: &'static [&'static str]) -> Self {
         self.aliases = names;
@@ -71,6 +91,11 @@ impl Field {
     }
 
     /// What to use instead; using the setting is reported.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").deprecated("use `--listen`");
+    /// # let _ = FIELD;
+    /// ```
     #[must_use]
     pub const fn deprecated(mut self, note: &'static str) -> Self {
         self.deprecated = Some(note);
@@ -78,6 +103,11 @@ impl Field {
     }
 
     /// Not shown in help.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").hidden();
+    /// # let _ = FIELD;
+    /// ```
     #[must_use]
     pub const fn hidden(mut self) -> Self {
         self.hidden = true;
@@ -85,6 +115,11 @@ impl Field {
     }
 
     /// Never printed.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").secret();
+    /// # let _ = FIELD;
+    /// ```
     #[must_use]
     pub const fn secret(mut self) -> Self {
         self.secret = true;
@@ -92,6 +127,11 @@ impl Field {
     }
 
     /// Changes reach a running hive.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").reloadable();
+    /// # let _ = FIELD;
+    /// ```
     #[must_use]
     pub const fn reloadable(mut self) -> Self {
         self.reloadable = true;
@@ -99,18 +139,33 @@ impl Field {
     }
 
     /// The flag, without dashes in front.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port");
+    /// assert_eq!(FIELD.flag(), "port");
+    /// ```
     #[must_use]
     pub const fn flag(&self) -> &'static str {
         self.flag
     }
 
     /// What kind of value is expected: `bool`, `duration`, `strings`.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port");
+    /// assert_eq!(FIELD.kind(), "uint");
+    /// ```
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         self.kind
     }
 
     /// First sentence of the documentation.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").doc("Port to listen on. Zero: any.");
+    /// assert_eq!(FIELD.help(), "Port to listen on.");
+    /// ```
     #[must_use]
     pub fn help(&self) -> &'static str {
         let mut end = self.doc.find("\n\n").unwrap_or(self.doc.len());
@@ -127,6 +182,11 @@ impl Field {
     }
 
     /// All documentation.
+    ///
+    /// ```
+    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").doc("Port to listen on.");
+    /// assert_eq!(FIELD.docs(), "Port to listen on.");
+    /// ```
     #[must_use]
     pub const fn docs(&self) -> &'static str {
         self.doc

@@ -50,6 +50,13 @@ impl fmt::Display for Origin {
 }
 
 /// What to do about keys that no cell knows, in config directory and file. Unknown flags are always errors.
+///
+/// ```
+/// use hive::{Hive, Settings, config::UnknownKeys};
+/// let settings = Settings::new().config_text("app.yaml", "no-such-key: 1\n");
+/// assert!(Hive::new([]).plan(settings.clone()).is_err());
+/// assert!(Hive::new([]).plan(settings.unknown_keys(UnknownKeys::Warn)).is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownKeys {
     /// Refuse to start.
@@ -133,7 +140,7 @@ impl Settings {
         self
     }
 
-    /// Environment variables.
+    /// Environment variables. Empty ones count as unset.
     ///
     /// ```
     /// let _ = hive::Settings::new().env_prefix("APP").env(std::env::vars());

@@ -2,9 +2,11 @@
 
 //! Types that a setting can have.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,13 @@ use std::time::Duration;
 use crate::duration::{format_duration, parse_duration};
 
 /// A value as it came from a source, before its type is known.
+///
+/// ```
+/// use hive::config::{ConfigValue, Raw};
+/// let list = Raw::List(vec![Raw::Text("80".into()), Raw::Text("443".into())]);
+/// assert_eq!(Vec::<u16>::from_raw(&list), Ok(vec![80, 443]));
+/// assert!(u16::from_raw(&list).is_err());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Raw {
     /// Flags, environment, files of a directory, scalars of a file.
@@ -161,28 +170,50 @@ impl ConfigValue for bool {
     }
 }
 
+/// Reads a whole number as Go does: `0x`, `0o` and `0b` prefixes, a leading zero for octal, underscores between
+/// digits.
+fn whole_number(text: &str) -> Option<i128> {
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (radix, digits, prefixed) = match digits.get(..2) {
+        Some("0x" | "0X") => (16, &digits[2..], true),
+        Some("0o" | "0O") => (8, &digits[2..], true),
+        Some("0b" | "0B") => (2, &digits[2..], true),
+        Some(_) if digits.starts_with('0') => (8, &digits[1..], true),
+        _ => (10, digits, false),
+    };
+    let plain = digits.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let misplaced = digits.ends_with('_') || digits.contains("__") || (digits.starts_with('_') && !prefixed);
+    if !plain || misplaced {
+        return None;
+    }
+    i128::from_str_radix(&digits.replace('_', ""), radix)
+        .ok()
+        .map(|number| sign * number)
+}
+
+fn no_whole_number(text: &str, least: impl std::fmt::Display, most: impl std::fmt::Display) -> String {
+    let digits = text.trim_start_matches(['+', '-']);
+    let octal = digits.len() > 1 && digits.starts_with('0') && digits.chars().all(|c| c.is_ascii_digit());
+    let hint = if octal {
+        " (a leading zero means octal)"
+    } else {
+        ""
+    };
+    format!("`{text}` is not a whole number from {least} to {most}{hint}")
+}
+
 macro_rules! integers {
     ($($type:ty, $kind:literal;)*) => {$(
         impl ConfigValue for $type {
             const KIND: &'static str = $kind;
 
             fn parse(text: &str) -> Result<Self, String> {
-                let (sign, digits) = match text.strip_prefix('-') {
-                    Some(digits) => (-1, digits),
-                    None => (1, text.strip_prefix('+').unwrap_or(text)),
-                };
-                let (radix, digits) = match digits.get(..2) {
-                    Some("0x" | "0X") => (16, &digits[2..]),
-                    Some("0o" | "0O") => (8, &digits[2..]),
-                    Some("0b" | "0B") => (2, &digits[2..]),
-                    _ => (10, digits),
-                };
-                let wrong = || format!("`{text}` is not a whole number from {} to {}", Self::MIN, Self::MAX);
-                if digits.starts_with(['+', '-']) {
-                    return Err(wrong());
-                }
-                let number = i128::from_str_radix(&digits.replace('_', ""), radix).map_err(|_| wrong())?;
-                Self::try_from(sign * number).map_err(|_| wrong())
+                whole_number(text)
+                    .and_then(|number| Self::try_from(number).ok())
+                    .ok_or_else(|| no_whole_number(text, Self::MIN, Self::MAX))
             }
 
             fn render(&self) -> String {
@@ -195,6 +226,29 @@ macro_rules! integers {
 integers! {
     u8, "uint"; u16, "uint"; u32, "uint"; u64, "uint"; usize, "uint";
     i8, "int"; i16, "int"; i32, "int"; i64, "int"; isize, "int";
+}
+
+macro_rules! nonzero_integers {
+    ($($type:ty, $inner:ty;)*) => {$(
+        impl ConfigValue for $type {
+            const KIND: &'static str = "uint";
+
+            fn parse(text: &str) -> Result<Self, String> {
+                whole_number(text)
+                    .and_then(|number| <$inner>::try_from(number).ok())
+                    .and_then(Self::new)
+                    .ok_or_else(|| no_whole_number(text, Self::MIN, Self::MAX))
+            }
+
+            fn render(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+nonzero_integers! {
+    NonZeroU8, u8; NonZeroU16, u16; NonZeroU32, u32; NonZeroU64, u64; NonZeroUsize, usize;
 }
 
 impl ConfigValue for f64 {
@@ -275,7 +329,7 @@ macro_rules! from_str {
             const KIND: &'static str = $kind;
 
             fn parse(text: &str) -> Result<Self, String> {
-                text.parse().map_err(|_| format!("`{text}` is not {}", $form))
+                text.trim().parse().map_err(|_| format!("`{text}` is not {}", $form))
             }
 
             fn render(&self) -> String {
@@ -325,22 +379,67 @@ impl<T: ConfigValue> ConfigValue for Option<T> {
     }
 }
 
-/// Splits at commas; text without commas at white space. So flags, variables and files agree.
-fn split(text: &str) -> Vec<&str> {
+/// Splits at commas; text without commas at white space. So flags, variables and files agree. What stands in
+/// double quotes is kept together.
+fn split(text: &str) -> Vec<Cow<'_, str>> {
     let text = text.trim();
+    if let Some(parts) = split_quoted(text) {
+        return parts.into_iter().map(Cow::Owned).collect();
+    }
     if text.contains(',') {
         text.split(',')
             .map(str::trim)
             .filter(|part| !part.is_empty())
+            .map(Cow::Borrowed)
             .collect()
     } else {
-        text.split_whitespace().collect()
+        text.split_whitespace().map(Cow::Borrowed).collect()
     }
+}
+
+/// Splits a line of comma-separated values of which some are in double quotes, doubled inside. `None` if none
+/// is, or the quotes do not match: then they are ordinary characters.
+fn split_quoted(text: &str) -> Option<Vec<String>> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    let mut quoted = false;
+    loop {
+        let Some(mut inner) = rest.trim_start().strip_prefix('"') else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            parts.push(rest[..end].trim().to_owned());
+            match rest[end..].strip_prefix(',') {
+                Some(next) => rest = next,
+                None => break,
+            }
+            continue;
+        };
+        quoted = true;
+        let mut part = String::new();
+        let after = loop {
+            let end = inner.find('"')?;
+            part.push_str(&inner[..end]);
+            inner = &inner[end + 1..];
+            match inner.strip_prefix('"') {
+                Some(next) => {
+                    part.push('"');
+                    inner = next;
+                }
+                None => break inner.trim_start(),
+            }
+        };
+        parts.push(part);
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None if after.is_empty() => break,
+            None => return None,
+        }
+    }
+    quoted.then_some(parts)
 }
 
 fn items<T: ConfigValue>(raw: &Raw) -> Result<Vec<T>, String> {
     match raw {
-        Raw::Text(text) => split(text).into_iter().map(T::parse).collect(),
+        Raw::Text(text) => split(text).iter().map(|part| T::parse(part)).collect(),
         Raw::List(list) => list.iter().map(T::from_raw).collect(),
         Raw::Map(_) => Err(format!("expected a list of {}, found a map", T::KIND)),
     }
@@ -354,7 +453,7 @@ macro_rules! lists {
             const IS_MANY: bool = true;
 
             fn parse(text: &str) -> Result<Self, String> {
-                split(text).into_iter().map(T::parse).collect()
+                split(text).iter().map(|part| T::parse(part)).collect()
             }
 
             fn render(&self) -> String {
@@ -371,6 +470,7 @@ macro_rules! lists {
 lists! {
     Vec [];
     BTreeSet [Ord];
+    HashSet [Hash, Eq];
 }
 
 /// Reads `k=v,k2=v2`; a comma not followed by `key=` belongs to the value. Also a JSON object of strings.
@@ -382,6 +482,17 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     if text.starts_with('{') {
         return crate::json::object_of_strings(text)
             .ok_or_else(|| format!("`{text}` is not a JSON object with strings as values"));
+    }
+    if let Some(parts) = split_quoted(text) {
+        let pair = |part: String| {
+            part.split_once('=')
+                .map(|(key, value)| (key.trim().to_owned(), value.to_owned()))
+        };
+        return parts
+            .into_iter()
+            .map(pair)
+            .collect::<Option<_>>()
+            .ok_or_else(|| format!("`{text}` is not of the form key=value,key2=value2"));
     }
     let mut pairs: Vec<(String, String)> = Vec::new();
     for part in text.split(',') {
@@ -469,8 +580,48 @@ mod tests {
             u8::parse("256"),
             Err("`256` is not a whole number from 0 to 255".into())
         );
-        for text in ["", "-", "--1", "+-1", "0x-1", "1.5", "é", "0é"] {
+        assert_eq!(u32::parse("0600"), Ok(0o600));
+        assert_eq!(u32::parse("0x_ff"), Ok(255));
+        assert_eq!(u32::parse("0"), Ok(0));
+        assert_eq!(
+            u8::parse("08"),
+            Err("`08` is not a whole number from 0 to 255 (a leading zero means octal)".into())
+        );
+        assert_eq!(
+            NonZeroU16::parse("0"),
+            Err("`0` is not a whole number from 1 to 65535".into())
+        );
+        let bad = [
+            "", "-", "--1", "+-1", "0x-1", "0x_-1", "1.5", "é", "0é", "_1", "1_", "1__0", "0x", " 1",
+        ];
+        for text in bad {
             assert!(i64::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn keeps_together_what_is_quoted() {
+        let parse = |text| Vec::<String>::parse(text).unwrap();
+        assert_eq!(parse(r#""a,b",c"#), ["a,b", "c"]);
+        assert_eq!(parse(r#"x, "say ""hi""" "#), ["x", r#"say "hi""#]);
+        assert_eq!(
+            parse(r#"a"b,c"#),
+            [r#"a"b"#, "c"],
+            "a quote inside is a character"
+        );
+        assert_eq!(parse(r#""a,b"#), [r#""a"#, "b"], "an open quote is a character");
+        assert_eq!(
+            parse(r#""a"b,c"#),
+            [r#""a"b"#, "c"],
+            "so is one that ends too early"
+        );
+        let map = BTreeMap::<String, String>::parse(r#""a=1,b=2",c=3"#).unwrap();
+        assert_eq!((map["a"].as_str(), map["c"].as_str()), ("1,b=2", "3"));
+    }
+
+    #[test]
+    fn blanks_around_addresses_do_not_matter() {
+        assert_eq!(IpAddr::parse(" 10.0.0.1\n"), Ok(IpAddr::from([10, 0, 0, 1])));
+        assert!(IpAddr::parse("10.0.0.01").is_err());
     }
 }

@@ -9,6 +9,15 @@ use super::{Engine, StepKind};
 use crate::module::ModulePath;
 
 /// How a hook is.
+///
+/// ```
+/// # use hive::{Cell, Hive, HookCtx, HookState, Lifecycle, Settings};
+/// fn hooks(lifecycle: Lifecycle) { lifecycle.on_start("open", |_: HookCtx| async {}); }
+/// let built = Hive::new([Cell::module("door", "Opens").run(hooks)]).plan(Settings::new())?.build()?;
+/// let hook = &built.controller().hooks()[0];
+/// assert_eq!(hook.state, HookState::New);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HookState {
     /// Not started.
@@ -27,6 +36,15 @@ pub enum HookState {
 }
 
 /// A hook, as a hive shows it.
+///
+/// ```
+/// # use hive::{Cell, Hive, HookCtx, Lifecycle, Settings};
+/// fn hooks(lifecycle: Lifecycle) { lifecycle.on_start("open", |_: HookCtx| async {}); }
+/// let built = Hive::new([Cell::module("door", "Opens").run(hooks)]).plan(Settings::new())?.build()?;
+/// let hook = &built.controller().hooks()[0];
+/// assert_eq!((&*hook.name, hook.module.as_str(), hook.has_stop), ("open", "door", false));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct HookInfo {
     /// Its name.
@@ -41,6 +59,8 @@ pub struct HookInfo {
     pub has_stop: bool,
     /// How it is.
     pub state: HookState,
+    /// How long its start or stop function has been at it, if it runs now.
+    pub running_for: Option<Duration>,
     /// How long the last start took.
     pub start_took: Option<Duration>,
     /// How long the last stop took.
@@ -65,6 +85,7 @@ impl Engine {
                     has_start: true,
                     has_stop: true,
                     state: status.state,
+                    running_for: status.running_for(),
                     start_took: status.start_took,
                     stop_took: status.stop_took,
                     scope,

@@ -2,6 +2,7 @@
 
 //! Starting, with deadlines and roll-back.
 
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::parallel::run_units;
 use super::{Engine, HookFailure, HookState, StartError, State, StepKind};
 use crate::lifecycle::{Hook, HookCtx};
 use crate::panics::{Caught, catch};
@@ -20,6 +22,13 @@ pub(super) enum Ended {
     Failed(BoxError),
     Stuck(Duration),
     Cancelled,
+}
+
+/// The step at which a start ended.
+struct FailedStep {
+    step: usize,
+    ended: Ended,
+    took: Duration,
 }
 
 impl Engine {
@@ -40,7 +49,11 @@ impl Engine {
             group.wait();
         }
         let begun = Instant::now();
-        match self.start_steps(0, self.options.hive_start_timeout).await {
+        let started = self.start_steps(0).await;
+        if let Some(metrics) = &self.metrics {
+            metrics.started(begun.elapsed(), started.is_ok());
+        }
+        match started {
             Ok(()) => {
                 progress.running = true;
                 self.lifetimes[0].running.store(true, Ordering::Release);
@@ -57,11 +70,68 @@ impl Engine {
     }
 
     /// Runs the start of all steps of a lifecycle; on failure stops those that had started.
-    pub(super) async fn start_steps(&self, lifecycle: u32, timeout: Duration) -> Result<(), StartError> {
-        let lifetime = &self.lifetimes[lifecycle as usize];
-        let deadline = Instant::now() + timeout;
+    pub(super) async fn start_steps(&self, lifecycle: u32) -> Result<(), StartError> {
+        let deadline = Instant::now() + self.options.start_timeout();
         let cancel = self.shutdown.token();
-        for (index, step) in lifetime.steps.iter().enumerate() {
+        let result = if self.options.hive_parallel {
+            self.start_parallel(lifecycle, deadline, &cancel).await
+        } else {
+            let all = 0..self.lifetimes[lifecycle as usize].steps.len();
+            self.start_range(lifecycle, all, deadline, &cancel).await
+        };
+        match result {
+            Ok(()) => Ok(()),
+            Err(failed) => Err(self.roll_back(lifecycle, failed).await),
+        }
+    }
+
+    /// Starts every constructor's steps as soon as those of what it needs have started.
+    async fn start_parallel(
+        &self,
+        lifecycle: u32,
+        deadline: Instant,
+        cancel: &CancellationToken,
+    ) -> Result<(), FailedStep> {
+        let (steps, needs): (Vec<_>, Vec<_>) = self
+            .units(lifecycle)
+            .into_iter()
+            .map(|unit| (unit.steps, unit.needs))
+            .unzip();
+        let mut result = Ok(());
+        run_units(
+            &needs,
+            |unit| Box::pin(self.start_range(lifecycle, steps[unit].clone(), deadline, cancel)),
+            |started| {
+                result = started;
+                if result.is_ok() {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            },
+        )
+        .await;
+        if result.is_err() {
+            // Those that were at it have been dropped.
+            for status in crate::lock(&self.lifetimes[lifecycle as usize].status).iter_mut() {
+                if status.state == HookState::Starting {
+                    status.state = HookState::Failed;
+                }
+            }
+        }
+        result
+    }
+
+    /// Starts steps one after the other.
+    async fn start_range(
+        &self,
+        lifecycle: u32,
+        steps: Range<usize>,
+        deadline: Instant,
+        cancel: &CancellationToken,
+    ) -> Result<(), FailedStep> {
+        for index in steps {
+            let step = &self.lifetimes[lifecycle as usize].steps[index];
             let hook = match &step.kind {
                 StepKind::Open(group) => {
                     group.open();
@@ -74,12 +144,12 @@ impl Engine {
                 }
                 StepKind::Hook(hook) => hook,
             };
-            self.note(lifecycle, index, |status| status.state = HookState::Starting);
+            self.note(lifecycle, index, |status| status.begin(HookState::Starting));
             let begun = Instant::now();
             let result = if cancel.is_cancelled() {
                 Err(Ended::Cancelled)
             } else {
-                self.start_hook(step.node, hook, deadline, &cancel).await
+                self.start_hook(step.node, hook, deadline, cancel).await
             };
             let took = begun.elapsed();
             let state = if result.is_ok() {
@@ -91,47 +161,60 @@ impl Engine {
                 status.state = state;
                 status.start_took = Some(took);
             });
-            let module = self.module(step.node);
-            let ended = match result {
-                Ok(()) => {
-                    if hook.start.is_some() {
-                        self.log("Start hook executed", step.node, hook, took);
-                    }
-                    continue;
+            match result {
+                Ok(()) if hook.start.is_some() => self.log("Start hook executed", step.node, hook, took),
+                Ok(()) => {}
+                Err(ended) => {
+                    return Err(FailedStep {
+                        step: index,
+                        ended,
+                        took,
+                    });
                 }
-                Err(ended) => ended,
-            };
-
-            let rollback = self.stop_steps(lifecycle, index).await;
-            let (module, hook) = (module.clone(), hook.name.clone());
-            return Err(match (ended, self.shutdown.cause()) {
-                (Ended::Cancelled, Some(cause)) => {
-                    let during = (took > Duration::ZERO).then_some((module, hook));
-                    StartError::Cancelled {
-                        cause,
-                        during,
-                        rollback,
-                    }
-                }
-                (Ended::Failed(error), _) => {
-                    let error = SharedError::from(error);
-                    tracing::error!(%module, %hook, error = %crate::health::error_chain(&error), "Start hook failed");
-                    StartError::Hook {
-                        failure: HookFailure::Failed { module, hook, error },
-                        rollback,
-                    }
-                }
-                (Ended::Stuck(after), _) => {
-                    tracing::error!(%module, %hook, ?after, "Start hook was not done in time");
-                    StartError::Hook {
-                        failure: HookFailure::Stuck { module, hook, after },
-                        rollback,
-                    }
-                }
-                (Ended::Cancelled, None) => StartError::Stopping,
-            });
+            }
         }
         Ok(())
+    }
+
+    /// Stops what had started, and says why.
+    async fn roll_back(&self, lifecycle: u32, failed: FailedStep) -> StartError {
+        let FailedStep { step, ended, took } = failed;
+        let step = &self.lifetimes[lifecycle as usize].steps[step];
+        let module = self.module(step.node).clone();
+        let hook = match &step.kind {
+            StepKind::Hook(hook) => hook.name.clone(),
+            StepKind::Open(_) | StepKind::Jobs(_) => Arc::from(""),
+        };
+        let failure = match ended {
+            Ended::Cancelled => None,
+            Ended::Failed(error) => {
+                let error = SharedError::from(error);
+                tracing::error!(%module, %hook, error = %crate::health::error_chain(&error), "Start hook failed");
+                Some(HookFailure::Failed {
+                    module: module.clone(),
+                    hook: hook.clone(),
+                    error,
+                })
+            }
+            Ended::Stuck(after) => {
+                tracing::error!(%module, %hook, ?after, "Start hook was not done in time");
+                Some(HookFailure::Stuck {
+                    module: module.clone(),
+                    hook: hook.clone(),
+                    after,
+                })
+            }
+        };
+        let rollback = self.stop_steps(lifecycle).await;
+        match (failure, self.shutdown.cause()) {
+            (Some(failure), _) => StartError::Hook { failure, rollback },
+            (None, Some(cause)) => StartError::Cancelled {
+                cause,
+                during: (took > Duration::ZERO).then_some((module, hook)),
+                rollback,
+            },
+            (None, None) => StartError::Stopping,
+        }
     }
 
     async fn start_hook(
@@ -144,7 +227,7 @@ impl Engine {
         let Some(start) = &hook.start else { return Ok(()) };
         let deadline = hook
             .start_timeout
-            .map_or(phase, |timeout| Instant::now() + timeout);
+            .map_or(phase, |timeout| Instant::now() + self.options.scaled(timeout));
         self.run_hook("start", node, &hook.name, start, deadline, Some(cancel))
             .await
     }
@@ -240,8 +323,7 @@ impl Engine {
                 group.wait();
             }
         }
-        self.start_steps(lifecycle, self.options.hive_start_timeout)
-            .await?;
+        self.start_steps(lifecycle).await?;
         progress.running = true;
         self.lifetimes[lifecycle as usize]
             .running

@@ -2,11 +2,13 @@
 
 //! Stopping: everything that started, in reverse order, whatever fails.
 
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::parallel::{dependents, run_units};
 use super::start::Ended;
 use super::{Engine, HookFailure, HookState, State, StepKind, StopError};
 use crate::jobs::stop_tasks;
@@ -33,7 +35,7 @@ impl Engine {
             let mut progress = self.lifetimes[scope as usize].started.lock().await;
             failures.extend(self.stop_scope_locked(scope, &mut progress).await);
         }
-        failures.extend(self.stop_steps(0, self.lifetimes[0].steps.len()).await);
+        failures.extend(self.stop_steps(0).await);
         progress.running = false;
         self.lifetimes[0].running.store(false, Ordering::Release);
         self.set_state(if failures.is_empty() {
@@ -41,6 +43,9 @@ impl Engine {
         } else {
             State::Failed
         });
+        if let Some(metrics) = &self.metrics {
+            metrics.stopped(begun.elapsed(), failures.is_empty());
+        }
         tracing::info!(duration = ?begun.elapsed(), failures = failures.len(), "Stopped");
         if failures.is_empty() {
             Ok(())
@@ -49,12 +54,11 @@ impl Engine {
         }
     }
 
-    /// Stops the first `count` steps of a lifecycle in reverse order; returns what failed or hung.
+    /// Stops the steps of a lifecycle that have started, in reverse order; returns what failed or hung.
     ///
     /// Each gets half of the time that is left, so that one which hangs leaves time for those after it.
-    pub(super) async fn stop_steps(&self, lifecycle: u32, count: usize) -> Vec<HookFailure> {
-        let lifetime = &self.lifetimes[lifecycle as usize];
-        let deadline = Instant::now() + self.options.hive_stop_timeout;
+    pub(super) async fn stop_steps(&self, lifecycle: u32) -> Vec<HookFailure> {
+        let deadline = Instant::now() + self.options.stop_timeout();
         let mut failures = Vec::new();
         for (_, group) in self.groups.iter().filter(|(of, _)| *of == lifecycle) {
             group.close();
@@ -62,11 +66,42 @@ impl Engine {
         let late = self.registry.take_late(lifecycle);
         self.stop_jobs(late, deadline, &mut failures).await;
 
-        for (index, step) in lifetime.steps[..count].iter().enumerate().rev() {
+        if !self.options.hive_parallel {
+            let all = 0..self.lifetimes[lifecycle as usize].steps.len();
+            failures.extend(self.stop_range(lifecycle, all, deadline).await);
+            return failures;
+        }
+        let (steps, needs): (Vec<_>, Vec<_>) = self
+            .units(lifecycle)
+            .into_iter()
+            .map(|unit| (unit.steps, unit.needs))
+            .unzip();
+        run_units(
+            &dependents(&needs),
+            |unit| Box::pin(self.stop_range(lifecycle, steps[unit].clone(), deadline)),
+            |failed| {
+                failures.extend(failed);
+                ControlFlow::Continue(())
+            },
+        )
+        .await;
+        failures
+    }
+
+    /// Stops steps that have started, the last one first.
+    async fn stop_range(&self, lifecycle: u32, steps: Range<usize>, deadline: Instant) -> Vec<HookFailure> {
+        let lifetime = &self.lifetimes[lifecycle as usize];
+        let mut failures = Vec::new();
+        for index in steps.rev() {
+            let started = crate::lock(&lifetime.status)[index].state == HookState::Started;
+            if !started {
+                continue;
+            }
+            let step = &lifetime.steps[index];
             match &step.kind {
                 StepKind::Open(_) => {}
                 StepKind::Jobs(group) => {
-                    self.note(lifecycle, index, |status| status.state = HookState::Stopping);
+                    self.note(lifecycle, index, |status| status.begin(HookState::Stopping));
                     let before = failures.len();
                     self.stop_jobs(group.take_running(), deadline, &mut failures)
                         .await;
@@ -78,7 +113,7 @@ impl Engine {
                     self.note(lifecycle, index, |status| status.state = state);
                 }
                 StepKind::Hook(hook) => {
-                    self.note(lifecycle, index, |status| status.state = HookState::Stopping);
+                    self.note(lifecycle, index, |status| status.begin(HookState::Stopping));
                     let begun = Instant::now();
                     let failure = self.stop_hook(step.node, hook, deadline).await;
                     let took = begun.elapsed();
@@ -107,7 +142,8 @@ impl Engine {
 
     async fn stop_hook(&self, node: u32, hook: &Hook, phase: Instant) -> Option<HookFailure> {
         let stop = hook.stop.as_ref()?;
-        let deadline = slice(hook.stop_timeout, phase);
+        let own = hook.stop_timeout.map(|timeout| self.options.scaled(timeout));
+        let deadline = slice(own, phase);
         let (module, name) = (self.module(node).clone(), hook.name.clone());
         match self
             .run_hook("stop", node, &hook.name, stop, deadline, None)
@@ -138,7 +174,7 @@ impl Engine {
             return;
         }
         let begun = Instant::now();
-        for (module, job) in stop_tasks(tasks, slice(None, phase)).await {
+        for (module, job) in stop_tasks(tasks, slice(None, phase), self.options.report_every).await {
             let failure = HookFailure::StuckJob {
                 module,
                 job,
@@ -187,7 +223,7 @@ impl Engine {
         progress.users = 0;
         progress.running = false;
         lifetime.running.store(false, Ordering::Release);
-        let failures = self.stop_steps(lifecycle, lifetime.steps.len()).await;
+        let failures = self.stop_steps(lifecycle).await;
         tracing::info!(
             scope = self.graph.lifecycles[lifecycle as usize].name,
             "Scope stopped"

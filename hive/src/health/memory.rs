@@ -44,12 +44,22 @@ pub struct MemoryHealth {
 
 impl MemoryHealth {
     /// Nothing reported yet.
+    ///
+    /// ```
+    /// assert!(hive::MemoryHealth::new().entries().is_empty());
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// The report of a component by its dotted name.
+    ///
+    /// ```
+    /// let (health, reports) = hive::testing::health("cache");
+    /// health.ok("Filled");
+    /// assert_eq!(reports.get("cache").unwrap().message, "Filled");
+    /// ```
     #[must_use]
     pub fn get(&self, id: &str) -> Option<HealthEntry> {
         crate::lock(&self.entries)
@@ -59,6 +69,12 @@ impl MemoryHealth {
     }
 
     /// All reports, sorted.
+    ///
+    /// ```
+    /// let (health, reports) = hive::testing::health("cache");
+    /// health.ok("Filled");
+    /// assert_eq!(reports.entries().len(), 1);
+    /// ```
     #[must_use]
     pub fn entries(&self) -> Vec<HealthEntry> {
         crate::lock(&self.entries).values().cloned().collect()

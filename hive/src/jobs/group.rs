@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -16,12 +17,28 @@ use super::runner::{self, Run};
 use super::{SpawnError, is_job_name};
 use crate::health::Health;
 use crate::module::ModulePath;
+use crate::readiness::ReadinessState;
 use crate::shutdown::ShutdownState;
 
 /// How many failed jobs of a module are remembered.
 const KEPT_FAILURES: usize = 16;
 
 /// How a job is.
+///
+/// ```
+/// # use hive::{Cell, Hive, Job, JobCtx, JobKind, JobState, Jobs, Settings, SpawnError};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// fn schedule(jobs: Jobs) -> Result<(), SpawnError> {
+///     jobs.spawn(Job::once("serve", |cx: JobCtx| async move { cx.cancelled().await }))
+/// }
+/// let cell = Cell::module("server", "Serves").run(schedule);
+/// let running = Hive::new([cell]).plan(Settings::new())?.build()?.start().await?;
+/// let job = &running.controller().jobs()[0];
+/// assert_eq!(job.state, JobState::Running);
+/// # let _ = (JobKind::Once, JobState::Running);
+/// # running.stop().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobState {
     /// At work, or waiting for its time.
@@ -33,6 +50,21 @@ pub enum JobState {
 }
 
 /// One line of the list of jobs.
+///
+/// ```
+/// # use hive::{Cell, Hive, Job, JobCtx, JobKind, JobState, Jobs, Settings, SpawnError};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// fn schedule(jobs: Jobs) -> Result<(), SpawnError> {
+///     jobs.spawn(Job::once("serve", |cx: JobCtx| async move { cx.cancelled().await }))
+/// }
+/// let cell = Cell::module("server", "Serves").run(schedule);
+/// let running = Hive::new([cell]).plan(Settings::new())?.build()?.start().await?;
+/// let job = &running.controller().jobs()[0];
+/// assert_eq!((&*job.name, job.module.as_str(), job.kind), ("serve", "server", JobKind::Once));
+/// # let _ = (JobKind::Once, JobState::Running);
+/// # running.stop().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct JobInfo {
     /// The module.
@@ -57,6 +89,7 @@ pub struct JobInfo {
 pub(crate) struct JobRegistry {
     pub(crate) metrics: MetricsHub,
     pub(crate) shutdown: Arc<ShutdownState>,
+    pub(crate) readiness: ReadinessState,
     runtime: Mutex<Option<Handle>>,
     running: Mutex<Running>,
 }
@@ -85,13 +118,9 @@ impl Task {
         self.token.cancel();
     }
 
-    /// Waits until it has ended, or aborts it at the deadline. True if it ended by itself.
-    pub(crate) async fn join(&mut self, deadline: Instant) -> bool {
-        if tokio::time::timeout_at(deadline, &mut self.handle).await.is_ok() {
-            return true;
-        }
-        self.handle.abort();
-        false
+    /// Waits until it has ended; false if it has not by then.
+    async fn join_until(&mut self, deadline: Instant) -> bool {
+        tokio::time::timeout_at(deadline, &mut self.handle).await.is_ok()
     }
 }
 
@@ -103,10 +132,11 @@ impl Drop for Task {
 }
 
 impl JobRegistry {
-    pub(crate) fn new(shutdown: Arc<ShutdownState>) -> Self {
+    pub(crate) fn new(shutdown: Arc<ShutdownState>, readiness: ReadinessState) -> Self {
         Self {
             metrics: MetricsHub::default(),
             shutdown,
+            readiness,
             runtime: Mutex::new(None),
             running: Mutex::new(Running::default()),
         }
@@ -369,14 +399,28 @@ impl Group {
 }
 
 /// Cancels all tasks, then waits for each; returns those that had to be aborted.
-pub(crate) async fn stop_tasks(mut tasks: Vec<Task>, deadline: Instant) -> Vec<(ModulePath, Arc<str>)> {
+pub(crate) async fn stop_tasks(
+    mut tasks: Vec<Task>,
+    deadline: Instant,
+    report_every: Duration,
+) -> Vec<(ModulePath, Arc<str>)> {
     for task in &tasks {
         task.cancel();
     }
+    let begun = Instant::now();
+    let mut report = begun + report_every;
     let mut stuck = Vec::new();
     for task in &mut tasks {
-        if !task.join(deadline).await {
-            stuck.push((task.module.clone(), task.name.clone()));
+        while !task.join_until(deadline.min(report)).await {
+            let now = Instant::now();
+            if now >= deadline {
+                task.handle.abort();
+                stuck.push((task.module.clone(), task.name.clone()));
+                break;
+            }
+            let (age, left) = (now - begun, deadline - now);
+            tracing::warn!(phase = "stop", module = %task.module, job = %task.name, ?age, ?left, "Still waiting for job");
+            report = now + report_every;
         }
     }
     stuck

@@ -18,6 +18,15 @@ use crate::module::ModulePath;
 use crate::supply::BoxError;
 
 /// What a job gets to know.
+///
+/// ```
+/// # use hive::{Job, JobCtx};
+/// let job = Job::once("serve", |cx: JobCtx| async move {
+///     cx.health.ok(format!("Serving in {}", cx.module));
+///     cx.cancelled().await;
+/// });
+/// # let _ = job;
+/// ```
 #[derive(Clone, Debug)]
 pub struct JobCtx {
     /// Cancelled when the job should end.
@@ -39,6 +48,26 @@ impl JobCtx {
     pub async fn cancelled(&self) {
         self.token.cancelled().await;
     }
+
+    /// Runs a future, which is dropped when the job should end: `None`. For loops that can stop anywhere.
+    ///
+    /// ```
+    /// # use hive::{Job, JobCtx};
+    /// # use std::time::Duration;
+    /// let job = Job::once("beat", |cx: JobCtx| async move {
+    ///     let beats = async {
+    ///         loop {
+    ///             tokio::time::sleep(Duration::from_secs(1)).await;
+    ///             println!("beat");
+    ///         }
+    ///     };
+    ///     cx.until_cancelled::<()>(beats).await;
+    /// });
+    /// # let _ = job;
+    /// ```
+    pub async fn until_cancelled<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        self.token.run_until_cancelled(future).await
+    }
 }
 
 pub(crate) type RunFn = Arc<dyn Fn(JobCtx) -> BoxFuture<Result<(), BoxError>> + Send + Sync>;
@@ -48,6 +77,12 @@ pub(crate) type Events = Pin<Box<dyn Stream<Item = AnyEvent> + Send>>;
 pub(crate) type EventsFn = Arc<dyn Fn(JobCtx) -> Events + Send + Sync>;
 
 /// What kind of job.
+///
+/// ```
+/// # use hive::{Job, JobCtx, JobKind};
+/// let job: Job = Job::once("sync", |_: JobCtx| async {}).into();
+/// assert_eq!(job.kind(), JobKind::Once);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobKind {
     /// Runs once, or until it succeeds.
@@ -80,6 +115,13 @@ impl fmt::Display for JobKind {
 }
 
 /// What happens when a job fails for good.
+///
+/// ```
+/// # use hive::{Job, JobCtx, OnFailure};
+/// let job = Job::once("serve", |_: JobCtx| async { Err::<(), _>(std::io::Error::other("socket closed")) })
+///     .on_failure(OnFailure::Shutdown);
+/// # let _ = job;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// Health is degraded, the rest goes on.
@@ -105,6 +147,12 @@ pub struct Backoff {
 
 impl Backoff {
     /// Doubles from `min` up to `max`; each wait is shortened by up to a fifth at random.
+    ///
+    /// ```
+    /// # use hive::Backoff; use std::time::Duration;
+    /// let backoff = Backoff::exponential(Duration::from_millis(100), Duration::from_secs(30));
+    /// # let _ = backoff;
+    /// ```
     #[must_use]
     pub fn exponential(min: Duration, max: Duration) -> Self {
         Self {
@@ -115,6 +163,12 @@ impl Backoff {
     }
 
     /// Always the same.
+    ///
+    /// ```
+    /// # use hive::Backoff; use std::time::Duration;
+    /// let backoff = Backoff::constant(Duration::from_secs(1));
+    /// # let _ = backoff;
+    /// ```
     #[must_use]
     pub fn constant(wait: Duration) -> Self {
         Self {
@@ -125,6 +179,12 @@ impl Backoff {
     }
 
     /// Shortens each wait by up to this part of it, at random; from 0 to 1.
+    ///
+    /// ```
+    /// # use hive::Backoff; use std::time::Duration;
+    /// let backoff = Backoff::constant(Duration::from_secs(1)).jitter(0.1);
+    /// # let _ = backoff;
+    /// ```
     #[must_use]
     pub fn jitter(mut self, part: f64) -> Self {
         self.jitter = part.clamp(0.0, 1.0);
@@ -163,6 +223,11 @@ pub struct Retry {
 
 impl Retry {
     /// Up to `times` retries after the first run, waiting from 100 ms to 30 s.
+    ///
+    /// ```
+    /// let retry = hive::Retry::times(3);
+    /// # let _ = retry;
+    /// ```
     #[must_use]
     pub fn times(times: u32) -> Self {
         let backoff = Backoff::exponential(Duration::from_millis(100), Duration::from_secs(30));
@@ -174,6 +239,11 @@ impl Retry {
     }
 
     /// Until it succeeds, waiting from 100 ms to 30 s.
+    ///
+    /// ```
+    /// let retry = hive::Retry::forever();
+    /// # let _ = retry;
+    /// ```
     #[must_use]
     pub fn forever() -> Self {
         Self {
@@ -183,6 +253,12 @@ impl Retry {
     }
 
     /// Other waiting times.
+    ///
+    /// ```
+    /// # use hive::{Backoff, Retry}; use std::time::Duration;
+    /// let retry = Retry::forever().backoff(Backoff::constant(Duration::from_secs(1)));
+    /// # let _ = retry;
+    /// ```
     #[must_use]
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
@@ -191,6 +267,11 @@ impl Retry {
 
     /// A run that lasted so long counts as a success: waiting and counting begin anew. Otherwise twice the
     /// longest wait.
+    ///
+    /// ```
+    /// let retry = hive::Retry::forever().stable_after(std::time::Duration::from_secs(60));
+    /// # let _ = retry;
+    /// ```
     #[must_use]
     pub fn stable_after(mut self, stable: Duration) -> Self {
         self.stable_after = Some(stable);
@@ -201,6 +282,16 @@ impl Retry {
 /// A job to be given to [`Jobs::spawn`](super::Jobs::spawn).
 ///
 /// The functions of a job can run again: a stopped hive can start again.
+///
+/// ```
+/// # use hive::{Job, JobCtx, Jobs, Retry, SpawnError};
+/// # use std::time::Duration;
+/// fn schedule(jobs: Jobs) -> Result<(), SpawnError> {
+///     jobs.spawn(Job::once("connect", |_: JobCtx| async {}).retry(Retry::times(3)))?;
+///     jobs.spawn(Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {}))
+/// }
+/// # let _ = hive::Cell::module("client", "Asks").run(schedule);
+/// ```
 #[derive(Clone)]
 pub struct Job {
     pub(crate) name: Arc<str>,
@@ -211,9 +302,15 @@ pub struct Job {
 
 #[derive(Clone)]
 pub(crate) enum Work {
-    Once { run: RunFn, retry: Option<Retry> },
+    Once {
+        run: RunFn,
+        retry: Option<Retry>,
+        when_ready: bool,
+    },
     Timer(Timer),
-    Observer { events: EventsFn },
+    Observer {
+        events: EventsFn,
+    },
 }
 
 #[derive(Clone)]
@@ -252,6 +349,7 @@ impl Job {
             Work::Once {
                 run: run_fn(run),
                 retry: None,
+                when_ready: false,
             },
         ))
     }
@@ -341,6 +439,12 @@ impl Job {
     }
 
     /// What kind of job it is.
+    ///
+    /// ```
+    /// # use hive::{Job, JobCtx, JobKind};
+    /// let job = Job::every(std::time::Duration::from_secs(1), "tick", |_: JobCtx| async {});
+    /// assert_eq!(Job::from(job).kind(), JobKind::Timer);
+    /// ```
     #[must_use]
     pub fn kind(&self) -> JobKind {
         match self.work {
@@ -398,12 +502,24 @@ macro_rules! common {
     ($type:ident) => {
         impl $type {
             /// Names one of several jobs of a name: `name/instance`.
+            ///
+            /// ```
+            /// # use hive::{Job, JobCtx};
+            /// let job = Job::once("sync", |_: JobCtx| async {}).instance("west"); // `sync/west`
+            /// # let _ = job;
+            /// ```
             pub fn instance(mut self, instance: impl Into<Arc<str>>) -> Self {
                 self.0.instance = Some(instance.into());
                 self
             }
 
             /// What happens when the job fails for good.
+            ///
+            /// ```
+            /// # use hive::{Job, JobCtx, OnFailure};
+            /// let job = Job::once("serve", |_: JobCtx| async {}).on_failure(OnFailure::Shutdown);
+            /// # let _ = job;
+            /// ```
             pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
                 self.0.on_failure = on_failure;
                 self
@@ -425,6 +541,12 @@ macro_rules! common {
 }
 
 /// A job of [`Job::once`].
+///
+/// ```
+/// # use hive::{Job, JobCtx, OnceJob, Retry};
+/// let job: OnceJob = Job::once("connect", |_: JobCtx| async {}).retry(Retry::forever());
+/// # let _ = job;
+/// ```
 #[derive(Clone)]
 #[must_use = "a job does nothing until it is given to `Jobs::spawn`"]
 pub struct OnceJob(Job);
@@ -432,9 +554,29 @@ common!(OnceJob);
 
 impl OnceJob {
     /// Runs again after an error: *n* retries are *n* + 1 runs.
+    ///
+    /// ```
+    /// # use hive::{Job, JobCtx, Retry};
+    /// let job = Job::once("connect", |_: JobCtx| async {}).retry(Retry::times(3));
+    /// # let _ = job;
+    /// ```
     pub fn retry(mut self, policy: Retry) -> Self {
         if let Work::Once { retry, .. } = &mut self.0.work {
             *retry = Some(policy);
+        }
+        self
+    }
+
+    /// Waits until the hive is [ready](crate::Readiness): all has started, all guards are dropped.
+    ///
+    /// ```
+    /// # use hive::{Job, JobCtx};
+    /// let job = Job::once("announce", |_cx: JobCtx| async { println!("at your service") }).when_ready();
+    /// # let _ = job;
+    /// ```
+    pub fn when_ready(mut self) -> Self {
+        if let Work::Once { when_ready, .. } = &mut self.0.work {
+            *when_ready = true;
         }
         self
     }
@@ -442,6 +584,13 @@ impl OnceJob {
 
 /// A job of [`Job::every`]. A failed run counts as failed for good only if [`OnFailure::Shutdown`] is asked
 /// for; otherwise the next run comes as usual.
+///
+/// ```
+/// # use hive::{Job, JobCtx, Trigger};
+/// # use std::time::Duration;
+/// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {}).run_at_start();
+/// # let _ = (job, Trigger::new());
+/// ```
 #[derive(Clone)]
 #[must_use = "a job does nothing until it is given to `Jobs::spawn`"]
 pub struct TimerJob(Job);
@@ -456,27 +605,65 @@ impl TimerJob {
     }
 
     /// Runs at once when started.
+    ///
+    /// ```
+    /// # use hive::{Job, JobCtx, Trigger};
+    /// # use std::time::Duration;
+    /// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {}).run_at_start();
+    /// # let _ = (job, Trigger::new());
+    /// ```
     pub fn run_at_start(self) -> Self {
         self.timer(|timer| timer.at_start = true)
     }
 
     /// Lengthens or shortens every period by up to this part of it, at random; from 0 to 1.
+    ///
+    /// ```
+    /// # use hive::{Job, JobCtx, Trigger};
+    /// # use std::time::Duration;
+    /// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {}).jitter(0.1);
+    /// # let _ = (job, Trigger::new());
+    /// ```
     pub fn jitter(self, part: f64) -> Self {
         self.timer(|timer| timer.jitter = part.clamp(0.0, 1.0))
     }
 
     /// A trigger starts a run only after `quiet` without another one, at the latest `max` after the first.
+    ///
+    /// ```
+    /// # use hive::{Job, JobCtx, Trigger};
+    /// # use std::time::Duration;
+    /// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {})
+    ///     .debounce(Duration::from_millis(10), Duration::from_millis(100));
+    /// # let _ = (job, Trigger::new());
+    /// ```
     pub fn debounce(self, quiet: Duration, max: Duration) -> Self {
         self.timer(|timer| timer.debounce = Some((quiet, max.max(quiet))))
     }
 
     /// Triggered runs start at least so long after the start of the run before. A trigger in between is kept
     /// until then.
+    ///
+    /// ```
+    /// # use hive::{Job, JobCtx, Trigger};
+    /// # use std::time::Duration;
+    /// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {})
+    ///     .min_interval(Duration::from_secs(1));
+    /// # let _ = (job, Trigger::new());
+    /// ```
     pub fn min_interval(self, interval: Duration) -> Self {
         self.timer(|timer| timer.min_interval = interval)
     }
 
     /// Also runs when triggered. Triggers before a run make one run.
+    ///
+    /// ```
+    /// # use hive::{Job, JobCtx, Trigger};
+    /// # use std::time::Duration;
+    /// let trigger = Trigger::new();
+    /// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {}).trigger(&trigger);
+    /// # let _ = (job, Trigger::new());
+    /// ```
     pub fn trigger(self, trigger: &Trigger) -> Self {
         let trigger = trigger.clone();
         self.timer(|timer| timer.trigger = Some(trigger))
@@ -484,10 +671,46 @@ impl TimerJob {
 }
 
 /// A job of [`Job::for_each`].
+///
+/// ```
+/// # use hive::{Job, JobCtx, ObserverJob, OnFailure};
+/// # fn numbers() -> impl futures_core::Stream<Item = u8> + Send { Empty }
+/// # struct Empty;
+/// # impl futures_core::Stream for Empty { type Item = u8;
+/// #   fn poll_next(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>)
+/// #     -> std::task::Poll<Option<u8>> { std::task::Poll::Ready(None) } }
+/// let job: ObserverJob = Job::for_each("count", numbers, |_: JobCtx, _: u8| async {}).on_failure(OnFailure::Shutdown);
+/// # let _ = job;
+/// ```
 #[derive(Clone)]
 #[must_use = "a job does nothing until it is given to `Jobs::spawn`"]
 pub struct ObserverJob(Job);
 common!(ObserverJob);
+
+/// A name of a job that is checked when the program is compiled.
+///
+/// ```
+/// # use hive::{Job, JobCtx};
+/// let job = Job::once(hive::job_name!("collect-garbage"), |_: JobCtx| async {});
+/// # let _ = job;
+/// ```
+///
+/// ```compile_fail
+/// let _ = hive::job_name!("collect garbage");
+/// ```
+#[macro_export]
+macro_rules! job_name {
+    ($name:literal) => {{
+        const NAME: &str = $name;
+        const {
+            assert!(
+                $crate::is_job_name(NAME),
+                "a job's name has 1 to 100 letters, digits, dashes and underscores"
+            )
+        };
+        NAME
+    }};
+}
 
 /// Whether a job can have this name: 1 to 100 letters, digits, dashes and underscores.
 ///

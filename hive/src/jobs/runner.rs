@@ -37,7 +37,11 @@ pub(crate) struct Run {
 /// Runs a job until it ends. True if it failed for good.
 pub(crate) async fn run(run: &Run, work: Work) -> bool {
     let failed = match work {
-        Work::Once { run: function, retry } => run.once(&function, retry).await,
+        Work::Once {
+            run: function,
+            retry,
+            when_ready,
+        } => (!when_ready || run.wait_ready().await) && run.once(&function, retry).await,
         Work::Timer(timer) => run.timer(&timer).await,
         Work::Observer { events } => run.observer(&events).await,
     };
@@ -118,6 +122,16 @@ impl Run {
                 job: self.name.clone(),
                 error: error.into(),
             });
+        }
+    }
+
+    /// Waits until the hive is ready; false if the job should end.
+    async fn wait_ready(&self) -> bool {
+        self.health.starting("Waiting until the hive is ready");
+        tokio::select! {
+            biased;
+            () = self.token.cancelled() => false,
+            () = self.registry.readiness.ready() => true,
         }
     }
 

@@ -142,10 +142,10 @@ fn find_duplicates(flat: &mut Flat, findings: &mut Vec<Finding>) {
 
 fn describe(fault: Fault, place: Option<(&'static std::panic::Location<'static>, &ModulePath)>) -> Finding {
     let (finding, what) = match fault {
-        Fault::UnknownFlag { text, similar } => {
+        Fault::UnknownFlag { text, help } => {
             let mut finding = Finding::error(Code::UnknownFlag, format!("unknown argument `{text}`"));
-            if let Some(similar) = similar {
-                finding = finding.help(format!("did you mean `--{similar}`?"));
+            if let Some(help) = help {
+                finding = finding.help(help);
             }
             (finding, None)
         }

@@ -64,7 +64,7 @@ struct Walk<'a> {
     matched: HashSet<String>,
     /// Changes to configurations, the outermost first, and whether they changed anything.
     changes: Vec<(&'a ConfigChange, bool)>,
-    scopes: HashMap<std::any::TypeId, &'static Location<'static>>,
+    scopes: HashMap<std::any::TypeId, (&'static str, &'static Location<'static>)>,
 }
 
 pub(crate) fn flatten(hive: &Hive, findings: &mut Vec<Finding>) -> Flat {
@@ -157,12 +157,12 @@ impl<'a> Walk<'a> {
             CellKind::Group => {}
             CellKind::Scope { scope, name } => {
                 let path = self.flat.modules[at.module as usize].path.clone();
-                if let Some(first) = self.scopes.insert(scope.key.id(), node.place) {
+                if let Some((other, first)) = self.scopes.insert(scope.key.id(), (*name, node.place)) {
                     let finding = Finding::error(
                         Code::DuplicateProvider,
                         format!("two scopes are named by `{}`", scope.key),
                     )
-                    .involve("first", *name, Some(first), &path)
+                    .involve("first", other, Some(first), &path)
                     .involve("second", *name, Some(node.place), &path)
                     .help("give each scope a type of its own");
                     self.findings.push(finding);

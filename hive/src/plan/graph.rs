@@ -17,6 +17,7 @@ use crate::health::HealthSink;
 use crate::inject::{Builtin, Need, NeedKind, Source};
 use crate::jobs::JobMetrics;
 use crate::key::{Key, TypeMap, short_function};
+use crate::metrics::HiveMetrics;
 use crate::supply::GiveKind;
 
 /// A need that nothing satisfies.
@@ -37,6 +38,8 @@ pub(crate) struct Connect {
     pub(crate) conditions: Vec<super::flatten::PlacedCondition>,
     unmet: Vec<Unmet>,
     escapes: Vec<Escape>,
+    /// Constructed although nothing asks for it: who measures the hive.
+    observer: Option<u32>,
 }
 
 pub(crate) fn connect(
@@ -102,6 +105,7 @@ pub(crate) fn connect(
         conditions,
         unmet: Vec::new(),
         escapes: Vec::new(),
+        observer: None,
     };
     connect.register(findings);
     connect.resolve();
@@ -238,7 +242,11 @@ impl Connect {
         });
         match key {
             Some(key) if single && takes => self.entry(key).decorators.push((module, index)),
-            _ => findings.push(problems::bad_decorator(&self.graph, index)),
+            _ => {
+                findings.push(problems::bad_decorator(&self.graph, index));
+                // Reported once is enough.
+                self.graph.nodes[index as usize].enabled = false;
+            }
         }
     }
 
@@ -316,6 +324,9 @@ impl Connect {
     fn resolve(&mut self) {
         let sink = self.public_node(Key::of::<Arc<dyn HealthSink>>());
         let metrics = self.public_node(Key::of::<Arc<dyn JobMetrics>>());
+        self.observer = self
+            .public_node(Key::of::<Arc<dyn HiveMetrics>>())
+            .map(|(node, _)| node);
         let mut index = 0;
         // Instances of per-module constructors are added while this runs.
         while index < self.graph.nodes.len() {
@@ -528,6 +539,7 @@ impl Connect {
                 let node = &nodes[*index as usize];
                 node.enabled && matches!(node.role, Role::Run | Role::Root)
             })
+            .chain(self.observer)
             .collect();
         while let Some(index) = stack.pop() {
             if !std::mem::replace(&mut reachable[index as usize], true) {

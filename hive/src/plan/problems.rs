@@ -17,6 +17,17 @@ pub(crate) fn report(connect: &Connect, reachable: &[bool], findings: &mut Vec<F
     let graph = &connect.graph;
     let mut wanted_by = None;
     for unmet in connect.unmet() {
+        let node = &graph.nodes[unmet.node as usize];
+        let decorates = node
+            .function
+            .gives
+            .0
+            .first()
+            .is_some_and(|give| give.key == unmet.need.key);
+        if node.role == Role::Decorate && decorates && !reachable[unmet.node as usize] {
+            // Reported as a decorator below.
+            continue;
+        }
         let severity = if reachable[unmet.node as usize] {
             Severity::Error
         } else {
@@ -55,11 +66,13 @@ pub(crate) fn report(connect: &Connect, reachable: &[bool], findings: &mut Vec<F
             )),
         );
     }
+    // What is missing or wrong may be what would use it.
+    let broken = findings.iter().any(|finding| finding.severity == Severity::Error);
     for (index, node) in graph.nodes.iter().enumerate() {
         let unused = node.enabled && !reachable[index] && !node.library && node.instance_of.is_none();
         let instances = || graph.instances.keys().any(|(of, _)| *of == index as u32);
         match node.role {
-            Role::Provide(_) | Role::Replace if unused && !instances() => {
+            Role::Provide(_) | Role::Replace if unused && !broken && !instances() => {
                 let message = format!("nothing uses `{}`", short_function(node.function.name));
                 let finding = Finding::warning(Code::Unused, message);
                 findings.push(
@@ -73,15 +86,25 @@ pub(crate) fn report(connect: &Connect, reachable: &[bool], findings: &mut Vec<F
                     .unmet()
                     .iter()
                     .any(|unmet| unmet.node == index as u32 && Some(unmet.need.key) == key);
-                let finding = if missing {
-                    Finding::error(Code::BadDecorator, "nothing provides what this decorates".into())
-                } else {
-                    Finding::warning(
-                        Code::Unused,
-                        format!("nothing uses `{}`", short_function(node.function.name)),
-                    )
-                };
-                findings.push(involve_node(finding, graph, "decorator", index as u32));
+                match key {
+                    Some(key) if missing => {
+                        let message = format!("nothing provides `{key}`, which this decorates");
+                        let finding = Finding::error(Code::BadDecorator, message);
+                        findings.push(
+                            involve_node(finding, graph, "decorator", index as u32)
+                                .help("put it on a module that sees the value, or leave it out"),
+                        );
+                    }
+                    _ if broken => {}
+                    _ => {
+                        let message = format!("nothing uses `{}`", short_function(node.function.name));
+                        let finding = Finding::warning(Code::Unused, message);
+                        findings.push(
+                            involve_node(finding, graph, "decorator", index as u32)
+                                .help("nothing inside of its module asks for what it decorates"),
+                        );
+                    }
+                }
             }
             _ => {}
         }
@@ -196,21 +219,30 @@ fn missing(connect: &Connect, unmet: &Unmet, severity: Severity) -> Finding {
                     Some(placed.condition.place),
                     module,
                 );
-                let flags: Vec<String> = graph
+                let settings = graph
                     .configs
                     .iter()
                     .filter(|config| config.key == placed.condition.key)
-                    .flat_map(|config| {
-                        config
-                            .settings
-                            .iter()
-                            .map(|setting| format!("--{}", setting.name))
-                    })
-                    .collect();
-                finding.help.push(format!(
-                    "the condition of module `{module}` depends on {}",
-                    flags.join(", ")
-                ));
+                    .flat_map(|config| &config.settings);
+                let names = |switches: bool| -> Vec<String> {
+                    let of_kind = settings
+                        .clone()
+                        .filter(|setting| setting.field.is_bool || !switches);
+                    of_kind.map(|setting| format!("`--{}`", setting.name)).collect()
+                };
+                // Most conditions ask for a switch.
+                let (switches, all) = (names(true), names(false));
+                finding
+                    .help
+                    .push(if switches.is_empty() || switches.len() == all.len() {
+                        format!("the condition of module `{module}` depends on {}", all.join(", "))
+                    } else {
+                        format!(
+                            "the condition of module `{module}` depends on {} or another setting of `{}`",
+                            switches.join(", "),
+                            placed.condition.name
+                        )
+                    });
             }
             at = placed.parent;
         }
@@ -221,7 +253,28 @@ fn missing(connect: &Connect, unmet: &Unmet, severity: Severity) -> Finding {
     let mut finding = involve_node(finding, graph, "needed by", unmet.node);
     finding.help.extend(near_misses(graph, key));
     finding.help.extend(crate::catalogue::suggestions(key, graph));
+    if finding.help.is_empty() {
+        finding.help.push(how_to_provide(key));
+    }
     finding
+}
+
+/// For a value of which nothing like it is there.
+fn how_to_provide(key: Key) -> String {
+    let name = short_type(key.full_name());
+    let inner = |wrapper: &str| name.strip_prefix(wrapper).and_then(|rest| rest.strip_suffix('>'));
+    if let Some(config) = inner("Cfg<") {
+        format!("declare it with `.config::<{config}>()` in the cell that owns it")
+    } else if let Some(scope) = inner("Scope<") {
+        format!("declare it with `Cell::scope::<{scope}>(...)`")
+    } else if let Some(interface) = inner("Arc<dyn ") {
+        format!(
+            "add a cell whose constructor returns `{name}`, or bind a type that is there with \
+             `.provide(as_dyn!(Type => dyn {interface}))`"
+        )
+    } else {
+        format!("add a cell whose constructor returns `{name}`")
+    }
 }
 
 /// The name of a type without `Arc<>`, `dyn` and the like.

@@ -9,9 +9,14 @@ use std::str::FromStr;
 use crate::cell::Visibility;
 use crate::json::{Json, quote};
 use crate::key::short_type;
-use crate::plan::{Plan, Role};
+use crate::plan::{Graph, Plan, Role};
 
 /// How to draw a graph.
+///
+/// ```
+/// use hive::GraphFormat;
+/// assert_eq!("mermaid".parse(), Ok(GraphFormat::Mermaid));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GraphFormat {
     /// For graphviz.
@@ -69,6 +74,12 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn draw(&self, view: &GraphView) -> String {
+        self.graph.draw(view)
+    }
+}
+
+impl Graph {
+    pub(crate) fn draw(&self, view: &GraphView) -> String {
         let shown = self.select(view);
         match view.format {
             GraphFormat::Dot => self.dot(&shown),
@@ -79,7 +90,7 @@ impl Plan {
 
     /// The functions to be drawn, in the order of declaration.
     fn select(&self, view: &GraphView) -> Vec<u32> {
-        let graph = &self.graph;
+        let graph = self;
         let in_module = |index: u32| match &view.module {
             Some(module) => {
                 let path = graph.module_of(index).as_str();
@@ -132,7 +143,7 @@ impl Plan {
 
     /// Edges between functions, each with the types that are handed over.
     fn handed_over(&self, shown: &[u32]) -> Vec<(u32, u32, String)> {
-        let graph = &self.graph;
+        let graph = self;
         let mut owners = HashMap::new();
         for &index in shown {
             let node = &graph.nodes[index as usize];
@@ -174,7 +185,7 @@ impl Plan {
         let mut modules: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for &index in shown {
             modules
-                .entry(self.graph.nodes[index as usize].module)
+                .entry(self.nodes[index as usize].module)
                 .or_default()
                 .push(index);
         }
@@ -185,7 +196,7 @@ impl Plan {
         let mut out =
             String::from("digraph hive {\n  rankdir=LR;\n  node [shape=box, fontname=\"monospace\"];\n");
         for (module, nodes) in self.by_module(shown) {
-            let module = &self.graph.modules[module as usize];
+            let module = &self.modules[module as usize];
             let path = if module.path.is_root() {
                 "(root)"
             } else {
@@ -195,14 +206,14 @@ impl Plan {
             quote(&mut out, path);
             out.push_str(";\n");
             for index in nodes {
-                let style = match self.graph.nodes[index as usize].role {
+                let style = match self.nodes[index as usize].role {
                     Role::Run | Role::Root => ", shape=oval",
                     Role::Decorate => ", shape=diamond",
                     Role::Provide(Visibility::Private) => ", style=dashed",
                     _ => "",
                 };
                 let _ = write!(out, "    n{index} [label=");
-                quote(&mut out, &self.graph.name(index));
+                quote(&mut out, &self.name(index));
                 let _ = writeln!(out, "{style}];");
             }
             out.push_str("  }\n");
@@ -224,11 +235,11 @@ impl Plan {
         };
         let mut out = String::from("flowchart LR\n");
         for (module, nodes) in self.by_module(shown) {
-            let path = &self.graph.modules[module as usize].path;
+            let path = &self.modules[module as usize].path;
             let label = if path.is_root() { "(root)" } else { path.as_str() };
             let _ = writeln!(out, "  subgraph m{module}[\"{label}\"]");
             for index in nodes {
-                let _ = writeln!(out, "    n{index}[\"{}\"]", text(&self.graph.name(index)));
+                let _ = writeln!(out, "    n{index}[\"{}\"]", text(&self.name(index)));
             }
             out.push_str("  end\n");
         }
@@ -244,7 +255,7 @@ impl Plan {
 
     fn json(&self, shown: &[u32]) -> String {
         let nodes = shown.iter().map(|&index| {
-            let node = &self.graph.nodes[index as usize];
+            let node = &self.nodes[index as usize];
             let place = node.function.place;
             let role = match node.role {
                 Role::Provide(Visibility::Public) => "provide",
@@ -259,10 +270,10 @@ impl Plan {
             let gives = node.function.gives.0.iter().map(|give| Json::text(give.key));
             Json::Object(vec![
                 ("id", Json::Number(index.into())),
-                ("name", Json::text(self.graph.name(index))),
-                ("module", Json::text(self.graph.module_of(index))),
+                ("name", Json::text(self.name(index))),
+                ("module", Json::text(self.module_of(index))),
                 ("role", Json::text(role)),
-                ("constructed", Json::Bool(self.graph.order.contains(&index))),
+                ("constructed", Json::Bool(self.order.contains(&index))),
                 ("file", Json::text(place.file())),
                 ("line", Json::Number(place.line().into())),
                 ("needs", Json::List(needs.collect())),

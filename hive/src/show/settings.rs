@@ -9,6 +9,14 @@ use crate::module::ModulePath;
 use crate::plan::Plan;
 
 /// One setting of a planned hive.
+///
+/// ```
+/// # use hive::{Hive, Settings};
+/// for setting in Hive::new([]).plan(Settings::new())?.settings() {
+///     println!("{} = {} ({})", setting.name, setting.value, setting.origin);
+/// }
+/// # Ok::<_, hive::Report>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SettingInfo {
     /// Flag, without dashes in front.
@@ -93,12 +101,7 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn show_config(&self) -> String {
-        let mut settings: Vec<_> = self
-            .settings()
-            .into_iter()
-            .filter(|setting| !setting.hidden)
-            .collect();
-        settings.sort_by(|a, b| a.name.cmp(&b.name));
+        let settings = self.sorted_settings();
         let width = |text: fn(&SettingInfo) -> &str, least: usize| {
             settings
                 .iter()
@@ -133,12 +136,7 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn docs(&self, env_prefix: &str) -> String {
-        let mut settings: Vec<_> = self
-            .settings()
-            .into_iter()
-            .filter(|setting| !setting.hidden)
-            .collect();
-        settings.sort_by(|a, b| a.name.cmp(&b.name));
+        let settings = self.sorted_settings();
         let mut out = String::from(
             "| Flag | Environment | Kind | Default | Module | Meaning |\n|---|---|---|---|---|---|\n",
         );
@@ -188,9 +186,8 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn help(&self) -> String {
-        let mut settings: Vec<_> = self.settings();
-        settings.retain(|setting| !setting.hidden && setting.deprecated.is_none());
-        settings.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut settings = self.sorted_settings();
+        settings.retain(|setting| setting.deprecated.is_none());
         let left = |setting: &SettingInfo| {
             if setting.is_bool {
                 format!("--{}", setting.name)

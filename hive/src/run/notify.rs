@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Tells the service manager how the program is: the protocol of `sd_notify(3)`.
+//!
+//! For units of `Type=notify`: `READY=1` once the hive is ready, `STOPPING=1` when it is asked to stop, and with
+//! `WatchdogSec=` a sign of life twice per period. Without `NOTIFY_SOCKET` in the environment nothing is sent.
+
+use std::io;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The socket of the service manager.
+#[derive(Clone)]
+pub(super) struct Notifier(Arc<UnixDatagram>);
+
+impl Notifier {
+    /// The one that the environment names. A name that cannot be used is logged: the program runs without.
+    pub(super) fn from_env(env: &[(String, String)]) -> Option<Self> {
+        let name = value(env, "NOTIFY_SOCKET")?;
+        match open(name) {
+            Ok(socket) => Some(Self(Arc::new(socket))),
+            Err(error) => {
+                tracing::warn!(%error, socket = name, "Cannot talk to the service manager");
+                None
+            }
+        }
+    }
+
+    /// Sends assignments such as `READY=1`, one a line. What cannot be sent is logged.
+    pub(super) fn send(&self, state: &str) {
+        if let Err(error) = self.0.send(state.as_bytes()) {
+            tracing::debug!(%error, state, "The service manager does not listen");
+        }
+    }
+}
+
+fn open(name: &str) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    // A manager that does not read must not hold up the program.
+    socket.set_nonblocking(true)?;
+    match name.strip_prefix('@') {
+        Some(name) => socket.connect_addr(&abstract_address(name)?)?,
+        None => socket.connect(name)?,
+    }
+    Ok(socket)
+}
+
+#[cfg(target_os = "linux")]
+fn abstract_address(name: &str) -> io::Result<SocketAddr> {
+    use std::os::linux::net::SocketAddrExt;
+    SocketAddr::from_abstract_name(name)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn abstract_address(_name: &str) -> io::Result<SocketAddr> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "names in the abstract namespace are of Linux only",
+    ))
+}
+
+/// How often the service manager wants a sign of life: twice in its period, if it watches this process.
+pub(super) fn watchdog_interval(env: &[(String, String)], process: u32) -> Option<Duration> {
+    let micros: u64 = value(env, "WATCHDOG_USEC")?.parse().ok()?;
+    let watched = value(env, "WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(process));
+    (watched && micros > 0).then(|| Duration::from_micros(micros) / 2)
+}
+
+fn value<'a>(env: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    env.iter()
+        .find(|(key, value)| key == name && !value.is_empty())
+        .map(|(_, value)| value.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn watchdog_is_for_the_process_that_is_named() {
+        let of = |pairs: &[(&str, &str)]| watchdog_interval(&env(pairs), 7);
+        assert_eq!(
+            of(&[("WATCHDOG_USEC", "3000000")]),
+            Some(Duration::from_millis(1500))
+        );
+        assert_eq!(
+            of(&[("WATCHDOG_USEC", "2000"), ("WATCHDOG_PID", "7")]),
+            Some(Duration::from_millis(1))
+        );
+        assert_eq!(of(&[("WATCHDOG_USEC", "2000"), ("WATCHDOG_PID", "8")]), None);
+        assert_eq!(of(&[("WATCHDOG_USEC", "0")]), None);
+        assert_eq!(of(&[("WATCHDOG_USEC", "soon")]), None);
+        assert_eq!(of(&[]), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn speaks_to_sockets_of_the_abstract_namespace() {
+        let name = format!("hive-notify-{}", std::process::id());
+        let manager = UnixDatagram::bind_addr(&abstract_address(&name).unwrap()).unwrap();
+        let notifier = Notifier::from_env(&env(&[("NOTIFY_SOCKET", &format!("@{name}"))])).unwrap();
+
+        notifier.send("READY=1\n");
+
+        let mut text = [0; 64];
+        let length = manager.recv(&mut text).unwrap();
+        assert_eq!(&text[..length], b"READY=1\n");
+    }
+
+    #[test]
+    fn socket_that_is_not_there_is_no_reason_to_fail() {
+        assert!(Notifier::from_env(&env(&[("NOTIFY_SOCKET", "/nowhere/notify")])).is_none());
+    }
+}
