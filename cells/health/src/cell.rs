@@ -25,7 +25,7 @@ pub fn cell() -> Cell {
         .provide(table::read_only)
         .provide(HealthTable::of)
         .provide(command::commands)
-        .provide(metrics::new)
+        .provide(skep_metrics::provided::<metrics::HealthMetrics>)
         .run(metrics::start)
 }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{Job, JobCtx, Jobs, Members, SpawnError};
-use skep_metrics::{GaugeVec, MetricHandle, Opts, supply};
+use hive::{Job, JobCtx, Jobs, SpawnError};
+use skep_metrics::{GaugeVec, Metrics};
 use statedb::{Db, Table};
 
 use crate::status::{LevelName, Status};
@@ -16,26 +16,16 @@ use crate::table::{BY_LEVEL, count};
 /// Least time between two updates.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// Numbers of reports.
-#[derive(Debug)]
+/// Numbers of reports. Disabled by default.
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "hive", disabled)]
 pub struct HealthMetrics {
+    /// Components by level of health.
+    #[metric(labels = ["status"])]
     status: GaugeVec,
+    /// Degraded components of a module.
+    #[metric(name = "degraded_status", labels = ["module"])]
     degraded: GaugeVec,
-}
-
-skep_metrics::metric_set!(HealthMetrics { status, degraded });
-
-pub(crate) fn new() -> (Arc<HealthMetrics>, Members<MetricHandle>) {
-    supply(HealthMetrics {
-        status: GaugeVec::new(
-            Opts::new("hive_status", "Components by level of health").disabled(),
-            ["status"],
-        ),
-        degraded: GaugeVec::new(
-            Opts::new("hive_degraded_status", "Degraded components of a module").disabled(),
-            ["module"],
-        ),
-    })
 }
 
 impl HealthMetrics {

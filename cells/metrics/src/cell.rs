@@ -6,14 +6,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hive::{All, Cell, Cfg, HookCtx, Job, JobCtx, JobMetrics, Jobs, Lifecycle, Members, SpawnError};
+use hive::{
+    All, Cell, Cfg, HiveMetrics, HookCtx, Job, JobCtx, JobMetrics, Jobs, Lifecycle, Members, SpawnError,
+};
 use hive_script::text::format_duration;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
 use crate::config::Config;
-use crate::hooks::{JobMetricSet, ReconcilerMetricSet, TableMetricSet};
-use crate::metric::{MetricHandle, supply};
+use crate::hooks::{HiveMetricSet, JobMetricSet, ReconcilerMetricSet, TableMetricSet};
+use crate::metric::{MetricHandle, provided};
 use crate::registry::{Registry, RegistryError};
 use crate::sampler::Sampler;
 use crate::{command, endpoint};
@@ -36,8 +38,9 @@ pub fn cell() -> Cell {
         .provide(new_registry)
         .provide(new_sampler)
         .provide(new_job_metrics)
+        .provide(new_hive_metrics)
         .provide(new_table_metrics)
-        .provide(new_reconciler_metrics)
+        .provide(provided::<ReconcilerMetricSet>)
         .provide(command::commands)
         .run(start_sampling)
         .run(endpoint::serve)
@@ -52,17 +55,18 @@ fn new_sampler(config: Cfg<Config>, registry: Arc<Registry>) -> Arc<Sampler> {
 }
 
 fn new_job_metrics() -> (Arc<dyn JobMetrics>, Members<MetricHandle>) {
-    let (set, metrics) = supply(JobMetricSet::new());
+    let (set, metrics) = provided::<JobMetricSet>();
+    (set, metrics)
+}
+
+fn new_hive_metrics() -> (Arc<dyn HiveMetrics>, Members<MetricHandle>) {
+    let (set, metrics) = provided::<HiveMetricSet>();
     (set, metrics)
 }
 
 fn new_table_metrics() -> (Arc<dyn statedb::Metrics>, Members<MetricHandle>) {
-    let (set, metrics) = supply(TableMetricSet::new());
+    let (set, metrics) = provided::<TableMetricSet>();
     (set, metrics)
-}
-
-fn new_reconciler_metrics() -> (Arc<ReconcilerMetricSet>, Members<MetricHandle>) {
-    supply(ReconcilerMetricSet::new())
 }
 
 /// Samples at start and then at intervals; forgets series that are gone.

@@ -5,100 +5,53 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{JobKind, JobMetrics, JobOutcome, JobRun, ModulePath};
+use hive::{HiveMetrics, JobKind, JobMetrics, JobOutcome, JobRun, ModulePath};
 use statedb::Revision;
 use statedb::reconciler::{Operation, ReconcilerMetrics};
 
-use crate::metric::{Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramVec, Opts};
+use crate::Metrics;
+use crate::metric::{Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramVec};
 
 /// Runs of jobs, by module and job.
-#[derive(Debug)]
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "hive_jobs", labels = ["module_id", "job_name"])]
 pub struct JobMetricSet {
+    /// Runs of jobs.
+    #[metric(name = "runs_total")]
     runs: CounterVec,
+    /// Runs of jobs that failed.
+    #[metric(name = "runs_failed")]
     failed: CounterVec,
+    /// Runs of jobs that panicked; they count as failed, too.
+    #[metric(name = "runs_panicked")]
+    panicked: CounterVec,
+    /// Duration of the last run of a one-shot job.
+    #[metric(name = "oneshot_last_run_duration_seconds")]
     oneshot_last: GaugeVec,
+    /// Duration of the last run of a timer job.
+    #[metric(name = "timer_last_run_duration_seconds")]
     timer_last: GaugeVec,
+    /// Durations of runs of timer jobs.
+    #[metric(name = "timer_run_duration_seconds")]
     timer: HistogramVec,
+    /// Time from the trigger of a timer job to its run.
+    #[metric(name = "timer_trigger_latency_seconds")]
     timer_latency: HistogramVec,
+    /// Triggers that were served by one run of a timer job.
+    #[metric(name = "timer_trigger_folds", buckets = [1.0, 2.0, 5.0, 10.0, 50.0, 100.0])]
     timer_folds: HistogramVec,
+    /// Duration of the last run of an observer job.
+    #[metric(name = "observer_last_run_duration_seconds")]
     observer_last: GaugeVec,
+    /// Durations of runs of observer jobs.
+    #[metric(name = "observer_run_duration_seconds")]
     observer: HistogramVec,
 }
-
-crate::metric_set!(JobMetricSet {
-    runs,
-    failed,
-    oneshot_last,
-    timer_last,
-    timer,
-    timer_latency,
-    timer_folds,
-    observer_last,
-    observer,
-});
 
 impl JobMetricSet {
     /// All at zero.
     pub fn new() -> Self {
-        let labels = ["module_id", "job_name"];
-        let opts = |name: &str, help: &str| Opts::new(&format!("hive_jobs_{name}"), help);
-        Self {
-            runs: CounterVec::new(opts("runs_total", "Runs of jobs"), labels),
-            failed: CounterVec::new(opts("runs_failed", "Runs of jobs that failed"), labels),
-            oneshot_last: GaugeVec::new(
-                opts(
-                    "oneshot_last_run_duration_seconds",
-                    "Duration of the last run of a one-shot job",
-                ),
-                labels,
-            ),
-            timer_last: GaugeVec::new(
-                opts(
-                    "timer_last_run_duration_seconds",
-                    "Duration of the last run of a timer job",
-                ),
-                labels,
-            ),
-            timer: HistogramVec::new(
-                opts("timer_run_duration_seconds", "Durations of runs of timer jobs"),
-                labels,
-            ),
-            timer_latency: HistogramVec::new(
-                opts(
-                    "timer_trigger_latency_seconds",
-                    "Time from the trigger of a timer job to its run",
-                ),
-                labels,
-            ),
-            timer_folds: HistogramVec::with_buckets(
-                opts(
-                    "timer_trigger_folds",
-                    "Triggers that were served by one run of a timer job",
-                ),
-                labels,
-                [1.0, 2.0, 5.0, 10.0, 50.0, 100.0],
-            ),
-            observer_last: GaugeVec::new(
-                opts(
-                    "observer_last_run_duration_seconds",
-                    "Duration of the last run of an observer job",
-                ),
-                labels,
-            ),
-            observer: HistogramVec::new(
-                opts(
-                    "observer_run_duration_seconds",
-                    "Durations of runs of observer jobs",
-                ),
-                labels,
-            ),
-        }
-    }
-}
-
-impl Default for JobMetricSet {
-    fn default() -> Self {
-        Self::new()
+        Self::default()
     }
 }
 
@@ -108,6 +61,9 @@ impl JobMetrics for JobMetricSet {
         self.runs.with(labels).inc();
         if run.outcome != JobOutcome::Ok {
             self.failed.with(labels).inc();
+        }
+        if run.outcome == JobOutcome::Panicked {
+            self.panicked.with(labels).inc();
         }
         let seconds = run.duration.as_secs_f64();
         match run.kind {
@@ -130,89 +86,79 @@ impl JobMetrics for JobMetricSet {
     }
 }
 
-/// Tables and their transactions. Disabled by default.
-#[derive(Debug)]
-pub struct TableMetricSet {
-    write_txn: HistogramVec,
-    contention: HistogramVec,
-    objects: GaugeVec,
-    revision: GaugeVec,
-    delete_trackers: GaugeVec,
-    graveyard_objects: GaugeVec,
-    graveyard_low_watermark: GaugeVec,
-    graveyard_cleaning: HistogramVec,
+/// How long the phases of the hive took. Disabled by default.
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "hive", disabled)]
+pub struct HiveMetricSet {
+    /// Time that the constructors took.
+    #[metric(name = "populate_duration_seconds")]
+    populate: Gauge,
+    /// Time that the start hooks took.
+    #[metric(name = "start_duration_seconds")]
+    start: Gauge,
+    /// Time that the stop hooks took.
+    #[metric(name = "stop_duration_seconds")]
+    stop: Gauge,
 }
 
-crate::metric_set!(TableMetricSet {
-    write_txn,
-    contention,
-    objects,
-    revision,
-    delete_trackers,
-    graveyard_objects,
-    graveyard_low_watermark,
-    graveyard_cleaning,
-});
+impl HiveMetricSet {
+    /// All at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl HiveMetrics for HiveMetricSet {
+    fn built(&self, took: Duration) {
+        self.populate.set(took.as_secs_f64());
+    }
+
+    fn started(&self, took: Duration, _ok: bool) {
+        self.start.set(took.as_secs_f64());
+    }
+
+    fn stopped(&self, took: Duration, _ok: bool) {
+        self.stop.set(took.as_secs_f64());
+    }
+}
 
 /// Upper bounds of buckets for what takes microseconds, in seconds.
 const SHORT: [f64; 10] = [1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2, 0.1, 1.0];
 
+/// Tables and their transactions. Disabled by default.
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "statedb", labels = ["table"], disabled)]
+pub struct TableMetricSet {
+    /// How long write transactions held their tables.
+    #[metric(name = "write_txn_duration_seconds", labels = ["handle"], buckets = SHORT)]
+    write_txn: HistogramVec,
+    /// How long write transactions waited for a table.
+    #[metric(name = "table_contention_seconds", labels = ["handle", "table"], buckets = SHORT)]
+    contention: HistogramVec,
+    /// Objects in a table.
+    #[metric(name = "table_objects")]
+    objects: GaugeVec,
+    /// Revision of a table.
+    #[metric(name = "table_revision")]
+    revision: GaugeVec,
+    /// Readers of a table that see deletions.
+    #[metric(name = "table_delete_trackers")]
+    delete_trackers: GaugeVec,
+    /// Deleted objects that some reader has not seen.
+    #[metric(name = "table_graveyard_objects")]
+    graveyard_objects: GaugeVec,
+    /// Revision up to which all readers have seen deletions.
+    #[metric(name = "table_graveyard_low_watermark")]
+    graveyard_low_watermark: GaugeVec,
+    /// Time to remove deletions that were seen.
+    #[metric(name = "table_graveyard_cleaning_duration_seconds", buckets = SHORT)]
+    graveyard_cleaning: HistogramVec,
+}
+
 impl TableMetricSet {
     /// All at zero.
     pub fn new() -> Self {
-        let opts = |name: &str, help: &str| Opts::new(&format!("statedb_{name}"), help).disabled();
-        Self {
-            write_txn: HistogramVec::with_buckets(
-                opts(
-                    "write_txn_duration_seconds",
-                    "How long write transactions held their tables",
-                ),
-                ["handle"],
-                SHORT,
-            ),
-            contention: HistogramVec::with_buckets(
-                opts(
-                    "table_contention_seconds",
-                    "How long write transactions waited for a table",
-                ),
-                ["handle", "table"],
-                SHORT,
-            ),
-            objects: GaugeVec::new(opts("table_objects", "Objects in a table"), ["table"]),
-            revision: GaugeVec::new(opts("table_revision", "Revision of a table"), ["table"]),
-            delete_trackers: GaugeVec::new(
-                opts("table_delete_trackers", "Readers of a table that see deletions"),
-                ["table"],
-            ),
-            graveyard_objects: GaugeVec::new(
-                opts(
-                    "table_graveyard_objects",
-                    "Deleted objects that some reader has not seen",
-                ),
-                ["table"],
-            ),
-            graveyard_low_watermark: GaugeVec::new(
-                opts(
-                    "table_graveyard_low_watermark",
-                    "Revision up to which all readers have seen deletions",
-                ),
-                ["table"],
-            ),
-            graveyard_cleaning: HistogramVec::with_buckets(
-                opts(
-                    "table_graveyard_cleaning_duration_seconds",
-                    "Time to remove deletions that were seen",
-                ),
-                ["table"],
-                SHORT,
-            ),
-        }
-    }
-}
-
-impl Default for TableMetricSet {
-    fn default() -> Self {
-        Self::new()
+        Self::default()
     }
 }
 
@@ -244,47 +190,31 @@ impl statedb::Metrics for TableMetricSet {
 }
 
 /// Reconcilers, by module. Disabled by default.
-#[derive(Debug)]
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "reconciler", labels = ["module_id"], disabled)]
 pub struct ReconcilerMetricSet {
+    /// Rounds of reconciliation.
     count: CounterVec,
+    /// Durations of operations on the target.
+    #[metric(name = "duration_seconds", labels = ["module_id", "op"])]
     duration: HistogramVec,
+    /// Operations that failed.
     errors_total: CounterVec,
+    /// Objects that fail now.
     errors_current: GaugeVec,
+    /// Prunings of the target.
     prune_count: CounterVec,
+    /// Prunings that failed.
     prune_errors_total: CounterVec,
+    /// Durations of prunings.
+    #[metric(name = "prune_duration_seconds")]
     prune_duration: HistogramVec,
 }
-
-crate::metric_set!(ReconcilerMetricSet {
-    count,
-    duration,
-    errors_total,
-    errors_current,
-    prune_count,
-    prune_errors_total,
-    prune_duration,
-});
 
 impl ReconcilerMetricSet {
     /// All at zero.
     pub fn new() -> Self {
-        let opts = |name: &str, help: &str| Opts::new(&format!("reconciler_{name}"), help).disabled();
-        let module = ["module_id"];
-        Self {
-            count: CounterVec::new(opts("count", "Rounds of reconciliation"), module),
-            duration: HistogramVec::new(
-                opts("duration_seconds", "Durations of operations on the target"),
-                ["module_id", "op"],
-            ),
-            errors_total: CounterVec::new(opts("errors_total", "Operations that failed"), module),
-            errors_current: GaugeVec::new(opts("errors_current", "Objects that fail now"), module),
-            prune_count: CounterVec::new(opts("prune_count", "Prunings of the target"), module),
-            prune_errors_total: CounterVec::new(opts("prune_errors_total", "Prunings that failed"), module),
-            prune_duration: HistogramVec::new(
-                opts("prune_duration_seconds", "Durations of prunings"),
-                module,
-            ),
-        }
+        Self::default()
     }
 
     /// What the reconciler of a module reports to.
@@ -307,12 +237,6 @@ impl ReconcilerMetricSet {
             prune_errors_total: self.prune_errors_total.with([module]),
             prune_duration: self.prune_duration.with([module]),
         })
-    }
-}
-
-impl Default for ReconcilerMetricSet {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -2,15 +2,17 @@
 
 //! Metrics: what cells count and measure, for Prometheus and for people at the shell.
 //!
-//! A cell keeps [`Counter`]s, [`Gauge`]s and [`Histogram`]s in a struct, implements [`MetricSet`] for it by
-//! [`metric_set!`] and gives it to the hive with [`supply`]. The [`Registry`] of the [`cell()`] collects all of them:
+//! A cell keeps [`Counter`]s, [`Gauge`]s and [`Histogram`]s in a struct that derives [`Metrics`](derive@Metrics) and
+//! gives it to the hive with [`provided`]. The [`Registry`] of the [`cell()`] collects all of them:
 //!
 //! * `--prometheus-serve-addr` serves those that are enabled;
 //! * `--metrics=+name,-name` changes which are;
 //! * a sampler keeps two hours of every metric, enabled or not, for `metrics -s`, `metrics/plot` and `metrics/html`.
 //!
-//! Jobs, tables and reconcilers of the hive are measured by [`JobMetricSet`], [`TableMetricSet`] and
+//! The hive, its jobs, tables and reconcilers are measured by [`HiveMetricSet`], [`JobMetricSet`], [`TableMetricSet`] and
 //! [`ReconcilerMetricSet`].
+
+extern crate self as skep_metrics;
 
 mod cell;
 mod command;
@@ -26,11 +28,14 @@ mod sampler;
 pub use cell::cell;
 pub use config::Config;
 pub use exposition::exposition;
-pub use hooks::{JobMetricSet, ReconcilerMetricSet, TableMetricSet};
+pub use hooks::{HiveMetricSet, JobMetricSet, ReconcilerMetricSet, TableMetricSet};
 pub use metric::{
     Computed, Counter, CounterVec, DEFAULT_BUCKETS, Distribution, Gauge, GaugeVec, Histogram, HistogramVec,
-    Kind, Labels, Metric, MetricHandle, MetricSet, Opts, Value, supply,
+    Kind, Labels, Metric, MetricHandle, MetricSet, Opts, Value, provided, supply,
 };
+/// Makes a struct a [`MetricSet`](trait@MetricSet); see there.
+pub use skep_metrics_macros::Metrics;
+
 pub use registry::{Registry, RegistryError};
 pub use sampler::{SAMPLES, SampledSeries, SampledValues, Sampler};
 

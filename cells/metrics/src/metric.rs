@@ -66,6 +66,11 @@ pub trait Metric: Send + Sync {
     /// What kind it is.
     fn kind(&self) -> Kind;
 
+    /// Names of the labels that tell its series apart, in their order.
+    fn label_names(&self) -> &[String] {
+        &[]
+    }
+
     /// Passes every series to `visit`.
     fn visit(&self, visit: &mut dyn FnMut(Labels, Value));
 }
@@ -123,55 +128,79 @@ impl Opts {
     }
 }
 
-/// A struct of metrics. Implemented by [`metric_set!`](crate::metric_set).
+/// A struct of metrics, one in each field. Derived, with the struct at zero as its default:
+///
+/// - `#[metrics(prefix = "cache", labels = ["kind"], disabled, unprefixed)]` on the struct holds for all fields;
+/// - `#[metric(name = "hits_total", labels = ["kind"], buckets = [1.0, 2.0], disabled)]` on a field, whose name is
+///   otherwise that of the metric;
+/// - the doc comment of a field is its help text.
+///
+/// ```
+/// use skep_metrics::{Counter, GaugeVec, MetricSet, Metrics};
+///
+/// #[derive(Metrics)]
+/// #[metrics(prefix = "cache")]
+/// struct CacheMetrics {
+///     /// Lookups that found an entry.
+///     #[metric(name = "hits_total")]
+///     hits: Counter,
+///     /// Entries now.
+///     #[metric(labels = ["kind"], disabled)]
+///     entries: GaugeVec,
+/// }
+///
+/// let metrics = CacheMetrics::default();
+/// metrics.hits.inc();
+/// metrics.entries.with(["positive"]).set(2.0);
+/// let all = metrics.metrics();
+/// assert_eq!(all[0].opts().name(), "cilium_cache_hits_total");
+/// assert_eq!(all[0].opts().help(), "Lookups that found an entry");
+/// assert_eq!(all[1].opts().name(), "cilium_cache_entries");
+/// assert!(!all[1].opts().is_enabled());
+/// ```
 pub trait MetricSet: Send + Sync + 'static {
     /// All metrics of the struct.
     fn metrics(&self) -> Vec<MetricHandle>;
 }
 
-/// Implements [`MetricSet`] for a struct: lists its fields.
-///
-/// ```
-/// use skep_metrics::{Counter, GaugeVec, MetricSet, Opts};
-///
-/// struct CacheMetrics { hits: Counter, entries: GaugeVec }
-/// skep_metrics::metric_set!(CacheMetrics { hits, entries });
-///
-/// let metrics = CacheMetrics {
-///     hits: Counter::new(Opts::new("cache_hits_total", "Lookups that found an entry")),
-///     entries: GaugeVec::new(Opts::new("cache_entries", "Entries now"), ["kind"]),
-/// };
-/// metrics.hits.inc();
-/// metrics.entries.with(["positive"]).set(2.0);
-/// assert_eq!(metrics.metrics().len(), 2);
-/// ```
-#[macro_export]
-macro_rules! metric_set {
-    ($set:ty { $($field:ident),+ $(,)? }) => {
-        impl $crate::MetricSet for $set {
-            fn metrics(&self) -> Vec<$crate::MetricHandle> {
-                vec![$(::std::sync::Arc::new(self.$field.clone())),+]
-            }
-        }
-    };
-}
-
 /// Gives a struct of metrics to the hive: the struct for the cell that counts, its metrics for the registry.
 ///
 /// ```
-/// # use skep_metrics::{Counter, Opts};
-/// # struct CacheMetrics { hits: Counter }
-/// # skep_metrics::metric_set!(CacheMetrics { hits });
-/// # impl CacheMetrics { fn new() -> Self { Self { hits: Counter::new(Opts::new("cache_hits_total", "Lookups")) } } }
-/// use std::sync::Arc;
-/// use hive::{Cell, Members};
-/// use skep_metrics::MetricHandle;
+/// use hive::Cell;
+/// use skep_metrics::{Counter, Metrics};
 ///
-/// fn new_metrics() -> (Arc<CacheMetrics>, Members<MetricHandle>) {
-///     skep_metrics::supply(CacheMetrics::new())
+/// #[derive(Metrics)]
+/// struct CacheMetrics {
+///     /// Lookups that found an entry.
+///     cache_hits_total: Counter,
 /// }
+///
 /// # let _ =
-/// Cell::module("cache", "Keeps things").provide(new_metrics);
+/// Cell::module("cache", "Keeps things").provide(skep_metrics::provided::<CacheMetrics>);
+/// ```
+pub fn provided<S: MetricSet + Default>() -> (Arc<S>, Members<MetricHandle>) {
+    supply(S::default())
+}
+
+/// Gives a struct of metrics that is not at its default to the hive; see [`provided`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// use hive::Members;
+/// use skep_metrics::{Gauge, MetricHandle, Metrics};
+///
+/// #[derive(Metrics)]
+/// struct Limits {
+///     /// The most entries.
+///     cache_limit: Gauge,
+/// }
+///
+/// fn limits() -> (Arc<Limits>, Members<MetricHandle>) {
+///     let limits = Limits::default();
+///     limits.cache_limit.set(100.0);
+///     skep_metrics::supply(limits)
+/// }
+/// # let _ = hive::Cell::module("cache", "Keeps things").provide(limits);
 /// ```
 pub fn supply<S: MetricSet>(set: S) -> (Arc<S>, Members<MetricHandle>) {
     let members = Members(set.metrics());

@@ -99,6 +99,37 @@ impl Registry {
             .map(|entry| &entry.metric)
     }
 
+    /// Reference of all metrics in Markdown: name, kind, labels, whether it is on by default, help.
+    ///
+    /// ```
+    /// use skep_metrics::{CounterVec, Opts, Registry};
+    ///
+    /// let drops = CounterVec::new(Opts::new("drops_total", "Packets dropped"), ["reason"]);
+    /// let registry = Registry::new([std::sync::Arc::new(drops) as _], &[]).unwrap();
+    /// assert!(registry.reference().ends_with("| `cilium_drops_total` | counter | `reason` | yes | Packets dropped |\n"));
+    /// ```
+    pub fn reference(&self) -> String {
+        let mut out =
+            String::from("| Metric | Kind | Labels | By default | Meaning |\n|---|---|---|---|---|\n");
+        for metric in self.all() {
+            let opts = metric.opts();
+            let labels: Vec<String> = metric
+                .label_names()
+                .iter()
+                .map(|label| format!("`{label}`"))
+                .collect();
+            let default = if opts.is_enabled() { "yes" } else { "no" };
+            let help = opts.help().replace('|', "\\|");
+            out.push_str(&format!(
+                "| `{}` | {} | {} | {default} | {help} |\n",
+                opts.name(),
+                metric.kind(),
+                labels.join(", ")
+            ));
+        }
+        out
+    }
+
     /// All metrics.
     pub fn all(&self) -> impl Iterator<Item = &MetricHandle> {
         self.entries.iter().map(|entry| &entry.metric)

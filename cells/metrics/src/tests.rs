@@ -354,3 +354,22 @@ fn tables_and_reconcilers_are_measured() {
         assert!(text.contains(&format!("\n{line}\n")), "{line} in {text}");
     }
 }
+
+#[tokio::test]
+async fn phases_of_the_hive_are_measured() {
+    let hive = Hive::new([cell()]).root::<Arc<Registry>>();
+    let settings = Settings::new().flag("metrics", "+hive_start_duration_seconds");
+    let running = hive::testing::start_with(hive, settings).await;
+    let registry = running.get::<Arc<Registry>>().unwrap();
+
+    let text = exposition(&registry);
+
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("cilium_hive_start_duration_seconds "))
+        .unwrap_or_else(|| panic!("{text}"));
+    let seconds: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(seconds > 0.0, "{line}");
+    assert!(!text.contains("cilium_hive_stop_duration_seconds"), "{text}");
+    hive::testing::stop(running).await;
+}

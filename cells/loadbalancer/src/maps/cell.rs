@@ -27,7 +27,7 @@ pub struct TestConfig {
 
 fn module() -> Cell {
     Cell::module("loadbalancer-maps", "Load-balancing maps")
-        .provide(metrics::supply_metrics)
+        .provide(skep_metrics::provided::<MapMetrics>)
         .run(report_pressure)
 }
 

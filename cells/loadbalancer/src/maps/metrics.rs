@@ -5,36 +5,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{Job, JobCtx, Jobs, Members, SpawnError};
-use skep_metrics::{Counter, CounterVec, GaugeVec, MetricHandle, Opts, metric_set, supply};
+use hive::{Job, JobCtx, Jobs, SpawnError};
+use skep_metrics::{Counter, CounterVec, GaugeVec, Metrics};
 
 use super::{Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage};
 
 /// Metrics of the maps; label `map_name` is the pinned name without `cilium_`.
-#[derive(Debug)]
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "bpf_map")]
 pub struct MapMetrics {
+    /// Operations on BPF maps.
+    #[metric(name = "ops_total", labels = ["map_name", "operation", "outcome"])]
     operations: CounterVec,
+    /// Entries of a BPF map in proportion to what it can hold.
+    #[metric(labels = ["map_name"])]
     pressure: GaugeVec,
 }
-
-metric_set!(MapMetrics { operations, pressure });
 
 impl MapMetrics {
     /// No series yet.
     pub fn new() -> Self {
-        Self {
-            operations: CounterVec::new(
-                Opts::new("bpf_map_ops_total", "Operations on BPF maps"),
-                ["map_name", "operation", "outcome"],
-            ),
-            pressure: GaugeVec::new(
-                Opts::new(
-                    "bpf_map_pressure",
-                    "Entries of a BPF map in proportion to what it can hold",
-                ),
-                ["map_name"],
-            ),
-        }
+        Self::default()
     }
 
     /// Notes how full maps are.
@@ -58,17 +49,6 @@ impl MapMetrics {
             }
         }
     }
-}
-
-impl Default for MapMetrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// The metrics, for the registry and for the maps.
-pub(crate) fn supply_metrics() -> (Arc<MapMetrics>, Members<MetricHandle>) {
-    supply(MapMetrics::new())
 }
 
 /// Registers the job that looks how full the maps are; an interval of zero turns it off.

@@ -108,6 +108,9 @@ macro_rules! family {
             fn kind(&self) -> Kind {
                 Kind::$kind
             }
+            fn label_names(&self) -> &[String] {
+                &self.0.labels
+            }
             fn visit(&self, visit: &mut dyn FnMut(Labels, Value)) {
                 self.0.visit(visit, $read);
             }
