@@ -5,7 +5,7 @@
 
 use hive::Cell;
 
-use crate::{config::Config, kubernetes, server, service, status};
+use crate::{config::Config, debug, kubernetes, server, service, status};
 
 /// The agent's API.
 #[must_use]
@@ -15,6 +15,7 @@ pub fn cell() -> Cell {
         .provide_private(status::Status::new)
         .provide(status::routes)
         .provide(service::routes)
+        .provide(debug::routes)
         .provide(kubernetes::probe)
         .run(server::serve)
 }

@@ -5,10 +5,11 @@
 //! - [`Routes`]: what a cell adds to the API below `/v1`.
 //! - [`StatusProbe`]: what a cell adds to the status.
 //!
-//! Paths and models are those of Cilium's agent, so that its clients work.
+//! Paths and models are those of Cilium's agent, so that its clients work; `/v1/debug/hive` (`tree`, `graph`) is our own.
 
 mod cell;
 mod config;
+mod debug;
 mod kubernetes;
 mod server;
 mod service;

@@ -171,3 +171,38 @@ async fn a_stale_socket_is_taken_over_and_a_file_is_left_alone() {
     assert!(format!("{:?}", refused.err().unwrap()).contains("NotSocket"));
     assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_running_hive_can_be_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    let running = hive::testing::start_with(Hive::new([crate::cell()]), settings(&socket)).await;
+
+    let (head, state) = ask(&socket, "/v1/debug/hive", "").await;
+    assert_eq!(
+        (head.as_str(), &state["state"]),
+        ("HTTP/1.1 200 OK", &json!("running"))
+    );
+    let hooks = state["hooks"].as_array().unwrap();
+    assert!(
+        hooks
+            .iter()
+            .any(|hook| hook["name"] == "listen" && hook["state"] == "started"),
+        "{hooks:?}"
+    );
+    let (head, graph) = ask(
+        &socket,
+        "/v1/debug/hive/graph?format=json&module=agent-api&depth=0",
+        "",
+    )
+    .await;
+    assert_eq!(head, "HTTP/1.1 200 OK");
+    assert!(!graph["functions"].as_array().unwrap().is_empty());
+    assert_eq!(ask(&socket, "/v1/debug/hive/tree", "").await.0, "HTTP/1.1 200 OK");
+    assert_eq!(
+        ask(&socket, "/v1/debug/hive/graph?format=png", "").await.0,
+        "HTTP/1.1 400 Bad Request"
+    );
+
+    hive::testing::stop(running).await;
+}
