@@ -26,12 +26,24 @@ use crate::server::{
 pub struct InProcessClient {
     api: ApiServer,
     version: ServerVersion,
+    watches_by_label: bool,
 }
 
 impl InProcessClient {
     /// A client of `api`, which says that it has this version.
     pub fn new(api: ApiServer, version: ServerVersion) -> Self {
-        InProcessClient { api, version }
+        InProcessClient {
+            api,
+            version,
+            watches_by_label: true,
+        }
+    }
+
+    /// Lets watches deliver objects whatever their labels, as fake clients written in Go do; lists still select.
+    #[must_use]
+    pub(crate) fn watching_all_labels(mut self) -> Self {
+        self.watches_by_label = false;
+        self
     }
 
     /// The server behind it.
@@ -174,7 +186,10 @@ impl Client for InProcessClient {
         namespace: &str,
         options: &skep_k8s::WatchOptions,
     ) -> Result<RawWatch, skep_k8s::ApiError> {
-        let options = watch_options(options).map_err(failed)?;
+        let mut options = watch_options(options).map_err(failed)?;
+        if !self.watches_by_label {
+            options.labels = LabelSelector::default();
+        }
         let namespace = scope(kind, namespace);
         let watch = self
             .api

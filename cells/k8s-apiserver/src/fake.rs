@@ -110,9 +110,10 @@ impl FakeClient {
         &self.api
     }
 
-    /// A client that reads and writes them.
+    /// A client that reads and writes them. Label selectors count for its lists only: what changes later is delivered
+    /// whatever its labels, which scripts rely on when they change a label that a selector is about.
     pub fn client(&self) -> InProcessClient {
-        InProcessClient::new(self.api.clone(), script_version())
+        InProcessClient::new(self.api.clone(), script_version()).watching_all_labels()
     }
 
     /// The table of objects.

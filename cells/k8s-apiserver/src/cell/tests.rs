@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use hive::{All, Cell, Hive, Settings};
 use hive_script::CommandHandle;
 use serde_json::json;
 use skep_k8s::slim::Service;
-use skep_k8s::{Api, Client};
+use skep_k8s::{Api, Client, Resource};
 use statedb::Table;
 
 use super::*;
@@ -155,4 +156,41 @@ fn refuses_settings_that_make_no_sense() {
     );
     assert!(config(|c| c.service_networks[1] = "10.1.0.0/16".into()).is_err());
     assert!(config(|c| c.service_networks[0] = "x".into()).is_err());
+}
+
+// Scripts change labels that selectors are about, and look at what the cell makes of the changed object.
+#[tokio::test]
+async fn label_selectors_count_for_lists_of_the_fake_client_and_not_for_its_watches() {
+    let fake = FakeClient::new(statedb::Db::new()).unwrap();
+    let service = |name: &str, label: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop, labels: {{{label}: x}}}}}}"
+        )
+    };
+    fake.add(&service("kept", "app")).unwrap();
+    fake.add(&service("left-out", "headless")).unwrap();
+    let client = fake.client();
+    let kind = Service::kind();
+    let labels: skep_k8s::selector::Selector = "!headless".parse().unwrap();
+
+    let list = skep_k8s::ListOptions {
+        labels: labels.clone(),
+        ..skep_k8s::ListOptions::default()
+    };
+    let page = client.list(&kind, "", &list).await.unwrap();
+    assert_eq!(page.items.len(), 1);
+    let watch = skep_k8s::WatchOptions {
+        labels,
+        resource_version: page.resource_version,
+        ..skep_k8s::WatchOptions::default()
+    };
+    let mut events = client.watch(&kind, "", &watch).await.unwrap();
+    fake.update(&service("kept", "headless"), false).unwrap();
+
+    let event = events.next().await.unwrap().unwrap();
+    let modified = skep_k8s::Change::Modified;
+    assert!(
+        matches!(&event, skep_k8s::RawEvent::Object(change, _) if *change == modified),
+        "{event:?}"
+    );
 }
