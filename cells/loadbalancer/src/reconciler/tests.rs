@@ -375,6 +375,53 @@ fn one_change_of_a_thousand_backends_writes_a_few_entries() {
 }
 
 #[test]
+fn zones_of_backends_have_the_numbers_of_the_settings() {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let settings = Settings {
+        zones: [("one".into(), 7)].into_iter().collect(),
+        ..Settings::default()
+    };
+    let mut ops = Ops::new(settings, maps.clone(), small_maglev());
+    let in_zone = |address: &str, zone: &str| {
+        let zone = crate::types::BackendZone {
+            zone: zone.into(),
+            for_zones: crate::types::Names::ABSENT,
+        };
+        let mut row = Backend::clone(&backend(address, BackendState::Active));
+        row.params.zone = Some(zone.into());
+        testing::row(row)
+    };
+    let backends = [
+        in_zone("10.0.0.1:80/TCP", "one"),
+        in_zone("10.0.0.2:80/TCP", "two"),
+        backend("10.0.0.3:80/TCP", BackendState::Active),
+    ];
+
+    apply(
+        &mut ops,
+        &[frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &backends)],
+        &(),
+    );
+
+    let mut zones = BTreeMap::new();
+    maps.dump(MapKind::Backends, &mut |entry| {
+        if let MapEntry::Backend(_, value) = entry {
+            zones.insert(value.address.to_string(), value.zone);
+        }
+    })
+    .unwrap();
+    let zones: Vec<(&str, u8)> = zones.iter().map(|(address, zone)| (&**address, *zone)).collect();
+    assert_eq!(
+        zones,
+        [
+            ("10.0.0.1:80/TCP", 7),
+            ("10.0.0.2:80/TCP", 0),
+            ("10.0.0.3:80/TCP", 0)
+        ]
+    );
+}
+
+#[test]
 fn rejects_features_that_exclude_each_other() {
     let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
     let mut ops = ops(&maps);

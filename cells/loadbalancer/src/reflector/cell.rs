@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use parking_lot::Mutex;
@@ -19,9 +20,11 @@ use super::document::{Format, UnknownFormat};
 use super::file::{FileSource, FileState};
 use super::ingest::Ingest;
 use super::k8s::ApiSource;
+use super::metrics::{SourceMetrics, supply_metrics};
 use super::pods::HostPorts;
 use super::podsource::PodSource;
 use crate::convert::Rules;
+use crate::maps::cell::TestConfig;
 use crate::types::Source;
 use crate::{Config, Families, KubeProxyReplacement, Writer};
 
@@ -32,9 +35,14 @@ pub fn cell() -> Cell {
         .with(file())
 }
 
+/// How long sources must be quiet in hives of scripts before what they said is written: a script's next file may take a
+/// while to be read on a busy machine.
+const TEST_WINDOW: Duration = Duration::from_millis(20);
+
 fn k8s() -> Cell {
     Cell::module("k8s-reflector", "Services of Kubernetes")
         .config::<KubernetesConfig>()
+        .provide(supply_metrics)
         .run(start_services)
         .run(start_pods)
 }
@@ -81,15 +89,27 @@ impl RuleParams {
     }
 }
 
-fn start_services(
-    rules: RuleParams,
+#[derive(Params)]
+struct ServiceParams {
     config: Cfg<KubernetesConfig>,
     writer: Writer,
     client: Option<Arc<dyn Client>>,
     db: Db,
     node: Option<LocalNodeStore>,
-    jobs: Jobs,
-) -> Result<(), StartError> {
+    test: Option<Cfg<TestConfig>>,
+    metrics: Arc<SourceMetrics>,
+}
+
+fn start_services(rules: RuleParams, params: ServiceParams, jobs: Jobs) -> Result<(), StartError> {
+    let ServiceParams {
+        config,
+        writer,
+        client,
+        db,
+        node,
+        test,
+        metrics,
+    } = params;
     let Some(client) = client.filter(|client| client.is_enabled()) else {
         return Ok(());
     };
@@ -99,9 +119,10 @@ fn start_services(
         db,
         node,
         wait: config.wait_time,
+        window: window(test),
         services_done: writer.register_initializer("k8s-services")?,
         slices_done: writer.register_initializer("k8s-endpoints")?,
-        ingest: Mutex::new(Ingest::new(writer, rules.rules(Source::Kubernetes))),
+        ingest: Mutex::new(Ingest::new(writer, rules.rules(Source::Kubernetes)).measured(metrics)),
         has_run: AtomicBool::new(false),
     });
     let job = Job::once("reflect-services-endpoints", move |cx: JobCtx| {
@@ -110,12 +131,17 @@ fn start_services(
     Ok(jobs.spawn(job)?)
 }
 
+fn window(test: Option<Cfg<TestConfig>>) -> Duration {
+    test.map_or(Duration::ZERO, |_| TEST_WINDOW)
+}
+
 fn start_pods(
     rules: RuleParams,
     writer: Writer,
     client: Option<Arc<dyn Client>>,
     pods: Option<Table<LocalPod>>,
     db: Db,
+    test: Option<Cfg<TestConfig>>,
     jobs: Jobs,
 ) -> Result<(), StartError> {
     let (Some(pods), true) = (pods, client.is_some_and(|client| client.is_enabled())) else {
@@ -124,7 +150,9 @@ fn start_pods(
     let source = Arc::new(PodSource {
         db,
         pods,
+        window: window(test),
         done: writer.register_initializer("k8s-pods")?,
+        frontends: writer.frontends(),
         ports: Mutex::new(HostPorts::new(writer, rules.rules(Source::Kubernetes))),
     });
     Ok(jobs.spawn(Job::once("reflect-pods", move |cx: JobCtx| {

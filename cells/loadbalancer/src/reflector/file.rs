@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::document::{Document, DocumentError, Format};
 use crate::convert::Rules;
 use crate::types::{L3n4Addr, ServiceName};
-use crate::{Writer, WriterError};
+use crate::{SERVICES_BY_NAME, Writer, WriterError};
 
 /// Why what a state file asks for is not in force.
 #[derive(Debug, thiserror::Error)]
@@ -77,8 +77,10 @@ pub(super) struct FileSource {
 #[derive(Default)]
 pub(super) struct FileState {
     text: Option<String>,
-    /// Services that have something from the file in the tables.
+    /// Services that the file has.
     held: BTreeSet<ServiceName>,
+    /// Services, of whatever source, that the file gives backends to.
+    given: BTreeSet<ServiceName>,
     initialized: bool,
 }
 
@@ -204,8 +206,13 @@ impl FileSource {
             .iter()
             .map(|converted| converted.service.name.clone())
             .collect();
+        let services = writer.services();
         for name in state.held.iter().filter(|name| !wanted.contains(*name)) {
-            note(name, writer.delete_service_and_frontends(txn, name).map(drop));
+            // Another source may have taken it over.
+            let row = services.get(&*txn, SERVICES_BY_NAME.key(name));
+            if row.is_some_and(|row| row.source == source) {
+                note(name, writer.delete_service_and_frontends(txn, name).map(drop));
+            }
         }
         // Addresses may go from one service to another.
         for converted in &document.services {
@@ -225,13 +232,13 @@ impl FileSource {
             );
         }
         let given: BTreeSet<ServiceName> = document.backends.keys().cloned().collect();
-        for name in state.held.iter().filter(|name| !given.contains(*name)) {
+        for name in state.given.iter().filter(|name| !given.contains(*name)) {
             writer.set_backends(txn, name, source, 0, Vec::new());
         }
         for (name, backends) in document.backends {
             writer.set_backends(txn, &name, source, 0, backends);
         }
-        state.held = wanted.union(&given).cloned().collect();
+        (state.held, state.given) = (wanted, given);
         first_error
     }
 }

@@ -14,11 +14,12 @@ use skep_k8s::{DecodeError, ObjectKey};
 use statedb::{InitGuard, WriteTxn};
 
 use super::batch::{Batch, Changed, Latest};
+use super::metrics::SourceMetrics;
 use super::slices::Slices;
 use crate::Writer;
 use crate::convert::{self, Interner, Rules, ServiceFrontends};
 use crate::hash::{HashMap, HashSet};
-use crate::types::{BackendParams, Frontend, FrontendParams, L3n4Addr, ServiceName};
+use crate::types::{BackendParams, Frontend, FrontendParams, L3n4Addr, ServiceName, TrafficPolicy};
 use crate::writer::Refused;
 
 /// Stands in names of pseudo-services, which no Kubernetes name can contain.
@@ -63,7 +64,10 @@ pub struct Ingest {
     placed: BTreeMap<ObjectKey, Arc<slim::Service>>,
     /// Services that wait for an address.
     waiting: BTreeMap<ObjectKey, Arc<slim::Service>>,
+    /// Services with internal traffic policy Local.
+    internal: HashSet<ObjectKey>,
     faults: Faults,
+    metrics: Option<Arc<SourceMetrics>>,
 }
 
 impl Ingest {
@@ -77,8 +81,17 @@ impl Ingest {
             slices: Slices::default(),
             placed: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            internal: HashSet::default(),
             faults: Faults::default(),
+            metrics: None,
         }
+    }
+
+    /// Counts what arrives.
+    #[must_use]
+    pub fn measured(mut self, metrics: Arc<SourceMetrics>) -> Self {
+        self.metrics = Some(metrics);
+        self
     }
 
     /// Objects that can't be used.
@@ -140,12 +153,18 @@ impl Ingest {
         self.commit(changes, done);
     }
 
-    /// Notes the labels of this node; services whose annotations name nodes come or go with them.
-    pub fn set_node_labels(&mut self, labels: &Labels) {
-        if self.node_labels == *labels {
-            return;
+    /// Notes the labels of this node, for services that are written from now on. Gives whether they are others than
+    /// before; then [`place_again`](Self::place_again) is due.
+    pub fn note_node_labels(&mut self, labels: &Labels) -> bool {
+        let are_others = self.node_labels != *labels;
+        if are_others {
+            self.node_labels = labels.clone();
         }
-        self.node_labels = labels.clone();
+        are_others
+    }
+
+    /// Looks again at services whose annotations name nodes: they come or go with the labels of this one.
+    pub fn place_again(&mut self) {
         let placed = self.placed.iter();
         let placed =
             placed.map(|(key, object)| Changed::Service(key.clone(), Latest::Present(object.clone())));
@@ -213,11 +232,26 @@ impl Ingest {
             self.placed.remove(key);
         }
         match convert::service(object, &self.rules) {
-            Ok(converted) => Some(converted),
+            Ok(converted) => {
+                let is_local = converted.service.int_traffic_policy == TrafficPolicy::Local;
+                self.note_internal_policy(key, is_local);
+                Some(converted)
+            }
             Err(error) => {
                 self.faults.set(SERVICE, key, error.to_string());
                 None
             }
+        }
+    }
+
+    fn note_internal_policy(&mut self, key: &ObjectKey, is_local: bool) {
+        let is_new = if is_local {
+            self.internal.insert(key.clone())
+        } else {
+            !self.internal.is_empty() && self.internal.remove(key)
+        };
+        if let Some(metrics) = self.metrics.as_ref().filter(|_| is_new) {
+            metrics.internal_policy(is_local);
         }
     }
 
@@ -228,6 +262,7 @@ impl Ingest {
     }
 
     fn remove_service(&mut self, txn: &mut WriteTxn, key: &ObjectKey) {
+        self.note_internal_policy(key, false);
         if let Err(error) = self.writer.delete_service_and_frontends(txn, &service_name(key)) {
             self.faults.set(SERVICE, key, error.to_string());
         }
@@ -376,6 +411,9 @@ impl Ingest {
             Latest::Undecodable(_) => None,
             Latest::Gone => self.slices.remove(&key),
             Latest::Present(slice) => {
+                if let Some(metrics) = &self.metrics {
+                    metrics.terminating(slice.endpoints.iter().filter(|each| is_terminating(each)).count());
+                }
                 match convert::endpoint_slice(&slice, &self.rules, &mut self.interner) {
                     None => self.slices.remove(&key),
                     Some(converted) => {
@@ -466,6 +504,10 @@ impl SliceChanges {
             }
         }
     }
+}
+
+fn is_terminating(endpoint: &slim::Endpoint) -> bool {
+    endpoint.conditions.terminating == Some(true)
 }
 
 fn service_name(key: &ObjectKey) -> ServiceName {

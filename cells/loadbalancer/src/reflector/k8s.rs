@@ -3,7 +3,11 @@
 //! Job `reflect-services-endpoints`: follows services and endpoint slices of the API server.
 //!
 //! There is no batching window: what waits is written as soon as nothing more is waiting. Only a source that never
-//! pauses is cut, after 500 events or `lb-reflector-wait-time`.
+//! pauses is cut, after 500 events or `lb-reflector-wait-time`. (Hives of scripts do have a window, see
+//! [`ApiSource::window`].)
+//!
+//! Labels of the node count at once for what is written; services that name nodes and did not change themselves are
+//! looked at again when the labels have settled.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,6 +28,12 @@ use tokio::time::Instant;
 
 use super::batch::{Batch, Changed, Latest};
 use super::ingest::{Ingest, present};
+
+/// How long the labels of the node must rest before services that name nodes come or go with them: labels are often
+/// replaced one after the other, and each time connections would be cut.
+const LABELS_SETTLE: Duration = Duration::from_secs(1);
+/// Longest wait for labels that do not rest.
+const LABELS_WAIT: Duration = Duration::from_secs(10);
 
 /// An event of either source.
 enum Event {
@@ -65,6 +75,9 @@ pub(super) struct ApiSource {
     /// This node, whose labels decide about services that name nodes. Without it the node has no labels.
     pub(super) node: Option<LocalNodeStore>,
     pub(super) wait: Duration,
+    /// How long sources must be quiet at the end of a batch. Zero but for tests: there, what a script does in one go is
+    /// to be one transaction, because that decides about the order of numbers.
+    pub(super) window: Duration,
     pub(super) services_done: InitGuard,
     pub(super) slices_done: InitGuard,
     /// Kept when the job runs again: the rows are still in the tables.
@@ -86,9 +99,11 @@ fn told<T: Resource>(
 
 /// How the job is.
 #[derive(Default)]
-struct Trouble {
+struct State {
     services: Option<Arc<skep_k8s::ApiError>>,
     slices: Option<Arc<skep_k8s::ApiError>>,
+    /// When services that name nodes are looked at again, and the latest time of that.
+    place_at: Option<(Instant, Instant)>,
 }
 
 impl ApiSource {
@@ -106,24 +121,38 @@ impl ApiSource {
         if self.node.is_some() {
             // Services whose annotations name nodes would come and go at start otherwise.
             tokio::select! {
-                Some(labels) = labels.next() => self.ingest.lock().set_node_labels(&labels),
+                Some(labels) = labels.next() => {
+                    let mut ingest = self.ingest.lock();
+                    // A job that runs again has services already.
+                    if ingest.note_node_labels(&labels) {
+                        ingest.place_again();
+                    }
+                }
                 () = cx.cancelled() => return,
             }
         }
         let labels = labels.map(Event::NodeLabels);
         let mut events = pin!(stream::select(labels, stream::select(services, slices)));
-        let mut trouble = Trouble::default();
+        let mut state = State::default();
         cx.health.ok("Running");
         loop {
+            let settled = state.place_at.map(|(due, _)| due);
             let first = tokio::select! {
                 event = events.next() => event,
+                () = tokio::time::sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
+                    state.place_at = None;
+                    let mut ingest = self.ingest.lock();
+                    ingest.place_again();
+                    state.report(&ingest, &cx.health);
+                    continue;
+                }
                 () = cx.cancelled() => return,
             };
             let deadline = Instant::now() + self.wait;
             let mut batch = Batch::default();
             let mut next = first;
             while let Some(event) = next.take() {
-                self.gather(event, &mut batch, &mut trouble);
+                self.gather(event, &mut batch, &mut state);
                 if batch.is_full() || Instant::now() >= deadline {
                     break;
                 }
@@ -133,22 +162,38 @@ impl ApiSource {
                     tokio::task::yield_now().await;
                     next = events.next().now_or_never().flatten();
                 }
+                if next.is_none() && !self.window.is_zero() {
+                    next = tokio::time::timeout(self.window, events.next())
+                        .await
+                        .ok()
+                        .flatten();
+                }
             }
             let mut ingest = self.ingest.lock();
             if !batch.is_empty() {
+                self.note_labels(&mut ingest, &mut state);
                 ingest.write(&mut batch);
             }
-            trouble.report(&ingest, &cx.health);
+            state.report(&ingest, &cx.health);
+        }
+    }
+
+    // The event of a change may come after those of services that are to see it.
+    fn note_labels(&self, ingest: &mut Ingest, state: &mut State) {
+        if let Some(node) = self.node.as_ref().and_then(LocalNodeStore::get)
+            && ingest.note_node_labels(&node.labels)
+        {
+            state.place_later();
         }
     }
 
     /// Adds an event to the batch. A list is written at once, after what came before it.
-    fn gather(&self, event: Event, batch: &mut Batch, trouble: &mut Trouble) {
+    fn gather(&self, event: Event, batch: &mut Batch, state: &mut State) {
         match event {
             Event::NodeLabels(labels) => {
-                let mut ingest = self.ingest.lock();
-                ingest.write(batch);
-                ingest.set_node_labels(&labels);
+                if self.ingest.lock().note_node_labels(&labels) {
+                    state.place_later();
+                }
             }
             Event::Service(Told::Page { items, invalid }) => {
                 self.gather_page(present(items, invalid, Changed::Service), batch);
@@ -160,20 +205,21 @@ impl ApiSource {
             Event::Slice(Told::Complete) => self.complete(batch, &self.slices_done),
             Event::Service(Told::Event(SourceEvent::Replaced { items, invalid })) => {
                 let mut ingest = self.ingest.lock();
+                self.note_labels(&mut ingest, state);
                 ingest.write(batch);
                 ingest.replace_services(items, invalid, Some(&self.services_done));
-                trouble.services = None;
+                state.services = None;
             }
             Event::Slice(Told::Event(SourceEvent::Replaced { items, invalid })) => {
                 let mut ingest = self.ingest.lock();
                 ingest.write(batch);
                 ingest.replace_slices(items, invalid, Some(&self.slices_done));
-                trouble.slices = None;
+                state.slices = None;
             }
             Event::Service(Told::Event(event)) => {
-                add(event, batch, &mut trouble.services, Changed::Service);
+                add(event, batch, &mut state.services, Changed::Service);
             }
-            Event::Slice(Told::Event(event)) => add(event, batch, &mut trouble.slices, Changed::Slice),
+            Event::Slice(Told::Event(event)) => add(event, batch, &mut state.slices, Changed::Slice),
         }
     }
 
@@ -220,7 +266,13 @@ fn add<T: Resource>(
     batch.push(changed(key, latest));
 }
 
-impl Trouble {
+impl State {
+    fn place_later(&mut self) {
+        let now = Instant::now();
+        let latest = self.place_at.map_or(now + LABELS_WAIT, |(_, latest)| latest);
+        self.place_at = Some((latest.min(now + LABELS_SETTLE), latest));
+    }
+
     fn report(&self, ingest: &Ingest, health: &Health) {
         if let Some(error) = &self.services {
             health.degraded("Cannot follow services", &**error);

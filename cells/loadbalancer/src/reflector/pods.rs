@@ -20,7 +20,7 @@ pub(super) struct Refusals(BTreeMap<ServiceName, WriterError>);
 pub(super) struct HostPorts {
     writer: Writer,
     rules: Rules,
-    /// Host ports that another service has, by service; tried again with the next change of any pod.
+    /// Host ports that another service has, by service; tried again with each call of [`write`](Self::write).
     waiting: BTreeMap<ServiceName, HostPortService>,
     refusals: Refusals,
 }
@@ -83,9 +83,10 @@ impl HostPorts {
             wanted.extend(services);
         }
         wanted.extend(std::mem::take(&mut self.waiting).into_values());
-        self.refusals.0.clear();
+        let known = std::mem::take(&mut self.refusals.0);
         for service in wanted {
-            self.upsert(&mut txn, service);
+            let is_new = !known.contains_key(&service.service.name);
+            self.upsert(&mut txn, service, is_new);
         }
         if let Some(guard) = done
             && let Err(error) = txn.initialized(guard)
@@ -103,7 +104,8 @@ impl HostPorts {
         }
     }
 
-    fn upsert(&mut self, txn: &mut WriteTxn, wanted: HostPortService) {
+    // `is_new`: a refusal has not been told yet.
+    fn upsert(&mut self, txn: &mut WriteTxn, wanted: HostPortService, is_new: bool) {
         let HostPortService {
             service,
             frontends,
@@ -115,7 +117,9 @@ impl HostPorts {
                 .writer
                 .set_backends(txn, &name, self.rules.source, 0, backends),
             Err(error) => {
-                tracing::warn!(service = %name, error = &error as &dyn std::error::Error, "Cannot serve a host port");
+                if is_new {
+                    tracing::warn!(service = %name, error = &error as &dyn std::error::Error, "Cannot serve a host port");
+                }
                 self.waiting.insert(name.clone(), wanted);
                 self.refusals.0.insert(name, error);
             }

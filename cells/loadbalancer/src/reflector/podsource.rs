@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hive::JobCtx;
 use parking_lot::Mutex;
@@ -11,12 +12,20 @@ use skep_k8s::tables::LocalPod;
 use statedb::{Change, Db, InitGuard, Snapshot, Table};
 
 use super::pods::HostPorts;
+use crate::types::Frontend;
+
+/// Shortest time between two attempts to get an address that another service has.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the job needs.
 pub(super) struct PodSource {
     pub(super) db: Db,
     pub(super) pods: Table<LocalPod>,
+    /// How long changes are gathered after the first one; zero but for tests.
+    pub(super) window: Duration,
     pub(super) done: InitGuard,
+    /// Whose addresses host ports may have to wait for.
+    pub(super) frontends: Table<Frontend>,
     pub(super) ports: Mutex<HostPorts>,
 }
 
@@ -31,6 +40,7 @@ impl PodSource {
         let mut changes = self.pods.follow(&self.db);
         let mut is_first = true;
         loop {
+            let freed;
             let changed: Vec<Change<LocalPod>> = changes.next(&snapshot).collect();
             {
                 let mut ports = self.ports.lock();
@@ -51,17 +61,35 @@ impl PodSource {
                     None => cx.health.ok("Running"),
                     Some(refusals) => cx.health.degraded("Failure processing services", refusals),
                 }
+                let is_waiting = ports.refusals().is_some();
+                freed = is_waiting.then(|| self.frontends.table_watch(&self.db.read()));
             }
             is_first = false;
             snapshot = tokio::select! {
                 snapshot = changes.wait(&self.db) => snapshot,
+                () = freed_later(freed) => self.db.read(),
                 () = cx.cancelled() => return,
             };
+            if !self.window.is_zero() {
+                tokio::time::sleep(self.window).await;
+                snapshot = self.db.read();
+            }
         }
     }
 
     fn names(&self, snapshot: &Snapshot) -> HashSet<String> {
         let name = |row: &LocalPod| format!("{}/{}", row.pod.metadata.namespace, row.pod.metadata.name);
         self.pods.all(snapshot).map(|row| name(row)).collect()
+    }
+}
+
+/// Never, if nothing is waited for.
+async fn freed_later(freed: Option<statedb::Watch>) {
+    match freed {
+        Some(freed) => {
+            freed.closed().await;
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        None => std::future::pending().await,
     }
 }

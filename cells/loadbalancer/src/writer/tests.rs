@@ -442,6 +442,81 @@ fn redirected_frontend_uses_the_other_service_while_it_exists() {
     assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP"]);
 }
 
+fn by_revision(writer: &Writer) -> Vec<String> {
+    let txn = writer.db().read();
+    let table = writer.frontends();
+    let mut rows: Vec<_> = table.all(&txn).collect();
+    rows.sort_by_key(|row| row.revision());
+    rows.iter().map(|row| row.params.address.to_string()).collect()
+}
+
+// The reconciler gives out numbers in the order of revisions. What touches some of a service's frontends before it came to
+// them must not let these overtake the others: which happened first would decide about numbers.
+#[test]
+fn frontends_without_a_number_keep_their_order() {
+    let writer = writer(WriterSettings::default());
+    let order = [
+        "0.0.0.0:30053/UDP",
+        "0.0.0.0:30080/TCP",
+        "10.50.0.9:53/UDP",
+        "[fd00::1]:80/TCP",
+    ];
+    let kind = |address: &&str| match address.starts_with('0') {
+        true => FrontendKind::NodePort,
+        false => FrontendKind::ClusterIp,
+    };
+    let mut txn = writer.write();
+    let wanted = order
+        .iter()
+        .map(|address| params(address, kind(address)))
+        .collect();
+    writer
+        .upsert_service_and_frontends(&mut txn, service(), wanted)
+        .unwrap();
+    txn.commit();
+    assert_eq!(by_revision(&writer), order);
+
+    for backend_address in ["10.0.0.5:53/UDP", "10.0.0.5:80/TCP", "[fd00::5]:80/TCP"] {
+        let mut txn = writer.write();
+        writer.upsert_backends(&mut txn, &name(), vec![backend(backend_address)]);
+        txn.commit();
+        assert_eq!(by_revision(&writer), order, "after {backend_address}");
+    }
+    let mut txn = writer.write();
+    let node_port_addresses = ["10.1.0.1".parse().unwrap()].into();
+    writer.set_node(
+        &mut txn,
+        NodeFacts {
+            node_port_addresses,
+            ..NodeFacts::default()
+        },
+    );
+    txn.commit();
+    assert_eq!(by_revision(&writer), order, "after a change of the node");
+
+    // With numbers only those that change are touched.
+    let mut txn = writer.write();
+    let all: Vec<Frontend> = writer
+        .frontends()
+        .all(&txn)
+        .map(|row| Frontend::clone(row))
+        .collect();
+    for (frontend, id) in all.into_iter().zip(1..) {
+        writer
+            .0
+            .tables
+            .frontends
+            .insert(&mut txn, Frontend { id, ..frontend })
+            .unwrap();
+    }
+    txn.commit();
+    settle(&writer);
+    let mut txn = writer.write();
+    writer.upsert_backends(&mut txn, &name(), vec![backend("10.0.0.6:53/UDP")]);
+    txn.commit();
+    assert_eq!(pending(&writer), ["0.0.0.0:30053/UDP", "10.50.0.9:53/UDP"]);
+}
+
 #[test]
 fn virtual_ip_on_a_node_port_is_skipped() {
     let writer = writer(WriterSettings::default());

@@ -353,17 +353,18 @@ fn services_come_and_go_with_the_labels_of_the_node() {
     fixture.write([put(edge), service("any", "10.96.0.2")]);
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 
-    fixture
-        .ingest
-        .set_node_labels(&Labels::from_iter([("service.cilium.io/node", "edge")]));
+    let labelled = Labels::from_iter([("service.cilium.io/node", "edge")]);
+    assert!(fixture.ingest.note_node_labels(&labelled));
+    assert!(!fixture.ingest.note_node_labels(&labelled));
+    fixture.ingest.place_again();
     assert_eq!(services(&fixture.writer), ["shop/any", "shop/edge"]);
-    fixture.ingest.set_node_labels(&Labels::default());
+    assert!(fixture.ingest.note_node_labels(&Labels::default()));
+    fixture.ingest.place_again();
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 
     fixture.write([no_service("edge")]);
-    fixture
-        .ingest
-        .set_node_labels(&Labels::from_iter([("service.cilium.io/node", "edge")]));
+    fixture.ingest.note_node_labels(&labelled);
+    fixture.ingest.place_again();
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 }
 
