@@ -20,6 +20,7 @@ use statedb::{Db, RwTable, Table};
 use crate::config::Config;
 use crate::controller::{Controller, Rejected, State};
 use crate::fake::FakeSkipMaps;
+use crate::metrics::{PolicyMetrics, supply_metrics};
 use crate::sync::Sync;
 use crate::{NetnsCookies, PinnedSkipMaps, Policy, SkipMaps, SkipRedirects, command, table};
 
@@ -42,6 +43,7 @@ fn module() -> Cell {
     .when(|config: &Config| config.enabled)
     .provide_private(table::policies)
     .provide_private(table::skips)
+    .provide(supply_metrics)
     .provide(readers)
     .provide(cookies)
     .provide(command::skiplbmap)
@@ -98,6 +100,7 @@ struct StartParams {
     skips: RwTable<SkipRedirects>,
     maps: Arc<dyn SkipMaps>,
     can_skip: CanSkip,
+    metrics: Arc<PolicyMetrics>,
     jobs: Jobs,
 }
 
@@ -113,6 +116,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         skips,
         maps,
         can_skip,
+        metrics,
         jobs,
     } = params;
     if !client.is_enabled() {
@@ -130,6 +134,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         families: (families.ipv4, families.ipv6),
         can_skip: can_skip.0,
         rejected,
+        metrics,
         state: Mutex::new(State::default()),
     });
     let complete = {

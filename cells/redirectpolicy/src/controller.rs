@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use compact_str::CompactString;
 use hive::JobCtx;
@@ -24,6 +24,7 @@ use statedb::{Db, InitGuard, RwTable, Snapshot, Table, WatchSet, WriteTxn};
 use tokio::sync::Notify;
 
 use crate::desired::{Redirect, Selected, redirect, select};
+use crate::metrics::PolicyMetrics;
 use crate::table::SKIP_BY_POD;
 use crate::{Policy, PolicyError, SkipRedirects, Target};
 
@@ -43,6 +44,7 @@ pub(crate) struct Controller {
     pub(crate) can_skip: bool,
     pub(crate) initializer: InitGuard,
     pub(crate) rejected: Rejected,
+    pub(crate) metrics: Arc<PolicyMetrics>,
     pub(crate) state: Mutex<State>,
 }
 
@@ -135,6 +137,7 @@ impl Controller {
 
     /// Makes real what policies ask for now; `watches` tell when to look again.
     pub(crate) fn look(&self, watches: &mut WatchSet) -> usize {
+        let start = Instant::now();
         let snapshot = self.db.read();
         let (policies, watch) = self.policies.all_watch(&snapshot);
         let policies: Vec<_> = policies.cloned().collect();
@@ -168,6 +171,7 @@ impl Controller {
         }
         txn.commit();
         self.write_skips(skips);
+        self.metrics.look.observe_duration(start.elapsed());
         policies.len()
     }
 
@@ -281,18 +285,23 @@ impl Round<'_> {
         let (ipv4, ipv6) = self.controller.families;
         let allows = |ip: IpAddr| if ip.is_ipv4() { ipv4 } else { ipv6 };
         let Selected { backends, pods } = select(policy, pods, allows);
-        if pods.is_empty() {
-            // No pod takes the traffic: it goes where it went without the policy.
-            return self.withdraw(&policy.name);
-        }
+        // If no pod takes the traffic it goes where it went without the policy; only the pseudo-service stays.
+        let has_pods = !pods.is_empty();
         let Redirect {
             service,
             mut frontends,
             backends,
         } = redirect(policy, backends, allows);
         let pseudo = service.name.clone();
-        self.state.applied.insert(policy.name.clone(), pseudo.clone());
-        frontends.retain(|frontend| !self.is_taken(&frontend.address, &pseudo));
+        if self
+            .state
+            .applied
+            .insert(policy.name.clone(), pseudo.clone())
+            .is_none()
+        {
+            self.controller.metrics.came().inc();
+        }
+        frontends.retain(|frontend| has_pods && !self.is_taken(&frontend.address, &pseudo));
         let mut redirected: BTreeSet<L3n4Addr> = frontends.iter().map(|frontend| frontend.address).collect();
         note(
             &policy.name,
@@ -300,7 +309,7 @@ impl Round<'_> {
         );
         writer.set_backends(self.txn, &pseudo, Source::Kubernetes, 0, backends);
         if let Some(service) = policy.service() {
-            redirected.extend(self.redirect_service(policy, service, &pseudo));
+            redirected.extend(self.redirect_service(policy, service, &pseudo, has_pods));
         }
         self.note_skips(policy, &pods, &redirected);
     }
@@ -327,12 +336,14 @@ impl Round<'_> {
         }
     }
 
-    /// Redirects the frontends of a service that the policy is about, and lets go of the others. Gives the redirected ones.
+    /// Redirects the frontends of a service that the policy is about, if there are pods, and lets go of the others. Gives
+    /// the redirected ones.
     fn redirect_service(
         &mut self,
         policy: &Policy,
         service: &ServiceName,
         pseudo: &ServiceName,
+        has_pods: bool,
     ) -> Vec<L3n4Addr> {
         let frontends = self.controller.writer.frontends();
         let frontends: Vec<_> = frontends
@@ -345,7 +356,8 @@ impl Round<'_> {
             .filter(|frontend| frontend.service_name() == service)
         {
             let address = *frontend.address();
-            let wanted = frontend.params.kind == FrontendKind::ClusterIp
+            let wanted = has_pods
+                && frontend.params.kind == FrontendKind::ClusterIp
                 && policy.redirects(&address, &frontend.params.port_name)
                 && *self.redirected.entry(address).or_insert_with(|| pseudo.clone()) == *pseudo;
             if wanted {
@@ -369,6 +381,7 @@ impl Round<'_> {
         let Some(pseudo) = self.state.applied.remove(policy) else {
             return;
         };
+        self.controller.metrics.went().inc();
         let writer = &self.controller.writer;
         let frontends = writer.frontends();
         let redirected: Vec<_> = frontends

@@ -4,7 +4,7 @@
 //!
 //! A `CiliumLocalRedirectPolicy` sends traffic for an address, or for the cluster IPs of a service, to pods of the same
 //! node. [`cell`] checks the resources ([`Policy`]), finds the pods, and brings frontends and backends into the load
-//! balancer's tables; without a pod everything is as without the policy. Traffic of the pods themselves can be left
+//! balancer's tables; without a pod nothing is redirected. Traffic of the pods themselves can be left
 //! alone, by their network namespaces ([`SkipRedirects`], [`NetnsCookies`]).
 
 mod cell;
@@ -14,6 +14,7 @@ mod controller;
 mod cookies;
 mod desired;
 pub mod fake;
+mod metrics;
 mod policy;
 mod skipmap;
 mod sync;

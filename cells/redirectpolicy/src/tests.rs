@@ -4,3 +4,4 @@
 
 mod hive;
 mod policy;
+mod skipmaps;
