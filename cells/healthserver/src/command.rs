@@ -51,8 +51,6 @@ impl Command for Get {
 }
 
 /// Fetches a page over HTTP/1: status line, sorted headers, `---`, body.
-///
-/// The text ends in a newline even if the body doesn't, because every part of a txtar archive does.
 async fn fetch(url: &str) -> Result<String, CommandError> {
     let uri: http::Uri = url
         .parse()
@@ -103,9 +101,6 @@ async fn fetch(url: &str) -> Result<String, CommandError> {
     }
     text.push_str("\n---\n");
     text.push_str(&String::from_utf8_lossy(&body));
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
     Ok(text)
 }
 

@@ -246,10 +246,11 @@ impl Control {
             .iter()
             .filter(|(_, wanted)| !wanted.virtual_ips.is_empty())
             .map(|(name, wanted)| {
-                (
-                    name.clone(),
-                    (wanted.port, wanted.virtual_ips.clone(), node.to_vec()),
-                )
+                // One backend for each family of the virtual addresses.
+                let is_used =
+                    |ip: &&IpAddr| wanted.virtual_ips.iter().any(|vip| vip.is_ipv4() == ip.is_ipv4());
+                let node = node.iter().filter(is_used).copied().collect();
+                (name.clone(), (wanted.port, wanted.virtual_ips.clone(), node))
             })
             .collect();
         if wanted == *exposed {

@@ -18,6 +18,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::control::{Control, Ports};
 
+mod healthz;
+
 struct Fixture {
     writer: Writer,
     address: IpAddr,
@@ -141,7 +143,7 @@ impl Fixture {
 }
 
 fn body(name: &str, count: usize) -> String {
-    format!(r#"{{"service":{{"namespace":"shop","name":"{name}"}},"localEndpoints":{count}}}"#)
+    format!(r#"{{"service":{{"namespace":"shop","name":"{name}"}},"localEndpoints":{count}}}"#) + "\n"
 }
 
 #[tokio::test]
