@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use hive::Cell;
+use hive::{Cell, HookCtx, Jobs, Lifecycle};
 use hive_script::{Condition, Conditions, Retry};
 use skep_k8s::node_name::NodeName;
 use skep_k8s_apiserver::fake_client_cell;
+use skep_loadbalancer::Writer;
 use skep_node::{LocalNode, NodeAddress};
 use statedb::Table;
 
@@ -35,6 +36,7 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
             skep_loadbalancer::testing_cell(),
             skep_healthserver::cell(),
             hive_script::cell::cell(),
+            first_lists(),
         ]);
         cells
     }))
@@ -45,15 +47,19 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     .build()
 }
 
-/// Settings of the operator which scripts give; in these hives nobody gives addresses to services.
+/// Settings which scripts give and nobody here obeys: in these hives nobody gives addresses to services, and scripts
+/// themselves say which addresses the node has.
 #[derive(Debug, Clone, hive::Config)]
-struct IpamConfig {
+struct OutsideConfig {
     /// Give addresses of pools to load balancer services.
     #[config(default = true, flag = "enable-lb-ipam")]
     _lb_ipam: bool,
     /// Give addresses of nodes to load balancer services.
     #[config(default = false, flag = "enable-node-ipam")]
     _node_ipam: bool,
+    /// Networks of the addresses that node ports are served on.
+    #[config(flag = "nodeport-addresses")]
+    _node_port_networks: Vec<String>,
 }
 
 /// What the suites of the load balancer have in common.
@@ -67,10 +73,10 @@ pub(super) fn cells(maps: Maps) -> Vec<Cell> {
         skep_node::cells::empty_addresses(),
         Cell::module("test-node", "Name of the node").provide(new_name),
         Cell::module(
-            "lb-ipam-config",
-            "Settings of those who give addresses to services",
+            "outside-config",
+            "Settings of those who give addresses to services and nodes",
         )
-        .config::<IpamConfig>(),
+        .config::<OutsideConfig>(),
     ]);
     match maps {
         Maps::Fake => cells.extend([
@@ -102,6 +108,31 @@ pub(super) fn on_a_node(assembly: Assembly) -> Assembly {
         .preset("enable-ipv4", "true")
         .preset("enable-ipv6", "true")
         .preset("kube-proxy-replacement", "true")
+}
+
+/// Lets scripts go on when the sources have delivered. To be the last cell: its hook waits for jobs of the others.
+pub(super) fn first_lists() -> Cell {
+    Cell::module("first-lists", "Waits for the first lists of the sources").run(wait_for_lists)
+}
+
+/// Longest wait for the first lists.
+const LISTS: Duration = Duration::from_millis(500);
+
+/// What a script adds right after the start is to arrive as changes, in the script's order, which decides about numbers.
+/// In a list it would be sorted by name.
+///
+/// Who needs [`Jobs`] is started in the order of the cells, after those who need none.
+fn wait_for_lists(writer: Writer, lifecycle: Lifecycle, _: Jobs) {
+    lifecycle.on_start("first-lists", move |_: HookCtx| {
+        let writer = writer.clone();
+        async move {
+            let frontends = writer.frontends();
+            let complete = frontends.wait_initialized(writer.db());
+            // A source that does not deliver is the script's business.
+            let _ = tokio::time::timeout(LISTS, complete).await;
+            Ok::<(), std::convert::Infallible>(())
+        }
+    });
 }
 
 fn new_name() -> NodeName {
