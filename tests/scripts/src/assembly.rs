@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use futures::future::BoxFuture;
 use hive::{All, BuildError, Built, Cell, Hive, Report, Settings};
 use hive_script::hive_command::{HiveParts, Rebuild, ScriptHive};
 use hive_script::{
-    CommandError, CommandHandle, CommandSet, Conditions, Environment, default_commands, named,
+    Command, CommandError, CommandHandle, CommandSet, Conditions, Context, Environment, Invocation, Outcome,
+    Spec, default_commands, named,
 };
 
 use crate::{Parts, Setup};
@@ -50,6 +52,9 @@ pub fn built_ins(hive: Option<&ScriptHive>) -> CommandSet {
 
 type Cells = Arc<dyn Fn() -> Vec<Cell> + Send + Sync>;
 type Inspect = Arc<dyn Fn(&Built) + Send + Sync>;
+/// Something to be waited for, any number of times.
+pub type Wait = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+type AfterStart = Arc<dyn Fn(&Built) -> Wait + Send + Sync>;
 
 /// The hive of a suite: cells, flags, and more that a script sees.
 pub struct Assembly {
@@ -60,6 +65,7 @@ pub struct Assembly {
     environment: Environment,
     roots: Vec<fn(Hive) -> Hive>,
     inspect: Vec<Inspect>,
+    after_start: Option<AfterStart>,
     recreates: bool,
 }
 
@@ -82,6 +88,7 @@ impl Assembly {
             environment: Environment::new(),
             roots: Vec::new(),
             inspect: Vec::new(),
+            after_start: None,
             recreates: false,
         }
     }
@@ -129,6 +136,12 @@ impl Assembly {
         self
     }
 
+    /// Lets `hive/start` return only after a wait.
+    pub fn after_start(mut self, wait: impl Fn(&Built) -> Wait + Send + Sync + 'static) -> Self {
+        self.after_start = Some(Arc::new(wait));
+        self
+    }
+
     /// Offers `hive/recreate`.
     pub fn recreatable(mut self) -> Self {
         self.recreates = true;
@@ -139,18 +152,27 @@ impl Assembly {
     pub fn build(self) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
         Box::pin(async move {
             let this = Arc::new(self);
-            let parts = this.build_hive()?;
+            let (parts, wait) = this.build_hive()?;
             let rebuild: Option<Rebuild> = this.recreates.then(|| {
                 let this = this.clone();
                 let rebuild: Rebuild = Arc::new(move || {
                     let parts = this.build_hive().map_err(|error| CommandError::chain(&error));
-                    Box::pin(async move { parts })
+                    Box::pin(async move { Ok(parts?.0) })
                 });
                 rebuild
             });
             let hive = ScriptHive::new(parts, rebuild);
+            let mut commands = built_ins(Some(&hive));
+            for name in ["hive", "hive/start"] {
+                if let (Some(wait), Some(start)) = (&wait, commands.get_mut(name)) {
+                    *start = Arc::new(Waiting {
+                        start: start.clone(),
+                        wait: wait.clone(),
+                    });
+                }
+            }
             Ok(Parts {
-                commands: built_ins(Some(&hive)),
+                commands,
                 hive: Some(hive),
                 conditions: this.conditions.clone(),
                 environment: this.environment.clone(),
@@ -158,7 +180,7 @@ impl Assembly {
         })
     }
 
-    fn build_hive(&self) -> Result<HiveParts, AssemblyError> {
+    fn build_hive(&self) -> Result<(HiveParts, Option<Wait>), AssemblyError> {
         let settings = Settings::new()
             .env_prefix(ENV_PREFIX)
             .env(self.presets.iter().cloned())
@@ -182,10 +204,40 @@ impl Assembly {
             .flatten()
             .map(named)
             .collect();
-        Ok(HiveParts {
+        let wait = self.after_start.as_ref().map(|wait| wait(&built));
+        let parts = HiveParts {
             controller: built.controller(),
             commands,
             keep: Arc::new(built),
-        })
+        };
+        Ok((parts, wait))
+    }
+}
+
+/// A command that starts the hive, and the wait afterwards.
+struct Waiting {
+    start: CommandHandle,
+    wait: Wait,
+}
+
+#[async_trait]
+impl Command for Waiting {
+    fn spec(&self) -> &Spec {
+        self.start.spec()
+    }
+
+    async fn run(&self, cx: &mut Context<'_>, inv: Invocation) -> Result<Outcome, CommandError> {
+        // `hive` alone shows the hive.
+        let starts =
+            self.spec().name() == "hive/start" || matches!(inv.args(), [action] if action == "start");
+        let outcome = self.start.run(cx, inv).await?;
+        if starts {
+            cx.until_interrupted((self.wait)()).await?;
+        }
+        Ok(outcome)
+    }
+
+    async fn complete(&self, cx: &mut Context<'_>, partial: &str) -> Vec<String> {
+        self.start.complete(cx, partial).await
     }
 }

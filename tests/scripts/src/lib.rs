@@ -13,7 +13,7 @@ mod runner;
 mod suite;
 pub mod suites;
 
-pub use assembly::{Assembly, AssemblyError, base_cells, built_ins};
+pub use assembly::{Assembly, AssemblyError, Wait, base_cells, built_ins};
 pub use report::{FileReport, Summary, Verdict};
 pub use runner::{Options, run, run_folder};
 pub use suite::{Maps, Parts, Setup, Suite};

@@ -350,6 +350,10 @@ impl Ops {
                         || old.params.state != new.params.state;
                     is_reweighted |= old.params.weight != new.params.weight;
                     if let Some(known) = backends.get_mut(&new.params.address) {
+                        if known.revision == old.revision() {
+                            // The row of a better source went, and what counts now may be older.
+                            known.revision = known.revision.min(new.revision().saturating_sub(1));
+                        }
                         known.write(owner, new, settings, round);
                     }
                 }

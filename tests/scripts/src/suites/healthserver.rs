@@ -11,7 +11,7 @@ use hive::Cell;
 use hive_script::Retry;
 use skep_healthserver::ListenAddress;
 
-use super::loadbalancer::{cells, first_lists, with_presets};
+use super::loadbalancer::{cells, with_presets};
 use crate::{Assembly, AssemblyError, Parts, Setup, Suite};
 
 pub(super) const SUITE: Suite = Suite {
@@ -36,7 +36,6 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
             skep_healthserver::testing(),
             Cell::module("test-address", "Where health-check servers listen")
                 .provide(move || ListenAddress(address)),
-            first_lists(),
         ]);
         cells
     }))

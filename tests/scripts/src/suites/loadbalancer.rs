@@ -2,10 +2,11 @@
 
 //! The load balancer: services of a fake Kubernetes client into maps.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use hive::{Cell, HookCtx, Jobs, Lifecycle};
+use hive::{Built, Cell};
 use hive_script::{Condition, Conditions, Retry};
 use skep_k8s::node_name::NodeName;
 use skep_k8s_apiserver::fake_client_cell;
@@ -13,7 +14,7 @@ use skep_loadbalancer::Writer;
 use skep_node::{LocalNode, NodeAddress};
 use statedb::Table;
 
-use crate::{Assembly, AssemblyError, Maps, Parts, Setup, Suite, base_cells};
+use crate::{Assembly, AssemblyError, Maps, Parts, Setup, Suite, Wait, base_cells};
 
 pub(super) const SUITE: Suite = Suite {
     name: "loadbalancer",
@@ -36,7 +37,6 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
             skep_loadbalancer::testing_cell(),
             skep_healthserver::cell(),
             hive_script::cell::cell(),
-            first_lists(),
         ]);
         cells
     }))
@@ -105,34 +105,30 @@ pub(super) fn on_a_node(assembly: Assembly) -> Assembly {
     assembly
         .root::<Table<NodeAddress>>()
         .root::<Table<LocalNode>>()
+        .root::<Writer>()
+        .after_start(first_lists)
         .preset("enable-ipv4", "true")
         .preset("enable-ipv6", "true")
         .preset("kube-proxy-replacement", "true")
 }
 
-/// Lets scripts go on when the sources have delivered. To be the last cell: its hook waits for jobs of the others.
-pub(super) fn first_lists() -> Cell {
-    Cell::module("first-lists", "Waits for the first lists of the sources").run(wait_for_lists)
-}
-
 /// Longest wait for the first lists.
 const LISTS: Duration = Duration::from_millis(500);
 
-/// What a script adds right after the start is to arrive as changes, in the script's order, which decides about numbers.
-/// In a list it would be sorted by name.
-///
-/// Who needs [`Jobs`] is started in the order of the cells, after those who need none.
-fn wait_for_lists(writer: Writer, lifecycle: Lifecycle, _: Jobs) {
-    lifecycle.on_start("first-lists", move |_: HookCtx| {
+/// Waits until the sources have delivered. What a script adds right after the start is to arrive as changes, in the
+/// script's order, which decides about numbers; in a list it would be sorted by name.
+fn first_lists(built: &Built) -> Wait {
+    let writer = built.get::<Writer>();
+    Arc::new(move || {
         let writer = writer.clone();
-        async move {
-            let frontends = writer.frontends();
-            let complete = frontends.wait_initialized(writer.db());
-            // A source that does not deliver is the script's business.
-            let _ = tokio::time::timeout(LISTS, complete).await;
-            Ok::<(), std::convert::Infallible>(())
-        }
-    });
+        Box::pin(async move {
+            if let Some(writer) = writer {
+                let frontends = writer.frontends();
+                // A source that does not deliver is the script's business.
+                let _ = tokio::time::timeout(LISTS, frontends.wait_initialized(writer.db())).await;
+            }
+        })
+    })
 }
 
 fn new_name() -> NodeName {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hive_script::Retry;
 
-use super::loadbalancer::{cells, first_lists, on_a_node};
+use super::loadbalancer::{cells, on_a_node};
 use crate::{Assembly, AssemblyError, Parts, Setup, Suite};
 
 pub(super) const SUITE: Suite = Suite {
@@ -26,11 +26,7 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     let maps = setup.maps;
     on_a_node(Assembly::new(move || {
         let mut cells = cells(maps);
-        cells.extend([
-            skep_loadbalancer::testing_cell(),
-            skep_healthserver::cell(),
-            first_lists(),
-        ]);
+        cells.extend([skep_loadbalancer::testing_cell(), skep_healthserver::cell()]);
         cells
     }))
     .preset("enable-local-redirect-policy", "true")
