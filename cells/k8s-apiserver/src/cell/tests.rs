@@ -161,7 +161,7 @@ fn refuses_settings_that_make_no_sense() {
 // Scripts change labels that selectors are about, and look at what the cell makes of the changed object.
 #[tokio::test]
 async fn label_selectors_count_for_lists_of_the_fake_client_and_not_for_its_watches() {
-    let fake = FakeClient::new(statedb::Db::new()).unwrap();
+    let fake = FakeClient::new(Db::new()).unwrap();
     let service = |name: &str, label: &str| {
         format!(
             "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop, labels: {{{label}: x}}}}}}"
