@@ -5,45 +5,23 @@
 use std::sync::Arc;
 
 use hive::Members;
-use skep_metrics::{Counter, CounterVec, Gauge, Histogram, MetricHandle, Opts, metric_set, supply};
+use skep_metrics::{Counter, CounterVec, Gauge, Histogram, MetricHandle, Metrics, supply};
 
 /// How much work policies are, and how many there were.
-#[derive(Debug)]
+#[derive(Debug, Metrics)]
 pub(crate) struct PolicyMetrics {
+    /// Time it took to bring all local redirect policies into force.
+    #[metric(name = "localredirectpolicy_controller_duration_seconds")]
     pub(crate) look: Histogram,
+    /// Whether local redirect policies are served.
+    #[metric(name = "feature_network_policies_local_redirect_policy_enabled")]
     is_enabled: Gauge,
+    /// Local redirect policies that came and went.
+    #[metric(name = "feature_network_policies_local_redirect_policies_total", labels = ["action"])]
     ingested: CounterVec,
 }
 
-metric_set!(PolicyMetrics {
-    look,
-    is_enabled,
-    ingested
-});
-
 impl PolicyMetrics {
-    fn new() -> Self {
-        let metrics = Self {
-            look: Histogram::new(Opts::new(
-                "localredirectpolicy_controller_duration_seconds",
-                "Time it took to bring all local redirect policies into force",
-            )),
-            is_enabled: Gauge::new(Opts::new(
-                "feature_network_policies_local_redirect_policy_enabled",
-                "Whether local redirect policies are served",
-            )),
-            ingested: CounterVec::new(
-                Opts::new(
-                    "feature_network_policies_local_redirect_policies_total",
-                    "Local redirect policies that came and went",
-                ),
-                ["action"],
-            ),
-        };
-        metrics.is_enabled.set(1.0);
-        metrics
-    }
-
     pub(crate) fn came(&self) -> Counter {
         self.ingested.with(["add"])
     }
@@ -55,5 +33,7 @@ impl PolicyMetrics {
 
 /// The metrics, for the registry and for the controller.
 pub(crate) fn supply_metrics() -> (Arc<PolicyMetrics>, Members<MetricHandle>) {
-    supply(PolicyMetrics::new())
+    let metrics = PolicyMetrics::default();
+    metrics.is_enabled.set(1.0);
+    supply(metrics)
 }

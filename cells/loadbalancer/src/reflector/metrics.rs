@@ -5,55 +5,34 @@
 use std::sync::Arc;
 
 use hive::{Cfg, Members};
-use skep_metrics::{Counter, CounterVec, Gauge, GaugeVec, MetricHandle, Opts, metric_set, supply};
+use skep_metrics::{Counter, CounterVec, Gauge, GaugeVec, MetricHandle, Metrics, supply};
 
 use crate::{Config, KubeProxyReplacement};
 
 /// What arrived from Kubernetes, and how the load balancer is set up.
-#[derive(Debug)]
+#[derive(Debug, Metrics)]
 pub struct SourceMetrics {
+    /// Terminating endpoints in events of endpoint slices.
+    #[metric(name = "k8s_terminating_endpoints_events_total")]
     terminating: Counter,
+    /// Services with internal traffic policy Local that came and went.
+    #[metric(
+        name = "feature_network_policies_internal_traffic_policy_services_total",
+        labels = ["action"]
+    )]
     internal_policy: CounterVec,
+    /// Whether kube-proxy is replaced.
+    #[metric(name = "feature_adv_connect_and_lb_kube_proxy_replacement_enabled")]
     replacement: Gauge,
+    /// How node ports are served.
+    #[metric(
+        name = "feature_adv_connect_and_lb_node_port_configuration",
+        labels = ["mode", "algorithm", "acceleration"]
+    )]
     node_port: GaugeVec,
 }
 
-metric_set!(SourceMetrics {
-    terminating,
-    internal_policy,
-    replacement,
-    node_port
-});
-
 impl SourceMetrics {
-    /// Nothing counted yet.
-    pub fn new() -> Self {
-        Self {
-            terminating: Counter::new(Opts::new(
-                "k8s_terminating_endpoints_events_total",
-                "Terminating endpoints in events of endpoint slices",
-            )),
-            internal_policy: CounterVec::new(
-                Opts::new(
-                    "feature_network_policies_internal_traffic_policy_services_total",
-                    "Services with internal traffic policy Local that came and went",
-                ),
-                ["action"],
-            ),
-            replacement: Gauge::new(Opts::new(
-                "feature_adv_connect_and_lb_kube_proxy_replacement_enabled",
-                "Whether kube-proxy is replaced",
-            )),
-            node_port: GaugeVec::new(
-                Opts::new(
-                    "feature_adv_connect_and_lb_node_port_configuration",
-                    "How node ports are served",
-                ),
-                ["mode", "algorithm", "acceleration"],
-            ),
-        }
-    }
-
     /// Notes terminating endpoints of one event.
     pub(super) fn terminating(&self, endpoints: usize) {
         self.terminating.add(endpoints as f64);
@@ -66,18 +45,12 @@ impl SourceMetrics {
     }
 }
 
-impl Default for SourceMetrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// The metrics, for the registry and for the sources.
 pub(super) fn supply_metrics(
     config: Cfg<Config>,
     replacement: Cfg<KubeProxyReplacement>,
 ) -> (Arc<SourceMetrics>, Members<MetricHandle>) {
-    let metrics = SourceMetrics::new();
+    let metrics = SourceMetrics::default();
     metrics.replacement.set(f64::from(u8::from(replacement.enabled)));
     if replacement.enabled {
         let (mode, algorithm) = (config.mode.to_string(), config.algorithm.to_string());
