@@ -18,7 +18,7 @@ use crate::object;
 use crate::patch::Patch;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::server::{
-    ApiServer, DeleteOptions, ListOptions, Subresource, VersionMatch, WatchKind, WriteOptions,
+    ApiServer, DeleteOptions, ListOptions, Propagation, Subresource, VersionMatch, WatchKind, WriteOptions,
 };
 
 /// A [`Client`] without a network. Objects are shared with the server, not copied.
@@ -293,6 +293,7 @@ impl Client for InProcessClient {
                 .map(|g| i64::try_from(g.as_secs()).unwrap_or(i64::MAX)),
             uid: text(&options.preconditions.uid),
             resource_version: text(&options.preconditions.resource_version),
+            propagation: Propagation::parse(&options.propagation),
             dry_run: false,
         };
         self.api

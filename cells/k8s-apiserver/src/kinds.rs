@@ -319,6 +319,15 @@ impl Registry {
             .cloned()
     }
 
+    /// The kind called `kind` in `group`, in the version that its objects are stored in.
+    pub(crate) fn stored_kind(&self, group: &str, kind: &str) -> Option<Arc<Kind>> {
+        let kinds = self.kinds.read();
+        kinds
+            .values()
+            .find(|k| k.gvr.group == group && k.kind == kind && k.gvr.version == k.storage_version)
+            .cloned()
+    }
+
     /// All kinds, ordered by group, version and resource.
     pub fn all(&self) -> Vec<Arc<Kind>> {
         self.kinds.read().values().cloned().collect()

@@ -9,7 +9,7 @@
 //! - [`InProcessClient`] and [`FakeClient`]: clients without a network; the fake one is filled by scripts
 //!   ([`command`]);
 //! - cells: [`fake_client_cell`], [`server_cell`], [`endpointslice_controller_cell`],
-//!   [`namespace_controller_cell`].
+//!   [`namespace_controller_cell`], [`garbage_collector_cell`].
 //!
 //! ```
 //! use serde_json::json;
@@ -50,6 +50,7 @@ pub use client::InProcessClient;
 pub use command::update_status_command;
 pub use config::{ApiServerConfig, ConfigError};
 pub use controller::endpointslice::endpointslice_controller_cell;
+pub use controller::garbage::garbage_collector_cell;
 pub use controller::namespace::namespace_controller_cell;
 pub use error::{ApiError, Fault};
 pub use fake::{FakeClient, FakeError};
@@ -60,8 +61,8 @@ pub use patch::Patch;
 pub use schema::{Field, List as ListShape, Merge, Object, Scalar, Shape};
 pub use selector::{FieldSelector, LabelSelector};
 pub use server::{
-    ApiServer, DeleteOptions, Deleted, FieldValidation, List, ListOptions, Manner, Settings, Subresource,
-    VersionMatch, Watch, WatchEvent, WatchKind, WriteOptions, Written, read_scale, scale_patch,
+    ApiServer, DeleteOptions, Deleted, FieldValidation, List, ListOptions, Manner, Propagation, Settings,
+    Subresource, VersionMatch, Watch, WatchEvent, WatchKind, WriteOptions, Written, read_scale, scale_patch,
 };
 pub use table::{Rows, TABLE, TrackedObject};
 pub use tracker::{Domain, Tracker, Transaction};

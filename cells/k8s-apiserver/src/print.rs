@@ -34,7 +34,7 @@ pub(crate) enum Include {
 
 fn column(name: &str, priority: i64) -> Column {
     let (ty, format) = match name {
-        "Data" | "Desired" | "Current" | "Up-to-date" | "Available" | "Value" => ("integer", ""),
+        "Data" | "Desired" | "Current" | "Up-to-date" | "Available" | "Value" | "Secrets" => ("integer", ""),
         "Name" => ("string", "name"),
         _ => ("string", ""),
     };

@@ -2,6 +2,7 @@
 
 //! The API as a library: what the HTTP server and the in-process client call.
 
+mod bind;
 mod crd;
 mod defaults;
 mod delete;
@@ -22,7 +23,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 pub use list::List;
-pub use options::{DeleteOptions, FieldValidation, ListOptions, VersionMatch, WriteOptions};
+pub use options::{DeleteOptions, FieldValidation, ListOptions, Propagation, VersionMatch, WriteOptions};
 pub use scale::{read_scale, scale_patch};
 pub use watch::{Watch, WatchEvent, WatchKind};
 pub use write::{Deleted, Subresource, Written};

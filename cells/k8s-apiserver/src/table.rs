@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use serde_json::{Value, json};
-use statedb::{Db, Index, Obj, RwTable, Table, WriteTxn, row};
+use statedb::{Change, ChangeIterator, Db, Index, Obj, RwTable, Table, WriteTxn, row};
 
 /// Name of the table.
 pub const TABLE: &str = "k8s-object-tracker";
@@ -116,11 +116,49 @@ impl Rows {
         (objects, self.table.revision(&snapshot))
     }
 
+    pub(crate) fn follow(&self) -> Following {
+        Following {
+            changes: self.table.reader().follow(&self.db),
+            db: self.db.clone(),
+        }
+    }
+
     pub(crate) fn write(&self) -> RowsTransaction {
         RowsTransaction {
             table: self.table.clone(),
             txn: self.db.write(&[&self.table]),
         }
+    }
+}
+
+/// An object that changed: its last state.
+pub(crate) struct Changed {
+    pub(crate) object: Arc<Value>,
+    pub(crate) gone: bool,
+}
+
+/// A place in the history of the table.
+pub(crate) struct Following {
+    changes: ChangeIterator<TrackedObject>,
+    db: Db,
+}
+
+impl Following {
+    /// Waits for changes; of each object the last one only.
+    pub(crate) async fn next(&mut self) -> Vec<Changed> {
+        let snapshot = self.changes.wait(&self.db).await;
+        let changes = self.changes.next(&snapshot).filter_map(|change| match change {
+            Change::Upsert(row) => Some(Changed {
+                object: row.object.clone(),
+                gone: row.deleted,
+            }),
+            Change::Delete { object, .. } => Some(Changed {
+                object: object.object.clone(),
+                gone: true,
+            }),
+            Change::Relist => None,
+        });
+        changes.collect()
     }
 }
 

@@ -183,8 +183,10 @@ fn updates_without_change_keep_the_version() {
 #[test]
 fn status_and_spec_are_written_apart() {
     let server = server();
+    let mut web = service("web", 80);
+    web["spec"]["type"] = "LoadBalancer".into();
     let created = server
-        .create(&services(), "default", service("web", 80), &by("t"))
+        .create(&services(), "default", web, &by("t"))
         .unwrap()
         .object;
     let mut changed = (*created).clone();
@@ -220,6 +222,37 @@ fn status_and_spec_are_written_apart() {
         .object;
     assert_eq!(spec["spec"]["sessionAffinity"], "ClientIP");
     assert_eq!(spec["status"]["loadBalancer"]["ingress"][0]["ip"], "1.2.3.4");
+}
+
+#[test]
+fn only_load_balancers_have_addresses_of_one() {
+    let server = server();
+    let mut web = service("web", 80);
+    web["spec"]["type"] = "LoadBalancer".into();
+    server.create(&services(), "default", web, &by("t")).unwrap();
+    let patch = |part, change| {
+        server.patch(
+            &services(),
+            "default",
+            "web",
+            part,
+            &Patch::Merge(change),
+            &by("t"),
+        )
+    };
+    let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }] } } });
+    patch(Subresource::Status, status.clone()).unwrap();
+
+    let plain = patch(Subresource::None, json!({ "spec": { "type": "ClusterIP" } })).unwrap();
+    assert_eq!(plain.object["status"], json!({ "loadBalancer": {} }));
+
+    let error = patch(Subresource::Status, status).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("may only be used when `spec.type` is \"LoadBalancer\""),
+        "{error}"
+    );
 }
 
 #[test]

@@ -17,7 +17,8 @@ use crate::gvr::Gvr;
 use crate::history::{Event, EventKind, Log};
 use crate::kinds::Kind;
 use crate::object;
-use crate::table::{Rows, RowsTransaction, TrackedObject};
+pub(crate) use crate::table::Changed;
+use crate::table::{Following, Rows, RowsTransaction, TrackedObject};
 
 /// Which of the two clients an object belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -144,6 +145,11 @@ impl Tracker {
         }
         self.0.published.store(revision, Ordering::Release);
         Ok(result)
+    }
+
+    /// Follows the objects of all resources: first all there are, then what changes.
+    pub(crate) fn follow(&self) -> Following {
+        self.0.rows.follow()
     }
 
     /// The revision up to which watches can see all changes.

@@ -118,6 +118,8 @@ fn subresources(kind: &Kind) -> Vec<(&'static str, Value, Value)> {
         found.push(("finalize", own.clone(), json!(["update"])));
     }
     if kind.gvr.group.is_empty() && kind.gvr.resource == "pods" {
+        let binding = json!({ "group": "", "version": "v1", "kind": "Binding" });
+        found.push(("binding", binding, json!(["create"])));
         let eviction = json!({ "group": "policy", "version": "v1", "kind": "Eviction" });
         found.push(("eviction", eviction, json!(["create"])));
     }
@@ -176,6 +178,11 @@ pub(super) fn resource_list(registry: &Registry, group: &str, version: &str) -> 
     let group = groups.iter().find(|g| g.name == group)?;
     let (_, kinds) = group.versions.iter().find(|(v, _)| v == version)?;
     let mut resources = Vec::new();
+    if group.name.is_empty() {
+        resources.push(json!({
+            "name": "bindings", "singularName": "binding", "namespaced": true, "kind": "Binding", "verbs": ["create"],
+        }));
+    }
     for kind in kinds {
         let mut resource = json!({
             "name": kind.gvr.resource.as_str(),
@@ -224,7 +231,15 @@ pub(super) fn aggregated(registry: &Registry, core: bool, form: &str) -> Value {
                 .versions
                 .iter()
                 .map(|(version, kinds)| {
-                    let resources: Vec<Value> = kinds.iter().map(|kind| aggregated_resource(kind)).collect();
+                    let bindings = core.then(|| {
+                        json!({
+                            "resource": "bindings",
+                            "responseKind": { "group": "", "version": version, "kind": "Binding" },
+                            "scope": "Namespaced", "singularResource": "binding", "verbs": ["create"],
+                        })
+                    });
+                    let kinds = kinds.iter().map(|kind| aggregated_resource(kind));
+                    let resources: Vec<Value> = bindings.into_iter().chain(kinds).collect();
                     json!({ "version": version, "resources": resources, "freshness": "Current" })
                 })
                 .collect();

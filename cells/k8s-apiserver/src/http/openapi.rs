@@ -5,6 +5,8 @@
 //! Strategic merge patch is not listed among the patches: kubectl then computes such patches from the merge keys
 //! that it has built in.
 
+pub(super) mod proto;
+
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -14,6 +16,10 @@ use serde_json::{Map, Value, json};
 use crate::gvr::api_version;
 use crate::kinds::{Kind, Registry};
 use crate::schema::{Merge, Object, Scalar, Shape};
+
+/// Where references lead in documents of version 2, and of version 3.
+const V2: &str = "#/definitions/";
+const V3: &str = "#/components/schemas/";
 
 fn root_path(group: &str, version: &str) -> String {
     if group.is_empty() {
@@ -58,7 +64,7 @@ pub(super) fn document(registry: &Registry, group: &str, version: &str) -> Optio
     let mut schemas = BTreeMap::new();
     let mut paths = Map::new();
     for kind in &kinds {
-        add_schema(kind, &mut schemas, "#/components/schemas/");
+        add_schema(kind, &mut schemas, V3);
         add_paths(kind, &mut paths);
     }
     Some(json!({
@@ -73,7 +79,7 @@ pub(super) fn document(registry: &Registry, group: &str, version: &str) -> Optio
 pub(super) fn swagger(registry: &Registry) -> Value {
     let mut definitions = BTreeMap::new();
     for kind in registry.all() {
-        add_schema(&kind, &mut definitions, "#/definitions/");
+        add_schema(&kind, &mut definitions, V2);
     }
     json!({
         "swagger": "2.0",
@@ -117,7 +123,12 @@ fn add_schema(kind: &Kind, schemas: &mut BTreeMap<String, Value>, prefix: &str) 
             let mut schema = custom.schema.clone();
             let meta = Shape::Named("meta.v1.ObjectMeta");
             if let Some(metadata) = schema.pointer_mut("/properties/metadata") {
-                *metadata = json!({ "allOf": [reference(&meta, schemas, prefix)] });
+                let target = reference(&meta, schemas, prefix);
+                *metadata = if prefix == V2 {
+                    target
+                } else {
+                    json!({ "allOf": [target] })
+                };
             }
             schema["x-kubernetes-group-version-kind"] = json!([gvk(kind)]);
             schemas.insert(name, schema);
@@ -188,8 +199,8 @@ fn object_schema(object: &Object, schemas: &mut BTreeMap<String, Value>, prefix:
     let mut required = Vec::new();
     for field in &object.fields {
         let mut schema = reference(&field.shape, schemas, prefix);
-        if let Some(target) = schema.get("$ref").cloned() {
-            // Neighbours of a reference are ignored, hence the wrapper.
+        if let Some(target) = schema.get("$ref").filter(|_| prefix != V2).cloned() {
+            // Neighbours of a reference are ignored, hence the wrapper. Readers of version 2 do not look into it.
             schema = json!({ "allOf": [{ "$ref": target }], "default": {} });
         }
         schema["description"] = field.description.as_str().into();

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Fault};
 use crate::gvr::Gvr;
 use crate::object;
 use crate::selector::{FieldSelector, LabelSelector};
-use crate::server::{DeleteOptions, FieldValidation, ListOptions, VersionMatch, WriteOptions};
+use crate::server::{DeleteOptions, FieldValidation, ListOptions, Propagation, VersionMatch, WriteOptions};
 
 /// A path below a group and version.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,8 +69,9 @@ impl Query {
         self.0.get(key).map_or("", String::as_str)
     }
 
-    fn has(&self, key: &str) -> bool {
-        !self.text(key).is_empty()
+    /// True if the key is there, with a value or without.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key)
     }
 
     pub(super) fn flag(&self, key: &str) -> bool {
@@ -103,11 +104,7 @@ impl Query {
             "NotOlderThan" => Some(VersionMatch::NotOlderThan),
             other => {
                 let value = Value::from(other);
-                let fault = crate::error::Fault::not_supported(
-                    "resourceVersionMatch",
-                    &value,
-                    &["Exact", "NotOlderThan"],
-                );
+                let fault = Fault::not_supported("resourceVersionMatch", &value, &["Exact", "NotOlderThan"]);
                 return Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &[fault]));
             }
         };
@@ -152,7 +149,7 @@ impl Query {
             "" => user_agent.split('/').next().unwrap_or_default(),
             named => named,
         };
-        if manager.len() > 128 && self.has("fieldManager") {
+        if manager.len() > 128 && !self.text("fieldManager").is_empty() {
             return Err(ApiError::bad_request(
                 "fieldManager: Too long: may not be more than 128 bytes",
             ));
@@ -173,7 +170,14 @@ impl Query {
             dry_run: self.dry_run()?,
             ..DeleteOptions::default()
         };
-        let Some(body) = body else { return Ok(options) };
+        let Some(body) = body else {
+            options.propagation = propagation(self.text("propagationPolicy"), None)?;
+            return Ok(options);
+        };
+        options.propagation = propagation(
+            object::text(body, &["propagationPolicy"]),
+            object::at(body, &["orphanDependents"]).and_then(Value::as_bool),
+        )?;
         if let Some(seconds) = body.get("gracePeriodSeconds").and_then(Value::as_i64) {
             options.grace_seconds = Some(seconds);
         }
@@ -187,6 +191,29 @@ impl Query {
         options.resource_version = precondition("resourceVersion");
         Ok(options)
     }
+}
+
+/// What a deletion says about owned objects: a policy, or as in old times whether they stay.
+fn propagation(policy: &str, orphan: Option<bool>) -> Result<Option<Propagation>, ApiError> {
+    let fault = match (policy, orphan) {
+        ("", None) => return Ok(None),
+        ("", Some(true)) => return Ok(Some(Propagation::Orphan)),
+        ("", Some(false)) => return Ok(Some(Propagation::Background)),
+        (policy, None) => match Propagation::parse(policy) {
+            Some(known) => return Ok(Some(known)),
+            None => Fault::not_supported(
+                "propagationPolicy",
+                &policy.into(),
+                &["Background", "Foreground", "Orphan"],
+            ),
+        },
+        (policy, Some(_)) => Fault::invalid(
+            "propagationPolicy",
+            &policy.into(),
+            "orphanDependents and deletionPropagation cannot be both set",
+        ),
+    };
+    Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[fault]))
 }
 
 /// Undoes percent encoding. What is not valid UTF-8 is replaced.

@@ -40,6 +40,11 @@ pub(super) fn text(code: u16, text: &str) -> Response<Body> {
     build(code, "text/plain; charset=utf-8", full(text.to_owned()))
 }
 
+/// Bytes of another form.
+pub(super) fn bytes(content_type: &str, bytes: Vec<u8>) -> Response<Body> {
+    build(200, content_type, full(bytes))
+}
+
 /// A value, in JSON unless the client wants YAML.
 pub(super) fn value(code: u16, value: &Value, yaml: bool) -> Response<Body> {
     if yaml && let Ok(text) = serde_norway::to_string(value) {

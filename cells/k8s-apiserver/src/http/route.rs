@@ -17,6 +17,7 @@ use super::request::{Query, Target, decode_percent, target};
 use super::respond::{self, Body};
 use super::{discovery, openapi, protobuf, reviews};
 use crate::error::{ApiError, deleted_status};
+use crate::gvr::Gvr;
 use crate::kinds::Kind;
 use crate::object;
 use crate::patch::Patch;
@@ -63,7 +64,7 @@ impl Router {
         let names: Vec<&str> = segments.iter().map(String::as_str).collect();
         // Probes come without credentials.
         if let ["healthz" | "readyz" | "livez", ..] = names[..] {
-            return Ok(respond::text(200, "ok"));
+            return Ok(respond::text(200, &probe(&names, &parts.uri)));
         }
         if !self.token.is_empty() && header(parts, &AUTHORIZATION) != format!("Bearer {}", self.token) {
             return Err(ApiError::unauthorized());
@@ -92,6 +93,10 @@ impl Router {
             ["version"] => plain(version()),
             ["api"] => aggregated(true, discovery::core_versions(&self.address)),
             ["apis"] => aggregated(false, discovery::group_list(registry)),
+            ["openapi", "v2"] if accept_text.contains(openapi::proto::MEDIA_TYPE) => {
+                let document = openapi::proto::encode(&openapi::swagger(registry));
+                Ok(respond::bytes(openapi::proto::MEDIA_TYPE, document))
+            }
             ["openapi", "v2"] => plain(openapi::swagger(registry)),
             ["openapi", "v3"] => plain(openapi::index(registry)),
             ["openapi", "v3", "api", version] => found(openapi::document(registry, "", version)),
@@ -108,7 +113,12 @@ impl Router {
     }
 
     fn resource(&self, parts: &Parts, body: &Bytes, target: Option<Target>) -> Answer {
-        let target = target.ok_or_else(ApiError::no_resource)?;
+        let mut target = target.ok_or_else(ApiError::no_resource)?;
+        // The old path of what `pods/<name>/binding` is today: the name is in the body.
+        let is_binding = target.gvr == Gvr::new("", "v1", "bindings") && target.name.is_empty();
+        if is_binding {
+            target.gvr.resource = "pods".into();
+        }
         let kind = self.api.kind(&target.gvr)?;
         if target.namespace.is_some() != kind.namespaced
             && !(target.namespace.is_none() && target.name.is_empty())
@@ -127,6 +137,9 @@ impl Router {
             body,
         };
         match (&parts.method, target.name.is_empty(), target.subresource.as_str()) {
+            (&Method::POST, true, _) if is_binding => request.bind(),
+            _ if is_binding => Err(ApiError::method_not_allowed()),
+            (&Method::POST, false, "binding") if request.kind.gvr.resource == "pods" => request.bind(),
             (&Method::POST, true, _) if discovery::is_review(&request.kind) => request.review(),
             _ if discovery::is_review(&request.kind) => Err(ApiError::method_not_allowed()),
             (&Method::GET, true, _) => request.list_or_watch(&self.stop),
@@ -148,6 +161,15 @@ impl Router {
             (_, _, "") => Err(ApiError::method_not_allowed()),
             _ => Err(ApiError::no_resource()),
         }
+    }
+}
+
+/// What a probe says: one word, or with `verbose` every check by name.
+fn probe(names: &[&str], uri: &http::Uri) -> String {
+    let query = Query::parse(uri.query().unwrap_or_default());
+    match names {
+        [probe] if query.has("verbose") => format!("[+]ping ok\n{probe} check passed\n"),
+        _ => "ok".to_owned(),
     }
 }
 
@@ -213,6 +235,7 @@ impl Call<'_> {
             protobuf::MEDIA_TYPE => {
                 protobuf::decode(self.body, |api_version, kind| match (api_version, kind) {
                     (_, "DeleteOptions") => Some(Shape::Named("meta.v1.DeleteOptions")),
+                    ("v1", "Binding") => Some(Shape::Named("core.v1.Binding")),
                     ("policy/v1", "Eviction") => Some(Shape::Named("policy.v1.Eviction")),
                     ("autoscaling/v1", "Scale") => Some(Shape::Named("autoscaling.v1.Scale")),
                     _ => self
@@ -407,6 +430,17 @@ impl Call<'_> {
             &read_scale(scale, &written.object),
             self.accept.yaml,
         ))
+    }
+
+    fn bind(&self) -> Answer {
+        let binding = self.sent()?;
+        let name = match self.target.name.as_str() {
+            "" => object::name(&binding),
+            name => name,
+        };
+        let options = self.query.write_options(self.user_agent)?;
+        let written = self.api.bind(self.namespace, name, &binding, &options)?;
+        Ok(respond::value(201, &written.object, self.accept.yaml))
     }
 
     fn evict(&self) -> Answer {

@@ -101,6 +101,77 @@ async fn answers_with_the_right_codes() {
 }
 
 #[tokio::test]
+async fn reads_what_a_deletion_says_about_owned_objects() {
+    let router = router("");
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let delete = |query: &str, body: &str| {
+        let map = json!({ "metadata": { "name": "m", "finalizers": ["example.com/hold"] } }).to_string();
+        ask(&router, "POST", maps, &[JSON], map.as_bytes());
+        let path = format!("{maps}/m{query}");
+        let response = ask(&router, "DELETE", &path, &[JSON], body.as_bytes());
+        let release = [("content-type", "application/merge-patch+json")];
+        let free = br#"{"metadata":{"finalizers":null}}"#;
+        ask(&router, "PATCH", &format!("{maps}/m"), &release, free);
+        json_of(response)
+    };
+
+    for (query, body, finalizers) in [
+        ("", "", json!(["example.com/hold"])),
+        (
+            "?propagationPolicy=Foreground",
+            "",
+            json!(["example.com/hold", "foregroundDeletion"]),
+        ),
+        (
+            "",
+            r#"{"propagationPolicy":"Orphan"}"#,
+            json!(["example.com/hold", "orphan"]),
+        ),
+        (
+            "",
+            r#"{"propagationPolicy":"Background"}"#,
+            json!(["example.com/hold"]),
+        ),
+        (
+            "",
+            r#"{"orphanDependents":true}"#,
+            json!(["example.com/hold", "orphan"]),
+        ),
+    ] {
+        let answer = delete(query, body).await;
+        assert_eq!(answer["metadata"]["finalizers"], finalizers, "{query} {body}");
+    }
+    for body in [
+        r#"{"propagationPolicy":"Sometimes"}"#,
+        r#"{"propagationPolicy":"Orphan","orphanDependents":true}"#,
+    ] {
+        assert_eq!(delete("", body).await["code"], 422, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn probes_name_their_checks_on_request() {
+    let router = router("");
+    for (path, expected) in [
+        ("/readyz", "ok"),
+        ("/livez?verbose", "[+]ping ok\nlivez check passed\n"),
+    ] {
+        let body = ask(&router, "GET", path, &[], b"").into_body();
+        assert_eq!(body.collect().await.unwrap().to_bytes(), expected, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn describes_itself_to_older_clients_in_protobuf() {
+    let accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let response = ask(&router(""), "GET", "/openapi/v2", &[("accept", accept)], b"");
+
+    assert_eq!(response.headers()["content-type"], accept);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(body.starts_with(b"\x0a\x032.0"));
+}
+
+#[tokio::test]
 async fn asks_for_the_token_where_there_is_one() {
     let router = router("secret");
 

@@ -38,7 +38,7 @@ pub(super) fn columns(kind: &Kind) -> (Names, Names) {
         ("", "namespaces") => (&["Status", "Age"], &[]),
         ("", "configmaps") => (&["Data", "Age"], &[]),
         ("", "secrets") => (&["Type", "Data", "Age"], &[]),
-        ("", "serviceaccounts") => (&["Age"], &[]),
+        ("", "serviceaccounts") => (&["Secrets", "Age"], &[]),
         ("", "events") => (
             &["Last Seen", "Type", "Reason", "Object", "Message"],
             &["Source", "Count"],
@@ -65,15 +65,52 @@ pub(super) fn columns(kind: &Kind) -> (Names, Names) {
             ],
             &["Containers", "Images", "Selector"],
         ),
-        ("batch", "jobs") => (&["Status", "Completions", "Age"], &[]),
+        ("batch", "jobs") => (&["Status", "Completions", "Duration", "Age"], &[]),
+        ("batch", "cronjobs") => (
+            &[
+                "Schedule",
+                "Timezone",
+                "Suspend",
+                "Active",
+                "Last Schedule",
+                "Age",
+            ],
+            &[],
+        ),
         ("networking.k8s.io", "networkpolicies") => (&["Pod-Selector", "Age"], &[]),
         ("networking.k8s.io", "ingresses") => (&["Class", "Hosts", "Address", "Ports", "Age"], &[]),
         ("networking.k8s.io", "ingressclasses") => (&["Controller", "Age"], &[]),
-        ("apiextensions.k8s.io", "customresourcedefinitions") => (&["Created At"], &[]),
-        ("scheduling.k8s.io", "priorityclasses") => (&["Value", "Age"], &[]),
-        ("storage.k8s.io", "storageclasses") => (&["Provisioner", "Age"], &[]),
+        ("policy", "poddisruptionbudgets") => (
+            &["Min Available", "Max Unavailable", "Allowed Disruptions", "Age"],
+            &[],
+        ),
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => (&["Role", "Age"], &[]),
+        ("scheduling.k8s.io", "priorityclasses") => {
+            (&["Value", "Global-Default", "Age", "PreemptionPolicy"], &[])
+        }
+        ("storage.k8s.io", "storageclasses") => (
+            &[
+                "Provisioner",
+                "ReclaimPolicy",
+                "VolumeBindingMode",
+                "AllowVolumeExpansion",
+                "Age",
+            ],
+            &[],
+        ),
+        _ if shows_creation(kind) => (&["Created At"], &[]),
         _ => (&["Age"], &[]),
     }
+}
+
+/// Kinds for which Kubernetes has no columns of their own.
+fn shows_creation(kind: &Kind) -> bool {
+    matches!(
+        (kind.gvr.group.as_str(), kind.gvr.resource.as_str()),
+        ("", "limitranges")
+            | ("rbac.authorization.k8s.io", "roles" | "clusterroles")
+            | ("apiextensions.k8s.io", "customresourcedefinitions")
+    )
 }
 
 /// Cells for these columns.
@@ -107,7 +144,9 @@ pub(super) fn cells(kind: &Kind, o: &Value, now: Timestamp) -> Vec<Value> {
             vec![object::text(o, &["spec", "holderIdentity"]).to_owned(), age()]
         }
         ("apps", resource) if columns(kind).0.len() > 1 => return workload(resource, o, age()),
-        ("batch", "jobs") => vec![job_status(o), completions(o), age()],
+        ("", "serviceaccounts") => return vec![object::items(o, &["secrets"]).len().into(), age().into()],
+        ("batch", "jobs") => vec![job_status(o), completions(o), job_duration(o, now), age()],
+        ("batch", "cronjobs") => cron_job(o, now, age()),
         ("networking.k8s.io", "networkpolicies") => {
             let selector = object::at(o, &["spec", "podSelector"]).map(LabelSelector::of_object);
             vec![or(&selector.unwrap_or_default().to_text(), "<none>"), age()]
@@ -116,13 +155,32 @@ pub(super) fn cells(kind: &Kind, o: &Value, now: Timestamp) -> Vec<Value> {
         ("networking.k8s.io", "ingressclasses") => {
             vec![object::text(o, &["spec", "controller"]).to_owned(), age()]
         }
-        ("apiextensions.k8s.io", "customresourcedefinitions") => {
-            vec![object::text(o, &["metadata", "creationTimestamp"]).to_owned()]
+        ("policy", "poddisruptionbudgets") => vec![
+            or(&plain(o, &["spec", "minAvailable"]), "N/A"),
+            or(&plain(o, &["spec", "maxUnavailable"]), "N/A"),
+            number(o, &["status", "disruptionsAllowed"]).to_string(),
+            age(),
+        ],
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
+            let role = |key: &str| object::text(o, &["roleRef", key]);
+            vec![format!("{}/{}", role("kind"), role("name")), age()]
         }
         ("scheduling.k8s.io", "priorityclasses") => {
-            return vec![o.get("value").cloned().unwrap_or_else(|| 0.into()), age().into()];
+            return vec![
+                number(o, &["value"]).into(),
+                flag(o, "globalDefault").into(),
+                age().into(),
+                or(object::text(o, &["preemptionPolicy"]), "PreemptLowerPriority").into(),
+            ];
         }
-        ("storage.k8s.io", "storageclasses") => vec![object::text(o, &["provisioner"]).to_owned(), age()],
+        ("storage.k8s.io", "storageclasses") => vec![
+            object::text(o, &["provisioner"]).to_owned(),
+            or(object::text(o, &["reclaimPolicy"]), "Delete"),
+            or(object::text(o, &["volumeBindingMode"]), "Immediate"),
+            flag(o, "allowVolumeExpansion").to_string(),
+            age(),
+        ],
+        _ if shows_creation(kind) => vec![object::text(o, &["metadata", "creationTimestamp"]).to_owned()],
         _ => vec![age()],
     };
     texts.into_iter().map(Into::into).collect()
@@ -138,6 +196,19 @@ fn or(text: &str, otherwise: &str) -> String {
 
 fn number(o: &Value, path: &[&str]) -> i64 {
     object::at(o, path).and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// A number or text as text; empty if there is none.
+fn plain(o: &Value, path: &[&str]) -> String {
+    match object::at(o, path) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+fn flag(o: &Value, key: &str) -> bool {
+    o.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
 fn labels(map: Option<&Value>) -> String {
@@ -431,6 +502,36 @@ fn completions(o: &Value) -> String {
         number(o, &["status", "succeeded"]),
         number(o, &["spec", "completions"])
     )
+}
+
+/// How long the job took, or has been running.
+fn job_duration(o: &Value, now: Timestamp) -> String {
+    let time = |key: &str| object::text(o, &["status", key]).parse::<Timestamp>().ok();
+    match (object::text(o, &["status", "startTime"]), time("completionTime")) {
+        ("", _) => String::new(),
+        (start, end) => since(start, end.unwrap_or(now)),
+    }
+}
+
+fn cron_job(o: &Value, now: Timestamp, age: String) -> Vec<String> {
+    let last = object::text(o, &["status", "lastScheduleTime"]);
+    vec![
+        object::text(o, &["spec", "schedule"]).to_owned(),
+        or(object::text(o, &["spec", "timeZone"]), "<none>"),
+        if object::at(o, &["spec", "suspend"]) == Some(&Value::Bool(true)) {
+            "True"
+        } else {
+            "False"
+        }
+        .to_owned(),
+        object::items(o, &["status", "active"]).len().to_string(),
+        if last.is_empty() {
+            "<none>".to_owned()
+        } else {
+            since(last, now)
+        },
+        age,
+    ]
 }
 
 fn ingress(o: &Value, age: String) -> Vec<String> {

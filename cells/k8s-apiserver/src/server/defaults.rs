@@ -63,6 +63,14 @@ pub(super) fn on_update(kind: &Kind, old: &Value, object: &mut Value) {
             None => spec.shift_remove("finalizers"),
         };
     }
+    if kind.gvr.group.is_empty()
+        && kind.gvr.resource == "services"
+        && object::text(old, &["spec", "type"]) == "LoadBalancer"
+        && object::text(object, &["spec", "type"]) != "LoadBalancer"
+    {
+        // The addresses were those of a load balancer that is no more.
+        object::map_mut(object, "status").insert("loadBalancer".to_owned(), json!({}));
+    }
     common(kind, object);
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Deletion: preconditions, finalizers, grace periods.
+//! Deletion: preconditions, finalizers, grace periods, and what happens to owned objects.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::options::{DeleteOptions, ListOptions};
+use super::options::{DeleteOptions, ListOptions, Propagation};
 use super::service::Plan;
 use super::write::Deleted;
 use super::{ApiServer, List, crd, present};
@@ -83,7 +83,13 @@ impl ApiServer {
                 ));
             }
             if !object::items(&old, &["spec", "finalizers"]).is_empty() {
-                return Ok(Deleted::Terminating(self.terminate(tx, kind, &old, None, true)));
+                return Ok(Deleted::Terminating(self.terminate(
+                    tx,
+                    kind,
+                    &old,
+                    (*old).clone(),
+                    None,
+                )));
             }
         }
         let grace = if self.is_real() {
@@ -91,10 +97,16 @@ impl ApiServer {
         } else {
             0
         };
-        let waits = object::has_finalizers(&old) && self.is_real();
+        let mut marked = (*old).clone();
+        if let Some(propagation) = options.propagation.filter(|_| self.is_real()) {
+            propagate(&mut marked, propagation);
+        }
+        let waits = object::has_finalizers(&marked) && self.is_real();
         if waits || grace > 0 {
             let grace = (kind.gvr.resource == "pods" && kind.gvr.group.is_empty()).then_some(grace);
-            return Ok(Deleted::Terminating(self.terminate(tx, kind, &old, grace, false)));
+            return Ok(Deleted::Terminating(
+                self.terminate(tx, kind, &old, marked, grace),
+            ));
         }
         plan.release(kind, &old);
         let gone = tx.delete(domain, kind, namespace, name);
@@ -102,21 +114,25 @@ impl ApiServer {
         Ok(Deleted::Gone(gone.unwrap_or(old)))
     }
 
-    /// Marks an object as terminating. Later deletions can only shorten its grace period.
+    /// Marks an object as terminating; `new` is the object with the finalizers that it has from now on. Later
+    /// deletions can only shorten its grace period and change its finalizers.
     fn terminate(
         &self,
         tx: &mut Transaction<'_>,
         kind: &Kind,
         old: &Arc<Value>,
+        mut new: Value,
         grace: Option<i64>,
-        is_namespace: bool,
     ) -> Arc<Value> {
         let before = object::at(old, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
         let shorter = matches!((before, grace), (Some(before), Some(grace)) if grace < before);
         if object::is_terminating(old) && !shorter {
-            return old.clone();
+            return if new == **old {
+                old.clone()
+            } else {
+                tx.put(self.domain(kind), kind, new)
+            };
         }
-        let mut new = (**old).clone();
         let end = jiff::Timestamp::from_second(
             jiff::Timestamp::now()
                 .as_second()
@@ -126,7 +142,7 @@ impl ApiServer {
         object::set_metadata(&mut new, "deletionTimestamp", &end);
         object::metadata_mut(&mut new)
             .insert("deletionGracePeriodSeconds".to_owned(), grace.unwrap_or(0).into());
-        if is_namespace {
+        if kind.gvr.group.is_empty() && kind.gvr.resource == "namespaces" {
             object::metadata_mut(&mut new).shift_remove("deletionGracePeriodSeconds");
             object::map_mut(&mut new, "status").insert("phase".to_owned(), "Terminating".into());
         }
@@ -155,6 +171,31 @@ impl ApiServer {
                 object::name(&object),
             );
         }
+    }
+}
+
+/// Gives the object the finalizer that stands for `propagation`, and takes those that stand for another one.
+fn propagate(object: &mut Value, propagation: Propagation) {
+    let wanted = propagation.finalizer();
+    let mut finalizers = object::items(object, &["metadata", "finalizers"]).to_vec();
+    finalizers.retain(|finalizer| {
+        let name = finalizer.as_str();
+        name == wanted
+            || !matches!(
+                name,
+                Some(Propagation::FOREGROUND_FINALIZER | Propagation::ORPHAN_FINALIZER)
+            )
+    });
+    if let Some(wanted) = wanted
+        && !finalizers.iter().any(|finalizer| finalizer == wanted)
+    {
+        finalizers.push(wanted.into());
+    }
+    let metadata = object::metadata_mut(object);
+    if finalizers.is_empty() {
+        metadata.shift_remove("finalizers");
+    } else {
+        metadata.insert("finalizers".to_owned(), finalizers.into());
     }
 }
 

@@ -64,6 +64,43 @@ pub struct WriteOptions {
     pub force: bool,
 }
 
+/// What happens to the objects that a deleted object owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They are deleted afterwards.
+    Background,
+    /// They are deleted first.
+    Foreground,
+    /// They stay, without their owner.
+    Orphan,
+}
+
+impl Propagation {
+    /// Finalizer of objects that wait for the deletion of what they own.
+    pub const FOREGROUND_FINALIZER: &'static str = "foregroundDeletion";
+    /// Finalizer of objects that wait until what they own has forgotten them.
+    pub const ORPHAN_FINALIZER: &'static str = "orphan";
+
+    /// Reads `Background`, `Foreground` or `Orphan`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "Background" => Some(Propagation::Background),
+            "Foreground" => Some(Propagation::Foreground),
+            "Orphan" => Some(Propagation::Orphan),
+            _ => None,
+        }
+    }
+
+    /// The finalizer that an object gets when it is deleted this way.
+    pub fn finalizer(self) -> Option<&'static str> {
+        match self {
+            Propagation::Background => None,
+            Propagation::Foreground => Some(Self::FOREGROUND_FINALIZER),
+            Propagation::Orphan => Some(Self::ORPHAN_FINALIZER),
+        }
+    }
+}
+
 /// Options of deletions.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
@@ -73,6 +110,9 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     /// Delete only this version of the object.
     pub resource_version: Option<String>,
+    /// What happens to what the object owns; `None` = what its finalizers say, else in the background. Somebody has to
+    /// do it: see [`garbage_collector_cell`](crate::garbage_collector_cell).
+    pub propagation: Option<Propagation>,
     /// Do everything but delete.
     pub dry_run: bool,
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::crd;
+use super::{Propagation, crd};
 use crate::error::{ApiError, Fault};
 use crate::kinds::Kind;
 use crate::names;
@@ -16,6 +16,9 @@ use crate::object;
 pub(super) fn object(kind: &Kind, old: Option<&Value>, new: &Value) -> Result<(), ApiError> {
     let mut faults = Vec::new();
     metadata(kind, new, &mut faults);
+    if let Some(old) = old {
+        finalizers_of_terminating(old, new, &mut faults);
+    }
     match (kind.gvr.group.as_str(), kind.gvr.resource.as_str()) {
         ("", "services") => service(new, &mut faults),
         ("", "configmaps" | "secrets") => config(kind, old, new, &mut faults),
@@ -38,6 +41,25 @@ pub(super) fn object(kind: &Kind, old: Option<&Value>, new: &Value) -> Result<()
         object::name(new),
         &faults,
     ))
+}
+
+/// Whoever deletes an object must be able to wait for all that holds it.
+fn finalizers_of_terminating(old: &Value, new: &Value, faults: &mut Vec<Fault>) {
+    if !object::is_terminating(old) {
+        return;
+    }
+    let before = object::items(old, &["metadata", "finalizers"]);
+    let added: Vec<&str> = object::items(new, &["metadata", "finalizers"])
+        .iter()
+        .filter(|finalizer| !before.contains(finalizer))
+        .filter_map(Value::as_str)
+        .collect();
+    if !added.is_empty() {
+        let detail = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
+        );
+        faults.push(Fault::forbidden("metadata.finalizers", &detail));
+    }
 }
 
 fn metadata(kind: &Kind, new: &Value, faults: &mut Vec<Fault>) {
@@ -88,10 +110,33 @@ fn metadata(kind: &Kind, new: &Value, faults: &mut Vec<Fault>) {
             faults.push(Fault::invalid("metadata.finalizers", finalizer, &problem));
         }
     }
-    for (index, owner) in object::items(new, &["metadata", "ownerReferences"])
+    let finalizers = object::items(new, &["metadata", "finalizers"]);
+    let has = |name: &str| finalizers.iter().any(|f| f == name);
+    if has(Propagation::ORPHAN_FINALIZER) && has(Propagation::FOREGROUND_FINALIZER) {
+        let detail = format!(
+            "finalizer {} and {} cannot be both set",
+            Propagation::ORPHAN_FINALIZER,
+            Propagation::FOREGROUND_FINALIZER
+        );
+        faults.push(Fault::invalid("metadata.finalizers", &finalizers.into(), &detail));
+    }
+    let owners = object::items(new, &["metadata", "ownerReferences"]);
+    let controllers: Vec<&str> = owners
         .iter()
-        .enumerate()
-    {
+        .filter(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
+        .map(|owner| object::text(owner, &["name"]))
+        .collect();
+    if let [first, second, ..] = controllers[..] {
+        let detail = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
+        );
+        faults.push(Fault::invalid(
+            "metadata.ownerReferences",
+            &owners.into(),
+            &detail,
+        ));
+    }
+    for (index, owner) in owners.iter().enumerate() {
         for key in ["apiVersion", "kind", "name", "uid"] {
             if object::text(owner, &[key]).is_empty() {
                 let field = format!("metadata.ownerReferences[{index}].{key}");
@@ -145,6 +190,10 @@ fn service(new: &Value, faults: &mut Vec<Fault>) {
         &["Cluster", "Local"],
         faults,
     );
+    if kind != "LoadBalancer" && !object::items(new, &["status", "loadBalancer", "ingress"]).is_empty() {
+        let detail = "may only be used when `spec.type` is \"LoadBalancer\"";
+        faults.push(Fault::forbidden("status.loadBalancer.ingress", detail));
+    }
     let headless = object::text(new, &["spec", "clusterIP"]) == "None";
     if ports.is_empty() && !headless && kind != "ExternalName" {
         faults.push(Fault::required("spec.ports", ""));
@@ -347,14 +396,41 @@ fn pod(old: Option<&Value>, new: &Value, faults: &mut Vec<Fault>) {
             }
         }
     }
-    let node = |pod: &Value| object::text(pod, &["spec", "nodeName"]).to_owned();
     if let Some(old) = old
-        && !node(old).is_empty()
-        && node(old) != node(new)
+        && unchangeable(old) != unchangeable(new)
     {
         let detail = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
         faults.push(Fault::forbidden("spec", detail));
     }
+}
+
+/// What of a pod's specification can never change.
+fn unchangeable(pod: &Value) -> Value {
+    let mut spec = pod.get("spec").cloned().unwrap_or_default();
+    let Some(fields) = spec.as_object_mut() else {
+        return spec;
+    };
+    for field in [
+        "activeDeadlineSeconds",
+        "terminationGracePeriodSeconds",
+        "tolerations",
+        "schedulingGates",
+    ] {
+        fields.shift_remove(field);
+    }
+    for list in ["containers", "initContainers"] {
+        for container in fields
+            .get_mut(list)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if let Some(container) = container.as_object_mut() {
+                container.shift_remove("image");
+            }
+        }
+    }
+    spec
 }
 
 fn slice(old: Option<&Value>, new: &Value, faults: &mut Vec<Fault>) {

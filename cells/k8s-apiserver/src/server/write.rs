@@ -87,6 +87,9 @@ impl ApiServer {
         mut object: Value,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
+        if gvr.group.is_empty() && gvr.resource == "bindings" {
+            return self.bind(namespace, object::name(&object), &object, options);
+        }
         let kind = self.kind(gvr)?;
         let mut warnings = Vec::new();
         self.receive(&kind, &mut object, options, &mut warnings)?;
@@ -676,12 +679,15 @@ impl ApiServer {
                 map.insert("apiVersion".to_owned(), stored.into());
             }
         }
+        let before = object::resource_version(&object).to_owned();
         let stored = tx.put(self.domain(kind), kind, object);
-        if !options.dry_run
-            && self.is_real()
-            && kind.gvr.group == crd::GROUP
-            && kind.gvr.resource == crd::RESOURCE
-        {
+        if options.dry_run {
+            // Nothing was written: an object that is there keeps its version, a new one has none.
+            let mut shown = (*stored).clone();
+            object::set_metadata(&mut shown, "resourceVersion", &before);
+            return Ok(Arc::new(shown));
+        }
+        if self.is_real() && kind.gvr.group == crd::GROUP && kind.gvr.resource == crd::RESOURCE {
             self.define(&stored);
         }
         Ok(stored)

@@ -24,6 +24,8 @@ const CONFIG: Kind = Kind::new("", "v1", "ConfigMap", "configmaps", true);
 const SERVICE: Kind = Kind::new("", "v1", "Service", "services", true);
 const NAMESPACE: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
 const LEASE: Kind = Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true);
+const POD: Kind = Kind::new("", "v1", "Pod", "pods", true);
+const BINDING: Kind = Kind::new("", "v1", "Binding", "bindings", true);
 const DEFINITION: Kind = Kind::new(
     "apiextensions.k8s.io",
     "v1",
@@ -47,6 +49,7 @@ pub(crate) async fn all(subject: &Subject) {
     service_defaults(client, &namespace(client).await).await;
     leases(client, &namespace(client).await).await;
     dry_run(client, &namespace(client).await).await;
+    bindings(client, &namespace(client).await).await;
     preconditions(client, &namespace(client).await).await;
     invalid_objects(client, &namespace(client).await).await;
     definitions(client, &namespace(client).await).await;
@@ -482,7 +485,8 @@ async fn finalizers(client: &dyn Client, ns: &str) {
 }
 
 async fn status(client: &dyn Client, ns: &str) {
-    let service = json!({ "metadata": { "name": "s" }, "spec": { "ports": [{ "port": 80 }] } });
+    let service =
+        json!({ "metadata": { "name": "s" }, "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }] } });
     let mut made = value(&client.create(&SERVICE, ns, service, &options()).await.unwrap());
     made["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } });
     made["spec"]["sessionAffinity"] = "ClientIP".into();
@@ -565,8 +569,50 @@ async fn dry_run(client: &dyn Client, ns: &str) {
         dry_run: true,
         ..options()
     };
-    client.create(&CONFIG, ns, config("a", "1"), &dry).await.unwrap();
+    let shown = value(&client.create(&CONFIG, ns, config("a", "1"), &dry).await.unwrap());
+    assert_eq!(shown["metadata"].get("resourceVersion"), None);
     assert_eq!(code(client.get(&CONFIG, ns, "a").await), 404);
+
+    let made = make(client, ns, config("a", "1")).await;
+    let updated = client
+        .update(&CONFIG, ns, Subresource::None, config("a", "2"), &dry)
+        .await
+        .unwrap();
+    assert_eq!(value(&updated)["data"]["k"], "2");
+    assert_eq!(version(&value(&updated)), version(&made));
+    assert_eq!(value(&client.get(&CONFIG, ns, "a").await.unwrap()), made);
+}
+
+async fn bindings(client: &dyn Client, ns: &str) {
+    let pod =
+        json!({ "metadata": { "name": "p" }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    client.create(&POD, ns, pod, &options()).await.unwrap();
+    let binding = |node: &str| {
+        json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": "p" },
+            "target": { "apiVersion": "v1", "kind": "Node", "name": node } })
+    };
+    assert_eq!(
+        code(client.create(&BINDING, ns, binding(""), &options()).await),
+        422
+    );
+    client
+        .create(&BINDING, ns, binding("n1"), &options())
+        .await
+        .unwrap();
+
+    let bound = value(&client.get(&POD, ns, "p").await.unwrap());
+    assert_eq!(bound["spec"]["nodeName"], "n1");
+    assert_eq!(
+        code(client.create(&BINDING, ns, binding("n2"), &options()).await),
+        409
+    );
+    let change = |spec: Value| Patch::Merge(json!({ "spec": spec }));
+    for spec in [json!({ "nodeName": "n2" }), json!({ "hostNetwork": true })] {
+        let patched = client
+            .patch(&POD, ns, "p", Subresource::None, &change(spec), &options())
+            .await;
+        assert_eq!(code(patched), 422);
+    }
 }
 
 async fn preconditions(client: &dyn Client, ns: &str) {

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use hive::{Hive, Settings};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::gvr::Gvr;
+use crate::kinds::Registry;
+use crate::server::{self, ListOptions, Manner};
+use crate::table::Rows;
+use crate::tracker::Tracker;
+
+fn maps() -> Gvr {
+    Gvr::new("", "v1", "configmaps")
+}
+
+struct Cluster {
+    api: Arc<ApiServer>,
+    running: hive::Running,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let tracker = Tracker::new(Rows::new(&statedb::Db::new()).unwrap(), 1000, false);
+        let manner = Manner::Real(server::Settings::default());
+        let api = Arc::new(ApiServer::new(tracker, Registry::builtin(), manner));
+        let given = api.clone();
+        let cells = [
+            Cell::module("api", "Server").provide(move || given.clone()),
+            garbage_collector_cell(),
+        ];
+        let plan = Hive::new(cells).plan(Settings::new()).unwrap();
+        let running = plan.build().unwrap().start().await.unwrap();
+        Cluster { api, running }
+    }
+
+    /// A config map owned by `owners`; gives what is stored.
+    #[track_caller]
+    fn make(&self, name: &str, owners: &[&Value], blocks: bool) -> Arc<Value> {
+        let references: Vec<Value> = owners.iter().map(|owner| reference(owner, blocks)).collect();
+        let map = json!({ "metadata": { "name": name, "ownerReferences": references } });
+        let made = self.api.create(&maps(), "default", map, &WriteOptions::default());
+        made.unwrap().object
+    }
+
+    fn get(&self, name: &str) -> Option<Arc<Value>> {
+        self.api.get(&maps(), "default", name).ok()
+    }
+
+    #[track_caller]
+    fn delete(&self, name: &str, propagation: Propagation) {
+        let options = DeleteOptions {
+            propagation: Some(propagation),
+            ..DeleteOptions::default()
+        };
+        self.api.delete(&maps(), "default", name, &options).unwrap();
+    }
+
+    async fn until(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let waiting = async {
+            while !done(self) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(20), waiting)
+            .await
+            .is_err()
+        {
+            panic!("not in time: {what}");
+        }
+    }
+
+    async fn end(self) {
+        self.running.stop().await.unwrap();
+    }
+}
+
+fn reference(owner: &Value, blocks: bool) -> Value {
+    json!({
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": blocks,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletes_what_a_deleted_object_owns_down_to_the_last() {
+    let cluster = Cluster::start().await;
+    let top = cluster.make("top", &[], false);
+    let middle = cluster.make("middle", &[&top], false);
+    cluster.make("bottom", &[&middle], false);
+    cluster.make("stranger", &[], false);
+
+    cluster.delete("top", Propagation::Background);
+    assert!(cluster.get("top").is_none(), "goes at once");
+    cluster
+        .until("the end of the chain", |c| c.get("bottom").is_none())
+        .await;
+
+    assert!(cluster.get("middle").is_none());
+    assert!(cluster.get("stranger").is_some());
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_objects_while_one_owner_is_left_and_makes_them_forget_the_others() {
+    let cluster = Cluster::start().await;
+    let (first, second) = (
+        cluster.make("first", &[], false),
+        cluster.make("second", &[], false),
+    );
+    cluster.make("shared", &[&first, &second], false);
+
+    cluster.delete("first", Propagation::Background);
+    let one_left = |c: &Cluster| {
+        c.get("shared")
+            .is_some_and(|o| o["metadata"]["ownerReferences"].as_array().unwrap().len() == 1)
+    };
+    cluster.until("one reference", one_left).await;
+    assert_eq!(
+        cluster.get("shared").unwrap()["metadata"]["ownerReferences"][0]["name"],
+        "second"
+    );
+
+    cluster.delete("second", Propagation::Background);
+    cluster.until("the end", |c| c.get("shared").is_none()).await;
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn owners_deleted_in_the_foreground_wait_for_those_that_block_them() {
+    let cluster = Cluster::start().await;
+    let owner = cluster.make("owner", &[], false);
+    cluster.make("loose", &[&owner], false);
+    let held = json!({ "metadata": {
+        "name": "held", "finalizers": ["example.com/hold"], "ownerReferences": [reference(&owner, true)],
+    } });
+    cluster
+        .api
+        .create(&maps(), "default", held, &WriteOptions::default())
+        .unwrap();
+
+    cluster.delete("owner", Propagation::Foreground);
+    let held_terminates = |c: &Cluster| c.get("held").is_some_and(|o| object::is_terminating(&o));
+    cluster.until("the dependent terminating", held_terminates).await;
+    let waiting = cluster.get("owner").expect("it waits");
+    assert_eq!(waiting["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+
+    let release = Patch::Merge(json!({ "metadata": { "finalizers": [] } }));
+    cluster
+        .api
+        .patch(
+            &maps(),
+            "default",
+            "held",
+            Subresource::None,
+            &release,
+            &WriteOptions::default(),
+        )
+        .unwrap();
+    cluster
+        .until("the end of all", |c| {
+            c.get("owner").is_none() && c.get("loose").is_none()
+        })
+        .await;
+    assert!(cluster.get("held").is_none());
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn foreground_deletion_reaches_the_bottom_first() {
+    let cluster = Cluster::start().await;
+    let top = cluster.make("top", &[], true);
+    let middle = cluster.make("middle", &[&top], true);
+    cluster.make("bottom", &[&middle], true);
+
+    cluster.delete("top", Propagation::Foreground);
+    cluster.until("the end", |c| c.get("top").is_none()).await;
+
+    assert!(cluster.get("middle").is_none() && cluster.get("bottom").is_none());
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orphans_stay_and_forget_their_owner() {
+    let cluster = Cluster::start().await;
+    let owner = cluster.make("owner", &[], false);
+    cluster.make("child", &[&owner], true);
+
+    cluster.delete("owner", Propagation::Orphan);
+    cluster
+        .until("the end of the owner", |c| c.get("owner").is_none())
+        .await;
+
+    let child = cluster.get("child").expect("orphans stay");
+    assert!(owners(&child).is_empty(), "{child}");
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletes_objects_whose_owner_never_was_or_is_another_of_its_name() {
+    let cluster = Cluster::start().await;
+    let owner = cluster.make("owner", &[], false);
+    let mut other = (*owner).clone();
+    other["metadata"]["uid"] = "00000000-0000-0000-0000-000000000000".into();
+
+    cluster.make("mistaken", &[&other], false);
+    cluster.make("right", &[&owner], false);
+    cluster
+        .until("the end of the mistaken one", |c| c.get("mistaken").is_none())
+        .await;
+
+    assert!(cluster.get("right").is_some());
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_objects_whose_owner_is_of_an_unknown_kind_or_in_no_reach() {
+    let cluster = Cluster::start().await;
+    let unknown =
+        json!({ "apiVersion": "example.com/v1", "kind": "Ghost", "metadata": { "name": "g", "uid": "u" } });
+    cluster.make("guarded", &[&unknown], false);
+    let map = cluster.make("map", &[], false);
+    let node = json!({ "metadata": { "name": "n", "ownerReferences": [reference(&map, false)] } });
+    let nodes = Gvr::new("", "v1", "nodes");
+    cluster
+        .api
+        .create(&nodes, "", node, &WriteOptions::default())
+        .unwrap();
+
+    // What comes later is done later: once this one is gone the others were looked at.
+    let gone = cluster.make("gone", &[], false);
+    cluster.make("last", &[&gone], false);
+    cluster.delete("gone", Propagation::Background);
+    cluster
+        .until("the end of the last", |c| c.get("last").is_none())
+        .await;
+
+    assert!(cluster.get("guarded").is_some());
+    assert!(cluster.api.get(&nodes, "", "n").is_ok());
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletes_what_custom_resources_own_when_their_definition_goes() {
+    let cluster = Cluster::start().await;
+    let definitions = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    let definition = json!({
+        "metadata": { "name": "colors.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": { "plural": "colors", "kind": "Color" },
+            "versions": [{ "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object" } } }],
+        },
+    });
+    let options = WriteOptions::default();
+    cluster
+        .api
+        .create(&definitions, "", definition, &options)
+        .unwrap();
+    let colors = Gvr::new("example.com", "v1", "colors");
+    let color = json!({ "apiVersion": "example.com/v1", "kind": "Color", "metadata": { "name": "red" } });
+    let color = cluster
+        .api
+        .create(&colors, "default", color, &options)
+        .unwrap()
+        .object;
+    cluster.make("shade", &[&color], false);
+    // It must have been seen: nothing tells later that there was such a kind.
+    let gone = cluster.make("gone", &[], false);
+    cluster.make("last", &[&gone], false);
+    cluster.delete("gone", Propagation::Background);
+    cluster.until("a first round", |c| c.get("last").is_none()).await;
+
+    cluster
+        .api
+        .delete(&definitions, "", "colors.example.com", &DeleteOptions::default())
+        .unwrap();
+    cluster
+        .until("the end of the shade", |c| c.get("shade").is_none())
+        .await;
+
+    let left = cluster
+        .api
+        .list(&maps(), Some("default"), &ListOptions::default())
+        .unwrap();
+    assert!(left.items.is_empty());
+    cluster.end().await;
+}
+
+#[tokio::test]
+async fn refuses_policies_and_finalizers_that_make_no_sense() {
+    let cluster = Cluster::start().await;
+    let both = json!({ "metadata": { "name": "x", "finalizers": ["orphan", "foregroundDeletion"] } });
+    let error = cluster
+        .api
+        .create(&maps(), "default", both, &WriteOptions::default())
+        .unwrap_err();
+    assert!(error.to_string().contains("cannot be both set"), "{error}");
+
+    let held = json!({ "metadata": { "name": "held", "finalizers": ["example.com/a"] } });
+    cluster
+        .api
+        .create(&maps(), "default", held, &WriteOptions::default())
+        .unwrap();
+    cluster.delete("held", Propagation::Background);
+    let more = Patch::Merge(json!({ "metadata": { "finalizers": ["example.com/a", "example.com/b"] } }));
+    let error = cluster
+        .api
+        .patch(
+            &maps(),
+            "default",
+            "held",
+            Subresource::None,
+            &more,
+            &WriteOptions::default(),
+        )
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("no new finalizers can be added"),
+        "{error}"
+    );
+    cluster.end().await;
+}
