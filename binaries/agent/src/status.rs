@@ -119,7 +119,7 @@ impl StatusProbe for Replacement {
             "deviceList": device_list,
             "features": {
                 "nodePort": {
-                    "enabled": on, "mode": config.mode.to_string().to_uppercase(),
+                    "enabled": on, "mode": mode(&config.mode.to_string()),
                     "algorithm": if is_maglev { "Maglev" } else { "Random" },
                     "lutSize": if is_maglev { maglev.table_size().get() } else { 0 },
                     "acceleration": "Disabled",
@@ -130,11 +130,21 @@ impl StatusProbe for Replacement {
                 "socketLB": {"enabled": sockets.is_enabled},
                 "socketLBTracing": {"enabled": sockets.is_enabled && datapath.config().trace},
                 "sessionAffinity": {"enabled": true},
-                "nat46X64": {"enabled": false},
+                "nat46X64": {
+                    "enabled": false, "gateway": {"enabled": false, "prefixes": []}, "service": {"enabled": false},
+                },
                 "bpfSocketLBHostnsOnly": datapath.config().host_only,
                 "annotations": annotations,
             },
         })
+    }
+}
+
+/// A mode of node ports as Cilium's clients know it.
+fn mode(configured: &str) -> String {
+    match configured {
+        "hybrid" => "Hybrid".to_owned(),
+        other => other.to_uppercase(),
     }
 }
 

@@ -14,6 +14,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     agent::Agent,
     inventory,
+    lrp,
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
     service, shell, status,
@@ -59,6 +60,9 @@ enum Command {
     /// Services as the agent programs them.
     #[command(subcommand)]
     Service(ServiceCommand),
+    /// Local redirect policies as the agent serves them.
+    #[command(subcommand)]
+    Lrp(ListCommand),
     /// BPF maps, read from where they are pinned.
     #[command(subcommand)]
     Bpf(BpfCommand),
@@ -210,6 +214,13 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         Command::Service(command) => services(&agent, &command, format)?,
+        Command::Lrp(ListCommand::List) => {
+            let policies = agent.get("lrp", &[])?;
+            match format {
+                Format::Json => print::json(&policies),
+                Format::Text => lrp::list(&policies),
+            }
+        }
         Command::Bpf(command) => bpf(&pinned, &command, format)?,
         Command::Map(MapCommand::List { verbose }) => {
             inventory::list(&pinned, &line.shell_sock_path, verbose, format)?

@@ -5,6 +5,7 @@
 mod agent;
 mod command;
 mod inventory;
+mod lrp;
 mod maps;
 mod print;
 mod service;

@@ -69,7 +69,8 @@ pub(crate) fn by_id(services: &Value, id: u64) -> Option<&Value> {
         .find(|service| service["spec"]["id"].as_u64() == Some(id))
 }
 
-fn address(value: &Value) -> String {
+/// `ip:port/PROTOCOL`, with `/i` for the internal scope.
+pub(crate) fn address(value: &Value) -> String {
     let ip = value["ip"].as_str().unwrap_or_default();
     let ip = if ip.contains(':') {
         format!("[{ip}]")

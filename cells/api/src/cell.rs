@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: the agent's API. Needs: what cells give as [`Routes`] and [`StatusProbe`]s, table `frontends`. Gives:
+//! Cell: the agent's API. Needs: what cells give as [`Routes`] and [`StatusProbe`]s, tables `frontends`,
+//! `localredirectpolicies` and `k8s-pods`. Gives:
 //! `/v1` on a unix socket and `/healthz` on a loopback port.
 
 use hive::Cell;
 
-use crate::{config::Config, debug, kubernetes, server, service, status};
+use crate::{config::Config, debug, kubernetes, lrp, server, service, status};
 
 /// The agent's API.
 #[must_use]
@@ -15,6 +16,7 @@ pub fn cell() -> Cell {
         .provide_private(status::Status::new)
         .provide(status::routes)
         .provide(service::routes)
+        .provide(lrp::routes)
         .provide(debug::routes)
         .provide(kubernetes::probe)
         .run(server::serve)

@@ -11,6 +11,7 @@ mod cell;
 mod config;
 mod debug;
 mod kubernetes;
+mod lrp;
 mod server;
 mod service;
 mod status;

@@ -72,7 +72,7 @@ fn spec(frontend: &Frontend) -> Value {
     json!({"id": frontend.id, "frontend-address": frontend_address(address), "backend-addresses": backends, "flags": flags})
 }
 
-fn frontend_address(address: &L3n4Addr) -> Value {
+pub(crate) fn frontend_address(address: &L3n4Addr) -> Value {
     let scope = match address.scope() {
         Scope::External => "external",
         Scope::Internal => "internal",
@@ -112,7 +112,7 @@ fn policy(policy: TrafficPolicy) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use skep_loadbalancer::{
         BackendParams, BackendSet, BackendState, FrontendKind, FrontendParams, Service, ServiceName, Source,
     };
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     /// As a row of a table: what frontends hold of services and backends.
-    fn row<T: Send + Sync + 'static>(object: T) -> Obj<T> {
+    pub(crate) fn row<T: Send + Sync + 'static>(object: T) -> Obj<T> {
         let db = Db::new();
         let only: Index<T, str> = Index::new("only", |_, keys| keys.add("one"));
         let table = RwTable::builder("rows").primary(only).build_plain(&db).unwrap();

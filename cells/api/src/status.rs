@@ -64,15 +64,22 @@ impl Status {
         let mut document = Map::new();
         let mut verdict = match self.readiness.pending() {
             waiting if waiting.is_empty() => Ok(()),
-            waiting => Err(("Warning", format!("starting: waiting for {}", waiting.join(", ")))),
+            waiting => Err((
+                "Warning".to_owned(),
+                format!("starting: waiting for {}", waiting.join(", ")),
+            )),
         };
         for probe in self.probes.iter() {
             let part = probe.probe().await;
-            let state = part["state"].as_str().unwrap_or("Ok");
+            let state = part["state"].as_str().unwrap_or("Ok").to_owned();
             let counts = probe.is_required() && (kubernetes_counts || probe.key() != "kubernetes");
-            if counts && verdict.is_ok() && !matches!(state, "Ok" | "Disabled") {
+            if counts && verdict.is_ok() && !matches!(state.as_str(), "Ok" | "Disabled") {
                 let message = part["msg"].as_str().unwrap_or_default();
-                verdict = Err(("Failure", format!("{} is not ready: {message}", probe.key())));
+                let name = capitalised(probe.key());
+                verdict = Err((
+                    state.to_owned(),
+                    format!("{name} service is not ready: {message}"),
+                ));
             }
             document.insert(probe.key().to_owned(), part);
         }
@@ -96,6 +103,14 @@ impl Status {
     async fn is_well(&self, kubernetes_counts: bool) -> bool {
         self.document(true, kubernetes_counts).await["cilium"]["state"] == "Ok"
     }
+}
+
+fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters).collect())
+        .unwrap_or_default()
 }
 
 fn switch(headers: &HeaderMap, name: &str) -> Option<bool> {

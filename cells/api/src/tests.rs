@@ -88,6 +88,10 @@ async fn the_status_is_ok_only_if_every_required_part_is() {
 
         assert_eq!(head, "HTTP/1.1 200 OK");
         assert_eq!(whole["cilium"]["state"], state, "{whole}");
+        if state == "Failure" {
+            let message = &whole["cilium"]["msg"];
+            assert_eq!(message, "Kvstore service is not ready: as the test says");
+        }
         assert_eq!(whole["kubernetes"]["state"], "Disabled");
         assert_eq!(brief.as_object().unwrap().len(), 1);
         assert_eq!(missing, "HTTP/1.1 404 Not Found");
