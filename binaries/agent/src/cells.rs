@@ -47,6 +47,7 @@ fn control_plane() -> Cell {
         skep_k8s::remote::cell(),
         skep_k8s::node_name::cell(),
         skep_k8s::tables::cell(),
+        skep_k8s::readiness::cell(),
         skep_node::cell(),
         skep_maglev::cell(),
         skep_loadbalancer::cell(),

@@ -30,6 +30,9 @@ const ANSWER: Duration = Duration::from_secs(70);
 /// How long the server may take to say that it is well.
 const PROBE: Duration = Duration::from_secs(10);
 
+/// Where the service account of a pod is mounted.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 /// Largest answer that is not a watch: a page of a list. Protects from a server gone mad.
 const LARGEST_BODY: usize = 512 << 20;
 
@@ -85,6 +88,8 @@ pub struct Settings {
     pub heartbeat: Duration,
     /// What the server sees as `User-Agent`.
     pub user_agent: String,
+    /// Folder of the pod's service account: certificate authority and token.
+    pub service_account: PathBuf,
     /// File that remembers which of several servers worked last; `None` forgets.
     pub state_file: Option<PathBuf>,
 }
@@ -98,6 +103,7 @@ impl Default for Settings {
             keep_alive: Duration::from_secs(30),
             heartbeat: Duration::from_secs(30),
             user_agent: concat!("skep/", env!("CARGO_PKG_VERSION")).to_owned(),
+            service_account: PathBuf::from(SERVICE_ACCOUNT),
             state_file: None,
         }
     }
@@ -288,7 +294,12 @@ impl RemoteClient {
         if let Some(connection) = self.inner.current.load_full() {
             return Ok(connection);
         }
-        let config = self.inner.target.load(*server).await?.ok_or(ApiError::Disabled)?;
+        let config = self
+            .inner
+            .target
+            .load(*server, &self.inner.settings.service_account)
+            .await?
+            .ok_or(ApiError::Disabled)?;
         let name = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = self.build(config).map_err(|cause| ConnectError::Credentials {
             server: name.clone(),

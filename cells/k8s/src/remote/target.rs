@@ -5,10 +5,13 @@
 use std::path::{Path, PathBuf};
 
 use http::Uri;
-use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo, NamedCluster,
+    NamedContext,
+};
 
-/// Where the service account of a pod is mounted.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Variables of a pod's environment that say where the API server is.
+const SERVICE: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"];
 
 /// Why there is no usable address.
 #[derive(Debug, thiserror::Error)]
@@ -29,11 +32,13 @@ pub enum TargetError {
         cause: Box<KubeconfigError>,
     },
     /// The service account of the pod cannot be read.
-    #[error("service account in {SERVICE_ACCOUNT}")]
+    #[error("service account in {folder}", folder = folder.display())]
     ServiceAccount {
+        /// Where it should be.
+        folder: PathBuf,
         /// What is wrong.
         #[source]
-        cause: InClusterError,
+        cause: Box<KubeconfigError>,
     },
 }
 
@@ -44,7 +49,7 @@ pub enum Target {
     Kubeconfig(PathBuf, Vec<String>),
     /// At explicit addresses; those with `https` log in with the pod's service account.
     Urls(Vec<String>),
-    /// As the pod's environment says.
+    /// As the pod's environment says, with its service account.
     InCluster,
     /// Nowhere.
     Nowhere,
@@ -53,10 +58,7 @@ pub enum Target {
 impl Target {
     /// Chooses: kubeconfig, then explicit addresses, then the pod's environment.
     pub fn choose(kubeconfig: Option<&Path>, urls: &[String]) -> Self {
-        let inside = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"]
-            .iter()
-            .all(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
-        Self::choose_from(kubeconfig, urls, inside)
+        Self::choose_from(kubeconfig, urls, service_url().is_some())
     }
 
     fn choose_from(kubeconfig: Option<&Path>, urls: &[String], inside: bool) -> Self {
@@ -96,15 +98,24 @@ impl Target {
         }
     }
 
-    /// Reads certificates and tokens anew. `None` if there is no cluster.
-    pub(super) async fn load(&self, index: usize) -> Result<Option<kube::Config>, TargetError> {
+    /// Reads certificates and tokens anew; those of the pod from the folder `account`. `None` if there is no cluster.
+    pub(super) async fn load(
+        &self,
+        index: usize,
+        account: &Path,
+    ) -> Result<Option<kube::Config>, TargetError> {
         let explicit = self.url(index).map(parse_url).transpose()?;
         let mut config = match self {
             Self::Nowhere => return Ok(None),
-            Self::InCluster => in_cluster()?,
+            Self::InCluster => match service_url() {
+                Some(url) => from_account(account, &url).await?,
+                None => return Ok(None),
+            },
             Self::Kubeconfig(path, _) => from_kubeconfig(path).await?,
             Self::Urls(_) => match &explicit {
-                Some(url) if url.scheme_str() == Some("https") => in_cluster()?,
+                Some(url) if url.scheme_str() == Some("https") => {
+                    from_account(account, &url.to_string()).await?
+                }
                 Some(url) => kube::Config::new(url.clone()),
                 None => return Ok(None),
             },
@@ -133,8 +144,58 @@ fn parse_url(url: &str) -> Result<Uri, TargetError> {
     }
 }
 
-fn in_cluster() -> Result<kube::Config, TargetError> {
-    kube::Config::incluster_env().map_err(|cause| TargetError::ServiceAccount { cause })
+/// The API server that the pod's environment names.
+fn service_url() -> Option<String> {
+    let [host, port] = SERVICE.map(|name| std::env::var(name).unwrap_or_default());
+    if host.is_empty() || port.is_empty() {
+        return None;
+    }
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host
+    };
+    Some(format!("https://{host}:{port}"))
+}
+
+/// Trusts and logs in as the service account in `folder` says. The token is read again while it is used.
+async fn from_account(folder: &Path, url: &str) -> Result<kube::Config, TargetError> {
+    let fail = |cause| TargetError::ServiceAccount {
+        folder: folder.to_owned(),
+        cause: Box::new(cause),
+    };
+    let name = "pod".to_owned();
+    let file = |name: &str| Some(folder.join(name).display().to_string());
+    let config = Kubeconfig {
+        clusters: vec![NamedCluster {
+            name: name.clone(),
+            cluster: Some(Cluster {
+                server: Some(url.to_owned()),
+                certificate_authority: file("ca.crt"),
+                ..Cluster::default()
+            }),
+        }],
+        auth_infos: vec![NamedAuthInfo {
+            name: name.clone(),
+            auth_info: Some(AuthInfo {
+                token_file: file("token"),
+                ..AuthInfo::default()
+            }),
+        }],
+        contexts: vec![NamedContext {
+            name: name.clone(),
+            context: Some(Context {
+                cluster: name.clone(),
+                user: Some(name.clone()),
+                ..Context::default()
+            }),
+        }],
+        current_context: Some(name),
+        ..Kubeconfig::default()
+    };
+    kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+        .await
+        .map_err(fail)
 }
 
 async fn from_kubeconfig(path: &Path) -> Result<kube::Config, TargetError> {

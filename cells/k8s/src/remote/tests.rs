@@ -24,6 +24,8 @@ use crate::selector::FieldSelector;
 use crate::slim::{Pod, Service};
 use crate::{Api, ApiError, Client, ListerWatcher, Resource, WatchEvent};
 
+mod tls;
+
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// What the server saw: method, path with query, and some headers.
@@ -62,8 +64,15 @@ impl Drop for Server {
 
 impl Server {
     async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// Over TLS if there is a configuration for it.
+    async fn start_with(tls: Option<Arc<tls::ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        let acceptor = tls.map(tls::TlsAcceptor::from);
         let script = Arc::new(Mutex::new(Script::default()));
         let healthy = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let (script_in, healthy_in) = (script.clone(), healthy.clone());
@@ -71,6 +80,7 @@ impl Server {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (script, healthy) = (script_in.clone(), healthy_in.clone());
+                let acceptor = acceptor.clone();
                 connections.spawn(async move {
                     let service = hyper::service::service_fn(move |request| {
                         let (script, healthy) = (script.clone(), healthy.clone());
@@ -80,7 +90,14 @@ impl Server {
                         }
                     });
                     let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+                    let _ = match acceptor {
+                        None => builder.serve_connection(TokioIo::new(stream), service).await,
+                        // A client that does not like the certificate goes away.
+                        Some(acceptor) => match acceptor.accept(stream).await {
+                            Ok(stream) => builder.serve_connection(TokioIo::new(stream), service).await,
+                            Err(_) => Ok(()),
+                        },
+                    };
                 });
             }
         });
@@ -277,6 +294,31 @@ async fn refusals_keep_the_servers_words() {
     assert!(error.is_not_found());
     assert_eq!(error.to_string(), "nothing here");
     assert_eq!(server.lines(), ["GET /api/v1/namespaces/shop/services/web"]);
+}
+
+#[tokio::test]
+async fn requests_keep_to_the_rate() {
+    let server = Server::start().await;
+    let settings = Settings {
+        qps: 20.0,
+        burst: 1,
+        ..Settings::default()
+    };
+    let client = RemoteClient::new(Target::Urls(vec![server.url.clone()]), settings).unwrap();
+    let services = Api::<Service>::namespaced(Arc::new(client), "shop");
+    let began = std::time::Instant::now();
+
+    for _ in 0..2 {
+        services.get("web").await.unwrap_err();
+    }
+    services.watch("1").await.map(drop).unwrap_err();
+
+    assert_eq!(server.lines().len(), 3);
+    assert!(
+        began.elapsed() >= Duration::from_millis(95),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test]

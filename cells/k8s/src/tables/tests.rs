@@ -251,3 +251,33 @@ async fn tables_without_cluster_are_empty_and_complete() {
 
     assert!(db.table("k8s-pods").unwrap().rows(&db.read()).is_empty());
 }
+
+#[tokio::test]
+async fn program_ends_with_the_names_of_tables_that_are_late() {
+    let held = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let late = Cell::module("late", "Never delivers").run(move |db: Db| {
+        let only: statedb::Index<LocalPod, str> = statedb::Index::new("only", |_, keys| keys.add("x"));
+        let table = statedb::RwTable::builder("stuck").primary(only).build(&db)?;
+        let mut txn = db.write(&[&table]);
+        held.lock().push(table.register_initializer(&mut txn, "nobody")?);
+        txn.commit();
+        Ok::<_, statedb::Error>(())
+    });
+    let given = Cell::module("given", "Given").provide(Db::new);
+    let running = Hive::new([given, late, readiness::cell()])
+        .plan(Settings::new().flag("k8s-sync-timeout", "20ms"))
+        .unwrap()
+        .build()
+        .unwrap()
+        .start()
+        .await
+        .unwrap();
+
+    let cause = tokio::time::timeout(Duration::from_secs(10), running.wait())
+        .await
+        .unwrap();
+
+    assert!(cause.is_failure());
+    let text = format!("{cause} {cause:?}");
+    assert!(text.contains("stuck (waits for nobody)"), "{text}");
+}
