@@ -24,7 +24,8 @@ deps:
 demo: deps
 	@./hack/demo.sh
 
-test: deps
+test:
+	@./hack/deps.sh --tests
 	$(CARGO) build --workspace --all-targets
 	$(CARGO) test --workspace --doc --quiet
 	./hack/nextest.sh --workspace

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the system packages that building and testing need, and only those that are missing.
+# Installs the system packages that building needs, and only those that are missing; with --tests also what tests need.
 set -euo pipefail
 
 # program or file -> Debian/Ubuntu package
@@ -25,6 +25,9 @@ need_program cc gcc
 need_program pkg-config pkg-config
 need_program ip iproute2
 need_program bpftool bpftool
+if [ "${1:-}" = --tests ]; then
+	need_program etcd etcd-server
+fi
 need_header libelf.h libelf-dev
 need_header zlib.h zlib1g-dev
 need_header bpf/bpf_helpers.h libbpf-dev

@@ -18,8 +18,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    control_plane::Access,
     machine::{Machine, MachineError, Site},
-    plan::{API_PORT, Cluster},
     process::Process,
 };
 
@@ -110,17 +110,14 @@ impl Agent {
     /// When a file cannot be written.
     pub fn configure(
         site: &Site,
-        cluster: &Cluster,
+        api: &Access,
         machine: Arc<Machine>,
         program: PathBuf,
         more: &BTreeMap<String, String>,
     ) -> Result<Self, AgentError> {
         let config = site.folder.join("config").join(&machine.node.name);
         let mut keys: BTreeMap<String, String> = [
-            (
-                "k8s-api-server-urls",
-                format!("http://{}:{API_PORT}", cluster.api_address()),
-            ),
+            ("k8s-api-server-urls", api.url.clone()),
             ("k8s-node-name", machine.node.name.clone()),
             ("kube-proxy-replacement", "true".to_owned()),
             ("enable-ipv4", "true".to_owned()),
@@ -132,6 +129,9 @@ impl Agent {
         ]
         .map(|(key, value)| (key.to_owned(), value))
         .into();
+        if let Some(path) = &api.kubeconfig {
+            keys.insert("k8s-kubeconfig-path".to_owned(), path.display().to_string());
+        }
         keys.extend(more.clone());
         let failed = |path: &Path| {
             let path = path.to_owned();

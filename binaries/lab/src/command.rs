@@ -4,7 +4,7 @@
 
 use std::{
     ffi::OsString,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{ExitCode, ExitStatus},
     time::{Duration, Instant},
 };
@@ -14,6 +14,7 @@ use tokio::process::Command;
 
 use crate::{
     cgroup::{self, CgroupError},
+    control_plane::{Assets, RealError},
     enter::Placement,
     machine::Site,
     plan::{Lab, PlanError},
@@ -47,6 +48,9 @@ pub enum CommandError {
         /// Its name.
         name: String,
     },
+    /// There is no real API server where one was asked for.
+    #[error(transparent)]
+    Real(#[from] RealError),
     /// Nothing of the lab is left.
     #[error("interrupted")]
     Interrupted,
@@ -99,12 +103,22 @@ pub struct Shape {
     /// The agent's program; by default `skep-agent` beside this program, or in the search path.
     #[arg(long)]
     pub agent: Option<PathBuf>,
+    /// Folder with `kube-apiserver` and `etcd` to use instead of the embedded API server.
+    #[arg(long, env = "KUBEBUILDER_ASSETS")]
+    pub assets: Option<OsString>,
     /// Further configuration of every agent, `key=value`; may be repeated.
     #[arg(long = "agent-config", value_name = "KEY=VALUE")]
     pub agent_config: Vec<String>,
 }
 
 impl Shape {
+    /// The folder of a real API server. An empty name is none, as that of an unset variable.
+    #[must_use]
+    pub fn assets(&self) -> Option<&Path> {
+        let named = self.assets.as_deref().filter(|path| !path.is_empty());
+        named.map(Path::new)
+    }
+
     /// The arguments by which the supervisor gets this shape.
     fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec![
@@ -116,6 +130,8 @@ impl Shape {
         if let Some(agent) = &self.agent {
             arguments.extend(["--agent".into(), agent.clone().into_os_string()]);
         }
+        // Given or not, the variable of the supervisor is not asked again.
+        arguments.extend(["--assets".into(), self.assets().unwrap_or(Path::new("")).into()]);
         for setting in &self.agent_config {
             arguments.extend(["--agent-config".into(), setting.into()]);
         }
@@ -129,9 +145,12 @@ impl Shape {
 /// When the lab exists already or does not come up.
 pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<State, CommandError> {
     Lab::plan(name, shape.clusters, shape.nodes)?;
+    if let Some(folder) = shape.assets() {
+        Assets::find(folder)?;
+    }
     let site = Site::of(name)?;
     match State::read(name) {
-        Ok(state) if !cgroup::processes(&site.cgroup).is_empty() && state.phase == Phase::Ready => {
+        Ok(state) if is_supervised(&site) && state.phase == Phase::Ready => {
             return Err(CommandError::Exists {
                 name: name.to_owned(),
             });
@@ -148,11 +167,35 @@ pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<St
             }
             result
         }
-        _ = tokio::signal::ctrl_c() => {
+        waited = process::interrupted() => {
             down(name)?;
+            waited.map_err(|cause| CommandError::Io {
+                what: "waiting for signals".to_owned(),
+                cause,
+            })?;
             Err(CommandError::Interrupted)
         }
     }
+}
+
+/// Whether the process that runs a lab is there. Without it nothing that ends is started again, and there is no
+/// embedded API server.
+fn is_supervised(site: &Site) -> bool {
+    !cgroup::processes(&site.cgroup.join("supervisor")).is_empty()
+}
+
+/// How a lab is.
+///
+/// # Errors
+/// When there is no such lab.
+pub fn status(name: &str) -> Result<State, CommandError> {
+    let mut state = State::read(name)?;
+    if !is_supervised(&Site::of(name)?) {
+        state.phase = Phase::Failed(format!(
+            "the process that ran it is gone; clean up with skep-lab down --name {name}"
+        ));
+    }
+    Ok(state)
 }
 
 /// Ends all processes of a lab, and removes its control groups.

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The control plane of a cluster: its API server and controllers.
+//! The control plane of a cluster: its API server and controllers. The server is the embedded one, or a real one.
 
-use std::{net::SocketAddr, sync::Arc};
+mod credentials;
+mod forward;
+mod real;
 
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use hive::{Cell, Hive};
 use ipnet::IpNet;
 use skep_k8s::{
@@ -12,7 +21,7 @@ use skep_k8s::{
 };
 use skep_k8s_apiserver::{
     ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Tracker, endpointslice_controller_cell,
-    in_process_client, namespace_controller_cell,
+    garbage_collector_cell, in_process_client, namespace_controller_cell,
 };
 use statedb::Db;
 use tokio::{net::TcpListener, task::JoinSet};
@@ -20,8 +29,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     link::{self, LinkError},
+    machine::Site,
     plan::{API_PORT, Cluster},
 };
+
+pub use credentials::CredentialsError;
+pub use real::{Assets, RealError};
 
 /// Events that the API server keeps of each kind: a watch that lags further behind starts anew.
 const HISTORY: usize = 10_000;
@@ -56,103 +69,194 @@ pub enum ControlPlaneError {
     /// The client's address is none.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// The real API server does not run.
+    #[error(transparent)]
+    Real(#[from] RealError),
+    /// A file for the clients cannot be written.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
 }
 
-/// A client of the API server at `url`, without limits of its own.
+/// A client of the API server that a kubeconfig names, without limits of its own.
 ///
 /// # Errors
-/// When `url` is none.
-pub fn client(url: &str) -> Result<Arc<dyn Client>, TargetError> {
+/// When there is none.
+pub fn client(kubeconfig: &Path) -> Result<Arc<dyn Client>, TargetError> {
     let settings = Settings {
         qps: 0.0,
         ..Settings::default()
     };
-    Ok(Arc::new(RemoteClient::new(
-        Target::Urls(vec![url.to_owned()]),
-        settings,
-    )?))
+    let target = Target::Kubeconfig(kubeconfig.to_owned(), Vec::new());
+    Ok(Arc::new(RemoteClient::new(target, settings)?))
 }
 
-/// The API server of a cluster, listening on this machine's loopback and on the lab's network.
+/// How the agents of a cluster reach its API server.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// URL on the lab's network.
+    pub url: String,
+    /// How they log in; not needed for the embedded server.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// The API server of a cluster with its controllers, reached over this machine's loopback and the lab's network.
 pub struct ControlPlane {
     /// URL on the loopback.
     pub url: String,
     /// A client of it.
     pub client: Arc<dyn Client>,
-    servers: Vec<HttpServer>,
+    /// How agents reach it.
+    pub access: Access,
+    server: Server,
     controllers: hive::Running,
     stop: CancellationToken,
 }
 
+enum Server {
+    /// Listens in this process.
+    Embedded(Vec<HttpServer>),
+    /// Its processes, and what passes connections on to them.
+    Real(Box<real::Server>, tokio::task::JoinHandle<()>),
+}
+
 impl ControlPlane {
-    /// Makes the server. It answers once [`ControlPlane::run`] is polled; connections wait until then.
+    /// Starts the API server of `cluster` in the network of process `fabric`: a real one if there are `assets`. The
+    /// embedded one answers once [`ControlPlane::run`] is polled; connections wait until then.
     ///
     /// # Errors
-    /// When an address cannot be listened on.
+    /// When an address cannot be listened on, or the real server does not come up.
     pub async fn start(
+        site: &Site,
         cluster: &Cluster,
         fabric: u32,
+        assets: Option<&Assets>,
         stop: CancellationToken,
     ) -> Result<Self, ControlPlaneError> {
-        let (v4, v4_bits) = cluster.service_range_v4();
-        let (v6, v6_bits) = cluster.service_range_v6();
-        let settings = skep_k8s_apiserver::Settings {
-            service_networks: vec![IpNet::new(v4.into(), v4_bits)?, IpNet::new(v6.into(), v6_bits)?],
-            ..skep_k8s_apiserver::Settings::default()
-        };
-        let tracker = Tracker::new(Rows::new(&Db::new())?, HISTORY, false);
-        let api = ApiServer::new(tracker, Registry::with_extensions(), Manner::Real(settings));
-
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = TcpListener::bind(local)
-            .await
-            .map_err(|cause| ControlPlaneError::Listen {
-                address: local,
-                cause,
-            })?;
-        let bound = listener.local_addr().map_err(|cause| ControlPlaneError::Listen {
+        let failed = |cause| ControlPlaneError::Listen {
             address: local,
             cause,
-        })?;
+        };
+        let listener = TcpListener::bind(local).await.map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
         let inside = SocketAddr::from((cluster.api_address(), API_PORT));
-        let servers = [listener, listen_inside(fabric, inside).await?]
-            .map(|listener| HttpServer::with_listener(listener, api.clone(), HttpOptions::default()))
-            .into();
-        let url = format!("http://{bound}");
-        let client = client(&url)?;
-        let controllers = start_controllers(&api).await?;
+        let kubeconfig = kubeconfig_in(&site.folder, &cluster.name);
+        let context = format!("{}-{}", site.name, cluster.name);
+        let Some(assets) = assets else {
+            let url = format!("http://{bound}");
+            credentials::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, None))?;
+            let api = embedded(cluster)?;
+            let servers = [listener, listen_inside(fabric, inside).await?]
+                .map(|listener| HttpServer::with_listener(listener, api.clone(), HttpOptions::default()));
+            let in_process: Arc<dyn Client> = Arc::new(in_process_client(&api));
+            return Ok(Self {
+                url,
+                client: client(&kubeconfig)?,
+                access: Access {
+                    url: format!("http://{inside}"),
+                    kubeconfig: None,
+                },
+                server: Server::Embedded(servers.into()),
+                controllers: start_controllers(in_process, Some(api)).await?,
+                stop,
+            });
+        };
+        let url = format!("https://{bound}");
+        let secrets = real::Server::credentials(site, cluster)?;
+        credentials::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, Some(&secrets)))?;
+        let mut server = real::Server::start(assets, site, cluster, fabric, &secrets).await?;
+        let door = tokio::spawn(forward::forward(listener, fabric, inside, stop.clone()));
+        let client = client(&kubeconfig)?;
+        server.ready(&client).await?;
         Ok(Self {
             url,
+            access: Access {
+                url: format!("https://{inside}"),
+                kubeconfig: Some(kubeconfig),
+            },
+            server: Server::Real(Box::new(server), door),
+            controllers: start_controllers(client.clone(), None).await?,
             client,
-            servers,
-            controllers,
             stop,
         })
     }
 
     /// Serves until stopped.
     pub async fn run(self) {
-        let mut tasks = JoinSet::new();
-        for server in self.servers {
-            tasks.spawn(server.serve(self.stop.clone()));
+        match self.server {
+            Server::Embedded(servers) => {
+                let mut tasks = JoinSet::new();
+                for server in servers {
+                    tasks.spawn(server.serve(self.stop.clone()));
+                }
+                while tasks.join_next().await.is_some() {}
+            }
+            Server::Real(server, door) => {
+                server.run(self.stop.clone()).await;
+                door.abort();
+            }
         }
-        while tasks.join_next().await.is_some() {}
         if let Err(err) = self.controllers.stop().await {
             tracing::warn!(error = %err, "controllers did not stop well");
         }
     }
 }
 
-/// Endpoint slices of services, and the emptying of deleted namespaces.
-async fn start_controllers(api: &ApiServer) -> Result<hive::Running, ControlPlaneError> {
-    let (client, server): (Arc<dyn Client>, _) = (Arc::new(in_process_client(api)), Arc::new(api.clone()));
-    let cells = [
-        Cell::module("api", "The API server of this process")
-            .provide(move || client.clone())
-            .provide(move || server.clone()),
+/// Where the kubeconfig of a cluster is, in the folder of its lab.
+#[must_use]
+pub fn kubeconfig_in(folder: &Path, cluster: &str) -> PathBuf {
+    folder.join(format!("{cluster}.kubeconfig"))
+}
+
+fn kubeconfig_text(name: &str, server: &str, credentials: Option<&credentials::Credentials>) -> String {
+    let (authority, user) = match credentials {
+        None => (String::new(), "{}".to_owned()),
+        Some(credentials) => (
+            format!(
+                "    certificate-authority-data: {}\n",
+                BASE64.encode(&credentials.authority)
+            ),
+            format!("{{token: {}}}", credentials.token),
+        ),
+    };
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
+         clusters:\n- name: {name}\n  cluster:\n    server: {server}\n{authority}\
+         contexts:\n- name: {name}\n  context:\n    cluster: {name}\n    user: {name}\n    namespace: default\n\
+         users:\n- name: {name}\n  user: {user}\n"
+    )
+}
+
+fn embedded(cluster: &Cluster) -> Result<ApiServer, ControlPlaneError> {
+    let (v4, v4_bits) = cluster.service_range_v4();
+    let (v6, v6_bits) = cluster.service_range_v6();
+    let settings = skep_k8s_apiserver::Settings {
+        service_networks: vec![IpNet::new(v4.into(), v4_bits)?, IpNet::new(v6.into(), v6_bits)?],
+        ..skep_k8s_apiserver::Settings::default()
+    };
+    let tracker = Tracker::new(Rows::new(&Db::new())?, HISTORY, false);
+    Ok(ApiServer::new(
+        tracker,
+        Registry::with_extensions(),
+        Manner::Real(settings),
+    ))
+}
+
+/// Endpoint slices of services; with the embedded server also the emptying of deleted namespaces and the deletion of
+/// what deleted objects own, which look into its store.
+async fn start_controllers(
+    client: Arc<dyn Client>,
+    embedded: Option<ApiServer>,
+) -> Result<hive::Running, ControlPlaneError> {
+    let mut cells = vec![
+        Cell::module("client", "The client of the controllers").provide(move || client.clone()),
         endpointslice_controller_cell(),
-        namespace_controller_cell(),
     ];
+    if let Some(api) = embedded.map(Arc::new) {
+        cells.push(Cell::module("api", "The API server of this process").provide(move || api.clone()));
+        cells.push(namespace_controller_cell());
+        cells.push(garbage_collector_cell());
+    }
     let refused = |reason: String| ControlPlaneError::Controllers { reason };
     let plan = Hive::new(cells)
         .plan(hive::Settings::new())

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::{
     command::{self, Shape},
     echo::Outcome,
+    process,
     session::{Session, Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish, node_port},
     state::State,
 };
@@ -52,6 +53,7 @@ struct Check {
 /// When the lab cannot be brought up or talked to.
 pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
     let shape = Shape {
+        assets: std::env::var_os("KUBEBUILDER_ASSETS"),
         clusters: 1,
         nodes: options.nodes,
         agent: options.agent.clone(),
@@ -62,7 +64,7 @@ pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
     print!("{}", command::describe(&state));
     let shown = tokio::select! {
         shown = show(name) => shown,
-        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+        _ = process::interrupted() => Err("interrupted".into()),
     };
     if options.keep {
         println!("\nThe lab is left up; `skep-lab down --name {name}` takes it down.");

@@ -38,6 +38,27 @@ pub enum EnterError {
     /// The control group cannot be joined.
     #[error(transparent)]
     Cgroup(#[from] cgroup::CgroupError),
+    /// The program is not there, or is none; everything before went well.
+    #[error("starting {}", program.to_string_lossy())]
+    Program {
+        /// The program.
+        program: OsString,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+impl EnterError {
+    /// What a shell would exit with.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Program { cause, .. } if cause.kind() == io::ErrorKind::NotFound => 127,
+            Self::Program { .. } => 126,
+            Self::Step { .. } | Self::Cgroup(_) => 1,
+        }
+    }
 }
 
 /// Where a process belongs, and what it is.
@@ -133,7 +154,10 @@ impl Placement {
             return Err(step("starting the program")(io::Error::other("no program given")));
         };
         let cause = std::process::Command::new(program).args(arguments).exec();
-        Err(step(&format!("starting {}", program.to_string_lossy()))(cause))
+        Err(EnterError::Program {
+            program: program.clone(),
+            cause,
+        })
     }
 }
 

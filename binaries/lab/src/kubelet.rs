@@ -253,7 +253,10 @@ impl State<'_> {
             return;
         }
         if pod.node.is_empty() {
-            self.schedule(&pod).await;
+            if let Err(err) = self.schedule(&pod).await {
+                tracing::warn!(error = %err, pod = %key, "pod not bound to a node");
+                self.retry(key.clone());
+            }
             return;
         }
         if let Some(problem) = &pod.problem {
@@ -277,7 +280,7 @@ impl State<'_> {
         }
     }
 
-    async fn schedule(&self, pod: &Pod) {
+    async fn schedule(&self, pod: &Pod) -> Result<(), skep_k8s::ApiError> {
         let load = |name: &str| self.seen.values().filter(|other| other.node == name).count();
         let Some(machine) = self
             .kubelet
@@ -285,10 +288,23 @@ impl State<'_> {
             .iter()
             .min_by_key(|machine| load(&machine.node.name))
         else {
-            return;
+            return Ok(());
         };
-        let patch = Patch::Merge(json!({"spec": {"nodeName": machine.node.name}}));
-        self.write(pod, Subresource::None, patch).await;
+        let kind = Kind::new("", "v1", "Binding", "bindings", true);
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name, "uid": pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": machine.node.name},
+        });
+        let created = self
+            .kubelet
+            .client
+            .create(&kind, &pod.namespace, binding, &WriteOptions::default())
+            .await;
+        match created {
+            // It is gone, or bound already: the watch tells.
+            Err(err) if err.is_not_found() || err.is_conflict() => Ok(()),
+            other => other.map(drop),
+        }
     }
 
     async fn start(&mut self, key: &ObjectKey, pod: &Pod, restarts: u32) {

@@ -38,6 +38,8 @@ pub enum MachineError {
 /// Where the lab's things are on this machine.
 #[derive(Debug, Clone)]
 pub struct Site {
+    /// Name of the lab.
+    pub name: String,
     /// The lab's folder.
     pub folder: PathBuf,
     /// The lab's control group, absolute.
@@ -51,6 +53,7 @@ impl Site {
     /// When no unified cgroup hierarchy is mounted.
     pub fn of(lab: &str) -> Result<Self, CgroupError> {
         Ok(Self {
+            name: lab.to_owned(),
             folder: crate::plan::folder_of(lab),
             cgroup: cgroup::root()?.join(crate::plan::cgroup_of(lab)),
         })

@@ -10,7 +10,7 @@ use skep_lab::{
     demo,
     echo::{Calls, EchoServer},
     enter::{self, Placement},
-    state::State,
+    state::{Phase, State},
     supervisor,
 };
 
@@ -91,7 +91,13 @@ fn main() -> ExitCode {
 fn run(name: &str, command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
         // Before any thread exists: namespaces are entered by a process of one thread.
-        Command::Place(placement) => match placement.become_program()? {},
+        Command::Place(placement) => match placement.become_program() {
+            Ok(never) => match never {},
+            Err(err) => {
+                eprintln!("skep-lab: {}", hive::error_chain(&err));
+                Ok(ExitCode::from(err.exit_code()))
+            }
+        },
         Command::Hold => loop {
             std::thread::park();
         },
@@ -120,22 +126,25 @@ async fn run_async(name: &str, command: Command) -> Result<ExitCode, Box<dyn std
         }
         Command::Down { all: false } => command::down(name)?,
         Command::Status { json } => {
-            let state = State::read(name)?;
+            let state = command::status(name)?;
             if json {
                 println!("{}", serde_json::to_string_pretty(&state)?);
             } else {
                 print!("{}", command::describe(&state));
+            }
+            if matches!(state.phase, Phase::Failed(_)) {
+                return Ok(ExitCode::FAILURE);
             }
         }
         Command::Exec { target, program } => {
             return Ok(command::exit_code(command::exec(name, &target, program).await?));
         }
         Command::Kubeconfig { cluster } => {
-            let config = State::read(name)?.kubeconfig(&cluster);
-            print!(
-                "{}",
-                config.ok_or_else(|| format!("lab `{name}` has no cluster called `{cluster}`"))?
-            );
+            let path = State::read(name)?
+                .kubeconfig(&cluster)
+                .ok_or_else(|| format!("lab `{name}` has no cluster called `{cluster}`"))?;
+            let text = std::fs::read_to_string(&path).map_err(|err| format!("{}: {err}", path.display()))?;
+            print!("{text}");
         }
         Command::Demo(options) => return demo::run(name, &options).await,
         Command::Supervise(shape) => {

@@ -19,6 +19,7 @@ use nix::{
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::{Child, ChildStdin, Command},
+    signal::unix::{SignalKind, signal},
     time::timeout,
 };
 
@@ -187,6 +188,20 @@ impl Process {
     }
 }
 
+/// Waits until somebody wants this process to end: Ctrl-C, `SIGTERM`, or a terminal that was closed.
+///
+/// # Errors
+/// When signals cannot be waited for.
+pub async fn interrupted() -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::select! {
+        result = tokio::signal::ctrl_c() => result,
+        _ = terminate.recv() => Ok(()),
+        _ = hangup.recv() => Ok(()),
+    }
+}
+
 static PROGRAM: OnceLock<OsString> = OnceLock::new();
 
 /// The lab's program, by which it starts its processes: the running one, also when its file was replaced
@@ -211,15 +226,16 @@ pub fn use_program(program: OsString) {
 /// The last line of a log, for messages.
 #[must_use]
 pub fn last_line(log: &Path) -> String {
-    std::fs::read_to_string(log)
-        .ok()
-        .and_then(|text| {
-            text.lines()
-                .rev()
-                .find(|line| !line.trim().is_empty())
-                .map(str::to_owned)
-        })
-        .unwrap_or_default()
+    last_lines(log, 1)
+}
+
+/// The last lines of a log that say something, for messages.
+#[must_use]
+pub fn last_lines(log: &Path, count: usize) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
 fn open_log(path: &Path) -> io::Result<File> {

@@ -108,15 +108,12 @@ impl Session {
     /// When there is no such lab or cluster.
     pub fn open(name: &str, cluster: &str) -> Result<Self, SessionError> {
         let state = State::read(name)?;
-        let url = state
-            .servers
-            .get(cluster)
-            .ok_or_else(|| SessionError::NoCluster {
-                cluster: cluster.to_owned(),
-            })?;
+        let kubeconfig = state.kubeconfig(cluster).ok_or_else(|| SessionError::NoCluster {
+            cluster: cluster.to_owned(),
+        })?;
         Ok(Self {
             name: name.to_owned(),
-            client: control_plane::client(url)?,
+            client: control_plane::client(&kubeconfig)?,
         })
     }
 

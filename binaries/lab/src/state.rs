@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Lab;
+use crate::{control_plane, plan::Lab};
 
 /// Why the state of a lab cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -111,17 +111,11 @@ impl State {
             .map_err(failed)
     }
 
-    /// A kubeconfig for one of its clusters.
+    /// The kubeconfig of one of its clusters.
     #[must_use]
-    pub fn kubeconfig(&self, cluster: &str) -> Option<String> {
-        let server = self.servers.get(cluster)?;
-        let name = format!("{}-{cluster}", self.lab.name);
-        Some(format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
-             clusters:\n- name: {name}\n  cluster:\n    server: {server}\n\
-             contexts:\n- name: {name}\n  context:\n    cluster: {name}\n    user: {name}\n    namespace: default\n\
-             users:\n- name: {name}\n  user: {{}}\n"
-        ))
+    pub fn kubeconfig(&self, cluster: &str) -> Option<PathBuf> {
+        self.servers.get(cluster)?;
+        Some(control_plane::kubeconfig_in(&self.lab.folder(), cluster))
     }
 }
 
@@ -153,11 +147,9 @@ mod tests {
             (read.lab, read.phase, read.supervisor),
             (state.lab.clone(), state.phase.clone(), 7)
         );
-        assert!(
-            state
-                .kubeconfig("c1")
-                .unwrap()
-                .contains("server: http://127.0.0.1:1")
+        assert_eq!(
+            state.kubeconfig("c1").unwrap(),
+            state.lab.folder().join("c1.kubeconfig")
         );
         assert_eq!(state.kubeconfig("c9"), None);
         assert!(matches!(State::read(&name), Err(StateError::Missing { .. })));

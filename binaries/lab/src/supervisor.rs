@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agents::{self, Agent},
     command::Shape,
-    control_plane::ControlPlane,
+    control_plane::{Assets, ControlPlane},
     kubelet::Kubelet,
     machine::{Fabric, Machine, Site},
     plan::Lab,
@@ -109,12 +109,16 @@ impl Supervisor {
         let site = Site::of(&lab.name)?;
         let program = agents::program(shape.agent.as_deref())?;
         let settings = agents::settings(&shape.agent_config)?;
+        let assets = shape.assets().map(Assets::find).transpose()?;
         self.say("making the network")?;
         let fabric = Fabric::create(&site, &lab).await?;
         let mut all = Vec::new();
         for cluster in &lab.clusters {
             self.say(&format!("cluster {}: API server", cluster.name))?;
-            let control_plane = ControlPlane::start(cluster, fabric.pid(), self.stop.clone()).await?;
+            let stop = self.stop.clone();
+            let control_plane =
+                ControlPlane::start(&site, cluster, fabric.pid(), assets.as_ref(), stop).await?;
+            let access = control_plane.access.clone();
             self.state
                 .servers
                 .insert(cluster.name.clone(), control_plane.url.clone());
@@ -131,7 +135,7 @@ impl Supervisor {
             kubelet.register_nodes().await?;
             self.tasks.spawn(kubelet.run());
             for machine in machines {
-                let agent = Agent::configure(&site, cluster, machine, program.clone(), &settings)?;
+                let agent = Agent::configure(&site, &access, machine, program.clone(), &settings)?;
                 let (runner, stop, started) = (agent.clone(), self.stop.clone(), started.clone());
                 self.tasks.spawn(async move {
                     let told = runner.run(stop, |node, pid| {

@@ -5,6 +5,7 @@
 //! Each test has a lab of its own and takes it down, also when it fails; they run side by side. The programs must
 //! be built first: `cargo build --bins --examples`, as `make test` does.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -28,14 +29,18 @@ impl TestLab {
     /// # Panics
     /// When it does not come up.
     pub async fn up(test: &str, nodes: u8, config: &[&str]) -> Self {
+        // With a real API server where there is one.
+        let assets = std::env::var_os("KUBEBUILDER_ASSETS");
+        Self::up_with(test, shape(nodes, config, assets)).await
+    }
+
+    /// Brings up a lab of this shape.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub async fn up_with(test: &str, shape: Shape) -> Self {
         process::use_program(program("skep-lab").into());
         let name = format!("{test}-{}", std::process::id());
-        let shape = Shape {
-            clusters: 1,
-            nodes,
-            agent: Some(program("skep-agent")),
-            agent_config: config.iter().map(|text| (*text).to_owned()).collect(),
-        };
         match command::up(&name, &shape, |_| ()).await {
             Ok(_) => {}
             Err(err) => {
@@ -106,6 +111,21 @@ impl Drop for TestLab {
         if let Err(err) = command::down(&self.name) {
             eprintln!("lab {} is left: {err}", self.name);
         }
+    }
+}
+
+/// One cluster of `nodes` nodes; `config` are further settings of every agent, `assets` the folder of a real API server.
+///
+/// # Panics
+/// When the agent is not built.
+#[must_use]
+pub fn shape(nodes: u8, config: &[&str], assets: Option<OsString>) -> Shape {
+    Shape {
+        clusters: 1,
+        nodes,
+        agent: Some(program("skep-agent")),
+        assets,
+        agent_config: config.iter().map(|text| (*text).to_owned()).collect(),
     }
 }
 

@@ -121,8 +121,7 @@ async fn the_command_shows_status_services_maps_and_the_shell() {
 async fn kubectl_works_against_the_labs_api_server() {
     let lab = TestLab::up("kubectl", 1, &[]).await;
     let state = lab.session.state().unwrap();
-    let config = skep_lab::plan::folder_of(lab.name()).join("kubeconfig");
-    std::fs::write(&config, state.kubeconfig("c1").unwrap()).unwrap();
+    let config = state.kubeconfig("c1").unwrap();
     let Ok(output) = tokio::process::Command::new("kubectl")
         .args(["version", "--client"])
         .output()
@@ -159,4 +158,59 @@ async fn kubectl_works_against_the_labs_api_server() {
             .contains("172.30.1.1")
     );
     kubectl(&["delete", "-f", example]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn local_redirect_policies_take_traffic_and_are_shown() {
+    let lab = TestLab::up("lrp", 1, &["enable-local-redirect-policy=true"]).await;
+    lab.create_all([
+        echo_pod("proxy-0", "proxy", "c1-n1"),
+        client_pod("client", "c1-n1"),
+    ])
+    .await;
+    let kind = skep_k8s::Kind::new(
+        "cilium.io",
+        "v2",
+        "CiliumLocalRedirectPolicy",
+        "ciliumlocalredirectpolicies",
+        true,
+    );
+    let policy = json!({
+        "apiVersion": "cilium.io/v2", "kind": "CiliumLocalRedirectPolicy",
+        "metadata": {"namespace": "default", "name": "metadata"},
+        "spec": {
+            "redirectFrontend": {
+                "addressMatcher": {"ip": "169.254.169.254", "toPorts": [{"port": "80", "protocol": "TCP"}]},
+            },
+            "redirectBackend": {
+                "localEndpointSelector": {"matchLabels": {"app": "proxy"}},
+                "toPorts": [{"port": "8080", "protocol": "TCP"}],
+            },
+        },
+    });
+    let options = skep_k8s::WriteOptions::default();
+    lab.session
+        .client()
+        .create(&kind, "default", policy, &options)
+        .await
+        .unwrap();
+    lab.call_until("default/client", "169.254.169.254:80", Way::TCP, 5, |outcome| {
+        outcome.failed == 0 && outcome.servers.contains_key("proxy-0")
+    })
+    .await;
+
+    let skep = async |words: &[&str]| lab.session.run("c1-n1", words).await.unwrap();
+    let text = skep(&["skep", "lrp", "list"]).await;
+    assert!(
+        text.starts_with("LRP namespace   LRP name   FrontendType   Matching Service\n")
+            && text.contains("169.254.169.254:80/TCP -> 10.1.1.")
+            && text.contains(":8080(default/proxy-0), "),
+        "{text}"
+    );
+    let all: Value = serde_json::from_str(&skep(&["skep", "lrp", "list", "-o", "json"]).await).unwrap();
+    assert_eq!(all[0]["frontend-type"], "IP + port");
+    assert_eq!(
+        all[0]["frontend-mappings"][0]["backends"][0]["pod-id"],
+        "default/proxy-0"
+    );
 }

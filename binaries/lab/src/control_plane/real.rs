@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! A real API server with its etcd, from a folder as `KUBEBUILDER_ASSETS` names it.
+//!
+//! Both run in the lab's network, at the address where the nodes look for the API server; a door on the loopback
+//! leads there. They are started again when they end, as on any cluster.
+
+use std::{
+    ffi::OsString,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use skep_k8s::{ApiError, Client, Kind, WriteOptions};
+use skep_k8s_apiserver::Registry;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::credentials::{Credentials, CredentialsError};
+use crate::{
+    cgroup::{self, CgroupError},
+    enter::Placement,
+    machine::Site,
+    plan::{API_PORT, Cluster},
+    process::{self, Process, ProcessError},
+};
+
+/// How long the API server may take until it answers.
+const READY: Duration = Duration::from_secs(60);
+/// Time between two looks at one that starts.
+const LOOK: Duration = Duration::from_millis(200);
+/// Wait before a process that ended is started again.
+const RESTART: Duration = Duration::from_millis(500);
+/// How long a process may take to stop.
+const STOP: Duration = Duration::from_secs(10);
+/// Lines of a log that are shown when its process ends too early.
+const LAST_WORDS: usize = 5;
+/// Ports of etcd, for clients and for peers.
+const ETCD: (u16, u16) = (2379, 2380);
+/// The group whose kinds the embedded server knows by itself, and a real one is told.
+const CUSTOM_GROUP: &str = "cilium.io";
+
+/// Why there is no real API server.
+#[derive(Debug, thiserror::Error)]
+pub enum RealError {
+    /// The folder is not one that `setup-envtest` makes. Without KUBEBUILDER_ASSETS the embedded server is used.
+    #[error("there is no {program} in {}, which KUBEBUILDER_ASSETS or --assets names", folder.display())]
+    Missing {
+        /// The program.
+        program: &'static str,
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Its files cannot be made.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// Its control group cannot be made.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// It cannot be started.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// It does not like its flags, or the other one does not run; its log says more.
+    #[error("{program} of cluster {cluster} ended; the end of {}:\n{tail}", log.display())]
+    Ended {
+        /// The program.
+        program: &'static str,
+        /// The cluster.
+        cluster: String,
+        /// Its log.
+        log: PathBuf,
+        /// The last lines of the log.
+        tail: String,
+    },
+    /// It runs and does not answer; its log says more.
+    #[error("kube-apiserver of cluster {cluster} is not ready within {} s; the end of {}:\n{tail}", READY.as_secs(), log.display())]
+    Late {
+        /// The cluster.
+        cluster: String,
+        /// Its log.
+        log: PathBuf,
+        /// The last lines of the log.
+        tail: String,
+        /// What the last question came to.
+        #[source]
+        cause: ApiError,
+    },
+    /// The kinds that agents ask for cannot be defined.
+    #[error("defining {kind}")]
+    Define {
+        /// The kind.
+        kind: String,
+        /// What the server said.
+        #[source]
+        cause: ApiError,
+    },
+}
+
+/// The programs.
+#[derive(Debug, Clone)]
+pub struct Assets {
+    etcd: PathBuf,
+    server: PathBuf,
+}
+
+impl Assets {
+    /// The programs in `folder`.
+    ///
+    /// # Errors
+    /// When one is not there.
+    pub fn find(folder: &Path) -> Result<Self, RealError> {
+        let find = |program: &'static str| {
+            // They are started from other folders.
+            let path = std::fs::canonicalize(folder.join(program)).ok();
+            path.filter(|path| path.is_file())
+                .ok_or_else(|| RealError::Missing {
+                    program,
+                    folder: folder.to_owned(),
+                })
+        };
+        Ok(Self {
+            etcd: find("etcd")?,
+            server: find("kube-apiserver")?,
+        })
+    }
+}
+
+/// A running API server with its etcd.
+pub(super) struct Server {
+    cluster: String,
+    etcd: Keeper,
+    server: Keeper,
+}
+
+/// A process that is started again when it ends.
+struct Keeper {
+    program: &'static str,
+    placement: Placement,
+    log: PathBuf,
+    process: Process,
+}
+
+impl Keeper {
+    async fn start(program: &'static str, placement: Placement, log: PathBuf) -> Result<Self, ProcessError> {
+        Ok(Self {
+            program,
+            process: Process::place(program, &placement, &log).await?,
+            placement,
+            log,
+        })
+    }
+
+    async fn keep(mut self, cluster: &str, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                ended = self.process.ended() => {
+                    tracing::warn!(cluster, program = self.program, ?ended, "ended; starting it again");
+                }
+                () = stop.cancelled() => {
+                    self.process.stop(STOP).await;
+                    return;
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(RESTART) => {}
+                () = stop.cancelled() => return,
+            }
+            match Process::place(self.program, &self.placement, &self.log).await {
+                Ok(process) => self.process = process,
+                Err(err) => {
+                    tracing::error!(cluster, error = %hive::error_chain(&err), "not started");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, cluster: &str) -> Result<(), RealError> {
+        if !self.process.has_ended() {
+            return Ok(());
+        }
+        Err(RealError::Ended {
+            program: self.program,
+            cluster: cluster.to_owned(),
+            tail: process::last_lines(&self.log, LAST_WORDS),
+            log: self.log.clone(),
+        })
+    }
+}
+
+impl Server {
+    /// Makes the certificates and the token of a cluster's server.
+    pub(super) fn credentials(site: &Site, cluster: &Cluster) -> Result<Credentials, RealError> {
+        let addresses = [IpAddr::from(Ipv4Addr::LOCALHOST), cluster.api_address().into()];
+        Ok(Credentials::make(&folder(site, cluster), &addresses)?)
+    }
+
+    /// Starts both programs beside process `fabric`. They are not ready yet.
+    pub(super) async fn start(
+        assets: &Assets,
+        site: &Site,
+        cluster: &Cluster,
+        fabric: u32,
+        credentials: &Credentials,
+    ) -> Result<Self, RealError> {
+        let group = site.cgroup.join("control-plane").join(&cluster.name);
+        cgroup::create(&group)?;
+        let place = |program: &Path, arguments: Vec<String>| Placement {
+            cgroup: Some(group.clone()),
+            beside: Some(fabric),
+            program: std::iter::once(program.into())
+                .chain(arguments.into_iter().map(OsString::from))
+                .collect(),
+            ..Placement::default()
+        };
+        let log = |program: &str| site.log(&format!("{}-{program}", cluster.name));
+        let data = folder(site, cluster).join("etcd");
+        let etcd = Keeper::start(
+            "etcd",
+            place(&assets.etcd, etcd_arguments(cluster, &data)),
+            log("etcd"),
+        );
+        let etcd = etcd.await?;
+        let server = Keeper::start(
+            "kube-apiserver",
+            place(&assets.server, server_arguments(cluster, credentials)),
+            log("kube-apiserver"),
+        );
+        Ok(Self {
+            cluster: cluster.name.clone(),
+            etcd,
+            server: server.await?,
+        })
+    }
+
+    /// Waits until the server has made the namespace that everybody uses, and then defines the kinds that agents ask
+    /// for.
+    pub(super) async fn ready(&mut self, client: &Arc<dyn Client>) -> Result<(), RealError> {
+        let namespaces = Kind::new("", "v1", "Namespace", "namespaces", false);
+        let deadline = Instant::now() + READY;
+        loop {
+            self.etcd.ended(&self.cluster)?;
+            self.server.ended(&self.cluster)?;
+            match client.get(&namespaces, "", "default").await {
+                Ok(_) => break,
+                Err(cause) if Instant::now() > deadline => {
+                    return Err(RealError::Late {
+                        cluster: self.cluster.clone(),
+                        tail: process::last_lines(&self.server.log, LAST_WORDS),
+                        log: self.server.log.clone(),
+                        cause,
+                    });
+                }
+                Err(_) => tokio::time::sleep(LOOK).await,
+            }
+        }
+        for definition in definitions() {
+            define(client, definition).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps both running until stopped: the server goes first, so that it can write to the end.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let etcd_stop = CancellationToken::new();
+        let server = async {
+            self.server.keep(&self.cluster, stop).await;
+            etcd_stop.cancel();
+        };
+        tokio::join!(server, self.etcd.keep(&self.cluster, etcd_stop.clone()));
+    }
+}
+
+/// Where the files of a cluster's server are.
+fn folder(site: &Site, cluster: &Cluster) -> PathBuf {
+    site.folder.join("control-plane").join(&cluster.name)
+}
+
+fn etcd_arguments(cluster: &Cluster, data: &Path) -> Vec<String> {
+    let url = |port| format!("http://{}", SocketAddr::from((cluster.api_address(), port)));
+    let (clients, peers) = (url(ETCD.0), url(ETCD.1));
+    vec![
+        format!("--data-dir={}", data.display()),
+        format!("--listen-client-urls={clients}"),
+        format!("--advertise-client-urls={clients}"),
+        format!("--listen-peer-urls={peers}"),
+        format!("--initial-advertise-peer-urls={peers}"),
+        format!("--initial-cluster=default={peers}"),
+    ]
+}
+
+fn server_arguments(cluster: &Cluster, credentials: &Credentials) -> Vec<String> {
+    let address = cluster.api_address();
+    let ((v4, v4_bits), (v6, v6_bits)) = (cluster.service_range_v4(), cluster.service_range_v6());
+    vec![
+        format!("--etcd-servers=http://{}", SocketAddr::from((address, ETCD.0))),
+        format!("--bind-address={address}"),
+        format!("--advertise-address={address}"),
+        format!("--secure-port={API_PORT}"),
+        format!("--cert-dir={}", credentials.file("generated")),
+        format!("--tls-cert-file={}", credentials.file("server.crt")),
+        format!("--tls-private-key-file={}", credentials.file("server.key")),
+        format!("--client-ca-file={}", credentials.file("authority.crt")),
+        format!("--token-auth-file={}", credentials.file("tokens.csv")),
+        "--authorization-mode=RBAC".to_owned(),
+        format!("--service-cluster-ip-range={v4}/{v4_bits},{v6}/{v6_bits}"),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--service-account-key-file={}", credentials.file("accounts.key")),
+        format!(
+            "--service-account-signing-key-file={}",
+            credentials.file("accounts.key")
+        ),
+        // No controller makes service accounts for pods.
+        "--disable-admission-plugins=ServiceAccount".to_owned(),
+        "--allow-privileged=true".to_owned(),
+    ]
+}
+
+/// Definitions of Cilium's kinds, which take any object: the agents check what they read.
+fn definitions() -> Vec<Value> {
+    let any =
+        json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    let kinds = Registry::with_extensions().all();
+    let kinds = kinds.iter().filter(|kind| kind.gvr.group == CUSTOM_GROUP);
+    kinds
+        .map(|kind| {
+            let resource = kind.gvr.resource.as_str();
+            json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": { "name": format!("{resource}.{CUSTOM_GROUP}") },
+                "spec": {
+                    "group": CUSTOM_GROUP,
+                    "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
+                    "names": {
+                        "plural": resource, "singular": kind.singular.as_str(), "kind": kind.kind.as_str(),
+                        "listKind": kind.list_kind.as_str(),
+                    },
+                    "versions": [{
+                        "name": kind.gvr.version.as_str(), "served": true, "storage": true, "schema": any,
+                        "subresources": { "status": {} },
+                    }],
+                },
+            })
+        })
+        .collect()
+}
+
+async fn define(client: &Arc<dyn Client>, definition: Value) -> Result<(), RealError> {
+    let kind = Kind::new(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        false,
+    );
+    let name = definition["metadata"]["name"].to_string();
+    match client
+        .create(&kind, "", definition, &WriteOptions::default())
+        .await
+    {
+        Err(cause) if !cause.is_already_exists() => Err(RealError::Define { kind: name, cause }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Lab;
+
+    #[test]
+    fn a_folder_without_the_programs_is_named_with_what_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = |program: &str| {
+            let text = Assets::find(folder.path()).unwrap_err().to_string();
+            assert!(
+                text.contains(program) && text.contains(&*folder.path().to_string_lossy()),
+                "{text}"
+            );
+        };
+        missing("etcd");
+        std::fs::write(folder.path().join("etcd"), "").unwrap();
+        missing("kube-apiserver");
+        std::fs::write(folder.path().join("kube-apiserver"), "").unwrap();
+        assert!(Assets::find(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn clusters_have_their_own_addresses_and_ranges() {
+        let lab = Lab::plan("t", 2, 1).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let credentials = Credentials::make(folder.path(), &[]).unwrap();
+
+        let arguments = server_arguments(&lab.clusters[1], &credentials);
+
+        for expected in [
+            "--etcd-servers=http://172.30.2.250:2379",
+            "--bind-address=172.30.2.250",
+            "--secure-port=6443",
+            "--service-cluster-ip-range=10.102.0.0/16,fd00:100:2::/112",
+        ] {
+            assert!(
+                arguments.iter().any(|argument| argument == expected),
+                "{arguments:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn defines_each_of_ciliums_kinds_once() {
+        let definitions = definitions();
+        let names: std::collections::HashSet<&str> = definitions
+            .iter()
+            .filter_map(|d| d["metadata"]["name"].as_str())
+            .collect();
+
+        assert_eq!(names.len(), definitions.len());
+        assert!(names.contains("ciliumlocalredirectpolicies.cilium.io"));
+    }
+}

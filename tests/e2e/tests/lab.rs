@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The lab itself, as its users treat it.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::{
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use skep_e2e::{TestLab, program};
+use skep_lab::{cgroup, machine::Site};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+};
+
+async fn skep_lab(name: &str, words: &[&str]) -> Output {
+    let mut command = Command::new(program("skep-lab"));
+    let run = command.args(["--name", name]).args(words).output();
+    run.await.unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lab_that_is_up_is_not_brought_up_again() {
+    let lab = TestLab::up("twice", 1, &[]).await;
+    let before = lab.session.state().unwrap();
+
+    let again = skep_lab(lab.name(), &["up", "--nodes", "1"]).await;
+
+    assert!(!again.status.success());
+    assert!(said(&again).contains("is up; take it down"), "{}", said(&again));
+    assert_eq!(lab.session.state().unwrap().supervisor, before.supervisor);
+    assert!(skep_lab(lab.name(), &["status"]).await.status.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lab_whose_supervisor_died_says_so_and_can_be_replaced() {
+    let lab = TestLab::up("orphan", 1, &[]).await;
+    let state = lab.session.state().unwrap();
+    // In the node's namespaces, which share process ids with this machine.
+    lab.session
+        .run("c1-n1", &["kill", "-KILL", &state.supervisor.to_string()])
+        .await
+        .unwrap();
+    let supervisor = Site::of(lab.name()).unwrap().cgroup.join("supervisor");
+    lab.session
+        .wait("the supervisor is gone", || async {
+            cgroup::processes(&supervisor).is_empty()
+        })
+        .await
+        .unwrap();
+
+    let status = skep_lab(lab.name(), &["status"]).await;
+    assert!(!status.status.success());
+    assert!(
+        said(&status).contains("failed (the process that ran it is gone"),
+        "{}",
+        said(&status)
+    );
+
+    let up = skep_lab(lab.name(), &["up", "--nodes", "1"]).await;
+    assert!(up.status.success(), "{}", said(&up));
+    assert_ne!(lab.session.state().unwrap().supervisor, state.supervisor);
+    assert!(skep_lab(lab.name(), &["status"]).await.status.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_start_leaves_nothing() {
+    for signal in ["INT", "TERM", "HUP"] {
+        let name = format!("{}-{}", signal.to_lowercase(), std::process::id());
+        let mut up = Command::new(program("skep-lab"))
+            .args(["--name", &name, "up", "--clusters", "2", "--nodes", "3"])
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(up.stderr.take().unwrap()).lines();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.contains("node c1-n2") {
+                break;
+            }
+        }
+
+        let pid = up.id().unwrap().to_string();
+        Command::new("kill")
+            .args(["-s", signal, &pid])
+            .status()
+            .await
+            .unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(30), up.wait()).await;
+
+        let site = Site::of(&name).unwrap();
+        let left = (site.cgroup.exists(), site.folder.exists());
+        skep_lab::command::down(&name).unwrap();
+        assert!(!ended.unwrap().unwrap().success());
+        assert_eq!(left, (false, false), "{signal}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_on_nodes_end_as_they_would_in_a_shell() {
+    let lab = TestLab::up("exec", 1, &[]).await;
+    let exec = async |words: &[&str]| {
+        let words: Vec<&str> = ["exec", "n1", "--"].iter().chain(words).copied().collect();
+        skep_lab(lab.name(), &words).await
+    };
+
+    assert_eq!(said(&exec(&["hostname"]).await), "c1-n1\n");
+    assert_eq!(exec(&["sh", "-c", "exit 7"]).await.status.code(), Some(7));
+    let missing = exec(&["no-such-program"]).await;
+    assert_eq!(missing.status.code(), Some(127), "{}", said(&missing));
+    assert_eq!(exec(&["/etc"]).await.status.code(), Some(126));
+    let nowhere = skep_lab(lab.name(), &["exec", "c9-n9", "--", "true"]).await;
+    assert!(
+        said(&nowhere).contains("no node or running pod called `c9-n9`; it has c1-n1"),
+        "{}",
+        said(&nowhere)
+    );
+}
