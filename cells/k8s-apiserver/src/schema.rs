@@ -433,6 +433,34 @@ fn zero(shape: &Shape) -> Option<Value> {
     })
 }
 
+/// Gives every struct of a built-in type the single values that Go always writes, zero where they are missing. Clients
+/// with typed models insist on them.
+pub(crate) fn fill_required(shape: &Shape, value: &mut Value) {
+    match (shape, value) {
+        (Shape::List(list), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| fill_required(&list.item, item));
+        }
+        (Shape::Map(item, _), Value::Object(map)) => {
+            map.values_mut().for_each(|value| fill_required(item, value));
+        }
+        (Shape::Named(_), Value::Object(map)) => {
+            let Some(object) = shape.object() else { return };
+            for field in &object.fields {
+                match map.get_mut(&field.name) {
+                    Some(value) => fill_required(&field.shape, value),
+                    None if field.required && matches!(field.shape, Shape::Scalar(_)) => {
+                        if let Some(zero) = zero(&field.shape) {
+                            map.insert(field.name.clone(), zero);
+                        }
+                    }
+                    None => {}
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 fn check_scalar(scalar: Scalar, value: &Value) -> Result<(), &'static str> {
     let (fits, go) = match scalar {
         Scalar::Text => (value.is_string(), "string"),

@@ -225,6 +225,33 @@ fn status_and_spec_are_written_apart() {
 }
 
 #[test]
+fn structs_have_all_their_required_single_values() {
+    let server = server();
+    let nodes = Gvr::new("", "v1", "nodes");
+    let node = json!({ "metadata": { "name": "n" }, "status": { "nodeInfo": { "kubeletVersion": "v1" } } });
+    server.create(&nodes, "", node, &by("t")).unwrap();
+
+    let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+    let patched = server
+        .patch(
+            &nodes,
+            "",
+            "n",
+            Subresource::Status,
+            &Patch::Merge(status),
+            &by("t"),
+        )
+        .unwrap()
+        .object;
+
+    let info = &patched["status"]["nodeInfo"];
+    assert_eq!(info["kubeletVersion"], "v1");
+    assert_eq!(info["architecture"], "");
+    assert_eq!(info.as_object().unwrap().len(), 10, "{info}");
+    assert_eq!(patched["spec"].get("podCIDR"), None, "not required");
+}
+
+#[test]
 fn only_load_balancers_have_addresses_of_one() {
     let server = server();
     let mut web = service("web", 80);

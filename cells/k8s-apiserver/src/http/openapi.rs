@@ -78,13 +78,28 @@ pub(super) fn document(registry: &Registry, group: &str, version: &str) -> Optio
 /// `/openapi/v2`: everything in one document.
 pub(super) fn swagger(registry: &Registry) -> Value {
     let mut definitions = BTreeMap::new();
+    let mut paths = Map::new();
     for kind in registry.all() {
         add_schema(&kind, &mut definitions, V2);
+        if !super::discovery::is_review(&kind) {
+            // What older clients look for before they ask for a dry run.
+            let dry_run = json!({ "name": "dryRun", "in": "query", "type": "string" });
+            let patch = json!({
+                "parameters": [dry_run],
+                "responses": { "200": { "description": "OK" } },
+                "x-kubernetes-action": "patch",
+                "x-kubernetes-group-version-kind": gvk(&kind),
+            });
+            paths.insert(
+                format!("{}/{{name}}", collection(&kind)),
+                json!({ "patch": patch }),
+            );
+        }
     }
     json!({
         "swagger": "2.0",
         "info": { "title": "Kubernetes", "version": super::VERSION },
-        "paths": {},
+        "paths": paths,
         "definitions": definitions,
     })
 }
@@ -216,13 +231,18 @@ fn object_schema(object: &Object, schemas: &mut BTreeMap<String, Value>, prefix:
     schema
 }
 
-fn add_paths(kind: &Kind, paths: &mut Map<String, Value>) {
+/// Path of the objects of a kind.
+fn collection(kind: &Kind) -> String {
     let root = root_path(&kind.gvr.group, &kind.gvr.version);
-    let collection = if kind.namespaced {
+    if kind.namespaced {
         format!("/{root}/namespaces/{{namespace}}/{}", kind.gvr.resource)
     } else {
         format!("/{root}/{}", kind.gvr.resource)
-    };
+    }
+}
+
+fn add_paths(kind: &Kind, paths: &mut Map<String, Value>) {
+    let collection = collection(kind);
     let parameter = |name: &str| json!({ "name": name, "in": "query", "schema": { "type": "string" } });
     let schema = json!({ "$ref": format!("#/components/schemas/{}", kind_name(kind)) });
     let operation = |action: &str, writes: bool| {

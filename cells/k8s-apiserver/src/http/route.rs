@@ -93,7 +93,7 @@ impl Router {
             ["version"] => plain(version()),
             ["api"] => aggregated(true, discovery::core_versions(&self.address)),
             ["apis"] => aggregated(false, discovery::group_list(registry)),
-            ["openapi", "v2"] if accept_text.contains(openapi::proto::MEDIA_TYPE) => {
+            ["openapi", "v2"] if openapi::proto::is_wanted(accept_text) => {
                 let document = openapi::proto::encode(&openapi::swagger(registry));
                 Ok(respond::bytes(openapi::proto::MEDIA_TYPE, document))
             }

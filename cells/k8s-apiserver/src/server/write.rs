@@ -15,7 +15,7 @@ use crate::kinds::Kind;
 use crate::object;
 use crate::patch::Patch;
 use crate::patch::apply::{Manager, apply, note_update};
-use crate::schema::{Shape, decode};
+use crate::schema::{Shape, decode, fill_required};
 use crate::tracker::Transaction;
 
 /// The part of an object that a write is about.
@@ -362,6 +362,7 @@ impl ApiServer {
             defaults::on_create(kind, &mut object);
             self.admit(plan, kind, None, &mut object)?;
             validate::object(kind, None, &object)?;
+            fill_required(&kind.shape, &mut object);
             self.note_owner(request, None, &mut object);
         } else if object::uid(&object).is_empty() {
             object::set_metadata(&mut object, "uid", &uuid::Uuid::new_v4().to_string());
@@ -504,6 +505,7 @@ impl ApiServer {
                 }
             }
             validate::object(kind, Some(&old_shown), &new)?;
+            fill_required(&kind.shape, &mut new);
             self.note_owner(request, Some(&old_shown), &mut new);
         } else if subresource == Subresource::Status {
             new = status_only(&old_shown, &new);

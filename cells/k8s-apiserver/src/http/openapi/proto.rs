@@ -7,7 +7,15 @@
 use serde_json::{Map, Value};
 
 /// Media type of the document.
-pub(in crate::http) const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+pub(in crate::http) const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// The name under which clients ask for it; `@` must not be in the type of an answer.
+const ASKED_FOR: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+/// True if this `Accept` header asks for the document in protobuf.
+pub(in crate::http) fn is_wanted(accept: &str) -> bool {
+    accept.contains(ASKED_FOR) || accept.contains(MEDIA_TYPE)
+}
 
 /// The document in protobuf.
 pub(in crate::http) fn encode(document: &Value) -> Vec<u8> {
@@ -19,7 +27,19 @@ pub(in crate::http) fn encode(document: &Value) -> Vec<u8> {
             m.text(2, info.get("version"));
         });
     }
-    message.nested(8, |_| {});
+    message.nested(8, |m| {
+        for (name, item) in document
+            .get("paths")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
+            m.nested(2, |m| {
+                m.bytes(1, name.as_bytes());
+                m.nested(2, |m| m.path(item));
+            });
+        }
+    });
     message.nested(9, |m| m.named_schemas(1, document.get("definitions")));
     message.0
 }
@@ -63,6 +83,44 @@ impl Message {
         }
     }
 
+    /// What can be done with a path; only patches are told of, which is where clients look.
+    fn path(&mut self, item: &Value) {
+        let Some(patch) = item.get("patch") else { return };
+        self.nested(8, |m| {
+            for parameter in patch
+                .get("parameters")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+            {
+                // A parameter, not in the body, in the query.
+                m.nested(8, |m| {
+                    m.nested(1, |m| {
+                        m.nested(2, |m| {
+                            m.nested(3, |m| {
+                                m.text(2, parameter.get("in"));
+                                m.text(4, parameter.get("name"));
+                                m.text(6, parameter.get("type"));
+                            });
+                        });
+                    });
+                });
+            }
+            m.extensions(13, patch);
+        });
+    }
+
+    fn extensions(&mut self, number: u32, object: &Value) {
+        let fields = object.as_object().into_iter().flat_map(Map::iter);
+        for (name, value) in fields.filter(|(name, _)| name.starts_with("x-")) {
+            self.nested(number, |m| {
+                m.bytes(1, name.as_bytes());
+                // JSON is YAML.
+                m.nested(2, |m| m.bytes(2, value.to_string().as_bytes()));
+            });
+        }
+    }
+
     fn schema(&mut self, schema: &Value) {
         self.text(1, schema.get("$ref"));
         self.text(2, schema.get("format"));
@@ -95,14 +153,7 @@ impl Message {
         if let Some(properties) = schema.get("properties").filter(|_| !is_open) {
             self.nested(25, |m| m.named_schemas(1, Some(properties)));
         }
-        let extensions = schema.as_object().into_iter().flat_map(Map::iter);
-        for (name, value) in extensions.filter(|(name, _)| name.starts_with("x-")) {
-            self.nested(31, |m| {
-                m.bytes(1, name.as_bytes());
-                // JSON is YAML.
-                m.nested(2, |m| m.bytes(2, value.to_string().as_bytes()));
-            });
-        }
+        self.extensions(31, schema);
     }
 }
 
@@ -114,7 +165,9 @@ mod tests {
 
     #[test]
     fn encodes_schemas_by_number() {
-        let document = json!({ "swagger": "2.0", "definitions": { "A": {
+        let document = json!({ "swagger": "2.0", "paths": { "/a": { "patch": {
+            "parameters": [{ "name": "dryRun", "in": "query" }], "x-k": "v",
+        } } }, "definitions": { "A": {
             "type": "object", "required": ["b"], "x-k": [1],
             "properties": { "b": { "$ref": "R" }, "c": { "items": { "type": "string" } } },
             "additionalProperties": true,
@@ -122,8 +175,16 @@ mod tests {
 
         let bytes = encode(&document);
 
-        assert_eq!(&bytes[..7], b"\x0a\x032.0\x42\x00", "version, and no paths");
+        assert!(bytes.starts_with(b"\x0a\x032.0\x42"), "version, then paths");
         let found = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+        assert!(
+            found(b"\x42\x15\x0a\x13\x12\x11\x1a\x0f\x12\x05query\x22\x06dryRun"),
+            "parameter in the query"
+        );
+        assert!(
+            found(b"\x6a\x0c\x0a\x03x-k\x12\x05\x12\x03\"v\""),
+            "extension of an operation"
+        );
         assert!(found(b"\x9a\x01\x01b"), "required");
         assert!(found(b"\xaa\x01\x02\x10\x01"), "additional properties");
         assert!(found(b"\xb2\x01\x08\x0a\x06object"), "type");
