@@ -60,7 +60,7 @@ mod tests {
             "LRP namespace   LRP name   FrontendType                Matching Service",
             "kube-system     dns        clusterIP + all svc ports   kube-system/kube-dns",
             "                |          10.96.0.10:53/UDP -> 10.244.0.5:53(kube-system/a), [fd00::5]:53(kube-system/b), ",
-            "shop            meta       IP + port                   ",
+            "shop            meta       IP + port   ",
             "                |          169.254.169.254:80/TCP -> ",
             "",
         ];

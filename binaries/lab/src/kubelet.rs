@@ -101,7 +101,7 @@ impl Kubelet {
             let status = json!({"status": {
                 "addresses": addresses,
                 "conditions": [{"type": "Ready", "status": "True"}],
-                "nodeInfo": {"kubeletVersion": concat!("v", env!("CARGO_PKG_VERSION"))},
+                "nodeInfo": node_info(),
             }});
             let (kind, options) = (slim::Node::kind(), WriteOptions::default());
             match self.client.create(&kind, "", object, &options).await {
@@ -140,6 +140,31 @@ impl Kubelet {
         }
         while state.tasks.join_next().await.is_some() {}
     }
+}
+
+/// What a node runs on: this machine.
+fn node_info() -> Value {
+    let read = |path: &str| {
+        std::fs::read_to_string(path)
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
+    let release = read("/etc/os-release");
+    let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    json!({
+        "architecture": match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        },
+        "bootID": read("/proc/sys/kernel/random/boot_id"),
+        "containerRuntimeVersion": concat!("skep-lab://", env!("CARGO_PKG_VERSION")),
+        "kernelVersion": read("/proc/sys/kernel/osrelease"),
+        "kubeletVersion": concat!("v", env!("CARGO_PKG_VERSION")),
+        "operatingSystem": std::env::consts::OS,
+        "osImage": name.unwrap_or_default().trim_matches('"'),
+    })
 }
 
 /// Follows all pods, whatever happens to the connection.
