@@ -13,8 +13,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     agent::Agent,
-    inventory,
-    lrp,
+    inventory, lrp,
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
     service, shell, status,

@@ -14,6 +14,7 @@ mod discovery;
 mod lines;
 mod request;
 mod target;
+mod token;
 
 pub use cell::cell;
 pub use config::Config;

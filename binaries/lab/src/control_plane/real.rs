@@ -86,7 +86,7 @@ pub enum RealError {
         tail: String,
         /// What the last question came to.
         #[source]
-        cause: ApiError,
+        cause: Box<ApiError>,
     },
     /// The kinds that agents ask for cannot be defined.
     #[error("defining {kind}")]
@@ -95,7 +95,7 @@ pub enum RealError {
         kind: String,
         /// What the server said.
         #[source]
-        cause: ApiError,
+        cause: Box<ApiError>,
     },
 }
 
@@ -251,7 +251,7 @@ impl Server {
                         cluster: self.cluster.clone(),
                         tail: process::last_lines(&self.server.log, LAST_WORDS),
                         log: self.server.log.clone(),
-                        cause,
+                        cause: Box::new(cause),
                     });
                 }
                 Err(_) => tokio::time::sleep(LOOK).await,
@@ -361,7 +361,10 @@ async fn define(client: &Arc<dyn Client>, definition: Value) -> Result<(), RealE
         .create(&kind, "", definition, &WriteOptions::default())
         .await
     {
-        Err(cause) if !cause.is_already_exists() => Err(RealError::Define { kind: name, cause }),
+        Err(cause) if !cause.is_already_exists() => Err(RealError::Define {
+            kind: name,
+            cause: Box::new(cause),
+        }),
         _ => Ok(()),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use http::header::AUTHORIZATION;
 use http::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -14,10 +15,12 @@ use kube::client::{Body, ConfigExt};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
+use tower::util::MapRequestLayer;
 use tower::{BoxError, ServiceBuilder};
 
 use super::bucket::TokenBucket;
 use super::target::{Target, TargetError};
+use super::token::TokenFile;
 use crate::error::{ApiError, Status};
 use crate::kind::ServerVersion;
 
@@ -294,17 +297,21 @@ impl RemoteClient {
         if let Some(connection) = self.inner.current.load_full() {
             return Ok(connection);
         }
-        let config = self
+        let mut config = self
             .inner
             .target
             .load(*server, &self.inner.settings.service_account)
             .await?
             .ok_or(ApiError::Disabled)?;
         let name = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = self.build(config).map_err(|cause| ConnectError::Credentials {
-            server: name.clone(),
-            cause,
-        })?;
+        let token = config.auth_info.token_file.take().map(PathBuf::from);
+        let token = token.map(TokenFile::open).transpose()?;
+        let client = self
+            .build(config, token)
+            .map_err(|cause| ConnectError::Credentials {
+                server: name.clone(),
+                cause,
+            })?;
         let connection = Arc::new(Connection {
             client,
             server: name,
@@ -314,7 +321,7 @@ impl RemoteClient {
         Ok(connection)
     }
 
-    fn build(&self, config: kube::Config) -> Result<kube::Client, kube::Error> {
+    fn build(&self, config: kube::Config, token: Option<TokenFile>) -> Result<kube::Client, kube::Error> {
         let settings = &self.inner.settings;
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
@@ -325,6 +332,12 @@ impl RemoteClient {
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
             .option_layer(config.auth_layer()?)
+            .option_layer(token.map(Arc::new).map(|token| {
+                MapRequestLayer::new(move |mut request: Request<Body>| {
+                    request.headers_mut().insert(AUTHORIZATION, token.header());
+                    request
+                })
+            }))
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
             .service(hyper_util::client::legacy::Builder::new(TokioExecutor::new()).build(connector));

@@ -31,6 +31,15 @@ pub enum TargetError {
         #[source]
         cause: Box<KubeconfigError>,
     },
+    /// The file of a token cannot be read.
+    #[error("token {path}", path = path.display())]
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        cause: std::io::Error,
+    },
     /// The service account of the pod cannot be read.
     #[error("service account in {folder}", folder = folder.display())]
     ServiceAccount {
@@ -158,7 +167,7 @@ fn service_url() -> Option<String> {
     Some(format!("https://{host}:{port}"))
 }
 
-/// Trusts and logs in as the service account in `folder` says. The token is read again while it is used.
+/// Trusts and logs in as the service account in `folder` says.
 async fn from_account(folder: &Path, url: &str) -> Result<kube::Config, TargetError> {
     let fail = |cause| TargetError::ServiceAccount {
         folder: folder.to_owned(),

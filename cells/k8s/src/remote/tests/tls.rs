@@ -208,10 +208,10 @@ async fn pods_log_in_with_their_service_account_and_its_newest_token() {
     );
 
     std::fs::write(account.path().join("ca.crt"), authority.pem()).unwrap();
-    std::fs::write(account.path().join("token"), "first").unwrap();
+    std::fs::write(account.path().join("token"), "first\n").unwrap();
     server.json(200, WEB);
     services.get("web").await.unwrap();
-    std::fs::write(account.path().join("token"), "second").unwrap();
+    std::fs::write(account.path().join("token"), "second\n").unwrap();
     server.json(401, UNAUTHORIZED);
     server.json(200, WEB);
     services.get("web").await.unwrap_err();
