@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what runs beside the test is no job of a hive"
+)]
+
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use skep_bpf::node::{IDENTITY_HOST, IDENTITY_REMOTE_NODE};

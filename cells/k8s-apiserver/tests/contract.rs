@@ -4,6 +4,10 @@
 //! `KUBEBUILDER_ASSETS` names a folder with one.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what runs beside the test is no job of a hive"
+)]
 
 #[path = "contract/cases.rs"]
 mod cases;

@@ -3,6 +3,10 @@
 //! The embedded server as kubectl sees it. Skipped only if there is no kubectl.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what runs beside the test is no job of a hive"
+)]
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

@@ -6,6 +6,11 @@
 //! pinned maps are used (as root), else maps in memory. Then one endpoint of a service flips, with 10, 100 and 1,000
 //! backends.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what runs beside the test is no job of a hive"
+)]
+
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

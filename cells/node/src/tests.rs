@@ -2,6 +2,11 @@
 
 //! The cells together: over a scripted source, over the kernel in a network namespace, and with a cluster.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what runs beside the test is no job of a hive"
+)]
+
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

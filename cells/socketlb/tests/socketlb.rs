@@ -3,6 +3,10 @@
 //! The cells in a hive, with real programs in a world of their own.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what runs beside the test is no job of a hive"
+)]
 
 use std::{
     error::Error,

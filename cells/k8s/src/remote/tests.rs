@@ -2,6 +2,11 @@
 
 //! The client against a server that answers as told.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what runs beside the test is no job of a hive"
+)]
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
