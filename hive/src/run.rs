@@ -402,7 +402,8 @@ impl Program {
                 .warnings()
                 .filter(|finding| finding.code != Code::Unused)
             {
-                tracing::warn!(code = %finding.code, "{}", finding.message);
+                let help = (!finding.help.is_empty()).then(|| finding.help.join("; "));
+                tracing::warn!(code = %finding.code, help, "{}", finding.message);
             }
             run_plan(plan, settings, env, &signals).await
         });

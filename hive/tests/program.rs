@@ -313,8 +313,23 @@ fn settings_come_from_environment_and_directory() {
     let (_, from_directory, _) = output(&args);
     let strict = output(&format!("hive config --config-dir={}", directory.display()));
     let from_env = command(&args).env("TESTPROG_MODE", "from-env").output().unwrap();
+    for key in ["other", "lodness"] {
+        std::fs::write(directory.join(key), "x").unwrap();
+    }
+    let checked = output(&format!(
+        "hive check --config-unknown=warn --config-dir={}",
+        directory.display()
+    ));
 
     std::fs::remove_dir_all(&directory).unwrap();
+    // What is for other programs is told in one line; what may be a slip, alone.
+    let shared = format!(
+        "warning[H011]: 2 unknown settings `foreign`, `other` (from dir {})",
+        directory.display()
+    );
+    assert!(checked.1.contains(&shared), "{}{}", checked.1, checked.2);
+    let slip = "did you mean `loudness`?";
+    assert!(checked.1.contains(slip), "{}{}", checked.1, checked.2);
     assert!(from_directory.contains("from-dir"), "{from_directory}");
     assert_eq!(strict.0, 78);
     assert!(strict.2.contains("unknown setting `foreign`"), "{}", strict.2);

@@ -2,7 +2,8 @@
 
 //! Reads all configurations, and decides conditions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 
 use super::flatten::Flat;
 use crate::assembly::Hive;
@@ -21,9 +22,10 @@ pub(crate) fn decode(
     let open = flat.configs.iter().filter(|config| config.fixed.is_none());
     let mut layers = Layers::read(settings, open.flat_map(|config| &config.fields));
     let arguments = std::mem::take(&mut layers.arguments);
-    for fault in std::mem::take(&mut layers.faults) {
-        findings.push(describe(fault, None));
-    }
+    let faults = std::mem::take(&mut layers.faults);
+    let (foreign, faults): (Vec<_>, Vec<_>) = faults.into_iter().partition(is_foreign);
+    findings.extend(faults.into_iter().map(|fault| describe(fault, None)));
+    findings.extend(describe_foreign(foreign));
 
     for config in &mut flat.configs {
         let module = &flat.modules[config.module as usize].path;
@@ -138,6 +140,50 @@ fn find_duplicates(flat: &mut Flat, findings: &mut Vec<Finding>) {
             }
         }
     }
+}
+
+/// Whether a fault is a key of a directory that several programs share, and like none of this one's.
+fn is_foreign(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::UnknownKey {
+            origin: Origin::Directory(_),
+            similar: None,
+            severe: false,
+            ..
+        }
+    )
+}
+
+/// One finding for all keys of a directory: a ConfigMap may have a hundred that are for others.
+fn describe_foreign(faults: Vec<Fault>) -> impl Iterator<Item = Finding> {
+    let mut directories: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
+    for fault in faults {
+        if let Fault::UnknownKey {
+            key,
+            origin: Origin::Directory(file),
+            ..
+        } = fault
+        {
+            let directory = file.parent().map(Path::to_owned).unwrap_or_default();
+            directories.entry(directory).or_default().push(format!("`{key}`"));
+        }
+    }
+    directories.into_iter().map(|(directory, keys)| {
+        let number = match keys.len() {
+            1 => String::new(),
+            several => format!("{several} "),
+        };
+        let plural = if keys.len() == 1 { "" } else { "s" };
+        let keys = keys.join(", ");
+        Finding::warning(
+            Code::UnknownKey,
+            format!(
+                "{number}unknown setting{plural} {keys} (from dir {})",
+                directory.display()
+            ),
+        )
+    })
 }
 
 fn describe(fault: Fault, place: Option<(&'static std::panic::Location<'static>, &ModulePath)>) -> Finding {
