@@ -15,9 +15,6 @@ use hive_script::{
 
 use crate::{Parts, Setup};
 
-/// Prefix of environment variables of settings, as the programs have it.
-const ENV_PREFIX: &str = "CILIUM";
-
 /// Why a script gets no hive.
 #[derive(Debug, thiserror::Error)]
 pub enum AssemblyError {
@@ -101,8 +98,7 @@ impl Assembly {
 
     /// Sets a flag to another value than its default; the script's arguments still win.
     pub fn preset(mut self, flag: &str, value: impl Into<String>) -> Self {
-        let name = format!("{ENV_PREFIX}_{}", flag.replace('-', "_").to_uppercase());
-        self.presets.push((name, value.into()));
+        self.presets.push((flag.to_owned(), value.into()));
         self
     }
 
@@ -181,9 +177,14 @@ impl Assembly {
     }
 
     fn build_hive(&self) -> Result<(HiveParts, Option<Wait>), AssemblyError> {
+        // As a config file, where an empty value is a value.
+        let presets: String = self
+            .presets
+            .iter()
+            .map(|(flag, value)| format!("{flag}: '{}'\n", value.replace('\'', "''")))
+            .collect();
         let settings = Settings::new()
-            .env_prefix(ENV_PREFIX)
-            .env(self.presets.iter().cloned())
+            .config_text("presets of the suite", presets)
             .allow_arguments()
             .args(self.args.iter().cloned());
         let mut hive = Hive::new((self.cells)()).root::<All<CommandHandle>>();
