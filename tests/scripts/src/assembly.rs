@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use hive::{All, BuildError, Built, Cell, Hive, Report, Settings};
+use hive::{All, BuildError, Built, Cell, Hive, Report, Settings, config::UnknownKeys};
 use hive_script::hive_command::{HiveParts, Rebuild, ScriptHive};
 use hive_script::{
     Command, CommandError, CommandHandle, CommandSet, Conditions, Context, Environment, Invocation, Outcome,
@@ -177,7 +177,7 @@ impl Assembly {
     }
 
     fn build_hive(&self) -> Result<(HiveParts, Option<Wait>), AssemblyError> {
-        // As a config file, where an empty value is a value.
+        // As a config file, where an empty value is a value; suites share presets, and not all have every flag.
         let presets: String = self
             .presets
             .iter()
@@ -185,6 +185,7 @@ impl Assembly {
             .collect();
         let settings = Settings::new()
             .config_text("presets of the suite", presets)
+            .unknown_keys(UnknownKeys::Ignore)
             .allow_arguments()
             .args(self.args.iter().cloned());
         let mut hive = Hive::new((self.cells)()).root::<All<CommandHandle>>();
