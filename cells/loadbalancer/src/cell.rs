@@ -17,7 +17,7 @@ use crate::command;
 use crate::config::{Config, Families, KubeProxyReplacement};
 use crate::maps::LbMaps;
 use crate::maps::cell::{TestConfig, in_memory, kernel};
-use crate::node::{AddressTable, NoAddresses, NodeAddresses, NodeWatcher};
+use crate::node::{AddressTable, NoAddresses, NodeAddresses, NodeWatcher, WatchError};
 use crate::reconciler::{FrontendReconciler, InitWait, Ops, Timing};
 use crate::table::Tables;
 use crate::types::{Backend, Frontend, Service};
@@ -114,8 +114,9 @@ fn watch_node(
     node: Option<LocalNodeStore>,
     config: Cfg<Config>,
     jobs: Jobs,
-) -> Result<(), SpawnError> {
-    NodeWatcher::new(writer, addresses, node).spawn(&jobs, config.topology)
+) -> Result<(), WatchError> {
+    NodeWatcher::new(writer, addresses, node)?.spawn(&jobs, config.topology)?;
+    Ok(())
 }
 
 fn ops(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hive::{Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use skep_node::{LocalNodeStore, NodeAddress};
-use statedb::{Revision, Snapshot, Table};
+use statedb::{InitGuard, Revision, Snapshot, Table};
 
 use crate::selection::NodeFacts;
 use crate::writer::Writer;
@@ -96,20 +96,38 @@ pub(crate) struct NodeWatcher {
     writer: Writer,
     addresses: Option<Table<NodeAddress>>,
     node: Option<LocalNodeStore>,
+    /// Told when the addresses are complete: before, what an earlier run left for node ports must not be pruned.
+    complete: Option<InitGuard>,
+}
+
+/// Why the node cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WatchError {
+    /// Another source has the name.
+    #[error("cannot register the node's addresses as a source")]
+    Table(#[from] statedb::Error),
+    /// A job did not start.
+    #[error(transparent)]
+    Job(#[from] SpawnError),
 }
 
 impl NodeWatcher {
-    /// Watches what is there.
+    /// Watches what is there. If addresses are, frontends are complete only with them.
     pub(crate) fn new(
         writer: Writer,
         addresses: Option<Table<NodeAddress>>,
         node: Option<LocalNodeStore>,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, statedb::Error> {
+        let complete = addresses
+            .is_some()
+            .then(|| writer.register_initializer("node-addresses"))
+            .transpose()?;
+        Ok(Self {
             writer,
             addresses,
             node,
-        }
+            complete,
+        })
     }
 
     /// Registers the jobs.
@@ -144,6 +162,10 @@ impl NodeWatcher {
     }
 
     async fn follow(&self, part: Part) {
+        let mut untold = part == Part::NodePorts;
+        if let (Part::NodePorts, Some(addresses)) = (part, &self.addresses) {
+            addresses.wait_initialized(self.writer.db()).await;
+        }
         loop {
             let snapshot = self.writer.db().read();
             let watch = match (part, &self.addresses, &self.node) {
@@ -152,11 +174,26 @@ impl NodeWatcher {
                 _ => return,
             };
             self.note(part, &snapshot);
+            if std::mem::take(&mut untold) {
+                self.tell_complete();
+            }
             // At most once a second: each change makes frontends pending.
             let rest = tokio::time::sleep(INTERVAL);
             watch.closed().await;
             rest.await;
         }
+    }
+
+    fn tell_complete(&self) {
+        let Some(guard) = &self.complete else { return };
+        let mut txn = self.writer.write();
+        if let Err(error) = txn.initialized(guard) {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "Cannot complete the node's addresses"
+            );
+        }
+        txn.commit();
     }
 
     fn note(&self, part: Part, snapshot: &Snapshot) {
@@ -185,5 +222,55 @@ impl NodeWatcher {
         }
         self.writer.set_node(&mut txn, facts);
         txn.commit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use statedb::{Db, RwTable};
+
+    use super::*;
+    use crate::{table::Tables, writer::WriterSettings};
+
+    // A restarted agent pruned what its predecessor had left for the node's addresses, for it did not know them yet:
+    // services had new numbers, and for a moment none.
+    #[tokio::test(start_paused = true)]
+    async fn frontends_are_complete_only_with_the_addresses_of_the_node() {
+        let db = Db::new();
+        let addresses: RwTable<NodeAddress> = RwTable::builder("node-addresses")
+            .primary(NodeAddress::BY_ID)
+            .build(&db)
+            .unwrap();
+        let mut txn = db.write(&[&addresses]);
+        let devices = addresses.register_initializer(&mut txn, "devices").unwrap();
+        txn.commit();
+        let tables = Tables::new(&db).unwrap();
+        let writer = Writer::new(db.clone(), tables, WriterSettings::default());
+        let watcher = NodeWatcher::new(writer.clone(), Some(addresses.reader()), None).unwrap();
+        let frontends = writer.frontends().clone();
+        let follow = watcher.follow(Part::NodePorts);
+        tokio::pin!(follow);
+
+        let early = tokio::time::timeout(INTERVAL, &mut follow).await;
+        let pending = frontends.pending_initializers(&db.read());
+        let address = "172.30.1.1".parse().unwrap();
+        let mut txn = db.write(&[&addresses]);
+        let row = NodeAddress {
+            addr: address,
+            node_port: true,
+            primary: true,
+            device_name: "eth0".to_owned(),
+        };
+        addresses.insert(&mut txn, row).unwrap();
+        txn.initialized(&devices).unwrap();
+        txn.commit();
+        tokio::select! {
+            () = &mut follow => {}
+            _ = frontends.wait_initialized(&db) => {}
+        }
+
+        assert!(early.is_err());
+        assert_eq!(pending, ["node-addresses"]);
+        assert_eq!(*writer.node().node_port_addresses, [address]);
     }
 }

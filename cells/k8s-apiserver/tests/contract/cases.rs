@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The cases. Each works in a namespace of its own.
+//! The cases. Each works in a namespace of its own; one list, so that it shows at a glance what both servers are
+//! held to.
 
 use std::sync::Arc;
 use std::time::Duration;
