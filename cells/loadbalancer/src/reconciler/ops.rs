@@ -8,6 +8,7 @@
 
 mod finish;
 mod master;
+mod unit;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,14 +19,15 @@ use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
 use self::master::check_features;
+use self::unit::UnitPlan;
 use super::ids::Ids;
-use super::select::{Quarantine, acquire, lookup_table, moves, order, release};
-use super::slots::{self, Slots};
+use super::select::{Quarantine, release};
+use super::slots::Slots;
 use super::stage::{Outcome, Owner, Stages};
 use super::{ReconcileError, Settings, Surroundings};
 use crate::hash::{HashMap, HashSet};
 use crate::maps::{AffinityKey, BackendKey, LbMaps, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
-use crate::types::{Backend, BackendRow, BackendSet, BackendState, Frontend, FrontendKind, L3n4Addr};
+use crate::types::{BackendSet, BackendState, Frontend, FrontendKind, L3n4Addr};
 
 /// Slot operations after which a round is done early, to bound memory.
 const FLUSH_AT: usize = 16_384;
@@ -301,10 +303,6 @@ impl Ops {
         planned
     }
 
-    #[allow(
-        clippy::too_many_lines,
-        reason = "one frontend, top to bottom in the order of the stages"
-    )]
     fn plan_known_unit(
         &mut self,
         owner: Owner,
@@ -314,298 +312,32 @@ impl Ops {
     ) -> Result<u16, ReconcileError> {
         let flags = self.flags(frontend, &address);
         let head = self.master(frontend, flags)?;
-        let Self {
-            settings,
-            maglev,
-            backend_ids,
-            units,
-            backends,
-            quarantines,
-            round,
-            ..
-        } = self;
-        let quarantine = Quarantine::update(quarantines, &address, &frontend.backends);
-        let Some(unit) = units.get_mut(&address) else {
+        let Some(unit) = self.units.get_mut(&address) else {
             return Err(ReconcileError::NoId);
         };
-        unit.round = round.number;
+        unit.round = self.round.number;
         unit.is_expansion = is_expansion;
-        let id = unit.id;
-        let old_high = unit.high;
-        round.planned.push((owner, address, old_high));
         let rewrite = unit.is_fresh || unit.is_dirty || unit.is_gone;
         unit.is_gone = false;
-
-        // Numbers of new backends, in slot order; nothing of the unit changes before all have one.
-        let old_set = std::mem::take(&mut unit.set);
-        let mut added: SmallVec<[&BackendRow; 4]> = SmallVec::new();
-        let mut is_changed = quarantine.is_active();
-        let mut is_reweighted = false;
-        for change in old_set.diff(&frontend.backends) {
-            match change {
-                crate::types::Change::Added(row) => added.push(row),
-                crate::types::Change::Removed(_) => is_changed = true,
-                crate::types::Change::Updated { old, new } => {
-                    is_changed |= quarantine.class(old) != quarantine.class(new)
-                        || old.params.state != new.params.state;
-                    is_reweighted |= old.params.weight != new.params.weight;
-                    if let Some(known) = backends.get_mut(&new.params.address) {
-                        if known.revision == old.revision() {
-                            // The row of a better source went, and what counts now may be older.
-                            known.revision = known.revision.min(new.revision().saturating_sub(1));
-                        }
-                        known.write(owner, new, settings, round);
-                    }
-                }
-            }
-        }
-        if added.len() > 1 {
-            added.sort_by_key(|row| quarantine.sort_key(row));
-        }
-        for (done, row) in added.iter().enumerate() {
-            if acquire(owner, row, backends, backend_ids, settings, round).is_none() {
-                for row in &added[..done] {
-                    release(owner, row, backends, round);
-                }
-                unit.set = old_set.clone();
-                return Err(ReconcileError::NoId);
-            }
-        }
-        is_changed |= !added.is_empty();
-        if unit.is_dirty {
-            for row in &frontend.backends {
-                if let Some(known) = backends.get_mut(&row.params.address) {
-                    known.write(owner, row, settings, round);
-                }
-            }
-        }
-
-        // Slots.
-        let old_slots = std::mem::take(&mut unit.slots);
-        let old_len = old_slots.len();
-        let is_reflagged = rewrite || unit.master.service_flags() != flags;
-        let mut put = |at: usize, backend: u32| {
-            let key = ServiceKey {
-                address,
-                slot: at as u16 + 1,
-            };
-            round
-                .stages
-                .slots
-                .push(owner, (key, ServiceValue::slot(backend, id, flags)));
+        self.round.planned.push((owner, address, unit.high));
+        let plan = UnitPlan {
+            owner,
+            frontend,
+            address,
+            flags,
+            settings: &self.settings,
+            maglev: &self.maglev,
+            backend_ids: &mut self.backend_ids,
+            backends: &mut self.backends,
+            quarantine: Quarantine::update(&mut self.quarantines, &address, &frontend.backends),
+            round: &mut self.round,
+            old_set: std::mem::take(&mut unit.set),
+            unit,
+            rewrite,
+            is_changed: false,
+            is_reweighted: false,
         };
-        let counts;
-        if !is_changed && !rewrite {
-            if is_reflagged {
-                old_slots
-                    .as_slice()
-                    .iter()
-                    .enumerate()
-                    .for_each(|(at, backend)| put(at, *backend));
-            }
-            counts = slots::Counts {
-                count: unit.master.count,
-                qcount: unit.master.qcount,
-            };
-            unit.slots = old_slots;
-        } else {
-            let mut old_slots = old_slots;
-            let mut touched = Vec::new();
-            let is_moved = match &mut old_slots {
-                Slots::Loose(loose) if !is_reflagged && !quarantine.is_active() => {
-                    loose.apply(&moves(&old_set, &frontend.backends, backends), &mut touched)
-                }
-                _ => false,
-            };
-            if is_moved {
-                touched.sort_unstable();
-                touched.dedup();
-                let ids = old_slots.as_slice();
-                touched.iter().for_each(|at| {
-                    ids.get(*at as usize)
-                        .iter()
-                        .for_each(|id| put(*at as usize, **id))
-                });
-                counts = old_slots.counts();
-                unit.slots = old_slots;
-            } else {
-                let (slots, classes) = order(&frontend.backends, &quarantine, backends);
-                let old = old_slots.as_slice();
-                for (at, backend) in slots.as_slice().iter().enumerate() {
-                    if is_reflagged || old.get(at) != Some(backend) {
-                        put(at, *backend);
-                    }
-                }
-                counts = slots::counts(&classes);
-                unit.slots = slots;
-            }
-        }
-
-        // Affinity matches. A fresh unit has none to delete: what an earlier run left is pruned.
-        let wants_affinity = frontend.service.session_affinity;
-        let is_active = |row: &Backend| row.params.state == BackendState::Active;
-        let stages = &mut round.stages;
-        let mut stale: SmallVec<[u32; 4]> = SmallVec::new();
-        if wants_affinity && (rewrite || !unit.has_affinity) {
-            for row in &frontend.backends {
-                let Some(known) = backends.get(&row.params.address) else {
-                    continue;
-                };
-                if is_active(row) {
-                    stages.affinity.push(
-                        owner,
-                        AffinityKey {
-                            id,
-                            backend: known.id,
-                        },
-                    );
-                } else if !unit.is_fresh {
-                    stale.push(known.id);
-                }
-            }
-        }
-        if unit.has_affinity && !wants_affinity {
-            let rows = old_set.iter().filter(|row| is_active(row));
-            stale.extend(rows.filter_map(|row| Some(backends.get(&row.params.address)?.id)));
-        } else if unit.has_affinity || wants_affinity {
-            for change in old_set.diff(&frontend.backends) {
-                let (row, wanted, had) = match change {
-                    crate::types::Change::Added(row) => (row, is_active(row), false),
-                    crate::types::Change::Removed(row) => (row, false, is_active(row)),
-                    crate::types::Change::Updated { old, new } => (new, is_active(new), is_active(old)),
-                };
-                let Some(known) = backends.get(&row.params.address) else {
-                    continue;
-                };
-                if wanted && !had && unit.has_affinity && !rewrite {
-                    stages.affinity.push(
-                        owner,
-                        AffinityKey {
-                            id,
-                            backend: known.id,
-                        },
-                    );
-                } else if !wanted && had && unit.has_affinity {
-                    stale.push(known.id);
-                }
-            }
-        }
-        unit.has_affinity = wants_affinity;
-        if !stale.is_empty() {
-            unit.leftovers.get_or_insert_default().affinity.extend(stale);
-        }
-
-        // Lookup table.
-        let wants_maglev = settings.uses_maglev(frontend, &address) && counts.count > 0;
-        let key = MaglevKey {
-            id,
-            ipv6: address.is_ipv6(),
-        };
-        if wants_maglev && (rewrite || !unit.has_maglev || is_changed || is_reweighted) {
-            let cached = round
-                .tables
-                .take()
-                .filter(|(set, _)| set.is_same(&frontend.backends) && !quarantine.is_active());
-            let table = match cached {
-                Some((_, table)) => table,
-                None => lookup_table(maglev, &frontend.backends, &quarantine, backends),
-            };
-            if !quarantine.is_active() {
-                round.tables = Some((frontend.backends.clone(), table.clone()));
-            }
-            stages.maglev.push(owner, (key, table));
-        } else if !wants_maglev && (unit.has_maglev || unit.is_dirty) {
-            stages.stale_maglev.push(owner, key);
-        }
-        unit.has_maglev = wants_maglev;
-
-        // Client networks.
-        let ranges = &frontend.service.source_ranges;
-        if rewrite || *ranges != unit.ranges {
-            let of_family = |net: &&IpNet| net.addr().is_ipv6() == address.is_ipv6();
-            let old = unit.ranges.as_deref().unwrap_or_default();
-            let new = ranges.as_deref().unwrap_or_default();
-            for cidr in new
-                .iter()
-                .filter(of_family)
-                .filter(|net| rewrite || !old.contains(net))
-            {
-                stages.ranges.push(owner, SourceRangeKey { id, cidr: *cidr });
-            }
-            let stale: SmallVec<[IpNet; 4]> = old
-                .iter()
-                .filter(of_family)
-                .filter(|net| !new.contains(net))
-                .copied()
-                .collect();
-            if !stale.is_empty() {
-                unit.leftovers.get_or_insert_default().ranges.extend(stale);
-            }
-            unit.ranges = ranges.clone();
-        }
-
-        if let Some(leftovers) = &mut unit.leftovers {
-            round.with_leftovers.push((owner, address));
-            let wanted = |backend: u32| {
-                let has_id =
-                    |row: &BackendRow| backends.get(&row.params.address).is_some_and(|k| k.id == backend);
-                wants_affinity && frontend.backends.iter().any(|row| is_active(row) && has_id(row))
-            };
-            leftovers.affinity.retain(|backend| !wanted(*backend));
-            leftovers
-                .ranges
-                .retain(|net| !ranges.as_deref().unwrap_or_default().contains(net));
-            leftovers
-                .affinity
-                .iter()
-                .for_each(|b| stages.stale_affinity.push(owner, AffinityKey { id, backend: *b }));
-            leftovers
-                .ranges
-                .iter()
-                .for_each(|n| stages.stale_ranges.push(owner, SourceRangeKey { id, cidr: *n }));
-        }
-
-        if rewrite {
-            stages.reverse.push(
-                owner,
-                (
-                    RevNatKey {
-                        id,
-                        ipv6: address.is_ipv6(),
-                    },
-                    address.into(),
-                ),
-            );
-        }
-        let master = ServiceValue {
-            count: counts.count,
-            qcount: counts.qcount,
-            rev_nat: id.into(),
-            ..head
-        };
-        if rewrite || master != unit.master {
-            stages
-                .masters
-                .push(owner, (ServiceKey { address, slot: 0 }, master));
-        }
-        unit.master = master;
-
-        // Slots above the last one.
-        let len = unit.slots.len() as u16;
-        for slot in len + 1..=old_high.max(old_len as u16) {
-            stages.stale_slots.push(owner, ServiceKey { address, slot });
-        }
-        unit.high = len;
-
-        for change in old_set.diff(&frontend.backends) {
-            if let crate::types::Change::Removed(row) = change {
-                release(owner, row, backends, round);
-            }
-        }
-        unit.set = frontend.backends.clone();
-        unit.is_fresh = false;
-        unit.is_dirty = false;
-        Ok(id)
+        plan.run(head)
     }
 
     fn plan_wildcard(&mut self, owner: Owner, frontend: &Frontend, id: u16, around: &dyn Surroundings) {
