@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Batches for the maps of both families, and what of them failed.
+
+use std::sync::Arc;
+
+use skep_bpf::Map;
+use skep_bpf::map::{BatchError, Plain};
+
+use super::raw::Family;
+use crate::maps::{Failures, MapError, MapKind};
+
+/// Entries of one family, with their places in the batch.
+pub(super) struct Part<K, V> {
+    places: Vec<u32>,
+    keys: Vec<K>,
+    values: Vec<V>,
+}
+
+impl<K, V> Default for Part<K, V> {
+    fn default() -> Self {
+        Self {
+            places: Vec::new(),
+            keys: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+}
+
+impl<K, V> FromIterator<(K, V)> for Part<K, V> {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let (keys, values): (Vec<K>, Vec<V>) = entries.into_iter().unzip();
+        Self {
+            places: (0..keys.len() as u32).collect(),
+            keys,
+            values,
+        }
+    }
+}
+
+impl<K, V> Part<K, V> {
+    /// Adds an entry; the first one makes room for `left` of them.
+    fn push(&mut self, place: usize, (key, value): (K, V), left: usize) {
+        if self.keys.is_empty() {
+            self.places.reserve_exact(left);
+            self.keys.reserve_exact(left);
+            self.values.reserve_exact(left);
+        }
+        self.places.push(place as u32);
+        self.keys.push(key);
+        self.values.push(value);
+    }
+
+    // Calls `write` for the rest behind each failure until all entries were tried.
+    fn try_all<M: Plain, W: Plain>(
+        &self,
+        map: &Map<M, W>,
+        (kind, ipv6, operation): (MapKind, bool, &'static str),
+        failures: &mut Failures,
+        write: impl Fn(usize) -> Result<(), BatchError>,
+    ) {
+        let mut at = 0;
+        while at < self.keys.len() {
+            let Err(BatchError { done, error }) = write(at) else {
+                break;
+            };
+            let error = failure(kind, ipv6, map.max_entries(), operation, error);
+            failures.push((self.places[at + done] as usize, error));
+            at += done + 1;
+        }
+    }
+}
+
+impl<K: Plain, V: Plain> Part<K, V> {
+    pub(super) fn update(&self, map: &Map<K, V>, kind: MapKind, ipv6: bool, failures: &mut Failures) {
+        self.try_all(map, (kind, ipv6, "update"), failures, |at| {
+            map.update_batch(&self.keys[at..], &self.values[at..])
+        });
+    }
+}
+
+impl<K: Plain> Part<K, ()> {
+    pub(super) fn delete<V: Plain>(
+        &self,
+        map: &Map<K, V>,
+        kind: MapKind,
+        ipv6: bool,
+        failures: &mut Failures,
+    ) {
+        self.try_all(map, (kind, ipv6, "delete"), failures, |at| {
+            map.delete_batch(&self.keys[at..]).map(drop)
+        });
+    }
+}
+
+/// A batch, parted by family.
+pub(super) struct Parts<K4, V4, K6, V6> {
+    v4: Part<K4, V4>,
+    v6: Part<K6, V6>,
+}
+
+/// Parts items by family.
+pub(super) fn split<T, K4, V4, K6, V6>(
+    items: &[T],
+    encode: impl Fn(&T) -> Family<(K4, V4), (K6, V6)>,
+) -> Parts<K4, V4, K6, V6> {
+    let (mut v4, mut v6) = (Part::default(), Part::default());
+    for (place, item) in items.iter().enumerate() {
+        let left = items.len() - place;
+        match encode(item) {
+            Family::V4(entry) => v4.push(place, entry, left),
+            Family::V6(entry) => v6.push(place, entry, left),
+        }
+    }
+    Parts { v4, v6 }
+}
+
+impl<K4: Plain, V4: Plain, K6: Plain, V6: Plain> Parts<K4, V4, K6, V6> {
+    pub(super) fn update(
+        &self,
+        map4: &Map<K4, V4>,
+        map6: &Map<K6, V6>,
+        kind: MapKind,
+        failures: &mut Failures,
+    ) {
+        self.v4.update(map4, kind, false, failures);
+        self.v6.update(map6, kind, true, failures);
+    }
+}
+
+impl<K4: Plain, K6: Plain> Parts<K4, (), K6, ()> {
+    pub(super) fn delete<V4: Plain, V6: Plain>(
+        &self,
+        map4: &Map<K4, V4>,
+        map6: &Map<K6, V6>,
+        kind: MapKind,
+        failures: &mut Failures,
+    ) {
+        self.v4.delete(map4, kind, false, failures);
+        self.v6.delete(map6, kind, true, failures);
+    }
+}
+
+/// Why one operation on a map failed.
+pub(super) fn failure(
+    kind: MapKind,
+    ipv6: bool,
+    max: u32,
+    operation: &'static str,
+    error: skep_bpf::MapError,
+) -> MapError {
+    let map = kind.name(ipv6);
+    if error.is_full() {
+        MapError::Full { map, max }
+    } else {
+        MapError::System {
+            map,
+            operation,
+            cause: Arc::new(error),
+        }
+    }
+}
