@@ -442,22 +442,22 @@ struct Wanted {
 
 struct Mock(u64);
 
-impl Ops<Wanted> for Mock {
-    fn update(&mut self, _: &Round<'_>, _: Revision, _: &mut Wanted) -> Result<(), BoxError> {
+impl<T> Ops<T> for Mock {
+    fn update(&mut self, _: &Round<'_>, _: Revision, _: &mut T) -> Result<(), BoxError> {
         self.0 += 1;
         Ok(())
     }
-    fn delete(&mut self, _: &Round<'_>, _: Revision, _: &Wanted) -> Result<(), BoxError> {
+    fn delete(&mut self, _: &Round<'_>, _: Revision, _: &T) -> Result<(), BoxError> {
         self.0 += 1;
         Ok(())
     }
-    fn prune(&mut self, _: &Round<'_>, _: &mut dyn Iterator<Item = &Obj<Wanted>>) -> Result<(), BoxError> {
+    fn prune(&mut self, _: &Round<'_>, _: &mut dyn Iterator<Item = &Obj<T>>) -> Result<(), BoxError> {
         Ok(())
     }
     fn batched(&self) -> bool {
         true
     }
-    fn update_batch(&mut self, _: &Round<'_>, batch: &mut [Update<Wanted>]) {
+    fn update_batch(&mut self, _: &Round<'_>, batch: &mut [Update<T>]) {
         self.0 += batch.len() as u64;
     }
 }
@@ -536,6 +536,71 @@ fn reconciler(report: &mut Report) {
     report.add(NAMES[1], peak_mib(), "MiB", 600.0, false);
 }
 
+#[derive(Clone)]
+struct Frontend {
+    address: (IpAddr, u16),
+    service: Arc<str>,
+    /// Stands for what such rows have besides.
+    _rest: [u64; 16],
+    status: Status,
+}
+
+/// Statuses of rows that are there already, found by two indexes: what a round costs its thread.
+fn statuses(report: &mut Report) {
+    const ADDRESS: Index<Frontend, (IpAddr, u16)> = Index::new("address", |row, keys| keys.add(&row.address));
+    const SERVICE: Index<Frontend, str> = Index::new("service", |row, keys| keys.add(&row.service));
+    const NAME: &str = "reconcile 100,000 rows of two indexes, mock target";
+    const ROWS: u32 = 100_000;
+    if !report.wanted(NAME) {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    report.rate(NAME, None, || {
+        let db = Db::new();
+        let table = RwTable::<Frontend>::builder("frontends")
+            .primary(ADDRESS)
+            .index(SERVICE)
+            .build_plain(&db)
+            .expect("a fresh table");
+        let order = shuffled(ROWS.into());
+        for numbers in order.chunks(1000) {
+            let mut txn = db.write(&[&table]);
+            for &number in numbers {
+                let frontend = Frontend {
+                    address: (IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + number as u32)), 80),
+                    service: format!("namespace-{}/service-{number}", number % 100).into(),
+                    _rest: [0; 16],
+                    status: Status::pending(),
+                };
+                table.insert(&mut txn, frontend).expect("insert");
+            }
+            txn.commit();
+        }
+        let field = StatusField {
+            get: |row: &Frontend| row.status.clone(),
+            set: |row, status| row.status = status,
+        };
+        let config = Config {
+            rounds_per_second: 1_000_000,
+            ..Config::default()
+        };
+        let last = table.revision(&db.read());
+        let reconciler = Reconciler::new(&db, table.clone(), field, Mock(0), config);
+        let (handle, token) = (reconciler.handle(), CancellationToken::new());
+        timed(ROWS.into(), || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = reconciler.run(&token, &NoHealth) => {}
+                    _ = handle.wait_until_reconciled(last) => {}
+                }
+            });
+        })
+    });
+}
+
 fn reset_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
@@ -580,6 +645,7 @@ fn main() {
         rows: Vec::new(),
     };
     reconciler(&mut report);
+    statuses(&mut report);
     memory(&mut report);
     writes(&mut report);
     reads(&mut report);

@@ -14,6 +14,7 @@ use futures::Stream;
 use crate::{
     Db, Obj, Revision, Snapshot, Table,
     db::{Tracker, collect},
+    slots::Slot,
     watch::Watch,
 };
 
@@ -148,7 +149,7 @@ impl<T: Send + Sync + 'static> ChangeIterator<T> {
         // Whoever looked at an empty table is to hear of what came and went since, as with any other table.
         let first = !std::mem::replace(&mut self.started, true);
         let from = self.seen + 1;
-        let upserts: Upserts<'a, T> = Box::new(state.by_revision.at_least(&from).map(|(_, object)| object));
+        let upserts: Upserts<'a, T> = Box::new(state.since(from));
         let deletes: Deletes<'a, T> = if relist || first {
             Box::new(std::iter::empty())
         } else {
@@ -223,7 +224,7 @@ impl<T> Drop for ChangeIterator<T> {
     }
 }
 
-type Upserts<'a, T> = Box<dyn Iterator<Item = &'a Obj<T>> + 'a>;
+type Upserts<'a, T> = Box<dyn Iterator<Item = (Slot, &'a Obj<T>)> + 'a>;
 type Deletes<'a, T> = Box<dyn Iterator<Item = (Revision, &'a Obj<T>)> + 'a>;
 
 /// The changes up to one snapshot; made by [`ChangeIterator::next`].
@@ -254,34 +255,40 @@ impl<T> Changes<'_, T> {
     fn advance(&mut self, revision: Revision) {
         *self.seen = revision;
     }
+
+    /// The next change, with the number of the object unless it is gone.
+    pub(crate) fn next_numbered(&mut self) -> Option<(Change<T>, Option<Slot>)> {
+        if std::mem::take(&mut self.relist) {
+            return Some((Change::Relist, None));
+        }
+        let upsert = self.upserts.peek().map(|(_, object)| object.revision());
+        let delete = self.deletes.peek().map(|(revision, _)| *revision);
+        let change = match (upsert, delete) {
+            (Some(upsert), Some(delete)) if delete < upsert => None,
+            (Some(_), _) => {
+                let next = self.upserts.next();
+                next.map(|(slot, object)| (Change::Upsert(object.clone()), Some(slot)))
+            }
+            (None, _) => None,
+        };
+        let change = change.or_else(|| {
+            let (revision, object) = self.deletes.next()?;
+            let object = object.clone();
+            Some((Change::Delete { object, revision }, None))
+        });
+        match &change {
+            Some((change, _)) => self.advance(change.revision()),
+            None => self.advance(self.until),
+        }
+        change
+    }
 }
 
 impl<T> Iterator for Changes<'_, T> {
     type Item = Change<T>;
 
     fn next(&mut self) -> Option<Change<T>> {
-        if std::mem::take(&mut self.relist) {
-            return Some(Change::Relist);
-        }
-        let upsert = self.upserts.peek().map(|object| object.revision());
-        let delete = self.deletes.peek().map(|(revision, _)| *revision);
-        let change = match (upsert, delete) {
-            (Some(upsert), Some(delete)) if delete < upsert => None,
-            (Some(_), _) => self.upserts.next().map(|object| Change::Upsert(object.clone())),
-            (None, _) => None,
-        };
-        let change = change.or_else(|| {
-            let (revision, object) = self.deletes.next()?;
-            Some(Change::Delete {
-                object: object.clone(),
-                revision,
-            })
-        });
-        match &change {
-            Some(change) => self.advance(change.revision()),
-            None => self.advance(self.until),
-        }
-        change
+        self.next_numbered().map(|(change, _)| change)
     }
 }
 

@@ -43,13 +43,11 @@ impl Root {
         self.groups.get(table / GROUP)?.get(table % GROUP)
     }
 
-    pub(crate) fn set(&mut self, table: usize, state: Arc<dyn AnyState>) {
-        let Some(group) = self.groups.get_mut(table / GROUP) else {
-            return;
-        };
-        if let Some(slot) = Arc::make_mut(group).get_mut(table % GROUP) {
-            *slot = state;
-        }
+    /// Gives the state replaced.
+    pub(crate) fn set(&mut self, table: usize, state: Arc<dyn AnyState>) -> Option<Arc<dyn AnyState>> {
+        let group = Arc::make_mut(self.groups.get_mut(table / GROUP)?);
+        let slot = group.get_mut(table % GROUP)?;
+        Some(std::mem::replace(slot, state))
     }
 
     fn push(&mut self, state: Arc<dyn AnyState>) {

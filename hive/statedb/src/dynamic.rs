@@ -308,25 +308,28 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
             }
         };
         let def = &defs[position];
-        let tree = self.0.state(txn).tree(position);
+        let state = self.0.state(txn);
+        let tree = state.tree(position);
         let bytes = |key: KeyBuf| KeyBytes::from_slice(key.as_bytes());
-        let starting = |from| tree.starting(from).map(|(_, object)| self.row(object)).collect();
+        let rows = |entries| state.found(entries).map(|object| self.row(object)).collect();
         Ok(match how {
             Match::Exact => {
                 let key = bytes((def.from_text)(key)?);
                 match def.unique {
-                    true => tree
-                        .get(&key)
-                        .map(|object| self.row(object))
-                        .into_iter()
-                        .collect(),
-                    false => starting(def.stored_exact(key)),
+                    true => {
+                        let found = state.find(position, &key);
+                        found.map(|object| self.row(object)).into_iter().collect()
+                    }
+                    false => rows(tree.starting(def.stored_exact(key))),
                 }
             }
-            Match::Prefix => starting(def.stored_prefix(bytes((def.prefix_from_text)(key)?))),
+            Match::Prefix => {
+                let from = def.stored_prefix(bytes((def.prefix_from_text)(key)?));
+                rows(tree.starting(from))
+            }
             Match::LowerBound => {
                 let from = def.stored_prefix(bytes((def.prefix_from_text)(key)?));
-                tree.at_least(&from).map(|(_, object)| self.row(object)).collect()
+                rows(tree.at_least(&from))
             }
         })
     }

@@ -216,10 +216,9 @@ impl<T> IndexDef<T> {
         list
     }
 
-    /// Keys under which a secondary index stores an object: unique ones as they are, others followed by the
-    /// primary key.
-    pub(crate) fn stored(&self, object: &T, primary: &[u8]) -> KeyList {
-        let mut list = self.keys(object);
+    /// Keys under which a secondary index stores an object that has the keys `list`: unique ones as they are, others
+    /// followed by the primary key.
+    pub(crate) fn stored(&self, mut list: KeyList, primary: &[u8]) -> KeyList {
         if !self.unique {
             for key in &mut list {
                 if self.prefix_free {

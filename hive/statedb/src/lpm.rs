@@ -9,8 +9,8 @@
 use ipnet::IpNet;
 
 use crate::{
-    Obj,
     key::{KeyBytes, KeyWriter, NETWORK_SIZE, decode_network, encode_network, encoded, is_mapped},
+    slots::Slot,
     tree::{KeyAt, Texts, Tree},
 };
 
@@ -44,18 +44,18 @@ fn network(key: &KeyAt<'_, Texts>) -> Option<([u8; 16], u32)> {
 }
 
 /// The first object of the longest network that holds `addr`.
-pub(crate) fn longest<'a, T>(
-    tree: &'a Tree<Texts, Obj<T>>,
+pub(crate) fn longest(
+    tree: &Tree<Texts, Slot>,
     addr: &[u8; 16],
     is_ipv4: bool,
     is_unique: bool,
-) -> Option<&'a Obj<T>> {
+) -> Option<Slot> {
     // Networks of IPv4 have the 96 bits of the mapped form in front.
     let least = if is_ipv4 { 96 } else { 0 };
     let (mut from, mut bits) = (*addr, 128u32);
     loop {
         // Everything stored for `from`/`bits`, whatever primary key follows, sorts before the next length.
-        let (key, object) = tree.before(&probe(&from, (bits + 1) as u8))?;
+        let (key, &slot) = tree.before(&probe(&from, (bits + 1) as u8))?;
         let (base, length) = network(&key)?;
         let common = common_bits(&base, addr);
         if common >= length {
@@ -63,11 +63,11 @@ pub(crate) fn longest<'a, T>(
                 return None;
             }
             if is_unique {
-                return Some(object);
+                return Some(slot);
             }
             // Several objects may share the network: the first of them.
             let start = probe(&base, length as u8);
-            return tree.at_least(&start).next().map(|(_, object)| object);
+            return tree.at_least(&start).next().map(|(_, slot)| *slot);
         }
         // Here `common < length`: a match has at most `common` bits, and fewer than before.
         bits = common.min(bits.checked_sub(1)?);
@@ -85,18 +85,15 @@ fn probe(addr: &[u8; 16], bits: u8) -> KeyBytes {
 }
 
 /// Objects whose network is `net` or inside it. Networks of IPv4 are inside of no IPv6 one.
-pub(crate) fn within<T>(
-    tree: &Tree<Texts, Obj<T>>,
-    net: IpNet,
-) -> impl Iterator<Item = &Obj<T>> + use<'_, T> {
+pub(crate) fn within(tree: &Tree<Texts, Slot>, net: IpNet) -> impl Iterator<Item = Slot> + use<'_> {
     let start = encoded(&net);
     let bounds = decode_network(&start);
     let is_ipv4 = matches!(net, IpNet::V4(_));
     tree.at_least(&start)
-        .map_while(move |(key, object)| {
+        .map_while(move |(key, &slot)| {
             let ((base, length, _), (network, inner)) = (bounds?, network(&key)?);
             let is_inside = inner >= length && (is_ipv4 || !is_mapped(&network));
-            (common_bits(&base, &network) >= length).then_some((is_inside, object))
+            (common_bits(&base, &network) >= length).then_some((is_inside, slot))
         })
-        .filter_map(|(is_inside, object)| is_inside.then_some(object))
+        .filter_map(|(is_inside, slot)| is_inside.then_some(slot))
 }

@@ -43,6 +43,12 @@ impl<T> Obj<T> {
         Self(Arc::new(Entry { revision, object }))
     }
 
+    /// Sets the revision of an object that nobody else has; false if somebody has.
+    pub(crate) fn set_revision(&mut self, revision: Revision) -> bool {
+        let entry = Arc::get_mut(&mut self.0);
+        entry.map(|entry| entry.revision = revision).is_some()
+    }
+
     /// Table revision at which the object got this state.
     #[inline]
     pub fn revision(&self) -> Revision {

@@ -10,16 +10,20 @@ use crate::{
     Error, Obj, Revision,
     index::{IndexDef, KeyList},
     key::{KeyBuf, KeyBytes, printable},
-    tree::{Numbers, Texts, Tree},
+    revisions::Revisions,
+    slots::{Slot, Slots},
+    tree::{self, KeyAt, Numbers, Texts, Tree},
     watch::Place,
 };
 
 /// One table as a snapshot sees it. Cloning shares everything.
 pub(crate) struct TableState<T> {
     pub(crate) revision: Revision,
-    pub(crate) primary: Tree<Texts, Obj<T>>,
-    pub(crate) secondary: SmallVec<[Tree<Texts, Obj<T>>; 3]>,
-    pub(crate) by_revision: Tree<Numbers, Obj<T>>,
+    /// All objects, by the numbers that the indexes hold.
+    pub(crate) objects: Slots<Obj<T>>,
+    pub(crate) primary: Tree<Texts, Slot>,
+    pub(crate) secondary: SmallVec<[Tree<Texts, Slot>; 3]>,
+    pub(crate) by_revision: Revisions,
     /// Deleted objects some change iterator has not seen, by primary key: the revision of the deletion.
     pub(crate) graveyard: Tree<Texts, Revision>,
     /// The same by revision of the deletion, with the primary key.
@@ -59,6 +63,7 @@ impl<T> Clone for TableState<T> {
     fn clone(&self) -> Self {
         Self {
             revision: self.revision,
+            objects: self.objects.clone(),
             primary: self.primary.clone(),
             secondary: self.secondary.clone(),
             by_revision: self.by_revision.clone(),
@@ -74,9 +79,10 @@ impl<T> TableState<T> {
     pub(crate) fn empty(secondary: usize) -> Self {
         Self {
             revision: 0,
+            objects: Slots::default(),
             primary: Tree::default(),
             secondary: (0..secondary).map(|_| Tree::default()).collect(),
-            by_revision: Tree::default(),
+            by_revision: Revisions::default(),
             graveyard: Tree::default(),
             dead: Tree::default(),
             buried: 0,
@@ -85,11 +91,32 @@ impl<T> TableState<T> {
     }
 
     /// The tree of the index at `position`; 0 is the primary one.
-    pub(crate) fn tree(&self, position: usize) -> &Tree<Texts, Obj<T>> {
+    pub(crate) fn tree(&self, position: usize) -> &Tree<Texts, Slot> {
         match position.checked_sub(1) {
             None => &self.primary,
             Some(at) => &self.secondary[at],
         }
+    }
+
+    /// The object found under a stored key of the index at `position`.
+    #[inline]
+    pub(crate) fn find(&self, position: usize, key: &[u8]) -> Option<&Obj<T>> {
+        self.objects.get(*self.tree(position).get(key)?)
+    }
+
+    /// The objects of entries of an index.
+    pub(crate) fn found<'a>(
+        &'a self,
+        entries: impl Iterator<Item = (KeyAt<'a, Texts>, &'a Slot)>,
+    ) -> impl Iterator<Item = &'a Obj<T>> {
+        entries.filter_map(|(_, slot)| self.objects.get(*slot))
+    }
+
+    /// Objects that got their states at `since` or later, in order of their revisions, with their numbers.
+    pub(crate) fn since(&self, since: Revision) -> impl Iterator<Item = (Slot, &Obj<T>)> {
+        self.by_revision
+            .since(since)
+            .filter_map(|slot| Some((slot, self.objects.get(slot)?)))
     }
 
     /// Whether the answer at `place` differs between two states of one table.
@@ -98,16 +125,18 @@ impl<T> TableState<T> {
             Place::Table => self.revision != other.revision,
             Place::Initializers => !Arc::ptr_eq(&self.initializers, &other.initializers),
             Place::Exact(index, key) => {
-                let revision = |state: &Self| state.tree(*index).get(key.as_bytes()).map(Obj::revision);
+                let revision = |state: &Self| state.find(*index, key.as_bytes()).map(Obj::revision);
                 revision(self) != revision(other)
             }
             Place::Prefix(index, prefix) => {
                 let prefix = KeyBytes::from_slice(prefix.as_bytes());
                 let (a, b) = (self.tree(*index), other.tree(*index));
-                // The revision tells the state of an object, from which its keys follow.
                 let (a, b) = (a.starting(prefix.clone()), b.starting(prefix));
-                !a.map(|(_, object)| object.revision())
-                    .eq(b.map(|(_, object)| object.revision()))
+                // The revision tells the state of an object, from which its keys follow.
+                !self
+                    .found(a)
+                    .map(Obj::revision)
+                    .eq(other.found(b).map(Obj::revision))
             }
         }
     }
@@ -249,23 +278,36 @@ impl<T: Send + Sync + 'static> Work<T> {
         }
     }
 
-    /// Inserts or replaces; on error nothing is changed. Gives the new and the old object.
+    /// Inserts or replaces; on error nothing is changed. Gives the number of the object and the old one.
     pub(crate) fn insert(
         &mut self,
         table: &str,
         defs: &[IndexDef<T>],
         object: T,
         condition: &Condition,
-    ) -> Result<(Obj<T>, Option<Obj<T>>), Error> {
+    ) -> Result<(Slot, Option<Obj<T>>), Error> {
         let key = Self::primary_key(table, defs, &object)?;
+        let found = self.state.primary.find(&key).copied();
         if let Condition::Revision(expected) = *condition {
-            self.check_revision(table, &key, expected)?;
+            self.check_revision(table, &key, found.as_ref().ok().copied(), expected)?;
         }
-        self.insert_at(table, defs, &key, object)
+        match found {
+            Ok(slot) => {
+                let old = self.replace(table, defs, &key, slot, object)?;
+                Ok((slot, old))
+            }
+            Err(vacant) => Ok((self.add(table, defs, &key, &vacant, object)?, None)),
+        }
     }
 
-    pub(crate) fn check_revision(&self, table: &str, key: &[u8], expected: Revision) -> Result<(), Error> {
-        match self.state.primary.get(key) {
+    fn check_revision(
+        &self,
+        table: &str,
+        key: &[u8],
+        slot: Option<Slot>,
+        expected: Revision,
+    ) -> Result<(), Error> {
+        match slot.and_then(|slot| self.state.objects.get(slot)) {
             None => Err(Error::NotFound {
                 table: table.to_owned(),
                 key: printable(key),
@@ -280,56 +322,136 @@ impl<T: Send + Sync + 'static> Work<T> {
         }
     }
 
-    /// Inserts under a primary key computed before.
-    pub(crate) fn insert_at(
+    /// Adds an object with a primary key that no other has, and which belongs at `vacant`.
+    fn add(
         &mut self,
         table: &str,
         defs: &[IndexDef<T>],
         key: &[u8],
+        vacant: &tree::Place,
         object: T,
-    ) -> Result<(Obj<T>, Option<Obj<T>>), Error> {
-        let mut new_keys: SmallVec<[KeyList; 2]> = SmallVec::new();
+    ) -> Result<Slot, Error> {
+        let mut keys: SmallVec<[KeyList; 2]> = SmallVec::new();
         for (at, def) in defs.iter().enumerate().skip(1) {
-            let keys = def.stored(&object, key);
+            let stored = def.stored(def.keys(&object), key);
             if def.unique {
-                self.check_unique(table, defs, at, key, &keys)?;
+                self.check_unique(table, defs, at, None, &stored)?;
             }
-            new_keys.push(keys);
+            keys.push(stored);
         }
 
         self.state.revision += 1;
         self.changed = true;
         let revision = self.state.revision;
-        let object = Obj::new(object, revision);
-        let old = self.state.primary.insert(key, object.clone());
-        match &old {
-            Some(old) => {
-                self.state.by_revision.remove(&old.revision());
-            }
-            None if !self.state.dead.is_empty() => {
-                if let Some(deleted) = self.state.graveyard.remove(key) {
-                    self.state.dead.remove(&deleted);
-                }
-            }
-            None => {}
+        if !self.state.dead.is_empty()
+            && let Some(deleted) = self.state.graveyard.remove(key)
+        {
+            self.state.dead.remove(&deleted);
         }
-        self.state.by_revision.insert(&revision, object.clone());
-        for (at, keys) in new_keys.into_iter().enumerate() {
-            if let Some(old) = &old {
-                for gone in defs[at + 1].stored(old, key) {
-                    if !keys.contains(&gone) {
-                        self.state.secondary[at].remove(&gone);
-                        self.touch(at + 1, &gone);
-                    }
-                }
-            }
+        let slot = self.state.objects.add(Obj::new(object, revision));
+        self.state.primary.fill(vacant, key, slot);
+        self.state.by_revision.push(revision, slot);
+        for (at, keys) in keys.iter().enumerate() {
             for stored in keys {
-                self.touch(at + 1, &stored);
-                self.state.secondary[at].insert(&stored, object.clone());
+                self.state.secondary[at].insert(stored, slot);
+                self.touch(at + 1, stored);
             }
         }
         self.touch(0, key);
-        Ok((object, old))
+        Ok(slot)
+    }
+
+    /// Replaces the object with this number by one that has the same primary key.
+    fn replace(
+        &mut self,
+        table: &str,
+        defs: &[IndexDef<T>],
+        key: &[u8],
+        slot: Slot,
+        object: T,
+    ) -> Result<Option<Obj<T>>, Error> {
+        // Only the keys that differ concern an index: others lead to the object's number as before.
+        let mut moved: SmallVec<[(usize, KeyList, KeyList); 1]> = SmallVec::new();
+        if let Some(old) = self.state.objects.get(slot) {
+            for (at, def) in defs.iter().enumerate().skip(1) {
+                let (was, is) = (def.keys(old), def.keys(&object));
+                if was == is {
+                    continue;
+                }
+                let (was, is) = (def.stored(was, key), def.stored(is, key));
+                if def.unique {
+                    self.check_unique(table, defs, at, Some(slot), &is)?;
+                }
+                moved.push((at, was, is));
+            }
+        }
+        let object = Obj::new(object, self.state.revision + 1);
+        self.touch_kept(defs, key, &object);
+        for (at, was, is) in moved {
+            let tree = &mut self.state.secondary[at - 1];
+            for gone in was.iter().filter(|gone| !is.contains(gone)) {
+                tree.remove(gone);
+            }
+            for new in is.iter().filter(|new| !was.contains(new)) {
+                tree.insert(new, slot);
+            }
+            was.iter().for_each(|gone| self.touch(at, gone));
+        }
+        Ok(self.exchange(slot, object))
+    }
+
+    /// Puts an object in the place of one with the same keys, as the latest change.
+    fn exchange(&mut self, slot: Slot, object: Obj<T>) -> Option<Obj<T>> {
+        self.state.revision += 1;
+        self.changed = true;
+        let old = self.state.objects.replace(slot, object);
+        if let Some(old) = &old {
+            self.state.by_revision.remove(old.revision());
+        }
+        self.state.by_revision.push(self.state.revision, slot);
+        old
+    }
+
+    /// Replaces the object with this number by one that has the same keys, if it is still at a revision. Else gives
+    /// back what was to replace it.
+    pub(crate) fn exchange_if(
+        &mut self,
+        table: &str,
+        defs: &[IndexDef<T>],
+        slot: Slot,
+        expected: Revision,
+        mut object: Obj<T>,
+    ) -> Result<(), Obj<T>> {
+        // The revision is of this object and of no other: a number given to another one is noticed.
+        let is_there = self
+            .state
+            .objects
+            .get(slot)
+            .is_some_and(|old| old.revision() == expected);
+        if !is_there || !object.set_revision(self.state.revision + 1) {
+            return Err(object);
+        }
+        if self.touched.is_some() {
+            match Self::primary_key(table, defs, &object) {
+                Ok(key) => self.touch_kept(defs, &key, &object),
+                Err(_) => return Err(object),
+            }
+        }
+        self.exchange(slot, object);
+        Ok(())
+    }
+
+    /// Logs the keys of an object that is about to be in the table.
+    fn touch_kept(&mut self, defs: &[IndexDef<T>], key: &[u8], object: &T) {
+        if self.touched.is_none() {
+            return;
+        }
+        for (at, def) in defs.iter().enumerate().skip(1) {
+            for stored in def.stored(def.keys(object), key) {
+                self.touch(at, &stored);
+            }
+        }
+        self.touch(0, key);
     }
 
     fn check_unique(
@@ -337,32 +459,46 @@ impl<T: Send + Sync + 'static> Work<T> {
         table: &str,
         defs: &[IndexDef<T>],
         at: usize,
-        primary: &[u8],
+        own: Option<Slot>,
         keys: &KeyList,
     ) -> Result<(), Error> {
         for key in keys {
-            if let Some(holder) = self.state.secondary[at - 1].get(key) {
-                let existing = Self::primary_key(table, defs, holder)?;
-                if *existing != *primary {
-                    return Err(Error::Conflict {
-                        table: table.to_owned(),
-                        index: defs[at].name,
-                        existing: printable(&existing),
-                    });
-                }
+            if let Some(&slot) = self.state.secondary[at - 1].get(key)
+                && own != Some(slot)
+                && let Some(holder) = self.state.objects.get(slot)
+            {
+                return Err(Error::Conflict {
+                    table: table.to_owned(),
+                    index: defs[at].name,
+                    existing: printable(&Self::primary_key(table, defs, holder)?),
+                });
             }
         }
         Ok(())
     }
 
+    /// Like [`Work::delete`] if the object is still at a revision.
+    pub(crate) fn delete_if(
+        &mut self,
+        table: &str,
+        defs: &[IndexDef<T>],
+        key: &[u8],
+        expected: Revision,
+        tracked: bool,
+    ) -> Result<Option<Obj<T>>, Error> {
+        let slot = self.state.primary.get(key).copied();
+        self.check_revision(table, key, slot, expected)?;
+        Ok(self.delete(defs, key, tracked))
+    }
+
     /// Removes the object with this primary key; keeps it in the graveyard if somebody follows the changes.
     pub(crate) fn delete(&mut self, defs: &[IndexDef<T>], key: &[u8], tracked: bool) -> Option<Obj<T>> {
-        let old = self.state.primary.remove(key)?;
+        let old = self.state.objects.remove(self.state.primary.remove(key)?)?;
         self.state.revision += 1;
         self.changed = true;
-        self.state.by_revision.remove(&old.revision());
+        self.state.by_revision.remove(old.revision());
         for (at, def) in defs.iter().enumerate().skip(1) {
-            for stored in def.stored(&old, key) {
+            for stored in def.stored(def.keys(&old), key) {
                 self.state.secondary[at - 1].remove(&stored);
                 self.touch(at, &stored);
             }

@@ -23,9 +23,9 @@ use crate::{
     index::{Index, IndexDef, Query},
     key::{KeyBuf, KeyBytes, mapped, printable},
     row::RowFns,
+    slots::Slot,
     state::{Condition, TableState, Work},
     step::{self, Step},
-    tree::{KeyAt, Texts},
     txn::{Target, WriteTarget},
     watch::{Place, Watch, Watches},
 };
@@ -326,12 +326,12 @@ impl<T: Send + Sync + 'static> Table<T> {
     pub fn get<'a>(&'a self, txn: &'a impl ReadTxn, query: Query<T>) -> Option<&'a Obj<T>> {
         let position = self.index(query.index)?;
         let def = &self.0.defs[position];
-        let tree = self.state(txn).tree(position);
+        let state = self.state(txn);
         if def.unique {
-            return tree.get(&query.key);
+            return state.find(position, &query.key);
         }
-        let found = tree.starting(def.stored_exact(query.key)).next();
-        found.map(|(_, object)| object)
+        let found = state.tree(position).starting(def.stored_exact(query.key));
+        state.found(found).next()
     }
 
     /// [`Table::get`], and a watch that closes when the answer changes.
@@ -345,13 +345,13 @@ impl<T: Send + Sync + 'static> Table<T> {
         let state = self.state(txn);
         let (one, many) = match self.index(query.index) {
             None => (None, None),
-            Some(position) if self.0.defs[position].unique => (state.tree(position).get(&query.key), None),
+            Some(position) if self.0.defs[position].unique => (state.find(position, &query.key), None),
             Some(position) => {
                 let start = self.0.defs[position].stored_exact(query.key);
-                (None, Some(state.tree(position).starting(start)))
+                (None, Some(state.found(state.tree(position).starting(start))))
             }
         };
-        one.into_iter().chain(many.into_iter().flatten().map(object))
+        one.into_iter().chain(many.into_iter().flatten())
     }
 
     /// [`Table::list`], and a watch that closes when the answer changes.
@@ -366,11 +366,12 @@ impl<T: Send + Sync + 'static> Table<T> {
 
     /// All objects whose key starts with the query's key, in order of the index.
     pub fn prefix<'a>(&'a self, txn: &'a impl ReadTxn, query: Query<T>) -> impl Iterator<Item = &'a Obj<T>> {
+        let state = self.state(txn);
         let found = self.index(query.index).map(|position| {
             let start = self.0.defs[position].stored_prefix(query.key);
-            self.state(txn).tree(position).starting(start)
+            state.found(state.tree(position).starting(start))
         });
-        found.into_iter().flatten().map(object)
+        found.into_iter().flatten()
     }
 
     /// [`Table::prefix`], and a watch that closes when the answer changes.
@@ -392,11 +393,12 @@ impl<T: Send + Sync + 'static> Table<T> {
         txn: &'a impl ReadTxn,
         query: Query<T>,
     ) -> impl Iterator<Item = &'a Obj<T>> {
+        let state = self.state(txn);
         let found = self.index(query.index).map(|position| {
             let from = self.0.defs[position].stored_prefix(query.key);
-            self.state(txn).tree(position).at_least(&from)
+            state.found(state.tree(position).at_least(&from))
         });
-        found.into_iter().flatten().map(object)
+        found.into_iter().flatten()
     }
 
     /// [`Table::lower_bound`], and a watch that closes when anything in the table changes.
@@ -410,7 +412,8 @@ impl<T: Send + Sync + 'static> Table<T> {
 
     /// All objects in order of their primary keys.
     pub fn all<'a>(&'a self, txn: &'a impl ReadTxn) -> impl Iterator<Item = &'a Obj<T>> {
-        self.state(txn).primary.iter().map(|(_, object)| object)
+        let state = self.state(txn);
+        state.found(state.primary.iter())
     }
 
     /// [`Table::all`], and a watch that closes when anything in the table changes.
@@ -429,10 +432,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         txn: &'a impl ReadTxn,
         since: Revision,
     ) -> impl Iterator<Item = &'a Obj<T>> {
-        self.state(txn)
-            .by_revision
-            .at_least(&since)
-            .map(|(_, object)| object)
+        self.state(txn).since(since).map(|(_, object)| object)
     }
 
     /// [`Table::by_revision`], and a watch that closes when anything in the table changes.
@@ -454,8 +454,9 @@ impl<T: Send + Sync + 'static> Table<T> {
     ) -> Option<&'a Obj<T>> {
         let position = self.index(index.name())?;
         let is_unique = self.0.defs[position].unique;
-        let tree = self.state(txn).tree(position);
-        crate::lpm::longest(tree, &mapped(addr), addr.is_ipv4(), is_unique)
+        let state = self.state(txn);
+        let found = crate::lpm::longest(state.tree(position), &mapped(addr), addr.is_ipv4(), is_unique)?;
+        state.objects.get(found)
     }
 
     /// All objects whose network is `net` or lies inside it, in an index whose keys are networks.
@@ -470,6 +471,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         position
             .into_iter()
             .flat_map(move |position| crate::lpm::within(state.tree(position), net))
+            .filter_map(|slot| state.objects.get(slot))
     }
 
     /// How many objects the table holds.
@@ -507,7 +509,19 @@ impl<T: Send + Sync + 'static> Table<T> {
     }
 
     pub(crate) fn get_by_bytes<'a>(&'a self, txn: &'a impl ReadTxn, key: &[u8]) -> Option<&'a Obj<T>> {
-        self.state(txn).primary.get(key)
+        self.state(txn).find(0, key)
+    }
+
+    /// The object with this primary key, and its number.
+    pub(crate) fn numbered<'a>(&'a self, txn: &'a impl ReadTxn, key: &[u8]) -> Option<(Slot, &'a Obj<T>)> {
+        let state = self.state(txn);
+        let slot = *state.primary.get(key)?;
+        Some((slot, state.objects.get(slot)?))
+    }
+
+    /// Whether every index has the same keys of both objects.
+    pub(crate) fn same_keys(&self, a: &T, b: &T) -> bool {
+        self.0.defs.iter().all(|def| def.keys(a) == def.keys(b))
     }
 
     fn prefix_place(&self, index: usize, query: &Query<T>) -> KeyBuf {
@@ -551,11 +565,6 @@ impl<T: Send + Sync + 'static> Table<T> {
     }
 }
 
-/// The object of an entry of an index.
-fn object<'a, T>((_, object): (KeyAt<'a, Texts>, &'a Obj<T>)) -> &'a Obj<T> {
-    object
-}
-
 impl<T: Send + Sync + 'static> RwTable<T> {
     /// Starts the definition of a table called `name`, which matches `[a-z][a-z0-9_-]{0,30}`.
     pub fn builder(name: &str) -> TableBuilder<T> {
@@ -585,7 +594,10 @@ impl<T: Send + Sync + 'static> RwTable<T> {
     /// # Errors
     /// As [`RwTable::insert`].
     pub fn insert_get(&self, txn: &mut WriteTxn, object: T) -> Result<Obj<T>, Error> {
-        self.put(txn, object, &Condition::Always).map(|(new, _)| new)
+        let (slot, _) = self.put(txn, object, &Condition::Always)?;
+        let work: &mut Work<T> = txn.work(&self.0.0.meta)?;
+        let stored = work.state.objects.get(slot);
+        Ok(stored.expect("an object is where it was put").clone())
     }
 
     /// Replaces an object that is still at `revision`; gives the replaced one.
@@ -608,18 +620,30 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         txn: &mut WriteTxn,
         object: T,
         condition: &Condition,
-    ) -> Result<(Obj<T>, Option<Obj<T>>), Error> {
+    ) -> Result<(Slot, Option<Obj<T>>), Error> {
         let inner = &self.0.0;
         let work: &mut Work<T> = txn.work(&inner.meta)?;
         work.insert(&inner.meta.name, &inner.defs, object, condition)
     }
 
-    /// Inserts under the primary key of `object`, which is known already. Gives true.
-    pub(crate) fn insert_at(&self, txn: &mut WriteTxn, key: &[u8], object: T) -> Result<bool, Error> {
+    /// Replaces objects, each by its number, by ones that have the same keys, if they are still at a revision. Empties
+    /// the places of those written.
+    pub(crate) fn exchange<W>(
+        &self,
+        txn: &mut WriteTxn,
+        list: &mut [W],
+        place: impl Fn(&mut W) -> (Slot, Revision, &mut Option<Obj<T>>),
+    ) -> Result<(), Error> {
         let inner = &self.0.0;
         let work: &mut Work<T> = txn.work(&inner.meta)?;
-        work.insert_at(&inner.meta.name, &inner.defs, key, object)
-            .map(|_| true)
+        for entry in list {
+            let (slot, expected, object) = place(entry);
+            if let Some(new) = object.take() {
+                let written = work.exchange_if(&inner.meta.name, &inner.defs, slot, expected, new);
+                *object = written.err();
+            }
+        }
+        Ok(())
     }
 
     /// Inserts `object`, or, if one with its primary key exists, `merge(old, object)`. Gives the old object.
@@ -711,9 +735,9 @@ impl<T: Send + Sync + 'static> RwTable<T> {
     ) -> Result<Option<Obj<T>>, Error> {
         let inner = &self.0.0;
         let key = self.primary_bytes(object)?;
+        let tracked = inner.meta.trackers.count() > 0;
         let work: &mut Work<T> = txn.work(&inner.meta)?;
-        work.check_revision(&inner.meta.name, &key, revision)?;
-        self.delete_at(txn, &key)
+        work.delete_if(&inner.meta.name, &inner.defs, &key, revision, tracked)
     }
 
     /// Removes all objects; gives how many.

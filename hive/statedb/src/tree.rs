@@ -17,6 +17,7 @@ mod tests;
 use std::{borrow::Borrow, sync::Arc};
 
 use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 
 pub(crate) use iter::{Iter, KeyAt};
 pub(crate) use keys::{NodeKeys, Numbers, Texts};
@@ -85,10 +86,10 @@ impl<K: NodeKeys, V: Clone> Node<K, V> {
         }
     }
 
-    fn insert(&mut self, key: &K::Key, value: V) -> Inserted<K, V> {
+    fn insert(&mut self, path: &[u8], key: &K::Key, value: V) -> Inserted<K, V> {
         match self {
-            Self::Leaf(leaf) => Arc::make_mut(leaf).insert(key, value),
-            Self::Inner(inner) => Arc::make_mut(inner).insert(key, value),
+            Self::Leaf(leaf) => Arc::make_mut(leaf).insert(path, key, value),
+            Self::Inner(inner) => Arc::make_mut(inner).insert(path, key, value),
         }
     }
 
@@ -173,8 +174,11 @@ impl<K: NodeKeys, V: Clone> Leaf<K, V> {
         self.values.insert(at, value);
     }
 
-    fn insert(&mut self, key: &K::Key, value: V) -> Inserted<K, V> {
-        let (at, is_there) = self.keys.locate(key.into());
+    fn insert(&mut self, path: &[u8], key: &K::Key, value: V) -> Inserted<K, V> {
+        let (at, is_there) = match path.first() {
+            Some(&at) => (usize::from(at), false),
+            None => self.keys.locate(key.into()),
+        };
         if is_there {
             return Inserted::Replaced(std::mem::replace(&mut self.values[at], value));
         }
@@ -211,9 +215,12 @@ impl<K: NodeKeys, V: Clone> Inner<K, V> {
         inner
     }
 
-    fn insert(&mut self, key: &K::Key, value: V) -> Inserted<K, V> {
-        let at = self.keys.up_to(key.into());
-        let (separator, node) = match self.children[at].insert(key, value) {
+    fn insert(&mut self, path: &[u8], key: &K::Key, value: V) -> Inserted<K, V> {
+        let (at, path) = match path.split_first() {
+            Some((&at, path)) => (usize::from(at), path),
+            None => (self.keys.up_to(key.into()), path),
+        };
+        let (separator, node) = match self.children[at].insert(path, key, value) {
             Inserted::Split(separator, node) => (separator, node),
             other => return other,
         };
@@ -272,6 +279,9 @@ impl<K: NodeKeys, V: Clone> Inner<K, V> {
     }
 }
 
+/// Where a key belongs that is not there: made by [`Tree::find`].
+pub(crate) struct Place(SmallVec<[u8; 14]>);
+
 /// Keys in order, each with a value.
 pub(crate) struct Tree<K, V> {
     root: Option<Node<K, V>>,
@@ -319,14 +329,70 @@ impl<K: NodeKeys, V: Clone> Tree<K, V> {
         }
     }
 
+    /// The value, to be changed.
+    pub(crate) fn get_mut(&mut self, key: &K::Key) -> Option<&mut V> {
+        let mut node = self.root.as_mut()?;
+        let key = K::Probe::from(key);
+        loop {
+            match node {
+                Node::Inner(inner) => {
+                    let inner = Arc::make_mut(inner);
+                    node = inner.children.get_mut(inner.keys.up_to(key))?;
+                }
+                Node::Leaf(leaf) => {
+                    let (at, true) = leaf.keys.locate(key) else {
+                        return None;
+                    };
+                    return Arc::make_mut(leaf).values.get_mut(at);
+                }
+            }
+        }
+    }
+
+    /// The value, or where the key belongs: good for [`Tree::fill`] as long as the tree does not change.
+    pub(crate) fn find(&self, key: &K::Key) -> Result<&V, Place> {
+        let mut path = SmallVec::new();
+        let Some(mut node) = self.root.as_ref() else {
+            return Err(Place(path));
+        };
+        let key = K::Probe::from(key);
+        loop {
+            match node {
+                Node::Inner(inner) => {
+                    let at = inner.keys.up_to(key);
+                    path.push(at as u8);
+                    node = &inner.children[at];
+                }
+                Node::Leaf(leaf) => {
+                    let (at, is_there) = leaf.keys.locate(key);
+                    if is_there {
+                        return Ok(&leaf.values[at]);
+                    }
+                    path.push(at as u8);
+                    return Err(Place(path));
+                }
+            }
+        }
+    }
+
+    /// Inserts a key at the place where it was looked for.
+    pub(crate) fn fill(&mut self, place: &Place, key: &K::Key, value: V) {
+        self.put(&place.0, key, value);
+    }
+
     /// Gives the value replaced.
     pub(crate) fn insert(&mut self, key: &K::Key, value: V) -> Option<V> {
+        self.put(&[], key, value)
+    }
+
+    /// Inserts where `path` leads, or, if it is empty, where `key` belongs.
+    fn put(&mut self, path: &[u8], key: &K::Key, value: V) -> Option<V> {
         let Some(root) = &mut self.root else {
             self.root = Some(Node::Leaf(Arc::new(Leaf::of(key, value))));
             self.len = 1;
             return None;
         };
-        match root.insert(key, value) {
+        match root.insert(path, key, value) {
             Inserted::Replaced(old) => return Some(old),
             Inserted::Added => {}
             Inserted::Split(separator, right) => {

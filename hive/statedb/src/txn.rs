@@ -283,9 +283,12 @@ impl WriteTxn {
 
         let mut guards: SmallVec<[_; 2]> = SmallVec::new();
         let mut states: SmallVec<[(usize, Arc<dyn AnyState>); 2]> = SmallVec::new();
+        // Freeing what no snapshot shows any more takes its time: others need not wait for it.
+        let mut replaced: SmallVec<[Arc<dyn AnyState>; 4]> = SmallVec::new();
         for slot in slots {
             if slot.work.changed() {
                 states.push((slot.meta.id, slot.work.finish()));
+                replaced.push(slot.base);
             }
             guards.push(slot._guard);
         }
@@ -294,7 +297,7 @@ impl WriteTxn {
             let (root, old) = self.db.publish(spare.take(), &states);
             // Nothing else of this transaction may hold the old root: it is to become the next spare one.
             self.root = Arc::clone(&root);
-            *spare = recycled(old, &states);
+            *spare = recycled(old, &states, &mut replaced);
             root
         };
         step::at(Step::Inside);
@@ -306,6 +309,7 @@ impl WriteTxn {
             step::at(Step::Outside);
             token.cancel();
         }
+        drop(replaced);
         self.db.warn_late(&root, self.opened);
         Snapshot {
             db: Arc::clone(&self.db),
@@ -333,11 +337,16 @@ impl WriteTxn {
     }
 }
 
-/// Brings a root up to date that has become old with `states`, unless a snapshot still shows it.
-fn recycled(mut old: Arc<Root>, states: &[(usize, Arc<dyn AnyState>)]) -> Option<Arc<Root>> {
+/// Brings a root up to date that has become old with `states`, unless a snapshot still shows it. Adds what was in it to
+/// `replaced`.
+fn recycled(
+    mut old: Arc<Root>,
+    states: &[(usize, Arc<dyn AnyState>)],
+    replaced: &mut SmallVec<[Arc<dyn AnyState>; 4]>,
+) -> Option<Arc<Root>> {
     let root = Arc::get_mut(&mut old)?;
     for (table, state) in states {
-        root.set(*table, Arc::clone(state));
+        replaced.extend(root.set(*table, Arc::clone(state)));
     }
     Some(old)
 }

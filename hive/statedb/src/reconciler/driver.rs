@@ -14,7 +14,10 @@ use super::{
     retries::{Pending, Retries},
     status::Status,
 };
-use crate::{Change, ChangeIterator, Db, Error, KeyBuf, Obj, Revision, RwTable, Snapshot, WatchSet};
+use crate::{
+    Change, ChangeIterator, Db, Error, KeyBuf, Obj, Revision, RwTable, Snapshot, WatchSet, WriteTxn,
+    slots::Slot,
+};
 
 /// Errors listed in a health report.
 const ERRORS_SHOWN: usize = 10;
@@ -28,9 +31,32 @@ pub(super) struct Loop<T, O> {
     paced: Option<Instant>,
     /// Reused buffers of a round.
     updates: Vec<Update<T>>,
-    update_ids: Vec<(u64, Revision)>,
+    update_origins: Vec<Origin>,
     deletes: Vec<Delete<T>>,
     delete_origins: Vec<Revision>,
+}
+
+/// What an update comes from.
+struct Origin {
+    /// Version of the desired state.
+    id: u64,
+    /// Revision of the change that made it necessary first.
+    first: Revision,
+    /// Number of the object in its table.
+    slot: Slot,
+}
+
+/// An object with its new status, to be written.
+struct Outcome<T> {
+    origin: Origin,
+    /// Revision at which the object was read.
+    revision: Revision,
+    /// The object; `None` once it is in the table, or if it is not to be any more.
+    object: Option<Obj<T>>,
+    /// Whether all indexes have the same keys of it as before.
+    keeps_keys: bool,
+    /// Its primary key and why it failed.
+    error: Option<(KeyBuf, Arc<str>)>,
 }
 
 #[derive(Default)]
@@ -65,7 +91,7 @@ where
             prune: PruneState::default(),
             paced: None,
             updates: Vec::new(),
-            update_ids: Vec::new(),
+            update_origins: Vec::new(),
             deletes: Vec::new(),
             delete_origins: Vec::new(),
         }
@@ -159,7 +185,7 @@ where
         if worked {
             let round = Round { snapshot, token };
             self.operate(parts, &round);
-            let failed = self.settle(parts);
+            let failed = self.settle(parts, snapshot);
             parts.config.metrics.round();
             parts.config.metrics.errors(failed, self.retries.len());
         }
@@ -184,14 +210,15 @@ where
     /// Fills the buffers with what is to be done; true if the round is full.
     fn collect(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> bool {
         self.updates.clear();
-        self.update_ids.clear();
+        self.update_origins.clear();
         self.deletes.clear();
         self.delete_origins.clear();
         let size = parts.config.round_size.max(1);
         let table = &parts.table;
         let changes = self.changes.get_or_insert_with(|| table.follow(&parts.db));
         let mut taken = 0;
-        for change in changes.next(snapshot) {
+        let mut changes = changes.next(snapshot);
+        while let Some((change, slot)) = changes.next_numbered() {
             match change {
                 Change::Upsert(object) => {
                     let status = (parts.status.get)(&object);
@@ -203,8 +230,13 @@ where
                     {
                         self.retries.clear(&key);
                     }
+                    let Some(slot) = slot else { continue };
                     self.updates.push(update(&object));
-                    self.update_ids.push((status.id, object.revision()));
+                    self.update_origins.push(Origin {
+                        id: status.id,
+                        first: object.revision(),
+                        slot,
+                    });
                 }
                 Change::Delete { object, revision } => {
                     if !self.retries.is_empty()
@@ -229,6 +261,7 @@ where
                 return true;
             }
         }
+        drop(changes);
         let now = Instant::now();
         while taken < size {
             let Some((key, pending, first)) = self.retries.pop(now) else {
@@ -244,10 +277,10 @@ where
                     self.delete_origins.push(first);
                 }
                 Pending::Update(id) => {
-                    let current = table.get_by_primary(snapshot, &key);
-                    match current.filter(|object| (parts.status.get)(object).id == *id) {
-                        Some(object) => {
-                            self.update_ids.push((*id, first));
+                    let current = table.numbered(snapshot, key.as_bytes());
+                    match current.filter(|(_, object)| (parts.status.get)(object).id == *id) {
+                        Some((slot, object)) => {
+                            self.update_origins.push(Origin { id: *id, first, slot });
                             self.updates.push(update(object));
                         }
                         // Gone or changed since: the change stream brings it.
@@ -309,7 +342,7 @@ where
     }
 
     /// Writes the statuses and plans retries; gives the number of failures.
-    fn settle(&mut self, parts: &Parts<T>) -> usize {
+    fn settle(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> usize {
         let now = Instant::now();
         let mut failed = 0;
         for (entry, first) in self.deletes.drain(..).zip(self.delete_origins.drain(..)) {
@@ -332,56 +365,76 @@ where
         if self.updates.is_empty() {
             return failed;
         }
-        let at = parts.config.clock.now();
+        // Writers wait while the table is locked: all that can be is done before and after.
+        let mut outcomes = self.outcomes(parts, snapshot);
+        failed += outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
         let mut txn = parts.db.write(&[&parts.table]);
-        for (mut entry, (id, first)) in self.updates.drain(..).zip(self.update_ids.drain(..)) {
-            let Ok(key) = parts.table.primary_bytes(&entry.object) else {
-                continue;
-            };
-            let base = Status {
-                id,
-                ..Status::default()
-            };
-            let (status, error) = match entry.result {
-                Ok(()) => (base.into_done(at), None),
-                Err(err) => {
-                    failed += 1;
-                    let text: Arc<str> = err.to_string().into();
-                    (base.into_error(at, Arc::clone(&text)), Some(text))
-                }
-            };
-            // Lives on in the table: as it was read, or changed by others but for the same desired state.
-            let written = match parts.table.get_by_bytes(&txn, &key) {
-                None => Ok(false),
-                Some(current) if current.revision() == entry.revision => {
-                    (parts.status.set)(&mut entry.object, status);
-                    parts.table.insert_at(&mut txn, &key, entry.object)
-                }
-                Some(current) if (parts.status.get)(current).id == id => {
-                    let mut current = T::clone(current);
-                    (parts.status.set)(&mut current, status);
-                    parts.table.insert_at(&mut txn, &key, current)
-                }
-                Some(_) => Ok(false),
-            };
-            let alive = match written {
-                Ok(alive) => alive,
-                Err(err) => {
+        let written = parts.table.exchange(&mut txn, &mut outcomes, |outcome| {
+            // Nothing is at revision 0.
+            let expected = if outcome.keeps_keys { outcome.revision } else { 0 };
+            (outcome.origin.slot, expected, &mut outcome.object)
+        });
+        if let Err(err) = written {
+            status_refused(&parts.table, &err);
+        }
+        for outcome in &mut outcomes {
+            if let Some(object) = outcome.object.take() {
+                let is_alive = merge_status(parts, &mut txn, &object, outcome).unwrap_or_else(|err| {
                     status_refused(&parts.table, &err);
                     true
+                });
+                if !is_alive && let Some((key, _)) = outcome.error.take() {
+                    self.retries.clear(&key);
                 }
-            };
-            match error {
-                Some(error) if alive => {
-                    self.retries
-                        .add(now, KeyBuf::new(&key), Pending::Update(id), first, error);
-                }
-                _ if self.retries.is_empty() => {}
-                _ => self.retries.clear(&KeyBuf::new(&key)),
             }
         }
         txn.commit();
+        for outcome in outcomes {
+            if let Some((key, error)) = outcome.error {
+                let Origin { id, first, .. } = outcome.origin;
+                self.retries.add(now, key, Pending::Update(id), first, error);
+            }
+        }
         failed
+    }
+
+    /// Empties the updates of a round; what failed before and does not now is not to be tried again.
+    fn outcomes(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> Vec<Outcome<T>> {
+        let at = parts.config.clock.now();
+        let state = parts.table.state(snapshot);
+        let mut outcomes = Vec::with_capacity(self.updates.len());
+        for (entry, origin) in self.updates.drain(..).zip(self.update_origins.drain(..)) {
+            let (revision, mut object) = (entry.revision, entry.object);
+            let base = Status {
+                id: origin.id,
+                ..Status::default()
+            };
+            let text: Option<Arc<str>> = entry.result.err().map(|err| err.to_string().into());
+            let status = match &text {
+                None => base.into_done(at),
+                Some(text) => base.into_error(at, Arc::clone(text)),
+            };
+            (parts.status.set)(&mut object, status);
+            let mut error = None;
+            if text.is_some() || !self.retries.is_empty() {
+                let Ok(key) = parts.table.primary_key(&object) else {
+                    continue;
+                };
+                match text {
+                    Some(text) => error = Some((key, text)),
+                    None => self.retries.clear(&key),
+                }
+            }
+            let before = state.objects.get(origin.slot);
+            outcomes.push(Outcome {
+                keeps_keys: before.is_some_and(|before| parts.table.same_keys(before, &object)),
+                origin,
+                revision,
+                object: Some(Obj::new(object, 0)),
+                error,
+            });
+        }
+        outcomes
     }
 
     fn prune_due(&self, parts: &Parts<T>, snapshot: &Snapshot, requested: u64) -> bool {
@@ -448,6 +501,29 @@ fn update<T: Clone>(object: &Obj<T>) -> Update<T> {
         object: T::clone(object),
         result: Ok(()),
     }
+}
+
+/// Writes the status of an object that changed since it was read, if it still stands for the same desired state, or
+/// whose keys the reconciler changed. False if there is no such object any more.
+fn merge_status<T: Clone + Send + Sync + 'static>(
+    parts: &Parts<T>,
+    txn: &mut WriteTxn,
+    object: &Obj<T>,
+    outcome: &Outcome<T>,
+) -> Result<bool, Error> {
+    let key = parts.table.primary_bytes(object)?;
+    let changed = match parts.table.get_by_bytes(txn, &key) {
+        None => return Ok(false),
+        Some(current) if current.revision() == outcome.revision => T::clone(object),
+        Some(current) if (parts.status.get)(current).id == outcome.origin.id => {
+            let mut current = T::clone(current);
+            (parts.status.set)(&mut current, (parts.status.get)(object));
+            current
+        }
+        Some(_) => return Ok(false),
+    };
+    parts.table.insert(txn, changed)?;
+    Ok(true)
 }
 
 fn status_refused<T: Send + Sync + 'static>(table: &RwTable<T>, err: &Error) {

@@ -74,7 +74,10 @@ fn compare(tree: &Tree<Numbers, u64>, model: &BTreeMap<u64, u64>) {
 #[derive(Debug, Clone)]
 enum Op {
     Insert(u64),
+    /// Unless it is there.
+    Add(u64),
     Remove(u64),
+    Change(u64),
     /// Keys in a row.
     Fill(u64, u64),
     Clear(u64, u64),
@@ -84,7 +87,9 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (0u64..1500).prop_map(Op::Insert),
+        4 => (0u64..1500).prop_map(Op::Add),
         3 => (0u64..1500).prop_map(Op::Remove),
+        2 => (0u64..1500).prop_map(Op::Change),
         2 => (0u64..1500, 1u64..300).prop_map(|(from, count)| Op::Fill(from, count)),
         2 => (0u64..1500, 1u64..400).prop_map(|(from, count)| Op::Clear(from, count)),
         1 => Just(Op::Snapshot),
@@ -102,7 +107,19 @@ proptest! {
             let value = value as u64;
             match op {
                 Op::Insert(key) => prop_assert_eq!(tree.insert(&key, value), model.insert(key, value)),
+                Op::Add(key) => match tree.find(&key) {
+                    Ok(found) => prop_assert_eq!(Some(found), model.get(&key)),
+                    Err(place) => {
+                        tree.fill(&place, &key, value);
+                        prop_assert_eq!(model.insert(key, value), None);
+                    }
+                },
                 Op::Remove(key) => prop_assert_eq!(tree.remove(&key), model.remove(&key)),
+                Op::Change(key) => {
+                    let (found, wanted) = (tree.get_mut(&key), model.get_mut(&key));
+                    prop_assert_eq!(&found, &wanted);
+                    found.into_iter().chain(wanted).for_each(|place| *place = value);
+                }
                 Op::Fill(from, count) => {
                     for key in from..from + count {
                         prop_assert_eq!(tree.insert(&key, value), model.insert(key, value));
