@@ -21,7 +21,7 @@ use crate::{
     },
     dynamic::DynTable,
     index::{Index, IndexDef, Query},
-    key::{KeyBuf, KeyBytes, mapped, printable},
+    key::{KeyBuf, KeyBytes, printable},
     row::RowFns,
     slots::Slot,
     state::{Condition, TableState, Work},
@@ -455,7 +455,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         let position = self.index(index.name())?;
         let is_unique = self.0.defs[position].unique;
         let state = self.state(txn);
-        let found = crate::lpm::longest(state.tree(position), &mapped(addr), addr.is_ipv4(), is_unique)?;
+        let found = crate::lpm::longest(state.tree(position), addr, is_unique)?;
         state.objects.get(found)
     }
 

@@ -20,17 +20,19 @@ use arrayvec::ArrayVec;
 use smallvec::SmallVec;
 
 pub(crate) use iter::{Iter, KeyAt};
-pub(crate) use keys::{NodeKeys, Numbers, Texts};
+pub(crate) use keys::{NodeKeys, Numbers, Probe, Texts};
 
 /// Entries of a leaf, and children of an inner node. Copying a node touches the reference counts of all it holds,
 /// which are mostly not in any cache: fewer is better for changes, more for look-ups.
 const FAN: usize = 16;
 
+#[repr(C)]
 struct Leaf<K, V> {
     keys: K,
     values: ArrayVec<V, FAN>,
 }
 
+#[repr(C)]
 struct Inner<K, V> {
     /// Key `i` is at or before everything in child `i + 1` and after everything in child `i`.
     keys: K,
@@ -434,9 +436,9 @@ impl<K: NodeKeys, V: Clone> Tree<K, V> {
     }
 
     /// The last entry with a key before `key`.
-    pub(crate) fn before(&self, key: &K::Key) -> Option<(KeyAt<'_, K>, &V)> {
+    #[inline]
+    pub(crate) fn before(&self, key: K::Probe<'_>) -> Option<(KeyAt<'_, K>, &V)> {
         let mut node = self.root.as_ref()?;
-        let key = K::Probe::from(key);
         // The child before the one looked into: all that it holds is before `key`.
         let mut neighbour = None;
         loop {

@@ -2,7 +2,7 @@
 
 //! Sorted keys of one node: numbers, and byte strings that leave out what they share.
 
-use std::{borrow::Borrow, cmp::Ordering, ops::Range};
+use std::{borrow::Borrow, cmp::Ordering, hint::black_box, ops::Range};
 
 use smallvec::SmallVec;
 
@@ -143,29 +143,41 @@ impl NodeKeys for Numbers {
 ///
 /// Keys that are close to each other often start alike (`namespace/service-1234`): what all share is kept once. Of the
 /// rest the first four bytes are compared as numbers, side by side in memory, which mostly decides.
+///
+/// What a look-up needs comes last, in a row, and before the values of the node: few lines of the cache.
+#[repr(C)]
 pub(crate) struct Texts {
-    /// [`head`] of each key's rest; unused places hold the largest number.
-    heads: [i32; FAN],
-    len: u32,
-    /// How many bytes all keys share. May be less than they have in common.
-    pub(super) skip: u32,
+    /// What all keys share, then the rest of each.
+    pub(super) bytes: SmallVec<[u8; INLINE]>,
     /// Where the rest of each key ends in `bytes`: the next one starts there, the first after the shared bytes.
     ends: [u32; FAN],
     /// [`word`] of what all keys share.
     start: u64,
-    /// What all keys share, then the rest of each.
-    pub(super) bytes: SmallVec<[u8; INLINE]>,
+    /// Which bits of it count.
+    mask: u64,
+    /// How many bytes all keys share. May be less than they have in common.
+    pub(super) skip: u32,
+    len: u8,
+    /// How many bytes each rest has, if all have as many, and these are in the heads.
+    rest: u8,
+    /// [`head`] of each key's rest; unused places hold the largest number.
+    heads: [i32; FAN],
 }
+
+/// In place of the length of rests that differ in it, or are long.
+const MIXED: u8 = u8::MAX;
 
 impl Default for Texts {
     fn default() -> Self {
         Self {
-            heads: [i32::MAX; FAN],
-            len: 0,
-            skip: 0,
+            bytes: SmallVec::new(),
             ends: [0; FAN],
             start: 0,
-            bytes: SmallVec::new(),
+            mask: 0,
+            skip: 0,
+            len: 0,
+            rest: 0,
+            heads: [i32::MAX; FAN],
         }
     }
 }
@@ -173,12 +185,8 @@ impl Default for Texts {
 impl Clone for Texts {
     fn clone(&self) -> Self {
         Self {
-            heads: self.heads,
-            len: self.len,
-            skip: self.skip,
-            ends: self.ends,
-            start: self.start,
             bytes: SmallVec::from_slice(&self.bytes),
+            ..*self
         }
     }
 }
@@ -206,6 +214,8 @@ pub(crate) struct Probe<'k> {
     bytes: &'k [u8],
     /// [`word`] of the bytes.
     word: u64,
+    /// What the compiler does not know to be 1, see [`Probe::after`].
+    one: i32,
 }
 
 impl<'k> From<&'k [u8]> for Probe<'k> {
@@ -214,11 +224,30 @@ impl<'k> From<&'k [u8]> for Probe<'k> {
         Self {
             bytes,
             word: word(bytes),
+            one: black_box(1),
         }
     }
 }
 
-impl Probe<'_> {
+impl<'k> Probe<'k> {
+    /// The first six bytes of `bytes`.
+    #[inline]
+    pub(crate) fn of_six(bytes: &'k [u8; 8]) -> Self {
+        Self {
+            bytes: &bytes[..6],
+            word: u64::from_be_bytes(*bytes) & !0xffff,
+            one: black_box(1),
+        }
+    }
+
+    /// How many heads are before `head`. No branch: it would be mispredicted. Neither a mask, whose bits the compiler
+    /// would count if it knew the numbers added: baseline x86-64 has no instruction for that.
+    #[inline]
+    fn after(self, head: i32, heads: &[i32; FAN]) -> usize {
+        let before = heads.iter().map(|&other| if other < head { self.one } else { 0 });
+        before.sum::<i32>() as usize
+    }
+
     /// [`head`] of what comes after `skip` bytes, which are there.
     #[inline]
     fn head(self, skip: usize) -> i32 {
@@ -285,9 +314,7 @@ impl Texts {
     fn holds(&self, key: Probe<'_>) -> bool {
         let skip = self.skip as usize;
         // Eight bytes are compared at once.
-        let differs = (key.word ^ self.start)
-            .checked_shr(64 - 8 * skip.min(8) as u32)
-            .unwrap_or(0);
+        let differs = (key.word ^ self.start) & self.mask;
         differs == 0 && key.bytes.len() >= skip && (skip <= 8 || self.holds_long(key.bytes))
     }
 
@@ -327,9 +354,11 @@ impl Texts {
         for part in shared {
             bytes.extend_from_slice(part);
         }
+        let unknown = u64::MAX.checked_shr(8 * bytes.len() as u32).unwrap_or(0);
         Self {
             skip: bytes.len() as u32,
             start: word(&bytes),
+            mask: !unknown,
             bytes,
             ..Self::default()
         }
@@ -343,6 +372,17 @@ impl Texts {
         let at = self.len();
         self.heads[at] = head(&self.bytes[from..]);
         self.ends[at] = self.bytes.len() as u32;
+        self.count(front.len() + back.len());
+    }
+
+    /// Counts a key whose rest has `len` bytes.
+    fn count(&mut self, len: usize) {
+        let rest = if len <= HEAD { len as u8 } else { MIXED };
+        if self.len == 0 {
+            self.rest = rest;
+        } else if self.rest != rest {
+            self.rest = MIXED;
+        }
         self.len += 1;
     }
 
@@ -393,33 +433,25 @@ impl NodeKeys for Texts {
 
     #[inline]
     fn len(&self) -> usize {
-        self.len as usize
+        usize::from(self.len)
     }
 
-    #[inline]
+    #[inline(always)]
     fn locate(&self, key: Probe<'_>) -> (usize, bool) {
         if !self.holds(key) {
             return (self.around(key.bytes), false);
         }
-        let head = key.head(self.skip as usize);
-        // All are looked at: a branch here would be mispredicted.
-        let mut at = 0;
-        for other in &self.heads {
-            at += i32::from(*other < head);
-        }
-        let at = at as usize;
-        if self.heads.get(at) != Some(&head) || at >= self.len() {
+        let skip = self.skip as usize;
+        let head = key.head(skip);
+        let at = key.after(head, &self.heads);
+        if self.heads.get(at) != Some(&head) {
             return (at, false);
         }
-        // Mostly no other key has this head, and all is in it.
-        let (kept, rest) = (
-            self.ends[at] as usize - self.start(at),
-            key.bytes.len() - self.skip as usize,
-        );
-        if kept <= HEAD && kept == rest {
+        // Mostly all is in the head.
+        if key.bytes.len() - skip == usize::from(self.rest) && at < self.len() {
             return (at, true);
         }
-        self.locate_tied(at, head, &key.bytes[self.skip as usize..])
+        self.locate_tied(at, head, key.bytes)
     }
 
     fn through(&self, start: &[u8]) -> usize {
@@ -472,7 +504,7 @@ impl NodeKeys for Texts {
         self.ends[at] = (from + rest.len()) as u32;
         self.heads.copy_within(at..FAN - 1, at + 1);
         self.heads[at] = head(rest);
-        self.len += 1;
+        self.count(rest.len());
     }
 
     fn remove(&mut self, at: usize) {
@@ -526,7 +558,16 @@ impl NodeKeys for Texts {
 impl Texts {
     /// [`NodeKeys::locate`] among the keys from `from` on that share `head`.
     #[inline(never)]
-    fn locate_tied(&self, from: usize, head: i32, rest: &[u8]) -> (usize, bool) {
+    fn locate_tied(&self, from: usize, head: i32, key: &[u8]) -> (usize, bool) {
+        if from >= self.len() {
+            return (from, false);
+        }
+        let rest = &key[self.skip as usize..];
+        // Mostly no other key has this head, and all is in it.
+        let kept = self.ends[from] as usize - self.start(from);
+        if kept <= HEAD && kept == rest.len() {
+            return (from, true);
+        }
         let tied = self.heads[from..self.len()]
             .iter()
             .take_while(|&&other| other == head)

@@ -190,7 +190,7 @@ proptest! {
         }
         for probe in probes {
             prop_assert_eq!(tree.get(&probe), model.get(&probe));
-            let before = tree.before(&probe).map(|(_, value)| value);
+            let before = tree.before((&*probe).into()).map(|(_, value)| value);
             prop_assert_eq!(before, model.range(..probe.clone()).next_back().map(|(_, value)| value));
             prop_assert!(tree.at_least(&probe).map(|(_, value)| value).eq(
                 model.range(probe.clone()..).map(|(_, value)| value)
@@ -297,10 +297,13 @@ fn long_equal_heads_are_told_apart() {
 
     assert!(tree.iter().map(|(_, &number)| number).eq(0..500));
     assert_eq!(tree.get(&key(77)), Some(&77));
-    assert_eq!(tree.before(&key(77)).map(|(_, &number)| number), Some(76));
+    assert_eq!(
+        tree.before((&*key(77)).into()).map(|(_, &number)| number),
+        Some(76)
+    );
     let mut start = [0; 9];
     let last = tree
-        .before(&key(1))
+        .before((&*key(1)).into())
         .map(|(key, _)| (key.copy(&mut start), key.owned()));
     assert_eq!(last, Some((22, key(0))));
     assert_eq!(&start, b"namespace");
