@@ -61,8 +61,7 @@ static __always_inline int translate4(struct bpf_sock_addr *ctx, enum socket_cal
 	outcome = kind == CALL_REVERSE ? reverse4(ctx, &call) : forward4(ctx, &call, kind);
 	if (outcome == TRANSLATED)
 		write4(ctx, &call);
-	/* The kernel does not let the reverse hooks reject anything. */
-	return kind == CALL_REVERSE ? SOCKET_PROCEED : socket_verdict(outcome);
+	return call_verdict(kind, outcome);
 }
 
 /* IPv6 sockets talk IPv4 through mapped addresses. */
@@ -81,7 +80,7 @@ static __always_inline int translate_mapped(struct bpf_sock_addr *ctx, const str
 		ctx->user_ip6[3] = call.address;
 		ctx->user_port = call.port;
 	}
-	return kind == CALL_REVERSE ? SOCKET_PROCEED : socket_verdict(outcome);
+	return call_verdict(kind, outcome);
 }
 
 static __always_inline int translate6(struct bpf_sock_addr *ctx, enum socket_call kind)
@@ -97,7 +96,7 @@ static __always_inline int translate6(struct bpf_sock_addr *ctx, enum socket_cal
 	outcome = kind == CALL_REVERSE ? reverse6(ctx, &call) : forward6(ctx, &call, kind);
 	if (outcome == TRANSLATED)
 		write6(ctx, &call);
-	return kind == CALL_REVERSE ? SOCKET_PROCEED : socket_verdict(outcome);
+	return call_verdict(kind, outcome);
 }
 
 SEC("cgroup/connect4")

@@ -10,11 +10,9 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "lb/reverse.h"
+#include "lb/reverse_maps.h"
+#include "socket/address.h"
 #include "socket/kernel.h"
-
-#define AF_INET 2
-#define AF_INET6 10
 
 /* Rust twin: DeadBackendKey in bpf/src/load/terminate.rs */
 struct dead_backend_key {
@@ -33,26 +31,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);
 } skep_dead_backends SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__type(key, struct lb4_reverse_sk_key);
-	__type(value, struct lb4_reverse_sk);
-	__uint(max_entries, 262144);
-} cilium_lb4_reverse_sk SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__type(key, struct lb6_reverse_sk_key);
-	__type(value, struct lb6_reverse_sk);
-	__uint(max_entries, 262144);
-} cilium_lb6_reverse_sk SEC(".maps");
-
 extern int bpf_sock_destroy(struct sock_common *sk) __ksym;
-
-static __always_inline int mapped4(const __be32 *address)
-{
-	return !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
-}
 
 /* Destroys the socket if its peer is a dead backend of this family, reached through a service. */
 static __always_inline void terminate(struct seq_file *seq, struct sock_common *sk, __u8 proto,
@@ -68,6 +47,7 @@ static __always_inline void terminate(struct seq_file *seq, struct sock_common *
 	if (!dead.port)
 		return;
 	if (family == AF_INET6) {
+		/* Each read of a socket is relocated by itself: no pointer into it is passed on. */
 		dead.address[0] = sk->skc_v6_daddr.in6_u.u6_addr32[0];
 		dead.address[1] = sk->skc_v6_daddr.in6_u.u6_addr32[1];
 		dead.address[2] = sk->skc_v6_daddr.in6_u.u6_addr32[2];
@@ -98,10 +78,7 @@ static __always_inline void terminate(struct seq_file *seq, struct sock_common *
 		asked = bpf_map_lookup_elem(&cilium_lb4_reverse_sk, &key4);
 	} else {
 		key6.cookie = cookie;
-		key6.address[0] = dead.address[0];
-		key6.address[1] = dead.address[1];
-		key6.address[2] = dead.address[2];
-		key6.address[3] = dead.address[3];
+		copy6(key6.address, dead.address);
 		asked = bpf_map_lookup_elem(&cilium_lb6_reverse_sk, &key6);
 	}
 	if (!asked || bpf_sock_destroy(sk))

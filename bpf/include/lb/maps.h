@@ -10,18 +10,10 @@
 
 #include "affinity.h"
 #include "backend.h"
-#include "reverse.h"
+#include "map.h"
+#include "reverse_maps.h"
 #include "service.h"
 #include "source_range.h"
-
-#define LB_MAP(name_, type_, key_, value_, entries_, flags_)                                       \
-	struct {                                                                                   \
-		__uint(type, type_);                                                               \
-		__type(key, key_);                                                                 \
-		__type(value, value_);                                                             \
-		__uint(max_entries, entries_);                                                     \
-		__uint(map_flags, flags_);                                                         \
-	} name_ SEC(".maps")
 
 #define LB_AGENT_ONLY (BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG)
 
@@ -47,10 +39,6 @@ LB_MAP(cilium_lb4_source_range, BPF_MAP_TYPE_LPM_TRIE, struct lb4_source_range_k
        LB_AGENT_ONLY);
 LB_MAP(cilium_lb6_source_range, BPF_MAP_TYPE_LPM_TRIE, struct lb6_source_range_key, __u8, 65536,
        LB_AGENT_ONLY);
-LB_MAP(cilium_lb4_reverse_sk, BPF_MAP_TYPE_LRU_HASH, struct lb4_reverse_sk_key,
-       struct lb4_reverse_sk, 262144, 0);
-LB_MAP(cilium_lb6_reverse_sk, BPF_MAP_TYPE_LRU_HASH, struct lb6_reverse_sk_key,
-       struct lb6_reverse_sk, 262144, 0);
 LB_MAP(cilium_skip_lb4, BPF_MAP_TYPE_HASH, struct lb4_skip_key, __u8, 100, LB_AGENT_ONLY);
 LB_MAP(cilium_skip_lb6, BPF_MAP_TYPE_HASH, struct lb6_skip_key, __u8, 100, LB_AGENT_ONLY);
 

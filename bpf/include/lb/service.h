@@ -90,6 +90,13 @@ static inline int lb_delegates_if_local(const struct lb_service *svc)
 	return (svc->flags2 & LB2_LOOPBACK) && !lb_is_hostport(svc);
 }
 
+/* Served on the node's own addresses by translation: no socket may take its port. */
+static inline int lb_guards_port(const struct lb_service *svc)
+{
+	return (svc->flags & (LB_NODE_PORT | LB_EXTERNAL_IP | LB_LOAD_BALANCER)) &&
+	       !lb_is_l7(svc) && !lb_delegates_if_local(svc);
+}
+
 /* The traffic policy that applies to this kind of frontend is Local. */
 static inline int lb_policy_is_local(const struct lb_service *svc)
 {

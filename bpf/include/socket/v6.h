@@ -12,30 +12,6 @@ struct call6 {
 	__u8 proto;
 };
 
-static __always_inline void copy6(__be32 *to, const __be32 *from)
-{
-	to[0] = from[0];
-	to[1] = from[1];
-	to[2] = from[2];
-	to[3] = from[3];
-}
-
-static __always_inline int same6(const __be32 *one, const __be32 *other)
-{
-	return one[0] == other[0] && one[1] == other[1] && one[2] == other[2] && one[3] == other[3];
-}
-
-static __always_inline int loopback6(const __be32 *address)
-{
-	return !address[0] && !address[1] && !address[2] && address[3] == bpf_htonl(1);
-}
-
-/* An IPv4 address in an IPv6 socket: ::ffff:a.b.c.d */
-static __always_inline int mapped4(const __be32 *address)
-{
-	return !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
-}
-
 /* Master entry for traffic from this node: the internal scope where there are two. */
 static __always_inline const struct lb_service *master6(struct lb6_service_key *key)
 {
@@ -52,30 +28,19 @@ static __always_inline const struct lb_service *master6(struct lb6_service_key *
 }
 
 /* Surrogate entry of a node address. With peers, NodePorts of other nodes count, and HostPorts. */
-static __always_inline const struct lb_service *wildcard6(struct lb6_service_key *key,
+static __always_inline const struct lb_service *surrogate6(struct lb6_service_key *key,
 							  int host_netns, int peers)
 {
 	int in_range = port_in_nodeport_range(key->dport);
 	int loopback = loopback6(key->address);
-	const struct ipcache_value *peer;
-	const struct lb_service *svc;
 
 	if (!options.nodeport || (!in_range && !peers))
 		return NULL;
-	if (!loopback || !host_netns) {
-		peer = ipcache_lookup6(key->address);
-		if (!ipcache_is_host(peer) && !(peers && in_range && ipcache_is_peer_node(peer)))
-			return NULL;
-	}
+	if ((!loopback || !host_netns) &&
+	    !has_surrogates(ipcache_lookup6(key->address), in_range, peers))
+		return NULL;
 	__builtin_memset(key->address, 0, sizeof(key->address));
-	svc = master6(key);
-	if (!svc)
-		return NULL;
-	if (in_range)
-		return svc->flags & LB_NODE_PORT ? svc : NULL;
-	if (!lb_is_hostport(svc) || ((svc->flags2 & LB2_LOOPBACK) && !loopback))
-		return NULL;
-	return svc;
+	return fitting_surrogate(master6(key), in_range, loopback);
 }
 
 static __always_inline void trace6(struct bpf_sock_addr *ctx, const struct call6 *call,
@@ -98,13 +63,11 @@ static __always_inline int left_alone6(struct bpf_sock_addr *ctx, const struct l
 				       const struct call6 *call)
 {
 	struct lb6_skip_key skip = {.port = call->port};
-	int foreign;
 
 	if (lb_delegates_if_local(svc) || (svc->flags2 & LB2_NAT46X64))
 		return 1;
-	foreign = (options.external_ip_mitigation && (svc->flags & LB_EXTERNAL_IP)) ||
-		  (lb_is_hostport(svc) && !loopback6(call->address));
-	if (foreign && !ipcache_is_host(ipcache_lookup6(call->address)))
+	if (needs_host_address(svc, loopback6(call->address)) &&
+	    !ipcache_is_host(ipcache_lookup6(call->address)))
 		return 1;
 	if (options.local_redirect && (svc->flags2 & LB2_LOCAL_REDIRECT)) {
 		copy6(skip.address, call->address);
@@ -113,65 +76,6 @@ static __always_inline int left_alone6(struct bpf_sock_addr *ctx, const struct l
 			return 1;
 	}
 	return 0;
-}
-
-/* The backend that the network namespace talked to before, if it is still one of the service's. */
-static __always_inline const struct lb6_backend *
-sticky6(const struct lb6_affinity_key *key, const struct lb_service *svc, __u32 *backend_id)
-{
-	const struct lb_affinity *seen = bpf_map_lookup_elem(&cilium_lb6_affinity, key);
-	const struct lb6_backend *backend;
-	__u32 id;
-
-	if (!seen)
-		return NULL;
-	id = seen->backend_id;
-	if (seen->last_used + affinity_timeout(svc) > affinity_now() &&
-	    affinity_matches(id, svc->rev_nat_index)) {
-		backend = bpf_map_lookup_elem(&cilium_lb6_backends_v3, &id);
-		if (backend) {
-			*backend_id = id;
-			return backend;
-		}
-	}
-	bpf_map_delete_elem(&cilium_lb6_affinity, key);
-	return NULL;
-}
-
-static __always_inline void stick6(const struct lb6_affinity_key *key, __u32 backend_id)
-{
-	struct lb_affinity *seen = bpf_map_lookup_elem(&cilium_lb6_affinity, key);
-	struct lb_affinity value = {.last_used = affinity_now(), .backend_id = backend_id};
-
-	if (seen && seen->backend_id == backend_id)
-		seen->last_used = value.last_used;
-	else
-		bpf_map_update_elem(&cilium_lb6_affinity, key, &value, BPF_ANY);
-}
-
-/* Backend in the slot that chance or the socket chooses. */
-static __always_inline const struct lb6_backend *chosen6(struct bpf_sock_addr *ctx,
-							 struct lb6_service_key *key,
-							 const struct lb_service *svc,
-							 __u32 *backend_id)
-{
-	const struct lb6_backend *backend;
-	const struct lb_service *slot;
-	__u16 count = svc->count;
-
-	if (!count)
-		return NULL;
-	key->backend_slot = choose_slot(ctx, key->proto, count);
-	slot = bpf_map_lookup_elem(&cilium_lb6_services_v2, key);
-	if (!slot) {
-		COUNT_SERVICE(METRIC_LB_NO_BACKEND_SLOT);
-		return NULL;
-	}
-	*backend_id = slot->backend_id;
-	backend = bpf_map_lookup_elem(&cilium_lb6_backends_v3, backend_id);
-	if (!backend)
-		COUNT_SERVICE(METRIC_LB_NO_BACKEND);
-	return backend;
 }
 
 /* Remembers what the application asked for, for recvmsg, getpeername and socket termination. */
@@ -224,15 +128,12 @@ static __always_inline int forward6(struct bpf_sock_addr *ctx, struct call6 *cal
 	copy6(key.address, call->address);
 	svc = master6(&key);
 	if (!svc) {
-		svc = wildcard6(&key, host_netns, 1);
+		svc = surrogate6(&key, host_netns, 1);
 		if (!svc)
 			return UNTRANSLATED;
 	}
-	if (!svc->count && !lb_is_l7(svc)) {
-		if (options.reject_no_endpoints || lb_policy_is_local(svc))
-			return -EHOSTUNREACH;
-		return UNTRANSLATED;
-	}
+	if (!svc->count && !lb_is_l7(svc))
+		return unserved(svc);
 	trace6(ctx, call, kind, TRACE_PRE_FORWARD);
 	if (left_alone6(ctx, svc, call))
 		return UNTRANSLATED;
@@ -248,14 +149,18 @@ static __always_inline int forward6(struct bpf_sock_addr *ctx, struct call6 *cal
 			client.client[0] = bpf_get_netns_cookie(ctx);
 			client.rev_nat_id = svc->rev_nat_index;
 			client.flags = LB_AFFINITY_NETNS_COOKIE;
-			backend = sticky6(&client, svc, &backend_id);
+			backend = sticky_backend(&cilium_lb6_affinity, &cilium_lb6_backends_v3,
+						 &client, svc, &backend_id);
 		}
-		if (!backend)
-			backend = chosen6(ctx, &key, svc, &backend_id);
+		if (!backend && svc->count) {
+			key.backend_slot = choose_slot(ctx, key.proto, svc->count);
+			backend = slot_backend(&cilium_lb6_services_v2, &cilium_lb6_backends_v3,
+					       &key, &backend_id);
+		}
 		if (!backend)
 			return -EHOSTUNREACH;
 		if (svc->flags & LB_AFFINITY)
-			stick6(&client, backend_id);
+			stick(&cilium_lb6_affinity, &client, backend_id);
 		copy6(address, backend->address);
 		port = backend->port;
 	}
@@ -296,8 +201,8 @@ static __always_inline int reverse6(struct bpf_sock_addr *ctx, struct call6 *cal
 	service.dport = port;
 	svc = master6(&service);
 	if (!svc)
-		svc = wildcard6(&service, socket_in_host_netns(ctx), 1);
-	if (!svc || svc->rev_nat_index != rev_nat || (!svc->count && !lb_is_l7(svc))) {
+		svc = surrogate6(&service, socket_in_host_netns(ctx), 1);
+	if (!still_served(svc, rev_nat)) {
 		bpf_map_delete_elem(&cilium_lb6_reverse_sk, &key);
 		COUNT_SERVICE(METRIC_LB_REVERSE_STALE);
 		return UNTRANSLATED;
@@ -319,11 +224,8 @@ static __always_inline int bind6(void *ctx, const __be32 *address, __be16 port, 
 	copy6(key.address, address);
 	svc = master6(&key);
 	if (!svc)
-		svc = wildcard6(&key, 1, 0);
-	if (!svc || !(svc->flags & (LB_NODE_PORT | LB_EXTERNAL_IP | LB_LOAD_BALANCER)) ||
-	    lb_is_l7(svc) || lb_delegates_if_local(svc))
-		return 0;
-	return -EADDRINUSE;
+		svc = surrogate6(&key, 1, 0);
+	return svc && lb_guards_port(svc) ? -EADDRINUSE : 0;
 }
 
 static __always_inline void release6(struct bpf_sock *ctx, const __be32 *address, __be16 port)

@@ -74,45 +74,32 @@ pub struct Backend6 {
 const _: () = assert!(size_of::<Backend6>() == 24 && offset_of!(Backend6, state) == 19);
 const _: () = assert!(offset_of!(Backend6, cluster_id) == 20 && offset_of!(Backend6, zone) == 22);
 
-impl Backend4 {
-    /// An active backend of this cluster in no known zone.
-    pub fn new(address: Ipv4Addr, port: u16, proto: u8) -> Self {
-        Self {
-            address: address.octets(),
-            port: U16::new(port),
-            proto,
-            state: 0,
-            cluster_id: 0,
-            zone: 0,
-            pad: 0,
+/// What both values can do: one text, for two layouts.
+macro_rules! backend {
+    ($backend:ident, $address:ident) => {
+        impl $backend {
+            /// An active backend of this cluster in no known zone.
+            pub fn new(address: $address, port: u16, proto: u8) -> Self {
+                Self {
+                    address: address.octets(),
+                    port: U16::new(port),
+                    proto,
+                    state: 0,
+                    cluster_id: 0,
+                    zone: 0,
+                    pad: 0,
+                }
+            }
+
+            /// Its address.
+            pub fn addr(&self) -> IpAddr {
+                $address::from(self.address).into()
+            }
         }
-    }
-
-    /// Its address.
-    pub fn addr(&self) -> IpAddr {
-        IpAddr::V4(Ipv4Addr::from(self.address))
-    }
+    };
 }
-
-impl Backend6 {
-    /// An active backend of this cluster in no known zone.
-    pub fn new(address: Ipv6Addr, port: u16, proto: u8) -> Self {
-        Self {
-            address: address.octets(),
-            port: U16::new(port),
-            proto,
-            state: 0,
-            cluster_id: 0,
-            zone: 0,
-            pad: 0,
-        }
-    }
-
-    /// Its address.
-    pub fn addr(&self) -> IpAddr {
-        IpAddr::V6(Ipv6Addr::from(self.address))
-    }
-}
+backend!(Backend4, Ipv4Addr);
+backend!(Backend6, Ipv6Addr);
 
 /// Key of `cilium_lb4_maglev` and `cilium_lb6_maglev`. The inner map is an array with one entry: the
 /// whole lookup table, backend ids in host order.

@@ -59,65 +59,42 @@ pub struct Service6Key {
 const _: () = assert!(size_of::<Service6Key>() == 24 && offset_of!(Service6Key, slot) == 18);
 const _: () = assert!(offset_of!(Service6Key, port) == 16 && offset_of!(Service6Key, scope) == 21);
 
-impl Service4Key {
-    /// Key of the master entry.
-    pub fn new(address: Ipv4Addr, port: u16, proto: u8, scope: Scope) -> Self {
-        Self {
-            address: address.octets(),
-            port: U16::new(port),
-            slot: 0,
-            proto,
-            scope: scope as u8,
-            pad: [0; 2],
+/// What both keys can do: one text, for two layouts.
+macro_rules! service_key {
+    ($key:ident, $address:ident) => {
+        impl $key {
+            /// Key of the master entry.
+            pub fn new(address: $address, port: u16, proto: u8, scope: Scope) -> Self {
+                Self {
+                    address: address.octets(),
+                    port: U16::new(port),
+                    slot: 0,
+                    proto,
+                    scope: scope as u8,
+                    pad: [0; 2],
+                }
+            }
+
+            /// Key of the wildcard entry of an address: port 0, protocol 0, external scope.
+            pub fn wildcard(address: $address) -> Self {
+                Self::new(address, 0, 0, Scope::External)
+            }
+
+            /// The same frontend's entry for `slot`.
+            #[must_use]
+            pub fn at(self, slot: u16) -> Self {
+                Self { slot, ..self }
+            }
+
+            /// Address of the frontend.
+            pub fn addr(&self) -> IpAddr {
+                $address::from(self.address).into()
+            }
         }
-    }
-
-    /// Key of the wildcard entry of an address: port 0, protocol 0, external scope.
-    pub fn wildcard(address: Ipv4Addr) -> Self {
-        Self::new(address, 0, 0, Scope::External)
-    }
-
-    /// The same frontend's entry for `slot`.
-    #[must_use]
-    pub fn at(self, slot: u16) -> Self {
-        Self { slot, ..self }
-    }
-
-    /// Address of the frontend.
-    pub fn addr(&self) -> IpAddr {
-        IpAddr::V4(Ipv4Addr::from(self.address))
-    }
+    };
 }
-
-impl Service6Key {
-    /// Key of the master entry.
-    pub fn new(address: Ipv6Addr, port: u16, proto: u8, scope: Scope) -> Self {
-        Self {
-            address: address.octets(),
-            port: U16::new(port),
-            slot: 0,
-            proto,
-            scope: scope as u8,
-            pad: [0; 2],
-        }
-    }
-
-    /// Key of the wildcard entry of an address: port 0, protocol 0, external scope.
-    pub fn wildcard(address: Ipv6Addr) -> Self {
-        Self::new(address, 0, 0, Scope::External)
-    }
-
-    /// The same frontend's entry for `slot`.
-    #[must_use]
-    pub fn at(self, slot: u16) -> Self {
-        Self { slot, ..self }
-    }
-
-    /// Address of the frontend.
-    pub fn addr(&self) -> IpAddr {
-        IpAddr::V6(Ipv6Addr::from(self.address))
-    }
-}
+service_key!(Service4Key, Ipv4Addr);
+service_key!(Service6Key, Ipv6Addr);
 
 /// Value of both service maps. C twin: `struct lb_service` in `bpf/include/lb/service.h`.
 ///

@@ -36,6 +36,8 @@ pub struct Frontend {
     pub l7_port: u16,
     /// Addresses of the backends.
     pub backends: Vec<SocketAddr>,
+    /// How many of them, from the last, get no new connections.
+    pub inactive: u16,
 }
 
 impl Frontend {
@@ -50,6 +52,7 @@ impl Frontend {
             affinity: 0,
             l7_port: 0,
             backends: backends.to_vec(),
+            inactive: 0,
         }
     }
 
@@ -157,7 +160,8 @@ impl LbMaps {
                     .update(&AffinityMatchKey::new(id, frontend.id), &0)?;
             }
         }
-        let mut master = ServiceValue::master(frontend.backends.len() as u16, 0, frontend.id, flags);
+        let active = frontend.backends.len() as u16 - frontend.inactive;
+        let mut master = ServiceValue::master(active, frontend.inactive, frontend.id, flags);
         if frontend.l7_port > 0 {
             master = master.with_l7_port(frontend.l7_port);
         } else {

@@ -59,11 +59,8 @@ fn without_a_choice_of_errors_rejected_calls_are_not_permitted() {
             .upsert(&Frontend::new(2, at("0.0.0.0:30080"), TCP, &[]).flags(ServiceFlags::NODE_PORT))?;
         let denied = Some(libc::EPERM);
 
-        assert_eq!(ask_tcp(at("10.96.0.1:80")).unwrap_err().raw_os_error(), denied);
-        assert_eq!(
-            TcpListener::bind(at("0.0.0.0:30080")).unwrap_err().raw_os_error(),
-            denied
-        );
+        assert_eq!(refusal(ask_tcp(at("10.96.0.1:80"))), denied);
+        assert_eq!(refusal(TcpListener::bind(at("0.0.0.0:30080"))), denied);
         Ok(())
     });
 }

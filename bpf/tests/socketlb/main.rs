@@ -7,7 +7,6 @@
 mod affinity;
 mod bind;
 mod forward;
-mod ipv6;
 mod kernels;
 mod layout;
 mod links;

@@ -4,7 +4,8 @@
 
 use std::{
     io::Read,
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd as _,
 };
 
 use skep_bpf::{
@@ -27,69 +28,62 @@ const ABORTED: Option<i32> = Some(libc::ECONNABORTED);
 
 #[test]
 fn udp_clients_of_a_dead_backend_are_told() {
-    with("term-udp", SocketOptions::default(), |world| {
+    with_each("term-udp", &SocketOptions::default(), |world, family| {
         let terminator = load(world);
-        for (id, service, addresses, client) in [
-            (1, "10.96.0.1:53", ["10.244.0.1:0", "10.244.0.2:0"], "0.0.0.0:0"),
-            (2, "[fd10::1]:53", ["[fd00::1]:0", "[fd00::2]:0"], "[::]:0"),
-        ] {
-            let (service, backends) = (at(service), addresses.map(udp_server));
-            world.maps.upsert(&Frontend::new(id, service, UDP, &backends))?;
-            let clients: Vec<_> = (0..16)
-                .map(|_| {
-                    let socket = udp_client(client);
-                    socket.connect(service).unwrap();
-                    let backend = ask_connected(&socket).unwrap();
-                    (socket, backend)
-                })
-                .collect();
-            // Not through a service: not ours to judge.
-            let direct = udp_client(client);
-            direct.connect(backends[0])?;
+        let (service, backends) = (family.service(1, 53), family.udp_servers(2));
+        world.maps.upsert(&Frontend::new(1, service, UDP, &backends))?;
+        let clients: Vec<_> = (0..16)
+            .map(|_| {
+                let socket = family.udp_client();
+                socket.connect(service).unwrap();
+                let backend = ask_connected(&socket).unwrap();
+                (socket, backend)
+            })
+            .collect();
+        // Not through a service: not ours to judge.
+        let direct = family.udp_client();
+        direct.connect(backends[0])?;
 
-            let mut expected: Vec<u64> = clients
-                .iter()
-                .filter(|(_, backend)| *backend == backends[0])
-                .map(|(socket, _)| netns::socket_cookie(std::os::fd::AsFd::as_fd(socket)).unwrap())
-                .collect();
-            let mut destroyed = terminator.run(&[dead(backends[0], UDP)])?;
-            destroyed.sort_unstable();
-            expected.sort_unstable();
-            assert_eq!(destroyed, expected);
-            for (socket, backend) in &clients {
-                if *backend == backends[0] {
-                    assert_eq!(socket.recv(&mut [0; 8]).unwrap_err().raw_os_error(), ABORTED);
-                } else {
-                    assert_eq!(ask_connected(socket)?, *backend);
-                }
+        let mut expected: Vec<u64> = clients
+            .iter()
+            .filter(|(_, backend)| *backend == backends[0])
+            .map(|(socket, _)| netns::socket_cookie(socket.as_fd()).unwrap())
+            .collect();
+        let mut destroyed = terminator.run(&[dead(backends[0], UDP)])?;
+        destroyed.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(destroyed, expected);
+        for (socket, backend) in &clients {
+            if *backend == backends[0] {
+                assert_eq!(refusal(socket.recv(&mut [0; 8])), ABORTED);
+            } else {
+                assert_eq!(ask_connected(socket)?, *backend);
             }
-            assert_eq!(ask_connected(&direct)?, backends[0]);
         }
+        assert_eq!(ask_connected(&direct)?, backends[0]);
         Ok(())
     });
 }
 
 #[test]
 fn tcp_clients_of_a_dead_backend_are_told() {
-    with("term-tcp", SocketOptions::default(), |world| {
+    with_each("term-tcp", &SocketOptions::default(), |world, family| {
         let terminator = load(world);
-        let service = at("10.96.0.1:80");
-        let listener = std::net::TcpListener::bind(at("10.244.0.1:0"))?;
+        let service = family.service(1, 80);
+        let listener = TcpListener::bind(family.node(1, 0))?;
         let backend = listener.local_addr()?;
         world.maps.upsert(&Frontend::new(1, service, TCP, &[backend]))?;
-        let mut mapped = TcpStream::connect(at("[::ffff:10.96.0.1]:80"))?;
-        let mut plain = TcpStream::connect(service)?;
+        let clients: Vec<TcpStream> = spellings(service)
+            .into_iter()
+            .map(TcpStream::connect)
+            .collect::<Result<_, _>>()?;
 
         assert_eq!(terminator.run(&[dead(backend, UDP)])?.len(), 0);
-        assert_eq!(
-            terminator
-                .run(&[dead(backend, TCP), dead(at("10.244.0.9:1"), TCP)])?
-                .len(),
-            2
-        );
+        let destroyed = terminator.run(&[dead(backend, TCP), dead(family.node(9, 1), TCP)])?;
+        assert_eq!(destroyed.len(), clients.len());
 
-        for stream in [&mut mapped, &mut plain] {
-            assert_eq!(stream.read(&mut [0; 8]).unwrap_err().raw_os_error(), ABORTED);
+        for mut client in clients {
+            assert_eq!(refusal(client.read(&mut [0; 8])), ABORTED);
         }
         Ok(())
     });
@@ -114,7 +108,7 @@ fn each_network_namespace_is_walked_by_itself() {
             1
         );
 
-        assert_eq!(client.recv(&mut [0; 8]).unwrap_err().raw_os_error(), ABORTED);
+        assert_eq!(refusal(client.recv(&mut [0; 8])), ABORTED);
         Ok(())
     });
 }
@@ -136,7 +130,7 @@ fn ipv6_sockets_with_mapped_addresses_are_clients_of_ipv4_backends() {
         assert_eq!(ask_connected(&mapped)?, backend);
         assert_eq!(terminator.run(&[dead(backend, UDP)])?.len(), 1);
 
-        assert_eq!(mapped.recv(&mut [0; 8]).unwrap_err().raw_os_error(), ABORTED);
+        assert_eq!(refusal(mapped.recv(&mut [0; 8])), ABORTED);
         Ok(())
     });
 }
