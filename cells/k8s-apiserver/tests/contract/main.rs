@@ -9,9 +9,7 @@
     reason = "what runs beside the test is no job of a hive"
 )]
 
-#[path = "contract/cases.rs"]
 mod cases;
-#[path = "contract/real.rs"]
 mod real;
 
 use std::sync::Arc;
