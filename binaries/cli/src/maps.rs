@@ -2,10 +2,12 @@
 
 //! Pinned maps as text: works while the agent is down.
 
+mod text;
+
 use std::{
     collections::BTreeMap,
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
 };
 
@@ -13,14 +15,14 @@ use skep_bpf::{
     Map, MapError, MapStore, NestedMap,
     event::{METRICS, MetricsKey, MetricsValue, RATELIMIT, RATELIMIT_METRICS, RateLimitKey, RateLimitValue},
     lb::{
-        Affinity, Affinity4Key, Affinity6Key, AffinityMatchKey, Backend4, Backend6, BackendKey, LbMapSizes,
-        LbMapSpecs, MaglevKey, ReverseNat4, ReverseNat6, ReverseNatKey, ReverseSk4, ReverseSk4Key,
-        ReverseSk6, ReverseSk6Key, Scope, Service4Key, Service6Key, ServiceFlags, ServiceValue, Skip4Key,
-        Skip6Key, SourceRange4Key, SourceRange6Key,
+        Backend4, Backend6, BackendKey, LbMapSizes, LbMapSpecs, MaglevKey, Service4Key, Service6Key,
+        ServiceFlags, ServiceValue,
     },
-    map::{PerCpuMap, Plain},
-    node::{IPCACHE, IPCACHE_STATIC_BITS, IpcacheKey, IpcacheValue},
+    map::{MapSpec, PerCpuMap, Plain},
+    node::IPCACHE,
 };
+
+use self::text::{Text, host_text, metrics_text, protocol, table_text, usage_text};
 
 /// Why pinned maps cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -89,144 +91,24 @@ impl Pinned {
     /// When it is not pinned, cannot be read, or is of a kind whose layout skep does not know.
     pub(crate) fn entries(&self, name: &str) -> Result<Vec<Entry>, MapsError> {
         let specs = &self.specs;
-        let known = [
-            specs.services4.name(),
-            specs.services6.name(),
-            specs.backends4.name(),
-            specs.backends6.name(),
-            specs.reverse_nat4.name(),
-            specs.reverse_nat6.name(),
-            specs.affinity4.name(),
-            specs.affinity6.name(),
-            specs.affinity_match.name(),
-            specs.source_range4.name(),
-            specs.source_range6.name(),
-            specs.reverse_sk4.name(),
-            specs.reverse_sk6.name(),
-            specs.skip4.name(),
-            specs.skip6.name(),
-            IPCACHE.name(),
-        ];
-        let position = known.iter().position(|known| *known == name);
-        match position {
-            Some(0) => self.dump(name, frontend4, service_value),
-            Some(1) => self.dump(name, frontend6, service_value),
-            Some(2) => self.dump(name, backend_key, |value: &Backend4| {
-                backend_text(
-                    value.addr(),
-                    value.port.get(),
-                    value.proto,
-                    value.state,
-                    value.zone,
-                )
-            }),
-            Some(3) => self.dump(name, backend_key, |value: &Backend6| {
-                backend_text(
-                    value.addr(),
-                    value.port.get(),
-                    value.proto,
-                    value.state,
-                    value.zone,
-                )
-            }),
-            Some(4) => self.dump(name, reverse_key, |value: &ReverseNat4| {
-                SocketAddr::new(value.addr(), value.port.get()).to_string()
-            }),
-            Some(5) => self.dump(name, reverse_key, |value: &ReverseNat6| {
-                SocketAddr::new(value.addr(), value.port.get()).to_string()
-            }),
-            Some(6) => self.dump(
-                name,
-                |key: &Affinity4Key| {
-                    let [a, b, c, d, ..] = key.client;
-                    client_text(
-                        key.flags,
-                        key.client,
-                        Ipv4Addr::new(a, b, c, d).into(),
-                        key.rev_nat.get(),
-                    )
-                },
-                affinity_value,
-            ),
-            Some(7) => self.dump(
-                name,
-                |key: &Affinity6Key| {
-                    let mut cookie = [0; 8];
-                    cookie.copy_from_slice(&key.client[..8]);
-                    client_text(
-                        key.flags,
-                        cookie,
-                        Ipv6Addr::from(key.client).into(),
-                        key.rev_nat.get(),
-                    )
-                },
-                affinity_value,
-            ),
-            Some(8) => self.dump(
-                name,
-                |key: &AffinityMatchKey| format!("{} {}", key.backend_id, key.rev_nat.get()),
-                |_: &u8| String::new(),
-            ),
-            Some(9) => self.dump(
-                name,
-                |key: &SourceRange4Key| range_text(key.cidr(), key.rev_nat.get()),
-                no_value,
-            ),
-            Some(10) => self.dump(
-                name,
-                |key: &SourceRange6Key| range_text(key.cidr(), key.rev_nat.get()),
-                no_value,
-            ),
-            Some(11) => self.dump(
-                name,
-                |key: &ReverseSk4Key| {
-                    socket_key(Ipv4Addr::from(key.address).into(), key.port.get(), key.cookie)
-                },
-                |value: &ReverseSk4| {
-                    socket_value(
-                        Ipv4Addr::from(value.address).into(),
-                        value.port.get(),
-                        value.rev_nat.get(),
-                    )
-                },
-            ),
-            Some(12) => self.dump(
-                name,
-                |key: &ReverseSk6Key| {
-                    socket_key(Ipv6Addr::from(key.address).into(), key.port.get(), key.cookie)
-                },
-                |value: &ReverseSk6| {
-                    socket_value(
-                        Ipv6Addr::from(value.address).into(),
-                        value.port.get(),
-                        value.rev_nat.get(),
-                    )
-                },
-            ),
-            Some(13) => self.dump(
-                name,
-                |key: &Skip4Key| {
-                    skip_text(
-                        key.netns_cookie,
-                        Ipv4Addr::from(key.address).into(),
-                        key.port.get(),
-                    )
-                },
-                no_value,
-            ),
-            Some(14) => self.dump(
-                name,
-                |key: &Skip6Key| {
-                    skip_text(
-                        key.netns_cookie,
-                        Ipv6Addr::from(key.address).into(),
-                        key.port.get(),
-                    )
-                },
-                no_value,
-            ),
-            Some(_) => self.dump(name, ipcache_key, ipcache_value),
-            None => self.special(name),
+        match name {
+            name if name == specs.services4.name() => self.dump(&specs.services4),
+            name if name == specs.services6.name() => self.dump(&specs.services6),
+            name if name == specs.backends4.name() => self.dump(&specs.backends4),
+            name if name == specs.backends6.name() => self.dump(&specs.backends6),
+            name if name == specs.reverse_nat4.name() => self.dump(&specs.reverse_nat4),
+            name if name == specs.reverse_nat6.name() => self.dump(&specs.reverse_nat6),
+            name if name == specs.affinity4.name() => self.dump(&specs.affinity4),
+            name if name == specs.affinity6.name() => self.dump(&specs.affinity6),
+            name if name == specs.affinity_match.name() => self.dump(&specs.affinity_match),
+            name if name == specs.source_range4.name() => self.dump(&specs.source_range4),
+            name if name == specs.source_range6.name() => self.dump(&specs.source_range6),
+            name if name == specs.reverse_sk4.name() => self.dump(&specs.reverse_sk4),
+            name if name == specs.reverse_sk6.name() => self.dump(&specs.reverse_sk6),
+            name if name == specs.skip4.name() => self.dump(&specs.skip4),
+            name if name == specs.skip6.name() => self.dump(&specs.skip6),
+            name if name == IPCACHE.name() => self.dump(&IPCACHE),
+            name => self.special(name),
         }
     }
 
@@ -239,35 +121,22 @@ impl Pinned {
                 .into_iter()
                 .map(|(key, values)| {
                     let sum = |field: fn(&MetricsValue) -> u64| values.iter().map(field).sum::<u64>();
-                    let direction = match key.direction & 3 {
-                        1 => "INGRESS",
-                        2 => "EGRESS",
-                        3 => "SERVICE",
-                        _ => "UNKNOWN",
-                    };
-                    let text = format!("{} {direction}", reason_text(key.reason));
-                    (
-                        text,
-                        vec![format!(
-                            "{} {}",
-                            sum(|value| value.count),
-                            sum(|value| value.bytes)
-                        )],
-                    )
+                    let total = format!("{} {}", sum(|value| value.count), sum(|value| value.bytes));
+                    (metrics_text(&key), vec![total])
                 })
                 .collect();
             entries.sort();
             return Ok(entries);
         }
         if name == RATELIMIT.name() {
-            return self.dump(
+            return self.dump_as(
                 name,
                 |key: &RateLimitKey| format!("{} {}", usage_text(key.usage), key.ifindex),
                 |value: &RateLimitValue| format!("{} {}", value.tokens, value.last_topup),
             );
         }
         if name == RATELIMIT_METRICS.name() {
-            return self.dump(
+            return self.dump_as(
                 name,
                 |usage: &u32| usage_text(*usage),
                 |dropped: &u64| dropped.to_string(),
@@ -321,9 +190,10 @@ impl Pinned {
     /// # Errors
     /// When neither family's map can be read.
     pub(crate) fn source_ranges(&self) -> Result<Vec<Entry>, MapsError> {
-        families(
-            [self.specs.source_range4.name(), self.specs.source_range6.name()].map(|name| self.entries(name)),
-        )
+        families([
+            self.dump(&self.specs.source_range4),
+            self.dump(&self.specs.source_range6),
+        ])
     }
 
     /// Reverse NAT of both families: service id and the frontend's address.
@@ -331,9 +201,10 @@ impl Pinned {
     /// # Errors
     /// When neither family's map can be read.
     pub(crate) fn reverse_nat(&self) -> Result<Vec<Entry>, MapsError> {
-        families(
-            [self.specs.reverse_nat4.name(), self.specs.reverse_nat6.name()].map(|name| self.entries(name)),
-        )
+        families([
+            self.dump(&self.specs.reverse_nat4),
+            self.dump(&self.specs.reverse_nat6),
+        ])
     }
 
     /// Backends of both families: id and `PROTO://address`, with the number of a known zone. Ports and states are
@@ -343,12 +214,16 @@ impl Pinned {
     /// When neither family's map can be read.
     pub(crate) fn backends(&self) -> Result<Vec<Entry>, MapsError> {
         families([
-            self.dump(self.specs.backends4.name(), backend_key, |value: &Backend4| {
-                host_text(value.addr(), value.proto, value.zone)
-            }),
-            self.dump(self.specs.backends6.name(), backend_key, |value: &Backend6| {
-                host_text(value.addr(), value.proto, value.zone)
-            }),
+            self.dump_as(
+                self.specs.backends4.name(),
+                BackendKey::text,
+                |value: &Backend4| host_text(value.addr(), value.proto, value.zone),
+            ),
+            self.dump_as(
+                self.specs.backends6.name(),
+                BackendKey::text,
+                |value: &Backend6| host_text(value.addr(), value.proto, value.zone),
+            ),
         ])
     }
 
@@ -357,7 +232,7 @@ impl Pinned {
     /// # Errors
     /// When neither family's map can be read.
     pub(crate) fn frontends(&self) -> Result<Vec<Entry>, MapsError> {
-        families([self.specs.services4.name(), self.specs.services6.name()].map(|name| self.entries(name)))
+        families([self.dump(&self.specs.services4), self.dump(&self.specs.services6)])
     }
 
     /// Clients bound to a backend, of both families: the backend's id and when they last called (seconds of the
@@ -366,7 +241,7 @@ impl Pinned {
     /// # Errors
     /// When neither family's map can be read.
     pub(crate) fn affinities(&self) -> Result<Vec<Entry>, MapsError> {
-        families([self.specs.affinity4.name(), self.specs.affinity6.name()].map(|name| self.entries(name)))
+        families([self.dump(&self.specs.affinity4), self.dump(&self.specs.affinity6)])
     }
 
     /// Sockets' namespaces that are not redirected, of both families.
@@ -374,7 +249,7 @@ impl Pinned {
     /// # Errors
     /// When neither family's map can be read.
     pub(crate) fn skipped(&self) -> Result<Vec<Entry>, MapsError> {
-        families([self.specs.skip4.name(), self.specs.skip6.name()].map(|name| self.entries(name)))
+        families([self.dump(&self.specs.skip4), self.dump(&self.specs.skip6)])
     }
 
     /// Sockets that go through a service, of both families.
@@ -382,9 +257,10 @@ impl Pinned {
     /// # Errors
     /// When neither family's map can be read.
     pub(crate) fn sockets(&self) -> Result<Vec<Entry>, MapsError> {
-        families(
-            [self.specs.reverse_sk4.name(), self.specs.reverse_sk6.name()].map(|name| self.entries(name)),
-        )
+        families([
+            self.dump(&self.specs.reverse_sk4),
+            self.dump(&self.specs.reverse_sk6),
+        ])
     }
 
     /// Service entries with the backends that they lead to, both families.
@@ -394,17 +270,15 @@ impl Pinned {
     pub(crate) fn services(&self) -> Result<Vec<Entry>, MapsError> {
         families([
             self.resolved(
-                self.specs.services4.name(),
-                self.specs.backends4.name(),
-                frontend4,
-                |backend: &Backend4| (backend.addr(), backend.port.get(), backend.proto),
+                &self.specs.services4,
+                &self.specs.backends4,
+                |backend| (backend.addr(), backend.port.get(), backend.proto),
                 "0.0.0.0:0",
             ),
             self.resolved(
-                self.specs.services6.name(),
-                self.specs.backends6.name(),
-                frontend6,
-                |backend: &Backend6| (backend.addr(), backend.port.get(), backend.proto),
+                &self.specs.services6,
+                &self.specs.backends6,
+                |backend| (backend.addr(), backend.port.get(), backend.proto),
                 "[::]:0",
             ),
         ])
@@ -412,24 +286,23 @@ impl Pinned {
 
     fn resolved<K, B>(
         &self,
-        services: &str,
-        backends: &str,
-        text: fn(&K) -> String,
+        services: &MapSpec<K, ServiceValue>,
+        backends: &MapSpec<BackendKey, B>,
         address: fn(&B) -> (IpAddr, u16, u8),
         nowhere: &str,
     ) -> Result<Vec<Entry>, MapsError>
     where
-        K: Plain + Ord + Slot,
+        K: Plain + Ord + Text + Slot,
         B: Plain,
     {
         let backends: BTreeMap<u32, B> = self
             .store
-            .open::<BackendKey, B>(backends)?
+            .open::<BackendKey, B>(backends.name())?
             .entries()?
             .into_iter()
             .map(|(key, value)| (key.id, value))
             .collect();
-        let map: Map<K, ServiceValue> = self.store.open(services)?;
+        let map: Map<K, ServiceValue> = self.store.open(services.name())?;
         let mut entries = map.entries()?;
         // All slots of a frontend together, the master first.
         entries.sort_by_key(|(key, _)| key.order());
@@ -454,12 +327,20 @@ impl Pinned {
                         None => format!("backend {} not found", value.backend_id()),
                     }
                 };
-                (text(&key), vec![words])
+                (key.text(), vec![words])
             })
             .collect())
     }
 
-    fn dump<K: Plain + Ord, V: Plain>(
+    fn dump<K, V>(&self, spec: &MapSpec<K, V>) -> Result<Vec<Entry>, MapsError>
+    where
+        K: Plain + Ord + Text,
+        V: Plain + Text,
+    {
+        self.dump_as(spec.name(), K::text, V::text)
+    }
+
+    fn dump_as<K: Plain + Ord, V: Plain>(
         &self,
         name: &str,
         key_text: impl Fn(&K) -> String,
@@ -513,210 +394,9 @@ fn families(both: [Result<Vec<Entry>, MapsError>; 2]) -> Result<Vec<Entry>, Maps
     }
 }
 
-fn frontend4(key: &Service4Key) -> String {
-    frontend_text(key.addr(), key.port.get(), key.proto, key.scope, key.slot)
-}
-
-fn frontend6(key: &Service6Key) -> String {
-    frontend_text(key.addr(), key.port.get(), key.proto, key.scope, key.slot)
-}
-
-fn frontend_text(address: IpAddr, port: u16, proto: u8, scope: u8, slot: u16) -> String {
-    let scope = if scope == Scope::Internal as u8 { "/i" } else { "" };
-    format!(
-        "{}/{}{scope} ({slot})",
-        SocketAddr::new(address, port),
-        protocol(proto)
-    )
-}
-
-fn service_value(value: &ServiceValue) -> String {
-    format!(
-        "{} {}[{}] ({}) [{:#x} {:#x}]",
-        value.target,
-        value.count,
-        value.qcount,
-        value.rev_nat.get(),
-        value.flags,
-        value.flags2
-    )
-}
-
-fn backend_key(key: &BackendKey) -> String {
-    key.id.to_string()
-}
-
-fn backend_text(address: IpAddr, port: u16, proto: u8, state: u8, zone: u8) -> String {
-    let zone = if zone == 0 {
-        String::new()
-    } else {
-        format!("[{zone}]")
-    };
-    let state = match state {
-        0 => "",
-        1 => " (terminating)",
-        2 => " (quarantined)",
-        _ => " (maintenance)",
-    };
-    format!(
-        "{}://{}{zone}{state}",
-        protocol(proto),
-        SocketAddr::new(address, port)
-    )
-}
-
-fn host_text(address: IpAddr, proto: u8, zone: u8) -> String {
-    let zone = if zone == 0 {
-        String::new()
-    } else {
-        format!("[{zone}]")
-    };
-    format!("{}://{address}{zone}", protocol(proto))
-}
-
-fn reverse_key(key: &ReverseNatKey) -> String {
-    key.rev_nat.get().to_string()
-}
-
-fn client_text(flags: u8, cookie: [u8; 8], address: IpAddr, id: u16) -> String {
-    if flags & skep_bpf::lb::AFFINITY_NETNS_COOKIE == 0 {
-        format!("{address} ({id})")
-    } else {
-        format!("netns:{} ({id})", u64::from_ne_bytes(cookie))
-    }
-}
-
-fn affinity_value(value: &Affinity) -> String {
-    format!("{} {}", value.backend_id, value.last_used)
-}
-
-fn range_text((network, bits): (IpAddr, u8), id: u16) -> String {
-    format!("{network}/{bits} ({id})")
-}
-
-fn socket_key(address: IpAddr, port: u16, cookie: u64) -> String {
-    format!("{} -> {cookie}", SocketAddr::new(address, port))
-}
-
-fn socket_value(address: IpAddr, port: u16, id: u16) -> String {
-    format!("{} (revnat={id})", SocketAddr::new(address, port))
-}
-
-fn skip_text(cookie: u64, address: IpAddr, port: u16) -> String {
-    format!("COOKIE={cookie} IP={address} PORT={port}")
-}
-
-fn no_value(_: &u8) -> String {
-    String::new()
-}
-
-fn ipcache_key(key: &IpcacheKey) -> String {
-    let bits = key.prefix_len.saturating_sub(IPCACHE_STATIC_BITS);
-    let [a, b, c, d, ..] = key.address;
-    let address: IpAddr = if key.family == 1 {
-        Ipv4Addr::new(a, b, c, d).into()
-    } else {
-        Ipv6Addr::from(key.address).into()
-    };
-    format!("{address}/{bits}")
-}
-
-fn ipcache_value(value: &IpcacheValue) -> String {
-    let [a, b, c, d, ..] = value.tunnel_endpoint;
-    let tunnel: IpAddr = if value.flags & 4 == 0 {
-        Ipv4Addr::new(a, b, c, d).into()
-    } else {
-        Ipv6Addr::from(value.tunnel_endpoint).into()
-    };
-    let words = [
-        (1, "skiptunnel"),
-        (2, "hastunnel"),
-        (4, "ipv6tunnel"),
-        (8, "remotecluster"),
-    ];
-    let flags: Vec<&str> = words
-        .into_iter()
-        .filter(|(bit, _)| value.flags & bit != 0)
-        .map(|(_, word)| word)
-        .collect();
-    let flags = if flags.is_empty() {
-        "<none>".to_owned()
-    } else {
-        flags.join(",")
-    };
-    format!(
-        "identity={} encryptkey={} tunnelendpoint={tunnel} flags={flags}",
-        value.identity, value.encrypt_key
-    )
-}
-
-fn reason_text(reason: u8) -> String {
-    use skep_bpf::event::reason::{
-        LB_NO_BACKEND, LB_NO_BACKEND_SLOT, LB_REVERSE_DELETE, LB_REVERSE_STALE, LB_REVERSE_UPDATE,
-    };
-    let text = match reason {
-        LB_NO_BACKEND_SLOT => "LB: no backend slot entry found",
-        LB_NO_BACKEND => "LB: no backend entry found",
-        LB_REVERSE_UPDATE => "LB: reverse entry update failed",
-        LB_REVERSE_STALE => "LB: reverse entry stale",
-        LB_REVERSE_DELETE => "LB: reverse entry deleted",
-        other => return format!("reason {other}"),
-    };
-    text.to_owned()
-}
-
-fn usage_text(usage: u32) -> String {
-    match usage {
-        1 => "icmpv6".to_owned(),
-        2 => "events".to_owned(),
-        3 => "socket-events".to_owned(),
-        other => format!("usage {other}"),
-    }
-}
-
-fn table_text(table: &[u32]) -> String {
-    let ids: Vec<String> = table.iter().map(u32::to_string).collect();
-    format!("[{}]", ids.join(" "))
-}
-
-fn protocol(number: u8) -> &'static str {
-    match number {
-        6 => "TCP",
-        17 => "UDP",
-        132 => "SCTP",
-        0 => "ANY",
-        _ => "UNKNOWN",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn frontends_carry_scope_and_slot() {
-        let key = Service4Key::new([10, 96, 0, 10].into(), 53, 17, Scope::Internal).at(2);
-        assert_eq!(frontend4(&key), "10.96.0.10:53/UDP/i (2)");
-        assert_eq!(
-            frontend6(&Service6Key::wildcard(Ipv6Addr::LOCALHOST)),
-            "[::1]:0/ANY (0)"
-        );
-    }
-
-    #[test]
-    fn backends_are_told_by_address_and_zone() {
-        assert_eq!(host_text([10, 244, 1, 7].into(), 6, 0), "TCP://10.244.1.7");
-        assert_eq!(host_text([10, 244, 1, 7].into(), 17, 3), "UDP://10.244.1.7[3]");
-    }
-
-    #[test]
-    fn frontends_show_their_raw_entry() {
-        let flags = ServiceFlags::from_bits(0x2142);
-        let value = ServiceValue::master(2, 1, 7, flags)
-            .with_affinity_timeout(600)
-            .unwrap();
-        assert_eq!(service_value(&value), "600 2[1] (7) [0x42 0x21]");
-    }
 
     #[test]
     fn one_missing_family_is_fine_and_two_are_not() {
