@@ -2,12 +2,23 @@
 
 //! Links, addresses and routes, by netlink, inside the namespaces of other processes.
 
-use std::{fs::File, io, net::IpAddr, path::Path};
+use std::{
+    fs::File,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::Path,
+};
 
 use futures::TryStreamExt;
-use netlink_packet_route::route::RouteScope;
-use nix::sched::{CloneFlags, setns};
-use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use netlink_packet_route::{
+    link::LinkMessage,
+    route::{RouteMessage, RouteScope},
+};
+use nix::{
+    errno::Errno,
+    sched::{CloneFlags, setns},
+};
+use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 /// Why the network could not be laid.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +46,14 @@ pub enum LinkError {
     Missing {
         /// Its name.
         name: String,
+    },
+    /// One is an IPv4 address, the other an IPv6 address.
+    #[error("a route to {network} cannot go through {gateway}: their families differ")]
+    Families {
+        /// Where the route leads.
+        network: IpAddr,
+        /// Through whom.
+        gateway: IpAddr,
     },
     /// A kernel setting could not be written.
     #[error("setting {path}")]
@@ -100,20 +119,10 @@ impl Net {
     /// What the kernel says.
     pub async fn veth(&self, name: &str, peer: &str, pid: u32) -> Result<(), LinkError> {
         let pair = LinkVeth::new(name, peer).build();
-        self.handle
-            .link()
-            .add(pair)
-            .execute()
+        self.add(pair, format!("adding link pair `{name}`")).await?;
+        let moved = self.link(peer).await?.setns_by_pid(pid);
+        self.set(moved, format!("moving link `{peer}` to process {pid}"))
             .await
-            .map_err(failed(format!("adding link pair `{name}`")))?;
-        let index = self.index(peer).await?;
-        let moved = LinkUnspec::new_with_index(index).setns_by_pid(pid).build();
-        self.handle
-            .link()
-            .set(moved)
-            .execute()
-            .await
-            .map_err(failed(format!("moving link `{peer}` to process {pid}")))
     }
 
     /// Makes a bridge and sets it up.
@@ -122,12 +131,7 @@ impl Net {
     /// What the kernel says.
     pub async fn bridge(&self, name: &str) -> Result<(), LinkError> {
         let bridge = LinkBridge::new(name).up().build();
-        self.handle
-            .link()
-            .add(bridge)
-            .execute()
-            .await
-            .map_err(failed(format!("adding bridge `{name}`")))
+        self.add(bridge, format!("adding bridge `{name}`")).await
     }
 
     /// Makes `name` a port of the bridge `bridge` and sets it up.
@@ -135,17 +139,10 @@ impl Net {
     /// # Errors
     /// What the kernel says.
     pub async fn enslave(&self, name: &str, bridge: &str) -> Result<(), LinkError> {
-        let (link, bridge_index) = (self.index(name).await?, self.index(bridge).await?);
-        let set = LinkUnspec::new_with_index(link)
-            .controller(bridge_index)
-            .up()
-            .build();
-        self.handle
-            .link()
-            .set(set)
-            .execute()
+        let controller = self.index(bridge).await?;
+        let port = self.link(name).await?.controller(controller).up();
+        self.set(port, format!("making link `{name}` a port of `{bridge}`"))
             .await
-            .map_err(failed(format!("making link `{name}` a port of `{bridge}`")))
     }
 
     /// Gives a link another name.
@@ -153,14 +150,9 @@ impl Net {
     /// # Errors
     /// What the kernel says.
     pub async fn rename(&self, name: &str, to: &str) -> Result<(), LinkError> {
-        let index = self.index(name).await?;
-        let set = LinkUnspec::new_with_index(index).name(to.to_owned()).build();
-        self.handle
-            .link()
-            .set(set)
-            .execute()
+        let renamed = self.link(name).await?.name(to.to_owned());
+        self.set(renamed, format!("renaming link `{name}` to `{to}`"))
             .await
-            .map_err(failed(format!("renaming link `{name}` to `{to}`")))
     }
 
     /// Sets a link up.
@@ -168,14 +160,8 @@ impl Net {
     /// # Errors
     /// What the kernel says.
     pub async fn up(&self, name: &str) -> Result<(), LinkError> {
-        let index = self.index(name).await?;
-        let set = LinkUnspec::new_with_index(index).up().build();
-        self.handle
-            .link()
-            .set(set)
-            .execute()
-            .await
-            .map_err(failed(format!("setting link `{name}` up")))
+        let up = self.link(name).await?.up();
+        self.set(up, format!("setting link `{name}` up")).await
     }
 
     /// Removes a link (and its peer). One that is not there is fine.
@@ -216,30 +202,22 @@ impl Net {
     /// What the kernel says.
     pub async fn route(&self, network: (IpAddr, u8), gateway: IpAddr, via: &str) -> Result<(), LinkError> {
         let index = self.index(via).await?;
-        let what = format!("adding the route to {}/{} by {gateway}", network.0, network.1);
-        let message = match (network.0, gateway) {
-            (IpAddr::V4(to), IpAddr::V4(gateway)) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
-                .destination_prefix(to, network.1)
+        let (to, prefix) = network;
+        let message = match (to, gateway) {
+            (IpAddr::V4(to), IpAddr::V4(gateway)) => RouteMessageBuilder::<Ipv4Addr>::new()
+                .destination_prefix(to, prefix)
                 .gateway(gateway)
                 .output_interface(index)
                 .build(),
-            (IpAddr::V6(to), IpAddr::V6(gateway)) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
-                .destination_prefix(to, network.1)
+            (IpAddr::V6(to), IpAddr::V6(gateway)) => RouteMessageBuilder::<Ipv6Addr>::new()
+                .destination_prefix(to, prefix)
                 .gateway(gateway)
                 .output_interface(index)
                 .build(),
-            _ => {
-                return Err(LinkError::Missing {
-                    name: format!("{what}: families differ"),
-                });
-            }
+            (network, gateway) => return Err(LinkError::Families { network, gateway }),
         };
-        self.handle
-            .route()
-            .add(message)
-            .execute()
+        self.add_route(message, format!("adding the route to {to}/{prefix} by {gateway}"))
             .await
-            .map_err(failed(what))
     }
 
     /// Adds a route to one address, directly over the link `via`.
@@ -248,33 +226,52 @@ impl Net {
     /// What the kernel says.
     pub async fn host_route(&self, address: IpAddr, via: &str) -> Result<(), LinkError> {
         let index = self.index(via).await?;
-        let what = format!("adding the route to {address} over `{via}`");
         let message = match address {
-            IpAddr::V4(to) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
+            IpAddr::V4(to) => RouteMessageBuilder::<Ipv4Addr>::new()
                 .destination_prefix(to, 32)
                 .output_interface(index)
                 .scope(RouteScope::Link)
                 .build(),
-            IpAddr::V6(to) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
+            IpAddr::V6(to) => RouteMessageBuilder::<Ipv6Addr>::new()
                 .destination_prefix(to, 128)
                 .output_interface(index)
                 .build(),
         };
-        self.handle
-            .route()
-            .add(message)
-            .execute()
+        self.add_route(message, format!("adding the route to {address} over `{via}`"))
             .await
-            .map_err(failed(what))
+    }
+
+    async fn add(&self, link: LinkMessage, what: String) -> Result<(), LinkError> {
+        let request = self.handle.link().add(link);
+        request.execute().await.map_err(failed(what))
+    }
+
+    async fn set(&self, link: LinkMessageBuilder<LinkUnspec>, what: String) -> Result<(), LinkError> {
+        let request = self.handle.link().set(link.build());
+        request.execute().await.map_err(failed(what))
+    }
+
+    async fn add_route(&self, route: RouteMessage, what: String) -> Result<(), LinkError> {
+        let request = self.handle.route().add(route);
+        request.execute().await.map_err(failed(what))
+    }
+
+    /// What a link is to become, starting from what it is.
+    async fn link(&self, name: &str) -> Result<LinkMessageBuilder<LinkUnspec>, LinkError> {
+        Ok(LinkUnspec::new_with_index(self.index(name).await?))
     }
 
     async fn index(&self, name: &str) -> Result<u32, LinkError> {
         let mut found = self.handle.link().get().match_name(name.to_owned()).execute();
+        let missing = || LinkError::Missing {
+            name: name.to_owned(),
+        };
         match found.try_next().await {
-            Ok(Some(link)) => Ok(link.header.index),
-            _ => Err(LinkError::Missing {
-                name: name.to_owned(),
-            }),
+            Ok(link) => Ok(link.ok_or_else(missing)?.header.index),
+            Err(rtnetlink::Error::NetlinkError(answer)) if answer.raw_code() == -(Errno::ENODEV as i32) => {
+                Err(missing())
+            }
+            Err(cause) => Err(failed(format!("looking for link `{name}`"))(cause)),
         }
     }
 }
