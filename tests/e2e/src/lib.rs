@@ -7,13 +7,14 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value;
 use skep_lab::{
     command::{self, Shape},
     echo::Outcome,
     process,
-    session::{Session, Way},
+    session::{Session, Way, dual_stack_service},
 };
 
 /// A lab that is taken down with this value.
@@ -52,7 +53,10 @@ impl TestLab {
         }
         let session = match Session::open(&name, "c1") {
             Ok(session) => session,
-            Err(err) => panic!("lab {name}: {err}"),
+            Err(err) => {
+                let _ = command::down(&name);
+                panic!("lab {name}: {err}");
+            }
         };
         Self { name, session }
     }
@@ -87,6 +91,18 @@ impl TestLab {
                 "{from} → {to} {way:?}: {last}"
             );
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Creates the dual-stack service `shop` with these fields in its spec; returns it as the server stored it.
+    ///
+    /// # Panics
+    /// When the API server refuses it.
+    pub async fn create_shop(&self, spec: Value) -> Arc<Value> {
+        let service = dual_stack_service("shop", &spec);
+        match self.session.create(service).await {
+            Ok(stored) => stored,
+            Err(err) => panic!("creating service shop: {err}"),
         }
     }
 

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 use skep_e2e::TestLab;
-use skep_lab::session::{Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod};
+use skep_lab::session::{Way, at, client_pod, cluster_ips, echo_pod};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
@@ -15,11 +15,7 @@ async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
         client_pod("client", "c1-n1"),
     ])
     .await;
-    let service = lab
-        .session
-        .create(dual_stack_service("shop", &json!({"type": "NodePort"})))
-        .await
-        .unwrap();
+    let service = lab.create_shop(json!({"type": "NodePort"})).await;
     let to = at(&cluster_ips(&service)[0], 80);
     lab.call_until("default/client", &to, Way::TCP, 20, |outcome| {
         outcome.servers.len() == 2
@@ -70,11 +66,7 @@ async fn the_command_shows_status_services_maps_and_the_shell() {
     let lab = TestLab::up("command", 1, &[]).await;
     lab.create_all([echo_pod("web-0", "shop", "c1-n1"), client_pod("client", "c1-n1")])
         .await;
-    let service = lab
-        .session
-        .create(dual_stack_service("shop", &json!({})))
-        .await
-        .unwrap();
+    let service = lab.create_shop(json!({})).await;
     let ip = cluster_ips(&service)[0].clone();
     lab.call_until("default/client", &at(&ip, 80), Way::TCP, 5, |outcome| {
         outcome.answered == 5

@@ -5,12 +5,12 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::{
-    process::{Output, Stdio},
+    process::{Command as Blocking, Output, Stdio},
     time::Duration,
 };
 
 use skep_e2e::{TestLab, program};
-use skep_lab::{cgroup, machine::Site};
+use skep_lab::{cgroup, machine::Site, plan, state::State};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::Command,
@@ -126,4 +126,56 @@ async fn programs_on_nodes_end_as_they_would_in_a_shell() {
         "{}",
         said(&nowhere)
     );
+}
+
+#[test]
+fn an_interrupted_up_leaves_nothing() {
+    let name = format!("interrupted-{}", std::process::id());
+    let mut up = Blocking::new(program("skep-lab"))
+        .args(["--name", &name, "up", "--nodes", "8", "--agent"])
+        .arg(program("skep-agent"))
+        .spawn()
+        .unwrap();
+    let folder = plan::folder_of(&name);
+    while !folder.join("state.json").exists() {
+        assert!(
+            up.try_wait().unwrap().is_none(),
+            "the lab was up or failed before it was interrupted"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+
+    let interrupted = Blocking::new("kill")
+        .args(["-INT", &up.id().to_string()])
+        .status()
+        .unwrap();
+
+    assert!(interrupted.success());
+    assert!(!up.wait().unwrap().success());
+    assert!(!folder.exists());
+    assert!(!Site::of(&name).unwrap().cgroup.exists());
+}
+
+#[test]
+fn down_finds_what_a_crashed_lab_left() {
+    let name = format!("crashed-{}", std::process::id());
+    let lab = |words: &[&str]| {
+        Blocking::new(program("skep-lab"))
+            .args(["--name", &name])
+            .args(words)
+            .status()
+            .unwrap()
+    };
+    assert!(lab(&["up", "--nodes", "1"]).success());
+    let supervisor = State::read(&name).unwrap().supervisor;
+    let killed = Blocking::new("kill")
+        .args(["-KILL", &supervisor.to_string()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+
+    assert!(lab(&["down"]).success());
+
+    assert!(!plan::folder_of(&name).exists());
+    assert!(!Site::of(&name).unwrap().cgroup.exists());
 }

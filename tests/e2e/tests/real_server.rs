@@ -11,7 +11,7 @@ use serde_json::json;
 use skep_e2e::{TestLab, program, shape};
 use skep_lab::{
     cgroup, command, plan,
-    session::{Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod},
+    session::{Way, at, client_pod, cluster_ips, echo_pod},
 };
 
 fn script(folder: &Path, name: &str, text: &str) {
@@ -68,11 +68,7 @@ async fn agents_and_pods_work_with_a_server_over_tls() {
     let mut web = echo_pod("web-0", "shop", "");
     web["spec"].as_object_mut().unwrap().remove("nodeName");
     lab.create_all([web, client_pod("client", "c1-n1")]).await;
-    let service = lab
-        .session
-        .create(dual_stack_service("shop", &json!({})))
-        .await
-        .unwrap();
+    let service = lab.create_shop(json!({})).await;
     for ip in cluster_ips(&service) {
         lab.call_until("default/client", &at(&ip, 80), Way::TCP, 5, |outcome| {
             outcome.failed == 0 && outcome.answered == 5

@@ -5,7 +5,7 @@
 use serde_json::json;
 use skep_e2e::TestLab;
 use skep_k8s::Subresource;
-use skep_lab::session::{Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, node_port};
+use skep_lab::session::{Way, at, client_pod, cluster_ips, echo_pod, node_port};
 
 const NODE_1: &str = "172.30.1.1";
 const NODE_2: &str = "172.30.1.2";
@@ -19,11 +19,7 @@ async fn a_service_is_reachable_by_all_its_addresses_from_pods_and_nodes() {
         client_pod("client", "c1-n2"),
     ])
     .await;
-    let service = lab
-        .session
-        .create(dual_stack_service("shop", &json!({"type": "LoadBalancer"})))
-        .await
-        .unwrap();
+    let service = lab.create_shop(json!({"type": "LoadBalancer"})).await;
     let status =
         json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.10"}, {"ip": "2001:db8::10"}]}}});
     lab.session
@@ -64,11 +60,7 @@ async fn backends_come_and_go_without_a_failed_call() {
     let lab = TestLab::up("backends", 2, &[]).await;
     lab.create_all([echo_pod("web-0", "shop", "c1-n1"), client_pod("client", "c1-n2")])
         .await;
-    let service = lab
-        .session
-        .create(dual_stack_service("shop", &json!({})))
-        .await
-        .unwrap();
+    let service = lab.create_shop(json!({})).await;
     let to = at(&cluster_ips(&service)[0], 80);
     let only = |names: &'static [&'static str]| {
         move |outcome: &skep_lab::echo::Outcome| {
@@ -101,11 +93,7 @@ async fn backends_come_and_go_without_a_failed_call() {
 async fn a_service_without_backends_is_refused_at_once() {
     let lab = TestLab::up("empty", 1, &[]).await;
     lab.create_all([client_pod("client", "c1-n1")]).await;
-    let service = lab
-        .session
-        .create(dual_stack_service("shop", &json!({})))
-        .await
-        .unwrap();
+    let service = lab.create_shop(json!({})).await;
 
     for ip in cluster_ips(&service) {
         lab.call_until("default/client", &at(&ip, 80), Way::TCP, 1, |outcome| {
@@ -125,11 +113,7 @@ async fn affinity_keeps_a_client_with_its_backend() {
         .await;
     lab.create_all([client_pod("client", "c1-n1")]).await;
     let affinity = json!({"sessionAffinity": "ClientIP"});
-    let sticky = lab
-        .session
-        .create(dual_stack_service("shop", &affinity))
-        .await
-        .unwrap();
+    let sticky = lab.create_shop(affinity).await;
     let to = at(&cluster_ips(&sticky)[0], 80);
     lab.call_until("default/client", &to, Way::TCP, 1, |outcome| outcome.failed == 0)
         .await;
@@ -165,14 +149,7 @@ async fn an_internal_policy_of_local_stays_on_the_node() {
         client_pod("far", "c1-n2"),
     ])
     .await;
-    let service = lab
-        .session
-        .create(dual_stack_service(
-            "shop",
-            &json!({"internalTrafficPolicy": "Local"}),
-        ))
-        .await
-        .unwrap();
+    let service = lab.create_shop(json!({"internalTrafficPolicy": "Local"})).await;
     let to = at(&cluster_ips(&service)[0], 80);
 
     lab.call_until("default/near", &to, Way::TCP, 10, |outcome| {
