@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The program that `docs/embedding.md` shows.
+//! The program that `docs/embedding.md` shows, and `README.md` in part.
 
 use std::process::Command;
 
 const SOURCE: &str = include_str!("../../../cells/loadbalancer/examples/frontends.rs");
 const PAGE: &str = include_str!("../../../docs/embedding.md");
+const README: &str = include_str!("../../../README.md");
 const SERVICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/services.yaml");
 
 #[test]
@@ -15,6 +16,16 @@ fn the_page_shows_the_program_as_it_is() {
         .map(|(_, rest)| format!("use std{rest}"));
 
     assert!(PAGE.contains(&format!("```rust\n{}```", program.unwrap())));
+}
+
+#[test]
+fn the_readme_shows_the_beginning_of_the_program() {
+    let shown = README
+        .split_once("```rust\n")
+        .and_then(|(_, rest)| rest.split_once("```"));
+
+    let (shown, _) = shown.unwrap();
+    assert!(shown.starts_with("fn main()") && SOURCE.contains(shown));
 }
 
 #[test]
