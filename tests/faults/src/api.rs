@@ -82,6 +82,15 @@ impl Api {
         Ok(self.objects.add(&object.to_string())?)
     }
 
+    /// Creates or replaces a [`service`] and its [`slice`] of backends.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn serve(&self, name: &str, ip: &str, addresses: &[&str], port: u16) -> Outcome {
+        self.put(&service(name, ip))?;
+        self.put(&slice(name, addresses, port))
+    }
+
     /// Creates or replaces an object that may be malformed, see [`put_malformed`].
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::thread::CapabilitySet;
-use skep_faults::{Agent, Api, Echo, World, on_node, service, slice};
+use skep_faults::{Agent, Api, Echo, World, on_node, slice};
 
 /// What the documentation says.
 const LISTED: [(&str, CapabilitySet); 3] = [
@@ -41,8 +41,7 @@ fn with_the_listed_capabilities_services_work_without_root() {
     on_node("capable", async |world: World| {
         let api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
-        api.put(&service("web", "10.96.0.1"))?;
-        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
         world.give_to_nobody()?;
 
         let mut agent = Agent::with_capabilities(&world, &api, &[], listed())?;

@@ -14,10 +14,8 @@ fn services_work_while_the_api_server_is_away_and_changes_arrive_when_it_is_back
     on_node("away", async |world: World| {
         let mut api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
-        api.put(&service("web", "10.96.0.1"))?;
-        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
-        api.put(&service("old", "10.96.0.2"))?;
-        api.put(&slice("old", &["10.244.0.1"], echo.port))?;
+        api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
+        api.serve("old", "10.96.0.2", &["10.244.0.1"], echo.port)?;
         let agent = Agent::well(&world, &api, &["--k8s-heartbeat-timeout=1s"]).await?;
         world
             .maps_until(|maps| maps.contains("10.96.0.1:80/TCP") && maps.contains("10.96.0.2:80/UDP"))
@@ -38,8 +36,7 @@ fn services_work_while_the_api_server_is_away_and_changes_arrive_when_it_is_back
                 |said| said.to_lowercase().contains("kubernetes"),
             )
             .await?;
-        api.put(&service("new", "10.96.0.3"))?;
-        api.put(&slice("new", &["10.244.0.1"], echo.port))?;
+        api.serve("new", "10.96.0.3", &["10.244.0.1"], echo.port)?;
         api.delete(&service("old", "10.96.0.2"))?;
         api.delete(&slice("old", &[], 1))?;
         // Several heartbeats and attempts to list.
@@ -79,8 +76,7 @@ fn an_agent_that_restarts_without_api_server_leaves_services_as_they_are() {
     on_node("restart-away", async |world: World| {
         let mut api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
-        api.put(&service("web", "10.96.0.1"))?;
-        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
         let agent = Agent::well(&world, &api, &[]).await?;
         world.maps_until(|maps| maps.contains("10.244.0.1:")).await?;
         world.served("10.96.0.1:80").await?;
@@ -107,8 +103,7 @@ fn a_history_that_is_gone_is_made_up_for_by_a_list() {
     on_node("gone", async |world: World| {
         let mut api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
-        api.put(&service("web", "10.96.0.1"))?;
-        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
         let agent = Agent::well(&world, &api, &[]).await?;
         world.maps_until(|maps| maps.contains("10.244.0.1:")).await?;
 
@@ -144,14 +139,12 @@ fn of_two_services_with_one_address_the_second_waits_until_the_first_is_gone() {
     on_node("shared", async |world: World| {
         let api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
-        api.put(&service("first", "10.96.0.1"))?;
-        api.put(&slice("first", &["10.244.0.1"], echo.port))?;
+        api.serve("first", "10.96.0.1", &["10.244.0.1"], echo.port)?;
         let agent = Agent::well(&world, &api, &[]).await?;
         world
             .frontends_until(|table| table.contains("shop/first") && table.contains("Done"))
             .await?;
-        api.put(&service("second", "10.96.0.1"))?;
-        api.put(&slice("second", &["10.244.0.2"], echo.port))?;
+        api.serve("second", "10.96.0.1", &["10.244.0.2"], echo.port)?;
 
         let health = world
             .health_until(|health| health.contains("frontend already owned by another service (shop/first)"))
@@ -331,8 +324,7 @@ fn objects_with_any_field_broken_harm_nobody_and_are_well_again_when_mended() {
         let api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
         let victim = Echo::start("10.244.0.2")?;
-        api.put(&service("web", "10.96.0.1"))?;
-        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
         let agent = Agent::well(&world, &api, &["--lb-reflector-wait-time=1ms"]).await?;
         world.maps_until(|maps| maps.contains("10.244.0.1:")).await?;
         world.served("10.96.0.1:80").await?;

@@ -50,8 +50,7 @@ fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
         let flags = ["--bpf-lb-map-max=16", "--lb-pressure-metrics-interval=100ms"];
         let agent = Agent::well(&world, &api, &flags).await?;
         for (name, ip) in &names {
-            api.put(&service(name, ip))?;
-            api.put(&slice(name, &["10.244.0.1"], echo.port))?;
+            api.serve(name, ip, &["10.244.0.1"], echo.port)?;
             if ip == "10.96.0.1" {
                 // It comes first: the others find the map as it leaves it.
                 world.served("10.96.0.1:80").await?;
@@ -123,8 +122,7 @@ fn a_full_backend_map_is_told_too() {
         let api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
         let agent = Agent::well(&world, &api, &["--bpf-lb-service-backend-map-max=8"]).await?;
-        api.put(&service("small", "10.96.0.1"))?;
-        api.put(&slice("small", &["10.244.0.1"], echo.port))?;
+        api.serve("small", "10.96.0.1", &["10.244.0.1"], echo.port)?;
         world
             .frontends_until(|table| table.contains("10.96.0.1:80/UDP") && !table.contains("Pending"))
             .await?;
@@ -153,8 +151,7 @@ fn maps_of_another_size_are_replaced_without_a_failed_call() {
     on_node("sizes", async |world: World| {
         let api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
-        api.put(&service("web", "10.96.0.1"))?;
-        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
         let agent = Agent::well(&world, &api, &[]).await?;
         world.maps_until(|maps| maps.contains("10.96.0.1:80/UDP")).await?;
         world.served("10.96.0.1:80").await?;
@@ -219,11 +216,9 @@ fn leftovers_of_another_version_under_our_names_are_replaced_and_named() {
             10,
             MapFlags::NONE,
         ))?;
-        // A file that is no map at all.
         let api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
-        api.put(&service("web", "10.96.0.1"))?;
-        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
 
         let agent = Agent::well(&world, &api, &[]).await?;
         world.maps_until(|maps| maps.contains("10.96.0.1:80/UDP")).await?;
@@ -232,6 +227,7 @@ fn leftovers_of_another_version_under_our_names_are_replaced_and_named() {
             "cilium_lb4_services_v2",
             "cilium_lb4_backends_v3",
             "cilium_lb4_maglev",
+            "cilium_ipcache_v2",
         ] {
             assert!(
                 agent.log().contains(name),
@@ -248,8 +244,7 @@ fn entries_of_earlier_versions_without_protocol_are_taken_over() {
     on_node("any", async |world: World| {
         let api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
-        api.put(&service("web", "10.96.0.1"))?;
-        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
         let agent = Agent::well(&world, &api, &[]).await?;
         world.maps_until(|maps| maps.contains("10.96.0.1:80/UDP")).await?;
         agent.kill()?;

@@ -64,10 +64,8 @@ fn killed_at_any_moment_it_converges_keeps_ids_and_fails_no_call() {
     on_node("killed", async |world: World| {
         let api = Api::start().await?;
         let (echo, other) = (Echo::start("10.244.0.1")?, Echo::start("10.244.0.2")?);
-        api.put(&service("web", "10.96.0.1"))?;
-        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
-        api.put(&service("last", "10.96.0.2"))?;
-        api.put(&slice("last", &["10.244.0.1"], echo.port))?;
+        api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
+        api.serve("last", "10.96.0.2", &["10.244.0.1"], echo.port)?;
         let mut agent = Agent::well(&world, &api, &[]).await?;
         world
             .maps_until(|maps| maps.contains("10.96.0.1:80/UDP") && maps.contains("10.96.0.2:80/UDP"))
@@ -96,8 +94,7 @@ fn killed_at_any_moment_it_converges_keeps_ids_and_fails_no_call() {
         assert!(at > 100, "{at}");
 
         // An object written last has been through everything before it.
-        api.put(&service("end", "10.96.0.9"))?;
-        api.put(&slice("end", &["10.244.0.1"], echo.port))?;
+        api.serve("end", "10.96.0.9", &["10.244.0.1"], echo.port)?;
         world.maps_until(|maps| maps.contains("10.96.0.9:80/UDP")).await?;
         flow.finish()?;
         let after = ids(&world)?;

@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use skep_faults::{Agent, Api, Echo, Flow, World, calls, on_node, service, slice};
+use skep_faults::{Agent, Api, Echo, Flow, World, calls, on_node};
 
 #[test]
 fn a_wrong_cgroup_root_is_named() {
@@ -50,8 +50,7 @@ fn a_second_agent_on_the_node_is_refused_and_the_first_goes_on() {
     on_node("second", async |world: World| {
         let api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
-        api.put(&service("web", "10.96.0.1"))?;
-        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
         let first = Agent::well(&world, &api, &[]).await?;
         let to = "10.96.0.1:80".parse()?;
         world.maps_until(|maps| maps.contains("10.244.0.1:")).await?;
@@ -157,8 +156,7 @@ fn a_config_map_of_cilium_mounts_and_what_is_not_served_is_told() {
     on_node("configmap", async |world: World| {
         let api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
-        api.put(&service("web", "10.96.0.1"))?;
-        api.put(&slice("web", &["10.244.0.1"], echo.port))?;
+        api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
         let config = world.directory.join("config");
         fs::create_dir(&config)?;
         for (key, value) in [
