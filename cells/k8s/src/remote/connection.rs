@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -131,8 +132,13 @@ pub(super) struct Inner {
     /// Changes when a server answers after one had been given up.
     pub(super) recoveries: watch::Sender<u64>,
     last_answer: Mutex<Instant>,
+    /// Number of the server that the state file names; none of them at first if it names another or is not there.
+    remembered: AtomicUsize,
     pub(super) suspicious: Notify,
 }
+
+/// Number of no server.
+const NOBODY: usize = usize::MAX;
 
 pub(super) struct Connection {
     client: kube::Client,
@@ -153,16 +159,15 @@ impl RemoteClient {
             .as_deref()
             .and_then(|path| std::fs::read_to_string(path).ok());
         let remembered = remembered.as_deref().map(str::trim);
-        let server = (0..target.servers())
-            .find(|index| target.url(*index) == remembered)
-            .unwrap_or_default();
+        let remembered = (0..target.servers()).find(|index| target.url(*index) == remembered);
         Ok(Self {
             inner: Arc::new(Inner {
                 bucket: TokenBucket::new(settings.qps, settings.burst),
                 target,
                 settings,
                 current: ArcSwapOption::empty(),
-                server: tokio::sync::Mutex::new(server),
+                server: tokio::sync::Mutex::new(remembered.unwrap_or_default()),
+                remembered: AtomicUsize::new(remembered.unwrap_or(NOBODY)),
                 generation: watch::Sender::new(0),
                 recoveries: watch::Sender::new(0),
                 last_answer: Mutex::new(Instant::now()),
@@ -397,7 +402,8 @@ impl RemoteClient {
         let (Some(path), Some(url)) = (&self.inner.settings.state_file, self.inner.target.url(number)) else {
             return;
         };
-        if std::fs::read_to_string(path).is_ok_and(|text| text.trim() == url) {
+        // Called for every part of every answer: the file is only touched when the server changes.
+        if self.inner.remembered.swap(number, Ordering::Relaxed) == number {
             return;
         }
         // Written beside and renamed: a crash leaves the old content or the new.

@@ -2,6 +2,7 @@
 
 //! [`Client`] over HTTP.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,8 +14,9 @@ use rand::Rng;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use super::connection::{RemoteClient, read_status, unreachable_server};
+use super::connection::{Connection, RemoteClient, read_status, unreachable_server};
 use super::lines::{Lines, event};
 use crate::client::{Client, RawPage, RawWatch};
 use crate::decode::RawObject;
@@ -54,8 +56,13 @@ impl Query {
             &options.field_manager
         };
         self.add("fieldManager", manager)
-            .add("dryRun", if options.dry_run { "All" } else { "" })
+            .add("dryRun", when(options.dry_run, "All"))
     }
+}
+
+/// A parameter's value if it is asked for; an empty one is left out.
+fn when(asked: bool, value: &'static str) -> &'static str {
+    if asked { value } else { "" }
 }
 
 /// Path of a collection or an object; refuses names that would change what the path means.
@@ -146,6 +153,64 @@ impl RemoteClient {
             request: format!("GET {uri}"),
             reason: error.to_string(),
         })
+    }
+
+    /// The events in the body of an answer, until it ends or the connection is given up.
+    fn events(
+        &self,
+        mut body: Body,
+        connection: Arc<Connection>,
+        mut generation: watch::Receiver<u64>,
+        name: String,
+    ) -> impl futures::Stream<Item = Result<RawEvent, ApiError>> + Send + use<> {
+        let client = self.clone();
+        async_stream::stream! {
+            let mut lines = Lines::default();
+            loop {
+                let frame = tokio::select! {
+                    biased;
+                    _ = generation.changed() => {
+                        yield Err(unreachable_server(&connection.server, "connection given up"));
+                        return;
+                    }
+                    frame = body.frame() => frame,
+                };
+                match frame {
+                    Some(Ok(frame)) => {
+                        client.answered(&connection);
+                        if let Some(data) = frame.data_ref() {
+                            lines.push(data);
+                        }
+                    }
+                    Some(Err(error)) => {
+                        client.inner.suspicious.notify_one();
+                        yield Err(unreachable_server(&connection.server, error));
+                        return;
+                    }
+                    None => {
+                        if let Some(rest) = lines.rest() {
+                            yield event(&rest, &name);
+                        }
+                        return;
+                    }
+                }
+                loop {
+                    let read = match lines.next() {
+                        Ok(None) => break,
+                        Ok(Some(line)) => event(&line, &name),
+                        Err(_) => Err(ApiError::Garbled {
+                            request: name.clone(),
+                            reason: "endless line".to_owned(),
+                        }),
+                    };
+                    let failed = read.is_err();
+                    yield read;
+                    if failed {
+                        return;
+                    }
+                }
+            }
+        }
     }
 
     pub(super) async fn fetch_version(&self) -> Result<ServerVersion, ApiError> {
@@ -245,23 +310,16 @@ impl Client for RemoteClient {
             .add("resourceVersion", &options.resource_version)
             .add(
                 "resourceVersionMatch",
-                if options.initial_events {
-                    "NotOlderThan"
-                } else {
-                    ""
-                },
+                when(options.initial_events, "NotOlderThan"),
             )
-            .add(
-                "sendInitialEvents",
-                if options.initial_events { "true" } else { "" },
-            )
-            .add("allowWatchBookmarks", if options.bookmarks { "true" } else { "" })
+            .add("sendInitialEvents", when(options.initial_events, "true"))
+            .add("allowWatchBookmarks", when(options.bookmarks, "true"))
             .add("timeoutSeconds", &timeout.max(1).to_string());
         let uri = path(kind, namespace, "", Subresource::None)? + &query.0;
         let name = format!("GET {uri}");
         let request = self.request(Method::GET, &uri, None)?;
         self.inner.bucket.wait().await;
-        let mut generation = self.inner.generation.subscribe();
+        let generation = self.inner.generation.subscribe();
         let (response, connection) = self.send(request).await?;
         let code = response.status();
         if !code.is_success() {
@@ -273,57 +331,8 @@ impl Client for RemoteClient {
                 .to_bytes();
             return Err(ApiError::Status(read_status(code, &body, &name)));
         }
-        let client = self.clone();
-        let body = response.into_body();
-        let events = async_stream::stream! {
-            let mut body = body;
-            let mut lines = Lines::default();
-            loop {
-                let frame = tokio::select! {
-                    biased;
-                    _ = generation.changed() => {
-                        yield Err(unreachable_server(&connection.server, "connection given up"));
-                        return;
-                    }
-                    frame = body.frame() => frame,
-                };
-                match frame {
-                    Some(Ok(frame)) => {
-                        client.answered(&connection);
-                        if let Some(data) = frame.data_ref() {
-                            lines.push(data);
-                        }
-                    }
-                    Some(Err(error)) => {
-                        client.inner.suspicious.notify_one();
-                        yield Err(unreachable_server(&connection.server, error));
-                        return;
-                    }
-                    None => {
-                        if let Some(rest) = lines.rest() {
-                            yield event(&rest, &name);
-                        }
-                        return;
-                    }
-                }
-                loop {
-                    let read = match lines.next() {
-                        Ok(None) => break,
-                        Ok(Some(line)) => event(&line, &name),
-                        Err(_) => Err(ApiError::Garbled { request: name.clone(), reason: "endless line".to_owned() }),
-                    };
-                    let failed = read.is_err();
-                    yield read;
-                    if failed {
-                        return;
-                    }
-                }
-            }
-        };
-        Ok(Box::pin(events)
-            as std::pin::Pin<
-                Box<dyn futures::Stream<Item = Result<RawEvent, ApiError>> + Send>,
-            >)
+        let events = self.events(response.into_body(), connection, generation, name);
+        Ok(Box::pin(events))
     }
 
     async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {
@@ -370,7 +379,7 @@ impl Client for RemoteClient {
     ) -> Result<RawObject, ApiError> {
         let query = Query::new()
             .write_options(options)
-            .add("force", if options.force { "true" } else { "" });
+            .add("force", when(options.force, "true"));
         let uri = path(kind, namespace, name, subresource)? + &query.0;
         self.call(Method::PATCH, &uri, Some((patch.content_type(), patch.body())))
             .await
