@@ -729,6 +729,10 @@ fn refuses_invalid_objects() {
             json!({ "metadata": { "name": "a" }, "spec": { "ipFamilyPolicy": "RequireDualStack", "ports": [{ "port": 1 }] } }),
             "not configured for dual-stack",
         ),
+        (
+            json!({ "metadata": { "name": "a" }, "spec": { "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 80, "ports": [{ "port": 1 }] } }),
+            "spec.healthCheckNodePort: Invalid value: 80: provided port is not in the valid range",
+        ),
         (json!([]), "the body is not an object"),
     ];
     for (object, expected) in cases {

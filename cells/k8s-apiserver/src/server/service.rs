@@ -2,13 +2,16 @@
 
 //! Services: defaults, cluster addresses and node ports.
 
+mod families;
+
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use self::families::{family, texts};
 use super::Settings;
 use crate::error::{ApiError, Fault};
 use crate::kinds::Kind;
@@ -77,14 +80,6 @@ fn ports(service: &Value) -> Vec<u16> {
         .collect();
     ports.extend(port_number(object::at(service, &["spec", "healthCheckNodePort"])));
     ports
-}
-
-fn family(address: &IpAddr) -> &'static str {
-    if address.is_ipv4() { "IPv4" } else { "IPv6" }
-}
-
-fn other(family: &str) -> &'static str {
-    if family == "IPv4" { "IPv6" } else { "IPv4" }
 }
 
 fn invalid(service: &Value, fault: Fault) -> ApiError {
@@ -223,7 +218,7 @@ impl Allocator {
             return Ok(());
         }
         self.check_immutable(old, service)?;
-        self.choose_families(old, service)?;
+        families::choose(&self.families(), old, service)?;
         self.choose_addresses(plan, service)?;
         self.choose_ports(plan, service, &kind)
     }
@@ -244,142 +239,12 @@ impl Allocator {
         Ok(())
     }
 
-    fn choose_families(&self, old: Option<&Value>, service: &mut Value) -> Result<(), ApiError> {
-        let available = self.families();
-        let single = object::text(service, &["spec", "clusterIP"]).to_owned();
-        let mut wanted: Vec<String> = object::items(service, &["spec", "clusterIPs"])
-            .iter()
-            .filter_map(|v| v.as_str().map(str::to_owned))
-            .collect();
-        if wanted.is_empty() && !single.is_empty() {
-            wanted.push(single.clone());
-        } else if single.is_empty() && !wanted.is_empty() {
-            object::map_mut(service, "spec").insert("clusterIP".to_owned(), wanted[0].as_str().into());
-        } else if !wanted.is_empty() && wanted[0] != single {
-            let fault = Fault::invalid(
-                "spec.clusterIPs",
-                &json!(wanted),
-                "first value must match `clusterIP`",
-            );
-            return Err(invalid(service, fault));
-        }
-        let headless = wanted.first().is_some_and(|ip| ip == "None");
-        let mut families: Vec<String> = object::items(service, &["spec", "ipFamilies"])
-            .iter()
-            .filter_map(|v| v.as_str().map(str::to_owned))
-            .collect();
-        let mut policy = object::text(service, &["spec", "ipFamilyPolicy"]).to_owned();
-        if old.is_some() && policy == "SingleStack" {
-            // Going back from two families to one gives the second away.
-            families.truncate(1);
-            wanted.truncate(1);
-        }
-        for (index, family) in families.iter().enumerate() {
-            if !matches!(family.as_str(), "IPv4" | "IPv6") {
-                let fault = Fault::not_supported(
-                    format!("spec.ipFamilies[{index}]"),
-                    &json!(family),
-                    &["IPv4", "IPv6"],
-                );
-                return Err(invalid(service, fault));
-            }
-            if families[..index].contains(family) {
-                let fault = Fault::duplicate(format!("spec.ipFamilies[{index}]"), &json!(family));
-                return Err(invalid(service, fault));
-            }
-        }
-        let selectorless = object::at(service, &["spec", "selector"])
-            .and_then(Value::as_object)
-            .is_none_or(Map::is_empty);
-        if policy.is_empty() {
-            let several = families.len() > 1 || wanted.len() > 1;
-            policy = if several || (headless && selectorless && families.is_empty()) {
-                "RequireDualStack".to_owned()
-            } else {
-                "SingleStack".to_owned()
-            };
-        }
-        if !matches!(
-            policy.as_str(),
-            "SingleStack" | "PreferDualStack" | "RequireDualStack"
-        ) {
-            let supported = ["SingleStack", "PreferDualStack", "RequireDualStack"];
-            return Err(invalid(
-                service,
-                Fault::not_supported("spec.ipFamilyPolicy", &json!(policy), &supported),
-            ));
-        }
-        for (index, address) in wanted.iter().enumerate().filter(|(_, ip)| *ip != "None") {
-            let Ok(parsed) = address.parse::<IpAddr>() else {
-                let fault = Fault::invalid(
-                    format!("spec.clusterIPs[{index}]"),
-                    &json!(address),
-                    "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-                );
-                return Err(invalid(service, fault));
-            };
-            let found = family(&parsed);
-            match families.get(index) {
-                None => families.push(found.to_owned()),
-                Some(family) if family != found => {
-                    let detail = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
-                    let fault = Fault::invalid(format!("spec.clusterIPs[{index}]"), &json!(address), &detail);
-                    return Err(invalid(service, fault));
-                }
-                Some(_) => {}
-            }
-        }
-        let unbound = headless && selectorless;
-        if families.is_empty() {
-            families.push(available.first().copied().unwrap_or("IPv4").to_owned());
-        }
-        if families.len() == 1 && policy != "SingleStack" {
-            let second = other(&families[0]);
-            if available.contains(&second) || (unbound && policy == "RequireDualStack") {
-                families.push(second.to_owned());
-            } else if policy == "RequireDualStack" {
-                let fault = Fault::invalid(
-                    "spec.ipFamilyPolicy",
-                    &json!(policy),
-                    "this cluster is not configured for dual-stack services",
-                );
-                return Err(invalid(service, fault));
-            }
-        }
-        if !unbound {
-            for (index, family) in families.iter().enumerate() {
-                if !available.contains(&family.as_str()) {
-                    let fault = Fault::invalid(
-                        format!("spec.ipFamilies[{index}]"),
-                        &json!(family),
-                        "not configured on this cluster",
-                    );
-                    return Err(invalid(service, fault));
-                }
-            }
-        }
-        let spec = object::map_mut(service, "spec");
-        spec.insert("ipFamilies".to_owned(), json!(families));
-        spec.insert("ipFamilyPolicy".to_owned(), policy.into());
-        if !wanted.is_empty() {
-            spec.insert("clusterIPs".to_owned(), json!(wanted));
-        }
-        Ok(())
-    }
-
     fn choose_addresses(&mut self, plan: &mut Plan, service: &mut Value) -> Result<(), ApiError> {
-        let mut wanted: Vec<String> = object::items(service, &["spec", "clusterIPs"])
-            .iter()
-            .filter_map(|v| v.as_str().map(str::to_owned))
-            .collect();
+        let mut wanted = texts(service, "clusterIPs");
         if wanted.first().is_some_and(|ip| ip == "None") {
             return Ok(());
         }
-        let families: Vec<String> = object::items(service, &["spec", "ipFamilies"])
-            .iter()
-            .filter_map(|v| v.as_str().map(str::to_owned))
-            .collect();
-        for (index, wanted_family) in families.iter().enumerate() {
+        for (index, wanted_family) in texts(service, "ipFamilies").iter().enumerate() {
             let network = self
                 .networks
                 .iter_mut()
@@ -435,92 +300,100 @@ impl Allocator {
             || (kind == "LoadBalancer"
                 && object::at(service, &["spec", "allocateLoadBalancerNodePorts"])
                     != Some(&Value::Bool(false)));
-        let name = object::name(service).to_owned();
-        let refuse = |field: String, port: u16, detail: &str| {
-            Err(ApiError::invalid(
-                "",
-                "Service",
-                &name,
-                &[Fault::invalid(field, &port.into(), detail)],
-            ))
-        };
         let mut ports = object::items(service, &["spec", "ports"]).to_vec();
         if matches!(kind, "NodePort" | "LoadBalancer") {
-            // One service may use one node port for several protocols.
-            let mut own: HashSet<u16> = HashSet::new();
-            for (index, port) in ports.iter().enumerate() {
-                let Some(number) = port_number(port.get("nodePort")) else {
-                    continue;
-                };
-                if own.contains(&number) {
-                    continue;
-                }
-                if !plan.give_ports.contains(&number) {
-                    let field = format!("spec.ports[{index}].nodePort");
-                    if !self.node_ports.contains(&number) {
-                        let (from, to) = (self.node_ports.start(), self.node_ports.end());
-                        let detail = format!(
-                            "provided port is not in the valid range. The range of valid ports is {from}-{to}"
-                        );
-                        return refuse(field, number, &detail);
-                    }
-                    if self.ports.contains(&number) {
-                        return refuse(field, number, "provided port is already allocated");
-                    }
-                }
-                own.insert(number);
-            }
-            for number in &own {
-                plan.give_ports.remove(number);
-                plan.take_ports.insert(*number);
-            }
+            self.take_node_ports(plan, service, &ports)?;
             if allocates {
-                for index in 0..ports.len() {
-                    if port_number(ports[index].get("nodePort")).is_some() {
-                        continue;
-                    }
-                    let twin = ports
-                        .iter()
-                        .find(|p| {
-                            p.get("port") == ports[index].get("port")
-                                && p.get("protocol") != ports[index].get("protocol")
-                                && port_number(p.get("nodePort")).is_some()
-                        })
-                        .and_then(|p| port_number(p.get("nodePort")));
-                    let number = match twin {
-                        Some(number) => number,
-                        None => self.free_port(plan)?,
-                    };
-                    if let Some(port) = ports[index].as_object_mut() {
-                        port.insert("nodePort".to_owned(), number.into());
-                    }
-                }
+                self.give_node_ports(plan, &mut ports)?;
             }
         }
-        let health =
-            kind == "LoadBalancer" && object::text(service, &["spec", "externalTrafficPolicy"]) == "Local";
-        let wanted = port_number(object::at(service, &["spec", "healthCheckNodePort"]));
-        if health {
-            let number = match wanted {
-                Some(number) if plan.give_ports.remove(&number) => number,
-                Some(number) if self.ports.contains(&number) || plan.take_ports.contains(&number) => {
-                    return refuse(
-                        "spec.healthCheckNodePort".into(),
-                        number,
-                        "provided port is already allocated",
-                    );
-                }
-                Some(number) => number,
-                None => self.free_port(plan)?,
-            };
-            plan.take_ports.insert(number);
-            object::map_mut(service, "spec").insert("healthCheckNodePort".to_owned(), number.into());
-        } else {
-            object::map_mut(service, "spec").shift_remove("healthCheckNodePort");
-        }
+        self.choose_health_port(plan, service, kind)?;
         let spec = object::map_mut(service, "spec");
         if spec.contains_key("ports") {
             spec.insert("ports".to_owned(), ports.into());
+        }
+        Ok(())
+    }
+
+    /// Takes the node ports that the service asks for.
+    fn take_node_ports(&self, plan: &mut Plan, service: &Value, ports: &[Value]) -> Result<(), ApiError> {
+        // One service may use one node port for several protocols.
+        let mut own: HashSet<u16> = HashSet::new();
+        for (index, port) in ports.iter().enumerate() {
+            let Some(number) = port_number(port.get("nodePort")) else {
+                continue;
+            };
+            if own.insert(number) && !plan.give_ports.contains(&number) {
+                self.check_free(plan, service, format!("spec.ports[{index}].nodePort"), number)?;
+            }
+        }
+        for number in &own {
+            plan.give_ports.remove(number);
+            plan.take_ports.insert(*number);
+        }
+        Ok(())
+    }
+
+    /// Gives node ports to those that ask for none; a port number has the same one for all protocols.
+    fn give_node_ports(&mut self, plan: &mut Plan, ports: &mut [Value]) -> Result<(), ApiError> {
+        for index in 0..ports.len() {
+            if port_number(ports[index].get("nodePort")).is_some() {
+                continue;
+            }
+            let twin = ports
+                .iter()
+                .filter(|p| {
+                    p.get("port") == ports[index].get("port")
+                        && p.get("protocol") != ports[index].get("protocol")
+                })
+                .find_map(|p| port_number(p.get("nodePort")));
+            let number = match twin {
+                Some(number) => number,
+                None => self.free_port(plan)?,
+            };
+            if let Some(port) = ports[index].as_object_mut() {
+                port.insert("nodePort".to_owned(), number.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The port at which nodes tell whether they have a backend.
+    fn choose_health_port(
+        &mut self,
+        plan: &mut Plan,
+        service: &mut Value,
+        kind: &str,
+    ) -> Result<(), ApiError> {
+        if kind != "LoadBalancer" || object::text(service, &["spec", "externalTrafficPolicy"]) != "Local" {
+            object::map_mut(service, "spec").shift_remove("healthCheckNodePort");
+            return Ok(());
+        }
+        let number = match port_number(object::at(service, &["spec", "healthCheckNodePort"])) {
+            Some(number) => {
+                if !plan.give_ports.remove(&number) {
+                    self.check_free(plan, service, "spec.healthCheckNodePort".to_owned(), number)?;
+                }
+                number
+            }
+            None => self.free_port(plan)?,
+        };
+        plan.take_ports.insert(number);
+        object::map_mut(service, "spec").insert("healthCheckNodePort".to_owned(), number.into());
+        Ok(())
+    }
+
+    /// Refuses a port that is not for services, or that another one has.
+    fn check_free(&self, plan: &Plan, service: &Value, field: String, port: u16) -> Result<(), ApiError> {
+        let refuse = |detail: &str| Err(invalid(service, Fault::invalid(field, &port.into(), detail)));
+        if !self.node_ports.contains(&port) {
+            let (from, to) = (self.node_ports.start(), self.node_ports.end());
+            return refuse(&format!(
+                "provided port is not in the valid range. The range of valid ports is {from}-{to}"
+            ));
+        }
+        if self.ports.contains(&port) || plan.take_ports.contains(&port) {
+            return refuse("provided port is already allocated");
         }
         Ok(())
     }

@@ -2,11 +2,14 @@
 
 //! Validation: names and labels of all objects, and the basics of the kinds that matter here.
 
+mod metadata;
+mod service;
+
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::{Propagation, crd};
+use super::crd;
 use crate::error::{ApiError, Fault};
 use crate::kinds::Kind;
 use crate::names;
@@ -15,12 +18,9 @@ use crate::object;
 /// Refuses an object with faults.
 pub(super) fn object(kind: &Kind, old: Option<&Value>, new: &Value) -> Result<(), ApiError> {
     let mut faults = Vec::new();
-    metadata(kind, new, &mut faults);
-    if let Some(old) = old {
-        finalizers_of_terminating(old, new, &mut faults);
-    }
+    metadata::check(kind, old, new, &mut faults);
     match (kind.gvr.group.as_str(), kind.gvr.resource.as_str()) {
-        ("", "services") => service(new, &mut faults),
+        ("", "services") => service::check(new, &mut faults),
         ("", "configmaps" | "secrets") => config(kind, old, new, &mut faults),
         ("", "pods") => pod(old, new, &mut faults),
         ("discovery.k8s.io", "endpointslices") => slice(old, new, &mut faults),
@@ -43,113 +43,6 @@ pub(super) fn object(kind: &Kind, old: Option<&Value>, new: &Value) -> Result<()
     ))
 }
 
-/// Whoever deletes an object must be able to wait for all that holds it.
-fn finalizers_of_terminating(old: &Value, new: &Value, faults: &mut Vec<Fault>) {
-    if !object::is_terminating(old) {
-        return;
-    }
-    let before = object::items(old, &["metadata", "finalizers"]);
-    let added: Vec<&str> = object::items(new, &["metadata", "finalizers"])
-        .iter()
-        .filter(|finalizer| !before.contains(finalizer))
-        .filter_map(Value::as_str)
-        .collect();
-    if !added.is_empty() {
-        let detail = format!(
-            "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
-        );
-        faults.push(Fault::forbidden("metadata.finalizers", &detail));
-    }
-}
-
-fn metadata(kind: &Kind, new: &Value, faults: &mut Vec<Fault>) {
-    let name = object::name(new);
-    let problem = match (kind.gvr.group.as_str(), kind.gvr.resource.as_str()) {
-        ("", "namespaces") => names::label(name),
-        ("", "services") => names::label_1035(name),
-        ("rbac.authorization.k8s.io", _) => names::path_segment(name),
-        _ => names::subdomain(name),
-    };
-    if let Some(problem) = problem {
-        faults.push(Fault::invalid("metadata.name", &name.into(), &problem));
-    }
-    for (key, value) in object::at(new, &["metadata", "labels"])
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-    {
-        if let Some(problem) = names::qualified_name(key) {
-            faults.push(Fault::invalid("metadata.labels", &key.as_str().into(), &problem));
-        }
-        if let Some(problem) = value.as_str().and_then(names::label_value) {
-            faults.push(Fault::invalid("metadata.labels", value, &problem));
-        }
-    }
-    let annotations = object::at(new, &["metadata", "annotations"]).and_then(Value::as_object);
-    let mut size = 0;
-    for (key, value) in annotations.into_iter().flatten() {
-        size += key.len() + value.as_str().map_or(0, str::len);
-        if let Some(problem) = names::qualified_name(&key.to_lowercase()) {
-            faults.push(Fault::invalid(
-                "metadata.annotations",
-                &key.as_str().into(),
-                &problem,
-            ));
-        }
-    }
-    if size > 256 * 1024 {
-        faults.push(Fault {
-            field: "metadata.annotations".to_owned(),
-            reason: "FieldValueTooLong",
-            detail: "Too long: may not be more than 262144 bytes".to_owned(),
-        });
-    }
-    for finalizer in object::items(new, &["metadata", "finalizers"]) {
-        let text = finalizer.as_str().unwrap_or_default();
-        if let Some(problem) = names::qualified_name(text) {
-            faults.push(Fault::invalid("metadata.finalizers", finalizer, &problem));
-        }
-    }
-    let finalizers = object::items(new, &["metadata", "finalizers"]);
-    let has = |name: &str| finalizers.iter().any(|f| f == name);
-    if has(Propagation::ORPHAN_FINALIZER) && has(Propagation::FOREGROUND_FINALIZER) {
-        let detail = format!(
-            "finalizer {} and {} cannot be both set",
-            Propagation::ORPHAN_FINALIZER,
-            Propagation::FOREGROUND_FINALIZER
-        );
-        faults.push(Fault::invalid("metadata.finalizers", &finalizers.into(), &detail));
-    }
-    let owners = object::items(new, &["metadata", "ownerReferences"]);
-    let controllers: Vec<&str> = owners
-        .iter()
-        .filter(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
-        .map(|owner| object::text(owner, &["name"]))
-        .collect();
-    if let [first, second, ..] = controllers[..] {
-        let detail = format!(
-            "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
-        );
-        faults.push(Fault::invalid(
-            "metadata.ownerReferences",
-            &owners.into(),
-            &detail,
-        ));
-    }
-    for (index, owner) in owners.iter().enumerate() {
-        for key in ["apiVersion", "kind", "name", "uid"] {
-            if object::text(owner, &[key]).is_empty() {
-                let field = format!("metadata.ownerReferences[{index}].{key}");
-                faults.push(Fault::invalid(
-                    field,
-                    &json!(""),
-                    &format!("{key} must not be empty"),
-                ));
-            }
-        }
-    }
-}
-
 fn port_range(field: String, value: Option<&Value>, faults: &mut Vec<Fault>) {
     let number = value.and_then(Value::as_i64).unwrap_or(0);
     if !(1..=65535).contains(&number) {
@@ -165,144 +58,6 @@ fn one_of(new: &Value, path: &[&str], allowed: &[&str], faults: &mut Vec<Fault>)
     let text = object::text(new, path);
     if !text.is_empty() && !allowed.contains(&text) {
         faults.push(Fault::not_supported(path.join("."), &text.into(), allowed));
-    }
-}
-
-fn service(new: &Value, faults: &mut Vec<Fault>) {
-    let kind = object::text(new, &["spec", "type"]);
-    let ports = object::items(new, &["spec", "ports"]);
-    one_of(
-        new,
-        &["spec", "type"],
-        &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
-        faults,
-    );
-    one_of(new, &["spec", "sessionAffinity"], &["ClientIP", "None"], faults);
-    one_of(
-        new,
-        &["spec", "externalTrafficPolicy"],
-        &["Cluster", "Local"],
-        faults,
-    );
-    one_of(
-        new,
-        &["spec", "internalTrafficPolicy"],
-        &["Cluster", "Local"],
-        faults,
-    );
-    if kind != "LoadBalancer" && !object::items(new, &["status", "loadBalancer", "ingress"]).is_empty() {
-        let detail = "may only be used when `spec.type` is \"LoadBalancer\"";
-        faults.push(Fault::forbidden("status.loadBalancer.ingress", detail));
-    }
-    let headless = object::text(new, &["spec", "clusterIP"]) == "None";
-    if ports.is_empty() && !headless && kind != "ExternalName" {
-        faults.push(Fault::required("spec.ports", ""));
-    }
-    if headless && matches!(kind, "NodePort" | "LoadBalancer") {
-        let detail = format!("may not be set to 'None' for {kind} services");
-        faults.push(Fault::invalid("spec.clusterIPs[0]", &json!("None"), &detail));
-    }
-    if kind == "ExternalName" {
-        let name = object::text(new, &["spec", "externalName"]).trim_end_matches('.');
-        if name.is_empty() {
-            faults.push(Fault::required("spec.externalName", ""));
-        } else if let Some(problem) = names::subdomain(name) {
-            faults.push(Fault::invalid("spec.externalName", &name.into(), &problem));
-        }
-    }
-    let mut seen_names = std::collections::HashSet::new();
-    let mut seen_ports = std::collections::HashSet::new();
-    for (index, port) in ports.iter().enumerate() {
-        let path = |key: &str| format!("spec.ports[{index}].{key}");
-        let name = object::text(port, &["name"]);
-        if name.is_empty() {
-            if ports.len() > 1 {
-                faults.push(Fault::required(path("name"), ""));
-            }
-        } else {
-            if let Some(problem) = names::label(name) {
-                faults.push(Fault::invalid(path("name"), &name.into(), &problem));
-            }
-            if !seen_names.insert(name) {
-                faults.push(Fault::duplicate(path("name"), &name.into()));
-            }
-        }
-        port_range(path("port"), port.get("port"), faults);
-        let protocol = object::text(port, &["protocol"]);
-        if !matches!(protocol, "TCP" | "UDP" | "SCTP") {
-            faults.push(Fault::not_supported(
-                path("protocol"),
-                &protocol.into(),
-                &["SCTP", "TCP", "UDP"],
-            ));
-        }
-        match port.get("targetPort") {
-            Some(Value::String(name)) => {
-                if let Some(problem) = names::port_name(name) {
-                    faults.push(Fault::invalid(
-                        path("targetPort"),
-                        &name.as_str().into(),
-                        &problem,
-                    ));
-                }
-            }
-            other => port_range(path("targetPort"), other, faults),
-        }
-        if !seen_ports.insert((port.get("port").and_then(Value::as_i64), protocol)) {
-            let shown = json!({ "port": port.get("port"), "protocol": protocol });
-            faults.push(Fault::duplicate(format!("spec.ports[{index}]"), &shown));
-        }
-        let node_port = port.get("nodePort").and_then(Value::as_i64).unwrap_or(0);
-        if node_port != 0 && !matches!(kind, "NodePort" | "LoadBalancer") {
-            let detail = "may not be used when `type` is 'ClusterIP'";
-            faults.push(Fault::forbidden(path("nodePort"), detail));
-        }
-    }
-    for (index, address) in object::items(new, &["spec", "externalIPs"]).iter().enumerate() {
-        if address.as_str().is_none_or(|a| a.parse::<IpAddr>().is_err()) {
-            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            faults.push(Fault::invalid(
-                format!("spec.externalIPs[{index}]"),
-                address,
-                detail,
-            ));
-        }
-    }
-    for (index, range) in object::items(new, &["spec", "loadBalancerSourceRanges"])
-        .iter()
-        .enumerate()
-    {
-        if range
-            .as_str()
-            .is_none_or(|r| r.trim().parse::<ipnet::IpNet>().is_err())
-        {
-            let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-            faults.push(Fault::invalid(
-                format!("spec.loadBalancerSourceRanges[{index}]"),
-                range,
-                detail,
-            ));
-        }
-    }
-    if let Some(seconds) = object::at(
-        new,
-        &["spec", "sessionAffinityConfig", "clientIP", "timeoutSeconds"],
-    )
-    .and_then(Value::as_i64)
-        && !(1..=86400).contains(&seconds)
-    {
-        let detail = "must be greater than 0 and less than 86400";
-        faults.push(Fault::invalid(
-            "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
-            &seconds.into(),
-            detail,
-        ));
-    }
-    if !object::text(new, &["spec", "loadBalancerClass"]).is_empty() && kind != "LoadBalancer" {
-        faults.push(Fault::forbidden(
-            "spec.loadBalancerClass",
-            "may only be used when `type` is 'LoadBalancer'",
-        ));
     }
 }
 

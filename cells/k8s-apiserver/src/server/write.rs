@@ -224,17 +224,20 @@ impl ApiServer {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> Result<(), ApiError> {
+        let refuse = |why: String| {
+            ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: {why}",
+                kind.kind,
+                kind.gvr.version.as_str(),
+                kind.kind
+            ))
+        };
         let (sent_kind, api_version) = (
             object::text(object, &["kind"]).to_owned(),
             object::text(object, &["apiVersion"]).to_owned(),
         );
         if !object.is_object() {
-            return Err(ApiError::bad_request(format!(
-                "{} in version {:?} cannot be handled as a {}: the body is not an object",
-                kind.kind,
-                kind.gvr.version.as_str(),
-                kind.kind
-            )));
+            return Err(refuse("the body is not an object".to_owned()));
         }
         if !api_version.is_empty() && api_version != kind.api_version() {
             return Err(ApiError::bad_request(format!(
@@ -275,14 +278,7 @@ impl ApiServer {
             }
             Ok(())
         });
-        decoded.map_err(|problem| {
-            ApiError::bad_request(format!(
-                "{} in version {:?} cannot be handled as a {}: {problem}",
-                kind.kind,
-                kind.gvr.version.as_str(),
-                kind.kind
-            ))
-        })?;
+        decoded.map_err(|problem| refuse(problem.to_string()))?;
         if let Some(custom) = &kind.custom {
             unknown.extend(crd::prune(&custom.schema, object));
             crd::fill(&custom.schema, object);
@@ -293,13 +289,7 @@ impl ApiServer {
         let texts = unknown.iter().map(|field| format!("unknown field {field:?}"));
         if options.validation == FieldValidation::Strict {
             let list: Vec<String> = texts.collect();
-            return Err(ApiError::bad_request(format!(
-                "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
-                kind.kind,
-                kind.gvr.version.as_str(),
-                kind.kind,
-                list.join(", ")
-            )));
+            return Err(refuse(format!("strict decoding error: {}", list.join(", "))));
         }
         warnings.extend(texts);
         Ok(())
@@ -440,39 +430,11 @@ impl ApiServer {
             namespace,
             name,
             subresource,
-            options,
+            ..
         } = *request;
         place(kind, namespace, &mut new)?;
         check_name(name, &new)?;
-        let sent_version = object::resource_version(&new).to_owned();
-        if !sent_version.is_empty() && sent_version != "0" && sent_version != object::resource_version(old) {
-            let current = object::resource_version(old);
-            return Err(if self.is_real() {
-                ApiError::modified(&kind.gvr, name)
-            } else {
-                ApiError::other_version(&kind.gvr, name, current, &sent_version)
-            });
-        }
-        if self.is_real() && (sent_version.is_empty() || sent_version == "0") && demands_version(kind) {
-            let fault = Fault::invalid(
-                "metadata.resourceVersion",
-                &0.into(),
-                "must be specified for an update",
-            );
-            return Err(ApiError::invalid(&kind.gvr.group, &kind.kind, name, &[fault]));
-        }
-        let sent_uid = object::uid(&new);
-        if !sent_uid.is_empty() && sent_uid != object::uid(old) {
-            if self.is_real() {
-                let detail = format!(
-                    "Precondition failed: UID in precondition: {sent_uid}, UID in object meta: {}",
-                    object::uid(old)
-                );
-                return Err(ApiError::conflict(&kind.gvr, name, &detail));
-            }
-        } else {
-            object::copy_metadata(&mut new, old, "uid");
-        }
+        self.check_identity(request, old, &mut new)?;
         let old_shown = present(kind, old.clone());
         if self.is_real() {
             for key in [
@@ -510,11 +472,45 @@ impl ApiServer {
         } else if subresource == Subresource::Status {
             new = status_only(&old_shown, &new);
         }
-        self.settle(tx, plan, request, old, &old_shown, new, options)
+        self.settle(tx, plan, request, old, &old_shown, new)
+    }
+
+    /// The version and the UID that a client sent, if it did, must be those of the stored object.
+    fn check_identity(&self, request: &Request<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        let Request { kind, name, .. } = *request;
+        let sent_version = object::resource_version(new).to_owned();
+        if !sent_version.is_empty() && sent_version != "0" && sent_version != object::resource_version(old) {
+            let current = object::resource_version(old);
+            return Err(if self.is_real() {
+                ApiError::modified(&kind.gvr, name)
+            } else {
+                ApiError::other_version(&kind.gvr, name, current, &sent_version)
+            });
+        }
+        if self.is_real() && (sent_version.is_empty() || sent_version == "0") && demands_version(kind) {
+            let fault = Fault::invalid(
+                "metadata.resourceVersion",
+                &0.into(),
+                "must be specified for an update",
+            );
+            return Err(ApiError::invalid(&kind.gvr.group, &kind.kind, name, &[fault]));
+        }
+        let sent_uid = object::uid(new);
+        if !sent_uid.is_empty() && sent_uid != object::uid(old) {
+            if self.is_real() {
+                let detail = format!(
+                    "Precondition failed: UID in precondition: {sent_uid}, UID in object meta: {}",
+                    object::uid(old)
+                );
+                return Err(ApiError::conflict(&kind.gvr, name, &detail));
+            }
+        } else {
+            object::copy_metadata(new, old, "uid");
+        }
+        Ok(())
     }
 
     /// Stores an update: nothing if nothing changed, a deletion if the last finalizer went.
-    #[allow(clippy::too_many_arguments, reason = "all of them are parts of one write")]
     fn settle(
         &self,
         tx: &mut Transaction<'_>,
@@ -523,12 +519,12 @@ impl ApiServer {
         old: &Arc<Value>,
         old_shown: &Arc<Value>,
         mut new: Value,
-        options: &WriteOptions,
     ) -> Result<Arc<Value>, ApiError> {
         let Request {
             kind,
             namespace,
             name,
+            options,
             ..
         } = *request;
         object::copy_metadata(&mut new, old, "resourceVersion");
