@@ -72,13 +72,8 @@ impl<K, V> Clone for Node<K, V> {
     }
 }
 
-/// What an insertion into a node came to.
-enum Inserted<K: NodeKeys, V> {
-    Replaced(V),
-    Added,
-    /// The node was full: a new node follows it, which starts at the key.
-    Split(K::Owned, Node<K, V>),
-}
+/// What comes of an insertion into a full node: a new node follows it, which starts at the key.
+type Split<K, V> = Option<(<K as NodeKeys>::Owned, Node<K, V>)>;
 
 impl<K: NodeKeys, V: Clone> Node<K, V> {
     fn len(&self) -> usize {
@@ -88,10 +83,12 @@ impl<K: NodeKeys, V: Clone> Node<K, V> {
         }
     }
 
-    fn insert(&mut self, path: &[u8], key: &K::Key, value: V) -> Inserted<K, V> {
+    /// Inserts a key that is not there where `path` leads.
+    fn insert(&mut self, path: &[u8], key: &K::Key, value: V) -> Split<K, V> {
+        let (&at, path) = path.split_first()?;
         match self {
-            Self::Leaf(leaf) => Arc::make_mut(leaf).insert(path, key, value),
-            Self::Inner(inner) => Arc::make_mut(inner).insert(path, key, value),
+            Self::Leaf(leaf) => Arc::make_mut(leaf).insert(usize::from(at), key, value),
+            Self::Inner(inner) => Arc::make_mut(inner).insert(usize::from(at), path, key, value),
         }
     }
 
@@ -101,9 +98,7 @@ impl<K: NodeKeys, V: Clone> Node<K, V> {
                 let (at, true) = leaf.keys.locate(key.into()) else {
                     return None;
                 };
-                let leaf = Arc::make_mut(leaf);
-                leaf.keys.remove(at);
-                Some(leaf.values.remove(at))
+                Some(Arc::make_mut(leaf).remove_at(at))
             }
             Self::Inner(inner) => {
                 let at = inner.keys.up_to(key.into());
@@ -176,22 +171,20 @@ impl<K: NodeKeys, V: Clone> Leaf<K, V> {
         self.values.insert(at, value);
     }
 
-    fn insert(&mut self, path: &[u8], key: &K::Key, value: V) -> Inserted<K, V> {
-        let (at, is_there) = match path.first() {
-            Some(&at) => (usize::from(at), false),
-            None => self.keys.locate(key.into()),
-        };
-        if is_there {
-            return Inserted::Replaced(std::mem::replace(&mut self.values[at], value));
-        }
+    fn remove_at(&mut self, at: usize) -> V {
+        self.keys.remove(at);
+        self.values.remove(at)
+    }
+
+    fn insert(&mut self, at: usize, key: &K::Key, value: V) -> Split<K, V> {
         if !self.values.is_full() {
             self.insert_at(at, key, value);
-            return Inserted::Added;
+            return None;
         }
         let middle = split_at(at, FAN);
         if middle == FAN {
             let between = K::between(&self.keys, key);
-            return Inserted::Split(between, Node::Leaf(Arc::new(Self::of(key, value))));
+            return Some((between, Node::Leaf(Arc::new(Self::of(key, value)))));
         }
         let mut right = Self {
             keys: self.keys.split_off(middle),
@@ -203,7 +196,7 @@ impl<K: NodeKeys, V: Clone> Leaf<K, V> {
             self.insert_at(at, key, value);
         }
         let between = K::between(&self.keys, right.keys.owned(0).borrow());
-        Inserted::Split(between, Node::Leaf(Arc::new(right)))
+        Some((between, Node::Leaf(Arc::new(right))))
     }
 }
 
@@ -217,23 +210,16 @@ impl<K: NodeKeys, V: Clone> Inner<K, V> {
         inner
     }
 
-    fn insert(&mut self, path: &[u8], key: &K::Key, value: V) -> Inserted<K, V> {
-        let (at, path) = match path.split_first() {
-            Some((&at, path)) => (usize::from(at), path),
-            None => (self.keys.up_to(key.into()), path),
-        };
-        let (separator, node) = match self.children[at].insert(path, key, value) {
-            Inserted::Split(separator, node) => (separator, node),
-            other => return other,
-        };
+    fn insert(&mut self, at: usize, path: &[u8], key: &K::Key, value: V) -> Split<K, V> {
+        let (separator, node) = self.children[at].insert(path, key, value)?;
         if !self.children.is_full() {
             self.insert_after(at, separator.borrow(), node);
-            return Inserted::Added;
+            return None;
         }
         // The new child's place is `at + 1`.
         let middle = split_at(at + 1, FAN);
         if middle == FAN {
-            return Inserted::Split(separator, Node::Inner(Arc::new(Self::of(node))));
+            return Some((separator, Node::Inner(Arc::new(Self::of(node)))));
         }
         let mut right = Self {
             keys: self.keys.split_off(middle),
@@ -246,7 +232,7 @@ impl<K: NodeKeys, V: Clone> Inner<K, V> {
         } else {
             self.insert_after(at, separator.borrow(), node);
         }
-        Inserted::Split(between, Node::Inner(Arc::new(right)))
+        Some((between, Node::Inner(Arc::new(right))))
     }
 
     /// Puts `node`, which starts at `separator`, after child `at`.
@@ -282,11 +268,17 @@ impl<K: NodeKeys, V: Clone> Inner<K, V> {
 }
 
 /// Where a key belongs that is not there: made by [`Tree::find`].
-pub(crate) struct Place(SmallVec<[u8; 14]>);
+pub(crate) struct Place {
+    /// Children on the way, then where in the leaf.
+    path: SmallVec<[u8; 14]>,
+    is_last: bool,
+}
 
 /// Keys in order, each with a value.
 pub(crate) struct Tree<K, V> {
     root: Option<Node<K, V>>,
+    /// Stands for the last leaf below the root, if any: keys added in order change this one alone, and no node above.
+    last: Option<Arc<Leaf<K, V>>>,
     len: usize,
 }
 
@@ -294,6 +286,7 @@ impl<K, V> Clone for Tree<K, V> {
     fn clone(&self) -> Self {
         Self {
             root: self.root.clone(),
+            last: self.last.clone(),
             len: self.len,
         }
     }
@@ -301,7 +294,11 @@ impl<K, V> Clone for Tree<K, V> {
 
 impl<K, V> Default for Tree<K, V> {
     fn default() -> Self {
-        Self { root: None, len: 0 }
+        Self {
+            root: None,
+            last: None,
+            len: 0,
+        }
     }
 }
 
@@ -314,14 +311,29 @@ impl<K: NodeKeys, V: Clone> Tree<K, V> {
         self.len == 0
     }
 
+    /// The leaf to be read in place of one below the root.
+    #[inline]
+    fn current<'a>(&'a self, leaf: &'a Leaf<K, V>, is_last: bool) -> &'a Leaf<K, V> {
+        match &self.last {
+            Some(last) if is_last => last,
+            _ => leaf,
+        }
+    }
+
     #[inline]
     pub(crate) fn get(&self, key: &K::Key) -> Option<&V> {
         let mut node = self.root.as_ref()?;
         let key = K::Probe::from(key);
+        let mut is_last = true;
         loop {
             match node {
-                Node::Inner(inner) => node = inner.children.get(inner.keys.up_to(key))?,
+                Node::Inner(inner) => {
+                    let at = inner.keys.up_to(key);
+                    is_last &= at == inner.keys.len();
+                    node = inner.children.get(at)?;
+                }
                 Node::Leaf(leaf) => {
+                    let leaf = self.current(leaf, is_last);
                     let (at, true) = leaf.keys.locate(key) else {
                         return None;
                     };
@@ -333,6 +345,7 @@ impl<K: NodeKeys, V: Clone> Tree<K, V> {
 
     /// The value, to be changed.
     pub(crate) fn get_mut(&mut self, key: &K::Key) -> Option<&mut V> {
+        self.settle();
         let mut node = self.root.as_mut()?;
         let key = K::Probe::from(key);
         loop {
@@ -353,25 +366,30 @@ impl<K: NodeKeys, V: Clone> Tree<K, V> {
 
     /// The value, or where the key belongs: good for [`Tree::fill`] as long as the tree does not change.
     pub(crate) fn find(&self, key: &K::Key) -> Result<&V, Place> {
-        let mut path = SmallVec::new();
+        let mut place = Place {
+            path: SmallVec::new(),
+            is_last: true,
+        };
         let Some(mut node) = self.root.as_ref() else {
-            return Err(Place(path));
+            return Err(place);
         };
         let key = K::Probe::from(key);
         loop {
             match node {
                 Node::Inner(inner) => {
                     let at = inner.keys.up_to(key);
-                    path.push(at as u8);
+                    place.is_last &= at == inner.keys.len();
+                    place.path.push(at as u8);
                     node = &inner.children[at];
                 }
                 Node::Leaf(leaf) => {
+                    let leaf = self.current(leaf, place.is_last);
                     let (at, is_there) = leaf.keys.locate(key);
                     if is_there {
                         return Ok(&leaf.values[at]);
                     }
-                    path.push(at as u8);
-                    return Err(Place(path));
+                    place.path.push(at as u8);
+                    return Err(place);
                 }
             }
         }
@@ -379,36 +397,86 @@ impl<K: NodeKeys, V: Clone> Tree<K, V> {
 
     /// Inserts a key at the place where it was looked for.
     pub(crate) fn fill(&mut self, place: &Place, key: &K::Key, value: V) {
-        self.put(&place.0, key, value);
+        self.len += 1;
+        if place.is_last && self.last.is_none() {
+            self.last = self.detached();
+        }
+        if place.is_last
+            && let Some(last) = &mut self.last
+        {
+            if let Some(&at) = place.path.last()
+                && !last.values.is_full()
+            {
+                Arc::make_mut(last).insert_at(usize::from(at), key, value);
+                return;
+            }
+            self.settle();
+        }
+        let Some(root) = &mut self.root else {
+            self.root = Some(Node::Leaf(Arc::new(Leaf::of(key, value))));
+            return;
+        };
+        if let Some((separator, right)) = root.insert(&place.path, key, value) {
+            let mut inner = Inner::of(root.clone());
+            inner.insert_after(0, separator.borrow(), right);
+            self.root = Some(Node::Inner(Arc::new(inner)));
+        }
+    }
+
+    /// The last leaf, if there are nodes above it and there is room in it.
+    fn detached(&self) -> Option<Arc<Leaf<K, V>>> {
+        let Some(Node::Inner(root)) = &self.root else {
+            return None;
+        };
+        let mut inner = &**root;
+        loop {
+            match inner.children.last()? {
+                Node::Inner(below) => inner = below,
+                Node::Leaf(leaf) => return (!leaf.values.is_full()).then(|| Arc::clone(leaf)),
+            }
+        }
+    }
+
+    /// Puts the last leaf below the root.
+    fn settle(&mut self) {
+        let (Some(last), Some(mut node)) = (self.last.take(), self.root.as_mut()) else {
+            return;
+        };
+        loop {
+            match node {
+                Node::Leaf(leaf) => {
+                    *leaf = last;
+                    return;
+                }
+                Node::Inner(inner) => match Arc::make_mut(inner).children.last_mut() {
+                    Some(below) => node = below,
+                    None => return,
+                },
+            }
+        }
     }
 
     /// Gives the value replaced.
     pub(crate) fn insert(&mut self, key: &K::Key, value: V) -> Option<V> {
-        self.put(&[], key, value)
-    }
-
-    /// Inserts where `path` leads, or, if it is empty, where `key` belongs.
-    fn put(&mut self, path: &[u8], key: &K::Key, value: V) -> Option<V> {
-        let Some(root) = &mut self.root else {
-            self.root = Some(Node::Leaf(Arc::new(Leaf::of(key, value))));
-            self.len = 1;
-            return None;
-        };
-        match root.insert(path, key, value) {
-            Inserted::Replaced(old) => return Some(old),
-            Inserted::Added => {}
-            Inserted::Split(separator, right) => {
-                let mut inner = Inner::of(root.clone());
-                inner.insert_after(0, separator.borrow(), right);
-                self.root = Some(Node::Inner(Arc::new(inner)));
+        match self.find(key) {
+            Ok(_) => self.get_mut(key).map(|old| std::mem::replace(old, value)),
+            Err(place) => {
+                self.fill(&place, key, value);
+                None
             }
         }
-        self.len += 1;
-        None
     }
 
     /// Gives the value removed.
     pub(crate) fn remove(&mut self, key: &K::Key) -> Option<V> {
+        if let Some(last) = &mut self.last
+            && last.values.len() > FAN / 2
+            && let (at, true) = last.keys.locate(key.into())
+        {
+            self.len -= 1;
+            return Some(Arc::make_mut(last).remove_at(at));
+        }
+        self.settle();
         let removed = self.root.as_mut()?.remove(key)?;
         self.len -= 1;
         loop {
@@ -441,20 +509,25 @@ impl<K: NodeKeys, V: Clone> Tree<K, V> {
         let mut node = self.root.as_ref()?;
         // The child before the one looked into: all that it holds is before `key`.
         let mut neighbour = None;
+        let mut is_last = true;
         loop {
             match node {
                 Node::Inner(inner) => {
                     let at = inner.keys.locate(key).0;
+                    is_last &= at == inner.keys.len();
                     neighbour = at
                         .checked_sub(1)
                         .map(|before| &inner.children[before])
                         .or(neighbour);
                     node = &inner.children[at];
                 }
-                Node::Leaf(leaf) => match leaf.keys.locate(key).0 {
-                    0 => return neighbour.and_then(Node::last),
-                    at => return Some(leaf.entry(at - 1)),
-                },
+                Node::Leaf(leaf) => {
+                    let leaf = self.current(leaf, is_last);
+                    return match leaf.keys.locate(key).0 {
+                        0 => neighbour.and_then(Node::last),
+                        at => Some(leaf.entry(at - 1)),
+                    };
+                }
             }
         }
     }

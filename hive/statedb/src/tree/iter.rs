@@ -16,6 +16,8 @@ pub(crate) struct Iter<'a, K: NodeKeys, V> {
     /// Inner nodes above the leaf, each with the number of its next child.
     path: SmallVec<[(&'a Inner<K, V>, usize); 8]>,
     leaf: Option<&'a Leaf<K, V>>,
+    /// What stands for the last leaf of all.
+    last: Option<&'a Leaf<K, V>>,
     /// What is to come of the leaf: from, to.
     at: usize,
     end: usize,
@@ -63,7 +65,7 @@ impl KeyAt<'_, Texts> {
 impl<'a, K: NodeKeys, V> Iter<'a, K, V> {
     /// Everything.
     pub(super) fn all(tree: &'a Tree<K, V>) -> Self {
-        let mut iter = Self::nothing(None);
+        let mut iter = Self::nothing(tree);
         if let Some(root) = &tree.root {
             iter.descend(root);
         }
@@ -72,7 +74,7 @@ impl<'a, K: NodeKeys, V> Iter<'a, K, V> {
 
     /// From `key` on.
     pub(super) fn from(tree: &'a Tree<K, V>, key: &K::Key) -> Self {
-        let mut iter = Self::nothing(None);
+        let mut iter = Self::nothing(tree);
         if let Some(root) = &tree.root {
             iter.descend_to(root, key);
         }
@@ -81,7 +83,7 @@ impl<'a, K: NodeKeys, V> Iter<'a, K, V> {
 
     /// What starts with `start`.
     pub(super) fn starting(tree: &'a Tree<K, V>, start: K::Owned) -> Self {
-        let mut iter = Self::nothing(None);
+        let mut iter = Self::nothing(tree);
         if let Some(root) = &tree.root {
             iter.descend_to(root, start.borrow());
         }
@@ -99,6 +101,7 @@ impl<'a, K: NodeKeys, V> Iter<'a, K, V> {
                     node = &inner.children[at];
                 }
                 Node::Leaf(leaf) => {
+                    let leaf = self.current(leaf);
                     self.enter(leaf, leaf.keys.locate(key.into()).0);
                     return;
                 }
@@ -106,13 +109,23 @@ impl<'a, K: NodeKeys, V> Iter<'a, K, V> {
         }
     }
 
-    fn nothing(within: Option<K::Owned>) -> Self {
+    fn nothing(tree: &'a Tree<K, V>) -> Self {
         Self {
             path: SmallVec::new(),
             leaf: None,
+            last: tree.last.as_deref(),
             at: 0,
             end: 0,
-            within,
+            within: None,
+        }
+    }
+
+    /// The leaf to be read in place of one that the path leads to.
+    fn current(&self, leaf: &'a Leaf<K, V>) -> &'a Leaf<K, V> {
+        let is_end = |&(inner, next): &(&Inner<K, V>, usize)| next == inner.children.len();
+        match self.last {
+            Some(last) if self.path.iter().all(is_end) => last,
+            _ => leaf,
         }
     }
 
@@ -142,7 +155,7 @@ impl<'a, K: NodeKeys, V> Iter<'a, K, V> {
                     node = &inner.children[0];
                 }
                 Node::Leaf(leaf) => {
-                    self.enter(leaf, 0);
+                    self.enter(self.current(leaf), 0);
                     return;
                 }
             }

@@ -47,7 +47,9 @@ fn entries<'a>(found: impl Iterator<Item = (KeyAt<'a, Numbers>, &'a u64)>) -> Ve
 }
 
 fn compare(tree: &Tree<Numbers, u64>, model: &BTreeMap<u64, u64>) {
-    if let Some(root) = &tree.root {
+    let mut whole = tree.clone();
+    whole.settle();
+    if let Some(root) = &whole.root {
         check(root, None, None);
     }
     let copied = |(key, value): (&u64, &u64)| (*key, *value);
@@ -228,6 +230,7 @@ fn nodes_keep_what_their_keys_share_once() {
             (),
         );
     }
+    tree.settle();
     for keys in leaves(tree.root.as_ref().unwrap()) {
         assert!(keys.skip > 33, "only the last digits differ");
         assert!(keys.bytes.len() <= 36 + FAN * 3);
@@ -235,6 +238,7 @@ fn nodes_keep_what_their_keys_share_once() {
     for number in (0..1000).filter(|number| number % 8 != 0) {
         tree.remove(format!("namespace/service-of-a-long-name-{number:04}").as_bytes());
     }
+    tree.settle();
     let left = leaves(tree.root.as_ref().unwrap());
     assert!(left.len() <= 125 / (FAN / 4), "small nodes were joined");
 }
@@ -246,6 +250,40 @@ fn keys_in_order_fill_their_nodes() {
         tree.insert(&key.to_be_bytes(), ());
     }
     assert_eq!(leaves(tree.root.as_ref().unwrap()).len(), 10_000 / FAN);
+}
+
+#[test]
+fn keys_in_order_change_the_last_leaf_alone() {
+    let mut tree = Tree::<Numbers, _>::default();
+    let add = |tree: &mut Tree<Numbers, u64>, key| {
+        assert_eq!(tree.insert(&key, key), None);
+        let Some(Node::Inner(root)) = &tree.root else {
+            return std::ptr::null();
+        };
+        Arc::as_ptr(root)
+    };
+    let changes = |roots: Vec<*const Inner<Numbers, u64>>| roots.chunk_by(|a, b| a == b).count();
+    for key in 0..1000 {
+        add(&mut tree, key);
+    }
+
+    let mut snapshots = Vec::new();
+    let roots = (1000..1160).map(|key| {
+        snapshots.push(tree.clone());
+        add(&mut tree, key)
+    });
+    assert!(changes(roots.collect()) <= 160 / FAN + 1);
+
+    for (at, snapshot) in snapshots.iter().enumerate() {
+        assert_eq!(snapshot.iter().count(), 1000 + at);
+        assert_eq!(snapshot.get(&(1000 + at as u64)), None);
+        assert_eq!(
+            snapshot.before(&5000).map(|(_, &value)| value),
+            Some(999 + at as u64)
+        );
+    }
+    assert_eq!(tree.remove(&1159), Some(1159));
+    assert_eq!((tree.get(&1159), tree.get(&1158)), (None, Some(&1158)));
 }
 
 #[test]
