@@ -2,8 +2,9 @@
 
 //! Access to tables by name, without their types: for commands and debugging.
 
-use std::{any::Any, fmt};
+use std::{any::Any, fmt, net::IpAddr};
 
+use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::{
@@ -11,6 +12,7 @@ use crate::{
     changes::{Change, ChangeIterator},
     db::LastWrite,
     key::{KeyBuf, KeyBytes, TextKeyError},
+    lpm,
     row::BoxError,
     state::Work,
     txn::{Target, WriteTarget},
@@ -312,6 +314,25 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
         let tree = state.tree(position);
         let bytes = |key: KeyBuf| KeyBytes::from_slice(key.as_bytes());
         let rows = |entries| state.found(entries).map(|object| self.row(object)).collect();
+        if def.holds_networks {
+            let addr = key.trim().parse::<IpAddr>().ok();
+            match (how, addr) {
+                (Match::Exact, Some(addr)) => {
+                    let found = lpm::longest(tree, addr, def.unique).and_then(|slot| state.objects.get(slot));
+                    let network = found.and_then(|object| lpm::longest_of(def.keys(object), addr));
+                    return Ok(network.map_or_else(Vec::new, |network| rows(tree.starting(network))));
+                }
+                (Match::Prefix, _) => {
+                    // An unreadable network is told by its key below.
+                    let net = addr.map(IpNet::from).or_else(|| key.trim().parse().ok());
+                    if let Some(net) = net {
+                        let found = lpm::within(tree, net).filter_map(|slot| state.objects.get(slot));
+                        return Ok(found.map(|object| self.row(object)).collect());
+                    }
+                }
+                _ => {}
+            }
+        }
         Ok(match how {
             Match::Exact => {
                 let key = bytes((def.from_text)(key)?);

@@ -144,6 +144,7 @@ impl<T, K: Key + ?Sized> Index<T, K> {
             name: self.name,
             unique: self.unique,
             prefix_free: K::PREFIX_FREE,
+            holds_networks: K::IS_NETWORK,
             keys: Arc::new(move |object, list| {
                 (self.keys)(
                     object,
@@ -198,6 +199,7 @@ pub(crate) struct IndexDef<T> {
     pub(crate) name: &'static str,
     pub(crate) unique: bool,
     pub(crate) prefix_free: bool,
+    pub(crate) holds_networks: bool,
     keys: Arc<KeysFn<T>>,
     pub(crate) from_text: fn(&str) -> Result<KeyBuf, TextKeyError>,
     pub(crate) prefix_from_text: fn(&str) -> Result<KeyBuf, TextKeyError>,

@@ -244,6 +244,9 @@ pub trait Key {
     /// True if no encoding is a proper prefix of another one (all of one length, for instance): parts may then
     /// follow without an end mark.
     const PREFIX_FREE: bool = false;
+    /// True for networks ([`ipnet`] types): queries by text then find the longest network around an address, and the
+    /// networks within one.
+    const IS_NETWORK: bool = false;
 
     /// Writes the order-preserving encoding.
     fn encode(&self, out: &mut KeyWriter);
@@ -352,6 +355,7 @@ macro_rules! forwarded_key {
     ($([$($param:ident)?] $outer:ty => $inner:ty),* $(,)?) => {$(
         impl $(<$param: Key + ?Sized>)? Key for $outer {
             const PREFIX_FREE: bool = <$inner as Key>::PREFIX_FREE;
+            const IS_NETWORK: bool = <$inner as Key>::IS_NETWORK;
             #[inline]
             fn encode(&self, out: &mut KeyWriter) {
                 let inner: &$inner = self;
@@ -434,6 +438,7 @@ pub(crate) fn mapped(addr: IpAddr) -> [u8; 16] {
 /// them. Bits beyond the prefix length are ignored. Six bytes for IPv4, the first tells where it stands among IPv6.
 impl Key for IpNet {
     const PREFIX_FREE: bool = true;
+    const IS_NETWORK: bool = true;
     fn encode(&self, out: &mut KeyWriter) {
         let (addr, bits) = match self {
             IpNet::V4(net) => (mapped(self.network()), net.prefix_len() + 96),
@@ -489,6 +494,7 @@ const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 impl Key for Ipv4Net {
     const PREFIX_FREE: bool = true;
+    const IS_NETWORK: bool = true;
     fn encode(&self, out: &mut KeyWriter) {
         IpNet::V4(*self).encode(out);
     }
@@ -499,6 +505,7 @@ impl Key for Ipv4Net {
 
 impl Key for Ipv6Net {
     const PREFIX_FREE: bool = true;
+    const IS_NETWORK: bool = true;
     fn encode(&self, out: &mut KeyWriter) {
         IpNet::V6(*self).encode(out);
     }

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::{
-    key::{KeyBytes, KeyWriter, NETWORK_SIZE, decode_network, encode_network, encoded, is_mapped},
+    key::{KeyBytes, KeyWriter, NETWORK_SIZE, decode_network, encode_network, encoded, is_mapped, mapped},
     slots::Slot,
     tree::{KeyAt, Probe, Texts, Tree},
 };
@@ -118,6 +118,17 @@ fn probe(addr: &[u8; 16], bits: u8) -> KeyBytes {
     let mut writer = KeyWriter::new();
     encode_network(addr, bits, &mut writer);
     writer.into_bytes()
+}
+
+/// Of the encoded networks of an object, the longest that holds `addr`.
+pub(crate) fn longest_of(networks: impl IntoIterator<Item = KeyBytes>, addr: IpAddr) -> Option<KeyBytes> {
+    let addr = mapped(addr);
+    let holds = |key: KeyBytes| {
+        let (base, length, _) = decode_network(&key)?;
+        (common_bits(&base, &addr) >= length).then_some((length, key))
+    };
+    let held = networks.into_iter().filter_map(holds);
+    held.max_by_key(|(length, _)| *length).map(|(_, key)| key)
 }
 
 /// Objects whose network is `net` or inside it. Networks of IPv4 are inside of no IPv6 one.
