@@ -24,3 +24,6 @@ pub use document::{Document, DocumentError, Format, UnknownFormat};
 pub use file::FileError;
 pub use ingest::{Faults, Ingest};
 pub use metrics::SourceMetrics;
+
+/// The initializer of frontends that is done when the services of Kubernetes were listed.
+pub const KUBERNETES_SERVICES: &str = "k8s-services";

@@ -4,6 +4,9 @@
 //!
 //! Looks again only when a policy, a pod of this node, or a frontend that a policy is about has changed, and at most
 //! every 100 ms. What is as it should be is not written.
+//!
+//! The first to ask for an address has it, so a service that came together with a policy is let past: the controller
+//! looks at a change a moment after it hears of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -14,6 +17,7 @@ use compact_str::CompactString;
 use hive::JobCtx;
 use parking_lot::Mutex;
 use skep_k8s::tables::LocalPod;
+use skep_loadbalancer::reflector::KUBERNETES_SERVICES;
 use skep_loadbalancer::{
     FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, FrontendKind, L3n4Addr, ServiceName, Source, Writer,
     WriterError,
@@ -28,8 +32,10 @@ use crate::metrics::PolicyMetrics;
 use crate::table::SKIP_BY_POD;
 use crate::{Policy, PolicyError, SkipRedirects, Target};
 
-/// Shortest time between two looks.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Shortest time between a look and a change that is heard of.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long a change rests before it is looked at.
+const SETTLE: Duration = Duration::from_millis(50);
 
 /// What the job needs.
 pub(crate) struct Controller {
@@ -101,7 +107,7 @@ pub(crate) struct State {
 impl Controller {
     /// Works until the job ends.
     pub(crate) async fn run(self: Arc<Self>, cx: JobCtx) {
-        cx.health.ok("Waiting for policies and pods");
+        cx.health.ok("Waiting for policies, pods and services");
         tokio::select! {
             () = self.wait_for_inputs() => {}
             () = cx.cancelled() => return,
@@ -122,6 +128,10 @@ impl Controller {
                 () = self.rejected.changed.notified() => {}
                 () = cx.cancelled() => return,
             }
+            tokio::select! {
+                () = tokio::time::sleep(SETTLE) => {}
+                () = cx.cancelled() => return,
+            }
         }
     }
 
@@ -130,9 +140,21 @@ impl Controller {
         self.state.lock().complete
     }
 
+    /// Waits for policies and pods, and for the services of Kubernetes: an address that one of them has is not to be
+    /// taken from it because its list came late.
     async fn wait_for_inputs(&self) {
         self.policies.wait_initialized(&self.db).await;
         self.pods.wait_initialized(&self.db).await;
+        let frontends = self.writer.frontends();
+        loop {
+            let snapshot = self.db.read();
+            let (_, watch) = frontends.initialized_watch(&snapshot);
+            let pending = frontends.pending_initializers(&snapshot);
+            if !pending.iter().any(|source| source == KUBERNETES_SERVICES) {
+                return;
+            }
+            watch.closed().await;
+        }
     }
 
     /// Makes real what policies ask for now; `watches` tell when to look again.

@@ -120,7 +120,7 @@ fn start_services(rules: RuleParams, params: ServiceParams, jobs: Jobs) -> Resul
         node,
         wait: config.wait_time,
         window: window(test),
-        services_done: writer.register_initializer("k8s-services")?,
+        services_done: writer.register_initializer(super::KUBERNETES_SERVICES)?,
         slices_done: writer.register_initializer("k8s-endpoints")?,
         ingest: Mutex::new(Ingest::new(writer, rules.rules(Source::Kubernetes)).measured(metrics)),
         has_run: AtomicBool::new(false),
