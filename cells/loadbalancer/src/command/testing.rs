@@ -234,7 +234,7 @@ impl Shared {
             .iter()
             .map(|(key, value)| format!("{key}:{value}"))
             .collect();
-        Ok(format!("Labels set to map[{}]", texts.join(" ")))
+        Ok(format!("Labels set to map[{}]\n", texts.join(" ")))
     }
 
     fn set_node_ip(&self, args: &[String]) -> Result<String, CommandError> {
@@ -246,7 +246,7 @@ impl Shared {
         self.node()?
             .update(|node| node.addresses = addresses)
             .map_err(|error| CommandError::chain(&error))?;
-        Ok(format!("NodeIP set to {ip}"))
+        Ok(format!("NodeIP set to {ip}\n"))
     }
 
     fn backend_health(&self, args: &[String]) -> Result<Outcome, CommandError> {

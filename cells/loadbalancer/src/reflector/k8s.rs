@@ -163,10 +163,10 @@ impl ApiSource {
                     next = events.next().now_or_never().flatten();
                 }
                 if next.is_none() && !self.window.is_zero() {
-                    next = tokio::time::timeout(self.window, events.next())
-                        .await
-                        .ok()
-                        .flatten();
+                    let quiet = self
+                        .window
+                        .min(deadline.saturating_duration_since(Instant::now()));
+                    next = tokio::time::timeout(quiet, events.next()).await.ok().flatten();
                 }
             }
             let mut ingest = self.ingest.lock();
