@@ -137,7 +137,7 @@ fn reconciler(
 ) -> Arc<FrontendReconciler> {
     let timing = Timing {
         retry_min: config.retry_min,
-        retry_max: config.retry_max,
+        retry_max: config.retry_max.max(config.retry_min),
         init_wait_timeout: config.init_wait_timeout,
     };
     let metrics = metrics.map(|set| set.for_module(RECONCILER));

@@ -100,7 +100,7 @@ pub struct Config {
     /// Pause before the first retry of a frontend that could not be written.
     #[config(default = "1s", flag = "lb-retry-backoff-min", hidden)]
     pub retry_min: Duration,
-    /// Longest pause between retries.
+    /// Longest pause between retries; not shorter than the first.
     #[config(default = "1m", flag = "lb-retry-backoff-max", hidden)]
     pub retry_max: Duration,
     /// Time between two measurements of how full the maps are; 0: none.
@@ -133,12 +133,6 @@ impl Config {
             faults.add(
                 "bpf-lb-mode",
                 "hybrid cannot be combined with bpf-lb-mode-annotation",
-            );
-        }
-        if self.retry_min > self.retry_max {
-            faults.add(
-                "lb-retry-backoff-max",
-                "must not be shorter than lb-retry-backoff-min",
             );
         }
         if self.zones.values().any(|number| *number == 0) {
