@@ -6,7 +6,7 @@ use std::any::Any;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::cell::{Cell, Function};
+use crate::cell::{Cell, Declared, Function};
 use crate::config::{Config, ConfigType, Settings};
 use crate::constructor::{Constructor, ParameterList};
 use crate::finding::Report;
@@ -41,8 +41,8 @@ pub(crate) struct ConfigOverride {
 #[derive(Clone)]
 pub struct Hive {
     pub(crate) cells: Vec<Cell>,
-    pub(crate) roots: Vec<Arc<Function>>,
-    pub(crate) replacements: Vec<Arc<Function>>,
+    pub(crate) roots: Vec<Declared>,
+    pub(crate) replacements: Vec<Declared>,
     pub(crate) config_overrides: Vec<ConfigOverride>,
     pub(crate) without: Vec<(String, &'static Location<'static>)>,
     pub(crate) forced: Vec<(String, bool)>,
@@ -93,7 +93,7 @@ impl Hive {
     #[track_caller]
     #[must_use]
     pub fn root<T: Inject>(mut self) -> Self {
-        self.roots.push(Arc::new(Function::root::<T>()));
+        self.roots.push(Function::root::<T>());
         self
     }
 
@@ -118,7 +118,7 @@ impl Hive {
         A: ParameterList,
         F::Output: Supply,
     {
-        self.replacements.push(Arc::new(Function::provider(constructor)));
+        self.replacements.push(Function::provider(constructor));
         self
     }
 

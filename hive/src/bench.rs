@@ -31,18 +31,18 @@ struct Options<const A: u8, const B: u8, const C: u8> {
 }
 
 impl<const A: u8, const B: u8, const C: u8> Options<A, B, C> {
-    const NAME: [u8; 14] = *b"bench-flag-000";
     const BYTES: [u8; 14] = {
-        let mut name = Self::NAME;
-        name[11] += A;
-        name[12] += B;
-        name[13] += C;
+        let mut name = *b"bench-000-size";
+        name[6] += A;
+        name[7] += B;
+        name[8] += C;
         name
     };
     const FLAG: &'static str = match std::str::from_utf8(&Self::BYTES) {
         Ok(name) => name,
-        Err(_) => "bench-flag",
+        Err(_) => "bench-size",
     };
+    const MODULE: &'static str = Self::FLAG.split_at(Self::FLAG.len() - "-size".len()).0;
 }
 
 impl<const A: u8, const B: u8, const C: u8> Config for Options<A, B, C> {
@@ -64,6 +64,7 @@ impl<const A: u8, const B: u8, const C: u8> Config for Options<A, B, C> {
     }
 }
 
+#[inline(always)]
 fn service<const A: u8, const B: u8, const C: u8>(
     options: &Options<A, B, C>,
     lifecycle: &Lifecycle,
@@ -112,15 +113,11 @@ fn one<const A: u8, const B: u8, const C: u8>(
 
 fn demand<const A: u8, const B: u8, const C: u8>(_service: Arc<Service<A, B, C>>) {}
 
-fn module(a: u8, b: u8, c: u8) -> Cell {
-    Cell::module_named(format!("bench-{a}{b}{c}"), "Made up")
-}
-
 /// Only the constructor that fits the number is compiled.
 macro_rules! cell {
     (0 0 0) => {
         || {
-            module(0, 0, 0)
+            Cell::module(Options::<0, 0, 0>::MODULE, "Made up")
                 .config::<Options<0, 0, 0>>()
                 .provide(first)
                 .run(demand::<0, 0, 0>)
@@ -128,7 +125,7 @@ macro_rules! cell {
     };
     ($a:literal 0 0) => {
         || {
-            module($a, 0, 0)
+            Cell::module(Options::<$a, 0, 0>::MODULE, "Made up")
                 .config::<Options<$a, 0, 0>>()
                 .provide(hundred::<$a>)
                 .run(demand::<$a, 0, 0>)
@@ -136,7 +133,7 @@ macro_rules! cell {
     };
     ($a:literal $b:literal 0) => {
         || {
-            module($a, $b, 0)
+            Cell::module(Options::<$a, $b, 0>::MODULE, "Made up")
                 .config::<Options<$a, $b, 0>>()
                 .provide(ten::<$a, $b>)
                 .run(demand::<$a, $b, 0>)
@@ -144,7 +141,7 @@ macro_rules! cell {
     };
     ($a:literal $b:literal $c:literal) => {
         || {
-            module($a, $b, $c)
+            Cell::module(Options::<$a, $b, $c>::MODULE, "Made up")
                 .config::<Options<$a, $b, $c>>()
                 .provide(one::<$a, $b, $c>)
                 .run(demand::<$a, $b, $c>)

@@ -60,10 +60,12 @@ impl Site<'_> {
 macro_rules! builtin {
     ($($type:ty, $variant:ident, |$site:ident| $make:expr;)*) => {$(
         impl Inject for $type {
+            #[inline]
             fn needs(needs: &mut Needs) {
                 needs.push(Key::of::<$type>(), NeedKind::Builtin(Builtin::$variant));
             }
 
+            #[inline]
             fn inject(arguments: &mut Arguments<'_>) -> Self {
                 let $site = arguments.site();
                 $make
@@ -147,7 +149,7 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
             handle,
             value,
             reloader,
-        } = value.share();
+        } = value;
         slots[config.slot as usize] = Some(handle);
         configs.push(crate::engine::LiveConfig {
             slot: config.slot,
@@ -168,6 +170,7 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
     let mut lifetimes: Vec<Vec<Step>> = graph.lifecycles.iter().map(|_| Vec::new()).collect();
     let mut groups = Vec::new();
     let hooks = Rc::new(RefCell::new(Vec::new()));
+    let mut results = Results::default();
     for &index in &graph.order {
         let node = &graph.nodes[index as usize];
         let module = &graph.modules[node.module as usize].path;
@@ -178,8 +181,7 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
             hooks: hooks.clone(),
             group: OnceCell::new(),
         };
-        let mut results = Results(Vec::with_capacity(node.function.gives.0.len()));
-        let mut arguments = Arguments::new(&node.sources, &slots, Some(&site));
+        let mut arguments = Arguments::new(graph.sources_of(index), &slots, Some(&site));
         let error = match catch(|| (node.function.call)(&mut arguments, &mut results)) {
             Ok(Ok(())) => add_ready(&site).err().map(Into::into),
             Ok(Err(error)) => Some(error),
@@ -193,7 +195,7 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
                 error,
             });
         }
-        for (slot, value) in (node.first_slot..).zip(results.0) {
+        for (slot, value) in (node.first_slot..).zip(results.0.drain(..)) {
             if Some(slot) == graph.sink
                 && let Some(sink) = value.downcast_ref::<Arc<dyn HealthSink>>()
             {

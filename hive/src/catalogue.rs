@@ -4,7 +4,7 @@
 
 use crate::cell::Cell;
 use crate::key::Key;
-use crate::plan::Graph;
+use crate::supply::Gives;
 
 /// A cell that registered itself with [`catalogue!`](crate::catalogue!).
 ///
@@ -56,8 +56,7 @@ pub fn catalogue() -> impl Iterator<Item = &'static CatalogueEntry> {
 }
 
 /// Which cells would provide a key.
-pub(crate) fn suggestions(key: Key, graph: &Graph) -> Vec<String> {
-    let _ = graph;
+pub(crate) fn suggestions(key: Key) -> Vec<String> {
     catalogue()
         .filter(|entry| provides(&(entry.cell)(), key))
         .map(|entry| {
@@ -73,10 +72,13 @@ fn provides(cell: &Cell, key: Key) -> bool {
     use crate::cell::{Item, Visibility};
     cell.node.items.iter().any(|item| match item {
         Item::Provide(provide) => {
-            provide.visibility != Visibility::Private
-                && provide.function.gives.0.iter().any(|give| give.key == key)
+            provide.visibility != Visibility::Private && {
+                let mut gives = Gives::default();
+                provide.function.gives(&mut gives);
+                gives.0.iter().any(|give| give.key == key)
+            }
         }
-        Item::Config(declared) => declared.config.key == key,
+        Item::Config(declared) => (declared.config)().key == key,
         Item::Cell(cell) => provides(cell, key),
         _ => false,
     })

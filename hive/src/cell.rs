@@ -3,77 +3,146 @@
 //! Cells: what a part of a program offers, needs and runs.
 
 use std::any::{Any, type_name};
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::config::{Config, ConfigType, Decoded};
+use crate::config::{Config, ConfigType, Shared};
 use crate::constructor::{Constructor, ParameterList, RunOutput};
 use crate::inject::{Arguments, Inject, NeedKind, Needs, Value};
 use crate::key::Key;
 use crate::scope::ScopeType;
 use crate::supply::{BoxError, Gives, Results, Supply};
 
-/// A function of a cell: what it needs, what it gives, where it stands.
-pub(crate) struct Function {
+/// How a function is called: it takes its arguments and hands over its results.
+pub(crate) type Call = dyn Fn(&mut Arguments<'_>, &mut Results) -> Result<(), BoxError> + Send + Sync;
+
+/// A function of a cell: what it needs, what it gives, where it stands. The lists are made by whoever wants them.
+pub(crate) struct Function<C: ?Sized = Call> {
     pub(crate) name: &'static str,
     pub(crate) place: &'static Location<'static>,
-    pub(crate) needs: Needs,
-    pub(crate) gives: Gives,
-    #[allow(clippy::type_complexity, reason = "named nowhere else")]
-    pub(crate) call: Arc<dyn Fn(&mut Arguments<'_>, &mut Results) -> Result<(), BoxError> + Send + Sync>,
+    list_needs: fn(&mut Needs),
+    list_gives: fn(&mut Gives),
+    pub(crate) call: C,
 }
 
 impl Function {
     #[track_caller]
-    pub(crate) fn provider<A, F>(function: F) -> Self
+    pub(crate) fn provider<A, F>(function: F) -> Declared
     where
         F: Constructor<A>,
         A: ParameterList,
         F::Output: Supply,
     {
-        let mut needs = Needs::default();
-        A::needs(&mut needs);
-        let mut gives = Gives::default();
-        F::Output::gives(&mut gives);
-        Self {
+        Declared::new(Arc::new(Function {
             name: type_name::<F>(),
             place: Location::caller(),
-            needs,
-            gives,
-            call: Arc::new(move |arguments, results| {
+            list_needs: A::needs,
+            list_gives: F::Output::gives,
+            call: move |arguments: &mut Arguments<'_>, results: &mut Results| {
                 function.construct(A::inject(arguments)).supply(results)
-            }),
-        }
+            },
+        }))
     }
 
     #[track_caller]
-    pub(crate) fn run<A, F>(function: F) -> Self
+    pub(crate) fn run<A, F>(function: F) -> Declared
     where
         F: Constructor<A>,
         A: ParameterList,
         F::Output: RunOutput,
     {
-        let mut needs = Needs::default();
-        A::needs(&mut needs);
-        Self {
+        Declared::new(Arc::new(Function {
             name: type_name::<F>(),
             place: Location::caller(),
-            needs,
-            gives: Gives::default(),
-            call: Arc::new(move |arguments, _| function.construct(A::inject(arguments)).into_result()),
-        }
+            list_needs: A::needs,
+            list_gives: |_| (),
+            call: move |arguments: &mut Arguments<'_>, _: &mut Results| {
+                function.construct(A::inject(arguments)).into_result()
+            },
+        }))
     }
 
     #[track_caller]
-    pub(crate) fn root<T: Inject>() -> Self {
-        let mut needs = Needs::default();
-        T::needs(&mut needs);
-        Self {
+    pub(crate) fn root<T: Inject>() -> Declared {
+        Declared::new(Arc::new(Function {
             name: type_name::<T>(),
             place: Location::caller(),
-            needs,
-            gives: Gives::default(),
-            call: Arc::new(|_, _| Ok(())),
+            list_needs: T::needs,
+            list_gives: |_| (),
+            call: |_: &mut Arguments<'_>, _: &mut Results| Ok(()),
+        }))
+    }
+}
+
+/// A function with what its cell says about it.
+#[derive(Clone)]
+pub(crate) struct Declared {
+    pub(crate) function: Arc<Function>,
+    /// What must be constructed and started before, besides what it takes.
+    after: Vec<Key>,
+}
+
+impl Declared {
+    fn new(function: Arc<Function>) -> Self {
+        Self {
+            function,
+            after: Vec::new(),
+        }
+    }
+
+    /// Adds what it needs to a list.
+    pub(crate) fn needs(&self, needs: &mut Needs) {
+        (self.function.list_needs)(needs);
+        for key in &self.after {
+            needs.push(*key, NeedKind::After);
+        }
+    }
+
+    /// Adds what it gives to a list.
+    pub(crate) fn gives(&self, gives: &mut Gives) {
+        (self.function.list_gives)(gives);
+    }
+}
+
+/// A text of the program, or one made while it runs.
+#[derive(Clone)]
+pub(crate) enum Text {
+    Fixed(&'static str),
+    Made(Arc<str>),
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Fixed(text) => text,
+            Self::Made(text) => text,
+        }
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Text {}
+
+impl Hash for Text {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl From<Text> for Arc<str> {
+    fn from(text: Text) -> Self {
+        match text {
+            Text::Fixed(text) => Self::from(text),
+            Text::Made(text) => text,
         }
     }
 }
@@ -91,7 +160,7 @@ pub(crate) enum Visibility {
 
 #[derive(Clone)]
 pub(crate) struct Provide {
-    pub(crate) function: Arc<Function>,
+    pub(crate) function: Declared,
     pub(crate) visibility: Visibility,
     pub(crate) shadows: bool,
     pub(crate) library: bool,
@@ -99,7 +168,7 @@ pub(crate) struct Provide {
 
 #[derive(Clone)]
 pub(crate) struct DeclaredConfig {
-    pub(crate) config: ConfigType,
+    pub(crate) config: fn() -> ConfigType,
     pub(crate) private: bool,
     pub(crate) place: &'static Location<'static>,
 }
@@ -110,7 +179,7 @@ pub(crate) enum ConfigChange {
     Value {
         key: Key,
         name: Key,
-        make: Arc<dyn Fn() -> Box<dyn Decoded> + Send + Sync>,
+        make: Arc<dyn Fn() -> Shared + Send + Sync>,
     },
     Prefix(String),
     PrefixOf {
@@ -141,16 +210,15 @@ pub(crate) struct Check {
 pub(crate) enum Item {
     Config(DeclaredConfig),
     Provide(Provide),
-    Run(Arc<Function>),
-    Decorate(Arc<Function>),
-    Check(Check),
+    Run(Declared),
+    Decorate(Declared),
+    Check(Box<Check>),
     Cell(Cell),
 }
 
 #[derive(Clone)]
 pub(crate) enum CellKind {
-    Module { id: &'static str, title: &'static str },
-    DynamicModule { id: Arc<str>, title: Arc<str> },
+    Module { id: Text, title: Text },
     Group,
     Scope { scope: ScopeType, name: &'static str },
 }
@@ -228,7 +296,10 @@ impl Cell {
     #[track_caller]
     #[must_use]
     pub fn module(id: &'static str, title: &'static str) -> Self {
-        Self::new(CellKind::Module { id, title })
+        Self::new(CellKind::Module {
+            id: Text::Fixed(id),
+            title: Text::Fixed(title),
+        })
     }
 
     /// A module whose name is made at run time, for cells made in a loop.
@@ -240,9 +311,9 @@ impl Cell {
     #[track_caller]
     #[must_use]
     pub fn module_named(id: impl Into<Arc<str>>, title: impl Into<Arc<str>>) -> Self {
-        Self::new(CellKind::DynamicModule {
-            id: id.into(),
-            title: title.into(),
+        Self::new(CellKind::Module {
+            id: Text::Made(id.into()),
+            title: Text::Made(title.into()),
         })
     }
 
@@ -322,7 +393,7 @@ impl Cell {
     pub fn config<C: Config>(self) -> Self {
         let place = Location::caller();
         self.item(Item::Config(DeclaredConfig {
-            config: ConfigType::of::<C>(),
+            config: ConfigType::of::<C>,
             private: false,
             place,
         }))
@@ -351,7 +422,7 @@ impl Cell {
     pub fn config_private<C: Config>(self) -> Self {
         let place = Location::caller();
         self.item(Item::Config(DeclaredConfig {
-            config: ConfigType::of::<C>(),
+            config: ConfigType::of::<C>,
             private: true,
             place,
         }))
@@ -419,9 +490,9 @@ impl Cell {
         self.provide_as(Function::provider(constructor), Visibility::PerModule)
     }
 
-    fn provide_as(self, function: Function, visibility: Visibility) -> Self {
+    fn provide_as(self, function: Declared, visibility: Visibility) -> Self {
         self.item(Item::Provide(Provide {
-            function: Arc::new(function),
+            function,
             visibility,
             shadows: false,
             library: false,
@@ -462,7 +533,7 @@ impl Cell {
         A: ParameterList,
         F::Output: RunOutput,
     {
-        self.item(Item::Run(Arc::new(Function::run(function))))
+        self.item(Item::Run(Function::run(function)))
     }
 
     /// Replaces a value for this module and the modules inside. The function takes the value from further
@@ -482,7 +553,7 @@ impl Cell {
         A: ParameterList,
         F::Output: Supply,
     {
-        self.item(Item::Decorate(Arc::new(Function::provider(decorator))))
+        self.item(Item::Decorate(Function::provider(decorator)))
     }
 
     /// Constructs and starts what the function added last gives or runs after the provider of `T`, without
@@ -501,15 +572,7 @@ impl Cell {
             Some(Item::Run(function) | Item::Decorate(function)) => function,
             _ => return self,
         };
-        let mut needs = function.needs.clone();
-        needs.push(Key::of::<T>(), NeedKind::After);
-        *function = Arc::new(Function {
-            name: function.name,
-            place: function.place,
-            needs,
-            gives: function.gives.clone(),
-            call: function.call.clone(),
-        });
+        function.after.push(Key::of::<T>());
         self
     }
 
@@ -587,7 +650,7 @@ impl Cell {
         check: impl Fn(&A, &B, &mut crate::config::Faults) + Send + Sync + 'static,
     ) -> Self {
         let (a, b) = (ConfigType::of::<A>(), ConfigType::of::<B>());
-        self.item(Item::Check(Check {
+        self.item(Item::Check(Box::new(Check {
             place: Location::caller(),
             keys: vec![(a.key, a.name), (b.key, b.name)],
             check: Arc::new(move |values, faults| {
@@ -597,7 +660,7 @@ impl Cell {
                     check(a, b, faults);
                 }
             }),
-        }))
+        })))
     }
 
     /// Fixes the configuration `C` of a cell inside: its flags disappear.
@@ -616,7 +679,7 @@ impl Cell {
         let change = ConfigChange::Value {
             key: config.key,
             name: config.name,
-            make: Arc::new(move || Box::new(value.clone())),
+            make: Arc::new(move || Shared::of(value.clone())),
         };
         self.node_mut().changes.push((change, Location::caller()));
         self
@@ -678,8 +741,7 @@ impl Cell {
 impl std::fmt::Debug for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.node.kind {
-            CellKind::Module { id, .. } => write!(f, "Cell::module({id:?})"),
-            CellKind::DynamicModule { id, .. } => write!(f, "Cell::module({id:?})"),
+            CellKind::Module { id, .. } => write!(f, "Cell::module({:?})", &**id),
             CellKind::Group => write!(f, "Cell::group"),
             CellKind::Scope { name, .. } => write!(f, "Cell::scope({name:?})"),
         }

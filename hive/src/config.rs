@@ -23,7 +23,7 @@ pub use field::Field;
 pub use settings::{Origin, Settings, UnknownKeys};
 pub use value::{ConfigValue, Raw};
 
-pub(crate) use decode::{DeclaredSetting, Fault, Layers, ResolvedField};
+pub(crate) use decode::{DeclaredSetting, Fault, Layers};
 pub(crate) use field::normalize;
 
 use crate::inject::Value;
@@ -196,7 +196,7 @@ pub(crate) struct ConfigType {
     /// Key of `C`, for its name.
     pub(crate) name: Key,
     pub(crate) fields: &'static [Field],
-    decode: fn(&mut Decoder<'_>) -> Option<Box<dyn Decoded>>,
+    decode: fn(&mut Decoder<'_>, &mut Faults) -> Option<Shared>,
 }
 
 /// A decoded `C`.
@@ -204,9 +204,8 @@ pub(crate) trait Decoded: Any + Send + Sync {
     fn render(&self) -> Vec<String>;
     fn validate(&self, faults: &mut Faults);
     fn as_any(&self) -> &dyn Any;
-    fn as_any_mut(&mut self) -> &mut dyn Any;
-    /// The `Cfg<C>` for the graph, and how to reload it.
-    fn share(self: Box<Self>) -> Shared;
+    /// A changed copy.
+    fn changed(&self, change: &mut dyn FnMut(&mut dyn Any)) -> Shared;
 }
 
 /// What becomes of a decoded `C`: the `Cfg<C>` for the graph, the value to be shown, and how to reload it.
@@ -214,6 +213,24 @@ pub(crate) struct Shared {
     pub(crate) handle: Box<dyn Any + Send + Sync>,
     pub(crate) value: Arc<dyn Decoded>,
     pub(crate) reloader: Option<Reloader>,
+}
+
+impl Shared {
+    #[inline]
+    pub(crate) fn of<C: Config>(value: C) -> Self {
+        let value = Arc::new(value);
+        let (updates, reloader) = C::updates(&value)
+            .map(|updates| (updates.receiver, updates.reloader))
+            .unzip();
+        Self {
+            handle: Box::new(Cfg {
+                value: value.clone(),
+                updates,
+            }),
+            value,
+            reloader,
+        }
+    }
 }
 
 /// Takes a newer `C` and publishes its reloadable fields.
@@ -232,23 +249,10 @@ impl<C: Config> Decoded for C {
         self
     }
 
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn share(self: Box<Self>) -> Shared {
-        let value: Arc<C> = Arc::from(self);
-        let (updates, reloader) = C::updates(&value)
-            .map(|updates| (updates.receiver, updates.reloader))
-            .unzip();
-        Shared {
-            handle: Box::new(Cfg {
-                value: value.clone(),
-                updates,
-            }),
-            value,
-            reloader,
-        }
+    fn changed(&self, change: &mut dyn FnMut(&mut dyn Any)) -> Shared {
+        let mut value = self.clone();
+        change(&mut value);
+        Shared::of(value)
     }
 }
 
@@ -277,11 +281,16 @@ impl ConfigType {
             key: Key::of::<Cfg<C>>(),
             name: Key::of::<C>(),
             fields: C::FIELDS,
-            decode: |decoder| C::decode(decoder).map(|value| Box::new(value) as Box<dyn Decoded>),
+            decode: |decoder, faults| {
+                let value = C::decode(decoder)?;
+                Config::validate(&value, faults);
+                Some(Shared::of(value))
+            },
         }
     }
 
-    pub(crate) fn decode(&self, decoder: &mut Decoder<'_>) -> Option<Box<dyn Decoded>> {
-        (self.decode)(decoder)
+    /// Reads a value, and notes what [`Config::validate`] finds.
+    pub(crate) fn decode(&self, decoder: &mut Decoder<'_>, faults: &mut Faults) -> Option<Shared> {
+        (self.decode)(decoder, faults)
     }
 }

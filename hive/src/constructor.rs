@@ -52,12 +52,14 @@ pub trait RunOutput {
 }
 
 impl RunOutput for () {
+    #[inline]
     fn into_result(self) -> Result<(), BoxError> {
         Ok(())
     }
 }
 
 impl<E: Into<BoxError>> RunOutput for Result<(), E> {
+    #[inline]
     fn into_result(self) -> Result<(), BoxError> {
         self.map_err(Into::into)
     }
@@ -71,6 +73,7 @@ macro_rules! constructors {
         {
             type Output = Out;
 
+            #[inline]
             #[allow(non_snake_case, reason = "type parameters name the arguments")]
             fn construct(&self, arguments: ($($name,)*)) -> Out {
                 let ($($name,)*) = arguments;

@@ -88,9 +88,9 @@ pub(crate) struct StepStatus {
 }
 
 impl StepStatus {
-    fn begin(&mut self, state: HookState) {
+    fn begin(&mut self, state: HookState, now: tokio::time::Instant) {
         self.state = state;
-        self.since = Some(tokio::time::Instant::now());
+        self.since = Some(now);
     }
 
     /// How long its start or stop has been at it.
@@ -236,7 +236,7 @@ impl Engine {
             let Some(value) = value else { continue };
             let mut values = live.values();
             let mut applied = false;
-            for ((setting, old), new) in config.settings.iter().zip(&mut values).zip(value.render()) {
+            for ((setting, old), new) in config.settings.iter().zip(&mut values).zip(value.value.render()) {
                 if *old == new {
                     continue;
                 }
@@ -249,7 +249,7 @@ impl Engine {
                 }
             }
             if applied && let Some(reloader) = &live.reloader {
-                reloader(value.as_any());
+                reloader(value.value.as_any());
                 live.reloaded = Some(values);
             }
         }

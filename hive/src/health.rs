@@ -247,7 +247,7 @@ impl Health {
             sink,
             id: HealthId {
                 module,
-                component: Arc::from([]),
+                component: Arc::default(),
             },
         }
     }

@@ -266,6 +266,7 @@ impl<'a> Arguments<'a> {
             .expect("as many sources as needs: both come from `Inject::needs`")
     }
 
+    #[inline]
     fn read<T: 'static>(&self, slot: u32) -> &'a T {
         self.slots[slot as usize]
             .as_ref()
@@ -281,10 +282,12 @@ impl<'a> Arguments<'a> {
 }
 
 impl<T: Value> Inject for T {
+    #[inline]
     fn needs(needs: &mut Needs) {
         needs.push(Key::of::<T>(), NeedKind::One);
     }
 
+    #[inline]
     fn inject(arguments: &mut Arguments<'_>) -> Self {
         match arguments.next() {
             Source::Slot(slot) => arguments.read::<T>(*slot).clone(),
@@ -294,10 +297,12 @@ impl<T: Value> Inject for T {
 }
 
 impl<T: Value> Inject for Option<T> {
+    #[inline]
     fn needs(needs: &mut Needs) {
         needs.push(Key::of::<T>(), NeedKind::Optional);
     }
 
+    #[inline]
     fn inject(arguments: &mut Arguments<'_>) -> Self {
         match arguments.next() {
             Source::Slot(slot) => Some(arguments.read::<T>(*slot).clone()),
@@ -307,6 +312,7 @@ impl<T: Value> Inject for Option<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Inject for All<T> {
+    #[inline]
     fn needs(needs: &mut Needs) {
         needs.push(Key::of::<Self>(), NeedKind::Group);
     }
@@ -338,6 +344,7 @@ impl<T: Clone + Send + Sync + 'static> Inject for All<T> {
 pub struct After<T>(std::marker::PhantomData<fn() -> T>);
 
 impl<T: Value> Inject for After<T> {
+    #[inline]
     fn needs(needs: &mut Needs) {
         needs.push(Key::of::<T>(), NeedKind::After);
     }
@@ -351,8 +358,10 @@ impl<T: Value> Inject for After<T> {
 macro_rules! tuples {
     ($($name:ident)*) => {
         impl<$($name: Inject),*> Inject for ($($name,)*) {
+            #[inline]
             fn needs(_needs: &mut Needs) { $($name::needs(_needs);)* }
 
+            #[inline]
             #[allow(clippy::unused_unit, reason = "the empty tuple")]
             fn inject(_arguments: &mut Arguments<'_>) -> Self { ($($name::inject(_arguments),)*) }
         }

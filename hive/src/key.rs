@@ -123,20 +123,34 @@ pub(crate) fn short_function(name: &str) -> String {
     out.replace("::{{closure}}", "::closure")
 }
 
-/// Hasher for [`TypeId`]s, which are hashes already.
-#[derive(Default)]
-pub(crate) struct TypeIdHasher(u64);
+/// Hashes what the program itself names: [`TypeId`]s, which are hashes already, and short texts.
+pub(crate) type KeyHasher = std::hash::BuildHasherDefault<KeyHash>;
 
-impl std::hash::Hasher for TypeIdHasher {
+/// A hash in the making.
+#[derive(Default)]
+pub(crate) struct KeyHash(u64);
+
+impl std::hash::Hasher for KeyHash {
     fn finish(&self) -> u64 {
         self.0
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(value.into());
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.write_u64(value.into());
     }
 
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            self.0 = (self.0.rotate_left(5) ^ u64::from_ne_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            // Both halves of the product, else the last letters of a text would not reach the low bits.
+            let product =
+                u128::from(self.0.rotate_left(5) ^ u64::from_ne_bytes(word)) * 0x9e37_79b9_7f4a_7c15_u128;
+            self.0 = (product >> 64) as u64 ^ product as u64;
         }
     }
 
@@ -145,8 +159,7 @@ impl std::hash::Hasher for TypeIdHasher {
     }
 }
 
-pub(crate) type TypeMap<V> =
-    std::collections::HashMap<TypeId, V, std::hash::BuildHasherDefault<TypeIdHasher>>;
+pub(crate) type TypeMap<V> = std::collections::HashMap<TypeId, V, KeyHasher>;
 
 #[cfg(test)]
 mod tests {

@@ -34,7 +34,8 @@ pub(crate) type HookFn = Arc<dyn Fn(HookCtx) -> BoxFuture<Result<(), BoxError>> 
 /// ```
 #[derive(Clone, Debug)]
 pub struct HookCtx {
-    /// Cancelled when the hook should give up: its deadline has passed, or the start was called off.
+    /// Cancelled when the hook should give up: its deadline has passed, or the start was called off. And once all
+    /// hooks are done: work that goes on is a job.
     pub token: CancellationToken,
     /// When the hook must be done.
     pub deadline: Instant,

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::cell::Text;
+
 /// Path of a module from the root of the hive, printed dotted: `agent.service-cache`.
 ///
 /// Constructors get the path of the module they stand in. The root has the empty path.
@@ -29,7 +31,7 @@ impl ModulePath {
     /// ```
     #[must_use]
     pub fn root() -> Self {
-        Self(Arc::from(""))
+        Self(Arc::default())
     }
 
     /// The path of a module `id` inside this one.
@@ -42,7 +44,16 @@ impl ModulePath {
         if self.0.is_empty() {
             Self(Arc::from(id))
         } else {
-            Self(Arc::from(format!("{}.{id}", self.0)))
+            Self(Arc::from([&*self.0, ".", id].concat()))
+        }
+    }
+
+    /// The same, of an id that may be shared.
+    pub(crate) fn child_of(&self, id: &Text) -> Self {
+        if self.0.is_empty() {
+            Self(id.clone().into())
+        } else {
+            self.child(id)
         }
     }
 

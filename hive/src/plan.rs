@@ -15,18 +15,19 @@ use crate::assembly::Hive;
 pub(crate) use flatten::flatten;
 
 use crate::build::Built;
-use crate::cell::{Function, Visibility};
-use crate::config::{DeclaredSetting, Decoded, Settings};
+use crate::cell::{Function, Text, Visibility};
+use crate::config::{ConfigType, DeclaredSetting, Settings, Shared};
 use crate::finding::{Finding, Report};
-use crate::inject::Source;
+use crate::inject::{Need, Source};
 use crate::key::{Key, TypeMap};
 use crate::module::ModulePath;
 use crate::scope::ScopeType;
+use crate::supply::Give;
 
 /// A module of the hive.
 pub(crate) struct Module {
     pub(crate) path: ModulePath,
-    pub(crate) title: Arc<str>,
+    pub(crate) title: Text,
     pub(crate) parent: u32,
     pub(crate) enabled: bool,
 }
@@ -65,14 +66,32 @@ pub(crate) struct Node {
     /// For an instance of a per-module constructor: the constructor.
     pub(crate) instance_of: Option<u32>,
     pub(crate) first_slot: u32,
-    pub(crate) sources: Vec<Source>,
-    pub(crate) edges: Vec<u32>,
+    /// Its needs, and where they are met, in the lists of the graph.
+    pub(crate) needs: Span,
+    /// What it gives, in the list of the graph.
+    pub(crate) gives: Span,
+}
+
+/// A part of a list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Span {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+impl Span {
+    pub(crate) fn len(self) -> u32 {
+        self.end - self.start
+    }
+
+    fn numbers(self) -> std::ops::Range<usize> {
+        self.start as usize..self.end as usize
+    }
 }
 
 /// A configuration of the graph.
 pub(crate) struct PlannedConfig {
-    pub(crate) key: Key,
-    pub(crate) name: Key,
+    pub(crate) config: ConfigType,
     pub(crate) module: u32,
     pub(crate) slot: u32,
     pub(crate) place: &'static std::panic::Location<'static>,
@@ -90,10 +109,44 @@ pub(crate) enum Provider {
 }
 
 /// All that is known about a key.
-#[derive(Default)]
 pub(crate) struct Entry {
-    pub(crate) key: Option<Key>,
+    pub(crate) key: Key,
     pub(crate) public: Option<Provider>,
+    /// What few keys have.
+    more: Option<Box<More>>,
+}
+
+impl Entry {
+    fn of(key: Key) -> Self {
+        Self {
+            key,
+            public: None,
+            more: None,
+        }
+    }
+
+    fn more_mut(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+}
+
+impl std::ops::Deref for Entry {
+    type Target = More;
+
+    fn deref(&self) -> &More {
+        static NOTHING: More = More {
+            private: Vec::new(),
+            decorators: Vec::new(),
+            members: Vec::new(),
+            disabled: Vec::new(),
+        };
+        self.more.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+/// What else is known about a key.
+#[derive(Default)]
+pub(crate) struct More {
     /// By module.
     pub(crate) private: Vec<(u32, Provider)>,
     /// Module and node, in the order of declaration.
@@ -109,8 +162,19 @@ pub(crate) struct Graph {
     pub(crate) modules: Vec<Module>,
     pub(crate) lifecycles: Vec<PlannedLifecycle>,
     pub(crate) nodes: Vec<Node>,
+    /// What the nodes need.
+    pub(crate) needs: Vec<Need>,
+    /// Where the needs are met.
+    pub(crate) sources: Vec<Source>,
+    /// What the nodes give.
+    pub(crate) gives: Vec<Give>,
+    /// What every node comes after, node by node.
+    edges: Vec<u32>,
+    edge_spans: Vec<Span>,
     pub(crate) configs: Vec<PlannedConfig>,
-    pub(crate) entries: TypeMap<Entry>,
+    /// In the order in which they were met.
+    pub(crate) entries: Vec<Entry>,
+    entry_numbers: TypeMap<u32>,
     pub(crate) instances: HashMap<(u32, u32), u32>,
     pub(crate) slots: u32,
     /// Nodes to be constructed, in this order.
@@ -118,6 +182,30 @@ pub(crate) struct Graph {
     /// Slots of `Arc<dyn HealthSink>` and `Arc<dyn JobMetrics>`, if provided.
     pub(crate) sink: Option<u32>,
     pub(crate) metrics: Option<u32>,
+}
+
+impl Graph {
+    pub(crate) fn needs_of(&self, index: u32) -> &[Need] {
+        &self.needs[self.nodes[index as usize].needs.numbers()]
+    }
+
+    pub(crate) fn gives_of(&self, index: u32) -> &[Give] {
+        &self.gives[self.nodes[index as usize].gives.numbers()]
+    }
+
+    pub(crate) fn sources_of(&self, index: u32) -> &[Source] {
+        &self.sources[self.nodes[index as usize].needs.numbers()]
+    }
+
+    /// The nodes that are constructed before this one.
+    pub(crate) fn edges_of(&self, index: u32) -> &[u32] {
+        &self.edges[self.edge_spans[index as usize].numbers()]
+    }
+
+    pub(crate) fn entry(&self, key: Key) -> Option<&Entry> {
+        let number = self.entry_numbers.get(&key.id())?;
+        self.entries.get(*number as usize)
+    }
 }
 
 /// A checked hive: nothing is missing, nothing goes in circles, all values are read. Nothing has been
@@ -131,7 +219,7 @@ pub(crate) struct Graph {
 /// ```
 pub struct Plan {
     pub(crate) graph: Arc<Graph>,
-    pub(crate) values: Vec<Option<Box<dyn Decoded>>>,
+    pub(crate) values: Vec<Option<Shared>>,
     pub(crate) report: Report,
     pub(crate) arguments: Vec<String>,
     pub(crate) hive: Hive,
@@ -143,7 +231,7 @@ impl Plan {
         let mut flat = flatten(&hive, &mut findings);
         let arguments = config::decode(&hive, &mut flat, &settings, &mut findings);
         config::decide(&hive, &mut flat, &mut findings);
-        let (graph, values) = graph::connect(&hive, flat, &mut findings);
+        let (graph, values) = graph::connect(flat, &mut findings);
         let report = Report::new(findings);
         if !report.is_ok() {
             return Err(report);
@@ -204,7 +292,7 @@ impl Plan {
         self.values
             .iter()
             .flatten()
-            .find_map(|value| value.as_any().downcast_ref())
+            .find_map(|shared| shared.value.as_any().downcast_ref())
     }
 
     /// Runs the constructors that are needed, in the order of the plan.

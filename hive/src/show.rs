@@ -44,7 +44,7 @@ impl Plan {
             .filter_map(|(config, value)| {
                 Some(ConfigState {
                     slot: config.slot,
-                    values: value.as_ref()?.render(),
+                    values: value.as_ref()?.value.render(),
                 })
             })
             .collect()
@@ -173,7 +173,7 @@ impl Plan {
                 continue;
             };
             let node = &self.graph.nodes[only as usize];
-            if !inside && !configured && node.role != Role::Run && node.function.needs.0.is_empty() {
+            if !inside && !configured && node.role != Role::Run && self.graph.needs_of(only).is_empty() {
                 let _ = writeln!(small, "  {}: only `{}`", module.path, self.graph.name(only));
             }
         }
@@ -198,8 +198,7 @@ impl Plan {
         for entry in catalogue() {
             let cell = (entry.cell)();
             let (id, title) = match &cell.node.kind {
-                CellKind::Module { id, title } => ((*id).to_owned(), (*title).to_owned()),
-                CellKind::DynamicModule { id, title } => (id.to_string(), title.to_string()),
+                CellKind::Module { id, title } => (id.to_string(), title.to_string()),
                 CellKind::Group => ("-".into(), "several cells".into()),
                 CellKind::Scope { name, .. } => ((*name).to_owned(), "a scope".into()),
             };

@@ -104,6 +104,7 @@ pub struct Gives(pub(crate) Vec<Give>);
 pub struct Results(pub(crate) Vec<Box<dyn Any + Send + Sync>>);
 
 impl<T: Value> Supply for T {
+    #[inline]
     fn gives(gives: &mut Gives) {
         gives.0.push(Give {
             key: Key::of::<T>(),
@@ -111,6 +112,7 @@ impl<T: Value> Supply for T {
         });
     }
 
+    #[inline]
     fn supply(self, results: &mut Results) -> Result<(), BoxError> {
         results.0.push(Box::new(self));
         Ok(())
@@ -128,6 +130,7 @@ impl<T: Value> Supply for T {
 pub struct Member<T>(pub T);
 
 impl<T: Clone + Send + Sync + 'static> Supply for Member<T> {
+    #[inline]
     fn gives(gives: &mut Gives) {
         gives.0.push(Give {
             key: Key::of::<All<T>>(),
@@ -135,6 +138,7 @@ impl<T: Clone + Send + Sync + 'static> Supply for Member<T> {
         });
     }
 
+    #[inline]
     fn supply(self, results: &mut Results) -> Result<(), BoxError> {
         results.0.push(Box::new(self.0));
         Ok(())
@@ -152,6 +156,7 @@ impl<T: Clone + Send + Sync + 'static> Supply for Member<T> {
 pub struct Members<T>(pub Vec<T>);
 
 impl<T: Clone + Send + Sync + 'static> Supply for Members<T> {
+    #[inline]
     fn gives(gives: &mut Gives) {
         gives.0.push(Give {
             key: Key::of::<All<T>>(),
@@ -159,6 +164,7 @@ impl<T: Clone + Send + Sync + 'static> Supply for Members<T> {
         });
     }
 
+    #[inline]
     fn supply(self, results: &mut Results) -> Result<(), BoxError> {
         results.0.push(Box::new(self.0));
         Ok(())
@@ -166,10 +172,12 @@ impl<T: Clone + Send + Sync + 'static> Supply for Members<T> {
 }
 
 impl<T: Supply, E: Into<BoxError>> Supply for Result<T, E> {
+    #[inline]
     fn gives(gives: &mut Gives) {
         T::gives(gives);
     }
 
+    #[inline]
     fn supply(self, results: &mut Results) -> Result<(), BoxError> {
         self.map_err(Into::into)?.supply(results)
     }
@@ -179,9 +187,11 @@ macro_rules! tuples {
     () => {};
     ($($name:ident)+) => {
         impl<$($name: Supply),+> Supply for ($($name,)+) {
+            #[inline]
             fn gives(gives: &mut Gives) { $($name::gives(gives);)+ }
 
             #[allow(non_snake_case, reason = "type parameters name the fields")]
+            #[inline]
             fn supply(self, results: &mut Results) -> Result<(), BoxError> {
                 let ($($name,)+) = self;
                 $($name.supply(results)?;)+

@@ -68,11 +68,12 @@ impl Faults {
     }
 }
 
-/// A field with the name it has in this hive.
+/// A setting of a plan: its description, its name here, where its value is from.
 #[derive(Clone, Debug)]
-pub(crate) struct ResolvedField {
+pub(crate) struct DeclaredSetting {
     pub(crate) field: &'static Field,
     pub(crate) name: Cow<'static, str>,
+    pub(crate) origin: Origin,
 }
 
 /// One value from one source.
@@ -132,7 +133,7 @@ impl Layers {
     /// Reads all sources. `fields` are all that the hive knows.
     pub(crate) fn read<'a>(
         settings: &Settings,
-        fields: impl Iterator<Item = &'a ResolvedField> + Clone,
+        fields: impl Iterator<Item = &'a DeclaredSetting> + Clone,
     ) -> Self {
         let mut layers = Self::default();
         let idle = settings.args.is_empty()
@@ -144,7 +145,7 @@ impl Layers {
         if idle {
             return layers;
         }
-        let known: HashMap<String, &'a ResolvedField> = fields
+        let known: HashMap<String, &'a DeclaredSetting> = fields
             .flat_map(|field| {
                 let aliases = field
                     .field
@@ -179,7 +180,7 @@ impl Layers {
         layers
     }
 
-    fn read_args(&mut self, settings: &Settings, known: &HashMap<String, &ResolvedField>) {
+    fn read_args(&mut self, settings: &Settings, known: &HashMap<String, &DeclaredSetting>) {
         let mut args = settings.args.iter();
         // A switch without a value, when the argument before was one.
         let mut switch: Option<&str> = None;
@@ -248,7 +249,7 @@ impl Layers {
         });
     }
 
-    fn set_flag(&mut self, name: &str, value: &str, known: &HashMap<String, &ResolvedField>) {
+    fn set_flag(&mut self, name: &str, value: &str, known: &HashMap<String, &DeclaredSetting>) {
         let key = normalize(name);
         let Some(field) = known.get(&key) else {
             self.unknown_flag(&format!("--{name}"), did_you_mean(name, known));
@@ -294,7 +295,12 @@ impl Layers {
         }
     }
 
-    fn read_directory(&mut self, path: &Path, unknown: UnknownKeys, known: &HashMap<String, &ResolvedField>) {
+    fn read_directory(
+        &mut self,
+        path: &Path,
+        unknown: UnknownKeys,
+        known: &HashMap<String, &DeclaredSetting>,
+    ) {
         let what = || format!("config directory {}", path.display());
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
@@ -336,7 +342,7 @@ impl Layers {
         path: &Path,
         text: &str,
         unknown: UnknownKeys,
-        known: &HashMap<String, &ResolvedField>,
+        known: &HashMap<String, &DeclaredSetting>,
     ) {
         match read_file_text(text) {
             Ok(entries) => {
@@ -367,7 +373,7 @@ impl Layers {
         raw: Raw,
         origin: Origin,
         unknown: UnknownKeys,
-        known: &HashMap<String, &ResolvedField>,
+        known: &HashMap<String, &DeclaredSetting>,
     ) {
         let normalized = normalize(key);
         if known.contains_key(&normalized) {
@@ -387,7 +393,7 @@ impl Layers {
     }
 
     /// The strongest value of a field.
-    fn find(&self, field: &ResolvedField) -> Option<(Setting, bool)> {
+    fn find(&self, field: &DeclaredSetting) -> Option<(Setting, bool)> {
         if self.values.is_empty() && self.env.is_empty() {
             return None;
         }
@@ -441,7 +447,7 @@ fn rank(origin: &Origin) -> u8 {
 }
 
 /// The known key that was probably meant.
-fn similar(key: &str, known: &HashMap<String, &ResolvedField>) -> Option<String> {
+fn similar(key: &str, known: &HashMap<String, &DeclaredSetting>) -> Option<String> {
     crate::similar::closest(
         key,
         known
@@ -452,7 +458,7 @@ fn similar(key: &str, known: &HashMap<String, &ResolvedField>) -> Option<String>
 }
 
 /// Help for a flag that is not known.
-fn did_you_mean(name: &str, known: &HashMap<String, &ResolvedField>) -> Option<String> {
+fn did_you_mean(name: &str, known: &HashMap<String, &DeclaredSetting>) -> Option<String> {
     similar(&normalize(name), known).map(|similar| format!("did you mean `--{similar}`?"))
 }
 
@@ -475,19 +481,18 @@ fn did_you_mean(name: &str, known: &HashMap<String, &ResolvedField>) -> Option<S
 /// assert_eq!(Wrapped::defaults().unwrap().0.size, 0);
 /// ```
 pub struct Decoder<'a> {
-    pub(crate) layers: &'a Layers,
-    pub(crate) fields: &'a [ResolvedField],
+    layers: &'a Layers,
+    settings: &'a mut [DeclaredSetting],
     pub(crate) faults: Vec<Fault>,
-    pub(crate) origins: Vec<Origin>,
 }
 
 impl<'a> Decoder<'a> {
-    pub(crate) fn new(layers: &'a Layers, fields: &'a [ResolvedField]) -> Self {
+    /// Notes with each setting where its value is from.
+    pub(crate) fn new(layers: &'a Layers, settings: &'a mut [DeclaredSetting]) -> Self {
         Self {
             layers,
-            fields,
+            settings,
             faults: Vec::new(),
-            origins: Vec::with_capacity(fields.len()),
         }
     }
 
@@ -514,9 +519,8 @@ impl<'a> Decoder<'a> {
         index: usize,
         default: impl FnOnce() -> Result<T, String>,
     ) -> Option<T> {
-        let field = &self.fields[index];
+        let field = &mut self.settings[index];
         let Some((setting, alias)) = self.layers.find(field) else {
-            self.origins.push(Origin::Default);
             return match default() {
                 Ok(value) => Some(value),
                 Err(message) => {
@@ -530,7 +534,7 @@ impl<'a> Decoder<'a> {
                 }
             };
         };
-        self.origins.push(setting.origin.clone());
+        field.origin = setting.origin.clone();
         if alias {
             self.faults.push(Fault::Deprecated {
                 key: setting.key.clone(),
@@ -561,24 +565,18 @@ impl<'a> Decoder<'a> {
 
 pub(crate) fn defaults<C: Config>() -> Result<C, String> {
     let layers = Layers::default();
-    let fields: Vec<ResolvedField> = C::FIELDS
+    let mut settings: Vec<DeclaredSetting> = C::FIELDS
         .iter()
-        .map(|field| ResolvedField {
+        .map(|field| DeclaredSetting {
             field,
             name: Cow::Borrowed(field.flag),
+            origin: Origin::Default,
         })
         .collect();
-    let mut decoder = Decoder::new(&layers, &fields);
+    let mut decoder = Decoder::new(&layers, &mut settings);
     let value = C::decode(&mut decoder);
     value.ok_or_else(|| match decoder.faults.pop() {
         Some(Fault::Value { flag, message, .. }) => format!("default of `{flag}`: {message}"),
         _ => "a default cannot be read".to_owned(),
     })
-}
-
-/// A setting of a plan: its description, its name here, where its value is from.
-pub(crate) struct DeclaredSetting {
-    pub(crate) field: &'static Field,
-    pub(crate) name: Cow<'static, str>,
-    pub(crate) origin: Origin,
 }

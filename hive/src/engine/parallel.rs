@@ -42,7 +42,7 @@ impl Engine {
         let mut through: HashMap<u32, BTreeSet<usize>> = HashMap::new();
         for &node in &self.graph.order {
             let mut needs = BTreeSet::new();
-            for edge in &self.graph.nodes[node as usize].edges {
+            for edge in self.graph.edges_of(node) {
                 match unit_of.get(edge) {
                     Some(unit) => drop(needs.insert(*unit)),
                     None => needs.extend(through.get(edge).into_iter().flatten()),

@@ -2,13 +2,16 @@
 
 //! Starting, with deadlines and roll-back.
 
+use std::future::poll_fn;
 use std::ops::{ControlFlow, Range};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::parallel::run_units;
 use super::{Engine, HookFailure, HookState, StartError, State, StepKind};
@@ -123,6 +126,8 @@ impl Engine {
     }
 
     /// Starts steps one after the other.
+    ///
+    /// Hooks that are done at once share a token, which is cancelled when all are done.
     async fn start_range(
         &self,
         lifecycle: u32,
@@ -130,6 +135,7 @@ impl Engine {
         deadline: Instant,
         cancel: &CancellationToken,
     ) -> Result<(), FailedStep> {
+        let mut token = CancellationToken::new().drop_guard();
         for index in steps {
             let step = &self.lifetimes[lifecycle as usize].steps[index];
             let hook = match &step.kind {
@@ -144,12 +150,15 @@ impl Engine {
                 }
                 StepKind::Hook(hook) => hook,
             };
-            self.note(lifecycle, index, |status| status.begin(HookState::Starting));
             let begun = Instant::now();
+            self.note(lifecycle, index, |status| {
+                status.begin(HookState::Starting, begun)
+            });
             let result = if cancel.is_cancelled() {
                 Err(Ended::Cancelled)
             } else {
-                self.start_hook(step.node, hook, deadline, cancel).await
+                self.start_hook(step.node, hook, deadline, cancel, &mut token)
+                    .await
             };
             let took = begun.elapsed();
             let state = if result.is_ok() {
@@ -223,16 +232,22 @@ impl Engine {
         hook: &Hook,
         phase: Instant,
         cancel: &CancellationToken,
+        token: &mut DropGuard,
     ) -> Result<(), Ended> {
         let Some(start) = &hook.start else { return Ok(()) };
         let deadline = hook
             .start_timeout
             .map_or(phase, |timeout| Instant::now() + self.options.scaled(timeout));
-        self.run_hook("start", node, &hook.name, start, deadline, Some(cancel))
+        self.run_hook("start", node, &hook.name, start, deadline, Some(cancel), token)
             .await
     }
 
-    /// Runs one function of a hook to its end, deadline, or the request to stop.
+    /// Runs one function of a hook to its end, deadline, or the request to stop. A hook that is not done at once
+    /// keeps `token` for itself, and another one takes its place.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a function of two phases, which differ in all of them"
+    )]
     pub(super) async fn run_hook(
         &self,
         phase: &'static str,
@@ -241,27 +256,32 @@ impl Engine {
         function: &crate::lifecycle::HookFn,
         deadline: Instant,
         cancel: Option<&CancellationToken>,
+        token: &mut DropGuard,
     ) -> Result<(), Ended> {
-        let token = CancellationToken::new();
         let cx = HookCtx {
-            token: token.clone(),
+            token: token.token().clone(),
             deadline,
             health: self.health(node),
             module: self.module(node).clone(),
         };
-        let _guard = token.drop_guard();
         let future = catch(|| function(cx)).map_err(|panic| Ended::Failed(Box::new(panic)))?;
         let mut future = Caught(future);
+        let ended = |result| match result {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Ended::Failed(error)),
+            Err(panic) => Err(Ended::Failed(Box::new(panic))),
+        };
+        // Most hooks are done at once and need no timer.
+        if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(Pin::new(&mut future).poll(cx))).await {
+            return ended(result);
+        }
+        let _own = std::mem::replace(token, CancellationToken::new().drop_guard());
         let begun = Instant::now();
         let mut report = begun + self.options.report_every;
         loop {
             tokio::select! {
                 biased;
-                result = &mut future => return match result {
-                    Ok(Ok(())) => Ok(()),
-                    Ok(Err(error)) => Err(Ended::Failed(error)),
-                    Err(panic) => Err(Ended::Failed(Box::new(panic))),
-                },
+                result = &mut future => return ended(result),
                 () = async {
                     match cancel {
                         Some(cancel) => cancel.cancelled().await,

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::parallel::{dependents, run_units};
 use super::start::Ended;
@@ -92,6 +93,7 @@ impl Engine {
     async fn stop_range(&self, lifecycle: u32, steps: Range<usize>, deadline: Instant) -> Vec<HookFailure> {
         let lifetime = &self.lifetimes[lifecycle as usize];
         let mut failures = Vec::new();
+        let mut token = CancellationToken::new().drop_guard();
         for index in steps.rev() {
             let started = crate::lock(&lifetime.status)[index].state == HookState::Started;
             if !started {
@@ -101,7 +103,10 @@ impl Engine {
             match &step.kind {
                 StepKind::Open(_) => {}
                 StepKind::Jobs(group) => {
-                    self.note(lifecycle, index, |status| status.begin(HookState::Stopping));
+                    let begun = Instant::now();
+                    self.note(lifecycle, index, |status| {
+                        status.begin(HookState::Stopping, begun)
+                    });
                     let before = failures.len();
                     self.stop_jobs(group.take_running(), deadline, &mut failures)
                         .await;
@@ -113,9 +118,11 @@ impl Engine {
                     self.note(lifecycle, index, |status| status.state = state);
                 }
                 StepKind::Hook(hook) => {
-                    self.note(lifecycle, index, |status| status.begin(HookState::Stopping));
                     let begun = Instant::now();
-                    let failure = self.stop_hook(step.node, hook, deadline).await;
+                    self.note(lifecycle, index, |status| {
+                        status.begin(HookState::Stopping, begun)
+                    });
+                    let failure = self.stop_hook(step.node, hook, deadline, &mut token).await;
                     let took = begun.elapsed();
                     let state = if failure.is_none() {
                         HookState::Stopped
@@ -140,13 +147,19 @@ impl Engine {
         failures
     }
 
-    async fn stop_hook(&self, node: u32, hook: &Hook, phase: Instant) -> Option<HookFailure> {
+    async fn stop_hook(
+        &self,
+        node: u32,
+        hook: &Hook,
+        phase: Instant,
+        token: &mut DropGuard,
+    ) -> Option<HookFailure> {
         let stop = hook.stop.as_ref()?;
         let own = hook.stop_timeout.map(|timeout| self.options.scaled(timeout));
         let deadline = slice(own, phase);
         let (module, name) = (self.module(node).clone(), hook.name.clone());
         match self
-            .run_hook("stop", node, &hook.name, stop, deadline, None)
+            .run_hook("stop", node, &hook.name, stop, deadline, None, token)
             .await
         {
             Ok(()) => None,

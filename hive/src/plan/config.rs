@@ -9,6 +9,7 @@ use super::flatten::Flat;
 use crate::assembly::Hive;
 use crate::config::{Decoder, Fault, Faults, Layers, Origin, Settings};
 use crate::finding::{Code, Finding};
+use crate::key::KeyHasher;
 use crate::module::ModulePath;
 
 /// Reads all values; returns the arguments that are not flags.
@@ -19,60 +20,57 @@ pub(crate) fn decode(
     findings: &mut Vec<Finding>,
 ) -> Vec<String> {
     find_duplicates(flat, findings);
-    let open = flat.configs.iter().filter(|config| config.fixed.is_none());
-    let mut layers = Layers::read(settings, open.flat_map(|config| &config.fields));
+    let open = flat.configs.iter().zip(&flat.values);
+    let open = open.filter_map(|(config, fixed)| fixed.is_none().then_some(config));
+    let mut layers = Layers::read(settings, open.flat_map(|config| &config.settings));
     let arguments = std::mem::take(&mut layers.arguments);
     let faults = std::mem::take(&mut layers.faults);
     let (foreign, faults): (Vec<_>, Vec<_>) = faults.into_iter().partition(is_foreign);
     findings.extend(faults.into_iter().map(|fault| describe(fault, None)));
     findings.extend(describe_foreign(foreign));
 
-    for config in &mut flat.configs {
+    for (config, slot) in flat.configs.iter_mut().zip(&mut flat.values) {
         let module = &flat.modules[config.module as usize].path;
-        let place = Some((config.place, module));
-        let mut value = match config.fixed.take() {
-            Some(fixed) => {
-                config.origins = vec![Origin::Program; config.fields.len()];
-                fixed
+        let mut faults = Faults::default();
+        let fixed = slot.is_some();
+        if fixed {
+            for setting in &mut config.settings {
+                setting.origin = Origin::Program;
             }
-            None => {
-                let mut decoder = Decoder::new(&layers, &config.fields);
-                let value = config.config.decode(&mut decoder);
-                let Decoder { faults, origins, .. } = decoder;
-                findings.extend(faults.into_iter().map(|fault| describe(fault, place)));
-                config.origins = origins;
-                match value {
-                    Some(value) => value,
-                    None => continue,
-                }
-            }
-        };
-        if !hive.config_overrides.is_empty() {
-            let before = value.render();
-            for change in hive
-                .config_overrides
-                .iter()
-                .filter(|change| change.key == config.config.key)
-            {
-                (change.change)(value.as_any_mut());
-            }
-            for ((old, new), origin) in before.iter().zip(value.render()).zip(&mut config.origins) {
+        } else {
+            let mut decoder = Decoder::new(&layers, &mut config.settings);
+            *slot = config.config.decode(&mut decoder, &mut faults);
+            let bad = decoder.faults.into_iter();
+            findings.extend(bad.map(|fault| describe(fault, Some((config.place, module)))));
+        }
+        let Some(shared) = slot else { continue };
+        let key = config.config.key;
+        let overrides = || hive.config_overrides.iter().filter(|change| change.key == key);
+        let overridden = overrides().next().is_some();
+        if overridden {
+            let before = shared.value.render();
+            *shared = shared
+                .value
+                .changed(&mut |value| overrides().for_each(|change| (change.change)(value)));
+            let after = shared.value.render();
+            for ((old, new), setting) in before.iter().zip(after).zip(&mut config.settings) {
                 if *old != new {
-                    *origin = Origin::Override;
+                    setting.origin = Origin::Override;
                 }
             }
         }
-        let mut faults = Faults::default();
-        value.validate(&mut faults);
+        if fixed || overridden {
+            faults = Faults::default();
+            shared.value.validate(&mut faults);
+        }
         for (flag, message) in faults.iter() {
-            let field = config
-                .fields
+            let setting = config
+                .settings
                 .iter()
-                .position(|field| field.name == flag || field.field.flag == flag);
-            let origin = field
-                .and_then(|index| config.origins.get(index))
-                .unwrap_or(&Origin::Default);
-            let name = field.map_or(flag, |index| &config.fields[index].name);
+                .find(|setting| setting.name == flag || setting.field.flag == flag);
+            let (name, origin) = setting.map_or((flag, &Origin::Default), |setting| {
+                (&*setting.name, &setting.origin)
+            });
             findings.push(
                 Finding::error(Code::Invalid, format!("`--{name}` (from {origin}): {message}")).involve(
                     "declared",
@@ -82,7 +80,6 @@ pub(crate) fn decode(
                 ),
             );
         }
-        config.value = Some(value);
     }
 
     for change in &hive.config_overrides {
@@ -104,12 +101,13 @@ pub(crate) fn decode(
 }
 
 fn find_duplicates(flat: &mut Flat, findings: &mut Vec<Finding>) {
-    let mut owners: HashMap<&str, usize> = HashMap::with_capacity(flat.configs.len());
+    let mut owners: HashMap<&str, usize, KeyHasher> =
+        HashMap::with_capacity_and_hasher(flat.configs.len(), KeyHasher::default());
     for (number, config) in flat.configs.iter().enumerate() {
-        if config.fixed.is_some() {
+        if flat.values[number].is_some() {
             continue;
         }
-        for field in &config.fields {
+        for field in &config.settings {
             let names = std::iter::once(&*field.name).chain(field.field.aliases.iter().copied());
             for name in names {
                 let Some(first) = owners.insert(name, number) else {
@@ -262,9 +260,9 @@ fn check(flat: &Flat, findings: &mut Vec<Finding>) {
         let mut values = Vec::new();
         let mut broken = false;
         for (key, name) in &check.keys {
-            match flat.configs.iter().find(|config| config.config.key == *key) {
-                Some(config) => match &config.value {
-                    Some(value) => values.push(value.as_any()),
+            match flat.configs.iter().position(|config| config.config.key == *key) {
+                Some(config) => match &flat.values[config] {
+                    Some(shared) => values.push(shared.value.as_any()),
                     None => broken = true,
                 },
                 None => {
@@ -318,13 +316,12 @@ pub(crate) fn decide(hive: &Hive, flat: &mut Flat, findings: &mut Vec<Finding>) 
             None => match flat
                 .configs
                 .iter()
-                .find(|config| config.config.key == placed.condition.key)
+                .position(|config| config.config.key == placed.condition.key)
             {
                 // A value that could not be read is reported already.
-                Some(config) => config
-                    .value
+                Some(config) => flat.values[config]
                     .as_ref()
-                    .and_then(|value| (placed.condition.holds)(value.as_any()))
+                    .and_then(|shared| (placed.condition.holds)(shared.value.as_any()))
                     .unwrap_or(true),
                 None => {
                     let message = format!(

@@ -4,16 +4,17 @@
 
 use std::collections::{HashMap, HashSet};
 use std::panic::Location;
-use std::sync::Arc;
 
-use super::{Module, Node, PlannedLifecycle, Role};
+use super::{Module, Node, PlannedConfig, PlannedLifecycle, Role, Span};
 use crate::assembly::Hive;
-use crate::cell::{Cell, CellKind, Check, Condition, ConfigChange, Function, Item, Visibility};
-use crate::config::{ConfigType, Decoded, ResolvedField};
+use crate::cell::{Cell, CellKind, Check, Condition, ConfigChange, Declared, Item, Text, Visibility};
+use crate::config::{ConfigType, DeclaredSetting, Origin, Shared};
 use crate::finding::{Code, Finding};
-use crate::inject::Source;
+use crate::inject::Needs;
+use crate::key::KeyHasher;
 use crate::module::{ModulePath, is_module_id, is_module_title};
 use crate::options::HiveOptions;
+use crate::supply::Gives;
 
 /// A condition at its place.
 pub(crate) struct PlacedCondition {
@@ -24,28 +25,19 @@ pub(crate) struct PlacedCondition {
     pub(crate) holds: bool,
 }
 
-/// A configuration at its place.
-pub(crate) struct PlacedConfig {
-    pub(crate) config: ConfigType,
-    pub(crate) private: bool,
-    pub(crate) module: u32,
-    pub(crate) place: &'static Location<'static>,
-    pub(crate) fixed: Option<Box<dyn Decoded>>,
-    pub(crate) fields: Vec<ResolvedField>,
-    /// Where the values of the fields are from.
-    pub(crate) origins: Vec<crate::config::Origin>,
-    pub(crate) value: Option<Box<dyn Decoded>>,
-}
-
 #[derive(Default)]
 pub(crate) struct Flat {
     pub(crate) modules: Vec<Module>,
     pub(crate) module_conditions: Vec<Option<u32>>,
     pub(crate) lifecycles: Vec<PlannedLifecycle>,
     pub(crate) conditions: Vec<PlacedCondition>,
-    pub(crate) configs: Vec<PlacedConfig>,
+    pub(crate) configs: Vec<PlannedConfig>,
+    /// Values of the configurations. Before they are read: those that the program fixes.
+    pub(crate) values: Vec<Option<Shared>>,
     pub(crate) checks: Vec<(Check, u32, Option<u32>)>,
     pub(crate) nodes: Vec<Node>,
+    pub(crate) needs: Needs,
+    pub(crate) gives: Gives,
 }
 
 #[derive(Clone, Copy)]
@@ -59,7 +51,8 @@ struct At {
 struct Walk<'a> {
     flat: Flat,
     findings: &'a mut Vec<Finding>,
-    paths: HashMap<ModulePath, &'static Location<'static>>,
+    /// Modules by the one around them and their own id.
+    places: HashMap<(u32, Text), &'static Location<'static>, KeyHasher>,
     without: HashSet<&'a str>,
     matched: HashSet<String>,
     /// Changes to configurations, the outermost first, and whether they changed anything.
@@ -67,11 +60,44 @@ struct Walk<'a> {
     scopes: HashMap<std::any::TypeId, (&'static str, &'static Location<'static>)>,
 }
 
+/// How much there is, so that lists need not grow.
+#[derive(Default)]
+struct Size {
+    modules: usize,
+    configs: usize,
+    functions: usize,
+}
+
+impl Size {
+    fn add(&mut self, cell: &Cell) {
+        self.modules += 1;
+        for item in &cell.node.items {
+            match item {
+                Item::Config(_) => self.configs += 1,
+                Item::Provide(_) | Item::Run(_) | Item::Decorate(_) => self.functions += 1,
+                Item::Check(_) => {}
+                Item::Cell(cell) => self.add(cell),
+            }
+        }
+    }
+}
+
 pub(crate) fn flatten(hive: &Hive, findings: &mut Vec<Finding>) -> Flat {
+    let mut size = Size::default();
+    hive.cells.iter().for_each(|cell| size.add(cell));
     let mut walk = Walk {
-        flat: Flat::default(),
+        flat: Flat {
+            modules: Vec::with_capacity(size.modules + 1),
+            module_conditions: Vec::with_capacity(size.modules + 1),
+            configs: Vec::with_capacity(size.configs + 1),
+            values: Vec::with_capacity(size.configs + 1),
+            nodes: Vec::with_capacity(size.functions),
+            needs: Needs(Vec::with_capacity(size.functions * 4)),
+            gives: Gives(Vec::with_capacity(size.functions)),
+            ..Flat::default()
+        },
         findings,
-        paths: HashMap::new(),
+        places: HashMap::with_capacity_and_hasher(size.modules, KeyHasher::default()),
         without: hive.without.iter().map(|(path, _)| path.as_str()).collect(),
         matched: HashSet::new(),
         changes: Vec::new(),
@@ -79,7 +105,7 @@ pub(crate) fn flatten(hive: &Hive, findings: &mut Vec<Finding>) -> Flat {
     };
     walk.flat.modules.push(Module {
         path: ModulePath::root(),
-        title: Arc::from(""),
+        title: Text::Fixed(""),
         parent: 0,
         enabled: true,
     });
@@ -102,10 +128,10 @@ pub(crate) fn flatten(hive: &Hive, findings: &mut Vec<Finding>) -> Flat {
         walk.cell(cell, at);
     }
     for function in &hive.roots {
-        walk.node(function.clone(), Role::Root, at, false);
+        walk.node(function, Role::Root, at, false);
     }
     for function in &hive.replacements {
-        walk.node(function.clone(), Role::Replace, at, false);
+        walk.node(function, Role::Replace, at, false);
     }
     for (path, place) in &hive.without {
         if !walk.matched.contains(path) {
@@ -143,12 +169,6 @@ impl<'a> Walk<'a> {
         };
         match &node.kind {
             CellKind::Module { id, title } => {
-                let Some(module) = self.module(id, &Arc::from(*title), node.place, at) else {
-                    return;
-                };
-                at.module = module;
-            }
-            CellKind::DynamicModule { id, title } => {
                 let Some(module) = self.module(id, title, node.place, at) else {
                     return;
                 };
@@ -198,20 +218,25 @@ impl<'a> Walk<'a> {
             .extend(node.changes.iter().map(|(change, _)| (change, false)));
         for item in &node.items {
             match item {
-                Item::Config(declared) => self.config(declared.config, declared.private, declared.place, at),
+                Item::Config(declared) => {
+                    self.config((declared.config)(), declared.private, declared.place, at)
+                }
                 Item::Provide(provide) => {
                     let mut at = at;
                     at.library |= provide.library;
                     self.node(
-                        provide.function.clone(),
+                        &provide.function,
                         Role::Provide(provide.visibility),
                         at,
                         provide.shadows,
                     );
                 }
-                Item::Run(function) => self.node(function.clone(), Role::Run, at, false),
-                Item::Decorate(function) => self.node(function.clone(), Role::Decorate, at, false),
-                Item::Check(check) => self.flat.checks.push((check.clone(), at.module, at.condition)),
+                Item::Run(function) => self.node(function, Role::Run, at, false),
+                Item::Decorate(function) => self.node(function, Role::Decorate, at, false),
+                Item::Check(check) => self
+                    .flat
+                    .checks
+                    .push(((**check).clone(), at.module, at.condition)),
                 Item::Cell(cell) => self.cell(cell, at),
             }
         }
@@ -233,14 +258,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn module(
-        &mut self,
-        id: &str,
-        title: &Arc<str>,
-        place: &'static Location<'static>,
-        at: At,
-    ) -> Option<u32> {
-        let parent = self.flat.modules[at.module as usize].path.clone();
+    fn module(&mut self, id: &Text, title: &Text, place: &'static Location<'static>, at: At) -> Option<u32> {
+        let parent = &self.flat.modules[at.module as usize].path;
         if !is_module_id(id) || !is_module_title(title) {
             let (what, text, form) = if is_module_id(id) {
                 (
@@ -251,7 +270,7 @@ impl<'a> Walk<'a> {
             } else {
                 (
                     "id",
-                    id,
+                    &**id,
                     "2 to 31 lower-case letters, digits, dashes and underscores, a letter first",
                 )
             };
@@ -261,23 +280,24 @@ impl<'a> Walk<'a> {
             )
             .involve(
                 "declared",
-                format!("module({id:?}, {title:?})"),
+                format!("module({:?}, {:?})", &**id, &**title),
                 Some(place),
-                &parent,
+                parent,
             )
             .help(format!("expected {form}"));
             self.findings.push(finding);
             return None;
         }
-        let path = parent.child(id);
+        let path = parent.child_of(id);
         if !self.without.is_empty() && self.without.contains(path.as_str()) {
             self.matched.insert(path.to_string());
             return None;
         }
-        if let Some(first) = self.paths.insert(path.clone(), place) {
+        if let Some(first) = self.places.insert((at.module, id.clone()), place) {
+            let name = format!("module({:?})", &**id);
             let finding = Finding::error(Code::DuplicateModule, format!("two modules are named `{path}`"))
-                .involve("first", format!("module({id:?})"), Some(first), &parent)
-                .involve("second", format!("module({id:?})"), Some(place), &parent)
+                .involve("first", name.clone(), Some(first), parent)
+                .involve("second", name, Some(place), parent)
                 .help("list the cell once, or give the second module another id");
             self.findings.push(finding);
             return None;
@@ -318,30 +338,33 @@ impl<'a> Walk<'a> {
                 _ => {}
             }
         }
-        let fields = config.fields.iter().map(|field| ResolvedField {
+        let settings = config.fields.iter().map(|field| DeclaredSetting {
             field,
+            origin: Origin::Default,
             name: if prefix.is_empty() {
                 field.flag.into()
             } else {
                 format!("{prefix}{}", field.flag).into()
             },
         });
-        self.flat.configs.push(PlacedConfig {
+        self.flat.configs.push(PlannedConfig {
             config,
-            private,
             module: at.module,
+            slot: self.flat.configs.len() as u32,
             place,
-            fixed,
-            fields: fields.collect(),
-            origins: Vec::new(),
-            value: None,
+            settings: settings.collect(),
+            private,
         });
+        self.flat.values.push(fixed);
     }
 
-    fn node(&mut self, function: Arc<Function>, role: Role, at: At, shadows: bool) {
+    fn node(&mut self, declared: &Declared, role: Role, at: At, shadows: bool) {
+        let (needs, gives) = (&mut self.flat.needs, &mut self.flat.gives);
+        let (first_need, first_give) = (needs.0.len() as u32, gives.0.len() as u32);
+        declared.needs(needs);
+        declared.gives(gives);
         self.flat.nodes.push(Node {
-            sources: Vec::with_capacity(function.needs.0.len()),
-            function,
+            function: declared.function.clone(),
             role,
             module: at.module,
             lifecycle: at.lifecycle,
@@ -351,7 +374,14 @@ impl<'a> Walk<'a> {
             condition: at.condition,
             instance_of: None,
             first_slot: 0,
-            edges: Vec::new(),
+            needs: Span {
+                start: first_need,
+                end: needs.0.len() as u32,
+            },
+            gives: Span {
+                start: first_give,
+                end: gives.0.len() as u32,
+            },
         });
     }
 }
@@ -370,8 +400,8 @@ impl Node {
             condition: None,
             instance_of: Some(of),
             first_slot: 0,
-            sources: Vec::<Source>::new(),
-            edges: Vec::new(),
+            needs: original.needs,
+            gives: original.gives,
         }
     }
 }

@@ -6,19 +6,18 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use super::flatten::{Flat, PlacedConfig};
+use super::flatten::Flat;
 use super::lookup::{Found, find, is_inside};
-use super::{Entry, Graph, Node, PlannedConfig, Provider, Role, problems};
-use crate::assembly::Hive;
+use super::{Entry, Graph, Node, Provider, Role, Span, problems};
 use crate::cell::Visibility;
-use crate::config::{DeclaredSetting, Decoded};
+use crate::config::Shared;
 use crate::finding::Finding;
 use crate::health::HealthSink;
-use crate::inject::{Builtin, Need, NeedKind, Source};
+use crate::inject::{Builtin, Need, NeedKind, Needs, Source};
 use crate::jobs::JobMetrics;
 use crate::key::{Key, TypeMap, short_function};
 use crate::metrics::HiveMetrics;
-use crate::supply::GiveKind;
+use crate::supply::{GiveKind, Gives};
 
 /// A need that nothing satisfies.
 pub(crate) struct Unmet {
@@ -40,61 +39,38 @@ pub(crate) struct Connect {
     escapes: Vec<Escape>,
     /// Constructed although nothing asks for it: who measures the hive.
     observer: Option<u32>,
+    /// Who comes after whom: the edges of one node after those of another.
+    edges: Vec<(u32, u32)>,
 }
 
-pub(crate) fn connect(
-    _hive: &Hive,
-    flat: Flat,
-    findings: &mut Vec<Finding>,
-) -> (Graph, Vec<Option<Box<dyn Decoded>>>) {
+pub(crate) fn connect(flat: Flat, findings: &mut Vec<Finding>) -> (Graph, Vec<Option<Shared>>) {
     let Flat {
         modules,
         lifecycles,
         conditions,
         configs,
+        values,
         nodes,
+        needs: Needs(needs),
+        gives: Gives(gives),
         ..
     } = flat;
-    let mut values = Vec::with_capacity(configs.len());
-    let mut planned = Vec::with_capacity(configs.len());
-    for (slot, config) in configs.into_iter().enumerate() {
-        let PlacedConfig {
-            config,
-            private,
-            module,
-            place,
-            fields,
-            origins,
-            value,
-            ..
-        } = config;
-        let settings = fields
-            .into_iter()
-            .zip(origins.into_iter().map(Some).chain(std::iter::repeat(None)))
-            .map(|(field, origin)| DeclaredSetting {
-                field: field.field,
-                name: field.name,
-                origin: origin.unwrap_or(crate::config::Origin::Default),
-            })
-            .collect();
-        planned.push(PlannedConfig {
-            key: config.key,
-            name: config.name,
-            module,
-            slot: slot as u32,
-            place,
-            settings,
-            private,
-        });
-        values.push(value);
-    }
+    let keys = gives.len() + configs.len() + lifecycles.len();
+    let mut sources = Vec::with_capacity(needs.len());
+    sources.resize(needs.len(), Source::Absent);
     let graph = Graph {
-        entries: TypeMap::with_capacity_and_hasher(nodes.len() * 2, Default::default()),
+        entries: Vec::with_capacity(keys),
+        entry_numbers: TypeMap::with_capacity_and_hasher(keys, Default::default()),
         modules,
         lifecycles,
-        slots: planned.len() as u32,
-        configs: planned,
+        slots: configs.len() as u32,
+        configs,
         nodes,
+        needs,
+        sources,
+        gives,
+        edges: Vec::new(),
+        edge_spans: Vec::new(),
         instances: HashMap::new(),
         order: Vec::new(),
         sink: None,
@@ -106,7 +82,9 @@ pub(crate) fn connect(
         unmet: Vec::new(),
         escapes: Vec::new(),
         observer: None,
+        edges: Vec::new(),
     };
+    connect.edges.reserve(connect.graph.needs.len());
     connect.register(findings);
     connect.resolve();
     let reachable = connect.order(findings);
@@ -116,20 +94,20 @@ pub(crate) fn connect(
 
 impl Connect {
     fn entry(&mut self, key: Key) -> &mut Entry {
-        let entry = self.graph.entries.entry(key.id()).or_default();
-        entry.key.get_or_insert(key);
-        entry
+        let entries = &mut self.graph.entries;
+        let number = *self.graph.entry_numbers.entry(key.id()).or_insert_with(|| {
+            entries.push(Entry::of(key));
+            entries.len() as u32 - 1
+        });
+        &mut entries[number as usize]
     }
 
     /// Notes who provides what.
     fn register(&mut self, findings: &mut Vec<Finding>) {
         for index in 0..self.graph.configs.len() {
-            let (key, slot) = (self.graph.configs[index].key, self.graph.configs[index].slot);
-            let (module, private) = (
-                self.graph.configs[index].module,
-                self.graph.configs[index].private,
-            );
-            let entry = self.entry(key);
+            let config = &self.graph.configs[index];
+            let (slot, module, private) = (config.slot, config.module, config.private);
+            let entry = self.entry(config.config.key);
             let first = if private {
                 let first = entry
                     .private
@@ -137,7 +115,7 @@ impl Connect {
                     .find(|(of, _)| *of == module)
                     .map(|(_, provider)| *provider);
                 if first.is_none() {
-                    entry.private.push((module, Provider::Slot(slot)));
+                    entry.more_mut().private.push((module, Provider::Slot(slot)));
                 }
                 first
             } else {
@@ -159,16 +137,17 @@ impl Connect {
         }
         for index in 0..self.graph.nodes.len() {
             let node = &mut self.graph.nodes[index];
-            let function = node.function.clone();
+            let (gives, role) = (node.gives, node.role);
             node.first_slot = self.graph.slots;
-            self.graph.slots += function.gives.0.len() as u32;
+            self.graph.slots += gives.len();
             if !node.enabled {
-                for give in &function.gives.0 {
-                    self.entry(give.key).disabled.push(index as u32);
+                for give in gives.numbers() {
+                    let key = self.graph.gives[give].key;
+                    self.entry(key).more_mut().disabled.push(index as u32);
                 }
                 continue;
             }
-            match node.role {
+            match role {
                 Role::Provide(visibility) => self.provide(index as u32, visibility, findings),
                 Role::Decorate => self.decorate(index as u32, findings),
                 Role::Replace | Role::Run | Role::Root => {}
@@ -184,8 +163,9 @@ impl Connect {
 
     fn provide(&mut self, index: u32, visibility: Visibility, findings: &mut Vec<Finding>) {
         let node = &self.graph.nodes[index as usize];
-        let (function, module) = (node.function.clone(), node.module);
-        for (number, give) in function.gives.0.iter().enumerate() {
+        let (gives, module) = (node.gives, node.module);
+        for (number, give) in gives.numbers().enumerate() {
+            let give = self.graph.gives[give];
             let provider = Provider::Node {
                 node: index,
                 give: number as u32,
@@ -195,9 +175,8 @@ impl Connect {
             let first = match give.kind {
                 GiveKind::Member | GiveKind::Members => {
                     let many = give.kind == GiveKind::Members;
-                    entry
-                        .members
-                        .push((index, number as u32, many, private.then_some(module)));
+                    let member = (index, number as u32, many, private.then_some(module));
+                    entry.more_mut().members.push(member);
                     continue;
                 }
                 GiveKind::One if private => {
@@ -208,7 +187,7 @@ impl Connect {
                         .map(|(_, provider)| *provider)
                     {
                         None => {
-                            entry.private.push((module, provider));
+                            entry.more_mut().private.push((module, provider));
                             continue;
                         }
                         Some(first) => first,
@@ -229,19 +208,14 @@ impl Connect {
     }
 
     fn decorate(&mut self, index: u32, findings: &mut Vec<Finding>) {
-        let node = &self.graph.nodes[index as usize];
-        let (function, module) = (node.function.clone(), node.module);
-        let single = matches!(&*function.gives.0, [give] if give.kind == GiveKind::One);
-        let key = function.gives.0.first().map(|give| give.key);
-        let takes = key.is_some_and(|key| {
-            function
-                .needs
-                .0
-                .iter()
-                .any(|need| need.key == key && need.kind == NeedKind::One)
-        });
+        let module = self.graph.nodes[index as usize].module;
+        let gives = self.graph.gives_of(index);
+        let single = matches!(gives, [give] if give.kind == GiveKind::One);
+        let key = gives.first().map(|give| give.key);
+        let mut needs = self.graph.needs_of(index).iter();
+        let takes = key.is_some_and(|key| needs.any(|need| need.key == key && need.kind == NeedKind::One));
         match key {
-            Some(key) if single && takes => self.entry(key).decorators.push((module, index)),
+            Some(key) if single && takes => self.entry(key).more_mut().decorators.push((module, index)),
             _ => {
                 findings.push(problems::bad_decorator(&self.graph, index));
                 // Reported once is enough.
@@ -251,28 +225,27 @@ impl Connect {
     }
 
     fn replace(&mut self, index: u32, findings: &mut Vec<Finding>) {
-        let function = self.graph.nodes[index as usize].function.clone();
         let mut module = None;
-        for (number, give) in function.gives.0.iter().enumerate() {
+        for (number, give) in self.graph.nodes[index as usize].gives.numbers().enumerate() {
+            let give = self.graph.gives[give];
             let provider = Provider::Node {
                 node: index,
                 give: number as u32,
             };
             let Some(entry) = self
                 .graph
-                .entries
-                .get_mut(&give.key.id())
+                .entry_numbers
+                .get(&give.key.id())
                 .filter(|_| give.kind == GiveKind::One)
+                .map(|entry| &mut self.graph.entries[*entry as usize])
             else {
-                findings.push(problems::bad_replacement(&self.graph, index, give));
+                findings.push(problems::bad_replacement(&self.graph, index, &give));
                 continue;
             };
             let mut replaced = false;
-            for slot in entry
-                .public
-                .iter_mut()
-                .chain(entry.private.iter_mut().map(|(_, provider)| provider))
-            {
+            let Entry { public, more, .. } = entry;
+            let private = more.iter_mut().flat_map(|more| &mut more.private);
+            for slot in public.iter_mut().chain(private.map(|(_, provider)| provider)) {
                 if let Provider::Node { node, .. } = *slot {
                     module.get_or_insert(self.graph.nodes[node as usize].module);
                     self.graph.nodes[node as usize].library = true;
@@ -281,7 +254,7 @@ impl Connect {
                 replaced = true;
             }
             if !replaced {
-                findings.push(problems::bad_replacement(&self.graph, index, give));
+                findings.push(problems::bad_replacement(&self.graph, index, &give));
             }
         }
         // It may use what is private to the module for which it stands in.
@@ -291,23 +264,13 @@ impl Connect {
     }
 
     fn check_shadowing(&self, findings: &mut Vec<Finding>) {
-        for node in self
-            .graph
-            .nodes
-            .iter()
-            .filter(|node| node.enabled && !node.shadows)
-        {
-            if node.role != Role::Provide(Visibility::Private) {
+        for (index, node) in self.graph.nodes.iter().enumerate() {
+            if !node.enabled || node.shadows || node.role != Role::Provide(Visibility::Private) {
                 continue;
             }
-            for give in node
-                .function
-                .gives
-                .0
-                .iter()
-                .filter(|give| give.kind == GiveKind::One)
-            {
-                let Some(entry) = self.graph.entries.get(&give.key.id()) else {
+            let gives = self.graph.gives_of(index as u32).iter();
+            for give in gives.filter(|give| give.kind == GiveKind::One) {
+                let Some(entry) = self.graph.entry(give.key) else {
                     continue;
                 };
                 let outer = entry.private.iter().find(|(module, _)| {
@@ -341,11 +304,30 @@ impl Connect {
         let slot =
             |at: Option<(u32, u32)>| at.map(|(node, give)| self.graph.nodes[node as usize].first_slot + give);
         (self.graph.sink, self.graph.metrics) = (slot(sink), slot(metrics));
+        self.list_edges(&[]);
         self.connect_reporters(sink.into_iter().chain(metrics).map(|(node, _)| node).collect());
     }
 
+    /// Makes the lists of edges. `more` has further ones, by node.
+    fn list_edges(&mut self, more: &[(u32, u32)]) {
+        let graph = &mut self.graph;
+        graph.edges.clear();
+        graph.edge_spans.clear();
+        let (mut own, mut more) = (self.edges.iter().peekable(), more.iter().peekable());
+        for node in 0..graph.nodes.len() as u32 {
+            let start = graph.edges.len() as u32;
+            for edges in [&mut own, &mut more] {
+                while let Some((_, to)) = edges.next_if(|(from, _)| *from == node) {
+                    graph.edges.push(*to);
+                }
+            }
+            let end = graph.edges.len() as u32;
+            graph.edge_spans.push(Span { start, end });
+        }
+    }
+
     fn public_node(&self, key: Key) -> Option<(u32, u32)> {
-        match self.graph.entries.get(&key.id())?.public? {
+        match self.graph.entry(key)?.public? {
             Provider::Node { node, give } => Some((node, give)),
             Provider::Slot(_) => None,
         }
@@ -361,57 +343,53 @@ impl Connect {
         let mut stack = receivers.clone();
         while let Some(node) = stack.pop() {
             if !std::mem::replace(&mut needed[node as usize], true) {
-                stack.extend(&self.graph.nodes[node as usize].edges);
+                stack.extend(self.graph.edges_of(node));
             }
         }
-        for (node, needed) in self.graph.nodes.iter_mut().zip(needed) {
-            let reports = node
-                .function
-                .needs
-                .0
-                .iter()
-                .any(|need| matches!(need.kind, NeedKind::Builtin(Builtin::Health | Builtin::Jobs)));
-            if reports && !needed && node.enabled {
-                node.edges.extend(&receivers);
+        let mut more = Vec::new();
+        for (index, node) in self.graph.nodes.iter().enumerate() {
+            let index = index as u32;
+            let mut needs = self.graph.needs_of(index).iter();
+            let reports =
+                needs.any(|need| matches!(need.kind, NeedKind::Builtin(Builtin::Health | Builtin::Jobs)));
+            if reports && !needed[index as usize] && node.enabled {
+                more.extend(receivers.iter().map(|receiver| (index, *receiver)));
             }
         }
+        self.list_edges(&more);
     }
 
     fn resolve_node(&mut self, index: u32) {
-        let function = self.graph.nodes[index as usize].function.clone();
-        let module = self.graph.nodes[index as usize].module;
-        let own = match self.graph.nodes[index as usize].role {
-            Role::Decorate => function.gives.0.first().map(|give| give.key),
+        let node = &self.graph.nodes[index as usize];
+        let (module, needs) = (node.module, node.needs);
+        let own = match node.role {
+            Role::Decorate => self.graph.gives_of(index).first().map(|give| give.key),
             _ => None,
         };
-        let mut sources = Vec::with_capacity(function.needs.0.len());
-        for need in &function.needs.0 {
+        for number in needs.numbers() {
+            let need = self.graph.needs[number];
             let source = match need.kind {
                 NeedKind::Builtin(_) => Source::Builtin,
-                NeedKind::Group => self.group(index, *need),
+                NeedKind::Group => self.group(index, need),
                 NeedKind::One | NeedKind::Optional | NeedKind::After => {
                     let before = (own == Some(need.key)).then_some(index);
-                    match self.provider_slot(index, module, *need, before) {
+                    match self.provider_slot(index, module, need, before) {
                         Some(slot) if need.kind != NeedKind::After => Source::Slot(slot),
                         Some(_) => Source::Edge,
                         None if need.kind == NeedKind::Optional => Source::Absent,
                         None => {
-                            self.unmet.push(Unmet {
-                                node: index,
-                                need: *need,
-                            });
+                            self.unmet.push(Unmet { node: index, need });
                             Source::Absent
                         }
                     }
                 }
             };
-            sources.push(source);
+            self.graph.sources[number] = source;
         }
-        self.graph.nodes[index as usize].sources = sources;
     }
 
     fn provider_slot(&mut self, index: u32, module: u32, need: Need, before: Option<u32>) -> Option<u32> {
-        let entry = self.graph.entries.get(&need.key.id())?;
+        let entry = self.graph.entry(need.key)?;
         let (target, give) = match find(&self.graph.modules, entry, module, before) {
             Found::Provider(Provider::Slot(slot)) => return Some(slot),
             Found::Provider(Provider::Node { node, give }) => (node, give),
@@ -436,7 +414,15 @@ impl Connect {
         let original = &self.graph.nodes[of as usize];
         let mut node = Node::instance(of, original, asking.module, original.lifecycle);
         node.first_slot = self.graph.slots;
-        self.graph.slots += node.function.gives.0.len() as u32;
+        self.graph.slots += node.gives.len();
+        let start = self.graph.needs.len();
+        self.graph.needs.extend_from_within(original.needs.numbers());
+        let end = self.graph.needs.len();
+        self.graph.sources.resize(end, Source::Absent);
+        node.needs = Span {
+            start: start as u32,
+            end: end as u32,
+        };
         let number = self.graph.nodes.len() as u32;
         self.graph.nodes.push(node);
         self.graph.instances.insert(key, number);
@@ -444,19 +430,17 @@ impl Connect {
     }
 
     fn group(&mut self, index: u32, need: Need) -> Source {
-        let Some(entry) = self.graph.entries.get(&need.key.id()) else {
+        let Some(entry) = self.graph.entry(need.key) else {
             return Source::Absent;
         };
         let module = self.graph.nodes[index as usize].module;
         let mut slots = Vec::with_capacity(entry.members.len());
-        let mut targets = Vec::with_capacity(entry.members.len());
         for &(node, give, many, private) in &entry.members {
             if private.is_none_or(|outer| is_inside(&self.graph.modules, module, outer)) {
                 slots.push((self.graph.nodes[node as usize].first_slot + give, many));
-                targets.push(node);
+                self.edges.push((index, node));
             }
         }
-        self.graph.nodes[index as usize].edges.extend(targets);
         Source::Group(slots.into())
     }
 
@@ -476,7 +460,7 @@ impl Connect {
                 self.graph.lifecycles[inner as usize].needs.push(outer);
             }
         }
-        self.graph.nodes[from as usize].edges.push(to);
+        self.edges.push((from, to));
     }
 
     /// Whether scope `outer` contains scope `inner`.
@@ -496,20 +480,20 @@ impl Connect {
         let nodes = &self.graph.nodes;
         let mut starts = vec![0u32; nodes.len() + 1];
         let mut waiting = vec![0u32; nodes.len()];
-        for (index, node) in nodes.iter().enumerate() {
-            waiting[index] = node.edges.len() as u32;
-            for edge in &node.edges {
-                starts[*edge as usize + 1] += 1;
-            }
+        for (waiting, edges) in waiting.iter_mut().zip(&self.graph.edge_spans) {
+            *waiting = edges.len();
+        }
+        for edge in &self.graph.edges {
+            starts[*edge as usize + 1] += 1;
         }
         for index in 0..nodes.len() {
             starts[index + 1] += starts[index];
         }
         let mut dependents = vec![0u32; starts[nodes.len()] as usize];
         let mut fill = starts.clone();
-        for (index, node) in nodes.iter().enumerate() {
-            for edge in &node.edges {
-                dependents[fill[*edge as usize] as usize] = index as u32;
+        for index in 0..nodes.len() as u32 {
+            for edge in self.graph.edges_of(index) {
+                dependents[fill[*edge as usize] as usize] = index;
                 fill[*edge as usize] += 1;
             }
         }
@@ -543,7 +527,7 @@ impl Connect {
             .collect();
         while let Some(index) = stack.pop() {
             if !std::mem::replace(&mut reachable[index as usize], true) {
-                stack.extend(&nodes[index as usize].edges);
+                stack.extend(self.graph.edges_of(index));
             }
         }
         order.retain(|index| reachable[*index as usize]);
@@ -576,7 +560,7 @@ impl Graph {
 
     /// Where the values are that `need` asks for, seen from the root.
     pub(crate) fn look(&self, need: &Need) -> Option<Source> {
-        let entry = self.entries.get(&need.key.id());
+        let entry = self.entry(need.key);
         match need.kind {
             NeedKind::Builtin(_) | NeedKind::After => None,
             NeedKind::Group => {

@@ -18,12 +18,8 @@ pub(crate) fn report(connect: &Connect, reachable: &[bool], findings: &mut Vec<F
     let mut wanted_by = None;
     for unmet in connect.unmet() {
         let node = &graph.nodes[unmet.node as usize];
-        let decorates = node
-            .function
-            .gives
-            .0
-            .first()
-            .is_some_and(|give| give.key == unmet.need.key);
+        let first = graph.gives_of(unmet.node).first();
+        let decorates = first.is_some_and(|give| give.key == unmet.need.key);
         if node.role == Role::Decorate && decorates && !reachable[unmet.node as usize] {
             // Reported as a decorator below.
             continue;
@@ -81,7 +77,7 @@ pub(crate) fn report(connect: &Connect, reachable: &[bool], findings: &mut Vec<F
                 );
             }
             Role::Decorate if unused => {
-                let key = node.function.gives.0.first().map(|give| give.key);
+                let key = graph.gives_of(index as u32).first().map(|give| give.key);
                 let missing = connect
                     .unmet()
                     .iter()
@@ -129,7 +125,7 @@ fn involve_provider(finding: Finding, graph: &Graph, role: &'static str, provide
                 let module = &graph.modules[config.module as usize].path;
                 finding.involve(
                     role,
-                    format!("config::<{}>", config.name),
+                    format!("config::<{}>", config.config.name),
                     Some(config.place),
                     module,
                 )
@@ -151,7 +147,7 @@ fn parents(graph: &Graph) -> Vec<Option<u32>> {
         }
     }
     while let Some(index) = queue.pop_front() {
-        for edge in &graph.nodes[index as usize].edges {
+        for edge in graph.edges_of(index) {
             if !std::mem::replace(&mut seen[*edge as usize], true) {
                 parents[*edge as usize] = Some(index);
                 queue.push_back(*edge);
@@ -187,7 +183,7 @@ fn path(graph: &Graph, parents: &[Option<u32>], node: u32) -> Vec<String> {
 fn missing(connect: &Connect, unmet: &Unmet, severity: Severity) -> Finding {
     let graph = &connect.graph;
     let key = unmet.need.key;
-    let entry = graph.entries.get(&key.id());
+    let entry = graph.entry(key);
     if let Some(entry) = entry
         && let Some((_, provider)) = entry.private.first()
     {
@@ -222,7 +218,7 @@ fn missing(connect: &Connect, unmet: &Unmet, severity: Severity) -> Finding {
                 let settings = graph
                     .configs
                     .iter()
-                    .filter(|config| config.key == placed.condition.key)
+                    .filter(|config| config.config.key == placed.condition.key)
                     .flat_map(|config| &config.settings);
                 let names = |switches: bool| -> Vec<String> {
                     let of_kind = settings
@@ -252,7 +248,7 @@ fn missing(connect: &Connect, unmet: &Unmet, severity: Severity) -> Finding {
     let finding = Finding::new(Code::Missing, severity, format!("nothing provides `{key}`"));
     let mut finding = involve_node(finding, graph, "needed by", unmet.node);
     finding.help.extend(near_misses(graph, key));
-    finding.help.extend(crate::catalogue::suggestions(key, graph));
+    finding.help.extend(crate::catalogue::suggestions(key));
     if finding.help.is_empty() {
         finding.help.push(how_to_provide(key));
     }
@@ -300,10 +296,8 @@ fn near_misses(graph: &Graph, key: Key) -> Vec<String> {
     let core = core_name(&wanted).to_owned();
     let mut same = Vec::new();
     let mut names = Vec::new();
-    for entry in graph.entries.values() {
-        let Some(other) = entry.key.filter(|other| *other != key) else {
-            continue;
-        };
+    for entry in graph.entries.iter().filter(|entry| entry.key != key) {
+        let other = entry.key;
         let provided = entry
             .public
             .or(entry.private.first().map(|(_, provider)| *provider));
@@ -383,13 +377,13 @@ pub(crate) fn duplicate_config(graph: &Graph, first: Provider, second: usize) ->
     let config = &graph.configs[second];
     let finding = Finding::error(
         Code::DuplicateProvider,
-        format!("two cells declare the configuration `{}`", config.name),
+        format!("two cells declare the configuration `{}`", config.config.name),
     );
     let module = &graph.modules[config.module as usize].path;
     involve_provider(finding, graph, "first", first)
         .involve(
             "second",
-            format!("config::<{}>", config.name),
+            format!("config::<{}>", config.config.name),
             Some(config.place),
             module,
         )
@@ -453,7 +447,7 @@ pub(crate) fn cycles(graph: &Graph, waiting: &[u32], findings: &mut Vec<Finding>
         let mut stack: Vec<(u32, usize)> = vec![(start, 0)];
         state[start as usize] = OPEN;
         while let Some(&(node, edge)) = stack.last() {
-            let Some(&target) = graph.nodes[node as usize].edges.get(edge) else {
+            let Some(&target) = graph.edges_of(node).get(edge) else {
                 state[node as usize] = DONE;
                 stack.pop();
                 continue;
@@ -487,7 +481,7 @@ fn cycle_finding(graph: &Graph, cycle: &[u32]) -> Finding {
     finding = involve_node(finding, graph, "needs again", cycle[0]);
     let reports = cycle.iter().any(|node| {
         graph.nodes[*node as usize].role == Role::Provide(Visibility::Public)
-            && graph.nodes[*node as usize].function.gives.0.is_empty()
+            && graph.gives_of(*node).is_empty()
     });
     let help = if reports {
         "take the edge out"

@@ -101,11 +101,9 @@ impl Graph {
         };
         let provides = |index: u32| match &view.from {
             Some(from) => {
-                let function = &graph.nodes[index as usize].function;
                 let name = graph.name(index);
-                function
-                    .gives
-                    .0
+                graph
+                    .gives_of(index)
                     .iter()
                     .any(|give| short_type(give.key.full_name()) == *from)
                     || name == *from
@@ -115,8 +113,7 @@ impl Graph {
         };
         let all = (0..graph.nodes.len() as u32).filter(|index| {
             let node = &graph.nodes[*index as usize];
-            node.enabled
-                && (!node.sources.is_empty() || !node.function.gives.0.is_empty() || node.role != Role::Root)
+            node.enabled && (node.needs.len() > 0 || node.gives.len() > 0 || node.role != Role::Root)
         });
         let start: Vec<u32> = all
             .filter(|index| in_module(*index) && provides(*index))
@@ -131,7 +128,7 @@ impl Graph {
             if view.depth.is_some_and(|depth| next > depth) {
                 continue;
             }
-            for edge in &graph.nodes[index as usize].edges {
+            for edge in graph.edges_of(index) {
                 if !distance.contains_key(edge) {
                     distance.insert(*edge, next);
                     queue.push_back(*edge);
@@ -147,15 +144,14 @@ impl Graph {
         let mut owners = HashMap::new();
         for &index in shown {
             let node = &graph.nodes[index as usize];
-            for (slot, give) in (node.first_slot..).zip(&node.function.gives.0) {
+            for (slot, give) in (node.first_slot..).zip(graph.gives_of(index)) {
                 owners.insert(slot, (index, short_type(give.key.full_name())));
             }
         }
         let mut edges = Vec::new();
         for &index in shown {
-            let node = &graph.nodes[index as usize];
             let mut targets: BTreeMap<u32, Vec<String>> = BTreeMap::new();
-            for source in &node.sources {
+            for source in graph.sources_of(index) {
                 let slots: Vec<u32> = match source {
                     crate::inject::Source::Slot(slot) => vec![*slot],
                     crate::inject::Source::Group(slots) => slots.iter().map(|(slot, _)| *slot).collect(),
@@ -167,7 +163,7 @@ impl Graph {
                     }
                 }
             }
-            for edge in &node.edges {
+            for edge in graph.edges_of(index) {
                 if shown.binary_search(edge).is_ok() {
                     targets.entry(*edge).or_default();
                 }
@@ -266,8 +262,8 @@ impl Graph {
                 Role::Root => "root",
                 Role::Replace => "replace",
             };
-            let needs = node.function.needs.0.iter().map(|need| Json::text(need.key));
-            let gives = node.function.gives.0.iter().map(|give| Json::text(give.key));
+            let needs = self.needs_of(index).iter().map(|need| Json::text(need.key));
+            let gives = self.gives_of(index).iter().map(|give| Json::text(give.key));
             Json::Object(vec![
                 ("id", Json::Number(index.into())),
                 ("name", Json::text(self.name(index))),

@@ -64,7 +64,7 @@ impl Plan {
         let mut infos = Vec::new();
         for (config, value) in self.graph.configs.iter().zip(&self.values) {
             let Some(value) = value else { continue };
-            for (setting, value) in config.settings.iter().zip(value.render()) {
+            for (setting, value) in config.settings.iter().zip(value.value.render()) {
                 let field = setting.field;
                 infos.push(SettingInfo {
                     name: setting.name.to_string(),

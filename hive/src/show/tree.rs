@@ -8,7 +8,7 @@ use crate::cell::Visibility;
 use crate::engine::{ConfigState, Engine, HookInfo};
 use crate::inject::NeedKind;
 use crate::key::{short_function, short_type};
-use crate::plan::{Graph, Node, Role};
+use crate::plan::{Graph, Role};
 
 /// Width at which lists of types are wrapped.
 const WIDTH: usize = 80;
@@ -41,13 +41,11 @@ pub(crate) fn cells(out: &mut String, graph: &Graph, values: &[ConfigState]) {
     for (index, module) in graph.modules.iter().enumerate().skip(1) {
         children[module.parent as usize].push(index as u32);
     }
-    let mut functions: Vec<Vec<&Node>> = vec![Vec::new(); graph.modules.len()];
-    for node in graph
-        .nodes
-        .iter()
-        .filter(|node| node.instance_of.is_none() && node.role != Role::Root)
-    {
-        functions[node.module as usize].push(node);
+    let mut functions: Vec<Vec<u32>> = vec![Vec::new(); graph.modules.len()];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if node.instance_of.is_none() && node.role != Role::Root {
+            functions[node.module as usize].push(index as u32);
+        }
     }
     module(out, graph, values, &children, &functions, 0, 2);
 }
@@ -57,7 +55,7 @@ fn module(
     graph: &Graph,
     values: &[ConfigState],
     children: &[Vec<u32>],
-    functions: &[Vec<&Node>],
+    functions: &[Vec<u32>],
     index: u32,
     indent: usize,
 ) {
@@ -69,7 +67,7 @@ fn module(
             out,
             "{:indent$}⚙️ ({}) {{",
             "",
-            short_function_of_type(config.name.full_name())
+            short_function_of_type(config.config.name.full_name())
         );
         for (setting, value) in config.settings.iter().zip(&state.values) {
             let value = if setting.field.secret { "***" } else { value };
@@ -77,8 +75,8 @@ fn module(
         }
         let _ = writeln!(out, "{:indent$}}}", "");
     }
-    for node in &functions[index as usize] {
-        function(out, node, indent);
+    for &node in &functions[index as usize] {
+        function(out, graph, node, indent);
     }
     for &child in &children[index as usize] {
         let shown = &graph.modules[child as usize];
@@ -88,13 +86,14 @@ fn module(
             "{:indent$}Ⓜ️ {} ({}):{state}",
             "",
             shown.path.id(),
-            shown.title
+            &*shown.title
         );
         module(out, graph, values, children, functions, child, indent + 4);
     }
 }
 
-fn function(out: &mut String, node: &Node, indent: usize) {
+fn function(out: &mut String, graph: &Graph, index: u32, indent: usize) {
+    let node = &graph.nodes[index as usize];
     let mark = match node.role {
         Role::Provide(Visibility::Private) => "🚧🔒️",
         Role::Provide(Visibility::PerModule) => "🚧Ⓜ️",
@@ -116,7 +115,7 @@ fn function(out: &mut String, node: &Node, indent: usize) {
     if node.role == Role::Run {
         return;
     }
-    let needs = node.function.needs.0.iter().map(|need| {
+    let needs = graph.needs_of(index).iter().map(|need| {
         let name = short_type(need.key.full_name());
         match need.kind {
             NeedKind::Optional => format!("Option<{name}>"),
@@ -125,10 +124,8 @@ fn function(out: &mut String, node: &Node, indent: usize) {
         }
     });
     wrapped(out, "⇨", needs.collect(), indent + 4);
-    let gives = node
-        .function
-        .gives
-        .0
+    let gives = graph
+        .gives_of(index)
         .iter()
         .map(|give| short_type(give.key.full_name()));
     wrapped(out, "⇦", gives.collect(), indent + 4);
