@@ -44,7 +44,7 @@ pub(crate) fn list(
             Ok(entries) => Some(entries),
             Err(MapsError::Unknown { .. }) => None,
             // Gone since the directory was read.
-            Err(MapsError::Map(error)) if error.is_missing() => continue,
+            Err(MapsError::NotPinned { .. }) => continue,
             Err(error) => return Err(error),
         };
         let errors = errors.as_ref().map(|errors| {

@@ -27,9 +27,17 @@ use self::text::{Text, host_text, metrics_text, protocol, table_text, usage_text
 /// Why pinned maps cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MapsError {
-    /// Is it pinned, are you root, and is the BPF file system at `--bpf-root`?
+    /// Are you root?
     #[error(transparent)]
     Map(#[from] MapError),
+    /// Has the agent run since the machine booted, and is the BPF file system at `--bpf-root`?
+    #[error("no map {map} is pinned below {} (has the agent run? see --bpf-root)", directory.display())]
+    NotPinned {
+        /// The map's name.
+        map: String,
+        /// Where maps are looked for.
+        directory: PathBuf,
+    },
     /// Is the BPF file system mounted there?
     #[error("no maps are pinned below {} (see --bpf-root)", directory.display())]
     Directory {
@@ -115,7 +123,8 @@ impl Pinned {
     /// Maps that are not plain keys and values.
     fn special(&self, name: &str) -> Result<Vec<Entry>, MapsError> {
         if name == METRICS.name() {
-            let map = PerCpuMap::<MetricsKey, MetricsValue>::open(name, &self.store.path(name))?;
+            let map = PerCpuMap::<MetricsKey, MetricsValue>::open(name, &self.store.path(name));
+            let map = self.pinned(name, map)?;
             let mut entries: Vec<Entry> = map
                 .entries()?
                 .into_iter()
@@ -157,7 +166,8 @@ impl Pinned {
     }
 
     fn tables(&self, name: &'static str) -> Result<BTreeMap<u16, Vec<u32>>, MapsError> {
-        let map = NestedMap::<MaglevKey, u32>::open(name, &self.store.path(name))?;
+        let map = NestedMap::<MaglevKey, u32>::open(name, &self.store.path(name));
+        let map = self.pinned(name, map)?;
         let mut tables = BTreeMap::new();
         for key in map.keys()? {
             if let Some(table) = map.lookup(&key)? {
@@ -296,13 +306,12 @@ impl Pinned {
         B: Plain,
     {
         let backends: BTreeMap<u32, B> = self
-            .store
             .open::<BackendKey, B>(backends.name())?
             .entries()?
             .into_iter()
             .map(|(key, value)| (key.id, value))
             .collect();
-        let map: Map<K, ServiceValue> = self.store.open(services.name())?;
+        let map: Map<K, ServiceValue> = self.open(services.name())?;
         let mut entries = map.entries()?;
         // All slots of a frontend together, the master first.
         entries.sort_by_key(|(key, _)| key.order());
@@ -332,6 +341,24 @@ impl Pinned {
             .collect())
     }
 
+    fn open<K: Plain, V: Plain>(&self, name: &str) -> Result<Map<K, V>, MapsError> {
+        self.pinned(name, self.store.open(name))
+    }
+
+    /// Tells a map that is not there from one that cannot be read.
+    fn pinned<M>(&self, name: &str, opened: Result<M, MapError>) -> Result<M, MapsError> {
+        opened.map_err(|error| {
+            if error.is_missing() {
+                MapsError::NotPinned {
+                    map: name.to_owned(),
+                    directory: self.store.directory(),
+                }
+            } else {
+                error.into()
+            }
+        })
+    }
+
     fn dump<K, V>(&self, spec: &MapSpec<K, V>) -> Result<Vec<Entry>, MapsError>
     where
         K: Plain + Ord + Text,
@@ -346,7 +373,7 @@ impl Pinned {
         key_text: impl Fn(&K) -> String,
         value_text: impl Fn(&V) -> String,
     ) -> Result<Vec<Entry>, MapsError> {
-        let mut entries = self.store.open::<K, V>(name)?.entries()?;
+        let mut entries = self.open::<K, V>(name)?.entries()?;
         entries.sort_by_key(|(key, _)| *key);
         Ok(entries
             .iter()
@@ -386,10 +413,10 @@ impl Slot for Service6Key {
 /// Joins what both families have. The maps of a disabled family are not there, which is fine unless both are
 /// missing.
 fn families(both: [Result<Vec<Entry>, MapsError>; 2]) -> Result<Vec<Entry>, MapsError> {
-    let absent = |result: &Result<Vec<Entry>, MapsError>| matches!(result, Err(MapsError::Map(err)) if err.is_missing());
+    let absent = |result: &Result<Vec<Entry>, MapsError>| matches!(result, Err(MapsError::NotPinned { .. }));
     match both {
-        [first, second] if absent(&first) => second,
         [first, second] if absent(&second) => first,
+        [first, second] if absent(&first) => second,
         [first, second] => Ok([first?, second?].concat()),
     }
 }
@@ -404,7 +431,10 @@ mod tests {
         let pinned = Pinned::below(Path::new("/nowhere"));
         let missing = || pinned.entries("cilium_lb4_services_v2");
 
-        assert!(missing().is_err());
+        assert_eq!(
+            missing().unwrap_err().to_string(),
+            "no map cilium_lb4_services_v2 is pinned below /nowhere/tc/globals (has the agent run? see --bpf-root)"
+        );
         assert_eq!(families([here(), missing()]).unwrap().len(), 1);
         assert_eq!(families([missing(), here()]).unwrap().len(), 1);
         assert!(families([missing(), missing()]).is_err());

@@ -172,15 +172,26 @@ fn replacement_details(replacement: &Value) -> String {
         return String::new();
     }
     let features = &replacement["features"];
-    let switch = |value: &Value| {
-        if value.as_bool() == Some(true) {
-            "Enabled"
-        } else {
-            "Disabled"
-        }
+    format!(
+        "KubeProxyReplacement Details:\n{}  Services:\n{}{}",
+        settings(replacement, features),
+        service_kinds(features),
+        annotations(features)
+    )
+}
+
+fn switch(value: &Value) -> String {
+    let word = if value.as_bool() == Some(true) {
+        "Enabled"
+    } else {
+        "Disabled"
     };
+    word.to_owned()
+}
+
+fn settings(replacement: &Value, features: &Value) -> String {
     let node_port = &features["nodePort"];
-    let coverage = if replacement["features"]["bpfSocketLBHostnsOnly"] == true {
+    let coverage = if features["bpfSocketLBHostnsOnly"] == true {
         "Hostns-only"
     } else {
         "Full"
@@ -192,6 +203,36 @@ fn replacement_details(replacement: &Value) -> String {
         ),
         other => other.to_owned(),
     };
+    let mut table = TabWriter::new();
+    let mut row = |name: &str, value: String| table.row([format!("  {name}:"), value]);
+    row("Status", text(&replacement["mode"]).to_owned());
+    row("Socket LB", switch(&features["socketLB"]["enabled"]));
+    row(
+        "Socket LB Tracing",
+        switch(&features["socketLBTracing"]["enabled"]),
+    );
+    row("Socket LB Coverage", coverage.to_owned());
+    let on_devices = devices(replacement);
+    if !on_devices.is_empty() {
+        row("Devices", on_devices);
+    }
+    row("Mode", mode(node_port));
+    let dispatch = text(&node_port["dsrMode"]);
+    if !dispatch.is_empty() {
+        row("  DSR Dispatch Mode", dispatch.to_owned());
+    }
+    row("Backend Selection", selection);
+    row(
+        "Session Affinity",
+        switch(&features["sessionAffinity"]["enabled"]),
+    );
+    row("NAT46/64 Support", switch(&features["nat46X64"]["enabled"]));
+    row("XDP Acceleration", or_disabled(&node_port["acceleration"]));
+    table.finish()
+}
+
+fn service_kinds(features: &Value) -> String {
+    let node_port = &features["nodePort"];
     let range = if node_port["enabled"] == true {
         format!(
             "Enabled (Range: {}-{})",
@@ -201,60 +242,28 @@ fn replacement_details(replacement: &Value) -> String {
         "Disabled".to_owned()
     };
     let mut table = TabWriter::new();
-    let mut row = |name: &str, value: String| table.row([format!("  {name}:"), value]);
-    row("Status", text(&replacement["mode"]).to_owned());
-    row("Socket LB", switch(&features["socketLB"]["enabled"]).to_owned());
-    row(
-        "Socket LB Tracing",
-        switch(&features["socketLBTracing"]["enabled"]).to_owned(),
-    );
-    row("Socket LB Coverage", coverage.to_owned());
-    let on_devices = devices(replacement);
-    if !on_devices.is_empty() {
-        row("Devices", on_devices);
-    }
-    row("Mode", mode(node_port));
-    if let Some(dispatch) = node_port["dsrMode"]
-        .as_str()
-        .filter(|dispatch| !dispatch.is_empty())
-    {
-        row("  DSR Dispatch Mode", dispatch.to_owned());
-    }
-    row("Backend Selection", selection);
-    row(
-        "Session Affinity",
-        switch(&features["sessionAffinity"]["enabled"]).to_owned(),
-    );
-    row(
-        "NAT46/64 Support",
-        switch(&features["nat46X64"]["enabled"]).to_owned(),
-    );
-    row("XDP Acceleration", or_disabled(&node_port["acceleration"]));
-    let mut out = format!("KubeProxyReplacement Details:\n{}  Services:\n", table.finish());
-    let mut table = TabWriter::new();
     let mut row = |name: &str, value: String| table.row([format!("  - {name}:"), value]);
     row("ClusterIP", "Enabled".to_owned());
     row("NodePort", range);
-    row("LoadBalancer", switch(&node_port["enabled"]).to_owned());
-    row(
-        "externalIPs",
-        switch(&features["externalIPs"]["enabled"]).to_owned(),
-    );
-    row("HostPort", switch(&features["hostPort"]["enabled"]).to_owned());
-    out.push_str(&table.finish());
+    row("LoadBalancer", switch(&node_port["enabled"]));
+    row("externalIPs", switch(&features["externalIPs"]["enabled"]));
+    row("HostPort", switch(&features["hostPort"]["enabled"]));
+    table.finish()
+}
+
+fn annotations(features: &Value) -> String {
     let annotations = features["annotations"]
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
     if annotations.is_empty() {
-        out.push_str("  Annotations: (n/a)\n");
-    } else {
-        out.push_str("  Annotations:\n");
-        for annotation in annotations {
-            out.push_str(&format!("  - {}\n", text(annotation)));
-        }
+        return "  Annotations: (n/a)\n".to_owned();
     }
-    out
+    let lines: String = annotations
+        .iter()
+        .map(|annotation| format!("  - {}\n", text(annotation)))
+        .collect();
+    format!("  Annotations:\n{lines}")
 }
 
 /// How packets reach backends of other nodes, as people write it.
