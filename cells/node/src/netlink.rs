@@ -7,10 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipnet::IpNet;
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkInfo, LinkMessage, Prop, State};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::sys::{AsyncSocket, SocketAddr};
 use rtnetlink::{Handle, RouteMessageBuilder};
@@ -111,6 +111,13 @@ fn list_all(handle: &Handle) -> BoxStream<'static, Result<DeviceEvent, SourceErr
 
 fn read_message(message: RouteNetlinkMessage) -> Vec<DeviceEvent> {
     match message {
+        // Bridges tell of their ports in the same group, without what the devices are, and that one is gone when it
+        // has only left the bridge.
+        RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link)
+            if link.header.interface_family == AddressFamily::Bridge =>
+        {
+            Vec::new()
+        }
         RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::NewLinkProp(link) => {
             vec![DeviceEvent::Link(read_link(link))]
         }
@@ -213,8 +220,8 @@ fn read_route(message: &RouteMessage) -> Vec<(u32, Route)> {
     let header = &message.header;
     let (mut table, mut priority, mut devices) = (u32::from(header.table), 0, Vec::new());
     let unspecified = match header.address_family {
-        netlink_packet_route::AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        netlink_packet_route::AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         _ => return Vec::new(),
     };
     let mut dst = unspecified;

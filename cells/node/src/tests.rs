@@ -17,7 +17,7 @@ use futures::{StreamExt, TryStreamExt};
 use hive::{Cell, Hive, Running, Settings};
 use nix::sched::{CloneFlags, unshare};
 use parking_lot::Mutex;
-use rtnetlink::{LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rtnetlink::{LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use serde_json::{Value, json};
 use skep_k8s::node_name::NodeName;
 use skep_k8s::slim::Node;
@@ -354,6 +354,36 @@ fn kernels_devices_are_found_and_followed() {
 
         handle.link().del(eth7).execute().await.unwrap();
         bench.rows("devices", &[0], &["lo", "pod1", "lxc1"]).await;
+        bench.hive.stop().await.unwrap();
+    });
+}
+
+#[test]
+fn what_bridges_tell_of_their_ports_is_not_taken_for_the_devices() {
+    in_namespace(|| async {
+        // Of this thread's namespace; addresses that devices give themselves would come in between.
+        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
+        let handle = netlink();
+        let eth7 = add_cable(&handle, "eth7", "lxc7", "192.0.2.7").await;
+        let bridge = LinkBridge::new("br0").up().build();
+        handle.link().add(bridge).execute().await.unwrap();
+        let bridge = index_of(&handle, "br0").await;
+        let bench = Bench::start(vec![cells::devices()], Settings::new()).await;
+        let devices = |addresses: &'static str| ["lo device ", "lxc7 veth ", addresses, "br0 bridge "];
+        let eth7_has = async |addresses| bench.rows("devices", &[0, 3, 7], &devices(addresses)).await;
+        eth7_has("eth7 veth 192.0.2.7").await;
+        let port_of = async |controller: u32| {
+            let port = LinkUnspec::new_with_index(eth7).controller(controller);
+            handle.link().set(port.build()).execute().await.unwrap();
+        };
+
+        // The bridge tells of its port without the kind, and that it is gone when only the port is.
+        port_of(bridge).await;
+        add_address(&handle, eth7, "192.0.2.8", 24).await;
+        eth7_has("eth7 veth 192.0.2.7, 192.0.2.8").await;
+        port_of(0).await;
+        add_address(&handle, eth7, "192.0.2.9", 24).await;
+        eth7_has("eth7 veth 192.0.2.7, 192.0.2.8, 192.0.2.9").await;
         bench.hive.stop().await.unwrap();
     });
 }
