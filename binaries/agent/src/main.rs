@@ -7,6 +7,9 @@ use std::{process::ExitCode, sync::Arc};
 use hive::{Program, config::UnknownKeys};
 use skep_agent::Configuration;
 
+#[global_allocator]
+static HEAP: skep_heap::Heap = skep_heap::Heap;
+
 fn main() -> ExitCode {
     let configuration = Arc::new(Configuration::default());
     let shown = configuration.clone();

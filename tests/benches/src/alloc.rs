@@ -1,50 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The system's allocator, counting bytes.
+//! The allocator of the agent, counting bytes.
 //!
-//! Counters are kept apart by thread (in cache lines of their own), so that counting does not make threads wait
-//! for each other.
+//! Each thread counts in a place of its own, with plain loads and stores: counting is not to be a part of what is measured.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-const SHARDS: usize = 16;
+use skep_heap::Heap;
+
+/// Threads that have a place of their own; any more share the last one.
+const OWN: usize = 63;
 
 #[repr(align(128))]
-struct Shard {
+struct Place {
     allocated: AtomicU64,
     freed: AtomicU64,
 }
 
-static TALLY: [Shard; SHARDS] = [const {
-    Shard {
+static TALLY: [Place; OWN + 1] = [const {
+    Place {
         allocated: AtomicU64::new(0),
         freed: AtomicU64::new(0),
     }
-}; SHARDS];
+}; OWN + 1];
 
 thread_local! {
-    static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
+    static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-fn shard() -> &'static Shard {
+/// Number of this thread's place.
+#[inline]
+fn place() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    // A thread that ends has no place any more.
-    let place = PLACE.try_with(|place| {
-        if place.get() == usize::MAX {
-            place.set(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
+    // A thread that ends has no number any more.
+    let number = NUMBER.try_with(|number| {
+        if number.get() == usize::MAX {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed).min(OWN));
         }
-        place.get()
+        number.get()
     });
-    &TALLY[place.unwrap_or(0)]
+    number.unwrap_or(OWN)
+}
+
+fn add(place: usize, counter: &AtomicU64, bytes: usize) {
+    if place < OWN {
+        counter.store(counter.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
+    } else {
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
 }
 
 /// Whether anybody wants to know.
 static COUNTS: AtomicBool = AtomicBool::new(true);
 
-/// Runs `timed` without counting, which is a tenth of the time where much is allocated and little else done. All that it
-/// allocates must be freed when it ends.
+/// Runs `timed` without counting, where much is allocated and little else done. All that it allocates must be freed when it
+/// ends.
 pub(crate) fn uncounted<T>(timed: impl FnOnce() -> T) -> T {
     COUNTS.store(false, Ordering::Relaxed);
     let result = timed();
@@ -52,14 +64,15 @@ pub(crate) fn uncounted<T>(timed: impl FnOnce() -> T) -> T {
     result
 }
 
+#[inline]
 fn count(allocated: usize, freed: usize) {
     if COUNTS.load(Ordering::Relaxed) {
-        let shard = shard();
+        let place = place();
         if allocated > 0 {
-            shard.allocated.fetch_add(allocated as u64, Ordering::Relaxed);
+            add(place, &TALLY[place].allocated, allocated);
         }
         if freed > 0 {
-            shard.freed.fetch_add(freed as u64, Ordering::Relaxed);
+            add(place, &TALLY[place].freed, freed);
         }
     }
 }
@@ -67,30 +80,30 @@ fn count(allocated: usize, freed: usize) {
 /// Counts what passes through it.
 pub(crate) struct Counting;
 
-// SAFETY: every call is handed on to the system's allocator as it came.
+// SAFETY: every call is handed on to the heap as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 0);
         // SAFETY: the caller's promise about `layout`.
-        unsafe { System.alloc(layout) }
+        unsafe { Heap.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 0);
         // SAFETY: the caller's promise about `layout`.
-        unsafe { System.alloc_zeroed(layout) }
+        unsafe { Heap.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(0, layout.size());
         // SAFETY: the caller's promise about `pointer` and `layout`.
-        unsafe { System.dealloc(pointer, layout) }
+        unsafe { Heap.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size, layout.size());
         // SAFETY: the caller's promise about `pointer`, `layout` and `size`.
-        unsafe { System.realloc(pointer, layout, size) }
+        unsafe { Heap.realloc(pointer, layout, size) }
     }
 }
 
@@ -98,7 +111,7 @@ unsafe impl GlobalAlloc for Counting {
 pub(crate) fn allocated() -> u64 {
     TALLY
         .iter()
-        .map(|shard| shard.allocated.load(Ordering::Relaxed))
+        .map(|place| place.allocated.load(Ordering::Relaxed))
         .sum()
 }
 
@@ -106,7 +119,7 @@ pub(crate) fn allocated() -> u64 {
 pub(crate) fn in_use() -> u64 {
     let freed: u64 = TALLY
         .iter()
-        .map(|shard| shard.freed.load(Ordering::Relaxed))
+        .map(|place| place.freed.load(Ordering::Relaxed))
         .sum();
     allocated().saturating_sub(freed)
 }
