@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use compact_str::CompactString;
 use skep_k8s::slim;
+use smallvec::SmallVec;
 
 use super::{Interner, Rules, address, protocol_or_tcp};
 use crate::types::annotation::WEIGHT;
@@ -40,20 +41,26 @@ pub fn endpoint_slice(
     if matches!(slice.address_type, slim::AddressType::V4 | slim::AddressType::V6) {
         let ports = ports(slice, interner);
         let weight = weight(slice);
+        backends.reserve_exact(slice.endpoints.len() * ports.len());
         for endpoint in &slice.endpoints {
             add(&mut backends, endpoint, &ports, weight, rules, interner);
         }
     }
-    // Of endpoints with one address the last one counts.
-    backends.reverse();
-    backends.sort_by_key(|backend| backend.address);
-    backends.dedup_by_key(|backend| backend.address);
+    if !backends.is_sorted_by(|a, b| a.address < b.address) {
+        // Of endpoints with one address the last one counts.
+        backends.reverse();
+        backends.sort_by_key(|backend| backend.address);
+        backends.dedup_by_key(|backend| backend.address);
+    }
     Some(SliceBackends { service, backends })
 }
 
+/// A port with all of its names.
+type Port = (L4Proto, u16, SmallVec<[CompactString; 1]>);
+
 /// Distinct ports with their names. An endpoint port without number means all ports, which no frontend can use.
-fn ports(slice: &slim::EndpointSlice, interner: &mut Interner) -> Vec<(L4Proto, u16, Names)> {
-    let mut ports: Vec<(L4Proto, u16, Vec<CompactString>)> = Vec::with_capacity(slice.ports.len());
+fn ports(slice: &slim::EndpointSlice, interner: &mut Interner) -> SmallVec<[(L4Proto, u16, Names); 2]> {
+    let mut ports: SmallVec<[Port; 2]> = SmallVec::new();
     for port in &slice.ports {
         let number = port
             .port
@@ -66,7 +73,7 @@ fn ports(slice: &slim::EndpointSlice, interner: &mut Interner) -> Vec<(L4Proto, 
             .iter()
             .position(|known| (known.0, known.1) == (proto, number))
             .unwrap_or_else(|| {
-                ports.push((proto, number, Vec::new()));
+                ports.push((proto, number, SmallVec::new()));
                 ports.len() - 1
             });
         let names = &mut ports[at].2;
@@ -76,11 +83,11 @@ fn ports(slice: &slim::EndpointSlice, interner: &mut Interner) -> Vec<(L4Proto, 
             .filter(|name| !name.is_empty() && !names.contains(name));
         names.extend(name.cloned());
     }
-    let interned = |(proto, number, names): (_, _, Vec<_>)| {
+    let interned = |(proto, number, names): Port| {
         let names = if names.is_empty() {
             Names::ABSENT
         } else {
-            interner.names(names.into_iter().collect())
+            interner.names(&names)
         };
         (proto, number, names)
     };

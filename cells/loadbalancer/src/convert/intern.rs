@@ -5,6 +5,8 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use compact_str::CompactString;
+
 use crate::hash::HashSet;
 use crate::types::{BackendZone, Names};
 
@@ -17,7 +19,7 @@ const LIMIT: usize = 8192;
 pub struct Interner {
     texts: HashSet<Arc<str>>,
     zones: HashSet<Arc<BackendZone>>,
-    names: HashSet<Names>,
+    names: HashSet<Arc<[CompactString]>>,
 }
 
 impl Interner {
@@ -35,11 +37,11 @@ impl Interner {
         }
     }
 
-    pub(super) fn names(&mut self, names: Names) -> Names {
-        match self.names.get(&names) {
+    pub(super) fn names(&mut self, names: &[CompactString]) -> Names {
+        Names::from(match self.names.get(names) {
             Some(known) => known.clone(),
-            None => remember(&mut self.names, names),
-        }
+            None => remember(&mut self.names, names.into()),
+        })
     }
 }
 

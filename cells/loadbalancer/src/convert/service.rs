@@ -10,6 +10,7 @@ use std::time::Duration;
 use compact_str::CompactString;
 use ipnet::IpNet;
 use skep_k8s::slim;
+use smallvec::SmallVec;
 
 use super::{ConvertError, Fault, Rules, address, port, protocol};
 use crate::types::annotation::{FORWARDING_MODE, TYPE};
@@ -228,7 +229,8 @@ fn frontends(object: &slim::Service, service: &Service, rules: &Rules) -> Result
     if object.metadata.labels.contains_key(HEADLESS) || spec.cluster_ip.eq_ignore_ascii_case("none") {
         return Ok(Vec::new());
     }
-    let ports = spec.ports.iter().map(Port::new).collect::<Result<Vec<_>, _>>()?;
+    let ports = spec.ports.iter().map(Port::new);
+    let ports = ports.collect::<Result<SmallVec<[_; 4]>, _>>()?;
     let only = restriction(service);
     let wanted = |kind| only.is_none_or(|only| only == kind);
     let two_scopes = service.ext_traffic_policy != service.int_traffic_policy;
@@ -283,9 +285,11 @@ fn frontends(object: &slim::Service, service: &Service, rules: &Rules) -> Result
 /// Sorts by address. Of several frontends with one address, which a strange object may ask for, the last one added
 /// stays.
 fn sorted(mut frontends: Vec<FrontendParams>) -> Vec<FrontendParams> {
-    frontends.reverse();
-    frontends.sort_by_key(|frontend| frontend.address);
-    frontends.dedup_by_key(|frontend| frontend.address);
+    if frontends.len() > 1 {
+        frontends.reverse();
+        frontends.sort_by_key(|frontend| frontend.address);
+        frontends.dedup_by_key(|frontend| frontend.address);
+    }
     frontends
 }
 
@@ -304,11 +308,11 @@ fn restriction(service: &Service) -> Option<FrontendKind> {
 }
 
 /// Cluster IPs in the order of their texts. Services without one (type ExternalName) have none.
-fn cluster_ips(spec: &slim::ServiceSpec) -> Vec<IpAddr> {
+fn cluster_ips(spec: &slim::ServiceSpec) -> SmallVec<[IpAddr; 2]> {
     if spec.cluster_ips.is_empty() {
         return address(&spec.cluster_ip).into_iter().collect();
     }
-    let mut texts: Vec<&str> = spec.cluster_ips.iter().map(CompactString::as_str).collect();
+    let mut texts: SmallVec<[&str; 2]> = spec.cluster_ips.iter().map(CompactString::as_str).collect();
     texts.sort_unstable();
     texts.into_iter().filter_map(address).collect()
 }

@@ -88,10 +88,10 @@ impl Batch {
     }
 
     /// Takes the changes out, in order of the first event of each object.
-    pub fn take(&mut self) -> Vec<Changed> {
+    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Changed> {
         self.places.clear();
         self.events = 0;
-        std::mem::take(&mut self.changes)
+        self.changes.drain(..)
     }
 }
 
@@ -120,9 +120,8 @@ mod tests {
             Latest::Gone,
         ));
 
-        let changes = batch.take();
-        let versions: Vec<String> = changes
-            .iter()
+        let versions: Vec<String> = batch
+            .drain()
             .map(|changed| match changed {
                 Changed::Service(_, Latest::Present(service)) => {
                     service.metadata.resource_version.to_string()
@@ -139,7 +138,7 @@ mod tests {
         let mut batch = Batch::default();
         (0..MAX_BATCH).for_each(|_| batch.push(service("a", "1")));
         assert!(batch.is_full());
-        assert_eq!(batch.take().len(), 1);
+        assert_eq!(batch.drain().len(), 1);
         assert!(!batch.is_full());
     }
 }

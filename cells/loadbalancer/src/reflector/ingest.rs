@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use skep_k8s::slim::{self, Labels};
 use skep_k8s::{DecodeError, ObjectKey};
 use statedb::{InitGuard, WriteTxn};
@@ -101,12 +102,12 @@ impl Ingest {
 
     /// Writes a batch in one transaction and leaves it empty.
     pub fn write(&mut self, batch: &mut Batch) {
-        self.commit(batch.take(), None);
+        self.commit(batch.drain(), None);
     }
 
     /// Writes a batch, possibly empty, in one transaction that also reports `done`.
     pub(super) fn write_last(&mut self, batch: &mut Batch, done: &InitGuard) {
-        self.commit(batch.take(), Some(done));
+        self.commit(batch.drain(), Some(done));
     }
 
     /// Makes the tables hold exactly these services (of Kubernetes; pseudo-services stay), in one transaction that also
@@ -174,37 +175,50 @@ impl Ingest {
         }
     }
 
-    fn commit(&mut self, changes: Vec<Changed>, done: Option<&InitGuard>) {
-        let mut txn = self.writer.write();
-        let mut slices = SliceChanges::default();
-        let mut wanted = Vec::new();
+    fn commit(
+        &mut self,
+        changes: impl IntoIterator<Item = Changed, IntoIter: ExactSizeIterator>,
+        done: Option<&InitGuard>,
+    ) {
+        let changes = changes.into_iter();
+        // Everything is converted before the tables are locked, and freed when they are free again: the reconciler
+        // writes one of them too.
+        let mut plan = Plan::with_room(changes.len());
         let mut services_changed = false;
         for changed in changes {
             match changed {
                 Changed::Service(key, Latest::Gone) => {
                     services_changed = true;
                     self.forget_service(&key);
-                    self.remove_service(&mut txn, &key);
+                    self.withdraw(&mut plan, &key);
                 }
                 Changed::Service(key, Latest::Present(object)) => {
                     services_changed = true;
-                    wanted.extend(
-                        self.prepare(&mut txn, &key, &object)
-                            .map(|service| (key, object, service)),
-                    );
+                    self.prepare(&mut plan, key, object);
                 }
                 Changed::Service(key, Latest::Undecodable(error)) => {
                     self.faults.set(SERVICE, key, error.to_string())
                 }
-                Changed::Slice(key, latest) => self.note_slice(key, latest, &mut slices),
+                Changed::Slice(key, latest) => self.note_slice(key, latest, &mut plan.slices),
             }
         }
         if services_changed {
-            self.retry_waiting(&mut txn, &mut wanted);
-            let steps = self.add_unknown_services(&mut txn, wanted, &mut slices);
+            // Services that wait for an address may get it now.
+            for (key, object) in std::mem::take(&mut self.waiting) {
+                self.prepare(&mut plan, key, object);
+            }
+        }
+        let mut txn = self.writer.write();
+        for key in &plan.withdrawn {
+            self.remove_service(&mut txn, key);
+        }
+        let mut spent = Vec::with_capacity(plan.wanted.len());
+        if !plan.wanted.is_empty() {
+            let wanted = std::mem::take(&mut plan.wanted);
+            let steps = self.add_unknown_services(&mut txn, wanted, &mut plan.slices, &mut spent);
             self.upsert_services(&mut txn, steps);
         }
-        self.write_backends(&mut txn, slices);
+        self.write_backends(&mut txn, &mut plan.slices);
         if let Some(guard) = done
             && let Err(error) = txn.initialized(guard)
         {
@@ -213,34 +227,25 @@ impl Ingest {
         txn.commit();
     }
 
-    /// Converts a service if it is for this node; removes it if not.
-    fn prepare(
-        &mut self,
-        txn: &mut WriteTxn,
-        key: &ObjectKey,
-        object: &Arc<slim::Service>,
-    ) -> Option<ServiceFrontends> {
-        self.waiting.remove(key);
-        self.faults.clear(SERVICE, key);
-        if convert::names_a_node(object) {
+    /// Converts a service if it is for this node; withdraws it if not.
+    fn prepare(&mut self, plan: &mut Plan, key: ObjectKey, object: Arc<slim::Service>) {
+        self.waiting.remove(&key);
+        self.faults.clear(SERVICE, &key);
+        if convert::names_a_node(&object) {
             self.placed.insert(key.clone(), object.clone());
-            if !convert::is_exposed_on(object, &self.node_labels) {
-                self.remove_service(txn, key);
-                return None;
+            if !convert::is_exposed_on(&object, &self.node_labels) {
+                return self.withdraw(plan, &key);
             }
         } else if !self.placed.is_empty() {
-            self.placed.remove(key);
+            self.placed.remove(&key);
         }
-        match convert::service(object, &self.rules) {
+        match convert::service(&object, &self.rules) {
             Ok(converted) => {
                 let is_local = converted.service.int_traffic_policy == TrafficPolicy::Local;
-                self.note_internal_policy(key, is_local);
-                Some(converted)
+                self.note_internal_policy(&key, is_local);
+                plan.wanted.push((key, object, converted));
             }
-            Err(error) => {
-                self.faults.set(SERVICE, key, error.to_string());
-                None
-            }
+            Err(error) => self.faults.set(SERVICE, key, error.to_string()),
         }
     }
 
@@ -261,37 +266,33 @@ impl Ingest {
         self.faults.clear(SERVICE, key);
     }
 
-    fn remove_service(&mut self, txn: &mut WriteTxn, key: &ObjectKey) {
+    fn withdraw(&mut self, plan: &mut Plan, key: &ObjectKey) {
         self.note_internal_policy(key, false);
+        plan.withdrawn.push(key.clone());
+    }
+
+    fn remove_service(&mut self, txn: &mut WriteTxn, key: &ObjectKey) {
         if let Err(error) = self.writer.delete_service_and_frontends(txn, &service_name(key)) {
             self.faults.set(SERVICE, key, error.to_string());
         }
     }
 
-    /// Services that wait for an address may get it now.
-    fn retry_waiting(&mut self, txn: &mut WriteTxn, wanted: &mut Vec<Wanted>) {
-        for (key, object) in std::mem::take(&mut self.waiting) {
-            wanted.extend(
-                self.prepare(txn, &key, &object)
-                    .map(|service| (key, object, service)),
-            );
-        }
-    }
-
     /// Adds services of which nothing is known yet together with their backends from the same batch, and gives the
     /// others back. Their frontends are written once, at the place where the backends would change them: that order
-    /// decides about numbers.
+    /// decides about numbers. Objects that are not needed any more go to `spent`.
     fn add_unknown_services(
         &mut self,
         txn: &mut WriteTxn,
         wanted: Vec<Wanted>,
         changes: &mut SliceChanges,
+        spent: &mut Vec<Arc<slim::Service>>,
     ) -> Vec<Step> {
         if changes.given.is_empty() {
             return wanted.into_iter().map(Step::Upsert).collect();
         }
         // Addresses, and whether several services want them.
-        let mut claims: HashMap<L3n4Addr, bool> = HashMap::default();
+        let mut claims: HashMap<L3n4Addr, bool> =
+            HashMap::with_capacity_and_hasher(wanted.len(), RandomState::default());
         for (_, _, converted) in &wanted {
             for frontend in &converted.frontends {
                 let claim = claims.entry(frontend.address);
@@ -305,18 +306,18 @@ impl Ingest {
             let is_shared = |frontend: &FrontendParams| claims.get(&frontend.address) == Some(&true);
             let given = changes
                 .given_to(&service.name)
-                .filter(|_| !losing.contains(&service.name) && !frontends.iter().any(is_shared));
+                .filter(|_| !losing.contains(&service.name) && !frontends.iter().any(is_shared))
+                .filter(|_| self.writer.is_unknown(txn, &service.name, frontends));
             let Some(given) = given else {
                 steps.push(Step::Upsert((key, object, converted)));
                 continue;
             };
-            match self
-                .writer
-                .add_unknown_service(txn, service, frontends, &mut given.backends)
-            {
-                Ok(None) => steps.push(Step::Upsert((key, object, converted))),
-                Ok(Some(made)) => {
+            let ServiceFrontends { service, frontends } = converted;
+            let backends = std::mem::take(&mut given.backends);
+            match self.writer.add_unknown_service(txn, service, frontends, backends) {
+                Ok(made) => {
                     self.faults.clear(SERVICE, &key);
+                    spent.push(object);
                     given.is_written = true;
                     if made.iter().all(has_no_backends) {
                         steps.push(Step::Put(made));
@@ -429,20 +430,45 @@ impl Ingest {
     }
 
     /// Takes away what no slice gives any more, then writes what slices give.
-    fn write_backends(&mut self, txn: &mut WriteTxn, changes: SliceChanges) {
-        for (service, mut dropped) in changes.dropped {
+    fn write_backends(&mut self, txn: &mut WriteTxn, changes: &mut SliceChanges) {
+        for (service, mut dropped) in changes.dropped.drain(..) {
             dropped.retain(|address| !self.slices.gives(&service, address));
             if !dropped.is_empty() {
                 self.writer
                     .release_backends(txn, &service, self.rules.source, &dropped);
             }
         }
-        for given in changes.given {
+        for given in &mut changes.given {
             if given.is_written {
-                self.put_new_frontends(txn, given.frontends);
+                self.put_new_frontends(txn, std::mem::take(&mut given.frontends));
             } else {
-                self.writer.upsert_backends(txn, &given.service, given.backends);
+                let backends = std::mem::take(&mut given.backends);
+                self.writer.upsert_backends(txn, &given.service, backends);
             }
+        }
+    }
+}
+
+/// What a batch comes to, before the tables are locked.
+struct Plan {
+    /// Services that go.
+    withdrawn: Vec<ObjectKey>,
+    wanted: Vec<Wanted>,
+    slices: SliceChanges,
+}
+
+impl Plan {
+    /// A plan of a batch, of whose changes about half are slices.
+    fn with_room(changes: usize) -> Self {
+        let half = changes.div_ceil(2);
+        Self {
+            withdrawn: Vec::new(),
+            wanted: Vec::with_capacity(half),
+            slices: SliceChanges {
+                dropped: Vec::new(),
+                given: Vec::with_capacity(half),
+                places: HashMap::with_capacity_and_hasher(half, RandomState::default()),
+            },
         }
     }
 }
@@ -462,7 +488,6 @@ enum Step {
 }
 
 /// What slices of a batch change, by service, in order of the events.
-#[derive(Default)]
 struct SliceChanges {
     dropped: Vec<(ServiceName, Vec<L3n4Addr>)>,
     given: Vec<Given>,

@@ -40,14 +40,26 @@ impl Given {
 /// Number of an entry of [`Slices::given`], from 1.
 type Slot = std::num::NonZeroU32;
 
+/// An entry of a table by name: the hash, so that a table grows without a look at what it holds, and the slot.
+type Hashed = (u32, Slot);
+
+fn hash_of((hash, _): &Hashed) -> u64 {
+    spread(*hash)
+}
+
+/// A hash of 32 bits as tables want it: its upper bits tell entries of one place apart.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// All slices of a source. Tables hold numbers only: there are as many slices as services, and more.
 #[derive(Debug, Default)]
 pub(super) struct Slices {
     given: Vec<Option<Given>>,
     free: Vec<Slot>,
-    by_name: HashTable<Slot>,
+    by_name: HashTable<Hashed>,
     /// First slice of each service.
-    by_service: HashTable<Slot>,
+    by_service: HashTable<Hashed>,
     hasher: RandomState,
 }
 
@@ -67,11 +79,18 @@ impl Slices {
         service: &ServiceName,
         addresses: Box<[L3n4Addr]>,
     ) -> Option<(ServiceName, Vec<L3n4Addr>)> {
-        let known = self.find(&key).and_then(|slot| at_mut(&mut self.given, slot));
+        let hash = self.hash_of_key(&key);
+        let known = self
+            .find(hash, &key)
+            .and_then(|slot| at_mut(&mut self.given, slot));
         let before = match known {
             Some(given) if given.service == *service => {
                 let old = std::mem::replace(&mut given.addresses, addresses);
-                let dropped = |address: &L3n4Addr| given.addresses.binary_search(address).is_err();
+                let mut new = given.addresses.iter().peekable();
+                let dropped = |address: &L3n4Addr| {
+                    while new.next_if(|new| *new < address).is_some() {}
+                    new.peek() != Some(&address)
+                };
                 let dropped: Vec<L3n4Addr> = old.into_iter().filter(dropped).collect();
                 return (!dropped.is_empty()).then(|| (service.clone(), dropped));
             }
@@ -96,33 +115,21 @@ impl Slices {
                 next,
             });
         }
-        let Self {
-            given,
-            by_name,
-            hasher,
-            ..
-        } = self;
-        let hash = |slot: &Slot| at(given, *slot).map_or(0, |given| hash_of_slice(hasher, given));
-        by_name.insert_unique(hash(&slot), slot, hash);
+        self.by_name.insert_unique(spread(hash), (hash, slot), hash_of);
         before
     }
 
     /// Makes a slice the first one of its service; gives the one that was.
     fn link(&mut self, service: &ServiceName, slot: Slot) -> Option<Slot> {
+        let hash = self.hash_of_service(service);
         let Self {
-            given,
-            by_service,
-            hasher,
-            ..
+            given, by_service, ..
         } = self;
-        let is_same = |slot: &Slot| at(given, *slot).is_some_and(|given| given.service == *service);
-        let hash = hasher.hash_one(service);
-        match by_service.find_mut(hash, is_same) {
-            Some(first) => Some(std::mem::replace(first, slot)),
+        let is_same = |other: &Hashed| is_slice_of(given, *other, hash, service);
+        match by_service.find_mut(spread(hash), is_same) {
+            Some((_, first)) => Some(std::mem::replace(first, slot)),
             None => {
-                by_service.insert_unique(hash, slot, |slot| {
-                    at(given, *slot).map_or(hash, |given| hasher.hash_one(&given.service))
-                });
+                by_service.insert_unique(spread(hash), (hash, slot), hash_of);
                 None
             }
         }
@@ -130,20 +137,20 @@ impl Slices {
 
     /// Takes a slice out of the row of its service's.
     fn unlink(&mut self, service: &ServiceName, slot: Slot, next: Option<Slot>) {
+        let hash = self.hash_of_service(service);
         let given = &self.given;
-        let is_same =
-            |other: &Slot| *other == slot || at(given, *other).is_some_and(|given| given.service == *service);
-        let Ok(mut first) = self.by_service.find_entry(self.hasher.hash_one(service), is_same) else {
+        let is_same = |other: &Hashed| other.1 == slot || is_slice_of(given, *other, hash, service);
+        let Ok(mut first) = self.by_service.find_entry(spread(hash), is_same) else {
             return;
         };
-        if *first.get() == slot {
+        if first.get().1 == slot {
             match next {
-                Some(next) => *first.get_mut() = next,
+                Some(next) => first.get_mut().1 = next,
                 None => drop(first.remove()),
             }
             return;
         }
-        let mut before = Some(*first.get());
+        let mut before = Some(first.get().1);
         while let Some(given) = before.and_then(|slot| at_mut(&mut self.given, slot)) {
             if given.next == Some(slot) {
                 given.next = next;
@@ -155,15 +162,11 @@ impl Slices {
 
     /// Forgets a slice; gives back what it gave.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<(ServiceName, Vec<L3n4Addr>)> {
-        let Self {
-            given,
-            by_name,
-            hasher,
-            ..
-        } = self;
-        let is_it = |slot: &Slot| at(given, *slot).is_some_and(|given| given.is(key));
-        let found = by_name.find_entry(hash_of_key(hasher, key), is_it).ok()?;
-        let (slot, _) = found.remove();
+        let hash = self.hash_of_key(key);
+        let given = &self.given;
+        let is_it = |other: &Hashed| is_slice(given, *other, hash, key);
+        let found = self.by_name.find_entry(spread(hash), is_it).ok()?;
+        let ((_, slot), _) = found.remove();
         let given = self.given.get_mut(slot.get() as usize - 1)?.take()?;
         self.unlink(&given.service, slot, given.next);
         self.free.push(slot);
@@ -172,9 +175,10 @@ impl Slices {
 
     /// Whether any slice gives this backend to the service.
     pub(super) fn gives(&self, service: &ServiceName, address: &L3n4Addr) -> bool {
-        let is_same = |slot: &Slot| at(&self.given, *slot).is_some_and(|given| given.service == *service);
-        let first = self.by_service.find(self.hasher.hash_one(service), is_same);
-        let mut next = first.copied();
+        let hash = self.hash_of_service(service);
+        let is_same = |other: &Hashed| is_slice_of(&self.given, *other, hash, service);
+        let first = self.by_service.find(spread(hash), is_same);
+        let mut next = first.map(|(_, slot)| *slot);
         while let Some(given) = next.and_then(|slot| at(&self.given, slot)) {
             if given.addresses.binary_search(address).is_ok() {
                 return true;
@@ -192,18 +196,26 @@ impl Slices {
         })
     }
 
-    fn find(&self, key: &ObjectKey) -> Option<Slot> {
-        let is_it = |slot: &Slot| at(&self.given, *slot).is_some_and(|given| given.is(key));
-        self.by_name.find(hash_of_key(&self.hasher, key), is_it).copied()
+    fn find(&self, hash: u32, key: &ObjectKey) -> Option<Slot> {
+        let is_it = |other: &Hashed| is_slice(&self.given, *other, hash, key);
+        self.by_name.find(spread(hash), is_it).map(|(_, slot)| *slot)
+    }
+
+    fn hash_of_key(&self, key: &ObjectKey) -> u32 {
+        self.hasher.hash_one((key.namespace.as_str(), key.name.as_str())) as u32
+    }
+
+    fn hash_of_service(&self, service: &ServiceName) -> u32 {
+        self.hasher.hash_one(service) as u32
     }
 }
 
-fn hash_of_key(hasher: &RandomState, key: &ObjectKey) -> u64 {
-    hasher.hash_one((key.namespace.as_str(), key.name.as_str()))
+fn is_slice(given: &[Option<Given>], other: Hashed, hash: u32, key: &ObjectKey) -> bool {
+    other.0 == hash && at(given, other.1).is_some_and(|given| given.is(key))
 }
 
-fn hash_of_slice(hasher: &RandomState, given: &Given) -> u64 {
-    hasher.hash_one((given.namespace(), given.name.as_str()))
+fn is_slice_of(given: &[Option<Given>], other: Hashed, hash: u32, service: &ServiceName) -> bool {
+    other.0 == hash && at(given, other.1).is_some_and(|given| given.service == *service)
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ pub enum SourceRangesPolicy {
 }
 
 /// A service. Rows of table `services`; immutable once inserted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Unique name.
     pub name: ServiceName,
@@ -142,13 +142,35 @@ impl Default for ServiceName {
     }
 }
 
+impl Default for Service {
+    /// A service without a name.
+    fn default() -> Self {
+        Self::new(ServiceName::default(), Source::default())
+    }
+}
+
 impl Service {
     /// A service with a name and a source, and nothing else.
-    pub fn new(name: ServiceName, source: Source) -> Self {
+    pub const fn new(name: ServiceName, source: Source) -> Self {
         Self {
             name,
             source,
-            ..Self::default()
+            labels: StringMap::ABSENT,
+            annotations: StringMap::ABSENT,
+            selector: StringMap::ABSENT,
+            nat_policy: NatPolicy::Unset,
+            ext_traffic_policy: TrafficPolicy::Cluster,
+            int_traffic_policy: TrafficPolicy::Cluster,
+            forwarding_mode: ForwardingMode::Unset,
+            session_affinity: false,
+            session_affinity_timeout: Duration::ZERO,
+            load_balancer_class: None,
+            proxy_redirects: None,
+            health_check_node_port: 0,
+            loopback_host_port: false,
+            source_ranges: None,
+            port_names: None,
+            traffic_distribution: TrafficDistribution::Default,
         }
     }
 

@@ -119,6 +119,12 @@ impl Names {
     }
 }
 
+impl From<Arc<[CompactString]>> for Names {
+    fn from(names: Arc<[CompactString]>) -> Self {
+        Self(Some(names))
+    }
+}
+
 impl<S: Into<CompactString>> FromIterator<S> for Names {
     fn from_iter<I: IntoIterator<Item = S>>(iter: I) -> Self {
         Self(Some(iter.into_iter().map(Into::into).collect()))

@@ -75,47 +75,52 @@ impl Writer {
         Some(&owner.service.name).filter(|owner| *owner != service)
     }
 
-    /// Adds a service of which nothing is known yet, and its backends. Its frontends are given back, to be put with
-    /// [`put_new_frontends`](Self::put_new_frontends) later in the transaction; their order decides about numbers.
-    ///
-    /// `None`, and nothing is done, if the service is known, has backends, is redirected to, or would be refused.
-    pub(crate) fn add_unknown_service(
+    /// Whether nothing is known of a service: it is not in the table, has no backends, is not redirected to, and would
+    /// get its frontends.
+    pub(crate) fn is_unknown(
         &self,
-        txn: &mut WriteTxn,
-        service: &Service,
+        txn: &WriteTxn,
+        name: &ServiceName,
         frontends: &[FrontendParams],
-        backends: &mut Vec<BackendParams>,
-    ) -> Result<Option<Vec<Frontend>>, WriterError> {
+    ) -> bool {
         let Tables {
             services,
             frontends: table,
             backends: rows,
         } = &self.0.tables;
-        let name = &service.name;
         let of_service = BACKENDS_BY_KEY.key(&BackendKey::of_service(name));
-        let is_known = services.get(txn, SERVICES_BY_NAME.key(name)).is_some()
-            || table.get(txn, FRONTENDS_BY_SERVICE.key(name)).is_some()
-            || rows.prefix(txn, of_service).next().is_some()
-            || frontends
+        services.get(txn, SERVICES_BY_NAME.key(name)).is_none()
+            && table.get(txn, FRONTENDS_BY_SERVICE.key(name)).is_none()
+            && rows.prefix(txn, of_service).next().is_none()
+            && !frontends
                 .iter()
-                .any(|params| self.other_owner(txn, &params.address, name).is_some());
-        if is_known {
-            return Ok(None);
-        }
-        let row = services.insert_get(txn, service.clone())?;
-        let backends = self.put_first_backends(txn, &row.name, std::mem::take(backends))?;
-        let mut cache = Cache::default();
+                .any(|params| self.other_owner(txn, &params.address, name).is_some())
+    }
+
+    /// Adds a service that [is unknown](Self::is_unknown), and its backends. Its frontends are given back, to be put with
+    /// [`put_new_frontends`](Self::put_new_frontends) later in the transaction; their order decides about numbers.
+    pub(crate) fn add_unknown_service(
+        &self,
+        txn: &mut WriteTxn,
+        service: Service,
+        frontends: Vec<FrontendParams>,
+        backends: Vec<BackendParams>,
+    ) -> Result<Vec<Frontend>, WriterError> {
+        let row = self.0.tables.services.insert_get(txn, service)?;
+        let backends = self.put_first_backends(txn, &row.name, backends)?;
+        // There is nothing to share with one frontend.
+        let mut cache = (frontends.len() > 1).then(Cache::default);
         let mut made = Vec::with_capacity(frontends.len());
         for params in frontends {
-            if self.conflicts_with_node_port(name, params) {
+            if self.conflicts_with_node_port(&row.name, &params) {
                 continue;
             }
-            let mut frontend = Frontend::new(params.clone(), row.clone());
+            let mut frontend = Frontend::new(params, row.clone());
             (frontend.backends, frontend.health_check_backends) =
-                self.select_first(&frontend, &backends, &mut cache);
+                self.select_first(&frontend, &backends, cache.as_mut());
             made.push(frontend);
         }
-        Ok(Some(made))
+        Ok(made)
     }
 
     /// Puts frontends of a service that was added with [`add_unknown_service`](Self::add_unknown_service).
@@ -124,9 +129,11 @@ impl Writer {
         txn: &mut WriteTxn,
         frontends: Vec<Frontend>,
     ) -> Result<(), WriterError> {
-        frontends
-            .into_iter()
-            .try_for_each(|frontend| self.put_frontend(txn, frontend))
+        // Pending since they were made.
+        for frontend in frontends {
+            self.0.tables.frontends.insert(txn, frontend)?;
+        }
+        Ok(())
     }
 
     fn put_service_and_frontends(

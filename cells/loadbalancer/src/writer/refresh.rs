@@ -122,20 +122,26 @@ impl Writer {
         &self,
         frontend: &Frontend,
         rows: &[BackendRow],
-        cache: &mut Cache,
+        cache: Option<&mut Cache>,
     ) -> (BackendSet, BackendSet) {
         let policy = frontend.traffic_policy();
+        let select = || {
+            self.with_selector(&frontend.service, |selector| {
+                let rows = rows.iter();
+                let rows = rows.filter(|row| selector.suits(&frontend.params, policy, row));
+                narrowed(selector, frontend, rows.cloned().collect())
+            })
+        };
+        let Some(cache) = cache else {
+            return select();
+        };
         let question = Question::new(frontend, policy, None);
         if let Some((_, backends, to_check)) =
             cache.entries.iter().find(|(known, ..)| known.is_same(&question))
         {
             return (backends.clone(), to_check.clone());
         }
-        let (backends, to_check) = self.with_selector(&frontend.service, |selector| {
-            let rows = rows.iter();
-            let rows = rows.filter(|row| selector.suits(&frontend.params, policy, row));
-            narrowed(selector, frontend, rows.cloned().collect())
-        });
+        let (backends, to_check) = select();
         cache.entries.push((question, backends.clone(), to_check.clone()));
         (backends, to_check)
     }
