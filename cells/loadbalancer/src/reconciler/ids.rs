@@ -121,11 +121,16 @@ impl Ids {
         {
             return Some(id);
         }
-        let waiting: HashSet<u32> = match self.next < self.max {
+        let (first, max) = (self.next, self.max);
+        // Nearly always.
+        if first < max && self.used.insert(first) {
+            self.next = first + 1;
+            return Some(first);
+        }
+        let waiting: HashSet<u32> = match first < max {
             true => HashSet::default(),
             false => self.restored.values().copied().collect(),
         };
-        let (first, max) = (self.next, self.max);
         let id = (first..max)
             .chain(1..first.min(max))
             .find(|id| !self.used.contains(*id) && !waiting.contains(id))?;

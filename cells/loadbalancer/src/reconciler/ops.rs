@@ -10,6 +10,7 @@ mod finish;
 mod master;
 mod unit;
 
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -39,7 +40,8 @@ pub struct Ops {
     pub(super) maglev: Maglev,
     pub(super) service_ids: Ids,
     pub(super) backend_ids: Ids,
-    pub(super) units: HashMap<L3n4Addr, Unit>,
+    // Boxed: a table that grows moves what it holds.
+    pub(super) units: HashMap<L3n4Addr, Box<Unit>>,
     pub(super) backends: HashMap<L3n4Addr, Known>,
     // Node addresses that a frontend without address was expanded to.
     pub(super) expansions: HashMap<L3n4Addr, Vec<IpAddr>>,
@@ -203,8 +205,7 @@ impl Ops {
     pub fn finish(&mut self) -> Vec<FrontendResult> {
         self.flush();
         let mut results: Vec<FrontendResult> = self.round.ids.drain(..).map(Ok).collect();
-        let errors = std::mem::take(&mut self.round.outcome).errors;
-        for (frontend, error) in self.round.frontends.drain(..).zip(errors) {
+        for (frontend, error) in self.round.frontends.drain(..).zip(self.round.outcome.drain()) {
             let result = &mut results[frontend as usize];
             if let (Ok(_), Some(error)) = (&result, error) {
                 *result = Err(error);
@@ -279,20 +280,21 @@ impl Ops {
         address: L3n4Addr,
         is_expansion: bool,
     ) -> Result<u16, ReconcileError> {
-        if self
-            .units
-            .get(&address)
-            .is_some_and(|unit| unit.round == self.round.number)
-        {
-            self.flush();
+        let mut is_known = false;
+        if let Some(unit) = self.units.get(&address) {
+            is_known = true;
+            if unit.round == self.round.number {
+                self.flush();
+                is_known = self.units.contains_key(&address);
+            }
         }
-        if !self.units.contains_key(&address) {
+        if !is_known {
             let id = self.service_ids.take(&address).ok_or(ReconcileError::NoId)?;
             let restored = self.restored_slots.remove(&address);
             let mut unit = Unit::new(id as u16, restored.unwrap_or(0));
             // An earlier run may have left a lookup table.
             unit.has_maglev = restored.is_some();
-            self.units.insert(address, unit);
+            self.units.insert(address, Box::new(unit));
         }
         let planned = self.plan_known_unit(owner, frontend, address, is_expansion);
         if planned.is_err()
@@ -344,16 +346,16 @@ impl Ops {
         let ip = frontend.address().ip();
         let wanted = self.settings.uses_wildcard(frontend) && !around.is_node_address(ip);
         let parent = (id, frontend.params.kind);
-        match self.wildcards.get_mut(&ip) {
-            None if wanted => {
-                let wildcard = Wildcard {
+        match self.wildcards.entry(ip) {
+            Entry::Vacant(entry) if wanted => {
+                entry.insert(Wildcard {
                     parents: SmallVec::from_elem(parent, 1),
                     written: Some(None),
-                };
-                self.wildcards.insert(ip, wildcard);
+                });
             }
-            None => return,
-            Some(wildcard) => {
+            Entry::Vacant(_) => return,
+            Entry::Occupied(mut entry) => {
+                let wildcard = entry.get_mut();
                 let at = wildcard.parents.iter().position(|(parent, _)| *parent == id);
                 match (at, wanted) {
                     (None, true) => wildcard.parents.push(parent),

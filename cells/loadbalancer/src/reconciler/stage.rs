@@ -94,6 +94,12 @@ impl Outcome {
         }
     }
 
+    /// Takes the errors out.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Option<ReconcileError>> {
+        self.failed = 0;
+        self.errors.drain(..)
+    }
+
     pub(super) fn has_failures(&self) -> bool {
         self.failed > 0
     }

@@ -16,8 +16,9 @@ impl Ops {
     // Does what is planned; owners and their errors stay until `finish`.
     pub(super) fn flush(&mut self) {
         let mut wildcards = std::mem::take(&mut self.round.wildcards);
+        let mut is_any_unwanted = false;
         for (owner, ip) in wildcards.iter().copied() {
-            self.stage_wildcard(owner, ip);
+            is_any_unwanted |= self.stage_wildcard(owner, ip);
         }
         for key in std::mem::take(&mut self.lingering) {
             if !self.round.frontends.is_empty() {
@@ -40,7 +41,10 @@ impl Ops {
             }
         }
         self.lingering.extend(undeleted);
-        self.settle(&wildcards);
+        if is_any_unwanted || self.round.outcome.has_failures() {
+            self.settle_wildcards(&wildcards);
+        }
+        self.settle();
         self.round.stages.clear();
         self.round.number = self.round.number.wrapping_add(1).max(1);
         wildcards.clear();
@@ -50,13 +54,14 @@ impl Ops {
         self.round.tables = None;
     }
 
-    pub(super) fn stage_wildcard(&mut self, owner: Owner, ip: IpAddr) {
+    // Gives whether nobody wants it any more.
+    fn stage_wildcard(&mut self, owner: Owner, ip: IpAddr) -> bool {
         let Some(wildcard) = self.wildcards.get_mut(&ip) else {
-            return;
+            return false;
         };
         let wanted = wildcard.parents.first().map(|(_, kind)| kind_flag(*kind));
         if wildcard.written == Some(wanted) {
-            return;
+            return wanted.is_none();
         }
         wildcard.written = Some(wanted);
         let key = ServiceKey::wildcard(ip);
@@ -67,6 +72,20 @@ impl Ops {
                 .wildcards
                 .push(owner, (key, ServiceValue::master(0, 0, 0, flags))),
             None => self.round.stages.stale_wildcards.push(owner, key),
+        }
+        wanted.is_none()
+    }
+
+    fn settle_wildcards(&mut self, wildcards: &[(Owner, IpAddr)]) {
+        for (owner, ip) in wildcards {
+            let Some(wildcard) = self.wildcards.get_mut(ip) else {
+                continue;
+            };
+            if self.round.outcome.is_failed(*owner) {
+                wildcard.written = None;
+            } else if wildcard.parents.is_empty() && wildcard.written == Some(None) {
+                self.wildcards.remove(ip);
+            }
         }
     }
 
@@ -104,7 +123,7 @@ impl Ops {
     }
 
     // Marks what failed as dirty, and drops what is gone.
-    pub(super) fn settle(&mut self, wildcards: &[(Owner, IpAddr)]) {
+    fn settle(&mut self) {
         let round = &mut self.round;
         if round.outcome.has_failures() {
             for (owner, address, high) in &round.planned {
@@ -138,16 +157,6 @@ impl Ops {
                 if !unit.is_expansion && shared != address && self.units.contains_key(&shared) {
                     self.requeue.push(shared);
                 }
-            }
-        }
-        for (owner, ip) in wildcards {
-            let Some(wildcard) = self.wildcards.get_mut(ip) else {
-                continue;
-            };
-            if round.outcome.is_failed(*owner) {
-                wildcard.written = None;
-            } else if wildcard.parents.is_empty() && wildcard.written == Some(None) {
-                self.wildcards.remove(ip);
             }
         }
         for address in round.emptied.drain(..) {
