@@ -15,8 +15,7 @@ use super::{
     status::Status,
 };
 use crate::{
-    Change, ChangeIterator, Db, Error, KeyBuf, Obj, Revision, RwTable, Snapshot, WatchSet, WriteTxn,
-    slots::Slot,
+    Change, ChangeIterator, Db, Error, KeyBuf, Obj, Revision, RwTable, Snapshot, WriteTxn, slots::Slot,
 };
 
 /// Errors listed in a health report.
@@ -106,6 +105,7 @@ where
     ) {
         let mut requests = shared.prune_requests.subscribe();
         self.report(parts, &parts.db.read(), health);
+        let mut has_waited = true;
         while !token.is_cancelled() {
             if !self.pace(&parts.config, token).await {
                 return;
@@ -116,11 +116,15 @@ where
                 let snapshot = parts.db.read();
                 self.run_prune(parts, shared, &snapshot, token, health);
             }
-            if busy {
-                // Leaves the thread to others between rounds.
+            if !busy {
+                if !self.wait(parts, &snapshot, token, &mut requests).await {
+                    return;
+                }
+                has_waited = true;
+            } else if !std::mem::take(&mut has_waited) {
+                // Leaves the thread to others between rounds. Not after the first: the second is mostly but a look at the
+                // statuses written by it.
                 tokio::task::yield_now().await;
-            } else if !self.wait(parts, &snapshot, token, &mut requests).await {
-                return;
             }
         }
     }
@@ -151,12 +155,8 @@ where
         token: &CancellationToken,
         requests: &mut watch::Receiver<u64>,
     ) -> bool {
-        let mut watches = WatchSet::new();
-        watches.add(parts.table.table_watch(snapshot));
+        let changed = parts.table.table_watch(snapshot);
         let (initialized, init) = parts.table.initialized_watch(snapshot);
-        if !initialized {
-            watches.add(init);
-        }
         let mut until = self.retries.next_due();
         if initialized && let Some(due) = self.prune.due {
             until = Some(until.map_or(due, |other| other.min(due)));
@@ -164,7 +164,8 @@ where
         tokio::select! {
             biased;
             () = token.cancelled() => return false,
-            _ = watches.wait(Duration::ZERO) => {}
+            () = changed.closed() => {}
+            () = init.closed(), if !initialized => {}
             changed = requests.changed() => return changed.is_ok(),
             () = tokio::time::sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
         }
