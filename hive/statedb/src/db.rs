@@ -64,8 +64,14 @@ pub(crate) struct TableMeta {
     pub(crate) db: u64,
     pub(crate) name: Arc<str>,
     pub(crate) lock: Arc<Mutex<()>>,
-    /// The latest write transaction, but for `held`.
-    pub(crate) last: Mutex<LastWrite>,
+    /// Who made the latest write transaction.
+    pub(crate) writer: Mutex<Arc<str>>,
+    /// Address of the text in `writer`, which says without a lock whether it is the same.
+    pub(crate) writer_at: AtomicUsize,
+    /// When that transaction took its locks, in nanoseconds after `created`; 0 if there was none.
+    pub(crate) opened: AtomicU64,
+    /// When the database was made.
+    pub(crate) created: Instant,
     /// Nanoseconds for which it held the lock; [`OPEN`] while it does.
     pub(crate) held: AtomicU64,
     pub(crate) watches: Arc<Watches>,
@@ -78,14 +84,30 @@ pub(crate) struct TableMeta {
 pub(crate) const OPEN: u64 = u64::MAX;
 
 impl TableMeta {
+    /// Notes who takes the lock; called with it held.
+    pub(crate) fn begin_write(&self, handle: &Arc<str>, opened: Instant) {
+        self.held.store(OPEN, Ordering::Relaxed);
+        let since = opened.saturating_duration_since(self.created).as_nanos() as u64;
+        self.opened.store(since.max(1), Ordering::Relaxed);
+        let address = handle.as_ptr().addr();
+        if self.writer_at.load(Ordering::Relaxed) != address {
+            *self.writer.lock() = Arc::clone(handle);
+            self.writer_at.store(address, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn last_write(&self) -> LastWrite {
-        let last = self.last.lock().clone();
+        let handle = Arc::clone(&self.writer.lock());
+        let opened = match self.opened.load(Ordering::Relaxed) {
+            0 => None,
+            since => Some(self.created + Duration::from_nanos(since)),
+        };
         let held = match self.held.load(Ordering::Relaxed) {
-            _ if last.opened.is_none() => None,
+            _ if opened.is_none() => None,
             OPEN => None,
             held => Some(Duration::from_nanos(held)),
         };
-        LastWrite { held, ..last }
+        LastWrite { handle, opened, held }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Revisions of a piece.
-const PIECE: usize = 64;
+const PIECE: usize = 32;
 
 /// No object has its state from this revision any more.
 const NONE: Slot = Slot::MAX;

@@ -7,7 +7,10 @@ use std::{
     fmt,
     net::IpAddr,
     ops::Deref,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize},
+    },
 };
 
 use parking_lot::Mutex;
@@ -264,7 +267,10 @@ impl<T: Send + Sync + 'static> PrimaryBuilder<T> {
                 db: number,
                 name: name.as_str().into(),
                 lock: Arc::new(Mutex::new(())),
-                last: Mutex::default(),
+                writer: Mutex::default(),
+                writer_at: AtomicUsize::new(0),
+                opened: AtomicU64::new(0),
+                created: db.inner.created,
                 held: AtomicU64::new(OPEN),
                 watches: Arc::new(Watches::default()),
                 trackers: Trackers::default(),

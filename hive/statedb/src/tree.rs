@@ -98,7 +98,9 @@ impl<K: NodeKeys, V: Clone> Node<K, V> {
                 let (at, true) = leaf.keys.locate(key.into()) else {
                     return None;
                 };
-                Some(Arc::make_mut(leaf).remove_at(at))
+                let leaf = Arc::make_mut(leaf);
+                leaf.keys.remove(at);
+                Some(leaf.values.remove(at))
             }
             Self::Inner(inner) => {
                 let at = inner.keys.up_to(key.into());
@@ -169,11 +171,6 @@ impl<K: NodeKeys, V: Clone> Leaf<K, V> {
     fn insert_at(&mut self, at: usize, key: &K::Key, value: V) {
         self.keys.insert(at, key);
         self.values.insert(at, value);
-    }
-
-    fn remove_at(&mut self, at: usize) -> V {
-        self.keys.remove(at);
-        self.values.remove(at)
     }
 
     fn insert(&mut self, at: usize, key: &K::Key, value: V) -> Split<K, V> {
@@ -469,13 +466,7 @@ impl<K: NodeKeys, V: Clone> Tree<K, V> {
 
     /// Gives the value removed.
     pub(crate) fn remove(&mut self, key: &K::Key) -> Option<V> {
-        if let Some(last) = &mut self.last
-            && last.values.len() > FAN / 2
-            && let (at, true) = last.keys.locate(key.into())
-        {
-            self.len -= 1;
-            return Some(Arc::make_mut(last).remove_at(at));
-        }
+        // The leaf that the last one stands for may hold what is removed, too.
         self.settle();
         let removed = self.root.as_mut()?.remove(key)?;
         self.len -= 1;

@@ -6,7 +6,7 @@ use std::{
     cell::RefCell,
     fmt,
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use parking_lot::{ArcMutexGuard, RawMutex};
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Error, InitGuard, Snapshot,
     db::{
-        DbInner, OPEN, Root, TableMeta,
+        DbInner, Root, TableMeta,
         sealed::{At, Found, Read},
     },
     state::{AnyState, AnyWork},
@@ -61,13 +61,21 @@ pub trait WriteTarget {
     fn target(&self) -> Target<'_>;
 }
 
-struct Slot {
+struct Locked {
     meta: Arc<TableMeta>,
     /// State when the lock was taken.
     base: Arc<dyn AnyState>,
-    work: Box<dyn AnyWork>,
-    _guard: ArcMutexGuard<RawMutex, ()>,
+    guard: ArcMutexGuard<RawMutex, ()>,
 }
+
+/// Tables locked by a transaction; unlocked when dropped.
+struct Locks {
+    tables: SmallVec<[Locked; 3]>,
+    opened: Instant,
+}
+
+/// Working copies of the tables locked, in the same order.
+type Works = SmallVec<[Box<dyn AnyWork>; 3]>;
 
 /// Changes to several tables that become visible together at [`WriteTxn::commit`]. Dropping it undoes them.
 ///
@@ -99,13 +107,13 @@ pub struct WriteTxn {
     db: Arc<DbInner>,
     handle: Arc<str>,
     root: Arc<Root>,
-    slots: SmallVec<[Slot; 2]>,
-    opened: Instant,
+    locks: Locks,
+    works: Works,
 }
 
 impl fmt::Debug for WriteTxn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tables: Vec<&str> = self.slots.iter().map(|slot| &*slot.meta.name).collect();
+        let tables: Vec<&str> = self.tables().collect();
         f.debug_struct("WriteTxn")
             .field("handle", &self.handle)
             .field("tables", &tables)
@@ -159,49 +167,46 @@ impl WriteTxn {
     ) -> Self {
         let opened = Instant::now();
         let root = db.root.load_full();
-        let mut slots = SmallVec::new();
+        let mut locks = Locks {
+            tables: SmallVec::new(),
+            opened,
+        };
+        let mut works = Works::new();
         for (&meta, guard) in metas.iter().zip(guards) {
             let Some(base) = root.get(meta.id) else { continue };
-            meta.held.store(OPEN, Ordering::Relaxed);
-            {
-                let mut last = meta.last.lock();
-                last.opened = Some(opened);
-                if !Arc::ptr_eq(&last.handle, handle) {
-                    last.handle = Arc::clone(handle);
-                }
-            }
+            meta.begin_write(handle, opened);
             HELD.with_borrow_mut(|held| held.push((meta.db, meta.id)));
-            slots.push(Slot {
+            works.push(base.work(meta.watches.wants_keys()));
+            locks.tables.push(Locked {
                 meta: Arc::clone(meta),
                 base: Arc::clone(base),
-                work: base.work(meta.watches.wants_keys()),
-                _guard: guard,
+                guard,
             });
         }
         Self {
             db: Arc::clone(db),
             handle: Arc::clone(handle),
             root,
-            slots,
-            opened,
+            locks,
+            works,
         }
     }
 
+    /// Place of a table among those locked.
+    fn place(&self, db: u64, id: usize) -> Option<usize> {
+        let mut tables = self.locks.tables.iter();
+        tables.position(|table| table.meta.id == id && table.meta.db == db)
+    }
+
     pub(crate) fn work<W: 'static>(&mut self, meta: &TableMeta) -> Result<&mut W, Error> {
-        self.slots
-            .iter_mut()
-            .find(|slot| slot.meta.id == meta.id && slot.meta.db == meta.db)
-            .and_then(|slot| slot.work.as_any_mut().downcast_mut())
+        self.place(meta.db, meta.id)
+            .and_then(|at| self.works[at].as_any_mut().downcast_mut())
             .ok_or_else(|| not_locked(meta))
     }
 
     pub(crate) fn any_work(&mut self, meta: &TableMeta) -> Result<&mut dyn AnyWork, Error> {
-        match self
-            .slots
-            .iter_mut()
-            .find(|slot| slot.meta.id == meta.id && slot.meta.db == meta.db)
-        {
-            Some(slot) => Ok(&mut *slot.work),
+        match self.place(meta.db, meta.id) {
+            Some(at) => Ok(&mut *self.works[at]),
             None => Err(not_locked(meta)),
         }
     }
@@ -230,7 +235,7 @@ impl WriteTxn {
 
     /// Names of the tables locked.
     pub fn tables(&self) -> impl Iterator<Item = &str> {
-        self.slots.iter().map(|slot| &*slot.meta.name)
+        self.locks.tables.iter().map(|table| &*table.meta.name)
     }
 
     /// Undoes all changes; the same as dropping the transaction.
@@ -238,135 +243,142 @@ impl WriteTxn {
 
     /// Publishes all changes at once and closes the watches that they touch. Gives the state of all tables with
     /// these changes.
-    pub fn commit(mut self) -> Snapshot {
-        for slot in &mut self.slots {
-            tend_graveyard(&self.db, slot);
+    pub fn commit(self) -> Snapshot {
+        let Self {
+            db,
+            handle,
+            mut root,
+            mut locks,
+            mut works,
+        } = self;
+        for (table, work) in locks.tables.iter().zip(&mut works) {
+            tend_graveyard(&db, &table.meta, &mut **work);
         }
-        if self.slots.iter().all(|slot| !slot.work.changed()) {
-            return Snapshot {
-                db: Arc::clone(&self.db),
-                root: Arc::clone(&self.root),
-            };
+        if works.iter().all(|work| !work.changed()) {
+            return Snapshot { db, root };
         }
 
-        let slots = std::mem::take(&mut self.slots);
-        let metas: SmallVec<[Arc<TableMeta>; 2]> = slots.iter().map(|slot| Arc::clone(&slot.meta)).collect();
         // A watch is registered under this lock after a look at the newest root: with the lock held from before
         // the new root is visible until the watches are taken out, it is either found here or sees the new root.
         step::at(Step::Enter);
-        let mut cells: SmallVec<[_; 2]> = metas.iter().map(|meta| meta.watches.lock()).collect();
+        let mut cells: SmallVec<[_; 3]> = SmallVec::new();
+        cells.extend(locks.tables.iter().map(|table| table.meta.watches.lock()));
         let mut closed: Vec<CancellationToken> = Vec::new();
-        for ((slot, meta), cells) in slots.iter().zip(&metas).zip(&mut cells) {
-            if cells.is_empty() || !slot.work.changed() {
+        for ((table, work), cells) in locks.tables.iter().zip(&works).zip(&mut cells) {
+            if cells.is_empty() || !work.changed() {
                 continue;
             }
-            let state = slot.work.state();
-            if state.revision() != slot.base.revision() {
+            let state = work.state();
+            if state.revision() != table.base.revision() {
                 cells.take(&Place::Table, &mut closed);
             }
-            if !Arc::ptr_eq(state.initializers(), slot.base.initializers()) {
+            if !Arc::ptr_eq(state.initializers(), table.base.initializers()) {
                 cells.take(&Place::Initializers, &mut closed);
             }
             if cells.has_keyed() {
-                match slot.work.touched() {
+                match work.touched() {
                     Some(touched) => {
                         for (index, key) in touched {
                             cells.take_touched(*index, key, &mut closed);
                         }
                     }
-                    None => cells.take_if(|place| slot.work.differs(&*slot.base, place), &mut closed),
+                    None => cells.take_if(|place| work.differs(&*table.base, place), &mut closed),
                 }
             }
-            meta.watches.publish(cells);
+            table.meta.watches.publish(cells);
         }
         step::at(Step::Inside);
 
-        let mut guards: SmallVec<[_; 2]> = SmallVec::new();
-        let mut states: SmallVec<[(usize, Arc<dyn AnyState>); 2]> = SmallVec::new();
-        // Freeing what no snapshot shows any more takes its time: others need not wait for it.
-        let mut replaced: SmallVec<[Arc<dyn AnyState>; 4]> = SmallVec::new();
-        for slot in slots {
-            if slot.work.changed() {
-                states.push((slot.meta.id, slot.work.finish()));
-                replaced.push(slot.base);
+        let mut states = States::new();
+        for (table, work) in locks.tables.iter().zip(works) {
+            if work.changed() {
+                states.push((table.meta.id, work.finish()));
             }
-            guards.push(slot._guard);
         }
-        let root = {
-            let mut spare = self.db.commit.lock();
-            let (root, old) = self.db.publish(spare.take(), &states);
+        // Freeing what no snapshot shows any more takes its time: others need not wait for it.
+        let mut replaced: SmallVec<[Arc<dyn AnyState>; 6]> = SmallVec::new();
+        {
+            let mut spare = db.commit.lock();
+            let (new, old) = db.publish(spare.take(), &states);
             // Nothing else of this transaction may hold the old root: it is to become the next spare one.
-            self.root = Arc::clone(&root);
-            *spare = recycled(old, &states, &mut replaced);
-            root
-        };
+            root = new;
+            *spare = recycled(old, states, |state| replaced.push(state));
+        }
         step::at(Step::Inside);
         drop(cells);
         step::at(Step::Left);
-        self.report(&metas, &root);
-        drop(guards);
+        let opened = locks.opened;
+        report(&db, &handle, &mut locks, &root);
+        for table in locks.tables.drain(..) {
+            drop(table.guard);
+            replaced.push(table.base);
+        }
         for token in closed {
             step::at(Step::Outside);
             token.cancel();
         }
         drop(replaced);
-        self.db.warn_late(&root, self.opened);
-        Snapshot {
-            db: Arc::clone(&self.db),
-            root,
-        }
-    }
-
-    /// Notes the end of the transaction for the tables' overview and metrics; the tables are still locked.
-    fn report(&self, metas: &[Arc<TableMeta>], root: &Root) {
-        let held = self.opened.elapsed();
-        release(metas.iter(), held);
-        let metrics = &self.db.metrics;
-        if !metrics.enabled() {
-            return;
-        }
-        let names: SmallVec<[&str; 4]> = metas.iter().map(|meta| &*meta.name).collect();
-        metrics.write_txn_duration(&self.handle, &names, held);
-        for meta in metas {
-            let Some(state) = root.get(meta.id) else { continue };
-            metrics.objects(&meta.name, state.objects());
-            metrics.revision(&meta.name, state.revision());
-            metrics.delete_trackers(&meta.name, meta.trackers.count());
-            metrics.graveyard_objects(&meta.name, state.zombies());
-        }
+        db.warn_late(&root, opened);
+        Snapshot { db, root }
     }
 }
 
-/// Brings a root up to date that has become old with `states`, unless a snapshot still shows it. Adds what was in it to
+/// New states of tables, by number of the table.
+type States = SmallVec<[(usize, Arc<dyn AnyState>); 3]>;
+
+/// Notes the end of a transaction for the tables' overview and metrics; the tables are still locked.
+fn report(db: &DbInner, handle: &str, locks: &mut Locks, root: &Root) {
+    let held = locks.release();
+    if !db.metrics.enabled() {
+        return;
+    }
+    let metas = || locks.tables.iter().map(|table| &*table.meta);
+    let names: SmallVec<[&str; 4]> = metas().map(|meta| &*meta.name).collect();
+    db.metrics.write_txn_duration(handle, &names, held);
+    for meta in metas() {
+        let Some(state) = root.get(meta.id) else { continue };
+        db.metrics.objects(&meta.name, state.objects());
+        db.metrics.revision(&meta.name, state.revision());
+        db.metrics.delete_trackers(&meta.name, meta.trackers.count());
+        db.metrics.graveyard_objects(&meta.name, state.zombies());
+    }
+}
+
+/// Brings a root up to date that has become old with `states`, unless a snapshot still shows it. What was in it goes to
 /// `replaced`.
 fn recycled(
     mut old: Arc<Root>,
-    states: &[(usize, Arc<dyn AnyState>)],
-    replaced: &mut SmallVec<[Arc<dyn AnyState>; 4]>,
+    states: States,
+    mut replaced: impl FnMut(Arc<dyn AnyState>),
 ) -> Option<Arc<Root>> {
     let root = Arc::get_mut(&mut old)?;
     for (table, state) in states {
-        replaced.extend(root.set(*table, Arc::clone(state)));
+        root.set(table, state).map(&mut replaced);
     }
     Some(old)
 }
 
-/// Marks tables as not held by this thread any more.
-fn release<'a>(metas: impl Iterator<Item = &'a Arc<TableMeta>>, took: std::time::Duration) {
-    HELD.with_borrow_mut(|held| {
-        for meta in metas {
-            meta.held.store(took.as_nanos() as u64, Ordering::Relaxed);
-            if let Some(at) = held.iter().rposition(|&lock| lock == (meta.db, meta.id)) {
-                held.swap_remove(at);
+impl Locks {
+    /// Marks the tables as not held by this thread any more; gives how long they were.
+    fn release(&mut self) -> Duration {
+        let held = self.opened.elapsed();
+        HELD.with_borrow_mut(|list| {
+            for table in &self.tables {
+                let meta = &table.meta;
+                meta.held.store(held.as_nanos() as u64, Ordering::Relaxed);
+                if let Some(at) = list.iter().rposition(|&lock| lock == (meta.db, meta.id)) {
+                    list.swap_remove(at);
+                }
             }
-        }
-    });
+        });
+        held
+    }
 }
 
-impl Drop for WriteTxn {
+impl Drop for Locks {
     fn drop(&mut self) {
-        if !self.slots.is_empty() {
-            release(self.slots.iter().map(|slot| &slot.meta), self.opened.elapsed());
+        if !self.tables.is_empty() {
+            self.release();
         }
     }
 }
@@ -376,8 +388,8 @@ impl Read for WriteTxn {
         if table.db != self.db.number {
             return None;
         }
-        match self.slots.iter().find(|slot| slot.meta.id == table.id) {
-            Some(slot) => Some(Found(slot.work.state())),
+        match self.place(table.db, table.id) {
+            Some(at) => Some(Found(self.works[at].state())),
             None => self.root.get(table.id).map(|state| Found(&**state)),
         }
     }
@@ -407,20 +419,19 @@ fn check_nesting(db: u64, metas: &[&Arc<TableMeta>]) {
 }
 
 /// Buries deletions seen by every change iterator; cuts the graveyard if a stuck one lets it grow too large.
-fn tend_graveyard(db: &DbInner, slot: &mut Slot) {
-    if slot.work.state().zombies() == 0 {
+fn tend_graveyard(db: &DbInner, meta: &TableMeta, work: &mut dyn AnyWork) {
+    if work.state().zombies() == 0 {
         return;
     }
-    let meta = &slot.meta;
     let started = db.metrics.enabled().then(Instant::now);
     let watermark = meta.trackers.watermark();
-    let mut buried = slot.work.bury(watermark);
-    if slot.work.state().zombies() > meta.graveyard_limit
-        && let Some(revision) = slot.work.deletion_before_last(meta.graveyard_limit / 2)
+    let mut buried = work.bury(watermark);
+    if work.state().zombies() > meta.graveyard_limit
+        && let Some(revision) = work.deletion_before_last(meta.graveyard_limit / 2)
     {
         let readers = meta.trackers.give_up(revision);
         tracing::warn!(table = %meta.name, readers, "change iterators too far behind must list again");
-        buried += slot.work.bury(meta.trackers.watermark());
+        buried += work.bury(meta.trackers.watermark());
     }
     if let Some(started) = started
         && buried > 0
@@ -428,6 +439,6 @@ fn tend_graveyard(db: &DbInner, slot: &mut Slot) {
         db.metrics
             .graveyard_cleaning_duration(&meta.name, started.elapsed());
         db.metrics
-            .graveyard_low_watermark(&meta.name, watermark.min(slot.work.state().revision()));
+            .graveyard_low_watermark(&meta.name, watermark.min(work.state().revision()));
     }
 }
