@@ -175,6 +175,12 @@ fn class<'a>(after: &'a str, out: &mut String) -> &'a str {
             }
             '\\' => {
                 rest = escape(next, out, true);
+                // A class such as `\w` begins no range: what follows is a dash.
+                let is_class = next.starts_with(['d', 'D', 'w', 'W', 's', 'S', 'p', 'P']);
+                if let Some(behind) = rest.strip_prefix('-').filter(|_| is_class) {
+                    out.push_str(r"\-");
+                    rest = behind;
+                }
                 first = false;
                 continue;
             }
@@ -219,6 +225,9 @@ mod tests {
             (r"^\p{^Greek}\P{^Greek}$", "aα"),
             (r"^\101[\102\60]+\0$", "AB0\0"),
             (r"[\d\s]+x", "1 2x"),
+            (r"^[\w-.]+$", "a-b.c"),
+            (r"^[\d-x]+$", "1-x"),
+            (r"^[\pL-]+$", "a-"),
             (r"]", "]"),
         ] {
             let re = compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
@@ -231,6 +240,7 @@ mod tests {
         assert!(!compile(r"^\d$").unwrap().is_match("٣"));
         assert!(compile(r"^\W$").unwrap().is_match("é"));
         assert!(!compile(r"[[]x").unwrap().is_match("x"));
+        assert!(!compile(r"[\s-x]").unwrap().is_match("c"));
     }
 
     #[test]
