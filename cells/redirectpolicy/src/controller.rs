@@ -2,11 +2,11 @@
 
 //! Job `controller`: makes policies real through the load balancer's writer.
 //!
-//! Looks again only when a policy, a pod of this node, or a frontend that a policy is about has changed, and at most
-//! every 100 ms. What is as it should be is not written.
+//! Looks again only when a policy, a pod of this node, or a frontend that a policy is about has changed, 100 ms after it
+//! heard of that. What is as it should be is not written.
 //!
-//! The first to ask for an address has it, so a service that came together with a policy is let past: the controller
-//! looks at a change a moment after it hears of it.
+//! The first to ask for an address has it, so services go first: those of the first list always, and the pause lets past
+//! one that was made together with a policy.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -32,10 +32,8 @@ use crate::metrics::PolicyMetrics;
 use crate::table::SKIP_BY_POD;
 use crate::{Policy, PolicyError, SkipRedirects, Target};
 
-/// Shortest time between a look and a change that is heard of.
-const PAUSE: Duration = Duration::from_millis(50);
 /// How long a change rests before it is looked at.
-const SETTLE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What the job needs.
 pub(crate) struct Controller {
@@ -120,16 +118,12 @@ impl Controller {
                 Some(error) => cx.health.degraded("Invalid policies", &error),
             }
             tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
-                () = cx.cancelled() => return,
-            }
-            tokio::select! {
                 _ = watches.wait(Duration::ZERO) => {}
                 () = self.rejected.changed.notified() => {}
                 () = cx.cancelled() => return,
             }
             tokio::select! {
-                () = tokio::time::sleep(SETTLE) => {}
+                () = tokio::time::sleep(PAUSE) => {}
                 () = cx.cancelled() => return,
             }
         }
