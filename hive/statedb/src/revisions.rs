@@ -82,23 +82,27 @@ impl Revisions {
         self.number = number;
     }
 
-    /// Forgets the object that got its state at `revision`.
-    #[inline]
-    pub(crate) fn remove(&mut self, revision: Revision) {
-        let (number, at) = split(revision);
-        if number == self.number {
-            self.last[at] = NONE;
-            return;
-        }
-        let Some(old) = self.old.get_mut(&number) else {
-            return;
-        };
-        let old = Arc::make_mut(old);
-        if std::mem::replace(&mut old.slots[at], NONE) != NONE {
-            old.live -= 1;
-        }
-        if old.live == 0 {
-            self.old.remove(&number);
+    /// Forgets the objects that got their states at `revisions`. Quick if those of a piece follow each other.
+    pub(crate) fn remove(&mut self, revisions: &[Revision]) {
+        for of_piece in revisions.chunk_by(|&a, &b| split(a).0 == split(b).0) {
+            let number = split(of_piece[0]).0;
+            let places = of_piece.iter().map(|&revision| split(revision).1);
+            if number == self.number {
+                places.for_each(|at| self.last[at] = NONE);
+                continue;
+            }
+            let Some(old) = self.old.get_mut(&number) else {
+                continue;
+            };
+            let old = Arc::make_mut(old);
+            for at in places {
+                if std::mem::replace(&mut old.slots[at], NONE) != NONE {
+                    old.live -= 1;
+                }
+            }
+            if old.live == 0 {
+                self.old.remove(&number);
+            }
         }
     }
 
@@ -148,9 +152,10 @@ mod tests {
             for (at, (kind, slot, which)) in ops.into_iter().enumerate() {
                 match kind {
                     0 if last > 0 => {
-                        let revision = u64::from(which) % (last + 5);
-                        revisions.remove(revision);
-                        model.remove(&revision);
+                        let from = u64::from(which) % (last + 5);
+                        let gone: Vec<Revision> = (from..=from + u64::from(slot) / 8).collect();
+                        revisions.remove(&gone);
+                        model.retain(|revision, _| !gone.contains(revision));
                     }
                     // A revision that leaves no object: a deletion.
                     1 => last += 1 + u64::from(which % 90),
@@ -176,7 +181,7 @@ mod tests {
     fn pieces_without_objects_are_dropped() {
         let mut revisions = Revisions::default();
         (1..=1000).for_each(|revision| revisions.push(revision, 7));
-        (1..1000).for_each(|revision| revisions.remove(revision));
+        revisions.remove(&(1..1000).collect::<Vec<_>>());
 
         assert!(revisions.old.is_empty());
         assert_eq!(revisions.since(0).collect::<Vec<_>>(), [7]);

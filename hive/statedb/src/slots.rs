@@ -93,6 +93,18 @@ fn digit(slot: Slot, shift: u32) -> usize {
     (slot >> shift) as usize % FAN
 }
 
+/// Whether two numbers are of one leaf.
+#[inline]
+pub(crate) fn is_near(a: Slot, b: Slot) -> bool {
+    a >> BITS == b >> BITS
+}
+
+/// Place of a number in its leaf.
+#[inline]
+pub(crate) fn place_of(slot: Slot) -> usize {
+    digit(slot, 0)
+}
+
 /// The node at a place, made if there is none, to be changed.
 fn made<N: Clone>(place: &mut Option<Arc<N>>, make: impl FnOnce() -> N) -> &mut N {
     Arc::make_mut(place.get_or_insert_with(|| Arc::new(make())))
@@ -217,21 +229,34 @@ impl<V> Default for Slots<V> {
 }
 
 impl<V: Clone> Slots<V> {
+    /// The leaf a number belongs to.
     #[inline]
-    pub(crate) fn get(&self, slot: Slot) -> Option<&V> {
-        if let Some(at) = slot.checked_sub(self.tail_from) {
-            return self.tail.values.get(at as usize)?.as_ref();
+    fn leaf(&self, slot: Slot) -> Option<&Leaf<V>> {
+        if slot >= self.tail_from {
+            return is_near(slot, self.tail_from).then(|| &*self.tail);
         }
         let mut inner = self.root.as_deref()?;
         let mut shift = self.shift;
         loop {
             match &inner.below {
                 Below::Inners(inners) => inner = inners[digit(slot, shift)].as_deref()?,
-                Below::Leaves(leaves) => {
-                    return leaves[digit(slot, BITS)].as_deref()?.values[digit(slot, 0)].as_ref();
-                }
+                Below::Leaves(leaves) => return leaves[digit(slot, BITS)].as_deref(),
             }
             shift -= BITS;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, slot: Slot) -> Option<&V> {
+        self.leaf(slot)?.values[place_of(slot)].as_ref()
+    }
+
+    /// For many numbers, of which those that follow each other are mostly [near](is_near) each other.
+    pub(crate) fn walk(&self) -> Walk<'_, V> {
+        Walk {
+            slots: self,
+            slot: 0,
+            leaf: None,
         }
     }
 
@@ -269,32 +294,33 @@ impl<V: Clone> Slots<V> {
 
     /// Replaces the value that has this number; gives the old one.
     pub(crate) fn replace(&mut self, slot: Slot, value: V) -> Option<V> {
-        let place = match slot.checked_sub(self.tail_from) {
-            Some(at) => Arc::make_mut(&mut self.tail).values.get_mut(at as usize)?,
-            None => {
-                let mut inner = Arc::make_mut(self.root.as_mut()?);
-                let mut shift = self.shift;
-                loop {
-                    match &mut inner.below {
-                        Below::Inners(inners) => {
-                            inner = Arc::make_mut(inners[digit(slot, shift)].as_mut()?);
-                        }
-                        Below::Leaves(leaves) => {
-                            let leaf = Arc::make_mut(leaves[digit(slot, BITS)].as_mut()?);
-                            break &mut leaf.values[digit(slot, 0)];
-                        }
-                    }
-                    shift -= BITS;
+        let place = self.places(slot)?[place_of(slot)].as_mut();
+        place.map(|old| std::mem::replace(old, value))
+    }
+
+    /// Places of the numbers [near](is_near) a number, by [`place_of`]. Values may be changed, but none may come or go.
+    pub(crate) fn places(&mut self, slot: Slot) -> Option<&mut [Option<V>; FAN]> {
+        if slot >= self.tail_from {
+            return is_near(slot, self.tail_from).then(|| &mut Arc::make_mut(&mut self.tail).values);
+        }
+        let mut inner = Arc::make_mut(self.root.as_mut()?);
+        let mut shift = self.shift;
+        loop {
+            match &mut inner.below {
+                Below::Inners(inners) => inner = Arc::make_mut(inners[digit(slot, shift)].as_mut()?),
+                Below::Leaves(leaves) => {
+                    let leaf = leaves[digit(slot, BITS)].as_mut()?;
+                    return Some(&mut Arc::make_mut(leaf).values);
                 }
             }
-        };
-        place.as_mut().map(|old| std::mem::replace(old, value))
+            shift -= BITS;
+        }
     }
 
     /// Removes the value that has this number.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<V> {
         let value = match slot.checked_sub(self.tail_from) {
-            Some(at) if at as usize >= FAN => None,
+            Some(at) if at >= FAN as Slot => None,
             Some(at) => Arc::make_mut(&mut self.tail).remove(at as usize),
             None => {
                 let value = Arc::make_mut(self.root.as_mut()?).remove(self.shift, slot);
@@ -307,5 +333,24 @@ impl<V: Clone> Slots<V> {
             *self = Self::default();
         }
         Some(value)
+    }
+}
+
+/// See [`Slots::walk`].
+pub(crate) struct Walk<'a, V> {
+    slots: &'a Slots<V>,
+    /// A number of the leaf looked into last.
+    slot: Slot,
+    leaf: Option<&'a Leaf<V>>,
+}
+
+impl<'a, V: Clone> Walk<'a, V> {
+    #[inline]
+    pub(crate) fn get(&mut self, slot: Slot) -> Option<&'a V> {
+        if self.leaf.is_none() || !is_near(slot, self.slot) {
+            self.leaf = self.slots.leaf(slot);
+            self.slot = slot;
+        }
+        self.leaf?.values[place_of(slot)].as_ref()
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     index::{IndexDef, KeyList},
     key::{KeyBuf, KeyBytes, printable},
     revisions::Revisions,
-    slots::{Slot, Slots},
+    slots::{Slot, Slots, is_near, place_of},
     tree::{self, KeyAt, Numbers, Texts, Tree},
     watch::Place,
 };
@@ -109,14 +109,15 @@ impl<T> TableState<T> {
         &'a self,
         entries: impl Iterator<Item = (KeyAt<'a, Texts>, &'a Slot)>,
     ) -> impl Iterator<Item = &'a Obj<T>> {
-        entries.filter_map(|(_, slot)| self.objects.get(*slot))
+        let mut objects = self.objects.walk();
+        entries.filter_map(move |(_, slot)| objects.get(*slot))
     }
 
     /// Objects that got their states at `since` or later, in order of their revisions, with their numbers.
     pub(crate) fn since(&self, since: Revision) -> impl Iterator<Item = (Slot, &Obj<T>)> {
-        self.by_revision
-            .since(since)
-            .filter_map(|slot| Some((slot, self.objects.get(slot)?)))
+        let mut objects = self.objects.walk();
+        let slots = self.by_revision.since(since);
+        slots.filter_map(move |slot| Some((slot, objects.get(slot)?)))
     }
 
     /// Whether the answer at `place` differs between two states of one table.
@@ -257,6 +258,24 @@ pub(crate) enum Condition {
     Revision(Revision),
 }
 
+/// What is to take the place of an object, if that is still at a revision. Has the same keys.
+pub(crate) struct Exchange<T> {
+    /// Number of the object.
+    pub(crate) slot: Slot,
+    pub(crate) revision: Revision,
+    pub(crate) object: Option<Obj<T>>,
+}
+
+/// Stored keys of an object in all indexes.
+fn touched_by<T>(defs: &[IndexDef<T>], key: &[u8], object: &T) -> Vec<(usize, KeyBuf)> {
+    let mut touched = vec![(0, KeyBuf::new(key))];
+    for (at, def) in defs.iter().enumerate().skip(1) {
+        let stored = def.stored(def.keys(object), key);
+        touched.extend(stored.iter().map(|stored| (at, KeyBuf::new(stored))));
+    }
+    touched
+}
+
 impl<T: Send + Sync + 'static> Work<T> {
     #[inline]
     fn touch(&mut self, index: usize, key: &[u8]) {
@@ -386,7 +405,7 @@ impl<T: Send + Sync + 'static> Work<T> {
             }
         }
         let object = Obj::new(object, self.state.revision + 1);
-        self.touch_kept(defs, key, &object);
+        self.touch_all(defs, key, &object);
         for (at, was, is) in moved {
             let tree = &mut self.state.secondary[at - 1];
             for gone in was.iter().filter(|gone| !is.contains(gone)) {
@@ -406,52 +425,61 @@ impl<T: Send + Sync + 'static> Work<T> {
         self.changed = true;
         let old = self.state.objects.replace(slot, object);
         if let Some(old) = &old {
-            self.state.by_revision.remove(old.revision());
+            self.state.by_revision.remove(&[old.revision()]);
         }
         self.state.by_revision.push(self.state.revision, slot);
         old
     }
 
-    /// Replaces the object with this number by one that has the same keys, if it is still at a revision. Else gives
-    /// back what was to replace it.
-    pub(crate) fn exchange_if(
+    /// Replaces objects that are still at their revisions; takes those written out of `list`. Quick if numbers and
+    /// revisions are in order.
+    pub(crate) fn exchange_all<W>(
         &mut self,
         table: &str,
         defs: &[IndexDef<T>],
-        slot: Slot,
-        expected: Revision,
-        mut object: Obj<T>,
-    ) -> Result<(), Obj<T>> {
-        // The revision is of this object and of no other: a number given to another one is noticed.
-        let is_there = self
-            .state
-            .objects
-            .get(slot)
-            .is_some_and(|old| old.revision() == expected);
-        if !is_there || !object.set_revision(self.state.revision + 1) {
-            return Err(object);
-        }
-        if self.touched.is_some() {
-            match Self::primary_key(table, defs, &object) {
-                Ok(key) => self.touch_kept(defs, &key, &object),
-                Err(_) => return Err(object),
+        list: &mut [W],
+        exchange: impl Fn(&mut W) -> &mut Exchange<T>,
+    ) {
+        let mut left: Vec<Revision> = Vec::with_capacity(list.len());
+        let mut list = list.iter_mut().map(exchange).peekable();
+        while let Some(&mut &mut Exchange { slot: first, .. }) = list.peek_mut() {
+            let mut places = self.state.objects.places(first);
+            while let Some(entry) = list.next_if(|entry| is_near(entry.slot, first)) {
+                // The revision is of this object and of no other: a number given to another one is noticed.
+                let place = places
+                    .as_mut()
+                    .and_then(|places| places[place_of(entry.slot)].as_mut());
+                let Some(old) = place.filter(|old| old.revision() == entry.revision) else {
+                    continue;
+                };
+                let next = self.state.revision + 1;
+                let Some(mut object) = entry.object.take() else {
+                    continue;
+                };
+                if !object.set_revision(next) {
+                    entry.object = Some(object);
+                    continue;
+                }
+                self.state.revision = next;
+                self.state.by_revision.push(next, entry.slot);
+                left.push(entry.revision);
+                if let Some(touched) = &mut self.touched
+                    && let Ok(key) = Self::primary_key(table, defs, &object)
+                {
+                    touched.extend(touched_by(defs, &key, &object));
+                }
+                *old = object;
             }
         }
-        self.exchange(slot, object);
-        Ok(())
+        self.changed |= !left.is_empty();
+        self.state.by_revision.remove(&left);
     }
 
     /// Logs the keys of an object that is about to be in the table.
-    fn touch_kept(&mut self, defs: &[IndexDef<T>], key: &[u8], object: &T) {
-        if self.touched.is_none() {
-            return;
+    fn touch_all(&mut self, defs: &[IndexDef<T>], key: &[u8], object: &T) {
+        if let Some(touched) = &mut self.touched {
+            touched.extend(touched_by(defs, key, object));
         }
-        for (at, def) in defs.iter().enumerate().skip(1) {
-            for stored in def.stored(def.keys(object), key) {
-                self.touch(at, &stored);
-            }
-        }
-        self.touch(0, key);
     }
 
     fn check_unique(
@@ -496,7 +524,7 @@ impl<T: Send + Sync + 'static> Work<T> {
         let old = self.state.objects.remove(self.state.primary.remove(key)?)?;
         self.state.revision += 1;
         self.changed = true;
-        self.state.by_revision.remove(old.revision());
+        self.state.by_revision.remove(&[old.revision()]);
         for (at, def) in defs.iter().enumerate().skip(1) {
             for stored in def.stored(def.keys(&old), key) {
                 self.state.secondary[at - 1].remove(&stored);

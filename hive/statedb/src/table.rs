@@ -27,7 +27,7 @@ use crate::{
     key::{KeyBuf, KeyBytes, printable},
     row::RowFns,
     slots::Slot,
-    state::{Condition, TableState, Work},
+    state::{Condition, Exchange, TableState, Work},
     step::{self, Step},
     txn::{Target, WriteTarget},
     watch::{Place, Watch, Watches},
@@ -632,23 +632,16 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         work.insert(&inner.meta.name, &inner.defs, object, condition)
     }
 
-    /// Replaces objects, each by its number, by ones that have the same keys, if they are still at a revision. Empties
-    /// the places of those written.
-    pub(crate) fn exchange<W>(
+    /// Replaces objects by ones that have the same keys, if they are still at their revisions; takes those written.
+    pub(crate) fn exchange_all<W>(
         &self,
         txn: &mut WriteTxn,
         list: &mut [W],
-        place: impl Fn(&mut W) -> (Slot, Revision, &mut Option<Obj<T>>),
+        exchange: impl Fn(&mut W) -> &mut Exchange<T>,
     ) -> Result<(), Error> {
         let inner = &self.0.0;
         let work: &mut Work<T> = txn.work(&inner.meta)?;
-        for entry in list {
-            let (slot, expected, object) = place(entry);
-            if let Some(new) = object.take() {
-                let written = work.exchange_if(&inner.meta.name, &inner.defs, slot, expected, new);
-                *object = written.err();
-            }
-        }
+        work.exchange_all(&inner.meta.name, &inner.defs, list, exchange);
         Ok(())
     }
 

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     Change, ChangeIterator, Db, Error, KeyBuf, Obj, Revision, RwTable, Snapshot, WriteTxn, slots::Slot,
+    state::Exchange,
 };
 
 /// Errors listed in a health report.
@@ -50,10 +51,7 @@ struct Outcome<T> {
     origin: Origin,
     /// Revision at which the object was read.
     revision: Revision,
-    /// The object; `None` once it is in the table, or if it is not to be any more.
-    object: Option<Obj<T>>,
-    /// Whether all indexes have the same keys of it as before.
-    keeps_keys: bool,
+    exchange: Exchange<T>,
     /// Its primary key and why it failed.
     error: Option<(KeyBuf, Arc<str>)>,
 }
@@ -370,16 +368,14 @@ where
         let mut outcomes = self.outcomes(parts, snapshot);
         failed += outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
         let mut txn = parts.db.write(&[&parts.table]);
-        let written = parts.table.exchange(&mut txn, &mut outcomes, |outcome| {
-            // Nothing is at revision 0.
-            let expected = if outcome.keeps_keys { outcome.revision } else { 0 };
-            (outcome.origin.slot, expected, &mut outcome.object)
-        });
+        let written = parts
+            .table
+            .exchange_all(&mut txn, &mut outcomes, |outcome| &mut outcome.exchange);
         if let Err(err) = written {
             status_refused(&parts.table, &err);
         }
         for outcome in &mut outcomes {
-            if let Some(object) = outcome.object.take() {
+            if let Some(object) = outcome.exchange.object.take() {
                 let is_alive = merge_status(parts, &mut txn, &object, outcome).unwrap_or_else(|err| {
                     status_refused(&parts.table, &err);
                     true
@@ -427,11 +423,17 @@ where
                 }
             }
             let before = state.objects.get(origin.slot);
+            let keeps_keys = before.is_some_and(|before| parts.table.same_keys(before, &object));
+            let exchange = Exchange {
+                slot: origin.slot,
+                // Nothing is at revision 0.
+                revision: if keeps_keys { revision } else { 0 },
+                object: Some(Obj::new(object, 0)),
+            };
             outcomes.push(Outcome {
-                keeps_keys: before.is_some_and(|before| parts.table.same_keys(before, &object)),
                 origin,
                 revision,
-                object: Some(Obj::new(object, 0)),
+                exchange,
                 error,
             });
         }

@@ -28,8 +28,10 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn compare(slots: &Slots<u64>, model: &BTreeMap<Slot, u64>, until: Slot) {
     assert_eq!(slots.len as usize, model.len());
+    let mut walk = slots.walk();
     for slot in 0..until + 40 {
         assert_eq!(slots.get(slot), model.get(&slot), "{slot}");
+        assert_eq!(walk.get(slot), model.get(&slot), "{slot}");
     }
 }
 
