@@ -37,7 +37,7 @@ pub enum AgentError {
         /// Where it was looked for.
         path: PathBuf,
     },
-    /// Write `key=value`.
+    /// Write `key=value`, as files of a mounted ConfigMap are named.
     #[error("`{text}` is not of the form key=value")]
     Setting {
         /// What was given.
@@ -89,7 +89,10 @@ pub fn settings(texts: &[String]) -> Result<BTreeMap<String, String>, AgentError
     texts
         .iter()
         .map(|text| match text.split_once('=') {
-            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            // Keys become names of files.
+            Some((key, value)) if !key.is_empty() && !key.contains('/') => {
+                Ok((key.to_owned(), value.to_owned()))
+            }
             _ => Err(AgentError::Setting { text: text.clone() }),
         })
         .collect()
@@ -219,7 +222,10 @@ mod tests {
     fn settings_are_pairs() {
         let read = settings(&["a=b".into(), "c=d=e".into()]).unwrap();
         assert_eq!(read["c"], "d=e");
-        assert!(settings(&["x".into()]).unwrap_err().to_string().contains("`x`"));
+        for text in ["x", "=y", "../x=y"] {
+            let error = settings(&[text.into()]).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{text}`")), "{error}");
+        }
     }
 
     #[test]

@@ -30,6 +30,9 @@ const DOWN: Duration = Duration::from_secs(20);
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
+    /// Use sudo.
+    #[error("labs are made of namespaces and control groups: run skep-lab as root")]
+    NotRoot,
     /// The lab asked for cannot be.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -145,6 +148,7 @@ impl Shape {
 /// When the lab exists already or does not come up.
 pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<State, CommandError> {
     Lab::plan(name, shape.clusters, shape.nodes)?;
+    need_root()?;
     if let Some(folder) = shape.assets() {
         Assets::find(folder)?;
     }
@@ -175,6 +179,15 @@ pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<St
             })?;
             Err(CommandError::Interrupted)
         }
+    }
+}
+
+/// Says what is missing before the first file is refused.
+fn need_root() -> Result<(), CommandError> {
+    if nix::unistd::geteuid().is_root() {
+        Ok(())
+    } else {
+        Err(CommandError::NotRoot)
     }
 }
 
@@ -270,6 +283,7 @@ async fn up_to_ready(
 /// # Errors
 /// When a process cannot be ended or a folder not removed.
 pub fn down(name: &str) -> Result<(), CommandError> {
+    need_root()?;
     let site = Site::of(name)?;
     remove_processes(&site)?;
     match std::fs::remove_dir_all(&site.folder) {
@@ -315,6 +329,7 @@ pub fn leftovers() -> Result<Vec<String>, CommandError> {
 /// # Errors
 /// When there is no such place.
 pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Placement, CommandError> {
+    need_root()?;
     let state = State::read(name)?;
     let site = Site::of(name)?;
     if let Some(node) = state.lab.node(target) {

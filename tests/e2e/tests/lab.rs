@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::{
+    fs,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     process::{Command as Blocking, Output, Stdio},
     time::Duration,
 };
@@ -178,4 +180,24 @@ fn down_finds_what_a_crashed_lab_left() {
 
     assert!(!plan::folder_of(&name).exists());
     assert!(!Site::of(&name).unwrap().cgroup.exists());
+}
+
+#[test]
+fn who_is_not_root_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    // Where nobody may start it.
+    let copy = folder.path().join("skep-lab");
+    fs::copy(program("skep-lab"), &copy).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+
+    for words in [["up"].as_slice(), &["down"], &["exec", "n1", "--", "true"]] {
+        let output = Blocking::new(&copy).args(words).uid(65534).output().unwrap();
+
+        assert!(!output.status.success());
+        assert!(
+            said(&output).contains("run skep-lab as root"),
+            "{}",
+            said(&output)
+        );
+    }
 }
