@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::folder;
+
 /// Why a control group cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
@@ -55,7 +57,7 @@ pub fn root() -> Result<PathBuf, CgroupError> {
 /// # Errors
 /// What the kernel says.
 pub fn create(path: &Path) -> Result<(), CgroupError> {
-    fs::create_dir_all(path).map_err(|cause| CgroupError::Io {
+    folder::make(path).map_err(|cause| CgroupError::Io {
         path: path.to_owned(),
         cause,
     })

@@ -23,7 +23,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::enter::Placement;
+use crate::{enter::Placement, folder};
 
 /// How long a process may take to reach its place.
 const PLACING: Duration = Duration::from_secs(10);
@@ -239,8 +239,8 @@ pub fn last_lines(log: &Path, count: usize) -> String {
 }
 
 fn open_log(path: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
+    if let Some(parent) = path.parent() {
+        folder::make(parent)?;
     }
     OpenOptions::new().create(true).append(true).open(path)
 }
