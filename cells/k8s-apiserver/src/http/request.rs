@@ -37,10 +37,9 @@ pub(super) fn target(group: &str, version: &str, segments: &[String]) -> Option<
         })
     };
     match segments {
-        [namespaces, name, sub]
+        [namespaces, _, sub]
             if namespaces == "namespaces" && group.is_empty() && (sub == "status" || sub == "finalize") =>
         {
-            let _ = (name, sub);
             make(None, segments)
         }
         [namespaces, namespace, rest @ ..] if namespaces == "namespaces" && !rest.is_empty() => {
@@ -225,7 +224,9 @@ pub(super) fn decode_percent(text: &str, plus_is_space: bool) -> String {
             b'%' => {
                 let ahead = rest.clone();
                 let hex: Vec<u8> = ahead.take(2).collect();
-                let value = std::str::from_utf8(&hex).ok().filter(|h| h.len() == 2);
+                let value = std::str::from_utf8(&hex)
+                    .ok()
+                    .filter(|h| h.len() == 2 && !h.starts_with('+'));
                 match value.and_then(|h| u8::from_str_radix(h, 16).ok()) {
                     Some(value) => {
                         bytes.push(value);
@@ -274,6 +275,7 @@ mod tests {
         assert_eq!(decode_percent("a%3Db%2Cc+d", true), "a=b,c d");
         assert_eq!(decode_percent("100%", true), "100%");
         assert_eq!(decode_percent("%zz%4", true), "%zz%4");
+        assert_eq!(decode_percent("%+1", false), "%+1");
         assert_eq!(decode_percent("%ff", true), "\u{fffd}");
     }
 }
