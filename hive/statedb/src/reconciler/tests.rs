@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod writes;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -176,12 +178,16 @@ fn config() -> Config {
 
 impl World {
     fn new(config: Config) -> Self {
+        Self::with(config, |table| table)
+    }
+
+    fn with(
+        config: Config,
+        add: impl FnOnce(crate::PrimaryBuilder<Thing>) -> crate::PrimaryBuilder<Thing>,
+    ) -> Self {
         let db = Db::new();
-        let table = RwTable::<Thing>::builder("things")
-            .primary(ID)
-            .graveyard_limit(20)
-            .build_plain(&db)
-            .unwrap();
+        let table = RwTable::<Thing>::builder("things").primary(ID);
+        let table = add(table.graveyard_limit(20)).build_plain(&db).unwrap();
         let target = Target::default();
         let reconciler = Arc::new(Reconciler::new(
             &db,
