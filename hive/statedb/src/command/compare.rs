@@ -71,38 +71,41 @@ impl Expected {
 
     /// Cells placed under their columns' names.
     fn line<S: AsRef<str>>(&self, cells: &[S]) -> String {
-        if self.offsets.is_empty() {
-            return cells.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("\t");
-        }
-        let mut line = String::new();
-        for (cell, &offset) in cells.iter().zip(&self.offsets) {
-            while line.len() < offset {
-                line.push(' ');
-            }
-            line.push_str(cell.as_ref());
-        }
-        line.truncate(line.trim_end().len());
-        line
+        place(&self.offsets, cells)
     }
 
-    fn header(&self) -> String {
-        self.line(&self.names)
+    /// Where columns start so that all of these rows fit: where the file has them, or further to the right.
+    fn roomy<'a>(&'a self, rows: impl Iterator<Item = &'a Vec<String>>) -> Vec<usize> {
+        let mut widths = vec![0; self.offsets.len()];
+        for row in rows.chain([&self.names]) {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.len().max(*width);
+            }
+        }
+        let mut offsets = self.offsets.clone();
+        let mut shift = 0;
+        for at in 1..offsets.len() {
+            let gap = self.offsets[at] - self.offsets[at - 1];
+            shift += (widths[at - 1] + 1).saturating_sub(gap);
+            offsets[at] += shift;
+        }
+        offsets
     }
 
     /// The rows compared by position: as they are when equal, else the actual and the expected one.
     fn mismatch(&self, actual: &[Vec<String>]) -> String {
-        let mut out = format!("table mismatch:\n  {}\n", self.header());
+        let offsets = self.roomy(actual.iter().chain(&self.rows));
+        let line = |cells: &[String]| place(&offsets, cells);
+        let mut out = format!("table mismatch:\n  {}\n", line(&self.names));
         for at in 0..actual.len().max(self.rows.len()) {
             match (actual.get(at), self.rows.get(at)) {
-                (Some(row), Some(wanted)) if row == wanted => {
-                    out.push_str(&format!("  {}\n", self.line(row)))
-                }
+                (Some(row), Some(wanted)) if row == wanted => out.push_str(&format!("  {}\n", line(row))),
                 (row, wanted) => {
                     if let Some(row) = row {
-                        out.push_str(&format!("- {}\n", self.line(row)));
+                        out.push_str(&format!("- {}\n", line(row)));
                     }
                     if let Some(wanted) = wanted {
-                        out.push_str(&format!("+ {}\n", self.line(wanted)));
+                        out.push_str(&format!("+ {}\n", line(wanted)));
                     }
                 }
             }
@@ -112,12 +115,28 @@ impl Expected {
 
     /// The file with these rows in place of the expected ones.
     fn rewritten(&self, actual: &[Vec<String>]) -> String {
-        let rows = actual.iter().map(|row| self.line(row));
-        std::iter::once(self.header())
-            .chain(rows)
-            .map(|line| line + "\n")
+        let offsets = self.roomy(actual.iter());
+        std::iter::once(&self.names)
+            .chain(actual)
+            .map(|cells| place(&offsets, cells) + "\n")
             .collect()
     }
+}
+
+/// Cells that start at these bytes of a line, or right behind the one before; without places, cells behind tabs.
+fn place<S: AsRef<str>>(offsets: &[usize], cells: &[S]) -> String {
+    if offsets.is_empty() {
+        return cells.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("\t");
+    }
+    let mut line = String::new();
+    for (cell, &offset) in cells.iter().zip(offsets) {
+        while line.len() < offset {
+            line.push(' ');
+        }
+        line.push_str(cell.as_ref());
+    }
+    line.truncate(line.trim_end().len());
+    line
 }
 
 pub(super) async fn compare(
@@ -201,6 +220,22 @@ mod tests {
     fn tabs_in_the_header_separate_cells() {
         let expected = Expected::parse("Name\tSource\nlong name here\tk8s\nshort\n").unwrap();
         assert_eq!(expected.rows, [["long name here", "k8s"], ["short", ""]]);
+    }
+
+    #[test]
+    fn columns_move_when_cells_need_room() {
+        let expected = Expected::parse("A  B   C\n1  x   y\n").unwrap();
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["10", "long", "z"]), row(["2", "", "y"])];
+
+        let text = expected.rewritten(&rows);
+
+        assert_eq!(text, "A  B    C\n10 long z\n2       y\n");
+        assert_eq!(Expected::parse(&text).unwrap().rows, rows);
+        assert_eq!(
+            expected.mismatch(&rows[..1]),
+            "table mismatch:\n  A  B    C\n- 10 long z\n+ 1  x    y\n"
+        );
     }
 
     #[test]
