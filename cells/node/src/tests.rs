@@ -71,10 +71,8 @@ impl Bench {
             cells::local_node(),
             cells::local_node_sync(),
         ];
-        let hive = Hive::new(cells.into_iter().chain(extra))
-            .plan(settings)
-            .unwrap_or_else(|report| panic!("{report}"));
-        let hive = hive.build().unwrap().start().await.unwrap();
+        let hive = Hive::new(cells.into_iter().chain(extra));
+        let hive = hive::testing::start_with(hive, settings).await;
         Self { db, hive }
     }
 
@@ -170,10 +168,7 @@ async fn start_scripted() -> (mpsc::UnboundedSender<DeviceEvent>, Bench) {
         cells::local_node_sync(),
     ];
     let hive = Hive::new(cells).replace(move || source.clone());
-    let hive = hive
-        .plan(Settings::new())
-        .unwrap_or_else(|report| panic!("{report}"));
-    let hive = hive.build().unwrap().start().await.unwrap();
+    let hive = hive::testing::start(hive).await;
     (sender, Bench { db, hive })
 }
 

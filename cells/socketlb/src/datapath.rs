@@ -66,7 +66,7 @@ pub enum DatapathError {
     /// The kernel gives node ports away.
     #[error("node ports are not the services' alone")]
     Ports(#[from] PortsError),
-    /// A program's link is gone or runs something else; it is attached again.
+    /// A program's link is gone, or the cgroup that it was on; it is attached again.
     #[error("program {program} was detached by somebody else")]
     Detached {
         /// The program.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use hive::{Cell, HealthId, HealthReport, HealthSink, Hive, Jobs, Settings};
+use hive::{Cell, HealthId, HealthReport, HealthSink, Hive, Jobs};
 use parking_lot::Mutex;
 use statedb::row::BoxError;
 use statedb::{Db, Index, Row, RwTable, Table};
@@ -157,14 +157,7 @@ impl Bench {
                 configure(reflector).register(&jobs, &job_db)
             }),
         ];
-        let hive = Hive::new(cells)
-            .plan(Settings::new())
-            .unwrap()
-            .build()
-            .unwrap()
-            .start()
-            .await
-            .unwrap();
+        let hive = hive::testing::start(Hive::new(cells)).await;
         Self {
             steps,
             source,

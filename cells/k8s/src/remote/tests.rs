@@ -524,11 +524,8 @@ async fn cell_waits_for_the_server_and_tells_where_it_is() {
     let flags = Flags::new()
         .flag("k8s-api-server-urls", server.url.clone())
         .flag("k8s-heartbeat-timeout", "20ms");
-    let plan = Hive::new([super::cell()])
-        .root::<Arc<dyn Client>>()
-        .plan(flags)
-        .unwrap();
-    let running = plan.build().unwrap().start().await.unwrap();
+    let hive = Hive::new([super::cell()]).root::<Arc<dyn Client>>();
+    let running = hive::testing::start_with(hive, flags).await;
 
     let client = running.get::<Arc<dyn Client>>().unwrap();
     assert!(client.is_enabled());
@@ -563,11 +560,8 @@ async fn cell_without_cluster_gives_a_client_that_is_off() {
     use hive::{Hive, Settings as Flags};
 
     let flags = Flags::new().flag("enable-k8s", "false");
-    let plan = Hive::new([super::cell()])
-        .root::<Arc<dyn Client>>()
-        .plan(flags)
-        .unwrap();
-    let running = plan.build().unwrap().start().await.unwrap();
+    let hive = Hive::new([super::cell()]).root::<Arc<dyn Client>>();
+    let running = hive::testing::start_with(hive, flags).await;
 
     let client = running.get::<Arc<dyn Client>>().unwrap();
 

@@ -189,14 +189,7 @@ fn hive_of(client: Arc<dyn Client>) -> Hive {
 
 #[tokio::test]
 async fn cell_fills_both_tables_and_reports_under_known_names() {
-    let running = hive_of(Arc::new(Cluster))
-        .plan(Settings::new())
-        .unwrap()
-        .build()
-        .unwrap()
-        .start()
-        .await
-        .unwrap();
+    let running = hive::testing::start(hive_of(Arc::new(Cluster))).await;
     let db = running.get::<Db>().unwrap();
 
     readiness::wait_initialized(&db, None, Duration::from_secs(5))
@@ -235,14 +228,7 @@ async fn cell_fills_both_tables_and_reports_under_known_names() {
 
 #[tokio::test]
 async fn tables_without_cluster_are_empty_and_complete() {
-    let running = hive_of(Arc::new(DisabledClient))
-        .plan(Settings::new())
-        .unwrap()
-        .build()
-        .unwrap()
-        .start()
-        .await
-        .unwrap();
+    let running = hive::testing::start(hive_of(Arc::new(DisabledClient))).await;
     let db = running.get::<Db>().unwrap();
 
     readiness::wait_initialized(&db, None, Duration::from_millis(10))
@@ -264,14 +250,11 @@ async fn program_ends_with_the_names_of_tables_that_are_late() {
         Ok::<_, statedb::Error>(())
     });
     let given = Cell::module("given", "Given").provide(Db::new);
-    let running = Hive::new([given, late, readiness::cell()])
-        .plan(Settings::new().flag("k8s-sync-timeout", "20ms"))
-        .unwrap()
-        .build()
-        .unwrap()
-        .start()
-        .await
-        .unwrap();
+    let running = hive::testing::start_with(
+        Hive::new([given, late, readiness::cell()]),
+        Settings::new().flag("k8s-sync-timeout", "20ms"),
+    )
+    .await;
 
     let cause = tokio::time::timeout(Duration::from_secs(10), running.wait())
         .await

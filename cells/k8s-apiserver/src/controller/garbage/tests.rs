@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use hive::{Hive, Settings};
+use hive::Hive;
 use serde_json::{Value, json};
 
 use super::*;
@@ -29,8 +29,7 @@ impl Cluster {
             Cell::module("api", "Server").provide(move || given.clone()),
             garbage_collector_cell(),
         ];
-        let plan = Hive::new(cells).plan(Settings::new()).unwrap();
-        let running = plan.build().unwrap().start().await.unwrap();
+        let running = hive::testing::start(Hive::new(cells)).await;
         Cluster { api, running }
     }
 
