@@ -18,6 +18,7 @@ pub fn cell() -> Cell {
         .provide(service::routes)
         .provide(lrp::routes)
         .provide(debug::routes)
+        .provide(debug::tables)
         .provide(kubernetes::probe)
         .run(server::serve)
 }

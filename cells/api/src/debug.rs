@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `GET /v1/debug/hive` and below: the hive that runs, for people and tools that look for a fault.
+//! `GET /v1/debug/hive` and below: the hive that runs; `/v1/debug/db` and below: its tables. For people and tools that
+//! look for a fault.
 
 use axum::{
     Router,
@@ -11,6 +12,7 @@ use axum::{
 };
 use hive::{Controller, GraphFormat, GraphView, Member};
 use serde::Deserialize;
+use statedb::Db;
 
 use crate::server::Routes;
 
@@ -36,6 +38,12 @@ pub(crate) fn routes(hive: Controller) -> Member<Routes> {
                 get(move |Query(view): Query<View>| async move { draw(graph, view) }),
             ),
     ))
+}
+
+/// The tables of the hive, and their changes.
+pub(crate) fn tables(db: Option<Db>) -> Member<Routes> {
+    let tables = db.map(|db| statedb::http::router(&db)).unwrap_or_default();
+    Member(Routes(Router::new().nest("/debug/db", tables)))
 }
 
 fn draw(hive: Controller, view: View) -> Result<impl IntoResponse, (StatusCode, String)> {

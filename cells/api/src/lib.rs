@@ -5,7 +5,8 @@
 //! - [`Routes`]: what a cell adds to the API below `/v1`.
 //! - [`StatusProbe`]: what a cell adds to the status.
 //!
-//! Paths and models are those of Cilium's agent, so that its clients work; `/v1/debug/hive` (`tree`, `graph`) is our own.
+//! Paths and models are those of Cilium's agent, so that its clients work; `/v1/debug/hive` (`tree`, `graph`) and
+//! `/v1/debug/db` ([tables](statedb::http)) are our own.
 
 mod cell;
 mod config;

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use axum::{Router, http::StatusCode};
+use axum::{Extension, Router, http::StatusCode};
 use hive::{All, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixListener};
@@ -175,6 +175,8 @@ where
         async move {
             let Some(listener) = taken else { return Ok(()) };
             cx.health.ok("Listening");
+            // What is sent without end must not hold up the stop.
+            let router = router.layer(Extension(statedb::http::Stop(cx.token.clone())));
             axum::serve(listener, router)
                 .with_graceful_shutdown(cx.token.cancelled_owned())
                 .await

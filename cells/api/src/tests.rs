@@ -3,8 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::TryStreamExt;
 use hive::{Cell, Hive, Member, Readiness, Settings};
 use serde_json::{Value, json};
+use statedb::{
+    Db, Index, RwTable,
+    http::{Endpoint, RemoteChange, RemoteObject, RemoteTable},
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::StatusProbe;
@@ -209,4 +214,63 @@ async fn the_running_hive_can_be_looked_at() {
     );
 
     hive::testing::stop(running).await;
+}
+
+#[derive(serde::Serialize)]
+struct Route(u32);
+
+impl statedb::Row for Route {
+    fn header() -> &'static [&'static str] {
+        &["Number"]
+    }
+    fn cells(&self) -> Vec<String> {
+        vec![self.0.to_string()]
+    }
+    fn to_json(&self) -> Result<Value, statedb::row::BoxError> {
+        statedb::row::to_json(self)
+    }
+}
+
+const NUMBER: Index<Route, u32> = Index::new("number", |route, keys| keys.add(&route.0));
+
+fn routes(db: Db) -> Result<RwTable<Route>, statedb::Error> {
+    RwTable::builder("routes").primary(NUMBER).build(&db)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_can_be_followed_until_the_agent_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    let cells = [
+        crate::cell(),
+        statedb::cell(),
+        Cell::module("routes", "Routes").provide(routes),
+    ];
+    let hive = Hive::new(cells).root::<Db>().root::<RwTable<Route>>();
+    let running = hive::testing::start_with(hive, settings(&socket)).await;
+    let (db, table) = (
+        running.get::<Db>().unwrap(),
+        running.get::<RwTable<Route>>().unwrap(),
+    );
+    let remote = RemoteTable::<u32>::new(Endpoint::Unix(socket.clone()), "/v1/debug/db", "routes");
+    let mut changes = remote.changes().await.unwrap();
+    assert_eq!(changes.try_next().await.unwrap(), Some(RemoteChange::Initialized));
+
+    let mut txn = db.write(&[&table]);
+    table.insert(&mut txn, Route(7)).unwrap();
+    txn.commit();
+
+    let seven = RemoteObject {
+        revision: 1,
+        object: 7,
+    };
+    assert_eq!(
+        changes.try_next().await.unwrap(),
+        Some(RemoteChange::Upsert(seven.clone()))
+    );
+    assert_eq!(remote.list(NUMBER.key(&7)).await.unwrap(), [seven]);
+    let begun = std::time::Instant::now();
+    hive::testing::stop(running).await;
+    assert_eq!(changes.try_next().await.unwrap(), None);
+    assert!(begun.elapsed().as_secs() < 10, "the stop waits for the reader");
 }

@@ -11,7 +11,7 @@ use crate::{
     Db, Obj, Revision, Snapshot, Table, Watch, WriteTxn,
     changes::{Change, ChangeIterator},
     db::LastWrite,
-    key::{KeyBuf, KeyBytes, TextKeyError},
+    key::{KeyBytes, TextKeyError},
     lpm,
     row::BoxError,
     state::Work,
@@ -173,6 +173,17 @@ pub trait AnyTable: WriteTarget + Send + Sync {
         key: &str,
         how: Match,
     ) -> Result<Vec<BoxRow>, DynError>;
+    /// Objects by the encoded bytes of a key; `index` `None` is the primary one.
+    ///
+    /// # Errors
+    /// [`DynError::NoIndex`].
+    fn query_bytes(
+        &self,
+        txn: &Snapshot,
+        index: Option<&str>,
+        key: &[u8],
+        how: Match,
+    ) -> Result<Vec<BoxRow>, DynError>;
     /// Makes an object from YAML without inserting it.
     ///
     /// # Errors
@@ -199,6 +210,19 @@ pub trait AnyTable: WriteTarget + Send + Sync {
     fn initializers_watch(&self, txn: &Snapshot) -> Watch;
     /// Follows the changes.
     fn follow(&self, db: &Db) -> Box<dyn AnyChanges>;
+}
+
+impl dyn AnyTable {
+    /// The JSON form of a row of this table; a row that has none is a map of its cells.
+    pub fn json_of(&self, row: &dyn AnyRow) -> Value {
+        row.json().unwrap_or_else(|_| {
+            let names = self.header().iter().map(|&name| name.to_owned());
+            names
+                .zip(row.cells().into_iter().map(Value::from))
+                .collect::<serde_json::Map<_, _>>()
+                .into()
+        })
+    }
 }
 
 impl fmt::Debug for dyn AnyTable {
@@ -239,6 +263,14 @@ impl<T: Send + Sync + 'static> DynTable<T> {
             table: self.0.clone(),
             object: object.clone(),
         })
+    }
+
+    /// Where an index stands among those of the table.
+    fn position(&self, index: Option<&str>) -> Result<usize, DynError> {
+        let Some(name) = index else { return Ok(0) };
+        let mut names = self.0.0.defs.iter().map(|def| def.name);
+        let found = names.position(|found| found == name);
+        found.ok_or_else(|| DynError::NoIndex(name.to_owned()))
     }
 
     fn parsed(&self, yaml: &str) -> Result<T, DynError> {
@@ -301,26 +333,21 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
         key: &str,
         how: Match,
     ) -> Result<Vec<BoxRow>, DynError> {
-        let defs = &self.0.0.defs;
-        let position = match index {
-            None => 0,
-            Some(name) => {
-                let found = defs.iter().position(|def| def.name == name);
-                found.ok_or_else(|| DynError::NoIndex(name.to_owned()))?
-            }
-        };
-        let def = &defs[position];
-        let state = self.0.state(txn);
-        let tree = state.tree(position);
-        let bytes = |key: KeyBuf| KeyBytes::from_slice(key.as_bytes());
-        let rows = |entries| state.found(entries).map(|object| self.row(object)).collect();
+        let position = self.position(index)?;
+        let def = &self.0.0.defs[position];
         if def.holds_networks {
+            let state = self.0.state(txn);
+            let tree = state.tree(position);
             let addr = key.trim().parse::<IpAddr>().ok();
             match (how, addr) {
                 (Match::Exact, Some(addr)) => {
                     let found = lpm::longest(tree, addr, def.unique).and_then(|slot| state.objects.get(slot));
                     let network = found.and_then(|object| lpm::longest_of(def.keys(object), addr));
-                    return Ok(network.map_or_else(Vec::new, |network| rows(tree.starting(network))));
+                    let rows = |network| {
+                        let found = state.found(tree.starting(network));
+                        found.map(|object| self.row(object)).collect()
+                    };
+                    return Ok(network.map_or_else(Vec::new, rows));
                 }
                 (Match::Prefix, _) => {
                     // An unreadable network is told by its key below.
@@ -333,23 +360,34 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
                 _ => {}
             }
         }
+        let key = match how {
+            Match::Exact => (def.from_text)(key)?,
+            Match::Prefix | Match::LowerBound => (def.prefix_from_text)(key)?,
+        };
+        self.query_bytes(txn, index, key.as_bytes(), how)
+    }
+    fn query_bytes(
+        &self,
+        txn: &Snapshot,
+        index: Option<&str>,
+        key: &[u8],
+        how: Match,
+    ) -> Result<Vec<BoxRow>, DynError> {
+        let position = self.position(index)?;
+        let def = &self.0.0.defs[position];
+        let state = self.0.state(txn);
+        let tree = state.tree(position);
+        let key = KeyBytes::from_slice(key);
+        let rows = |entries| state.found(entries).map(|object| self.row(object)).collect();
         Ok(match how {
-            Match::Exact => {
-                let key = bytes((def.from_text)(key)?);
-                match def.unique {
-                    true => {
-                        let found = state.find(position, &key);
-                        found.map(|object| self.row(object)).into_iter().collect()
-                    }
-                    false => rows(tree.starting(def.stored_exact(key))),
-                }
+            Match::Exact if def.unique => {
+                let found = state.find(position, &key);
+                found.map(|object| self.row(object)).into_iter().collect()
             }
-            Match::Prefix => {
-                let from = def.stored_prefix(bytes((def.prefix_from_text)(key)?));
-                rows(tree.starting(from))
-            }
+            Match::Exact => rows(tree.starting(def.stored_exact(key))),
+            Match::Prefix => rows(tree.starting(def.stored_prefix(key))),
             Match::LowerBound => {
-                let from = def.stored_prefix(bytes((def.prefix_from_text)(key)?));
+                let from = def.stored_prefix(key);
                 rows(tree.at_least(&from))
             }
         })

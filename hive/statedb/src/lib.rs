@@ -13,7 +13,7 @@
 //!   deletions included.
 //! * An initialiser ([`RwTable::register_initializer`]) tells when a source has delivered its first content.
 //! * A [`Reconciler`](reconciler::Reconciler) brings something outside in line with a table.
-//! * [`AnyTable`] gives access by name and text for commands.
+//! * [`AnyTable`] gives access by name and text for commands. With feature `http` a table can be read from another process.
 //!
 //! Objects are immutable once inserted. To keep cloning of large objects cheap, use the persistent collections
 //! re-exported as [`imbl`] inside them.
@@ -32,8 +32,11 @@ mod define;
 mod derive;
 mod dynamic;
 mod error;
+#[cfg(feature = "http")]
+pub mod http;
 mod index;
 mod initializer;
+mod inserted;
 mod key;
 mod lpm;
 mod metrics;
@@ -65,6 +68,7 @@ pub use hive_macros::Table;
 pub use imbl;
 pub use index::{Index, Keys, Query};
 pub use initializer::{InitGuard, LATE};
+pub use inserted::Inserted;
 pub use key::{Key, KeyBuf, KeyWriter, TextKeyError};
 pub use metrics::{Metrics, NoMetrics};
 pub use object::{Obj, Revision};

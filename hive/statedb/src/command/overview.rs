@@ -157,18 +157,7 @@ pub(super) fn dump(db: &Db, cx: &Context<'_>, inv: &Invocation) -> Result<Outcom
     for table in db.tables() {
         let mut objects = Vec::new();
         for row in table.rows(&snapshot) {
-            // What has no JSON form is shown by its cells.
-            let value = row.json().unwrap_or_else(|_| {
-                let cells = table
-                    .header()
-                    .iter()
-                    .map(|&name| name.to_owned())
-                    .zip(row.cells());
-                cells
-                    .map(|(name, cell)| (name, cell.into()))
-                    .collect::<serde_json::Map<_, _>>()
-                    .into()
-            });
+            let value = table.json_of(&*row);
             objects.push(format!(
                 "    {}",
                 json::compact(&value).map_err(CommandError::new)?
