@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hive::Members;
-use hive_script::{Command, CommandError, CommandHandle, Context, Invocation, Outcome, Spec};
+use hive_script::{Command, CommandError, CommandHandle, Context, Invocation, Outcome, Output, Spec};
 
 use crate::maps::{self, LbMaps, text};
 use crate::reconciler::InitWait;
@@ -49,8 +49,8 @@ impl Command for Dump {
             [] => Ok(Outcome::stdout(text)),
             [file] => {
                 cx.write_file(file, text)
-                    .map_err(|error| CommandError::io("open", file, &error))?;
-                Ok(Outcome::Silent)
+                    .map_err(|error| CommandError::io("open", cx.path(file), &error))?;
+                Ok(Outcome::Output(Output::default()))
             }
             _ => Err(CommandError::usage("expected at most one file")),
         }
