@@ -82,7 +82,7 @@ impl Api {
         Ok(self.objects.add(&object.to_string())?)
     }
 
-    /// Creates or replaces a [`service`] and its [`slice`] of backends.
+    /// Creates or replaces a [`service`] and its [`slice()`] of backends.
     ///
     /// # Errors
     /// As [`put`](Self::put).
