@@ -22,9 +22,10 @@ use smallvec::SmallVec;
 pub(crate) use iter::{Iter, KeyAt};
 pub(crate) use keys::{NodeKeys, Numbers, Probe, Texts};
 
-/// Entries of a leaf, and children of an inner node. Copying a node touches the reference counts of all it holds,
-/// which are mostly not in any cache: fewer is better for changes, more for look-ups.
-const FAN: usize = 16;
+/// Entries of a leaf, and children of an inner node. Copying an inner node touches the reference counts of all its
+/// children, which are mostly not in any cache: the fewer children, the better for a change of one entry. The more
+/// entries, the fewer inner nodes: better for many changes at once, for look-ups and for memory.
+const FAN: usize = 32;
 
 #[repr(C)]
 struct Leaf<K, V> {

@@ -249,7 +249,10 @@ fn keys_in_order_fill_their_nodes() {
     for key in 0..10_000u64 {
         tree.insert(&key.to_be_bytes(), ());
     }
-    assert_eq!(leaves(tree.root.as_ref().unwrap()).len(), 10_000 / FAN);
+    assert_eq!(
+        leaves(tree.root.as_ref().unwrap()).len(),
+        10_000usize.div_ceil(FAN)
+    );
 }
 
 #[test]
