@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the system packages that building needs, and only those that are missing; with --tests also what tests need.
+# Installs the system packages that building and checking need, and only those that are missing; with --tests also what
+# tests need.
 set -euo pipefail
 
 # program or file -> Debian/Ubuntu package
@@ -23,10 +24,9 @@ fi
 need_program make make
 need_program cc gcc
 need_program pkg-config pkg-config
-need_program ip iproute2
-need_program bpftool bpftool
 if [ "${1:-}" = --tests ]; then
 	need_program etcd etcd-server
+	need_program bpftool bpftool
 fi
 need_header libelf.h libelf-dev
 need_header zlib.h zlib1g-dev
