@@ -205,6 +205,10 @@ for_each_arity!(tuples);
 
 /// Binds an implementation to a trait: the constructor that turns `Arc<Impl>` into `Arc<dyn Trait>`.
 ///
+/// A macro and not a method `.as_dyn::<dyn Trait>()`: that a type can become a trait object is known to the compiler where
+/// both are named, but stable Rust has no bound (`Unsize`) by which a generic function could ask for it. A constructor
+/// whose value has one use returns `Arc<dyn Trait>` itself and needs no binding.
+///
 /// ```
 /// use hive::{Cell, as_dyn};
 /// use std::sync::Arc;

@@ -580,3 +580,26 @@ async fn only_the_last_sixteen_failures_of_a_module_are_kept() {
     assert_eq!(running.controller().jobs().len(), 16);
     hive::testing::stop(running).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_list_tells_how_old_a_job_is_and_how_long_its_run_has_taken() {
+    let (running, _) = running(|jobs| {
+        let minute = Duration::from_secs(60);
+        jobs.spawn(Job::every(minute, "collect", |_: JobCtx| {
+            sleep(Duration::from_secs(10))
+        }))
+    })
+    .await;
+    let seconds = || {
+        let job = running.controller().jobs().remove(0);
+        (job.age().as_secs(), job.running_for().map(|time| time.as_secs()))
+    };
+
+    sleep(Duration::from_secs(59)).await;
+    assert_eq!(seconds(), (59, None));
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(seconds(), (63, Some(3)));
+    sleep(Duration::from_secs(9)).await;
+    assert_eq!(seconds(), (72, None));
+    hive::testing::stop(running).await;
+}

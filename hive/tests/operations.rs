@@ -415,6 +415,8 @@ async fn running_hive_shows_itself_as_json() {
     assert_eq!(json["hooks"][0]["running_for_us"], serde_json::Value::Null);
     assert_eq!(json["jobs"][0]["last_error"], "no\nroute");
     assert_eq!(json["jobs"][0]["state"], "failed");
+    assert!(json["jobs"][0]["age_us"].is_u64());
+    assert!(json["jobs"][0]["running_for_us"].is_null());
     assert_eq!(
         json["scopes"],
         serde_json::json!([{"name": "extra", "running": true}])

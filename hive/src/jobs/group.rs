@@ -83,6 +83,51 @@ pub struct JobInfo {
     pub last_error: Option<String>,
     /// The stack of the newest panic, if `RUST_BACKTRACE` is set.
     pub last_backtrace: Option<String>,
+    since: Instant,
+    pub(super) run_since: Option<Instant>,
+}
+
+impl JobInfo {
+    /// How long ago the job was started.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Job, JobCtx, Jobs, Settings, SpawnError};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # fn schedule(jobs: Jobs) -> Result<(), SpawnError> {
+    /// #     jobs.spawn(Job::once("serve", |cx: JobCtx| async move { cx.cancelled().await }))
+    /// # }
+    /// # let cell = Cell::module("server", "Serves").run(schedule);
+    /// # let running = Hive::new([cell]).plan(Settings::new())?.build()?.start().await?;
+    /// for job in running.controller().jobs() {
+    ///     println!("{} of {}: {:?}, for {:?}", job.name, job.module, job.state, job.age());
+    /// }
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// How long the run under way has taken so far; none while the job waits for its time, an event, or a retry.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Job, JobCtx, Jobs, Settings, SpawnError};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// fn schedule(jobs: Jobs) -> Result<(), SpawnError> {
+    ///     let hour = std::time::Duration::from_secs(3600);
+    ///     jobs.spawn(Job::every(hour, "collect", |_: JobCtx| async {}))
+    /// }
+    /// # let cell = Cell::module("collector", "Collects").run(schedule);
+    /// # let running = Hive::new([cell]).plan(Settings::new())?.build()?.start().await?;
+    /// assert_eq!(running.controller().jobs()[0].running_for(), None);
+    /// # running.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn running_for(&self) -> Option<Duration> {
+        self.run_since.map(|since| since.elapsed())
+    }
 }
 
 /// All jobs of a hive.
@@ -234,6 +279,8 @@ impl JobRegistry {
             failures: 0,
             last_error: None,
             last_backtrace: None,
+            since: Instant::now(),
+            run_since: None,
         };
         running.jobs.insert(id, info);
         if let Some(kept) = running.failed.get_mut(&group.module) {

@@ -67,6 +67,7 @@ impl Run {
         start: impl FnOnce() -> BoxFuture<Result<(), BoxError>>,
     ) -> (Duration, Result<(), BoxError>) {
         let begun = Instant::now();
+        self.registry.update(self.id, |info| info.run_since = Some(begun));
         let result = match catch(start) {
             Ok(future) => Caught(future).await.map(|result| result.map_err(Failure::Error)),
             Err(panic) => Err(panic),
@@ -96,6 +97,7 @@ impl Run {
         });
         self.registry.update(self.id, |info| {
             info.runs += 1;
+            info.run_since = None;
             if let Err(failure) = &result {
                 info.failures += 1;
                 info.last_error = Some(failure.text());

@@ -38,11 +38,6 @@ impl Engine {
     }
 
     fn hooks_json(&self) -> Json {
-        let micros = |time: Option<Duration>| {
-            time.map_or(Json::Null, |time| {
-                Json::Number(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
-            })
-        };
         let hooks = self.hooks().into_iter().map(|hook| {
             let state = match hook.state {
                 HookState::New => "new",
@@ -79,6 +74,8 @@ impl Engine {
                 ("module", Json::text(&job.module)),
                 ("kind", Json::text(job.kind)),
                 ("state", Json::text(state)),
+                ("age_us", micros(Some(job.age()))),
+                ("running_for_us", micros(job.running_for())),
                 ("runs", Json::Number(job.runs)),
                 ("failures", Json::Number(job.failures)),
                 ("last_error", text(job.last_error)),
@@ -121,4 +118,10 @@ impl Engine {
         }
         Json::List(settings)
     }
+}
+
+fn micros(time: Option<Duration>) -> Json {
+    time.map_or(Json::Null, |time| {
+        Json::Number(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    })
 }
