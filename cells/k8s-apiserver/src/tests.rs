@@ -742,3 +742,29 @@ fn refuses_invalid_objects() {
         assert!(error.message.contains(expected), "{object}: {error}");
     }
 }
+
+#[test]
+fn refuses_a_node_port_twice_for_one_protocol() {
+    let server = server();
+    let of = |second: &str| {
+        let ports = json!([
+            { "name": "a", "port": 80, "nodePort": 30080 },
+            { "name": "b", "port": 81, "nodePort": 30080, "protocol": second },
+        ]);
+        json!({ "metadata": { "name": "web" }, "spec": { "type": "NodePort", "ports": ports } })
+    };
+
+    let error = server
+        .create(&services(), "default", of("TCP"), &by("t"))
+        .unwrap_err();
+    assert!(
+        error
+            .message
+            .contains("spec.ports[1].nodePort: Duplicate value: 30080"),
+        "{}",
+        error.message
+    );
+    server
+        .create(&services(), "default", of("UDP"), &by("t"))
+        .unwrap();
+}

@@ -4,7 +4,8 @@
 //!
 //! A UDP client that is connected to a backend through a service would go on sending into the void for ever: nothing
 //! tells it. Destroying its socket does. Whoever watches the backends reports the dead ones to
-//! [`DeadBackends`]; a job destroys the sockets of all reported in one go.
+//! [`DeadBackends`]; a job destroys the sockets of all reported in one go. What failed is tried again, unless the backend
+//! lives again by then.
 
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -22,6 +23,8 @@ use crate::{Config, DiagError, DiagTerminator, LbSettings, SocketDatapath};
 const QUIET: Duration = Duration::from_millis(25);
 /// …but no longer than this after the first.
 const BATCH: Duration = Duration::from_millis(50);
+/// Time until what failed is tried again, if no other report comes before.
+const RETRY: Duration = Duration::from_secs(30);
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -36,24 +39,46 @@ pub trait PodNetworks: Send + Sync {
 /// maintenance. Cheap to report to; the work is done by a job.
 #[derive(Debug, Default)]
 pub struct DeadBackends {
-    reported: Mutex<BTreeSet<DeadBackend>>,
+    reports: Mutex<Reports>,
     trigger: Trigger,
+}
+
+#[derive(Debug, Default)]
+struct Reports {
+    waiting: BTreeSet<DeadBackend>,
+    // Those that the job works on.
+    taken: BTreeSet<DeadBackend>,
 }
 
 impl DeadBackends {
     /// Reports one backend: address, port and IP protocol number.
     pub fn report(&self, address: SocketAddr, proto: u8) {
-        self.reported.lock().insert(DeadBackend { address, proto });
+        self.reports.lock().waiting.insert(DeadBackend { address, proto });
         self.trigger.trigger();
     }
 
     /// Takes back a report: the backend lives again.
     pub fn revoke(&self, address: SocketAddr, proto: u8) {
-        self.reported.lock().remove(&DeadBackend { address, proto });
+        let backend = DeadBackend { address, proto };
+        let mut reports = self.reports.lock();
+        reports.waiting.remove(&backend);
+        reports.taken.remove(&backend);
     }
 
+    /// Everything reported, to be [settled](Self::settle) when it was tried.
     pub(crate) fn take(&self) -> Vec<DeadBackend> {
-        std::mem::take(&mut *self.reported.lock()).into_iter().collect()
+        let mut reports = self.reports.lock();
+        reports.taken = std::mem::take(&mut reports.waiting);
+        reports.taken.iter().copied().collect()
+    }
+
+    /// Forgets what was taken, or reports it again but for what was revoked meanwhile.
+    pub(crate) fn settle(&self, again: bool) {
+        let mut reports = self.reports.lock();
+        let taken = std::mem::take(&mut reports.taken);
+        if again {
+            reports.waiting.extend(taken);
+        }
     }
 }
 
@@ -72,6 +97,13 @@ pub(crate) enum Error {
     Interrupted(#[from] tokio::task::JoinError),
     #[error("this kernel cannot destroy sockets")]
     Unsupported(#[source] DiagError),
+}
+
+impl Error {
+    /// Whether the same may work later. What the kernel refuses, or the namespace of a pod, it refuses for ever.
+    const fn is_passing(&self) -> bool {
+        !matches!(self, Self::Namespaces(_) | Self::Unsupported(_))
+    }
 }
 
 /// How sockets are destroyed on this kernel.
@@ -118,12 +150,17 @@ struct Terminator {
 }
 
 impl Terminator {
-    /// Destroys the sockets of everything reported; returns how many there were.
-    fn run(&self) -> Result<usize, Error> {
-        let mut backends = self.dead.take();
+    /// Destroys the sockets of everything reported; returns how many there were, `None` if nothing was to be done.
+    fn run(&self) -> Result<Option<usize>, Error> {
+        let result = self.destroy(self.dead.take());
+        self.dead.settle(result.as_ref().is_err_and(Error::is_passing));
+        result
+    }
+
+    fn destroy(&self, mut backends: Vec<DeadBackend>) -> Result<Option<usize>, Error> {
         backends.retain(|backend| self.protos.contains(&backend.proto));
         if backends.is_empty() || !self.datapath.is_enabled() || *self.is_unsupported.lock() {
-            return Ok(0);
+            return Ok(None);
         }
         let mut method = self.method.lock();
         let method = match &mut *method {
@@ -150,7 +187,7 @@ impl Terminator {
             );
         }
         if missed.is_empty() {
-            Ok(destroyed)
+            Ok(Some(destroyed))
         } else {
             Err(Error::Namespaces(missed))
         }
@@ -183,13 +220,55 @@ pub(crate) fn run(
         is_unsupported: Mutex::new(false),
         dead: dead.clone(),
     });
-    let job = Job::every(Duration::ZERO, "socket-termination", move |cx: JobCtx| {
+    let job = Job::every(RETRY, "socket-termination", move |cx: JobCtx| {
         let terminator = terminator.clone();
         async move {
             let destroyed = tokio::task::spawn_blocking(move || terminator.run()).await??;
-            cx.health.ok(format!("{destroyed} sockets destroyed"));
+            if let Some(destroyed) = destroyed {
+                cx.health.ok(format!("{destroyed} sockets destroyed"));
+            }
             Ok::<(), Error>(())
         }
     });
     jobs.spawn(job.trigger(&dead.trigger).debounce(QUIET, BATCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_reported_again_unless_it_lives_again() {
+        let dead = DeadBackends::default();
+        let [gone, revived]: [SocketAddr; 2] =
+            ["10.0.0.1:53", "10.0.0.2:53"].map(|address| address.parse().unwrap());
+        dead.report(gone, UDP);
+        dead.report(revived, UDP);
+
+        assert_eq!(dead.take().len(), 2);
+        dead.revoke(revived, UDP);
+        dead.settle(true);
+        let again = dead.take();
+        dead.settle(false);
+
+        assert_eq!(
+            again,
+            [DeadBackend {
+                address: gone,
+                proto: UDP
+            }]
+        );
+        assert!(dead.take().is_empty());
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_not_tried_again() {
+        let failed = MapError::Unpin {
+            map: "cilium_lb4_reverse_sk".into(),
+            path: PathBuf::new(),
+            source: std::io::ErrorKind::Other.into(),
+        };
+        assert!(Error::Maps(failed).is_passing());
+        assert!(!Error::Namespaces(Vec::new()).is_passing());
+    }
 }

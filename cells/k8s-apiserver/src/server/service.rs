@@ -317,12 +317,17 @@ impl Allocator {
 
     /// Takes the node ports that the service asks for.
     fn take_node_ports(&self, plan: &mut Plan, service: &Value, ports: &[Value]) -> Result<(), ApiError> {
-        // One service may use one node port for several protocols.
+        // One service may use one node port for several protocols, once each.
         let mut own: HashSet<u16> = HashSet::new();
+        let mut seen = HashSet::new();
         for (index, port) in ports.iter().enumerate() {
             let Some(number) = port_number(port.get("nodePort")) else {
                 continue;
             };
+            if !seen.insert((number, port.get("protocol"))) {
+                let field = format!("spec.ports[{index}].nodePort");
+                return Err(invalid(service, Fault::duplicate(field, &number.into())));
+            }
             if own.insert(number) && !plan.give_ports.contains(&number) {
                 self.check_free(plan, service, format!("spec.ports[{index}].nodePort"), number)?;
             }
