@@ -2,22 +2,24 @@
 
 //! Folders that labs share.
 
-use std::{fs, io, path::Path};
+use std::time::{Duration, Instant};
+use std::{fs, io, path::Path, thread};
 
-/// How often a folder is made anew that another lab removes at the same moment.
-const ATTEMPTS: usize = 100;
+/// How long a folder is made anew that other labs remove at the same moment.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Makes a folder and those above it. A lab that goes takes the common folder with it if that is empty, which may be
 /// between the making of that one and of the one below.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
-    let mut result = fs::create_dir_all(path);
-    for _ in 1..ATTEMPTS {
-        match &result {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => result = fs::create_dir_all(path),
-            _ => break,
+    let start = Instant::now();
+    loop {
+        match fs::create_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && start.elapsed() < PATIENCE => {
+                thread::yield_now();
+            }
+            result => return result,
         }
     }
-    result
 }
 
 #[cfg(test)]
@@ -32,13 +34,13 @@ mod tests {
         let common = root.path().join("common");
         let done = AtomicBool::new(false);
 
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     let _ = fs::remove_dir(&common);
                 }
             });
-            let made: io::Result<()> = (0..2000).try_for_each(|_| {
+            let made: io::Result<()> = (0..200).try_for_each(|_| {
                 let own = common.join("lab");
                 make(&own.join("logs"))?;
                 fs::remove_dir_all(own)

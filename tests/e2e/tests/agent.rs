@@ -27,6 +27,15 @@ async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
             .await
             .unwrap()
     };
+    // Addresses of the node that come up after the first look are seen up to a second later.
+    let on_the_node = ["172.30.1.1:30000/UDP", "[fd00:30:0:1::1]:30000/UDP"];
+    lab.session
+        .wait("node ports are on the addresses of the node", || async {
+            let list = ids().await;
+            on_the_node.iter().all(|address| list.contains(address))
+        })
+        .await
+        .unwrap();
     let before = ids().await;
     let state = lab.session.state().unwrap();
     let (agent, node) = (state.agents["c1-n1"], state.nodes["c1-n1"]);
