@@ -29,7 +29,7 @@ static __always_inline const struct lb_service *master4(struct lb4_service_key *
 
 /* Surrogate entry of a node address. With peers, NodePorts of other nodes count, and HostPorts. */
 static __always_inline const struct lb_service *surrogate4(struct lb4_service_key *key,
-							  int host_netns, int peers)
+							   int host_netns, int peers)
 {
 	int in_range = port_in_nodeport_range(key->dport);
 	int loopback = loopback4(key->address);
