@@ -29,10 +29,10 @@ pub struct Heap;
 const ARENA_EAGER_COMMIT: c_int = 4;
 const PURGE_DELAY: c_int = 15;
 
-/// Free memory goes back to the kernel after five milliseconds instead of ten, and is taken page by page instead of in large
-/// parts: what was needed for a list of objects is otherwise still there when their rows are made. (After one millisecond,
-/// memory that every change of a large service needs would go and come with each of them.)
-const OPTIONS: [(c_int, c_long); 2] = [(ARENA_EAGER_COMMIT, 0), (PURGE_DELAY, 5)];
+/// Free memory goes back to the kernel after one millisecond instead of ten, and is taken page by page instead of in large
+/// parts: what was needed for a list of objects is otherwise still there when their rows are made, and the next list
+/// comes on top of both.
+const OPTIONS: [(c_int, c_long); 2] = [(ARENA_EAGER_COMMIT, 0), (PURGE_DELAY, 1)];
 
 /// Options count for memory that is taken from the kernel after they were set, so they are set by the first allocation,
 /// which comes before `main` and before there is a second thread.
