@@ -134,20 +134,23 @@ impl Devices {
         let mut known: BTreeMap<u32, Known> = BTreeMap::new();
         let mut touched: BTreeSet<u32> = BTreeSet::new();
         let mut synced = false;
+        let mut node_addrs: Vec<IpAddr> = Vec::new();
         loop {
             let snapshot = self.db.read();
             let node_changed = self.local.as_ref().map(|local| local.table_watch(&snapshot));
-            let node_addrs = node_addrs(self.local.as_ref(), &snapshot);
+            let addrs_now = cluster_addrs(self.local.as_ref(), &snapshot);
+            // The node may also have changed while events were handled, when no watch was open.
+            if addrs_now != node_addrs {
+                node_addrs = addrs_now;
+                touched.extend(known.keys());
+            }
             if synced {
                 self.commit(&known, &touched, &node_addrs, false)?;
                 touched.clear();
             }
             let chunk = tokio::select! {
                 biased;
-                () = async { match &node_changed { Some(watch) => watch.closed().await, None => std::future::pending().await } } => {
-                    touched.extend(known.keys());
-                    continue;
-                }
+                () = async { match &node_changed { Some(watch) => watch.closed().await, None => std::future::pending().await } } => continue,
                 chunk = events.next() => chunk,
             };
             let Some(chunk) = chunk else {
@@ -262,7 +265,7 @@ fn apply(known: &mut BTreeMap<u32, Known>, event: DeviceEvent) -> Option<u32> {
 }
 
 /// Addresses by which the cluster knows the node.
-fn node_addrs(local: Option<&Table<LocalNode>>, snapshot: &statedb::Snapshot) -> Vec<IpAddr> {
+fn cluster_addrs(local: Option<&Table<LocalNode>>, snapshot: &statedb::Snapshot) -> Vec<IpAddr> {
     let nodes = local.into_iter().flat_map(|local| local.all(snapshot));
     nodes
         .flat_map(|node| node.cluster_addrs().collect::<Vec<_>>())
@@ -319,7 +322,7 @@ impl Addresses {
             let node_changed = self.local.as_ref().map(|local| local.table_watch(&snapshot));
             let rules = AddressRules {
                 node_port_networks: self.networks.clone(),
-                node_addrs: node_addrs(self.local.as_ref(), &snapshot),
+                node_addrs: cluster_addrs(self.local.as_ref(), &snapshot),
                 ipv4: true,
                 ipv6: true,
             };

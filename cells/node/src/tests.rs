@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use rtnetlink::{LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use serde_json::{Value, json};
 use skep_k8s::node_name::NodeName;
-use skep_k8s::slim::Node;
+use skep_k8s::slim::{Node, NodeAddressType};
 use skep_k8s::{
     ApiError, Change, Client, Kind, ListOptions, RawEvent, RawObject, RawPage, RawWatch, Resource,
     WatchOptions,
@@ -233,6 +233,66 @@ async fn changes_are_followed_and_a_restart_finds_what_is_gone() {
     events.send(DeviceEvent::Link(link(3, "eth1"))).unwrap();
     events.send(DeviceEvent::Synced).unwrap();
     bench.rows("devices", &[0], &["eth1"]).await;
+}
+
+// A node that became known while the first devices were read never had them: the change fell between two watches.
+#[tokio::test]
+async fn a_node_that_changes_while_devices_are_read_decides_about_them() {
+    struct Meanwhile {
+        store: Arc<Mutex<Option<LocalNodeStore>>>,
+    }
+
+    impl DeviceSource for Meanwhile {
+        fn events(&self) -> DeviceEvents {
+            let store = self.store.clone();
+            let cable = Link {
+                kind: "veth".to_owned(),
+                ..link(2, "eth0")
+            };
+            let read = [
+                DeviceEvent::Link(cable),
+                DeviceEvent::Address(2, address("192.0.2.7")),
+                DeviceEvent::Synced,
+            ];
+            let events = futures::stream::iter(read).map(move |event| {
+                if let (DeviceEvent::Synced, Some(store)) = (&event, &*store.lock()) {
+                    let known = (NodeAddressType::InternalIp, "192.0.2.7".parse().unwrap());
+                    let change = |node: &mut LocalNode| {
+                        node.registered = true;
+                        node.addresses = vec![known];
+                    };
+                    store.update(change).unwrap();
+                }
+                Ok(event)
+            });
+            events.chain(futures::stream::pending()).boxed()
+        }
+    }
+
+    let taken = Arc::new(Mutex::new(None));
+    let (source, keep) = (taken.clone(), taken.clone());
+    let db = Db::new();
+    let given = db.clone();
+    let cells = [
+        Cell::module("name", "Name")
+            .provide(move || given.clone())
+            .provide(|| NodeName::new("n1")),
+        Cell::module("keep", "Keeps the store").run(move |store: LocalNodeStore| {
+            *keep.lock() = Some(store);
+        }),
+        cells::local_node(),
+        cells::devices(),
+    ];
+    let hive = Hive::new(cells).replace(move || -> Arc<dyn DeviceSource> {
+        Arc::new(Meanwhile {
+            store: source.clone(),
+        })
+    });
+    let hive = hive::testing::start(hive).await;
+    let bench = Bench { db, hive };
+
+    bench.rows("devices", &[0, 2, 7], &["eth0 true 192.0.2.7"]).await;
+    bench.hive.stop().await.unwrap();
 }
 
 /// Runs a test in a network namespace of its own, which goes away with the thread.

@@ -42,6 +42,8 @@ impl PodSource {
         loop {
             let freed;
             let changed: Vec<Change<LocalPod>> = changes.next(&snapshot).collect();
+            // An address may become free as soon as it was refused.
+            let before = self.db.read();
             {
                 let mut ports = self.ports.lock();
                 if is_first || changed.iter().any(|change| matches!(change, Change::Relist)) {
@@ -62,7 +64,7 @@ impl PodSource {
                     Some(refusals) => cx.health.degraded("Failure processing services", refusals),
                 }
                 let is_waiting = ports.refusals().is_some();
-                freed = is_waiting.then(|| self.frontends.table_watch(&self.db.read()));
+                freed = is_waiting.then(|| self.frontends.table_watch(&before));
             }
             is_first = false;
             snapshot = tokio::select! {
