@@ -190,6 +190,10 @@ impl Ops {
             expanded.into_iter().for_each(|address| self.plan_gone(address));
             self.round.emptied.push(*address);
         }
+        if self.round.frontends.is_empty() && !self.lingering.is_empty() {
+            // Gone before but for backends, which have to be deleted in somebody's name.
+            self.add_owner();
+        }
     }
 
     /// Frontends in the maps that are not known.

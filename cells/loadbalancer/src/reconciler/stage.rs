@@ -78,6 +78,8 @@ impl<T> Stage<T> {
 pub(super) struct Outcome {
     pub(super) errors: Vec<Option<ReconcileError>>,
     failed: usize,
+    // Owners of which everything is done but the deletion of backends.
+    late: Vec<Owner>,
 }
 
 impl Outcome {
@@ -97,6 +99,7 @@ impl Outcome {
     /// Takes the errors out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Option<ReconcileError>> {
         self.failed = 0;
+        self.late.clear();
         self.errors.drain(..)
     }
 
@@ -104,8 +107,9 @@ impl Outcome {
         self.failed > 0
     }
 
+    /// Whether the frontend's own entries are not all as planned.
     pub(super) fn is_failed(&self, owner: Owner) -> bool {
-        self.errors[owner as usize].is_some()
+        self.errors[owner as usize].is_some() && !self.late.contains(&owner)
     }
 
     fn take(&mut self, failures: Failures, owners: &[Owner]) {
@@ -123,8 +127,9 @@ pub(super) struct Stages {
     pub(super) gone_slots: Stage<ServiceKey>,
     pub(super) gone_maglev: Stage<MaglevKey>,
     pub(super) gone_affinity: Stage<AffinityKey>,
-    pub(super) gone_reverse: Stage<RevNatKey>,
     pub(super) gone_ranges: Stage<SourceRangeKey>,
+    // One entry: when it is gone, and the wildcard, all of the frontend is.
+    pub(super) gone_reverse: Stage<RevNatKey>,
     // Frontends that stay: what others refer to first.
     pub(super) backends: Stage<(BackendKey, BackendValue)>,
     pub(super) slots: Stage<(ServiceKey, ServiceValue)>,
@@ -161,8 +166,8 @@ impl Stages {
         run!(self, outcome, delete, Keys::Services: gone_masters, gone_slots);
         run!(self, outcome, delete, Keys::Maglev: gone_maglev);
         run!(self, outcome, delete, Keys::AffinityMatch: gone_affinity);
-        run!(self, outcome, delete, Keys::ReverseNat: gone_reverse);
         run!(self, outcome, delete, Keys::SourceRange: gone_ranges);
+        run!(self, outcome, delete, Keys::ReverseNat: gone_reverse);
         if self.backends.items.is_empty() {
             return Vec::new();
         }
@@ -202,6 +207,12 @@ impl Stages {
             .iter()
             .map(|(index, _)| self.stale_backends.items[*index])
             .collect();
+        for (index, _) in &failures {
+            let owner = self.stale_backends.owners[*index];
+            if outcome.errors[owner as usize].is_none() {
+                outcome.late.push(owner);
+            }
+        }
         outcome.take(failures, &self.stale_backends.owners);
         failed
     }

@@ -2,6 +2,8 @@
 
 //! The machine against maps that fail, stop, are full or hold an earlier run.
 
+mod faults;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
