@@ -83,6 +83,18 @@ struct Leftovers {
     ranges: Vec<IpNet>,
 }
 
+impl Leftovers {
+    /// Adds deletions, each once however often it fails.
+    fn add(&mut self, affinity: impl IntoIterator<Item = u32>, ranges: impl IntoIterator<Item = IpNet>) {
+        self.affinity.extend(affinity);
+        self.affinity.sort_unstable();
+        self.affinity.dedup();
+        self.ranges.extend(ranges);
+        self.ranges.sort_unstable();
+        self.ranges.dedup();
+    }
+}
+
 /// A backend entry.
 #[derive(Debug)]
 pub(super) struct Known {
@@ -413,9 +425,9 @@ impl Ops {
             .filter(|net| net.addr().is_ipv6() == ipv6);
         let (mut affinity, mut ranges) = (affinity.peekable(), ranges.peekable());
         if affinity.peek().is_some() || ranges.peek().is_some() {
-            let leftovers = unit.leftovers.get_or_insert_default();
-            leftovers.affinity.extend(affinity);
-            leftovers.ranges.extend(ranges);
+            unit.leftovers
+                .get_or_insert_default()
+                .add(affinity, ranges.copied());
         }
         let stages = &mut round.stages;
         stages.gone_masters.push(owner, ServiceKey { address, slot: 0 });

@@ -230,7 +230,7 @@ impl UnitPlan<'_> {
         }
         unit.has_affinity = wants_affinity;
         if !stale.is_empty() {
-            unit.leftovers.get_or_insert_default().affinity.extend(stale);
+            unit.leftovers.get_or_insert_default().add(stale, []);
         }
     }
 
@@ -282,7 +282,7 @@ impl UnitPlan<'_> {
         let stale = old.iter().filter(of_family).filter(|net| !new.contains(net));
         let stale: SmallVec<[IpNet; 4]> = stale.copied().collect();
         if !stale.is_empty() {
-            unit.leftovers.get_or_insert_default().ranges.extend(stale);
+            unit.leftovers.get_or_insert_default().add([], stale);
         }
         unit.ranges = ranges.clone();
     }

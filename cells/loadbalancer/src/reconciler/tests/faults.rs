@@ -42,3 +42,33 @@ fn empty_maps_mean_that_nothing_is_left_to_do() {
         assert_eq!(dump(&fake), "");
     }
 }
+
+#[test]
+fn deletions_that_fail_do_not_pile_up() {
+    let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.3));
+    let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
+    service.session_affinity = true;
+    let in_state = |state| {
+        let rows = [5, 6, 7].map(|n| backend(&format!("10.20.0.{n}:8080/TCP"), state));
+        frontend_of(
+            service.clone(),
+            "10.50.0.9:80/TCP",
+            FrontendKind::ClusterIp,
+            &rows,
+        )
+    };
+    let states = [BackendState::Active, BackendState::Terminating].map(in_state);
+
+    for _ in 0..20 {
+        let mut ops = ops(&faulty);
+        for state in &states {
+            let is_written = (0..5000).any(|_| {
+                ops.upsert(state, &());
+                ops.finish().iter().all(Result::is_ok)
+            });
+            assert!(is_written);
+        }
+        assert!(!dump(&fake).contains("AFF:"), "{}", dump(&fake));
+    }
+}
