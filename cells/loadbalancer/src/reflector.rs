@@ -7,6 +7,7 @@ mod cell;
 mod config;
 mod document;
 mod file;
+mod freed;
 mod ingest;
 mod k8s;
 mod metrics;

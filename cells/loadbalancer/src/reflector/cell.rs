@@ -117,6 +117,7 @@ fn start_services(rules: RuleParams, params: ServiceParams, jobs: Jobs) -> Resul
         services: Arc::new(Api::all(client.clone()).labels(config.services()?)),
         slices: Arc::new(Api::all(client).labels(config.slices()?)),
         db,
+        frontends: writer.frontends(),
         node,
         wait: config.wait_time,
         window: window(test),

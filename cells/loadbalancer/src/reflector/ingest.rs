@@ -175,6 +175,20 @@ impl Ingest {
         }
     }
 
+    /// Whether services wait for addresses that others have.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Tries once more to give services the addresses that others had.
+    pub(super) fn try_waiting(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let waiting: Vec<Changed> = waiting
+            .map(|(key, object)| Changed::Service(key, Latest::Present(object)))
+            .collect();
+        self.commit(waiting, None);
+    }
+
     fn commit(
         &mut self,
         changes: impl IntoIterator<Item = Changed, IntoIter: ExactSizeIterator>,

@@ -27,7 +27,9 @@ use statedb::{Db, InitGuard, Snapshot, Table};
 use tokio::time::Instant;
 
 use super::batch::{Batch, Changed, Latest};
+use super::freed::Freed;
 use super::ingest::{Ingest, present};
+use crate::types::Frontend;
 
 /// How long the labels of the node must rest before services that name nodes come or go with them: labels are often
 /// replaced one after the other, and each time connections would be cut.
@@ -72,6 +74,8 @@ pub(super) struct ApiSource {
     pub(super) services: Arc<dyn ListerWatcher<Service>>,
     pub(super) slices: Arc<dyn ListerWatcher<EndpointSlice>>,
     pub(super) db: Db,
+    /// Whose addresses services may have to wait for.
+    pub(super) frontends: Table<Frontend>,
     /// This node, whose labels decide about services that name nodes. Without it the node has no labels.
     pub(super) node: Option<LocalNodeStore>,
     pub(super) wait: Duration,
@@ -134,6 +138,7 @@ impl ApiSource {
         let labels = labels.map(Event::NodeLabels);
         let mut events = pin!(stream::select(labels, stream::select(services, slices)));
         let mut state = State::default();
+        let mut freed = Freed::new(self.db.clone(), self.frontends.clone());
         cx.health.ok("Running");
         loop {
             let settled = state.place_at.map(|(due, _)| due);
@@ -143,6 +148,14 @@ impl ApiSource {
                     state.place_at = None;
                     let mut ingest = self.ingest.lock();
                     ingest.place_again();
+                    state.report(&ingest, &cx.health);
+                    continue;
+                }
+                () = freed.wait() => {
+                    freed.begin();
+                    let mut ingest = self.ingest.lock();
+                    ingest.try_waiting();
+                    freed.attempted(ingest.is_waiting());
                     state.report(&ingest, &cx.health);
                     continue;
                 }
@@ -173,6 +186,10 @@ impl ApiSource {
             if !batch.is_empty() {
                 self.note_labels(&mut ingest, &mut state);
                 ingest.write(&mut batch);
+            }
+            if freed.attempted(ingest.is_waiting()) {
+                ingest.try_waiting();
+                freed.attempted(ingest.is_waiting());
             }
             state.report(&ingest, &cx.health);
         }

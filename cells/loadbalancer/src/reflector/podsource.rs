@@ -11,11 +11,9 @@ use parking_lot::Mutex;
 use skep_k8s::tables::LocalPod;
 use statedb::{Change, Db, InitGuard, Snapshot, Table};
 
+use super::freed::Freed;
 use super::pods::HostPorts;
 use crate::types::Frontend;
-
-/// Shortest time between two attempts to get an address that another service has.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the job needs.
 pub(super) struct PodSource {
@@ -39,11 +37,10 @@ impl PodSource {
         };
         let mut changes = self.pods.follow(&self.db);
         let mut is_first = true;
+        let mut freed = Freed::new(self.db.clone(), self.frontends.clone());
         loop {
-            let freed;
             let changed: Vec<Change<LocalPod>> = changes.next(&snapshot).collect();
-            // An address may become free as soon as it was refused.
-            let before = self.db.read();
+            freed.begin();
             {
                 let mut ports = self.ports.lock();
                 if is_first || changed.iter().any(|change| matches!(change, Change::Relist)) {
@@ -63,13 +60,12 @@ impl PodSource {
                     None => cx.health.ok("Running"),
                     Some(refusals) => cx.health.degraded("Failure processing services", refusals),
                 }
-                let is_waiting = ports.refusals().is_some();
-                freed = is_waiting.then(|| self.frontends.table_watch(&before));
+                freed.attempted(ports.refusals().is_some());
             }
             is_first = false;
             snapshot = tokio::select! {
                 snapshot = changes.wait(&self.db) => snapshot,
-                () = freed_later(freed) => self.db.read(),
+                () = freed.wait() => self.db.read(),
                 () = cx.cancelled() => return,
             };
             if !self.window.is_zero() {
@@ -82,16 +78,5 @@ impl PodSource {
     fn names(&self, snapshot: &Snapshot) -> HashSet<String> {
         let name = |row: &LocalPod| format!("{}/{}", row.pod.metadata.namespace, row.pod.metadata.name);
         self.pods.all(snapshot).map(|row| name(row)).collect()
-    }
-}
-
-/// Never, if nothing is waited for.
-async fn freed_later(freed: Option<statedb::Watch>) {
-    match freed {
-        Some(freed) => {
-            freed.closed().await;
-            tokio::time::sleep(RETRY_PAUSE).await;
-        }
-        None => std::future::pending().await,
     }
 }

@@ -14,6 +14,7 @@ use skep_node::LocalNodeStore;
 
 use super::{frontends, service_json, services, slice_json};
 use crate::Writer;
+use crate::types::{FrontendKind, FrontendParams, Service, ServiceName, Source};
 
 struct Fixture {
     api: Arc<FakeClient>,
@@ -138,6 +139,42 @@ async fn health_tells_of_objects_that_cannot_be_used() {
         .wait_until(|fixture| fixture.health() == (Level::Ok, "Running".to_owned()))
         .await;
     assert_eq!(services(&fixture.writer), ["shop/web"]);
+}
+
+#[tokio::test]
+async fn a_service_gets_an_address_when_another_source_gives_it_up() {
+    let other = ServiceName::new("shop", "other");
+    let fixture = Fixture::new(&[]).await;
+    let writer = &fixture.writer;
+    let mut txn = writer.write();
+    let address = "10.96.0.1:80/TCP".parse().unwrap();
+    writer
+        .upsert_service_and_frontends(
+            &mut txn,
+            Service::new(other.clone(), Source::Api),
+            vec![FrontendParams {
+                address,
+                kind: FrontendKind::HostPort,
+                port_name: "web".into(),
+                service_port: 80,
+            }],
+        )
+        .unwrap();
+    txn.commit();
+
+    fixture.api.add(&service("web", "10.96.0.1").to_string()).unwrap();
+    let degraded = (Level::Degraded, "Failure processing services".to_owned());
+    fixture.wait_until(|fixture| fixture.health() == degraded).await;
+    let mut txn = writer.write();
+    writer.delete_service_and_frontends(&mut txn, &other).unwrap();
+    txn.commit();
+
+    fixture
+        .wait_until(|fixture| frontends(&fixture.writer) == ["10.96.0.1:80/TCP shop/web []"])
+        .await;
+    fixture
+        .wait_until(|fixture| fixture.health() == (Level::Ok, "Running".to_owned()))
+        .await;
 }
 
 #[tokio::test]
