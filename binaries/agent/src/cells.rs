@@ -9,7 +9,7 @@ use hive::Cell;
 use crate::{
     health,
     logging::LogConfig,
-    pods,
+    memory, pods,
     status::{self, Configuration},
     unserved,
 };
@@ -38,6 +38,7 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
             .provide(move || configuration.clone())
             .provide(status::configuration)
             .provide(status::node_health),
+        memory::cell(),
     ])
 }
 

@@ -5,6 +5,7 @@
 mod cells;
 mod health;
 mod logging;
+mod memory;
 mod pods;
 mod status;
 mod unserved;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The memory allocator of programs that run for long: mimalloc, told to keep little.
+//! The memory of programs that run for long: the allocator, mimalloc, told to keep little; and [`program`], the pages of
+//! the program itself.
 //!
 //! Rows are made by one thread and freed by another, all the time. With the allocator of glibc both then wait for the
 //! lock of an arena, thousands of times a second while services arrive; mimalloc hands such memory back without a
@@ -20,6 +21,8 @@ use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mimalloc::MiMalloc;
+
+pub mod program;
 
 /// What a program declares as its `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
