@@ -132,6 +132,10 @@ impl Target {
         if let Some(url) = explicit {
             config.cluster_url = url;
         }
+        if config.cluster_url.scheme_str() == Some("http") {
+            // Otherwise those of the system are read and kept, and it is an error if there are none.
+            config.root_cert.get_or_insert_default();
+        }
         Ok(Some(config))
     }
 }
@@ -221,6 +225,15 @@ async fn from_kubeconfig(path: &Path) -> Result<kube::Config, TargetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn without_tls_no_certificates_of_the_system_are_read() {
+        let target = Target::Urls(vec!["192.0.2.1:8080".into()]);
+
+        let config = target.load(0, Path::new("/nowhere")).await.unwrap().unwrap();
+
+        assert_eq!(config.root_cert, Some(vec![]));
+    }
 
     #[test]
     fn kubeconfig_wins_over_addresses_and_these_over_the_pod() {
