@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Events that are written in one transaction: the last state of each object, in the order of the first event of it.
+//!
+//! Services and slices arrive on two watches. Where the API server says which change came first, that order is kept.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -50,7 +52,11 @@ impl Changed {
 /// Changed objects, each once. Holds references to objects, not copies.
 #[derive(Debug, Default)]
 pub struct Batch {
-    changes: Vec<Changed>,
+    /// Each with the version of its first event.
+    changes: Vec<(u64, Changed)>,
+    /// The highest version so far, and whether all came in this order.
+    highest: u64,
+    is_mixed: bool,
     /// Places in `changes`, by object.
     places: HashTable<usize>,
     hasher: RandomState,
@@ -60,7 +66,14 @@ pub struct Batch {
 impl Batch {
     /// Adds an event; replaces an earlier one of the same object.
     pub fn push(&mut self, changed: Changed) {
+        self.push_version(changed, None);
+    }
+
+    /// Adds an event of this resource version; replaces an earlier one of the same object. Without a version it comes
+    /// after all that are there.
+    pub(super) fn push_version(&mut self, changed: Changed, version: Option<u64>) {
         self.events += 1;
+        let version = version.unwrap_or(self.highest);
         let Self {
             changes,
             places,
@@ -68,11 +81,15 @@ impl Batch {
             ..
         } = self;
         let hash = hasher.hash_one(changed.id());
-        match places.find(hash, |&place| changes[place].id() == changed.id()) {
-            Some(&place) => changes[place] = changed,
+        match places.find(hash, |&place| changes[place].1.id() == changed.id()) {
+            Some(&place) => changes[place].1 = changed,
             None => {
-                places.insert_unique(hash, changes.len(), |&place| hasher.hash_one(changes[place].id()));
-                changes.push(changed);
+                places.insert_unique(hash, changes.len(), |&place| {
+                    hasher.hash_one(changes[place].1.id())
+                });
+                changes.push((version, changed));
+                self.is_mixed |= version < self.highest;
+                self.highest = self.highest.max(version);
             }
         }
     }
@@ -89,9 +106,13 @@ impl Batch {
 
     /// Takes the changes out, in order of the first event of each object.
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Changed> {
+        if std::mem::take(&mut self.is_mixed) {
+            self.changes.sort_by_key(|(version, _)| *version);
+        }
         self.places.clear();
         self.events = 0;
-        self.changes.drain(..)
+        self.highest = 0;
+        self.changes.drain(..).map(|(_, changed)| changed)
     }
 }
 
@@ -131,6 +152,19 @@ mod tests {
             .collect();
         assert_eq!(versions, ["3", "2", "slice"]);
         assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn keeps_the_order_of_versions_across_watches() {
+        let mut batch = Batch::default();
+        batch.push_version(service("a", "7"), Some(7));
+        batch.push(service("gone", ""));
+        batch.push_version(service("b", "9"), Some(9));
+        batch.push_version(service("c", "8"), Some(8));
+        batch.push_version(service("a", "10"), Some(10));
+
+        let names: Vec<String> = batch.drain().map(|changed| changed.key().to_string()).collect();
+        assert_eq!(names, ["a", "gone", "c", "b"]);
     }
 
     #[test]

@@ -199,7 +199,8 @@ impl Ingest {
         // writes one of them too.
         let mut plan = Plan::with_room(changes.len());
         let mut services_changed = false;
-        for changed in changes {
+        for (place, changed) in changes.enumerate() {
+            plan.place = place;
             match changed {
                 Changed::Service(key, Latest::Gone) => {
                     services_changed = true;
@@ -213,10 +214,11 @@ impl Ingest {
                 Changed::Service(key, Latest::Undecodable(error)) => {
                     self.faults.set(SERVICE, key, error.to_string())
                 }
-                Changed::Slice(key, latest) => self.note_slice(key, latest, &mut plan.slices),
+                Changed::Slice(key, latest) => self.note_slice(key, latest, place, &mut plan.slices),
             }
         }
         if services_changed {
+            plan.place = usize::MAX;
             // Services that wait for an address may get it now.
             for (key, object) in std::mem::take(&mut self.waiting) {
                 self.prepare(&mut plan, key, object);
@@ -226,13 +228,14 @@ impl Ingest {
         for key in &plan.withdrawn {
             self.remove_service(&mut txn, key);
         }
+        self.release_backends(&mut txn, &mut plan.slices);
         let mut spent = Vec::with_capacity(plan.wanted.len());
-        if !plan.wanted.is_empty() {
-            let wanted = std::mem::take(&mut plan.wanted);
-            let steps = self.add_unknown_services(&mut txn, wanted, &mut plan.slices, &mut spent);
-            self.upsert_services(&mut txn, steps);
-        }
-        self.write_backends(&mut txn, &mut plan.slices);
+        let wanted = std::mem::take(&mut plan.wanted);
+        let mut steps = self.add_unknown_services(&mut txn, wanted, &mut plan.slices, &mut spent);
+        let given = plan.slices.given.into_iter();
+        steps.extend(given.map(|given| (given.place, Step::Give(given))));
+        steps.sort_by_key(|(place, _)| *place);
+        self.take_steps(&mut txn, steps);
         if let Some(guard) = done
             && let Err(error) = txn.initialized(guard)
         {
@@ -257,7 +260,7 @@ impl Ingest {
             Ok(converted) => {
                 let is_local = converted.service.int_traffic_policy == TrafficPolicy::Local;
                 self.note_internal_policy(&key, is_local);
-                plan.wanted.push((key, object, converted));
+                plan.wanted.push((plan.place, (key, object, converted)));
             }
             Err(error) => self.faults.set(SERVICE, key, error.to_string()),
         }
@@ -297,33 +300,37 @@ impl Ingest {
     fn add_unknown_services(
         &mut self,
         txn: &mut WriteTxn,
-        wanted: Vec<Wanted>,
+        wanted: Vec<(usize, Wanted)>,
         changes: &mut SliceChanges,
         spent: &mut Vec<Arc<slim::Service>>,
-    ) -> Vec<Step> {
-        if changes.given.is_empty() {
-            return wanted.into_iter().map(Step::Upsert).collect();
+    ) -> Vec<(usize, Step)> {
+        if changes.given.is_empty() || wanted.is_empty() {
+            let upsert = |(place, wanted)| (place, Step::Upsert(wanted));
+            return wanted.into_iter().map(upsert).collect();
         }
         // Addresses, and whether several services want them.
         let mut claims: HashMap<L3n4Addr, bool> =
             HashMap::with_capacity_and_hasher(wanted.len(), RandomState::default());
-        for (_, _, converted) in &wanted {
+        for (_, (_, _, converted)) in &wanted {
             for frontend in &converted.frontends {
                 let claim = claims.entry(frontend.address);
                 claim.and_modify(|is_shared| *is_shared = true).or_insert(false);
             }
         }
         let losing: HashSet<ServiceName> = changes.dropped.iter().map(|(name, _)| name.clone()).collect();
-        let mut steps = Vec::new();
-        for (key, object, converted) in wanted {
+        let mut steps = Vec::with_capacity(wanted.len() + changes.given.len());
+        for (place, (key, object, converted)) in wanted {
             let ServiceFrontends { service, frontends } = &converted;
             let is_shared = |frontend: &FrontendParams| claims.get(&frontend.address) == Some(&true);
-            let given = changes
-                .given_to(&service.name)
+            let mut given = changes.given_to(&service.name);
+            if let Some(given) = &mut given {
+                given.place = given.place.max(place);
+            }
+            let given = given
                 .filter(|_| !losing.contains(&service.name) && !frontends.iter().any(is_shared))
                 .filter(|_| self.writer.is_unknown(txn, &service.name, frontends));
             let Some(given) = given else {
-                steps.push(Step::Upsert((key, object, converted)));
+                steps.push((place, Step::Upsert((key, object, converted))));
                 continue;
             };
             let ServiceFrontends { service, frontends } = converted;
@@ -334,7 +341,7 @@ impl Ingest {
                     spent.push(object);
                     given.is_written = true;
                     if made.iter().all(has_no_backends) {
-                        steps.push(Step::Put(made));
+                        steps.push((place, Step::Put(made)));
                     } else {
                         given.frontends = made;
                     }
@@ -351,12 +358,14 @@ impl Ingest {
         }
     }
 
-    fn upsert_services(&mut self, txn: &mut WriteTxn, steps: Vec<Step>) {
+    fn take_steps(&mut self, txn: &mut WriteTxn, steps: Vec<(usize, Step)>) {
         let mut refused = Vec::new();
-        for step in steps {
+        for (_, step) in steps {
             match step {
                 Step::Upsert(wanted) => refused.extend(self.upsert_one(txn, wanted)),
                 Step::Put(frontends) => self.put_new_frontends(txn, frontends),
+                Step::Give(given) if given.is_written => self.put_new_frontends(txn, given.frontends),
+                Step::Give(given) => self.writer.upsert_backends(txn, &given.service, given.backends),
             }
         }
         if refused.is_empty() {
@@ -416,6 +425,7 @@ impl Ingest {
         &mut self,
         key: ObjectKey,
         latest: Latest<slim::EndpointSlice>,
+        place: usize,
         changes: &mut SliceChanges,
     ) {
         if let Latest::Undecodable(error) = latest {
@@ -434,7 +444,7 @@ impl Ingest {
                     Some(converted) => {
                         let addresses = converted.backends.iter().map(|backend| backend.address).collect();
                         let dropped = self.slices.put(key, &converted.service, addresses);
-                        changes.given(converted.service, converted.backends);
+                        changes.given(converted.service, converted.backends, place);
                         dropped
                     }
                 }
@@ -443,21 +453,13 @@ impl Ingest {
         changes.dropped.extend(dropped);
     }
 
-    /// Takes away what no slice gives any more, then writes what slices give.
-    fn write_backends(&mut self, txn: &mut WriteTxn, changes: &mut SliceChanges) {
+    /// Takes away what no slice gives any more.
+    fn release_backends(&mut self, txn: &mut WriteTxn, changes: &mut SliceChanges) {
         for (service, mut dropped) in changes.dropped.drain(..) {
             dropped.retain(|address| !self.slices.gives(&service, address));
             if !dropped.is_empty() {
                 self.writer
                     .release_backends(txn, &service, self.rules.source, &dropped);
-            }
-        }
-        for given in &mut changes.given {
-            if given.is_written {
-                self.put_new_frontends(txn, std::mem::take(&mut given.frontends));
-            } else {
-                let backends = std::mem::take(&mut given.backends);
-                self.writer.upsert_backends(txn, &given.service, backends);
             }
         }
     }
@@ -467,8 +469,11 @@ impl Ingest {
 struct Plan {
     /// Services that go.
     withdrawn: Vec<ObjectKey>,
-    wanted: Vec<Wanted>,
+    /// Services with their places in the batch.
+    wanted: Vec<(usize, Wanted)>,
     slices: SliceChanges,
+    /// Place of the change that is looked at.
+    place: usize,
 }
 
 impl Plan {
@@ -477,6 +482,7 @@ impl Plan {
         let half = changes.div_ceil(2);
         Self {
             withdrawn: Vec::new(),
+            place: 0,
             wanted: Vec::with_capacity(half),
             slices: SliceChanges {
                 dropped: Vec::new(),
@@ -490,7 +496,7 @@ impl Plan {
 /// A service to be written: where it comes from, and what it becomes.
 type Wanted = (ObjectKey, Arc<slim::Service>, ServiceFrontends);
 
-/// What is to be done for a service of a batch, in the order of the batch.
+/// What is to be done for a service of a batch, in the order of the batch: numbers are given out in it.
 #[allow(
     clippy::large_enum_variant,
     reason = "nearly all are large, and live for one batch"
@@ -499,6 +505,8 @@ enum Step {
     Upsert(Wanted),
     /// Frontends of a service that is written otherwise.
     Put(Vec<Frontend>),
+    /// What slices give.
+    Give(Given),
 }
 
 /// What slices of a batch change, by service, in order of the events.
@@ -512,6 +520,8 @@ struct SliceChanges {
 struct Given {
     service: ServiceName,
     backends: Vec<BackendParams>,
+    /// Place of the first slice in the batch, or of the service if that comes later.
+    place: usize,
     /// Whether the backends were written with the service.
     is_written: bool,
     /// Frontends of the service, if they are still to be written.
@@ -529,7 +539,7 @@ impl SliceChanges {
         self.given.get_mut(place)
     }
 
-    fn given(&mut self, service: ServiceName, backends: Vec<BackendParams>) {
+    fn given(&mut self, service: ServiceName, backends: Vec<BackendParams>, place: usize) {
         match self.places.get(&service) {
             Some(&place) => self.given[place].backends.extend(backends),
             None => {
@@ -537,6 +547,7 @@ impl SliceChanges {
                 self.given.push(Given {
                     service,
                     backends,
+                    place,
                     is_written: false,
                     frontends: Vec::new(),
                 });

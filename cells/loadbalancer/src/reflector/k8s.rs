@@ -261,8 +261,12 @@ fn add<T: Resource>(
     trouble: &mut Option<Arc<skep_k8s::ApiError>>,
     changed: fn(ObjectKey, Latest<T>) -> Changed,
 ) {
+    let mut version = None;
     let (key, latest) = match event {
-        SourceEvent::Upserted(object) => (ObjectKey::of(&*object), Latest::Present(object)),
+        SourceEvent::Upserted(object) => {
+            version = object.metadata().resource_version.parse().ok();
+            (ObjectKey::of(&*object), Latest::Present(object))
+        }
         SourceEvent::Deleted(object) => (ObjectKey::of(&*object), Latest::Gone),
         SourceEvent::Invalid(Invalid {
             change: Change::Deleted,
@@ -280,7 +284,7 @@ fn add<T: Resource>(
         // Handled by the caller.
         SourceEvent::Replaced { .. } => return,
     };
-    batch.push(changed(key, latest));
+    batch.push_version(changed(key, latest), version);
 }
 
 impl State {

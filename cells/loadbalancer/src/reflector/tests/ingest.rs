@@ -390,7 +390,7 @@ fn a_service_and_its_slices_in_one_batch_change_a_frontend_once() {
 }
 
 #[test]
-fn frontends_follow_the_order_of_slices_and_those_without_backends_come_first() {
+fn frontends_follow_the_order_of_the_events_that_change_them() {
     let mut fixture = Fixture::new();
     fixture.write([
         service("a", "10.96.0.1"),
@@ -412,7 +412,7 @@ fn frontends_follow_the_order_of_slices_and_those_without_backends_come_first() 
     ]);
 
     let (order, _) = order(&fixture.writer);
-    assert_eq!(order, ["b 0", "d 0", "c 1", "a 1"]);
+    assert_eq!(order, ["b 0", "c 1", "a 1", "d 0"]);
 }
 
 #[test]
