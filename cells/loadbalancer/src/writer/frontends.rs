@@ -144,14 +144,11 @@ impl Writer {
     ) -> Result<(), WriterError> {
         let table = &self.0.tables.frontends;
         let (row, is_changed) = self.put_service(txn, service)?;
-        for old in self.own_frontends(txn, &row.name) {
-            if !frontends
-                .iter()
-                .any(|params| params.address == old.params.address)
-            {
-                table.delete(txn, &old)?;
-            }
-        }
+        let mut gone = self.own_frontends(txn, &row.name);
+        gone.retain(|old| {
+            let mut wanted = frontends.iter();
+            !wanted.any(|params| params.address == old.params.address)
+        });
         let mut cache = Cache::default();
         for params in frontends {
             let old = table.get(txn, FRONTENDS_BY_ADDRESS.key(&params.address)).cloned();
@@ -167,6 +164,10 @@ impl Writer {
                 }
                 None => self.put_selected(txn, Frontend::new(params, row.clone()), &mut cache)?,
             }
+        }
+        // Last: backends that new frontends share with them keep their numbers, which connections rely on.
+        for old in gone {
+            table.delete(txn, &old)?;
         }
         Ok(())
     }
