@@ -25,6 +25,14 @@ pub(crate) struct ConfigOverride {
     pub(crate) change: Arc<dyn Fn(&mut dyn Any) + Send + Sync>,
 }
 
+/// Decides the conditions of a module.
+#[derive(Clone)]
+pub(crate) struct ForcedCondition {
+    pub(crate) module: String,
+    pub(crate) holds: bool,
+    pub(crate) place: &'static Location<'static>,
+}
+
 /// The cells of a program. [Plan](Self::plan) it, then build, start, stop.
 ///
 /// ```
@@ -45,7 +53,7 @@ pub struct Hive {
     pub(crate) replacements: Vec<Declared>,
     pub(crate) config_overrides: Vec<ConfigOverride>,
     pub(crate) without: Vec<(String, &'static Location<'static>)>,
-    pub(crate) forced: Vec<(String, bool)>,
+    pub(crate) forced: Vec<ForcedCondition>,
 }
 
 impl Hive {
@@ -163,17 +171,25 @@ impl Hive {
     }
 
     /// Decides the [conditions](Cell::when) of a module, whatever the configuration says. For checks of
-    /// variants.
+    /// variants; a module that has none is a finding.
     ///
     /// ```
     /// # use hive::{Cell, Hive, Settings};
-    /// # let cell = Cell::module("probe", "Probes");
+    /// # #[derive(Clone, hive::Config)] struct Config { /// Turns it on.
+    /// # enable_probe: bool }
+    /// # let cell = Cell::module("probe", "Probes").config::<Config>().when(|config: &Config| config.enable_probe);
     /// let hive = Hive::new([cell]).force_condition("probe", true);
-    /// # let _ = hive;
+    /// assert!(hive.plan(Settings::new())?.modules()[0].2, "it is enabled");
+    /// # Ok::<_, hive::Report>(())
     /// ```
+    #[track_caller]
     #[must_use]
     pub fn force_condition(mut self, module: impl Into<String>, holds: bool) -> Self {
-        self.forced.push((module.into(), holds));
+        self.forced.push(ForcedCondition {
+            module: module.into(),
+            holds,
+            place: Location::caller(),
+        });
         self
     }
 

@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::control::{Control, Controller};
-use crate::engine::{Engine, Lifetime, StartError, Step, StepKind, StopError};
+use crate::engine::{Engine, Lifetime, LiveConfig, StartError, Step, StepKind, StopError};
 use crate::health::{Health, HealthHub, HealthSink, MemoryHealth, error_chain};
-use crate::inject::{Arguments, Builtin, Inject, NeedKind, Needs, Source};
+use crate::inject::{Arguments, Builtin, Inject, NeedKind, Needs, Slots, Source};
 use crate::jobs::{Group, JobMetrics, JobRegistry, Jobs};
 use crate::key::Key;
 use crate::lifecycle::{Hook, Lifecycle};
@@ -130,59 +130,134 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
     let Plan {
         graph, values, hive, ..
     } = plan;
-    let shutdown = Arc::new(ShutdownState::default());
-    let readiness = ReadinessState::default();
-    let shared = Shared {
-        hub: Arc::new(HealthHub::default()),
-        registry: Arc::new(JobRegistry::new(shutdown.clone(), readiness.clone())),
-        shutdown,
-        readiness,
-        control: Control::default(),
-    };
-    let memory = Arc::new(MemoryHealth::new());
-    let mut slots = Vec::new();
-    slots.resize_with(graph.slots as usize, || None);
-    let mut configs = Vec::with_capacity(values.len());
-    for (config, value) in graph.configs.iter().zip(values) {
-        let Some(value) = value else { continue };
-        let crate::config::Shared {
-            handle,
-            value,
-            reloader,
-        } = value;
-        slots[config.slot as usize] = Some(handle);
-        configs.push(crate::engine::LiveConfig {
-            slot: config.slot,
-            value,
-            reloaded: None,
-            reloader,
-        });
-    }
-    for (index, lifecycle) in graph.lifecycles.iter().enumerate() {
-        if let Some(scope) = lifecycle.scope {
-            slots[lifecycle.slot as usize] = Some((scope.make)(shared.control.clone(), index as u32));
-        }
-    }
+    let mut build = Build::new(&graph);
+    let configs = build.place_configs(values);
+    build.place_scopes();
     if graph.sink.is_none() {
-        shared.hub.connect(memory.clone());
+        build.shared.hub.connect(build.memory.clone());
+    }
+    for &index in &graph.order {
+        build.construct(index)?;
+    }
+    // A sink that nothing asked for has not been constructed.
+    build.shared.hub.connect(build.memory.clone());
+    for (_, group) in &build.groups {
+        group.wait();
     }
 
-    let mut lifetimes: Vec<Vec<Step>> = graph.lifecycles.iter().map(|_| Vec::new()).collect();
-    let mut groups = Vec::new();
-    let hooks = Rc::new(RefCell::new(Vec::new()));
-    let mut results = Results::default();
-    for &index in &graph.order {
+    let Build {
+        slots,
+        shared,
+        memory,
+        steps,
+        groups,
+        ..
+    } = build;
+    let lifetimes = steps.into_iter().map(Lifetime::new).collect();
+    let engine = Arc::new(Engine::new(
+        graph.clone(),
+        slots,
+        lifetimes,
+        groups,
+        shared,
+        memory,
+        configs,
+        hive,
+    ));
+    let _ = engine.control.0.set(Arc::downgrade(&engine));
+    let took = begun.elapsed();
+    if let Some(metrics) = &engine.metrics {
+        metrics.built(took);
+    }
+    tracing::debug!(duration = ?took, "Hive built");
+    Ok(Built { engine })
+}
+
+/// A hive that is being built.
+struct Build<'a> {
+    graph: &'a Graph,
+    shared: Shared,
+    memory: Arc<MemoryHealth>,
+    /// The values that are there so far.
+    slots: Slots,
+    /// What starts and stops, by lifecycle.
+    steps: Vec<Vec<Step>>,
+    groups: Vec<(u32, Arc<Group>)>,
+    /// Hooks and results of the constructor that runs.
+    hooks: Rc<RefCell<Vec<Hook>>>,
+    results: Results,
+}
+
+impl<'a> Build<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let shutdown = Arc::new(ShutdownState::default());
+        let readiness = ReadinessState::default();
+        let shared = Shared {
+            hub: Arc::new(HealthHub::default()),
+            registry: Arc::new(JobRegistry::new(shutdown.clone(), readiness.clone())),
+            shutdown,
+            readiness,
+            control: Control::default(),
+        };
+        let mut slots = Vec::new();
+        slots.resize_with(graph.slots as usize, || None);
+        Self {
+            graph,
+            shared,
+            memory: Arc::new(MemoryHealth::new()),
+            slots,
+            steps: graph.lifecycles.iter().map(|_| Vec::new()).collect(),
+            groups: Vec::new(),
+            hooks: Rc::default(),
+            results: Results::default(),
+        }
+    }
+
+    fn place_configs(&mut self, values: Vec<Option<crate::config::Shared>>) -> Vec<LiveConfig> {
+        let mut configs = Vec::with_capacity(values.len());
+        for (config, value) in self.graph.configs.iter().zip(values) {
+            let Some(value) = value else { continue };
+            let crate::config::Shared {
+                handle,
+                value,
+                reloader,
+            } = value;
+            self.slots[config.slot as usize] = Some(handle);
+            configs.push(LiveConfig {
+                slot: config.slot,
+                value,
+                reloaded: None,
+                reloader,
+            });
+        }
+        configs
+    }
+
+    fn place_scopes(&mut self) {
+        for (index, lifecycle) in self.graph.lifecycles.iter().enumerate() {
+            if let Some(scope) = lifecycle.scope {
+                let handle = (scope.make)(self.shared.control.clone(), index as u32);
+                self.slots[lifecycle.slot as usize] = Some(handle);
+            }
+        }
+    }
+
+    /// Runs a constructor; keeps its results, hooks and jobs.
+    fn construct(&mut self, index: u32) -> Result<(), BuildError> {
+        let graph = self.graph;
         let node = &graph.nodes[index as usize];
         let module = &graph.modules[node.module as usize].path;
         let site = Site {
             module,
             lifecycle: node.lifecycle,
-            shared: &shared,
-            hooks: hooks.clone(),
+            shared: &self.shared,
+            hooks: self.hooks.clone(),
             group: OnceCell::new(),
         };
-        let mut arguments = Arguments::new(graph.sources_of(index), &slots, Some(&site));
-        let error = match catch(|| (node.function.call)(&mut arguments, &mut results)) {
+        let mut arguments = Arguments::new(graph.sources_of(index), &self.slots, Some(&site));
+        let span = tracing::error_span!(parent: None, "constructor", %module, function = node.function.name);
+        let call = || span.in_scope(|| (node.function.call)(&mut arguments, &mut self.results));
+        let error = match catch(call) {
             Ok(Ok(())) => add_ready(&site).err().map(Into::into),
             Ok(Err(error)) => Some(error),
             Err(panic) => Some(Box::new(panic) as BoxError),
@@ -195,58 +270,49 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
                 error,
             });
         }
-        for (slot, value) in (node.first_slot..).zip(results.0.drain(..)) {
-            if Some(slot) == graph.sink
+        let group = site.group.into_inner();
+        self.keep_results(node.first_slot);
+        self.keep_steps(index, node.lifecycle, group);
+        Ok(())
+    }
+
+    fn keep_results(&mut self, first_slot: u32) {
+        for (slot, value) in (first_slot..).zip(self.results.0.drain(..)) {
+            if Some(slot) == self.graph.sink
                 && let Some(sink) = value.downcast_ref::<Arc<dyn HealthSink>>()
             {
-                shared.hub.connect(sink.clone());
+                self.shared.hub.connect(sink.clone());
             }
-            if Some(slot) == graph.metrics
+            if Some(slot) == self.graph.metrics
                 && let Some(metrics) = value.downcast_ref::<Arc<dyn JobMetrics>>()
             {
-                let _ = shared.registry.metrics.0.set(metrics.clone());
+                let _ = self.shared.registry.metrics.0.set(metrics.clone());
             }
-            slots[slot as usize] = Some(value);
+            self.slots[slot as usize] = Some(value);
         }
+    }
 
-        let steps = &mut lifetimes[node.lifecycle as usize];
-        let mut hooks = hooks.borrow_mut();
-        let group = site.group.into_inner();
+    fn keep_steps(&mut self, node: u32, lifecycle: u32, group: Option<Arc<Group>>) {
+        let steps = &mut self.steps[lifecycle as usize];
+        let mut hooks = self.hooks.borrow_mut();
         if let Some(group) = group.as_ref().filter(|_| !hooks.is_empty()) {
             steps.push(Step {
-                node: index,
+                node,
                 kind: StepKind::Open(group.clone()),
             });
         }
         steps.extend(hooks.drain(..).map(|hook| Step {
-            node: index,
+            node,
             kind: StepKind::Hook(hook),
         }));
         if let Some(group) = group {
             steps.push(Step {
-                node: index,
+                node,
                 kind: StepKind::Jobs(group.clone()),
             });
-            groups.push((node.lifecycle, group));
+            self.groups.push((lifecycle, group));
         }
     }
-    // A sink that nothing asked for has not been constructed.
-    shared.hub.connect(memory.clone());
-
-    for (_, group) in &groups {
-        group.wait();
-    }
-    let lifetimes = lifetimes.into_iter().map(Lifetime::new).collect();
-    let engine = Arc::new(Engine::new(
-        graph, slots, lifetimes, groups, shared, memory, configs, hive,
-    ));
-    let _ = engine.control.0.set(Arc::downgrade(&engine));
-    let took = begun.elapsed();
-    if let Some(metrics) = &engine.metrics {
-        metrics.built(took);
-    }
-    tracing::debug!(duration = ?took, "Hive built");
-    Ok(Built { engine })
 }
 
 /// Makes jobs of what a constructor wants to run once the hive is ready.
@@ -295,48 +361,6 @@ impl Built {
         self.engine.start().await?;
         Ok(Running { engine: self.engine })
     }
-
-    /// An object, if it is [demanded](crate::Hive::root) or constructed anyway; as seen from the root.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// # use std::sync::Arc;
-    /// let cell = Cell::module("size", "Size").provide(|| Arc::new(3_u8));
-    /// let built = Hive::new([cell]).root::<Arc<u8>>().plan(Settings::new())?.build()?;
-    /// assert_eq!(built.get::<Arc<u8>>().as_deref(), Some(&3));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn get<T: Inject>(&self) -> Option<T> {
-        self.engine.get()
-    }
-
-    /// A handle to start, stop and show the hive.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings, State};
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// assert_eq!(built.controller().state(), State::New);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn controller(&self) -> Controller {
-        Controller(self.engine.control.clone())
-    }
-
-    /// The health of all modules, unless a cell provides its own [`HealthSink`].
-    ///
-    /// ```
-    /// # use hive::{Cell, Health, Hive, Settings};
-    /// let cell = Cell::module("app", "App").run(|health: Health| health.starting("Wakes up"));
-    /// let built = Hive::new([cell]).plan(Settings::new())?.build()?;
-    /// assert_eq!(built.health().get("app").unwrap().message, "Wakes up");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn health(&self) -> Arc<MemoryHealth> {
-        self.engine.memory.clone()
-    }
 }
 
 impl fmt::Debug for Built {
@@ -380,55 +404,6 @@ impl Running {
         Ok(Built { engine: self.engine })
     }
 
-    /// An object, if it is [demanded](crate::Hive::root) or constructed anyway; as seen from the root.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// # use std::sync::Arc;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cell = Cell::module("size", "Size").provide(|| Arc::new(3_u8));
-    /// # let running = Hive::new([cell]).root::<Arc<u8>>().plan(Settings::new())?.build()?.start().await?;
-    /// assert_eq!(running.get::<Arc<u8>>().as_deref(), Some(&3));
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn get<T: Inject>(&self) -> Option<T> {
-        self.engine.get()
-    }
-
-    /// A handle to start, stop and show the hive.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let running = Hive::new([]).plan(Settings::new())?.build()?.start().await?;
-    /// assert!(running.controller().jobs().is_empty());
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn controller(&self) -> Controller {
-        Controller(self.engine.control.clone())
-    }
-
-    /// The health of all modules, unless a cell provides its own [`HealthSink`].
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let running = Hive::new([]).plan(Settings::new())?.build()?.start().await?;
-    /// for entry in running.health().entries() {
-    ///     println!("{} {}: {}", entry.level, entry.id, entry.message);
-    /// }
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn health(&self) -> Arc<MemoryHealth> {
-        self.engine.memory.clone()
-    }
-
     /// Waits until a signal, a job or a module asks the hive to stop.
     ///
     /// ```
@@ -456,6 +431,58 @@ impl fmt::Debug for Running {
         f.write_str("Running")
     }
 }
+
+/// What can be had of a hive whether it runs or not.
+macro_rules! views {
+    ($type:ty) => {
+        impl $type {
+            /// An object, if it is [demanded](crate::Hive::root) or constructed anyway; as seen from the root.
+            ///
+            /// ```
+            /// # use hive::{Cell, Hive, Settings};
+            /// # use std::sync::Arc;
+            /// let cell = Cell::module("size", "Size").provide(|| Arc::new(3_u8));
+            /// let built = Hive::new([cell]).root::<Arc<u8>>().plan(Settings::new())?.build()?;
+            /// assert_eq!(built.get::<Arc<u8>>().as_deref(), Some(&3));
+            /// # Ok::<_, Box<dyn std::error::Error>>(())
+            /// ```
+            #[must_use]
+            pub fn get<T: Inject>(&self) -> Option<T> {
+                self.engine.get()
+            }
+
+            /// A handle to start, stop and show the hive.
+            ///
+            /// ```
+            /// # use hive::{Hive, Settings, State};
+            /// let built = Hive::new([]).plan(Settings::new())?.build()?;
+            /// assert_eq!(built.controller().state(), State::New);
+            /// # Ok::<_, Box<dyn std::error::Error>>(())
+            /// ```
+            #[must_use]
+            pub fn controller(&self) -> Controller {
+                Controller(self.engine.control.clone())
+            }
+
+            /// The health of all modules, unless a cell provides its own [`HealthSink`].
+            ///
+            /// ```
+            /// # use hive::{Cell, Health, Hive, Settings};
+            /// let cell = Cell::module("app", "App").run(|health: Health| health.starting("Wakes up"));
+            /// let built = Hive::new([cell]).plan(Settings::new())?.build()?;
+            /// assert_eq!(built.health().get("app").unwrap().message, "Wakes up");
+            /// # Ok::<_, Box<dyn std::error::Error>>(())
+            /// ```
+            #[must_use]
+            pub fn health(&self) -> Arc<MemoryHealth> {
+                self.engine.memory.clone()
+            }
+        }
+    };
+}
+
+views!(Built);
+views!(Running);
 
 /// Whether all needs of `T` can be looked up from outside, and where they are.
 pub(crate) fn sources_of<T: Inject>(graph: &Graph) -> Option<Vec<Source>> {

@@ -216,6 +216,15 @@ pub(crate) enum Item {
     Cell(Cell),
 }
 
+/// A call on a cell that changes nothing where it stands.
+#[derive(Clone)]
+pub(crate) struct Misplaced {
+    pub(crate) call: String,
+    /// What it must follow.
+    pub(crate) follows: &'static str,
+    pub(crate) place: &'static Location<'static>,
+}
+
 #[derive(Clone)]
 pub(crate) enum CellKind {
     Module { id: Text, title: Text },
@@ -229,6 +238,8 @@ pub(crate) struct CellNode {
     pub(crate) items: Vec<Item>,
     pub(crate) conditions: Vec<Condition>,
     pub(crate) changes: Vec<(ConfigChange, &'static Location<'static>)>,
+    /// Calls that follow nothing they could be about.
+    pub(crate) misplaced: Vec<Misplaced>,
     pub(crate) library: bool,
     pub(crate) place: &'static Location<'static>,
 }
@@ -280,6 +291,7 @@ impl Cell {
             items: Vec::new(),
             conditions: Vec::new(),
             changes: Vec::new(),
+            misplaced: Vec::new(),
             library: false,
             place: Location::caller(),
         };
@@ -499,8 +511,9 @@ impl Cell {
         }))
     }
 
-    /// Lets the constructor added last take the place of one that is visible from further out. Without this
-    /// the plan refuses a private value that hides another.
+    /// Lets the private constructor added last take the place of one that is visible from further out. Without
+    /// this the plan refuses a private value that hides another. Directly after
+    /// [`provide_private`](Self::provide_private); elsewhere the plan refuses it.
     ///
     /// ```
     /// # use std::sync::Arc; struct Clock;
@@ -508,11 +521,22 @@ impl Cell {
     /// let cell = hive::Cell::module("replay", "Replays").provide_private(slow_clock).shadowing();
     /// # let _ = cell;
     /// ```
+    #[track_caller]
     #[must_use]
     pub fn shadowing(mut self) -> Self {
-        if let Some(Item::Provide(provide)) = self.node_mut().items.last_mut() {
-            provide.shadows = true;
+        match self.node_mut().items.last_mut() {
+            Some(Item::Provide(provide)) if provide.visibility == Visibility::Private => {
+                provide.shadows = true;
+                self
+            }
+            _ => self.misplaced("shadowing()".to_owned(), "`.provide_private(...)`"),
         }
+    }
+
+    #[track_caller]
+    fn misplaced(mut self, call: String, follows: &'static str) -> Self {
+        let place = Location::caller();
+        self.node_mut().misplaced.push(Misplaced { call, follows, place });
         self
     }
 
@@ -557,7 +581,7 @@ impl Cell {
     }
 
     /// Constructs and starts what the function added last gives or runs after the provider of `T`, without
-    /// taking a value from it.
+    /// taking a value from it. Directly after the call that adds the function; elsewhere the plan refuses it.
     ///
     /// ```
     /// # use std::sync::Arc; struct Mounts;
@@ -565,14 +589,19 @@ impl Cell {
     /// let cell = hive::Cell::module("maps", "Maps").run(open_maps).after::<Arc<Mounts>>();
     /// # let _ = cell;
     /// ```
+    #[track_caller]
     #[must_use]
     pub fn after<T: Value>(mut self) -> Self {
+        let key = Key::of::<T>();
         let function = match self.node_mut().items.last_mut() {
             Some(Item::Provide(provide)) => &mut provide.function,
             Some(Item::Run(function) | Item::Decorate(function)) => function,
-            _ => return self,
+            _ => {
+                let follows = "`.provide(...)`, `.run(...)` or `.decorate(...)`";
+                return self.misplaced(format!("after::<{key}>()"), follows);
+            }
         };
-        function.after.push(Key::of::<T>());
+        function.after.push(key);
         self
     }
 

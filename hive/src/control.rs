@@ -149,18 +149,21 @@ impl Controller {
 
     /// Draws the graph, as [`Plan::draw`](crate::Plan::draw) does.
     ///
+    /// # Errors
+    ///
+    /// If the view asks for a module or function that is not there.
+    ///
     /// ```
     /// # use hive::{Cell, GraphView, Hive, Settings};
     /// let built = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?.build()?;
-    /// assert!(built.controller().draw(&GraphView::default()).starts_with("digraph hive"));
+    /// assert!(built.controller().draw(&GraphView::default())?.starts_with("digraph hive"));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
-    pub fn draw(&self, view: &crate::GraphView) -> String {
-        self.0
-            .engine()
-            .map(|engine| engine.graph.draw(view))
-            .unwrap_or_default()
+    pub fn draw(&self, view: &crate::GraphView) -> Result<String, crate::DrawError> {
+        match self.0.engine() {
+            Some(engine) => engine.graph.draw(view),
+            None => Ok(String::new()),
+        }
     }
 
     /// Reads the settings again. Fields marked `reloadable` reach [`Cfg::watch`](crate::Cfg::watch); others that

@@ -107,6 +107,8 @@ codes! {
     ScopeEscape = "H019";
     /// A source of configuration cannot be read.
     BadSource = "H020";
+    /// A call on a cell stands where it changes nothing.
+    Misplaced = "H021";
 }
 
 impl fmt::Display for Code {

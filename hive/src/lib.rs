@@ -140,13 +140,11 @@
 //!     use hive::{Hive, testing};
 //!
 //!     let hive = Hive::new([visitor_cell(), counter_cell()])
-//!         .override_config(|config: &mut Config| config.visit_interval = Duration::from_secs(60))
-//!         .root::<Arc<Counter>>(); // to get at it below
-//!     let running = testing::start(hive).await;
+//!         .override_config(|config: &mut Config| config.visit_interval = Duration::from_secs(60));
+//!     let (running, counter) = testing::start_with_root::<Arc<Counter>>(hive).await;
 //!
 //!     tokio::time::sleep(Duration::from_secs(90)).await;
 //!
-//!     let counter = running.get::<Arc<Counter>>().unwrap();
 //!     assert_eq!(counter.0.load(Ordering::Relaxed), 2);
 //!     testing::stop(running).await;
 //! }
@@ -163,13 +161,22 @@
 //! | offer something under a trait | [`as_dyn!`] |
 //! | let cells plug into one another | [`Member`], [`All`] |
 //! | do without what is not there | `Option<Arc<T>>` as a parameter, [`Cell::when`] |
+//! | share state with other cells | crate `statedb` with its feature `hive`: tables as values of the graph |
 //! | keep something inside a module | [`Cell::provide_private`], [`Cell::config_private`] |
-//! | give every module its own logger or handle | [`Cell::provide_per_module`] |
+//! | change a value for some cells only | [`Cell::decorate`] |
+//! | give every module a handle of its own | [`Cell::provide_per_module`] |
 //! | run cells only as a leader, or on demand | [`Cell::scope`], [`Scope`] |
 //! | tell others when all is ready | [`Readiness`], [`Lifecycle::on_ready`] |
 //! | change settings while the program runs | `reloadable` in [`Config`](derive@Config), [`Cfg::watch`] |
 //! | count and measure | [`JobMetrics`], [`HiveMetrics`], [`HealthSink`] |
 //! | serve the state of the hive | [`Controller::to_json`], [`Controller::draw`] |
+//! | let users find your cell, and pick cells by name | [`catalogue!`], [`cell_named`] |
+//!
+//! # Logs
+//!
+//! The hive and its cells log with `tracing`. What constructors, hooks and jobs log stands in a span with the path of
+//! the module and the name of the function, hook or job; cells need no logger. A program sets its subscriber up in
+//! [`Program::setup`](crate::Program::setup), where the settings are known already.
 //!
 //! # As a service
 //!
@@ -263,7 +270,7 @@ pub mod testing;
 
 pub use assembly::Hive;
 pub use build::{BuildError, Built, Running};
-pub use catalogue::{CatalogueEntry, catalogue};
+pub use catalogue::{CatalogueEntry, UnknownCell, catalogue, cell_named};
 pub use cell::Cell;
 pub use config::{Cfg, Config, Settings};
 pub use constructor::{Constructor, ParameterList, RunOutput};
@@ -290,9 +297,11 @@ pub use readiness::{Readiness, ReadyGuard};
 #[cfg(feature = "run")]
 pub use run::{Program, exit, run};
 pub use scope::Scope;
-pub use show::{GraphFormat, GraphView, SettingInfo};
+pub use show::{DrawError, GraphFormat, GraphView, SettingInfo};
 pub use shutdown::{ExitCause, SharedError, Shutdown};
 pub use supply::{BoxError, Gives, Member, Members, Results, Supply};
+/// What [`HookCtx`] and [`JobCtx`] carry.
+pub use tokio_util::sync::CancellationToken;
 
 /// For macros of this crate.
 #[doc(hidden)]

@@ -8,7 +8,7 @@ mod settings;
 mod state;
 mod tree;
 
-pub use draw::{GraphFormat, GraphView};
+pub use draw::{DrawError, GraphFormat, GraphView};
 pub use settings::SettingInfo;
 #[cfg(any(feature = "run", feature = "clap"))]
 pub(crate) use settings::env_name;

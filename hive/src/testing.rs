@@ -2,13 +2,17 @@
 
 //! Help for tests of cells and constructors.
 
+use std::any::type_name;
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::assembly::Hive;
 use crate::build::Running;
-use crate::cell::Cell;
+use crate::cell::{Cell, CellKind, Item};
 use crate::config::Settings;
 use crate::health::{Health, MemoryHealth};
+use crate::inject::Inject;
+use crate::key::short_type;
 use crate::module::ModulePath;
 use crate::plan::Plan;
 
@@ -54,6 +58,39 @@ pub fn start_with(hive: Hive, settings: Settings) -> impl Future<Output = Runnin
         match built.start().await {
             Ok(running) => running,
             Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Starts a hive and gets at an object inside, or at several as a tuple: [`Hive::root`], [`start`] and
+/// [`Running::get`] in one.
+///
+/// # Panics
+///
+/// With the report or error, at the place of the call.
+///
+/// ```
+/// # use hive::{Cell, Hive};
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let cell = Cell::module("sizes", "Sizes").provide(|| (Arc::new(3_u8), Arc::new("three")));
+/// let (running, (size, name)) = hive::testing::start_with_root(Hive::new([cell])).await;
+/// let (size, name): (Arc<u8>, Arc<&str>) = (size, name);
+/// assert_eq!((*size, *name), (3, "three"));
+/// hive::testing::stop(running).await;
+/// # }
+/// ```
+#[track_caller]
+pub fn start_with_root<T: Inject>(hive: Hive) -> impl Future<Output = (Running, T)> {
+    let starting = start(hive.root::<T>());
+    async move {
+        let running = starting.await;
+        match running.get::<T>() {
+            Some(object) => (running, object),
+            None => panic!(
+                "`{}` is made for the module that asks and cannot be had from outside",
+                short_type(type_name::<T>())
+            ),
         }
     }
 }
@@ -125,4 +162,43 @@ pub fn health(module: &str) -> (Health, Arc<MemoryHealth>) {
 #[must_use]
 pub fn in_catalogue(cell: &Cell) -> bool {
     crate::catalogue().any(|entry| (entry.cell)().node.place == cell.node.place)
+}
+
+/// The modules among these cells, and in groups of them, that are not in the catalogue: their ids and where they were
+/// made. A test of a binary asserts that there are none.
+///
+/// ```
+/// use hive::Cell;
+/// fn cell() -> Cell { Cell::module("greeter", "Greets") }
+/// hive::catalogue!(cell);
+/// # fn main() {
+/// let forgotten = Cell::module("mute", "Does not greet");
+/// let missing = hive::testing::not_in_catalogue(&[Cell::group([cell(), forgotten])]);
+/// assert!(missing[0].starts_with("mute ("), "{missing:?}");
+/// assert_eq!(missing.len(), 1);
+/// # }
+/// ```
+#[must_use]
+pub fn not_in_catalogue(cells: &[Cell]) -> Vec<String> {
+    let known: Vec<_> = crate::catalogue()
+        .map(|entry| (entry.cell)().node.place)
+        .collect();
+    let mut missing = Vec::new();
+    cells.iter().for_each(|cell| seek(cell, &known, &mut missing));
+    missing
+}
+
+fn seek(cell: &Cell, known: &[&'static Location<'static>], missing: &mut Vec<String>) {
+    if known.contains(&cell.node.place) {
+        return;
+    }
+    if let CellKind::Module { id, .. } = &cell.node.kind {
+        missing.push(format!("{} ({})", &**id, cell.node.place));
+        return;
+    }
+    for item in &cell.node.items {
+        if let Item::Cell(cell) = item {
+            seek(cell, known, missing);
+        }
+    }
 }

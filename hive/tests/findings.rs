@@ -214,8 +214,18 @@ fn graph_cases() -> Vec<Case> {
             ])
             .replace(new_store)
             .override_config(|_: &mut Limits| ())
-            .without("app.helth"),
+            .without("app.helth")
+            .force_condition("probe", true),
             Settings::new(),
+        ),
+        case(
+            Code::Misplaced,
+            "calls that are about no function",
+            vec![
+                module("first").after::<Arc<Store>>().run(|| ()),
+                module("second").provide(new_store).shadowing().library(),
+                module("third").shadowing(),
+            ],
         ),
         (
             Code::Disabled,

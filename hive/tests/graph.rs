@@ -782,9 +782,34 @@ fn introspection_comes_from_the_plan() {
             from: from.map(str::to_owned),
             ..Default::default()
         })
+        .unwrap()
     };
     assert!(view(hive::GraphFormat::Dot, None).contains("subgraph \"cluster_widgets\""));
     assert!(view(hive::GraphFormat::Mermaid, None).contains("-->|\"Arc&lt;Store&gt;\"|"));
     let json = view(hive::GraphFormat::Json, Some("Arc<Store>"));
     assert!(json.contains("::never") && !json.contains("use_store"), "{json}");
+}
+
+#[test]
+fn drawing_what_is_not_there_is_an_error() {
+    let cell = Cell::module("widgets", "Keeps widgets in step").run(|| ());
+    let plan = hive::testing::plan(Hive::new([cell]), Settings::new());
+
+    let view = |module: Option<&str>, from: Option<&str>| hive::GraphView {
+        module: module.map(str::to_owned),
+        from: from.map(str::to_owned),
+        ..Default::default()
+    };
+
+    assert!(plan.draw(&view(Some("widgets"), None)).is_ok());
+    assert_eq!(
+        plan.draw(&view(Some("widget"), None)).unwrap_err().to_string(),
+        "there is no module `widget`; did you mean `widgets`?"
+    );
+    assert_eq!(
+        plan.draw(&view(None, Some("Arc<Nobody>")))
+            .unwrap_err()
+            .to_string(),
+        "no function is named or gives `Arc<Nobody>`"
+    );
 }

@@ -62,5 +62,8 @@ fn draw(hive: Controller, view: View) -> Result<impl IntoResponse, (StatusCode, 
         from: view.from,
         depth: view.depth,
     };
-    Ok(([(header::CONTENT_TYPE, kind)], hive.draw(&view)))
+    match hive.draw(&view) {
+        Ok(graph) => Ok(([(header::CONTENT_TYPE, kind)], graph)),
+        Err(error) => Err((StatusCode::NOT_FOUND, error.to_string())),
+    }
 }

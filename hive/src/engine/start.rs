@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::Instrument;
 
 use super::parallel::run_units;
 use super::{Engine, HookFailure, HookState, StartError, State, StepKind};
@@ -264,8 +265,11 @@ impl Engine {
             health: self.health(node),
             module: self.module(node).clone(),
         };
-        let future = catch(|| function(cx)).map_err(|panic| Ended::Failed(Box::new(panic)))?;
-        let mut future = Caught(future);
+        let module = self.module(node);
+        let span = tracing::error_span!(parent: None, "hook", %module, hook = &**name);
+        let future =
+            catch(|| span.in_scope(|| function(cx))).map_err(|panic| Ended::Failed(Box::new(panic)))?;
+        let mut future = Caught(future.instrument(span));
         let ended = |result| match result {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Ended::Failed(error)),

@@ -290,6 +290,7 @@ impl JobRegistry {
         let token = CancellationToken::new();
         let run = Run {
             id,
+            span: tracing::error_span!(parent: None, "job", module = %group.module, job = &*name),
             name: name.clone(),
             module: group.module.clone(),
             health: health.scope(format!("{}-{name}", kind.health_prefix())),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::group::{JobRegistry, JobState};
 use super::job::{EventsFn, JobCtx, JobKind, OnFailure, Retry, RunFn, Timer, Work};
@@ -32,6 +33,8 @@ pub(crate) struct Run {
     pub(crate) token: CancellationToken,
     pub(crate) registry: Arc<JobRegistry>,
     pub(crate) on_failure: OnFailure,
+    /// Around all it logs.
+    pub(crate) span: tracing::Span,
 }
 
 /// Runs a job until it ends. True if it failed for good.
@@ -68,8 +71,10 @@ impl Run {
     ) -> (Duration, Result<(), BoxError>) {
         let begun = Instant::now();
         self.registry.update(self.id, |info| info.run_since = Some(begun));
-        let result = match catch(start) {
-            Ok(future) => Caught(future).await.map(|result| result.map_err(Failure::Error)),
+        let result = match catch(|| self.span.in_scope(start)) {
+            Ok(future) => Caught(future.instrument(self.span.clone()))
+                .await
+                .map(|result| result.map_err(Failure::Error)),
             Err(panic) => Err(panic),
         };
         let result = match result {

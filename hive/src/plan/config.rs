@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::flatten::Flat;
+use super::PlannedConfig;
+use super::flatten::{Flat, PlacedCondition};
 use crate::assembly::Hive;
-use crate::config::{Decoder, Fault, Faults, Layers, Origin, Settings};
+use crate::config::{Decoder, Fault, Faults, Layers, Origin, Settings, Shared};
 use crate::finding::{Code, Finding};
 use crate::key::KeyHasher;
 use crate::module::ModulePath;
@@ -29,59 +30,83 @@ pub(crate) fn decode(
     findings.extend(faults.into_iter().map(|fault| describe(fault, None)));
     findings.extend(describe_foreign(foreign));
 
-    for (config, slot) in flat.configs.iter_mut().zip(&mut flat.values) {
+    for (config, value) in flat.configs.iter_mut().zip(&mut flat.values) {
         let module = &flat.modules[config.module as usize].path;
-        let mut faults = Faults::default();
-        let fixed = slot.is_some();
-        if fixed {
-            for setting in &mut config.settings {
-                setting.origin = Origin::Program;
-            }
-        } else {
-            let mut decoder = Decoder::new(&layers, &mut config.settings);
-            *slot = config.config.decode(&mut decoder, &mut faults);
-            let bad = decoder.faults.into_iter();
-            findings.extend(bad.map(|fault| describe(fault, Some((config.place, module)))));
+        decode_one(hive, &layers, config, value, module, findings);
+    }
+    report_idle_overrides(hive, flat, findings);
+    check(flat, findings);
+    arguments
+}
+
+/// Reads, changes and validates the value of one configuration, unless the program has fixed it.
+fn decode_one(
+    hive: &Hive,
+    layers: &Layers,
+    config: &mut PlannedConfig,
+    value: &mut Option<Shared>,
+    module: &ModulePath,
+    findings: &mut Vec<Finding>,
+) {
+    let mut faults = Faults::default();
+    let fixed = value.is_some();
+    if fixed {
+        for setting in &mut config.settings {
+            setting.origin = Origin::Program;
         }
-        let Some(shared) = slot else { continue };
-        let key = config.config.key;
-        let overrides = || hive.config_overrides.iter().filter(|change| change.key == key);
-        let overridden = overrides().next().is_some();
-        if overridden {
-            let before = shared.value.render();
-            *shared = shared
-                .value
-                .changed(&mut |value| overrides().for_each(|change| (change.change)(value)));
-            let after = shared.value.render();
-            for ((old, new), setting) in before.iter().zip(after).zip(&mut config.settings) {
-                if *old != new {
-                    setting.origin = Origin::Override;
-                }
-            }
-        }
-        if fixed || overridden {
-            faults = Faults::default();
-            shared.value.validate(&mut faults);
-        }
-        for (flag, message) in faults.iter() {
-            let setting = config
-                .settings
-                .iter()
-                .find(|setting| setting.name == flag || setting.field.flag == flag);
-            let (name, origin) = setting.map_or((flag, &Origin::Default), |setting| {
-                (&*setting.name, &setting.origin)
-            });
-            findings.push(
-                Finding::error(Code::Invalid, format!("`--{name}` (from {origin}): {message}")).involve(
-                    "declared",
-                    config.config.name.to_string(),
-                    Some(config.place),
-                    module,
-                ),
-            );
+    } else {
+        let mut decoder = Decoder::new(layers, &mut config.settings);
+        *value = config.config.decode(&mut decoder, &mut faults);
+        let bad = decoder.faults.into_iter();
+        findings.extend(bad.map(|fault| describe(fault, Some((config.place, module)))));
+    }
+    let Some(shared) = value else { return };
+    let overridden = apply_overrides(hive, config, shared);
+    if fixed || overridden {
+        faults = Faults::default();
+        shared.value.validate(&mut faults);
+    }
+    for (flag, message) in faults.iter() {
+        let setting = config
+            .settings
+            .iter()
+            .find(|setting| setting.name == flag || setting.field.flag == flag);
+        let (name, origin) = setting.map_or((flag, &Origin::Default), |setting| {
+            (&*setting.name, &setting.origin)
+        });
+        findings.push(
+            Finding::error(Code::Invalid, format!("`--{name}` (from {origin}): {message}")).involve(
+                "declared",
+                config.config.name.to_string(),
+                Some(config.place),
+                module,
+            ),
+        );
+    }
+}
+
+/// Changes a value as tests ask; whether any did.
+fn apply_overrides(hive: &Hive, config: &mut PlannedConfig, shared: &mut Shared) -> bool {
+    let key = config.config.key;
+    let overrides = || hive.config_overrides.iter().filter(|change| change.key == key);
+    if overrides().next().is_none() {
+        return false;
+    }
+    let before = shared.value.render();
+    *shared = shared
+        .value
+        .changed(&mut |value| overrides().for_each(|change| (change.change)(value)));
+    let after = shared.value.render();
+    for ((old, new), setting) in before.iter().zip(after).zip(&mut config.settings) {
+        if *old != new {
+            setting.origin = Origin::Override;
         }
     }
+    true
+}
 
+/// Reports overrides of configurations that no cell has.
+fn report_idle_overrides(hive: &Hive, flat: &Flat, findings: &mut Vec<Finding>) {
     for change in &hive.config_overrides {
         if !flat.configs.iter().any(|config| config.config.key == change.key) {
             let message = format!(
@@ -96,8 +121,6 @@ pub(crate) fn decode(
             ));
         }
     }
-    check(flat, findings);
-    arguments
 }
 
 fn find_duplicates(flat: &mut Flat, findings: &mut Vec<Finding>) {
@@ -296,48 +319,16 @@ fn check(flat: &Flat, findings: &mut Vec<Finding>) {
 
 /// Decides the conditions, and what they disable.
 pub(crate) fn decide(hive: &Hive, flat: &mut Flat, findings: &mut Vec<Finding>) {
+    report_idle_decisions(hive, flat, findings);
     if flat.conditions.is_empty() {
         return;
     }
     for index in 0..flat.conditions.len() {
         let placed = &flat.conditions[index];
-        let module = &flat.modules[placed.module as usize].path;
-        let forced = hive
-            .forced
-            .iter()
-            .rev()
-            .find(|(path, _)| path == module.as_str())
-            .map(|(_, holds)| *holds);
         let outer = placed
             .parent
             .is_none_or(|parent| flat.conditions[parent as usize].holds);
-        let holds = match forced {
-            Some(holds) => holds,
-            None => match flat
-                .configs
-                .iter()
-                .position(|config| config.config.key == placed.condition.key)
-            {
-                // A value that could not be read is reported already.
-                Some(config) => flat.values[config]
-                    .as_ref()
-                    .and_then(|shared| (placed.condition.holds)(shared.value.as_any()))
-                    .unwrap_or(true),
-                None => {
-                    let message = format!(
-                        "a condition needs the configuration `{}`, which no cell has",
-                        placed.condition.name
-                    );
-                    findings.push(Finding::error(Code::MissingConfig, message).involve(
-                        "needed by",
-                        "when",
-                        Some(placed.condition.place),
-                        module,
-                    ));
-                    true
-                }
-            },
-        };
+        let holds = holds(hive, flat, placed, findings);
         flat.conditions[index].holds = outer && holds;
     }
     for node in &mut flat.nodes {
@@ -347,5 +338,60 @@ pub(crate) fn decide(hive: &Hive, flat: &mut Flat, findings: &mut Vec<Finding>) 
     }
     for (module, condition) in flat.modules.iter_mut().zip(&flat.module_conditions) {
         module.enabled = condition.is_none_or(|condition| flat.conditions[condition as usize].holds);
+    }
+}
+
+/// Whether a condition holds on its own.
+fn holds(hive: &Hive, flat: &Flat, placed: &PlacedCondition, findings: &mut Vec<Finding>) -> bool {
+    let module = &flat.modules[placed.module as usize].path;
+    let mut forced = hive.forced.iter().rev();
+    if let Some(forced) = forced.find(|forced| forced.module == module.as_str()) {
+        return forced.holds;
+    }
+    let mut configs = flat.configs.iter();
+    if let Some(config) = configs.position(|config| config.config.key == placed.condition.key) {
+        // A value that could not be read is reported already.
+        let value = flat.values[config].as_ref();
+        return value
+            .and_then(|shared| (placed.condition.holds)(shared.value.as_any()))
+            .unwrap_or(true);
+    }
+    let message = format!(
+        "a condition needs the configuration `{}`, which no cell has",
+        placed.condition.name
+    );
+    findings.push(Finding::error(Code::MissingConfig, message).involve(
+        "needed by",
+        "when",
+        Some(placed.condition.place),
+        module,
+    ));
+    true
+}
+
+/// Reports decisions about modules that have no condition.
+fn report_idle_decisions(hive: &Hive, flat: &Flat, findings: &mut Vec<Finding>) {
+    let path_of = |placed: &PlacedCondition| flat.modules[placed.module as usize].path.clone();
+    for forced in &hive.forced {
+        let mut conditions = flat.conditions.iter();
+        if conditions.any(|placed| path_of(placed).as_str() == forced.module) {
+            continue;
+        }
+        let message = format!(
+            "force_condition changes nothing: no module `{}` has a condition",
+            forced.module
+        );
+        let mut finding = Finding::error(Code::BadOverride, message).involve(
+            "asked by",
+            format!("force_condition({:?})", forced.module),
+            Some(forced.place),
+            &ModulePath::root(),
+        );
+        let known: Vec<ModulePath> = flat.conditions.iter().map(path_of).collect();
+        let known = known.iter().map(ModulePath::as_str);
+        if let Some(near) = crate::similar::closest(&forced.module, known) {
+            finding = finding.help(format!("did you mean `{near}`?"));
+        }
+        findings.push(finding);
     }
 }

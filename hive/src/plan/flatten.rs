@@ -7,13 +7,16 @@ use std::panic::Location;
 
 use super::{Module, Node, PlannedConfig, PlannedLifecycle, Role, Span};
 use crate::assembly::Hive;
-use crate::cell::{Cell, CellKind, Check, Condition, ConfigChange, Declared, Item, Text, Visibility};
+use crate::cell::{
+    Cell, CellKind, CellNode, Check, Condition, ConfigChange, Declared, Item, Text, Visibility,
+};
 use crate::config::{ConfigType, DeclaredSetting, Origin, Shared};
 use crate::finding::{Code, Finding};
 use crate::inject::Needs;
 use crate::key::KeyHasher;
 use crate::module::{ModulePath, is_module_id, is_module_title};
 use crate::options::HiveOptions;
+use crate::scope::ScopeType;
 use crate::supply::Gives;
 
 /// A condition at its place.
@@ -133,14 +136,17 @@ pub(crate) fn flatten(hive: &Hive, findings: &mut Vec<Finding>) -> Flat {
     for function in &hive.replacements {
         walk.node(function, Role::Replace, at, false);
     }
-    for (path, place) in &hive.without {
-        if !walk.matched.contains(path) {
-            let known: Vec<String> = walk
-                .flat
-                .modules
-                .iter()
-                .map(|module| module.path.to_string())
-                .collect();
+    walk.report_idle_omissions(hive);
+    walk.flat
+}
+
+impl<'a> Walk<'a> {
+    /// Reports modules that are to be left out and are not there.
+    fn report_idle_omissions(&mut self, hive: &Hive) {
+        for (path, place) in &hive.without {
+            if self.matched.contains(path) {
+                continue;
+            }
             let mut finding = Finding::error(
                 Code::BadOverride,
                 format!("there is no module `{path}` to leave out"),
@@ -151,16 +157,14 @@ pub(crate) fn flatten(hive: &Hive, findings: &mut Vec<Finding>) -> Flat {
                 Some(place),
                 &ModulePath::root(),
             );
-            if let Some(near) = crate::similar::closest(path, known.iter().map(String::as_str)) {
+            let known = self.flat.modules.iter().map(|module| module.path.as_str());
+            if let Some(near) = crate::similar::closest(path, known) {
                 finding = finding.help(format!("did you mean `{near}`?"));
             }
-            walk.findings.push(finding);
+            self.findings.push(finding);
         }
     }
-    walk.flat
-}
 
-impl<'a> Walk<'a> {
     fn cell(&mut self, cell: &'a Cell, at: At) {
         let node = &*cell.node;
         let mut at = At {
@@ -176,28 +180,19 @@ impl<'a> Walk<'a> {
             }
             CellKind::Group => {}
             CellKind::Scope { scope, name } => {
-                let path = self.flat.modules[at.module as usize].path.clone();
-                if let Some((other, first)) = self.scopes.insert(scope.key.id(), (*name, node.place)) {
-                    let finding = Finding::error(
-                        Code::DuplicateProvider,
-                        format!("two scopes are named by `{}`", scope.key),
-                    )
-                    .involve("first", other, Some(first), &path)
-                    .involve("second", *name, Some(node.place), &path)
-                    .help("give each scope a type of its own");
-                    self.findings.push(finding);
+                let Some(lifecycle) = self.scope(*scope, name, node.place, at) else {
                     return;
-                }
-                let lifecycle = PlannedLifecycle {
-                    name,
-                    parent: at.lifecycle,
-                    scope: Some(*scope),
-                    needs: Vec::new(),
-                    slot: 0,
                 };
-                at.lifecycle = self.flat.lifecycles.len() as u32;
-                self.flat.lifecycles.push(lifecycle);
+                at.lifecycle = lifecycle;
             }
+        }
+        for misplaced in &node.misplaced {
+            let path = &self.flat.modules[at.module as usize].path;
+            let message = format!("`.{}` stands where it changes nothing", misplaced.call);
+            let finding = Finding::error(Code::Misplaced, message)
+                .involve("called", misplaced.call.clone(), Some(misplaced.place), path)
+                .help(format!("put it directly after {}", misplaced.follows));
+            self.findings.push(finding);
         }
         for condition in &node.conditions {
             let number = self.flat.conditions.len() as u32;
@@ -240,22 +235,58 @@ impl<'a> Walk<'a> {
                 Item::Cell(cell) => self.cell(cell, at),
             }
         }
+        self.end_changes(outer, node, at);
+    }
+
+    /// Reports changes to configurations that changed nothing, and forgets the cell's.
+    fn end_changes(&mut self, outer: usize, node: &CellNode, at: At) {
         for ((change, used), (_, place)) in self.changes.split_off(outer).into_iter().zip(&node.changes) {
-            if !used {
-                let what = match change {
-                    ConfigChange::Value { name, .. } => format!("config_value of `{name}`"),
-                    ConfigChange::Prefix(prefix) => format!("config_prefix {prefix:?}"),
-                    ConfigChange::PrefixOf { name, prefix, .. } => {
-                        format!("config_prefix {prefix:?} of `{name}`")
-                    }
-                };
-                let path = &self.flat.modules[at.module as usize].path;
-                let message = format!("{what} changes nothing: no cell inside has such a configuration");
-                let finding =
-                    Finding::error(Code::BadOverride, message).involve("asked by", what, Some(place), path);
-                self.findings.push(finding);
+            if used {
+                continue;
             }
+            let what = match change {
+                ConfigChange::Value { name, .. } => format!("config_value of `{name}`"),
+                ConfigChange::Prefix(prefix) => format!("config_prefix {prefix:?}"),
+                ConfigChange::PrefixOf { name, prefix, .. } => {
+                    format!("config_prefix {prefix:?} of `{name}`")
+                }
+            };
+            let path = &self.flat.modules[at.module as usize].path;
+            let message = format!("{what} changes nothing: no cell inside has such a configuration");
+            let finding =
+                Finding::error(Code::BadOverride, message).involve("asked by", what, Some(place), path);
+            self.findings.push(finding);
         }
+    }
+
+    fn scope(
+        &mut self,
+        scope: ScopeType,
+        name: &'static str,
+        place: &'static Location<'static>,
+        at: At,
+    ) -> Option<u32> {
+        let path = &self.flat.modules[at.module as usize].path;
+        if let Some((other, first)) = self.scopes.insert(scope.key.id(), (name, place)) {
+            let finding = Finding::error(
+                Code::DuplicateProvider,
+                format!("two scopes are named by `{}`", scope.key),
+            )
+            .involve("first", other, Some(first), path)
+            .involve("second", name, Some(place), path)
+            .help("give each scope a type of its own");
+            self.findings.push(finding);
+            return None;
+        }
+        let number = self.flat.lifecycles.len() as u32;
+        self.flat.lifecycles.push(PlannedLifecycle {
+            name,
+            parent: at.lifecycle,
+            scope: Some(scope),
+            needs: Vec::new(),
+            slot: 0,
+        });
+        Some(number)
     }
 
     fn module(&mut self, id: &Text, title: &Text, place: &'static Location<'static>, at: At) -> Option<u32> {

@@ -101,7 +101,13 @@ impl Introspection {
         };
         print(&match self.command.as_str() {
             "plan" => plan.order(),
-            "graph" | "dot-graph" => plan.draw(&self.view),
+            "graph" | "dot-graph" => match plan.draw(&self.view) {
+                Ok(graph) => graph,
+                Err(error) => {
+                    eprintln!("error: {error}");
+                    return exit::USAGE;
+                }
+            },
             "config" if self.schema => plan.schema(name),
             "config" if self.json => plan.config_json(),
             "config" => plan.show_config(),

@@ -3,7 +3,7 @@
 //! The graph for graphviz, mermaid and tools.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::str::FromStr;
 
 use crate::cell::Visibility;
@@ -59,8 +59,61 @@ pub struct GraphView {
     pub depth: Option<usize>,
 }
 
+/// Why there is nothing to draw.
+///
+/// ```
+/// # use hive::{Cell, GraphView, Hive, Settings};
+/// let plan = Hive::new([Cell::module("agent", "Agent")]).plan(Settings::new())?;
+/// let view = GraphView { module: Some("agnet".into()), ..Default::default() };
+/// let error = plan.draw(&view).unwrap_err();
+/// assert_eq!(error.to_string(), "there is no module `agnet`; did you mean `agent`?");
+/// # Ok::<_, hive::Report>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DrawError {
+    /// No module has this path.
+    Module {
+        /// What was asked for.
+        module: String,
+        /// What comes close.
+        similar: Option<String>,
+    },
+    /// No function has this name or gives a type of this name.
+    From {
+        /// What was asked for.
+        from: String,
+        /// What comes close.
+        similar: Option<String>,
+    },
+}
+
+impl fmt::Display for DrawError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let similar = match self {
+            Self::Module { module, similar } => {
+                write!(f, "there is no module `{module}`")?;
+                similar
+            }
+            Self::From { from, similar } => {
+                write!(f, "no function is named or gives `{from}`")?;
+                similar
+            }
+        };
+        match similar {
+            Some(similar) => write!(f, "; did you mean `{similar}`?"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for DrawError {}
+
 impl Plan {
     /// Draws the functions and what they need from each other.
+    ///
+    /// # Errors
+    ///
+    /// If the view asks for a module or function that is not there.
     ///
     /// ```
     /// # use hive::{Cell, GraphView, Hive, Settings};
@@ -68,24 +121,58 @@ impl Plan {
     /// fn clock() -> Arc<Clock> { Arc::new(Clock) }
     /// fn show(_clock: Arc<Clock>) {}
     /// let cell = Cell::module("clock", "Tells the time").provide(clock).run(show);
-    /// let dot = Hive::new([cell]).plan(Settings::new())?.draw(&GraphView::default());
+    /// let dot = Hive::new([cell]).plan(Settings::new())?.draw(&GraphView::default())?;
     /// assert!(dot.contains("label=\"Arc<Clock>\""));
-    /// # Ok::<_, hive::Report>(())
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
-    pub fn draw(&self, view: &GraphView) -> String {
+    pub fn draw(&self, view: &GraphView) -> Result<String, DrawError> {
         self.graph.draw(view)
     }
 }
 
 impl Graph {
-    pub(crate) fn draw(&self, view: &GraphView) -> String {
+    pub(crate) fn draw(&self, view: &GraphView) -> Result<String, DrawError> {
+        self.check(view)?;
         let shown = self.select(view);
-        match view.format {
+        Ok(match view.format {
             GraphFormat::Dot => self.dot(&shown),
             GraphFormat::Json => self.json(&shown),
             GraphFormat::Mermaid => self.mermaid(&shown),
+        })
+    }
+
+    /// Whether what the view asks for is there at all.
+    fn check(&self, view: &GraphView) -> Result<(), DrawError> {
+        if let Some(module) = &view.module {
+            let known = || self.modules.iter().map(|module| module.path.as_str());
+            if !known().any(|path| path == module) {
+                return Err(DrawError::Module {
+                    module: module.clone(),
+                    similar: crate::similar::closest(module, known()),
+                });
+            }
         }
+        if let Some(from) = &view.from {
+            let mut nodes = 0..self.nodes.len() as u32;
+            if !nodes.any(|index| self.is_or_gives(index, from)) {
+                let types = self.gives.iter().map(|give| short_type(give.key.full_name()));
+                let known: Vec<String> = types.collect();
+                return Err(DrawError::From {
+                    from: from.clone(),
+                    similar: crate::similar::closest(from, known.iter().map(String::as_str)),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a function has this name, or gives a type of this name.
+    fn is_or_gives(&self, index: u32, wanted: &str) -> bool {
+        let name = self.name(index);
+        let mut gives = self.gives_of(index).iter();
+        gives.any(|give| short_type(give.key.full_name()) == wanted)
+            || name == wanted
+            || name.ends_with(&format!("::{wanted}"))
     }
 
     /// The functions to be drawn, in the order of declaration.
@@ -100,15 +187,7 @@ impl Graph {
             None => true,
         };
         let provides = |index: u32| match &view.from {
-            Some(from) => {
-                let name = graph.name(index);
-                graph
-                    .gives_of(index)
-                    .iter()
-                    .any(|give| short_type(give.key.full_name()) == *from)
-                    || name == *from
-                    || name.ends_with(&format!("::{from}"))
-            }
+            Some(from) => graph.is_or_gives(index, from),
             None => true,
         };
         let all = (0..graph.nodes.len() as u32).filter(|index| {
