@@ -7,7 +7,6 @@ use std::sync::Arc;
 use hive::Cell;
 
 use crate::{
-    health,
     logging::LogConfig,
     memory, pods,
     status::{self, Configuration},
@@ -30,15 +29,9 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
         skep_metrics::cell(),
         hive_script::cell::cell(),
         skep_api::cell(),
-        Cell::module("agent-status", "Parts of the status")
-            .provide(health::modules)
-            .provide(status::replacement)
-            .provide(status::maps)
-            .provide(status::clock)
-            .provide(move || configuration.clone())
-            .provide(status::configuration)
-            .provide(status::node_health),
+        status::cell(),
         memory::cell(),
+        Cell::group([]).provide(move || configuration.clone()),
     ])
 }
 
@@ -66,6 +59,49 @@ fn datapath() -> Cell {
         skep_socketlb::cell(),
         skep_ipcache::cell(),
         unserved::cell(),
-        Cell::module("pod-networks", "Network namespaces of pods").provide(pods::networks),
+        pods::cell(),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use hive::{Hive, Settings, testing};
+
+    use super::*;
+
+    #[test]
+    fn every_cell_is_in_the_catalogue() {
+        let missing = testing::not_in_catalogue(&cells(Arc::default()));
+
+        assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
+    fn reports_name_the_cell_that_would_help() {
+        let hive = Hive::new(cells(Arc::default())).without("maglev");
+
+        let report = hive.plan(Settings::new()).unwrap_err().to_string();
+
+        assert!(report.contains("nothing provides `Maglev`"), "{report}");
+        assert!(
+            report.contains("help: `skep_maglev::cell` provides it; add `skep_maglev::cell()` to the cells"),
+            "{report}"
+        );
+    }
+
+    #[test]
+    fn the_agent_is_planned_in_ten_milliseconds() {
+        let mut took = Duration::MAX;
+        for _ in 0..20 {
+            let hive = Hive::new(cells(Arc::default()));
+            let begun = Instant::now();
+            let plan = testing::plan(hive, Settings::new());
+            took = took.min(begun.elapsed());
+            assert!(plan.report().is_ok());
+        }
+
+        assert!(took < Duration::from_millis(10), "{took:?}");
+    }
 }

@@ -16,6 +16,8 @@ struct Config {
     release_program_after: Duration,
 }
 
+hive::catalogue!(cell);
+
 /// Releases the pages of the program.
 pub(crate) fn cell() -> Cell {
     Cell::module("program-memory", "Hands back pages that only the start needed")

@@ -4,6 +4,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use hive::Cell;
 use skep_socketlb::PodNetworks;
 
 /// Where runtimes pin namespaces.
@@ -25,7 +26,14 @@ impl PodNetworks for PinnedNetworks {
     }
 }
 
+hive::catalogue!(cell);
+
+/// Tells the datapath which network namespaces there are.
+pub(crate) fn cell() -> Cell {
+    Cell::module("pod-networks", "Network namespaces of pods").provide(networks)
+}
+
 /// Pinned namespaces as a value of the hive.
-pub(crate) fn networks() -> Arc<dyn PodNetworks> {
+fn networks() -> Arc<dyn PodNetworks> {
     Arc::new(PinnedNetworks)
 }

@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use axum::{Json, Router, extract::State, routing::get};
-use hive::{Cfg, Member, Plan, Readiness};
+use hive::{Cell, Cfg, Member, Plan, Readiness};
 use serde_json::{Value, json};
 use skep_api::{Routes, StatusProbe};
 use skep_healthserver::NodeHealth;
@@ -19,6 +19,21 @@ use skep_maglev::Maglev;
 use skep_node::NodeAddress;
 use skep_socketlb::{LbSettings, SharedConfig, SocketDatapath};
 use statedb::{Db, Table};
+
+use crate::health;
+
+hive::catalogue!(cell);
+
+/// What several cells know together, for the API.
+pub(crate) fn cell() -> Cell {
+    Cell::module("agent-status", "Parts of the status")
+        .provide(health::modules)
+        .provide(replacement)
+        .provide(maps)
+        .provide(clock)
+        .provide(configuration)
+        .provide(node_health)
+}
 
 /// Annotations that services may carry with the replacement on, sorted; those behind a switch of their own are
 /// added when it is on.
@@ -48,7 +63,7 @@ impl Configuration {
 }
 
 /// `GET /v1/config`.
-pub(crate) fn configuration(all: Arc<Configuration>) -> Member<Routes> {
+fn configuration(all: Arc<Configuration>) -> Member<Routes> {
     Member(Routes(
         Router::new().route("/config", get(config)).with_state(all),
     ))
@@ -59,7 +74,7 @@ async fn config(State(all): State<Arc<Configuration>>) -> Json<Value> {
 }
 
 #[derive(hive::Params)]
-pub(crate) struct ReplacementParams {
+struct ReplacementParams {
     config: Cfg<LbConfig>,
     settings: LbSettings,
     maglev: Maglev,
@@ -71,7 +86,7 @@ pub(crate) struct ReplacementParams {
 struct Replacement(ReplacementParams);
 
 /// Part `kube-proxy-replacement`.
-pub(crate) fn replacement(params: ReplacementParams) -> Member<Arc<dyn StatusProbe>> {
+fn replacement(params: ReplacementParams) -> Member<Arc<dyn StatusProbe>> {
     Member(Arc::new(Replacement(params)))
 }
 
@@ -151,7 +166,7 @@ fn mode(configured: &str) -> String {
 struct Clock(Arc<SocketDatapath>);
 
 /// Part `clock-source`: what programs tell time by.
-pub(crate) fn clock(datapath: Arc<SocketDatapath>) -> Member<Arc<dyn StatusProbe>> {
+fn clock(datapath: Arc<SocketDatapath>) -> Member<Arc<dyn StatusProbe>> {
     Member(Arc::new(Clock(datapath)))
 }
 
@@ -175,7 +190,7 @@ struct Maps {
 }
 
 /// Part `bpf-maps`: sizes of the maps.
-pub(crate) fn maps(settings: LbSettings, shared: Cfg<SharedConfig>) -> Member<Arc<dyn StatusProbe>> {
+fn maps(settings: LbSettings, shared: Cfg<SharedConfig>) -> Member<Arc<dyn StatusProbe>> {
     Member(Arc::new(Maps { settings, shared }))
 }
 
@@ -213,6 +228,6 @@ impl NodeHealth for Ready {
 }
 
 /// What kube-proxy's health answer goes by: whether everything the agent waits for at start has come.
-pub(crate) fn node_health(readiness: Readiness) -> Arc<dyn NodeHealth> {
+fn node_health(readiness: Readiness) -> Arc<dyn NodeHealth> {
     Arc::new(Ready(readiness))
 }

@@ -77,8 +77,14 @@ pub(crate) struct Config {
 impl Config {
     /// Settings that ask for something, and what does not happen.
     fn unserved(&self, lb: &LbConfig, host_only: bool) -> Vec<(String, &'static str)> {
+        let mut unserved = self.unserved_values(lb);
+        unserved.extend(self.unserved_switches(host_only));
+        unserved
+    }
+
+    fn unserved_values(&self, lb: &LbConfig) -> Vec<(String, &'static str)> {
         let mode = lb.mode.to_string();
-        let texts = [
+        let asks = [
             (
                 "routing-mode",
                 self.routing_mode.as_str(),
@@ -110,7 +116,14 @@ impl Config {
                 "updates of maps are not kept",
             ),
         ];
-        let switches = [
+        asks.into_iter()
+            .filter(|(.., asks, _)| *asks)
+            .map(|(key, value, _, lack)| (format!("{key}={value}"), lack))
+            .collect()
+    }
+
+    fn unserved_switches(&self, host_only: bool) -> impl Iterator<Item = (String, &'static str)> {
+        let asks = [
             (
                 "bpf-lb-sock-hostns-only",
                 host_only,
@@ -169,15 +182,9 @@ impl Config {
             ("enable-srv6", self.enable_srv6, NO_PACKETS),
             ("enable-vtep", self.enable_vtep, NO_PACKETS),
         ];
-        let texts = texts
-            .into_iter()
-            .filter(|(.., asks, _)| *asks)
-            .map(|(key, value, _, lack)| (format!("{key}={value}"), lack));
-        let switches = switches
-            .into_iter()
+        asks.into_iter()
             .filter(|(_, asks, _)| *asks)
-            .map(|(key, _, lack)| (format!("{key}=true"), lack));
-        texts.chain(switches).collect()
+            .map(|(key, _, lack)| (format!("{key}=true"), lack))
     }
 }
 
@@ -189,6 +196,8 @@ const NO_ENCRYPTION: &str = "packets are not encrypted";
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(|(setting, lack)| format!("{setting}: {lack}")).collect::<Vec<_>>().join("; "))]
 struct Unserved(Vec<(String, &'static str)>);
+
+hive::catalogue!(cell);
 
 /// Tells which settings are not served.
 pub(crate) fn cell() -> Cell {

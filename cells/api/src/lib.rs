@@ -22,5 +22,7 @@ pub use config::Config;
 pub use server::{Routes, ServeError};
 pub use status::{ModuleHealth, StatusProbe};
 
+hive::catalogue!(cell);
+
 #[cfg(test)]
 mod tests;

@@ -22,5 +22,8 @@ pub use status::{LevelName, Status, StatusId, never};
 pub use table::{BY_IDENTIFIER, BY_LEVEL, HealthTable, read_only};
 pub use tree::tree;
 
+hive::catalogue!(cell);
+hive::catalogue!(history_cell);
+
 #[cfg(test)]
 mod tests;

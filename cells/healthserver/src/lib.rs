@@ -23,3 +23,6 @@ pub use cell::cell;
 pub use cell::testing;
 pub use config::{Config, ListenAddress};
 pub use healthz::{HealthzConfig, NodeHealth, kube_proxy_healthz};
+
+hive::catalogue!(cell);
+hive::catalogue!(kube_proxy_healthz);

@@ -16,5 +16,7 @@ pub use cell::cell;
 pub use map::{FakeIpcache, Ipcache, IpcacheError, PinnedIpcache};
 pub use table::NodeIdentity;
 
+hive::catalogue!(cell);
+
 #[cfg(test)]
 mod tests;

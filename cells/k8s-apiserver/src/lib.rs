@@ -67,5 +67,11 @@ pub use server::{
 pub use table::{Rows, TABLE, TrackedObject};
 pub use tracker::{Domain, Tracker, Transaction};
 
+hive::catalogue!(fake_client_cell);
+hive::catalogue!(server_cell);
+hive::catalogue!(namespace_controller_cell);
+hive::catalogue!(garbage_collector_cell);
+hive::catalogue!(endpointslice_controller_cell);
+
 #[cfg(test)]
 mod tests;

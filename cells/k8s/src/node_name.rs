@@ -37,6 +37,8 @@ pub struct Config {
     pub k8s_node_name: String,
 }
 
+hive::catalogue!(cell);
+
 /// Gives [`NodeName`].
 pub fn cell() -> Cell {
     Cell::module("node-name", "Name of this node")

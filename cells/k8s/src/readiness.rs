@@ -107,6 +107,8 @@ pub struct Config {
     pub k8s_sync_timeout: Duration,
 }
 
+hive::catalogue!(cell);
+
 /// Cell: the program is ready when all tables are filled, and ends if they are not in time.
 pub fn cell() -> Cell {
     Cell::module("k8s-synced", "Waits for the first content of tables")

@@ -21,5 +21,7 @@ pub use config::Config;
 pub use connection::{ConnectError, RemoteClient, Settings};
 pub use target::{Target, TargetError};
 
+hive::catalogue!(cell);
+
 #[cfg(test)]
 mod tests;

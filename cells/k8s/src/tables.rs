@@ -12,5 +12,7 @@ pub use cell::cell;
 pub use namespace::NamespaceRow;
 pub use pod::LocalPod;
 
+hive::catalogue!(cell);
+
 #[cfg(test)]
 mod tests;

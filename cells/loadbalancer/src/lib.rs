@@ -36,3 +36,6 @@ pub use types::{
     L4Proto, Scope, Service, ServiceName, Source,
 };
 pub use writer::{Writer, WriterError, WriterSettings};
+
+hive::catalogue!(cell);
+hive::catalogue!(in_memory_cell);

@@ -35,3 +35,5 @@ pub use cell::cell;
 pub use config::{Config, HashSeed, SettingError, TableSize};
 pub use murmur::murmur3_x64_128;
 pub use table::{Backend, Maglev};
+
+hive::catalogue!(cell);

@@ -39,5 +39,7 @@ pub use skep_metrics_macros::Metrics;
 pub use registry::{Registry, RegistryError};
 pub use sampler::{SAMPLES, SampledSeries, SampledValues, Sampler};
 
+hive::catalogue!(cell);
+
 #[cfg(test)]
 mod tests;

@@ -34,5 +34,7 @@ pub use selection::{DeviceFilter, Route, select};
 pub use source::{DeviceEvent, DeviceEvents, DeviceSource, Link, SourceError};
 pub use store::LocalNodeStore;
 
+hive::catalogue!(cell);
+
 #[cfg(test)]
 mod tests;

@@ -31,3 +31,6 @@ pub use skipmap::{PinnedSkipMaps, SkipEntry, SkipMaps};
 pub use table::{
     POLICY_BY_ADDRESS, POLICY_BY_ID, POLICY_BY_SERVICE, SKIP_BY_POD, SKIP_BY_POLICY, SkipRedirects,
 };
+
+hive::catalogue!(cell);
+hive::catalogue!(in_memory_cell);

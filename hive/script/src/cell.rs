@@ -15,6 +15,8 @@ use crate::{CommandHandle, CommandSet, hive_command, shell_commands};
 /// Pause between attempts to listen.
 const RETRY: Duration = Duration::from_secs(10);
 
+hive::catalogue!(cell);
+
 /// The shell of a program.
 ///
 /// ```
@@ -100,14 +102,7 @@ mod tests {
         let path = dir.path().join("shell.sock");
         let cells = [cell(), Cell::module("greeter", "Greets").provide(greet)];
         let settings = Settings::new().flag("shell-sock-path", path.to_str().unwrap());
-        let running = Hive::new(cells)
-            .plan(settings)
-            .unwrap()
-            .build()
-            .unwrap()
-            .start()
-            .await
-            .unwrap();
+        let running = hive::testing::start_with(Hive::new(cells), settings).await;
 
         assert_eq!(run(&path, "greet").await.0, "hello\n");
         assert!(run(&path, "hive").await.0.contains("greeter (Greets)"));
@@ -130,14 +125,7 @@ mod tests {
     #[tokio::test]
     async fn empty_path_turns_it_off() {
         let settings = Settings::new().flag("shell-sock-path", "");
-        let running = Hive::new([cell()])
-            .plan(settings)
-            .unwrap()
-            .build()
-            .unwrap()
-            .start()
-            .await
-            .unwrap();
+        let running = hive::testing::start_with(Hive::new([cell()]), settings).await;
 
         assert!(running.health().get("shell.job-listener").is_none());
         running.stop().await.unwrap();

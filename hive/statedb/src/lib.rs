@@ -17,6 +17,11 @@
 //!
 //! Objects are immutable once inserted. To keep cloning of large objects cheap, use the persistent collections
 //! re-exported as [`imbl`] inside them.
+//!
+//! # Features
+//!
+//! `hive`: `statedb::cell()`, and databases, tables and reconcilers as values of a hive. `script`: the `db/*` commands.
+//! `http`: tables for other processes. `testing`: tables and commands for tests. None is on by default.
 
 // The derive macro names the crate from outside.
 #[cfg(test)]
@@ -76,3 +81,6 @@ pub use row::Row;
 pub use table::{PrimaryBuilder, RwTable, Table, TableBuilder};
 pub use txn::{Target, WriteTarget, WriteTxn};
 pub use watch::{Watch, WatchId, WatchSet};
+
+#[cfg(feature = "hive")]
+hive::catalogue!(cell);
