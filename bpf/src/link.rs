@@ -284,6 +284,23 @@ pub fn running(directory: &Path, program: &str) -> Result<Option<u32>, LinkError
     Ok((info.cgroup_id != 0).then_some(info.prog_id))
 }
 
+/// The name that the kernel has for a program, at most 15 characters of it; nothing if the program is gone or has none.
+///
+/// # Errors
+///
+/// If this process may not ask.
+pub fn program_name(id: u32) -> io::Result<Option<String>> {
+    let program = match sys::prog_by_id(id) {
+        Ok(program) => program,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let info = sys::prog_info(program.as_fd())?;
+    let name = String::from_utf8_lossy(&info.name);
+    let name = name.trim_end_matches('\0');
+    Ok((!name.is_empty()).then(|| name.to_owned()))
+}
+
 fn open(program: &str, path: &Path) -> Result<Option<OwnedFd>, LinkError> {
     match sys::obj_get(path) {
         Ok(link) if sys::is_link(link.as_fd()) => Ok(Some(link)),

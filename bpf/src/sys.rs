@@ -36,6 +36,7 @@ pub(crate) enum Command {
     MapNextKey = 4,
     ObjPin = 6,
     ObjGet = 7,
+    ProgFdById = 13,
     MapFdById = 14,
     ObjInfo = 15,
     ProgQuery = 16,
@@ -353,6 +354,28 @@ pub struct MapInfo {
     pub name: [u8; 16],
 }
 
+/// What the kernel says about a program (`struct bpf_prog_info`, its first fields).
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct ProgInfo {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    jited_len: u32,
+    xlated_len: u32,
+    /// Where to write instructions to: nowhere.
+    instructions: [u64; 2],
+    load_time: u64,
+    created_by_uid: u32,
+    map_count: u32,
+    /// Where to write the ids of its maps to: nowhere.
+    map_ids: u64,
+    /// Name in the kernel: at most 15 characters, then zeros.
+    pub(crate) name: [u8; 16],
+}
+
+const _: () = assert!(size_of::<ProgInfo>() == 80 && std::mem::offset_of!(ProgInfo, name) == 64);
+
 /// What the kernel says about a link (`struct bpf_link_info`, for cgroup links).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -407,6 +430,13 @@ pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     unsafe { object_info(link) }
 }
 
+/// Asks the kernel about a program. `program` must be one.
+pub(crate) fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
+    // SAFETY: `ProgInfo` is a prefix of `struct bpf_prog_info`, all integers; its lengths and addresses are zero, so
+    // that the kernel follows none.
+    unsafe { object_info(program) }
+}
+
 #[repr(C)]
 struct IdAttr {
     id: u32,
@@ -416,13 +446,22 @@ struct IdAttr {
 
 /// Opens a map by its id.
 pub(crate) fn map_by_id(id: u32) -> io::Result<OwnedFd> {
+    by_id(Command::MapFdById, id)
+}
+
+/// Opens a program by its id.
+pub(crate) fn prog_by_id(id: u32) -> io::Result<OwnedFd> {
+    by_id(Command::ProgFdById, id)
+}
+
+fn by_id(command: Command, id: u32) -> io::Result<OwnedFd> {
     let mut attr = IdAttr {
         id,
         next_id: 0,
         open_flags: 0,
     };
-    // SAFETY: layout of BPF_MAP_GET_FD_BY_ID, no pointers.
-    unsafe { call(Command::MapFdById, &mut attr) }.map(owned)
+    // SAFETY: layout of BPF_MAP_GET_FD_BY_ID and BPF_PROG_GET_FD_BY_ID, no pointers.
+    unsafe { call(command, &mut attr) }.map(owned)
 }
 
 #[repr(C)]

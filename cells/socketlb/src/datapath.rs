@@ -3,6 +3,7 @@
 //! The programs in the kernel: brought to what is configured at start, and kept there.
 
 use std::{
+    fmt,
     future::Future,
     path::{Path, PathBuf},
     pin::Pin,
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 use skep_bpf::{
     Hold, MapError, MapStore,
     capability::{self, CapabilityError},
-    link::{Attached, CgroupHook, CgroupLinks, LinkError, running},
+    link::{Attached, CgroupHook, CgroupLinks, LinkError, program_name, running},
     load::{
         LoadError, SOCKET_PROGRAMS, SocketLb, SocketOptions, SocketProgram, has_getpeername, has_set_retval,
         kernel_hz,
@@ -72,6 +73,36 @@ pub enum DatapathError {
         /// The program.
         program: &'static str,
     },
+    /// Somebody put other programs into the links. They are left there: who takes them back starts a fight in which
+    /// connections break. Stop the other, and restart this one.
+    #[error("programs were replaced by somebody else: {}", list(programs))]
+    Replaced {
+        /// What runs instead.
+        programs: Vec<ForeignProgram>,
+    },
+}
+
+/// A program that runs in a link of ours, and is not ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignProgram {
+    /// The program in whose place it runs.
+    pub instead_of: &'static str,
+    /// Its id, as `bpftool prog show id` takes it.
+    pub id: u32,
+    /// Its name in the kernel, if it has one.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for ForeignProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_deref().unwrap_or("without a name");
+        write!(f, "{name} (id {}) in the place of {}", self.id, self.instead_of)
+    }
+}
+
+fn list(programs: &[ForeignProgram]) -> String {
+    let texts: Vec<String> = programs.iter().map(ForeignProgram::to_string).collect();
+    texts.join(", ")
 }
 
 /// Where the links are pinned, below the root of the BPF file system.
@@ -106,6 +137,8 @@ pub struct SocketDatapath {
     tick: OnceLock<Option<u32>>,
     hold: Mutex<Option<Hold>>,
     status: Mutex<SocketStatus>,
+    /// Programs and the ids of those that were attached.
+    attached: Mutex<Vec<(&'static str, u32)>>,
 }
 
 impl SocketDatapath {
@@ -126,6 +159,7 @@ impl SocketDatapath {
             tick: OnceLock::new(),
             hold,
             status: Mutex::default(),
+            attached: Mutex::default(),
         })
     }
 
@@ -157,6 +191,7 @@ impl SocketDatapath {
     /// [`DatapathError`]; what was attached before stays so as far as it goes.
     pub fn apply(&self) -> Result<SocketStatus, DatapathError> {
         let directory = links_directory(&self.store.root());
+        let mut ids = Vec::new();
         let mut status = SocketStatus {
             is_enabled: self.is_enabled(),
             has_errors: has_set_retval(),
@@ -184,10 +219,14 @@ impl SocketDatapath {
             status.cgroup_root = Some(cgroup);
             status.tick = self.tick();
             status.programs = done.iter().map(|(program, _)| program.name).collect();
+            for (program, _) in done {
+                ids.extend(running(&directory, program.name)?.map(|id| (program.name, id)));
+            }
         } else if SocketLb::detach_all(&directory)? > 0 {
             tracing::info!("socket load balancing detached");
         }
         *self.status.lock() = status.clone();
+        *self.attached.lock() = ids;
         if let Some(hold) = self.hold.lock().take() {
             hold.release()?;
         }
@@ -219,22 +258,32 @@ impl SocketDatapath {
     /// # Errors
     ///
     /// [`DatapathError::Detached`] if something was missing (and is attached again), or what kept it from
-    /// being attached.
+    /// being attached. [`DatapathError::Replaced`] if links run programs of somebody else.
     pub fn check(&self) -> Result<(), DatapathError> {
         let directory = links_directory(&self.store.root());
-        let status = self.status();
+        let attached = self.attached.lock().clone();
         let mut missing = None;
-        for program in status.programs {
-            if running(&directory, program)?.is_none() {
-                missing = Some(program);
+        let mut programs = Vec::new();
+        for (program, ours) in attached {
+            match running(&directory, program)? {
+                None => missing = Some(program),
+                Some(id) if id != ours => programs.push(ForeignProgram {
+                    instead_of: program,
+                    id,
+                    // Only for the message: the id is enough to find it.
+                    name: program_name(id).ok().flatten(),
+                }),
+                Some(_) => {}
             }
         }
-        match missing {
-            None => Ok(()),
-            Some(program) => {
-                self.apply()?;
-                Err(DatapathError::Detached { program })
-            }
+        if let Some(program) = missing {
+            self.apply()?;
+            return Err(DatapathError::Detached { program });
+        }
+        if programs.is_empty() {
+            Ok(())
+        } else {
+            Err(DatapathError::Replaced { programs })
         }
     }
 

@@ -26,7 +26,9 @@ mod terminate;
 
 pub use cell::{cell, maps_cell};
 pub use config::{Config, MapsConfig};
-pub use datapath::{DatapathError, MapsWritten, SocketDatapath, SocketStatus, links_directory};
+pub use datapath::{
+    DatapathError, ForeignProgram, MapsWritten, SocketDatapath, SocketStatus, links_directory,
+};
 pub use diag::{DiagError, DiagTerminator};
 pub use loadbalancer::loadbalancer_cell;
 pub use monitor::{Aggregation, MonitorConfig};
@@ -36,3 +38,8 @@ pub use settings::{
 };
 pub use skep_bpf::load::DeadBackend;
 pub use terminate::{DeadBackends, PodNetworks};
+
+hive::catalogue!(cell);
+hive::catalogue!(maps_cell);
+hive::catalogue!(loadbalancer_cell);
+hive::catalogue!(settings_cell);

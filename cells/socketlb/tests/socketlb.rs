@@ -28,7 +28,8 @@ use skep_bpf::{
     MapStore,
     event::RATELIMIT,
     lb::{LbMapSizes, ReverseSk4, ReverseSk4Key, Service4Key, ServiceFlags, ServiceValue},
-    link::running,
+    link::{CgroupLinks, running},
+    load::{SocketLb, SocketOptions},
     netns,
     testing::{Frontend, LbMaps, Node},
 };
@@ -366,6 +367,43 @@ fn detached_programs_are_attached_again() {
             "program cil_sock4_connect was detached by somebody else"
         );
         assert!(node.attached("cil_sock4_connect").is_some());
+        datapath.check()?;
+        running.stop().await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn programs_of_others_in_the_links_are_named() {
+    run("foreign", async |node: World| {
+        let running = node.start([], &["--bpf-lb-sock"]).await?;
+        let datapath = running.get::<Arc<SocketDatapath>>().unwrap();
+        let store = running.get::<Arc<MapStore>>().unwrap();
+        let directory = links_directory(&node.bpf_root);
+        let ours = datapath.status().programs;
+        let others = SocketLb::load(
+            &store,
+            datapath.settings().sizes,
+            &SocketOptions::default(),
+            |program| ours.contains(&program.name),
+        )?;
+        others.attach(&CgroupLinks::new(&directory, &node.cgroup)?, &directory)?;
+        let foreign = skep_bpf::link::running(&directory, "cil_sock4_connect")?.unwrap();
+
+        let error = datapath.check().unwrap_err().to_string();
+
+        assert!(
+            error.contains(&format!(
+                "cil_sock4_conne (id {foreign}) in the place of cil_sock4_connect"
+            )),
+            "{error}"
+        );
+        assert_eq!(
+            skep_bpf::link::running(&directory, "cil_sock4_connect")?,
+            Some(foreign),
+            "it is left alone"
+        );
+        datapath.apply()?;
         datapath.check()?;
         running.stop().await?;
         Ok(())
