@@ -102,6 +102,35 @@ impl Object {
     }
 }
 
+/// Structs that have one owner as a whole in server-side apply.
+const ATOMIC: &[&str] = &[
+    "admissionregistration.v1.MatchResources",
+    "admissionregistration.v1.NamedRuleWithOperations",
+    "admissionregistration.v1.ParamKind",
+    "admissionregistration.v1.ParamRef",
+    "autoscaling.v1.CrossVersionObjectReference",
+    "core.v1.ConfigMapKeySelector",
+    "core.v1.EndpointAddress",
+    "core.v1.EndpointPort",
+    "core.v1.LocalObjectReference",
+    "core.v1.NodeSelector",
+    "core.v1.NodeSelectorTerm",
+    "core.v1.ObjectFieldSelector",
+    "core.v1.ObjectReference",
+    "core.v1.ResourceFieldSelector",
+    "core.v1.ScopeSelector",
+    "core.v1.ScopedResourceSelectorRequirement",
+    "core.v1.SecretKeySelector",
+    "core.v1.SecretReference",
+    "core.v1.TopologySelectorTerm",
+    "core.v1.TypedLocalObjectReference",
+    "discovery.v1.EndpointPort",
+    "meta.v1.LabelSelector",
+    "meta.v1.OwnerReference",
+    "rbac.v1.RoleRef",
+    "rbac.v1.Subject",
+];
+
 static TEXT: &str = include_str!("../generated/schema.txt");
 
 /// A built-in kind, as the generated file names it.
@@ -179,6 +208,7 @@ fn number(flags: &str) -> Vec<u32> {
 fn finish(types: &mut HashMap<&'static str, Arc<Object>>, object: Option<Object>) {
     if let Some(mut object) = object {
         object.fields.sort_by(|a, b| a.name.cmp(&b.name));
+        object.atomic = ATOMIC.contains(&object.name);
         object.keeps_unknown = object.name == "apiextensions.v1.JSONSchemaProps";
         types.insert(object.name, Arc::new(object));
     }
@@ -581,6 +611,9 @@ mod tests {
             for field in &object.fields {
                 check(&field.shape);
             }
+        }
+        for name in ATOMIC {
+            assert!(builtin().types.contains_key(name), "{name}");
         }
         for kind in &builtin().kinds {
             assert!(builtin().types.contains_key(kind.type_name), "{}", kind.type_name);

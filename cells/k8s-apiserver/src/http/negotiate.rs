@@ -31,6 +31,14 @@ struct MediaType<'a> {
     parameters: Vec<(&'a str, &'a str)>,
 }
 
+impl MediaType<'_> {
+    /// How much the client wants it; 0 is not at all.
+    fn quality(&self) -> f32 {
+        let quality = self.parameters.iter().find(|(key, _)| *key == "q");
+        quality.and_then(|(_, text)| text.parse().ok()).unwrap_or(1.0)
+    }
+}
+
 fn parse(text: &str) -> MediaType<'_> {
     let mut parts = text.split(';');
     let name = parts.next().unwrap_or_default().trim();
@@ -50,8 +58,14 @@ impl Accept {
                 yaml: false,
             });
         }
-        for clause in header.split(',') {
-            let media = parse(clause);
+        let mut accepted: Vec<MediaType<'_>> = header
+            .split(',')
+            .map(parse)
+            .filter(|media| media.quality() > 0.0)
+            .collect();
+        // Those that are wanted alike stay in their order.
+        accepted.sort_by(|a, b| b.quality().total_cmp(&a.quality()));
+        for media in accepted {
             let parameter = |key: &str| {
                 media
                     .parameters
@@ -128,6 +142,12 @@ mod tests {
         let protobuf = "application/vnd.kubernetes.protobuf,application/json";
         assert_eq!(Accept::parse(protobuf, false).unwrap().form, Form::Plain);
         assert!(Accept::parse("application/yaml", false).unwrap().yaml);
+        let preferred = "application/json;q=0.5, application/yaml;q=0.9";
+        assert!(Accept::parse(preferred, false).unwrap().yaml);
+        assert_eq!(
+            Accept::parse("application/json;q=0", false).unwrap_err().code,
+            406
+        );
         assert_eq!(
             Accept::parse("application/vnd.kubernetes.protobuf", false)
                 .unwrap_err()

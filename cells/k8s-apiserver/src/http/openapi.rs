@@ -176,8 +176,13 @@ fn reference(shape: &Shape, schemas: &mut BTreeMap<String, Value>, prefix: &str)
             Scalar::Quantity => json!({ "type": "string" }),
             Scalar::IntOrText => json!({ "type": "string", "format": "int-or-string" }),
         },
-        Shape::Map(item, _) => {
-            json!({ "type": "object", "additionalProperties": reference(item, schemas, prefix) })
+        Shape::Map(item, atomic) => {
+            let item = reference(item, schemas, prefix);
+            let mut schema = json!({ "type": "object", "additionalProperties": item });
+            if *atomic {
+                schema["x-kubernetes-map-type"] = "atomic".into();
+            }
+            schema
         }
         Shape::List(list) => {
             let mut schema = json!({ "type": "array", "items": reference(&list.item, schemas, prefix) });
@@ -227,6 +232,9 @@ fn object_schema(object: &Object, schemas: &mut BTreeMap<String, Value>, prefix:
     let mut schema = json!({ "type": "object", "description": object.description, "properties": properties });
     if !required.is_empty() {
         schema["required"] = json!(required);
+    }
+    if object.atomic {
+        schema["x-kubernetes-map-type"] = "atomic".into();
     }
     schema
 }
@@ -309,6 +317,17 @@ mod tests {
             let document = document(&registry, group, version).unwrap();
             check(&document, &document["components"]["schemas"]);
         }
+    }
+
+    #[test]
+    fn tells_what_has_one_owner_as_a_whole() {
+        let document = document(&Registry::builtin(), "", "v1").unwrap();
+        let schemas = &document["components"]["schemas"];
+        let atomic = |name: &str| schemas[name]["x-kubernetes-map-type"] == "atomic";
+        assert!(atomic("io.k8s.api.core.v1.SecretKeySelector"));
+        assert!(!atomic("io.k8s.api.core.v1.Container"));
+        let selector = &schemas["io.k8s.api.core.v1.ServiceSpec"]["properties"]["selector"];
+        assert_eq!(selector["x-kubernetes-map-type"], "atomic");
     }
 
     #[test]

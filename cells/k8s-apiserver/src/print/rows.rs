@@ -12,94 +12,58 @@ use crate::selector::LabelSelector;
 
 type Names = &'static [&'static str];
 
+/// Group, resource, and what stands behind its objects' names: always, and in wide tables.
+#[rustfmt::skip]
+const COLUMNS: &[(&str, &str, Names, Names)] = &[
+    ("", "services", &["Type", "Cluster-IP", "External-IP", "Port(s)", "Age"], &["Selector"]),
+    ("", "endpoints", &["Endpoints", "Age"], &[]),
+    ("discovery.k8s.io", "endpointslices", &["AddressType", "Ports", "Endpoints", "Age"], &[]),
+    ("", "pods",
+        &["Ready", "Status", "Restarts", "Age"],
+        &["IP", "Node", "Nominated Node", "Readiness Gates"]),
+    ("", "nodes",
+        &["Status", "Roles", "Age", "Version"],
+        &["Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"]),
+    ("", "namespaces", &["Status", "Age"], &[]),
+    ("", "configmaps", &["Data", "Age"], &[]),
+    ("", "secrets", &["Type", "Data", "Age"], &[]),
+    ("", "serviceaccounts", &["Secrets", "Age"], &[]),
+    ("", "events", &["Last Seen", "Type", "Reason", "Object", "Message"], &["Source", "Count"]),
+    ("coordination.k8s.io", "leases", &["Holder", "Age"], &[]),
+    ("apps", "deployments",
+        &["Ready", "Up-to-date", "Available", "Age"],
+        &["Containers", "Images", "Selector"]),
+    ("apps", "replicasets", &["Desired", "Current", "Ready", "Age"], &["Containers", "Images", "Selector"]),
+    ("apps", "statefulsets", &["Ready", "Age"], &["Containers", "Images"]),
+    ("apps", "daemonsets",
+        &["Desired", "Current", "Ready", "Up-to-date", "Available", "Node Selector", "Age"],
+        &["Containers", "Images", "Selector"]),
+    ("batch", "jobs", &["Status", "Completions", "Duration", "Age"], &[]),
+    ("batch", "cronjobs", &["Schedule", "Timezone", "Suspend", "Active", "Last Schedule", "Age"], &[]),
+    ("networking.k8s.io", "networkpolicies", &["Pod-Selector", "Age"], &[]),
+    ("networking.k8s.io", "ingresses", &["Class", "Hosts", "Address", "Ports", "Age"], &[]),
+    ("networking.k8s.io", "ingressclasses", &["Controller", "Age"], &[]),
+    ("policy", "poddisruptionbudgets",
+        &["Min Available", "Max Unavailable", "Allowed Disruptions", "Age"],
+        &[]),
+    ("rbac.authorization.k8s.io", "rolebindings", &["Role", "Age"], &[]),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", &["Role", "Age"], &[]),
+    ("scheduling.k8s.io", "priorityclasses", &["Value", "Global-Default", "Age", "PreemptionPolicy"], &[]),
+    ("storage.k8s.io", "storageclasses",
+        &["Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion", "Age"],
+        &[]),
+];
+
 /// Columns that are always shown, and those shown on request.
 pub(super) fn columns(kind: &Kind) -> (Names, Names) {
-    match (kind.gvr.group.as_str(), kind.gvr.resource.as_str()) {
-        ("", "services") => (
-            &["Type", "Cluster-IP", "External-IP", "Port(s)", "Age"],
-            &["Selector"],
-        ),
-        ("", "endpoints") => (&["Endpoints", "Age"], &[]),
-        ("discovery.k8s.io", "endpointslices") => (&["AddressType", "Ports", "Endpoints", "Age"], &[]),
-        ("", "pods") => (
-            &["Ready", "Status", "Restarts", "Age"],
-            &["IP", "Node", "Nominated Node", "Readiness Gates"],
-        ),
-        ("", "nodes") => (
-            &["Status", "Roles", "Age", "Version"],
-            &[
-                "Internal-IP",
-                "External-IP",
-                "OS-Image",
-                "Kernel-Version",
-                "Container-Runtime",
-            ],
-        ),
-        ("", "namespaces") => (&["Status", "Age"], &[]),
-        ("", "configmaps") => (&["Data", "Age"], &[]),
-        ("", "secrets") => (&["Type", "Data", "Age"], &[]),
-        ("", "serviceaccounts") => (&["Secrets", "Age"], &[]),
-        ("", "events") => (
-            &["Last Seen", "Type", "Reason", "Object", "Message"],
-            &["Source", "Count"],
-        ),
-        ("coordination.k8s.io", "leases") => (&["Holder", "Age"], &[]),
-        ("apps", "deployments") => (
-            &["Ready", "Up-to-date", "Available", "Age"],
-            &["Containers", "Images", "Selector"],
-        ),
-        ("apps", "replicasets") => (
-            &["Desired", "Current", "Ready", "Age"],
-            &["Containers", "Images", "Selector"],
-        ),
-        ("apps", "statefulsets") => (&["Ready", "Age"], &["Containers", "Images"]),
-        ("apps", "daemonsets") => (
-            &[
-                "Desired",
-                "Current",
-                "Ready",
-                "Up-to-date",
-                "Available",
-                "Node Selector",
-                "Age",
-            ],
-            &["Containers", "Images", "Selector"],
-        ),
-        ("batch", "jobs") => (&["Status", "Completions", "Duration", "Age"], &[]),
-        ("batch", "cronjobs") => (
-            &[
-                "Schedule",
-                "Timezone",
-                "Suspend",
-                "Active",
-                "Last Schedule",
-                "Age",
-            ],
-            &[],
-        ),
-        ("networking.k8s.io", "networkpolicies") => (&["Pod-Selector", "Age"], &[]),
-        ("networking.k8s.io", "ingresses") => (&["Class", "Hosts", "Address", "Ports", "Age"], &[]),
-        ("networking.k8s.io", "ingressclasses") => (&["Controller", "Age"], &[]),
-        ("policy", "poddisruptionbudgets") => (
-            &["Min Available", "Max Unavailable", "Allowed Disruptions", "Age"],
-            &[],
-        ),
-        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => (&["Role", "Age"], &[]),
-        ("scheduling.k8s.io", "priorityclasses") => {
-            (&["Value", "Global-Default", "Age", "PreemptionPolicy"], &[])
-        }
-        ("storage.k8s.io", "storageclasses") => (
-            &[
-                "Provisioner",
-                "ReclaimPolicy",
-                "VolumeBindingMode",
-                "AllowVolumeExpansion",
-                "Age",
-            ],
-            &[],
-        ),
-        _ if shows_creation(kind) => (&["Created At"], &[]),
-        _ => (&["Age"], &[]),
+    let (group, resource) = (kind.gvr.group.as_str(), kind.gvr.resource.as_str());
+    match COLUMNS
+        .iter()
+        .find(|(of, named, ..)| (*of, *named) == (group, resource))
+    {
+        Some(&(_, _, always, wide)) => (always, wide),
+        None if shows_creation(kind) => (&["Created At"], &[]),
+        None => (&["Age"], &[]),
     }
 }
 
