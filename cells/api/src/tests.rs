@@ -78,14 +78,7 @@ async fn the_status_is_ok_only_if_every_required_part_is() {
     ] {
         let socket = folder.path().join("run/agent.sock");
         let cells = [crate::cell(), Cell::module("part", "A part").provide(part)];
-        let running = Hive::new(cells)
-            .plan(settings(&socket))
-            .unwrap()
-            .build()
-            .unwrap()
-            .start()
-            .await
-            .unwrap();
+        let running = hive::testing::start_with(Hive::new(cells), settings(&socket)).await;
 
         let (head, whole) = ask(&socket, "/v1/healthz", "").await;
         let (_, brief) = ask(&socket, "/v1/healthz", "brief: true\r\n").await;
@@ -113,14 +106,7 @@ async fn the_status_is_a_warning_until_everything_is_ready() {
     let keep = guards.clone();
     let holder = Cell::module("slow", "Takes its time")
         .run(move |readiness: Readiness| keep.lock().push(readiness.guard("first list")));
-    let running = Hive::new([crate::cell(), holder])
-        .plan(settings(&socket))
-        .unwrap()
-        .build()
-        .unwrap()
-        .start()
-        .await
-        .unwrap();
+    let running = hive::testing::start_with(Hive::new([crate::cell(), holder]), settings(&socket)).await;
 
     let (_, before) = ask(&socket, "/v1/healthz", "").await;
     guards.lock().clear();

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{Cell, Hive, Job, JobCtx, Jobs, Running, Settings};
+use hive::{Cell, Hive, Job, JobCtx, Jobs, Running};
 use skep_loadbalancer::types::{BackendState, ProxyRedirect, TrafficPolicy};
 use skep_loadbalancer::{
     BackendParams, FrontendKind, FrontendParams, NodeFacts, Service, ServiceName, Source, Tables, Writer,
@@ -56,14 +56,7 @@ impl Fixture {
             }))
         };
         let cells = [Cell::module("loadbalancer-healthserver", "Servers").run(start)];
-        let _running = Hive::new(cells)
-            .plan(Settings::new())
-            .unwrap()
-            .build()
-            .unwrap()
-            .start()
-            .await
-            .unwrap();
+        let _running = hive::testing::start(Hive::new(cells)).await;
         Self {
             writer,
             address,

@@ -202,13 +202,8 @@ fn follow_after<T: Resource>(
                             if !event.resource_version().is_empty() {
                                 version = event.resource_version().clone();
                             }
-                            match event {
-                                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                                    yield SourceEvent::Upserted(object);
-                                }
-                                WatchEvent::Deleted(object) => yield SourceEvent::Deleted(object),
-                                WatchEvent::Invalid(invalid) => yield SourceEvent::Invalid(invalid),
-                                WatchEvent::Bookmark { .. } => {}
+                            if let Some(event) = of_watch(event) {
+                                yield event;
                             }
                         }
                         if heard || began.elapsed() > HEALTHY_WATCH {
@@ -233,17 +228,32 @@ fn follow_after<T: Resource>(
                 failing = true;
                 yield SourceEvent::Failing(Arc::new(error));
             }
-            tokio::select! {
-                () = tokio::time::sleep(backoff.after(failures)) => {}
-                () = source.recovered() => {
-                    // Every node of a cluster notices at the same time: do not all list at once.
-                    failures = 0;
-                    tokio::time::sleep(SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
-                }
-            }
+            failures = pause(&*source, backoff, failures).await;
         }
     };
     Box::pin(events)
+}
+
+/// What a watch tells, for those who follow; a bookmark tells them nothing.
+fn of_watch<T: Resource>(event: WatchEvent<T>) -> Option<SourceEvent<T>> {
+    match event {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(SourceEvent::Upserted(object)),
+        WatchEvent::Deleted(object) => Some(SourceEvent::Deleted(object)),
+        WatchEvent::Invalid(invalid) => Some(SourceEvent::Invalid(invalid)),
+        WatchEvent::Bookmark { .. } => None,
+    }
+}
+
+/// Waits as long as so many failures ask for, or until the source has recovered; how many failures count then.
+async fn pause<T: Resource>(source: &dyn ListerWatcher<T>, backoff: Backoff, failures: u32) -> u32 {
+    tokio::select! {
+        () = tokio::time::sleep(backoff.after(failures)) => failures,
+        () = source.recovered() => {
+            // Every node of a cluster notices at the same time: do not all list at once.
+            tokio::time::sleep(SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
+            0
+        }
+    }
 }
 
 /// Whether the version to watch from is of no use any more.

@@ -46,14 +46,7 @@ async fn start(flags: &[(&str, &str)]) -> (hive::Running, Arc<Parts>) {
     let settings = flags.iter().fold(Settings::default(), |settings, (name, value)| {
         settings.flag(*name, *value)
     });
-    let running = Hive::new(cells)
-        .plan(settings)
-        .unwrap()
-        .build()
-        .unwrap()
-        .start()
-        .await
-        .unwrap();
+    let running = hive::testing::start_with(Hive::new(cells), settings).await;
     let parts = kept.lock().unwrap().clone().unwrap();
     (running, parts)
 }

@@ -259,14 +259,7 @@ async fn endpoint_serves_what_jobs_did() {
     }
     let cells = [cell(), Cell::module("worker", "Works").run(job)];
     let settings = Settings::new().flag("prometheus-serve-addr", "127.0.0.1:0");
-    let running = Hive::new(cells)
-        .plan(settings)
-        .unwrap()
-        .build()
-        .unwrap()
-        .start()
-        .await
-        .unwrap();
+    let running = hive::testing::start_with(Hive::new(cells), settings).await;
     let health = running.health();
     let address = wait(|| {
         let entry = health.get("metrics.job-prometheus-endpoint")?;

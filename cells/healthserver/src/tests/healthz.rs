@@ -48,14 +48,7 @@ async fn start(flags: &[(&str, &str)]) -> (Arc<Node>, Running) {
     let settings = flags.iter().fold(Settings::new(), |settings, (flag, value)| {
         settings.flag(*flag, *value)
     });
-    let running = Hive::new(cells)
-        .plan(settings)
-        .unwrap()
-        .build()
-        .unwrap()
-        .start()
-        .await
-        .unwrap();
+    let running = hive::testing::start_with(Hive::new(cells), settings).await;
     (node, running)
 }
 

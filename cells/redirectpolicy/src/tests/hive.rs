@@ -34,23 +34,21 @@ impl Fixture {
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),
             crate::in_memory_cell(),
         ];
-        let built = Hive::new(cells)
+        let hive = Hive::new(cells)
             .root::<Arc<FakeClient>>()
             .root::<Writer>()
             .root::<Table<SkipRedirects>>()
             .root::<Arc<dyn SkipMaps>>()
-            .root::<NetnsCookies>()
-            .plan(Settings::new().flag("enable-local-redirect-policy", "true"))
-            .unwrap()
-            .build()
-            .unwrap();
+            .root::<NetnsCookies>();
+        let settings = Settings::new().flag("enable-local-redirect-policy", "true");
+        let running = hive::testing::start_with(hive, settings).await;
         Self {
-            api: built.get().unwrap(),
-            writer: built.get().unwrap(),
-            skips: built.get().unwrap(),
-            maps: built.get().unwrap(),
-            cookies: built.get().unwrap(),
-            _running: built.start().await.unwrap(),
+            api: running.get().unwrap(),
+            writer: running.get().unwrap(),
+            skips: running.get().unwrap(),
+            maps: running.get().unwrap(),
+            cookies: running.get().unwrap(),
+            _running: running,
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{Cell, Hive, Job, JobCtx, Jobs, Level, MemoryHealth, Running, Settings};
+use hive::{Cell, Hive, Job, JobCtx, Jobs, Level, MemoryHealth, Running};
 use parking_lot::Mutex;
 
 use super::{backends, frontends, service_json, services, slice_json, writer};
@@ -46,14 +46,7 @@ async fn follow(path: &Path) -> Fixture {
         Cell::module("health", "Health").provide(move || sink.clone()),
         Cell::module("file-reflector", "File").run(start),
     ];
-    let _running = Hive::new(cells)
-        .plan(Settings::new())
-        .unwrap()
-        .build()
-        .unwrap()
-        .start()
-        .await
-        .unwrap();
+    let _running = hive::testing::start(Hive::new(cells)).await;
     Fixture {
         writer,
         health,
