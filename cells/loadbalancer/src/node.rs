@@ -177,8 +177,14 @@ impl NodeWatcher {
             if std::mem::take(&mut untold) {
                 self.tell_complete();
             }
-            // At most once a second: each change makes frontends pending.
-            let rest = tokio::time::sleep(INTERVAL);
+            // At most once a second: each change makes frontends pending. But what is written after a change of the zone
+            // is to know it, and zones hardly ever change.
+            let pause = if part == Part::Zone {
+                Duration::ZERO
+            } else {
+                INTERVAL
+            };
+            let rest = tokio::time::sleep(pause);
             watch.closed().await;
             rest.await;
         }
@@ -197,19 +203,19 @@ impl NodeWatcher {
     }
 
     fn note(&self, part: Part, snapshot: &Snapshot) {
+        let zone = self.node.as_ref().and_then(|node| {
+            let table = node.table();
+            let mut rows = table.all(snapshot);
+            rows.next().and_then(|node| node.zone().map(Into::into))
+        });
+        if part == Part::Zone && self.writer.node().zone == zone {
+            // Something else of the node changed.
+            return;
+        }
         let mut txn = self.writer.write();
         let mut facts = NodeFacts::clone(&self.writer.node());
         match part {
-            Part::Zone => {
-                let zone = self.node.as_ref().and_then(|node| {
-                    let table = node.table();
-                    table
-                        .all(snapshot)
-                        .next()
-                        .and_then(|node| node.zone().map(Into::into))
-                });
-                facts.zone = zone;
-            }
+            Part::Zone => facts.zone = zone,
             Part::NodePorts | Part::Wildcards => {
                 let rows = self.addresses.iter().flat_map(|table| table.all(snapshot));
                 let rows = rows.filter(|row| part == Part::Wildcards || row.node_port);
@@ -231,6 +237,31 @@ mod tests {
 
     use super::*;
     use crate::{table::Tables, writer::WriterSettings};
+
+    // A script gave the node a zone and services right after: they were written with all backends first.
+    #[tokio::test(start_paused = true)]
+    async fn a_zone_is_known_at_once() {
+        let db = Db::new();
+        let node = LocalNodeStore::new(&db, &skep_k8s::node_name::NodeName::new("n1")).unwrap();
+        let writer = Writer::new(db.clone(), Tables::new(&db).unwrap(), WriterSettings::default());
+        let watcher = NodeWatcher::new(writer.clone(), None, Some(node.clone())).unwrap();
+        let changes = async {
+            for zone in ["east", "west"] {
+                let label = ("topology.kubernetes.io/zone", zone);
+                node.update(|node| node.labels = [label].into_iter().collect())
+                    .unwrap();
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                assert_eq!(writer.node().zone.as_deref(), Some(zone));
+            }
+        };
+
+        tokio::select! {
+            () = watcher.follow(Part::Zone) => {}
+            () = changes => {}
+        }
+    }
 
     // A restarted agent pruned what its predecessor had left for the node's addresses, for it did not know them yet:
     // services had new numbers, and for a moment none.
