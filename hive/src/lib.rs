@@ -233,8 +233,6 @@ macro_rules! for_each_arity {
 }
 
 mod assembly;
-#[cfg(feature = "bench")]
-pub mod bench;
 mod build;
 mod catalogue;
 mod cell;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use hive::{Hive, Settings};
 
 use crate::alloc;
+use crate::made_up;
 use crate::report::{Report, Row};
 
 /// Cells; what the peer takes, and what check, construction and start should take, in milliseconds.
@@ -51,7 +52,7 @@ async fn once(cells: usize) -> anyhow::Result<[Duration; PARTS.len()]> {
         parts[part] = now - begun;
         begun = now;
     };
-    let hive = Hive::new(hive::bench::cells(cells));
+    let hive = Hive::new(made_up::cells(cells));
     lap(0);
     let plan = hive.plan(Settings::new())?;
     lap(1);

@@ -9,6 +9,7 @@ mod agent;
 mod alloc;
 mod flip;
 mod hives;
+mod made_up;
 mod maglev;
 mod objects;
 mod report;

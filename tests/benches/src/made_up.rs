@@ -6,22 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cell::Cell;
-use crate::config::{Cfg, Config, Decoder, Field};
-use crate::lifecycle::{Hook, HookCtx, Lifecycle};
+use hive::config::{Decoder, Field};
+use hive::{Cell, Cfg, Config, Hook, HookCtx, Lifecycle};
 
 /// How many start hooks have run in all.
 static STARTED: AtomicU64 = AtomicU64::new(0);
-
-/// Start hooks of made-up cells that have run in this process.
-///
-/// ```
-/// assert_eq!(hive::bench::started(), 0);
-/// ```
-#[must_use]
-pub fn started() -> u64 {
-    STARTED.load(Ordering::Relaxed)
-}
 
 struct Service<const A: u8, const B: u8, const C: u8>;
 
@@ -160,16 +149,26 @@ macro_rules! thousand {
 }
 
 /// The first `count` of 1,000 made-up cells.
-///
-/// ```
-/// use hive::{Hive, Settings};
-/// let plan = Hive::new(hive::bench::cells(100)).plan(Settings::new())?;
-/// assert_eq!(plan.modules().len(), 100);
-/// # Ok::<_, hive::Report>(())
-/// ```
-#[must_use]
-pub fn cells(count: usize) -> Vec<Cell> {
+pub(crate) fn cells(count: usize) -> Vec<Cell> {
     let mut all: Vec<fn() -> Cell> = Vec::with_capacity(1000);
     thousand!(all 0 1 2 3 4 5 6 7 8 9);
     all.into_iter().take(count).map(|cell| cell()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hive::{Hive, Settings};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_of_them_start() {
+        let plan = Hive::new(cells(100)).plan(Settings::new()).unwrap();
+        assert_eq!(plan.modules().len(), 100);
+
+        let running = plan.build().unwrap().start().await.unwrap();
+
+        assert_eq!(STARTED.load(Ordering::Relaxed), 100);
+        running.stop().await.unwrap();
+    }
 }
