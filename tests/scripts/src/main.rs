@@ -2,6 +2,8 @@
 
 //! Runs script tests against partial hives: `run-scripts --hive SUITE FILE...`.
 
+use std::fmt::Display;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -118,9 +120,9 @@ fn main() -> ExitCode {
     };
     let all = run(suite, &arguments.files, options, |report| {
         if options.verbose {
-            print!("{}", report.log);
+            show(&report.log);
         }
-        print!("{report}");
+        show(report);
     });
     let finished = runtime.block_on(async {
         tokio::select! {
@@ -136,12 +138,17 @@ fn main() -> ExitCode {
     };
     // What a script left behind must not keep the process.
     runtime.shutdown_background();
-    println!("{summary}");
+    show(format_args!("{summary}\n"));
     if summary.failed == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Prints a text. Whoever has closed the pipe wants no more of it, but still the exit status.
+fn show(text: impl Display) {
+    let _ = write!(std::io::stdout(), "{text}");
 }
 
 /// Moves this process, which must have one thread still, into a mount namespace of its own: what scripts mount is gone

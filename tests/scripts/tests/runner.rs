@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn run(dir: &Path, args: &[&str]) -> (Output, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_run-scripts"))
@@ -19,6 +19,22 @@ fn run(dir: &Path, args: &[&str]) -> (Output, String) {
 
 fn write(dir: &Path, name: &str, text: &str) {
     std::fs::write(dir.join(name), text).unwrap();
+}
+
+#[test]
+fn a_reader_that_goes_away_changes_no_verdict() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "good.txtar", "sleep 50ms\n");
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_run-scripts"))
+        .current_dir(dir.path())
+        .args(["--hive", "hive", "--verbose", "good.txtar"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]
