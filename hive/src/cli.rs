@@ -48,7 +48,7 @@ impl Plan {
                 } else {
                     setting.module.to_string()
                 })
-                .aliases(setting.aliases.to_vec());
+                .aliases(setting.aliases.clone());
             if setting.is_bool {
                 arg = arg
                     .num_args(0..=1)

@@ -24,7 +24,7 @@ pub use settings::{Origin, Settings, UnknownKeys};
 pub use value::{ConfigValue, Raw};
 
 pub(crate) use decode::{DeclaredSetting, Fault, Layers};
-pub(crate) use field::normalize;
+pub(crate) use field::{normalize, normalized};
 
 use crate::inject::Value;
 use crate::key::Key;

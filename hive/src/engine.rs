@@ -8,6 +8,7 @@ mod parallel;
 mod start;
 mod stop;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,6 +53,19 @@ pub enum State {
     Stopped,
     /// The last start or stop failed; nothing runs.
     Failed,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::New => "new",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        })
+    }
 }
 
 const STATES: [State; 6] = [

@@ -256,6 +256,55 @@ fn duplicate_flag_names_both_cells() {
 }
 
 #[test]
+fn one_flag_in_two_spellings_is_one_flag() {
+    #[derive(Clone, Config)]
+    struct Dashes {
+        /// Size.
+        pool_size: u8,
+    }
+    #[derive(Clone, Config)]
+    struct Underscores {
+        /// Size.
+        #[config(flag = "pool_size")]
+        size: u8,
+    }
+    let cells = [
+        Cell::module("dashes", "Dashes").config::<Dashes>(),
+        Cell::module("underscores", "Underscores").config::<Underscores>(),
+    ];
+
+    let report = Hive::new(cells).plan(Settings::new()).err().unwrap();
+
+    assert_eq!(report.errors().next().unwrap().code.as_str(), "H009", "{report}");
+}
+
+#[test]
+fn prefixes_stand_before_old_names_too() {
+    #[derive(Clone, Config)]
+    struct Port {
+        /// Port to listen on.
+        #[config(deprecated_alias = "listen-port")]
+        port: u16,
+    }
+    fn check(config: Cfg<Port>, module: hive::ModulePath) -> hive::Member<(String, u16)> {
+        hive::Member((module.to_string(), config.port))
+    }
+    let server = |name: &'static str| {
+        Cell::module(name, "Serves")
+            .config_private::<Port>()
+            .provide(check)
+            .config_prefix(name)
+    };
+    let settings = Settings::new().args(["--north-listen-port=1", "--south-port=2"]);
+
+    let hive = Hive::new([server("north"), server("south")]).root::<hive::All<(String, u16)>>();
+    let built = hive::testing::plan(hive, settings).build().unwrap();
+
+    let ports = built.get::<hive::All<(String, u16)>>().unwrap();
+    assert_eq!(ports.to_vec(), [("north".to_owned(), 1), ("south".to_owned(), 2)]);
+}
+
+#[test]
 fn all_errors_come_at_once_with_their_origin() {
     let settings = Settings::new()
         .env_prefix("APP")

@@ -71,7 +71,11 @@ pub fn start_logging(plan: &Plan) {
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
     let started = match config.log_format {
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .try_init(),
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
     };
     if let Err(err) = started {

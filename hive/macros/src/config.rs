@@ -22,53 +22,56 @@ struct Options {
     skip: bool,
 }
 
-/// `derive(Config)`.
-pub(crate) fn config(input: &DeriveInput) -> Result<TokenStream> {
-    let Data::Struct(data) = &input.data else {
-        return Err(Error::new(
-            input.ident.span(),
-            "`Config` can be derived for structs only",
-        ));
-    };
-    let none = syn::punctuated::Punctuated::new();
-    let fields = match &data.fields {
-        Fields::Named(fields) => &fields.named,
-        Fields::Unit => &none,
-        Fields::Unnamed(_) => {
-            return Err(Error::new(
-                input.ident.span(),
-                "a config struct needs named fields: they name the flags",
-            ));
-        }
-    };
+/// The parts of an implementation, one entry a field.
+#[derive(Default)]
+struct Parts {
+    descriptions: Vec<TokenStream>,
+    decodes: Vec<TokenStream>,
+    inits: Vec<TokenStream>,
+    renders: Vec<TokenStream>,
+    copies: Vec<TokenStream>,
+}
 
-    let validate = struct_options(&input.attrs)?;
-    let name = &input.ident;
-    let (impl_generics, type_generics, clause) = input.generics.split_for_impl();
-    let mut descriptions = Vec::new();
-    let mut decodes = Vec::new();
-    let mut inits = Vec::new();
-    let mut renders = Vec::new();
-    let mut copies = Vec::new();
-    for field in fields {
+impl Parts {
+    fn add(&mut self, field: &Field) -> Result<()> {
         let options = field_options(field)?;
         let ident = field.ident.as_ref().expect("named fields have identifiers");
         let ty = &field.ty;
         if options.skip {
-            inits.push(quote!(#ident: ::core::default::Default::default(),));
-            continue;
+            self.inits
+                .push(quote!(#ident: ::core::default::Default::default(),));
+            return Ok(());
         }
-        let index = descriptions.len();
-        descriptions.push(describe(field, &options));
+        let index = self.descriptions.len();
+        self.descriptions.push(describe(field, &options));
         let default = default_of(field, &options)?;
-        decodes.push(quote_spanned!(ty.span()=> let #ident = decoder.field::<#ty>(#index, || #default);));
-        inits.push(quote!(#ident: #ident?,));
-        renders.push(quote_spanned!(ty.span()=> <#ty as ::hive::config::ConfigValue>::render(&self.#ident),));
+        self.decodes
+            .push(quote_spanned!(ty.span()=> let #ident = decoder.field::<#ty>(#index, || #default);));
+        self.inits.push(quote!(#ident: #ident?,));
+        self.renders
+            .push(quote_spanned!(ty.span()=> <#ty as ::hive::config::ConfigValue>::render(&self.#ident),));
         if options.reloadable {
-            copies.push(quote!(self.#ident = ::core::clone::Clone::clone(&newer.#ident);));
+            self.copies
+                .push(quote!(self.#ident = ::core::clone::Clone::clone(&newer.#ident);));
         }
+        Ok(())
     }
-    let validate = validate.map(|path| {
+}
+
+/// `derive(Config)`.
+pub(crate) fn config(input: &DeriveInput) -> Result<TokenStream> {
+    let mut parts = Parts::default();
+    for field in named_fields(input)? {
+        parts.add(field)?;
+    }
+    let Parts {
+        descriptions,
+        decodes,
+        inits,
+        renders,
+        copies,
+    } = parts;
+    let validate = struct_options(&input.attrs)?.map(|path| {
         quote! {
             fn validate(&self, faults: &mut ::hive::config::Faults) { #path(self, faults) }
         }
@@ -92,6 +95,8 @@ pub(crate) fn config(input: &DeriveInput) -> Result<TokenStream> {
     } else {
         quote!(decoder)
     };
+    let name = &input.ident;
+    let (impl_generics, type_generics, clause) = input.generics.split_for_impl();
     Ok(quote! {
         #[automatically_derived]
         impl #impl_generics ::hive::Config for #name #type_generics #clause {
@@ -106,6 +111,23 @@ pub(crate) fn config(input: &DeriveInput) -> Result<TokenStream> {
             #validate
         }
     })
+}
+
+/// The fields of a struct, whose names are those of flags.
+fn named_fields(input: &DeriveInput) -> Result<impl Iterator<Item = &Field>> {
+    let Data::Struct(data) = &input.data else {
+        return Err(Error::new(
+            input.ident.span(),
+            "`Config` can be derived for structs only",
+        ));
+    };
+    match &data.fields {
+        Fields::Named(_) | Fields::Unit => Ok(data.fields.iter()),
+        Fields::Unnamed(_) => Err(Error::new(
+            input.ident.span(),
+            "a config struct needs named fields: they name the flags",
+        )),
+    }
 }
 
 /// Expression of type `Result<T, String>`.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hive::{All, Backoff, Cell, Cfg, Controller, Job, JobCtx, Jobs, Retry, SpawnError};
 
 use crate::shell::{Server, ServerError};
-use crate::{CommandHandle, CommandSet, hive_command, shell_commands};
+use crate::{CommandHandle, CommandSet, look_command, shell_commands};
 
 /// Pause between attempts to listen.
 const RETRY: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ fn serve(
     }
     let mut all: CommandSet = shell_commands();
     all.extend(
-        [hive_command::show(controller)]
+        look_command::commands(&controller)
             .into_iter()
             .chain(commands)
             .map(crate::named),
@@ -77,7 +77,7 @@ fn serve(
 
 #[cfg(test)]
 mod tests {
-    use hive::{Hive, Level, Member, Settings};
+    use hive::{Hive, Level, Lifecycle, Member, Settings};
 
     use super::*;
     use crate::shell::Client;
@@ -120,6 +120,40 @@ mod tests {
 
         running.stop().await.unwrap();
         assert!(!path.exists());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn running_hive_shows_hooks_jobs_and_graph() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shell.sock");
+        let hooked = |lifecycle: Lifecycle| lifecycle.on_start("open", |_| async {});
+        let cells = [cell(), Cell::module("greeter", "Greets").run(hooked)];
+        let settings = Settings::new().flag("shell-sock-path", path.to_str().unwrap());
+        let running = hive::testing::start_with(Hive::new(cells), settings).await;
+        let words = |text: &str, line: &str| -> Vec<String> {
+            let found = text.lines().find(|text| text.starts_with(line));
+            let found = found.unwrap_or_else(|| panic!("no line `{line}` in:\n{text}"));
+            found.split_whitespace().map(str::to_owned).collect()
+        };
+
+        let hooks = run(&path, "hive/hooks").await.0;
+        let jobs = run(&path, "hive/jobs").await.0;
+        let graph = run(&path, "hive/graph --format=mermaid --module=greeter").await.0;
+        let state = run(&path, "hive/state").await.0;
+        let refused = run(&path, "hive/graph --module=greter").await.1.unwrap_err();
+
+        assert_eq!(words(&hooks, "greeter")[1..3], ["open", "started"]);
+        assert_eq!(words(&jobs, "shell")[1..4], ["listener", "once", "running"]);
+        assert!(
+            graph.starts_with("flowchart LR\n  subgraph") && !graph.contains("listener"),
+            "{graph}"
+        );
+        assert!(state.contains("\"state\": \"running\""), "{state}");
+        assert_eq!(
+            refused.to_string(),
+            "there is no module `greter`; did you mean `greeter`?"
+        );
+        running.stop().await.unwrap();
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hive::Controller;
 
-use crate::{Command, CommandError, CommandHandle, CommandSet, Context, Invocation, Outcome, Spec, function};
+use crate::{Command, CommandError, CommandHandle, CommandSet, Context, Invocation, Outcome, Spec};
 
 /// Time for all start or stop hooks.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -120,20 +120,6 @@ impl ScriptHive {
     }
 }
 
-/// `hive`, which only shows: for the shell of a program.
-pub fn show(controller: Controller) -> CommandHandle {
-    function(
-        Spec::new("hive", "Show the cells and hooks of the hive"),
-        move |cx, inv| {
-            if !inv.args().is_empty() {
-                return Err(CommandError::usage(""));
-            }
-            cx.log(controller.tree());
-            Ok(Outcome::Silent)
-        },
-    )
-}
-
 struct HiveCommand {
     spec: Spec,
     hive: ScriptHive,
@@ -215,7 +201,7 @@ mod tests {
     use hive::{All, Cell, Hive, HookCtx, Lifecycle, Member, Settings};
 
     use super::*;
-    use crate::{Environment, Lifetime, State, default_commands};
+    use crate::{Environment, Lifetime, State, default_commands, function};
 
     #[derive(Default)]
     struct Counter(AtomicU32);

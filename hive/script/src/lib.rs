@@ -36,6 +36,8 @@ mod environment;
 pub mod hive_command;
 mod lifetime;
 mod line;
+#[cfg(feature = "hive")]
+mod look_command;
 mod quote;
 pub mod regexp;
 mod script_file;

@@ -76,6 +76,17 @@ pub(crate) struct DeclaredSetting {
     pub(crate) origin: Origin,
 }
 
+impl DeclaredSetting {
+    /// Its other names here, with the prefix that its name has.
+    pub(crate) fn aliases(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let prefix = self.name.strip_suffix(self.field.flag).unwrap_or_default();
+        self.field.aliases.iter().map(move |alias| match prefix {
+            "" => Cow::Borrowed(*alias),
+            prefix => Cow::Owned(format!("{prefix}{alias}")),
+        })
+    }
+}
+
 /// One value from one source.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
@@ -147,11 +158,7 @@ impl Layers {
         }
         let known: HashMap<String, &'a DeclaredSetting> = fields
             .flat_map(|field| {
-                let aliases = field
-                    .field
-                    .aliases
-                    .iter()
-                    .map(move |alias| (normalize(alias), field));
+                let aliases = field.aliases().map(move |alias| (normalize(&alias), field));
                 std::iter::once((normalize(&field.name), field)).chain(aliases)
             })
             .collect();
@@ -426,8 +433,8 @@ impl Layers {
                 false,
             );
         }
-        for alias in field.field.aliases {
-            if let Some(setting) = self.values.get(&normalize(alias)).and_then(|list| list.first()) {
+        for alias in field.aliases() {
+            if let Some(setting) = self.values.get(&normalize(&alias)).and_then(|list| list.first()) {
                 consider(setting, true);
             }
         }

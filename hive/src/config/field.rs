@@ -2,6 +2,8 @@
 
 //! Description of one setting.
 
+use std::borrow::Cow;
+
 use super::ConfigValue;
 
 /// One setting of a config struct. Made by the derive macro.
@@ -204,4 +206,13 @@ pub(crate) fn normalize(key: &str) -> String {
     key.chars()
         .map(|c| if c == '_' { '-' } else { c.to_ascii_lowercase() })
         .collect()
+}
+
+/// The same, of keys that mostly have that spelling.
+pub(crate) fn normalized(key: Cow<'_, str>) -> Cow<'_, str> {
+    if key.bytes().any(|byte| byte == b'_' || byte.is_ascii_uppercase()) {
+        Cow::Owned(normalize(&key))
+    } else {
+        key
+    }
 }

@@ -2,6 +2,7 @@
 
 //! What a hive tells about its hooks.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,19 @@ pub enum HookState {
     Stopped,
     /// Its start or stop failed or hung.
     Failed,
+}
+
+impl fmt::Display for HookState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::New => "new",
+            Self::Starting => "starting",
+            Self::Started => "started",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        })
+    }
 }
 
 /// A hook, as a hive shows it.

@@ -3,6 +3,7 @@
 //! The jobs of one constructor, and all that run in a hive.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -47,6 +48,16 @@ pub enum JobState {
     Retrying,
     /// Failed for good.
     Failed,
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Running => "running",
+            Self::Retrying => "retrying",
+            Self::Failed => "failed",
+        })
+    }
 }
 
 /// One line of the list of jobs.

@@ -2,13 +2,14 @@
 
 //! Reads all configurations, and decides conditions.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::PlannedConfig;
 use super::flatten::{Flat, PlacedCondition};
 use crate::assembly::Hive;
-use crate::config::{Decoder, Fault, Faults, Layers, Origin, Settings, Shared};
+use crate::config::{Decoder, Fault, Faults, Layers, Origin, Settings, Shared, normalized};
 use crate::finding::{Code, Finding};
 use crate::key::KeyHasher;
 use crate::module::ModulePath;
@@ -123,17 +124,18 @@ fn report_idle_overrides(hive: &Hive, flat: &Flat, findings: &mut Vec<Finding>) 
     }
 }
 
-fn find_duplicates(flat: &mut Flat, findings: &mut Vec<Finding>) {
-    let mut owners: HashMap<&str, usize, KeyHasher> =
+fn find_duplicates(flat: &Flat, findings: &mut Vec<Finding>) {
+    let mut owners: HashMap<Cow<'_, str>, usize, KeyHasher> =
         HashMap::with_capacity_and_hasher(flat.configs.len(), KeyHasher::default());
     for (number, config) in flat.configs.iter().enumerate() {
         if flat.values[number].is_some() {
             continue;
         }
         for field in &config.settings {
-            let names = std::iter::once(&*field.name).chain(field.field.aliases.iter().copied());
+            let names = std::iter::once(Cow::Borrowed(&*field.name)).chain(field.aliases());
             for name in names {
-                let Some(first) = owners.insert(name, number) else {
+                let name = normalized(name);
+                let Some(first) = owners.insert(name.clone(), number) else {
                     continue;
                 };
                 let first = &flat.configs[first];

@@ -40,6 +40,12 @@ pub(crate) fn report(connect: &Connect, reachable: &[bool], findings: &mut Vec<F
         }
         findings.push(finding);
     }
+    report_escapes(connect, reachable, findings);
+    report_unused(connect, reachable, findings);
+}
+
+fn report_escapes(connect: &Connect, reachable: &[bool], findings: &mut Vec<Finding>) {
+    let graph = &connect.graph;
     for escape in connect.escapes() {
         if !reachable[escape.node as usize] {
             continue;
@@ -62,43 +68,46 @@ pub(crate) fn report(connect: &Connect, reachable: &[bool], findings: &mut Vec<F
             )),
         );
     }
+}
+
+/// Reports constructors and decorators that nothing uses, and decorators of what nobody provides.
+fn report_unused(connect: &Connect, reachable: &[bool], findings: &mut Vec<Finding>) {
+    let graph = &connect.graph;
     // What is missing or wrong may be what would use it.
     let broken = findings.iter().any(|finding| finding.severity == Severity::Error);
+    let unused = |index: u32, role: &'static str, help: &str| {
+        let name = short_function(graph.nodes[index as usize].function.name);
+        let finding = Finding::warning(Code::Unused, format!("nothing uses `{name}`"));
+        involve_node(finding, graph, role, index).help(help)
+    };
     for (index, node) in graph.nodes.iter().enumerate() {
-        let unused = node.enabled && !reachable[index] && !node.library && node.instance_of.is_none();
-        let instances = || graph.instances.keys().any(|(of, _)| *of == index as u32);
+        if !node.enabled || reachable[index] || node.library || node.instance_of.is_some() {
+            continue;
+        }
+        let index = index as u32;
         match node.role {
-            Role::Provide(_) | Role::Replace if unused && !broken && !instances() => {
-                let message = format!("nothing uses `{}`", short_function(node.function.name));
-                let finding = Finding::warning(Code::Unused, message);
-                findings.push(
-                    involve_node(finding, graph, "provided by", index as u32)
-                        .help("remove it, or mark the cell with `.library()`"),
-                );
+            Role::Provide(_) | Role::Replace
+                if !broken && !graph.instances.keys().any(|(of, _)| *of == index) =>
+            {
+                let help = "remove it, or mark the cell with `.library()`";
+                findings.push(unused(index, "provided by", help));
             }
-            Role::Decorate if unused => {
-                let key = graph.gives_of(index as u32).first().map(|give| give.key);
-                let missing = connect
-                    .unmet()
-                    .iter()
-                    .any(|unmet| unmet.node == index as u32 && Some(unmet.need.key) == key);
+            Role::Decorate => {
+                let key = graph.gives_of(index).first().map(|give| give.key);
+                let mut unmet = connect.unmet().iter();
                 match key {
-                    Some(key) if missing => {
+                    Some(key) if unmet.any(|unmet| unmet.node == index && unmet.need.key == key) => {
                         let message = format!("nothing provides `{key}`, which this decorates");
                         let finding = Finding::error(Code::BadDecorator, message);
                         findings.push(
-                            involve_node(finding, graph, "decorator", index as u32)
+                            involve_node(finding, graph, "decorator", index)
                                 .help("put it on a module that sees the value, or leave it out"),
                         );
                     }
                     _ if broken => {}
                     _ => {
-                        let message = format!("nothing uses `{}`", short_function(node.function.name));
-                        let finding = Finding::warning(Code::Unused, message);
-                        findings.push(
-                            involve_node(finding, graph, "decorator", index as u32)
-                                .help("nothing inside of its module asks for what it decorates"),
-                        );
+                        let help = "nothing inside of its module asks for what it decorates";
+                        findings.push(unused(index, "decorator", help));
                     }
                 }
             }

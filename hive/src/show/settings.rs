@@ -2,6 +2,7 @@
 
 //! The settings of a hive: values with their origin, and reference documentation.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::config::Origin;
@@ -44,7 +45,7 @@ pub struct SettingInfo {
     /// What to use instead.
     pub deprecated: Option<&'static str>,
     /// Older names.
-    pub aliases: &'static [&'static str],
+    pub aliases: Vec<String>,
     /// Its own environment variable, if it has one.
     pub env: Option<&'static str>,
 }
@@ -83,7 +84,7 @@ impl Plan {
                     secret: field.secret,
                     reloadable: field.reloadable,
                     deprecated: field.deprecated,
-                    aliases: field.aliases,
+                    aliases: setting.aliases().map(Cow::into_owned).collect(),
                     env: field.env,
                 });
             }

@@ -4,25 +4,16 @@
 
 use std::time::Duration;
 
-use crate::engine::{Engine, HookState, State};
-use crate::jobs::JobState;
+use crate::engine::Engine;
 use crate::json::Json;
 
 impl Engine {
     /// State, readiness, hooks, jobs, scopes and settings.
     pub(crate) fn to_json(&self) -> String {
-        let state = match self.state() {
-            State::New => "new",
-            State::Starting => "starting",
-            State::Running => "running",
-            State::Stopping => "stopping",
-            State::Stopped => "stopped",
-            State::Failed => "failed",
-        };
         let pending = self.readiness.pending();
         let cause = self.shutdown.cause().map(|cause| cause.to_string());
         Json::Object(vec![
-            ("state", Json::text(state)),
+            ("state", Json::text(self.state())),
             ("exit_cause", cause.map_or(Json::Null, Json::Text)),
             ("ready", Json::Bool(pending.is_empty())),
             (
@@ -39,20 +30,12 @@ impl Engine {
 
     fn hooks_json(&self) -> Json {
         let hooks = self.hooks().into_iter().map(|hook| {
-            let state = match hook.state {
-                HookState::New => "new",
-                HookState::Starting => "starting",
-                HookState::Started => "started",
-                HookState::Stopping => "stopping",
-                HookState::Stopped => "stopped",
-                HookState::Failed => "failed",
-            };
             Json::Object(vec![
                 ("name", Json::text(&hook.name)),
                 ("module", Json::text(&hook.module)),
                 ("place", Json::text(&hook.place)),
                 ("scope", hook.scope.map_or(Json::Null, Json::text)),
-                ("state", Json::text(state)),
+                ("state", Json::text(hook.state)),
                 ("running_for_us", micros(hook.running_for)),
                 ("start_took_us", micros(hook.start_took)),
                 ("stop_took_us", micros(hook.stop_took)),
@@ -64,16 +47,11 @@ impl Engine {
     fn jobs_json(&self) -> Json {
         let text = |text: Option<String>| text.map_or(Json::Null, Json::Text);
         let jobs = self.registry.list().into_iter().map(|job| {
-            let state = match job.state {
-                JobState::Running => "running",
-                JobState::Retrying => "retrying",
-                JobState::Failed => "failed",
-            };
             Json::Object(vec![
                 ("name", Json::text(&job.name)),
                 ("module", Json::text(&job.module)),
                 ("kind", Json::text(job.kind)),
-                ("state", Json::text(state)),
+                ("state", Json::text(&job.state)),
                 ("age_us", micros(Some(job.age()))),
                 ("running_for_us", micros(job.running_for())),
                 ("runs", Json::Number(job.runs)),

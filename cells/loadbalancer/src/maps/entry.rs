@@ -128,18 +128,6 @@ pub enum Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Kind of the map they belong to.
-    pub const fn kind(&self) -> MapKind {
-        match self {
-            Self::Services(_) => MapKind::Services,
-            Self::Backends(_) => MapKind::Backends,
-            Self::ReverseNat(_) => MapKind::ReverseNat,
-            Self::AffinityMatch(_) => MapKind::AffinityMatch,
-            Self::SourceRange(_) => MapKind::SourceRange,
-            Self::Maglev(_) => MapKind::Maglev,
-        }
-    }
-
     /// Whether each belongs to the map of IPv6; affinity matches have one map, which counts as that of IPv4.
     pub fn families(&self) -> Vec<bool> {
         match self {
@@ -149,36 +137,6 @@ impl Entries<'_> {
             Self::AffinityMatch(keys) => vec![false; keys.len()],
             Self::SourceRange(keys) => keys.iter().map(|key| key.cidr.addr().is_ipv6()).collect(),
             Self::Maglev(entries) => entries.iter().map(|(key, _)| key.ipv6).collect(),
-        }
-    }
-
-    /// Number of entries.
-    pub const fn len(&self) -> usize {
-        match self {
-            Self::Services(entries) => entries.len(),
-            Self::Backends(entries) => entries.len(),
-            Self::ReverseNat(entries) => entries.len(),
-            Self::AffinityMatch(entries) => entries.len(),
-            Self::SourceRange(entries) => entries.len(),
-            Self::Maglev(entries) => entries.len(),
-        }
-    }
-
-    /// Whether there is none.
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The entry at an index alone.
-    #[must_use]
-    pub fn at(&self, index: usize) -> Self {
-        match self {
-            Self::Services(entries) => Self::Services(&entries[index..=index]),
-            Self::Backends(entries) => Self::Backends(&entries[index..=index]),
-            Self::ReverseNat(entries) => Self::ReverseNat(&entries[index..=index]),
-            Self::AffinityMatch(entries) => Self::AffinityMatch(&entries[index..=index]),
-            Self::SourceRange(entries) => Self::SourceRange(&entries[index..=index]),
-            Self::Maglev(entries) => Self::Maglev(&entries[index..=index]),
         }
     }
 }
@@ -201,18 +159,6 @@ pub enum Keys<'a> {
 }
 
 impl Keys<'_> {
-    /// Kind of the map they belong to.
-    pub const fn kind(&self) -> MapKind {
-        match self {
-            Self::Services(_) => MapKind::Services,
-            Self::Backends(_) => MapKind::Backends,
-            Self::ReverseNat(_) => MapKind::ReverseNat,
-            Self::AffinityMatch(_) => MapKind::AffinityMatch,
-            Self::SourceRange(_) => MapKind::SourceRange,
-            Self::Maglev(_) => MapKind::Maglev,
-        }
-    }
-
     /// Whether each belongs to the map of IPv6; affinity matches have one map, which counts as that of IPv4.
     pub fn families(&self) -> Vec<bool> {
         match self {
@@ -224,37 +170,58 @@ impl Keys<'_> {
             Self::Maglev(keys) => keys.iter().map(|key| key.ipv6).collect(),
         }
     }
-
-    /// Number of keys.
-    pub const fn len(&self) -> usize {
-        match self {
-            Self::Services(keys) => keys.len(),
-            Self::Backends(keys) => keys.len(),
-            Self::ReverseNat(keys) => keys.len(),
-            Self::AffinityMatch(keys) => keys.len(),
-            Self::SourceRange(keys) => keys.len(),
-            Self::Maglev(keys) => keys.len(),
-        }
-    }
-
-    /// Whether there is none.
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The key at an index alone.
-    #[must_use]
-    pub fn at(&self, index: usize) -> Self {
-        match self {
-            Self::Services(keys) => Self::Services(&keys[index..=index]),
-            Self::Backends(keys) => Self::Backends(&keys[index..=index]),
-            Self::ReverseNat(keys) => Self::ReverseNat(&keys[index..=index]),
-            Self::AffinityMatch(keys) => Self::AffinityMatch(&keys[index..=index]),
-            Self::SourceRange(keys) => Self::SourceRange(&keys[index..=index]),
-            Self::Maglev(keys) => Self::Maglev(&keys[index..=index]),
-        }
-    }
 }
+
+/// What lists of one kind have in common, whether of entries or of keys.
+macro_rules! of_one_kind {
+    ($($type:ident)+) => {$(
+        impl $type<'_> {
+            /// Kind of the map they belong to.
+            pub const fn kind(&self) -> MapKind {
+                match self {
+                    Self::Services(_) => MapKind::Services,
+                    Self::Backends(_) => MapKind::Backends,
+                    Self::ReverseNat(_) => MapKind::ReverseNat,
+                    Self::AffinityMatch(_) => MapKind::AffinityMatch,
+                    Self::SourceRange(_) => MapKind::SourceRange,
+                    Self::Maglev(_) => MapKind::Maglev,
+                }
+            }
+
+            /// How many there are.
+            pub const fn len(&self) -> usize {
+                match self {
+                    Self::Services(list) => list.len(),
+                    Self::Backends(list) => list.len(),
+                    Self::ReverseNat(list) => list.len(),
+                    Self::AffinityMatch(list) => list.len(),
+                    Self::SourceRange(list) => list.len(),
+                    Self::Maglev(list) => list.len(),
+                }
+            }
+
+            /// Whether there is none.
+            pub const fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// The one at an index alone.
+            #[must_use]
+            pub fn at(&self, index: usize) -> Self {
+                match self {
+                    Self::Services(list) => Self::Services(&list[index..=index]),
+                    Self::Backends(list) => Self::Backends(&list[index..=index]),
+                    Self::ReverseNat(list) => Self::ReverseNat(&list[index..=index]),
+                    Self::AffinityMatch(list) => Self::AffinityMatch(&list[index..=index]),
+                    Self::SourceRange(list) => Self::SourceRange(&list[index..=index]),
+                    Self::Maglev(list) => Self::Maglev(&list[index..=index]),
+                }
+            }
+        }
+    )+};
+}
+
+of_one_kind!(Entries Keys);
 
 /// An entry found in a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
