@@ -228,8 +228,7 @@ impl Control {
     /// Addresses of this node that answer node ports, one a family. (When they change the writer marks the frontends
     /// that are watched here.)
     fn node_addresses(&self) -> Vec<IpAddr> {
-        let node = self.writer.node();
-        let addresses = &node.node_port_addresses;
+        let addresses = self.writer.node_port_addresses();
         let v4 = addresses.iter().copied().find(IpAddr::is_ipv4);
         let v6 = addresses.iter().copied().find(IpAddr::is_ipv6);
         v4.into_iter().chain(v6).collect()

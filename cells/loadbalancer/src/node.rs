@@ -238,6 +238,38 @@ mod tests {
     use super::*;
     use crate::{table::Tables, writer::WriterSettings};
 
+    #[test]
+    fn new_addresses_are_known_before_the_watcher_tells() {
+        let db = Db::new();
+        let addresses: RwTable<NodeAddress> = RwTable::builder("node-addresses")
+            .primary(NodeAddress::BY_ID)
+            .build(&db)
+            .unwrap();
+        let (tables, settings) = (Tables::new(&db).unwrap(), WriterSettings::default());
+        let table = Arc::new(AddressTable::new(addresses.reader()));
+        let writer = Writer::on_node(db.clone(), tables, settings, "n1", table);
+        let mut txn = db.write(&[&addresses]);
+        for (addr, node_port) in [("2001:db8::1", true), ("172.30.1.1", true), ("172.30.1.2", false)] {
+            let row = NodeAddress {
+                addr: addr.parse().unwrap(),
+                node_port,
+                primary: true,
+                device_name: "eth0".to_owned(),
+            };
+            addresses.insert(&mut txn, row).unwrap();
+        }
+        txn.commit();
+
+        let known: Vec<String> = writer
+            .node_port_addresses()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+
+        assert_eq!(known, ["172.30.1.1", "2001:db8::1"]);
+        assert!(writer.node().node_port_addresses.is_empty());
+    }
+
     // A script gave the node a zone and services right after: they were written with all backends first.
     #[tokio::test(start_paused = true)]
     async fn a_zone_is_known_at_once() {

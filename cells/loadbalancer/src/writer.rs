@@ -234,7 +234,24 @@ impl Writer {
         rows
     }
 
-    // Read from the table: what the watcher knows may be a second old.
+    /// Addresses of this node that answer node ports: those in the table now, IPv4 before IPv6, then those that were
+    /// known before. [`node`](Self::node) may be a second old.
+    pub fn node_port_addresses(&self) -> Vec<IpAddr> {
+        let now = self.0.addresses.addresses(&self.0.db.read());
+        let mut ips: Vec<IpAddr> = now
+            .node_port_v4
+            .iter()
+            .chain(&now.node_port_v6)
+            .copied()
+            .collect();
+        for ip in self.0.node.load().node_port_addresses.iter() {
+            if !ips.contains(ip) {
+                ips.push(*ip);
+            }
+        }
+        ips
+    }
+
     fn is_node_port_address(&self, ip: IpAddr) -> bool {
         let addresses = self.0.addresses.addresses(&self.0.db.read());
         addresses.node_port_v4.contains(&ip)
