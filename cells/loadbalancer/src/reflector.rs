@@ -10,6 +10,7 @@ mod file;
 mod freed;
 mod ingest;
 mod k8s;
+mod marks;
 mod metrics;
 mod pods;
 mod podsource;

@@ -19,13 +19,20 @@ pub(crate) struct Options {
     /// Changes to measure.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     changes: u32,
+    /// Only for this number of backends.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    backends: Option<u32>,
 }
 
 /// Backends, and what the peer needs: calls and microseconds a change.
 const CASES: [(u32, Option<(f64, f64)>); 3] = [(10, None), (100, None), (1000, Some((2020.0, 4800.0)))];
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
-    for (backends, peer) in CASES {
+    let cases = match options.backends {
+        None => CASES.to_vec(),
+        Some(backends) => vec![(backends, None)],
+    };
+    for (backends, peer) in cases {
         let found = with_maps(options.maps, 1, backends, |maps| {
             flips(World::start(maps)?, backends, options.changes)
         })?;
@@ -80,23 +87,24 @@ fn flips(mut world: World, backends: u32, changes: u32) -> anyhow::Result<Found>
         world.feed(events[number % 2].clone());
         world.settle()?;
     }
-    let mut latencies = Vec::new();
-    let mut time = Duration::ZERO;
     let calls = skep_bpf::sys::calls();
-    for number in 0..changes {
-        // Rounds of the reconciler are not more frequent than this; nothing waits for the next one.
-        std::thread::sleep(Duration::from_millis(2));
-        let (begun, used) = (Instant::now(), usage::processor_time());
-        world.feed(events[number as usize % 2].clone());
-        world.settle()?;
-        latencies.push(begun.elapsed().as_secs_f64() * 1e6);
-        time += usage::processor_time() - used;
-    }
+    // Rounds of the reconciler are not more frequent than this; nothing waits for the next one.
+    let pause = Duration::from_millis(2);
+    let event = move |number: u32| events[number as usize % 2].clone();
+    let (world, measured) = world.feed_each(changes, pause, event, || {
+        (Instant::now(), usage::processor_time())
+    })?;
     let calls = skep_bpf::sys::calls() - calls;
     world.check_done(1, backends - changes % 2)?;
+    let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
+    let latencies = measured
+        .iter()
+        .map(|(from, to)| microseconds(to.0 - from.0))
+        .collect();
+    let time: Duration = measured.iter().map(|(from, to)| to.1 - from.1).sum();
     Ok(Found {
         latency: median(latencies),
         calls: calls as f64 / f64::from(changes),
-        time: time.as_secs_f64() * 1e6 / f64::from(changes),
+        time: microseconds(time) / f64::from(changes),
     })
 }

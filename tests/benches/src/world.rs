@@ -3,6 +3,7 @@
 //! A load balancer without API server: decoded events in, maps out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use parking_lot::Mutex;
@@ -19,19 +20,44 @@ use skep_maglev::{HashSeed, Maglev, TableSize};
 use statedb::Db;
 use statedb::reconciler::{NoHealth, Progress, ReconcilerHandle, StatusKind};
 use tokio::runtime::Runtime;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Maps;
 
 /// What the agent has between the API server and the kernel.
 pub(crate) struct World {
     pub(crate) writer: Writer,
+    source: Source,
+    maps: Arc<dyn LbMaps>,
+    runtime: Runtime,
+    _stop: DropGuard,
+}
+
+/// Where events come in.
+struct Source {
+    writer: Writer,
     ingest: Ingest,
     batch: Batch,
-    maps: Arc<dyn LbMaps>,
     handle: ReconcilerHandle,
-    stop: CancellationToken,
-    runtime: Runtime,
+}
+
+impl Source {
+    fn feed(&mut self, changed: Changed) {
+        self.batch.push(changed);
+        if self.batch.is_full() {
+            self.ingest.write(&mut self.batch);
+        }
+    }
+
+    async fn settle(&mut self) -> anyhow::Result<()> {
+        if !self.batch.is_empty() {
+            self.ingest.write(&mut self.batch);
+        }
+        let revision = self.writer.frontends().revision(&self.writer.db().read());
+        let progress: Progress = self.handle.wait_until_reconciled(revision).await;
+        anyhow::ensure!(progress.failing.is_none(), "frontends cannot be reconciled");
+        Ok(())
+    }
 }
 
 /// Runs `work` where maps of the kind can be made: those of the kernel are pinned on a BPF file system of their own.
@@ -91,34 +117,56 @@ impl World {
             reconciler.start().await;
             reconciler.run(&token, &NoHealth).await;
         });
-        Ok(Self {
+        let source = Source {
+            writer: writer.clone(),
             ingest: Ingest::new(writer.clone(), Rules::default()),
-            writer,
             batch: Batch::default(),
-            maps,
             handle,
-            stop,
+        };
+        Ok(Self {
+            writer,
+            source,
+            maps,
             runtime,
+            _stop: stop.drop_guard(),
         })
     }
 
     /// Takes an event; writes when enough have come.
     pub(crate) fn feed(&mut self, changed: Changed) {
-        self.batch.push(changed);
-        if self.batch.is_full() {
-            self.ingest.write(&mut self.batch);
-        }
+        self.source.feed(changed);
     }
 
     /// Writes what is left and waits until all of it was reconciled.
     pub(crate) fn settle(&mut self) -> anyhow::Result<()> {
-        if !self.batch.is_empty() {
-            self.ingest.write(&mut self.batch);
-        }
-        let revision = self.writer.frontends().revision(&self.writer.db().read());
-        let progress: Progress = self.runtime.block_on(self.handle.wait_until_reconciled(revision));
-        anyhow::ensure!(progress.failing.is_none(), "frontends cannot be reconciled");
-        Ok(())
+        self.runtime.block_on(self.source.settle())
+    }
+
+    /// Feeds `count` events one by one, each when the one before was reconciled and a pause is over, from a task of the
+    /// runtime: that is where the job of the agent is that follows the API server. Gives what `measure` makes of each.
+    pub(crate) fn feed_each<M: Send + 'static>(
+        mut self,
+        count: u32,
+        pause: Duration,
+        event: impl Fn(u32) -> Changed + Send + 'static,
+        measure: impl Fn() -> M + Send + 'static,
+    ) -> anyhow::Result<(Self, Vec<(M, M)>)> {
+        let mut source = self.source;
+        let task = self.runtime.spawn(async move {
+            let mut measured = Vec::with_capacity(count as usize);
+            for number in 0..count {
+                tokio::time::sleep(pause).await;
+                let event = event(number);
+                let before = measure();
+                source.feed(event);
+                source.settle().await?;
+                measured.push((before, measure()));
+            }
+            anyhow::Ok((source, measured))
+        });
+        let (source, measured) = self.runtime.block_on(task)??;
+        self.source = source;
+        Ok((self, measured))
     }
 
     /// Checks that every frontend of the table is done and has as many backends as it should.
@@ -154,11 +202,5 @@ impl World {
     /// Entries of all maps.
     pub(crate) fn entries(&self) -> anyhow::Result<usize> {
         Ok(dump_all(&*self.maps)?.len())
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.stop.cancel();
     }
 }

@@ -439,18 +439,50 @@ impl Ingest {
                 if let Some(metrics) = &self.metrics {
                     metrics.terminating(slice.endpoints.iter().filter(|each| is_terminating(each)).count());
                 }
-                match convert::endpoint_slice(&slice, &self.rules, &mut self.interner) {
-                    None => self.slices.remove(&key),
-                    Some(converted) => {
-                        let addresses = converted.backends.iter().map(|backend| backend.address).collect();
-                        let dropped = self.slices.put(key, &converted.service, addresses);
-                        changes.given(converted.service, converted.backends, place);
-                        dropped
-                    }
-                }
+                self.note_part(&key, &slice, place, changes)
+                    .unwrap_or_else(|| self.note_whole(key, &slice, place, changes))
             }
         };
         changes.dropped.extend(dropped);
+    }
+
+    /// Converts endpoints that changed since the slice was last seen. Gives what the slice dropped; `None` if it must be
+    /// converted as a whole.
+    fn note_part(
+        &mut self,
+        key: &ObjectKey,
+        slice: &slim::EndpointSlice,
+        place: usize,
+        changes: &mut SliceChanges,
+    ) -> Option<Option<Dropped>> {
+        let part = self.slices.part(key, slice)?;
+        let endpoints = slice.endpoints.get(part.endpoints())?;
+        let mut backends = convert::in_order(slice, endpoints, &self.rules, &mut self.interner).backends;
+        let (service, dropped) = self.slices.put_part(slice, part, &backends)?;
+        convert::sort(&mut backends);
+        changes.given(service.clone(), backends, place);
+        Some((!dropped.is_empty()).then_some((service, dropped)))
+    }
+
+    fn note_whole(
+        &mut self,
+        key: ObjectKey,
+        slice: &slim::EndpointSlice,
+        place: usize,
+        changes: &mut SliceChanges,
+    ) -> Option<Dropped> {
+        let Some(service) = slice.service_name() else {
+            return self.slices.remove(&key);
+        };
+        let service = ServiceName::new(&slice.metadata.namespace, service);
+        let converted = convert::in_order(slice, &slice.endpoints, &self.rules, &mut self.interner);
+        let marks = self.slices.marks_of(slice, &converted);
+        let mut backends = converted.backends;
+        convert::sort(&mut backends);
+        let addresses = backends.iter().map(|backend| backend.address).collect();
+        let dropped = self.slices.put(key, &service, addresses, marks);
+        changes.given(service, backends, place);
+        dropped
     }
 
     /// Takes away what no slice gives any more.
@@ -509,9 +541,12 @@ enum Step {
     Give(Given),
 }
 
+/// Addresses that a slice does not give to a service any more.
+type Dropped = (ServiceName, Vec<L3n4Addr>);
+
 /// What slices of a batch change, by service, in order of the events.
 struct SliceChanges {
-    dropped: Vec<(ServiceName, Vec<L3n4Addr>)>,
+    dropped: Vec<Dropped>,
     given: Vec<Given>,
     places: HashMap<ServiceName, usize>,
 }

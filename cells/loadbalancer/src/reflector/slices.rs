@@ -2,16 +2,19 @@
 
 //! Which slice gave which backends: what it takes to tell the backends that nobody gives any more.
 //!
-//! Keeps addresses only, in 24 bytes each; the objects themselves are not kept.
+//! Keeps addresses in 24 bytes each, and of large slices what tells the endpoints that changed; the objects
+//! themselves are not kept.
 
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use skep_k8s::ObjectKey;
-use skep_k8s::slim::Str;
+use skep_k8s::slim::{EndpointSlice, Str};
 
-use crate::types::{L3n4Addr, ServiceName};
+use super::marks::{self, Marks};
+use crate::convert::InOrder;
+use crate::types::{BackendParams, L3n4Addr, ServiceName};
 
 /// What a slice gave when it was last seen.
 #[derive(Debug)]
@@ -24,6 +27,31 @@ struct Given {
     addresses: Box<[L3n4Addr]>,
     /// Next slice of the service.
     next: Option<Slot>,
+    /// Only of a slice that shares no address with another one of its service: then what it said of an address is what
+    /// counts.
+    marks: Option<Box<Marks>>,
+}
+
+/// A slice that was put.
+struct Put {
+    slot: Slot,
+    /// Whether it is known to be the only one of its service.
+    is_only: bool,
+    dropped: Option<(ServiceName, Vec<L3n4Addr>)>,
+}
+
+/// What changed of a slice.
+#[derive(Debug)]
+pub(super) struct Part {
+    slot: Slot,
+    changed: marks::Changed,
+}
+
+impl Part {
+    /// The endpoints that changed.
+    pub(super) fn endpoints(&self) -> std::ops::Range<usize> {
+        self.changed.new.clone()
+    }
 }
 
 impl Given {
@@ -34,6 +62,12 @@ impl Given {
 
     fn is(&self, key: &ObjectKey) -> bool {
         self.name == key.name && self.namespace() == key.namespace
+    }
+
+    /// Name of the service, in the namespace.
+    fn service_name(&self) -> &str {
+        let begin = self.namespace_len as usize + 1;
+        self.service.as_str().get(begin..).unwrap_or_default()
     }
 }
 
@@ -72,19 +106,106 @@ fn at_mut(given: &mut [Option<Given>], slot: Slot) -> Option<&mut Given> {
 }
 
 impl Slices {
+    /// What changed of a slice that was put before; `None` if it is to be put as a whole.
+    pub(super) fn part(&self, key: &ObjectKey, slice: &EndpointSlice) -> Option<Part> {
+        if !marks::are_worth_it(slice) {
+            return None;
+        }
+        let slot = self.find(self.hash_of_key(key), key)?;
+        let given = at(&self.given, slot)?;
+        let marks = given.marks.as_ref()?;
+        if slice.service_name() != Some(given.service_name()) {
+            return None;
+        }
+        let changed = marks.compare(slice, &self.hasher)?;
+        Some(Part { slot, changed })
+    }
+
+    /// Notes what the changed endpoints of a slice became; gives its service, and what it gave before and does not give
+    /// any more. `None` if it is to be put as a whole.
+    pub(super) fn put_part(
+        &mut self,
+        slice: &EndpointSlice,
+        part: Part,
+        converted: &[BackendParams],
+    ) -> Option<(ServiceName, Vec<L3n4Addr>)> {
+        let given = at_mut(&mut self.given, part.slot)?;
+        let now = given
+            .marks
+            .as_ref()?
+            .put(&given.addresses, slice, part.changed, converted)?;
+        given.addresses = now.addresses;
+        given.marks = Some(Box::new(now.marks));
+        let service = given.service.clone();
+        self.note_shared(&service, part.slot, &now.added);
+        Some((service, now.dropped))
+    }
+
+    /// Marks of a slice that was converted as a whole, if it is worth it.
+    pub(super) fn marks_of(&self, slice: &EndpointSlice, converted: &InOrder) -> Option<Box<Marks>> {
+        Marks::new(slice, converted, &self.hasher).map(Box::new)
+    }
+
     /// Notes what a slice gives now; gives back what it gave before and does not give any more.
     pub(super) fn put(
         &mut self,
         key: ObjectKey,
         service: &ServiceName,
         addresses: Box<[L3n4Addr]>,
+        marks: Option<Box<Marks>>,
     ) -> Option<(ServiceName, Vec<L3n4Addr>)> {
+        let Put {
+            slot,
+            is_only,
+            dropped,
+        } = self.put_whole(key, service, addresses, marks);
+        if !is_only {
+            let addresses = at_mut(&mut self.given, slot).map(|given| std::mem::take(&mut given.addresses));
+            let addresses = addresses.unwrap_or_default();
+            self.note_shared(service, slot, &addresses);
+            if let Some(given) = at_mut(&mut self.given, slot) {
+                given.addresses = addresses;
+            }
+        }
+        dropped
+    }
+
+    /// Drops the marks of slices that give one of these addresses, and of `slot` if there are such slices.
+    fn note_shared(&mut self, service: &ServiceName, slot: Slot, addresses: &[L3n4Addr]) {
+        let mut is_shared = false;
+        let mut next = self.first_of(service);
+        while let Some((other, given)) = next.and_then(|slot| Some((slot, at_mut(&mut self.given, slot)?))) {
+            if other != slot && have_common(&given.addresses, addresses) {
+                given.marks = None;
+                is_shared = true;
+            }
+            next = given.next;
+        }
+        if is_shared && let Some(given) = at_mut(&mut self.given, slot) {
+            given.marks = None;
+        }
+    }
+
+    fn first_of(&self, service: &ServiceName) -> Option<Slot> {
+        let hash = self.hash_of_service(service);
+        let is_same = |other: &Hashed| is_slice_of(&self.given, *other, hash, service);
+        self.by_service.find(spread(hash), is_same).map(|(_, slot)| *slot)
+    }
+
+    fn put_whole(
+        &mut self,
+        key: ObjectKey,
+        service: &ServiceName,
+        addresses: Box<[L3n4Addr]>,
+        marks: Option<Box<Marks>>,
+    ) -> Put {
         let hash = self.hash_of_key(&key);
         let known = self
             .find(hash, &key)
-            .and_then(|slot| at_mut(&mut self.given, slot));
+            .and_then(|slot| Some((slot, at_mut(&mut self.given, slot)?)));
         let before = match known {
-            Some(given) if given.service == *service => {
+            Some((slot, given)) if given.service == *service => {
+                given.marks = marks;
                 let old = std::mem::replace(&mut given.addresses, addresses);
                 let mut new = given.addresses.iter().peekable();
                 let dropped = |address: &L3n4Addr| {
@@ -92,7 +213,11 @@ impl Slices {
                     new.peek() != Some(&address)
                 };
                 let dropped: Vec<L3n4Addr> = old.into_iter().filter(dropped).collect();
-                return (!dropped.is_empty()).then(|| (service.clone(), dropped));
+                return Put {
+                    slot,
+                    is_only: false,
+                    dropped: (!dropped.is_empty()).then(|| (service.clone(), dropped)),
+                };
             }
             // It moved to another service.
             Some(_) => self.remove(&key),
@@ -113,10 +238,15 @@ impl Slices {
                 service: service.clone(),
                 addresses,
                 next,
+                marks,
             });
         }
         self.by_name.insert_unique(spread(hash), (hash, slot), hash_of);
-        before
+        Put {
+            slot,
+            is_only: next.is_none(),
+            dropped: before,
+        }
     }
 
     /// Makes a slice the first one of its service; gives the one that was.
@@ -175,10 +305,7 @@ impl Slices {
 
     /// Whether any slice gives this backend to the service.
     pub(super) fn gives(&self, service: &ServiceName, address: &L3n4Addr) -> bool {
-        let hash = self.hash_of_service(service);
-        let is_same = |other: &Hashed| is_slice_of(&self.given, *other, hash, service);
-        let first = self.by_service.find(spread(hash), is_same);
-        let mut next = first.map(|(_, slot)| *slot);
+        let mut next = self.first_of(service);
         while let Some(given) = next.and_then(|slot| at(&self.given, slot)) {
             if given.addresses.binary_search(address).is_ok() {
                 return true;
@@ -210,6 +337,18 @@ impl Slices {
     }
 }
 
+/// Whether an address is in both; all are sorted.
+fn have_common(many: &[L3n4Addr], few: &[L3n4Addr]) -> bool {
+    if few.len() * 8 < many.len() {
+        return few.iter().any(|address| many.binary_search(address).is_ok());
+    }
+    let mut many = many.iter().peekable();
+    few.iter().any(|address| {
+        while many.next_if(|other| *other < address).is_some() {}
+        many.peek() == Some(&address)
+    })
+}
+
 fn is_slice(given: &[Option<Given>], other: Hashed, hash: u32, key: &ObjectKey) -> bool {
     other.0 == hash && at(given, other.1).is_some_and(|given| given.is(key))
 }
@@ -220,7 +359,10 @@ fn is_slice_of(given: &[Option<Given>], other: Hashed, hash: u32, service: &Serv
 
 #[cfg(test)]
 mod tests {
+    use skep_k8s::slim::{AddressType, Endpoint, EndpointPort, Metadata};
+
     use super::*;
+    use crate::convert::{self, Interner, Rules};
 
     fn key(name: &str) -> ObjectKey {
         ObjectKey {
@@ -243,12 +385,12 @@ mod tests {
     #[test]
     fn tells_what_a_slice_dropped() {
         let mut slices = Slices::default();
-        assert_eq!(slices.put(key("a"), &web(), addresses(&[1, 2, 3])), None);
+        assert_eq!(slices.put(key("a"), &web(), addresses(&[1, 2, 3]), None), None);
         assert_eq!(
-            slices.put(key("a"), &web(), addresses(&[2, 4])),
+            slices.put(key("a"), &web(), addresses(&[2, 4]), None),
             Some((web(), addresses(&[1, 3]).into_vec()))
         );
-        assert_eq!(slices.put(key("a"), &web(), addresses(&[2, 4, 5])), None);
+        assert_eq!(slices.put(key("a"), &web(), addresses(&[2, 4, 5]), None), None);
         assert_eq!(
             slices.remove(&key("a")),
             Some((web(), addresses(&[2, 4, 5]).into_vec()))
@@ -259,8 +401,8 @@ mod tests {
     #[test]
     fn knows_other_slices_of_the_service() {
         let mut slices = Slices::default();
-        slices.put(key("a"), &web(), addresses(&[1, 2]));
-        slices.put(key("b"), &web(), addresses(&[2]));
+        slices.put(key("a"), &web(), addresses(&[1, 2]), None);
+        slices.put(key("b"), &web(), addresses(&[2]), None);
         slices.remove(&key("a"));
 
         assert!(slices.gives(&web(), &addresses(&[2])[0]));
@@ -268,12 +410,87 @@ mod tests {
         assert_eq!(slices.keys().count(), 1);
     }
 
+    fn large(name: &str, numbers: impl IntoIterator<Item = u8>) -> EndpointSlice {
+        let endpoint = |number: u8| Endpoint {
+            addresses: [format!("10.0.0.{number}").into()].into(),
+            ..Endpoint::default()
+        };
+        EndpointSlice {
+            metadata: Metadata {
+                name: name.into(),
+                namespace: "shop".into(),
+                labels: [("kubernetes.io/service-name", "web")].into_iter().collect(),
+                ..Metadata::default()
+            },
+            address_type: AddressType::V4,
+            endpoints: numbers.into_iter().map(endpoint).collect(),
+            ports: [EndpointPort {
+                port: Some(80),
+                ..EndpointPort::default()
+            }]
+            .into(),
+        }
+    }
+
+    fn put(slices: &mut Slices, slice: &EndpointSlice) {
+        let rules = Rules::default();
+        let converted = convert::in_order(slice, &slice.endpoints, &rules, &mut Interner::default());
+        let marks = slices.marks_of(slice, &converted);
+        let mut addresses: Vec<L3n4Addr> = converted.backends.iter().map(|backend| backend.address).collect();
+        addresses.sort();
+        slices.put(ObjectKey::of(slice), &web(), addresses.into(), marks);
+    }
+
+    #[test]
+    fn of_a_large_slice_only_what_changed_is_to_be_converted() {
+        let mut slices = Slices::default();
+        put(&mut slices, &large("a", 0..50));
+        let part = |slices: &Slices, slice: &EndpointSlice| {
+            slices.part(&key("a"), slice).map(|part| part.endpoints())
+        };
+        let without = large("a", (0..50).filter(|number| *number != 20));
+        let mut other = large("a", 0..50);
+        other.endpoints[30].conditions.ready = Some(false);
+
+        assert_eq!(part(&slices, &large("a", 0..50)), Some(50..50));
+        assert_eq!(part(&slices, &without), Some(20..20));
+        assert_eq!(part(&slices, &other), Some(30..31));
+        other.ports[0].port = Some(81);
+        assert_eq!(part(&slices, &other), None, "another port");
+        assert_eq!(part(&slices, &large("a", 0..10)), None, "not large any more");
+
+        let of_part = slices.part(&key("a"), &without).unwrap();
+        let put_part = slices.put_part(&without, of_part, &[]);
+        assert_eq!(put_part, Some((web(), addresses(&[20]).into_vec())));
+        assert_eq!(part(&slices, &large("a", 0..50)), Some(20..21));
+    }
+
+    #[test]
+    fn a_slice_that_shares_an_address_is_converted_as_a_whole() {
+        let mut slices = Slices::default();
+        let (a, b) = (large("a", 0..50), large("b", 50..100));
+        put(&mut slices, &a);
+        put(&mut slices, &b);
+        let is_in_parts =
+            |slices: &Slices| [&a, &b].map(|slice| slices.part(&ObjectKey::of(slice), slice).is_some());
+        assert_eq!(is_in_parts(&slices), [true, true]);
+
+        slices.put(key("c"), &web(), addresses(&[3]), None);
+        assert_eq!(is_in_parts(&slices), [false, true]);
+
+        // What another one said of the address may still count.
+        slices.remove(&key("c"));
+        assert_eq!(is_in_parts(&slices), [false, true]);
+        put(&mut slices, &a);
+        assert_eq!(is_in_parts(&slices), [true, true]);
+    }
+
     #[test]
     fn slices_of_a_service_come_and_go_in_any_order() {
         for gone in [["a", "b", "c"], ["b", "a", "c"], ["c", "b", "a"]] {
             let mut slices = Slices::default();
             for (number, name) in [(1, "a"), (2, "b"), (3, "c")] {
-                slices.put(key(name), &web(), addresses(&[number]));
+                slices.put(key(name), &web(), addresses(&[number]), None);
             }
             for name in gone {
                 let (_, given) = slices.remove(&key(name)).unwrap();
@@ -283,7 +500,7 @@ mod tests {
                     .count();
                 assert_eq!(left, slices.keys().count());
             }
-            slices.put(key("d"), &web(), addresses(&[4]));
+            slices.put(key("d"), &web(), addresses(&[4]), None);
             assert!(slices.gives(&web(), &addresses(&[4])[0]));
         }
     }
@@ -292,7 +509,7 @@ mod tests {
     fn strange_names_of_services_do_not_confuse_slices() {
         let mut slices = Slices::default();
         let strange = ServiceName::new("shop", "a/b");
-        slices.put(key("x"), &strange, addresses(&[1]));
+        slices.put(key("x"), &strange, addresses(&[1]), None);
 
         assert_eq!(slices.keys().collect::<Vec<_>>(), [key("x")]);
         assert_eq!(
@@ -305,10 +522,10 @@ mod tests {
     fn a_slice_may_move_to_another_service() {
         let mut slices = Slices::default();
         let other = ServiceName::new("shop", "other");
-        slices.put(key("a"), &web(), addresses(&[1]));
+        slices.put(key("a"), &web(), addresses(&[1]), None);
 
         assert_eq!(
-            slices.put(key("a"), &other, addresses(&[1])),
+            slices.put(key("a"), &other, addresses(&[1]), None),
             Some((web(), addresses(&[1]).into_vec()))
         );
         assert!(slices.gives(&other, &addresses(&[1])[0]));

@@ -5,6 +5,7 @@
 mod file;
 mod hive;
 mod ingest;
+mod parts;
 mod pods;
 
 use serde_json::{Value, json};

@@ -20,7 +20,7 @@ pub const ADDRESS_KEY_LEN: usize = 24;
 const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// An IP address with cluster id, port, protocol and scope. IPv4-mapped IPv6 addresses are IPv4 addresses.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Eq)]
 pub struct L3n4Addr {
     // Field order is the order of the key. IPv4 addresses are stored in their mapped form.
     ip: [u8; 16],
@@ -194,6 +194,13 @@ impl Hash for L3n4Addr {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u128(u128::from_ne_bytes(self.ip));
         state.write_u64(self.rest());
+    }
+}
+
+impl PartialEq for L3n4Addr {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        u128::from_ne_bytes(self.ip) == u128::from_ne_bytes(other.ip) && self.rest() == other.rest()
     }
 }
 
