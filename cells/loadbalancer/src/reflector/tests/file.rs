@@ -2,6 +2,7 @@
 
 //! The state file, followed on disk.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +70,7 @@ impl Fixture {
                 let _ = tokio::time::timeout(Duration::from_millis(20), watch.closed()).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), wait)
+        tokio::time::timeout(Duration::from_secs(30), wait)
             .await
             .expect("in time");
     }
@@ -136,6 +137,50 @@ async fn follows_a_file_that_appears_changes_and_empties() {
     put(&path, "");
     fixture.wait_for(&[]).await;
     assert_eq!(backends(&fixture.writer), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_file_is_not_read_while_somebody_writes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.yaml");
+    put(&path, state(&["a", "b"]));
+    let fixture = follow(&path).await;
+    fixture.wait_for(&["shop/a", "shop/b"]).await;
+    let keeps = async |names: &[&str]| {
+        // Far longer than it takes to settle.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(services(&fixture.writer), names);
+    };
+
+    // Truncated: an empty document. Then a part that is one, too.
+    let mut file = std::fs::File::create(&path).unwrap();
+    keeps(&["shop/a", "shop/b"]).await;
+    write!(file, "services: [").unwrap();
+    writeln!(file, "]").unwrap();
+    keeps(&["shop/a", "shop/b"]).await;
+    // Others may come and go beside it.
+    put(&dir.path().join("beside.yaml"), "");
+    keeps(&["shop/a", "shop/b"]).await;
+    drop(file);
+    fixture.wait_for(&[]).await;
+
+    // Made anew.
+    put(&path, state(&["c"]));
+    fixture.wait_for(&["shop/c"]).await;
+    std::fs::remove_file(&path).unwrap();
+    keeps(&["shop/c"]).await;
+    let mut file = std::fs::File::create(&path).unwrap();
+    keeps(&["shop/c"]).await;
+    file.write_all(state(&["d"]).as_bytes()).unwrap();
+    drop(file);
+    fixture.wait_for(&["shop/d"]).await;
+
+    // A link to a file is whole at once.
+    let other = dir.path().join("other.yaml");
+    std::fs::write(&other, state(&["e"])).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&other, &path).unwrap();
+    fixture.wait_for(&["shop/e"]).await;
 }
 
 #[tokio::test]
