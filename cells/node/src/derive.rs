@@ -293,6 +293,69 @@ mod tests {
     }
 
     #[test]
+    fn addresses_for_the_own_link_do_not_count() {
+        let eth = device("eth0", &["169.254.1.1@253", "10.0.0.5@252", "10.0.0.6@254"]);
+
+        assert_rows(&device_addresses(&eth, &rules()), &["10.0.0.5 nodeport primary"]);
+    }
+
+    #[test]
+    fn first_addresses_come_before_second_ones_and_wide_scopes_before_narrow_ones() {
+        let mut eth = device("eth0", &["10.0.0.1", "10.0.0.2@200", "10.0.0.3"]);
+        eth.addrs[0].secondary = true;
+
+        assert_rows(
+            &device_addresses(&eth, &rules()),
+            &["10.0.0.3 nodeport primary", "10.0.0.2", "10.0.0.1"],
+        );
+    }
+
+    #[test]
+    fn fallback_takes_the_known_the_first_and_the_widest_before_others() {
+        let fallback = |devices: &[&Device], rules: &AddressRules| {
+            let rows = fallback_addresses(devices.iter().copied(), rules);
+            rows.iter().map(|row| row.addr.to_string()).collect::<Vec<_>>()
+        };
+        let eth = |index, addr| Device {
+            index,
+            ..device("eth0", &[addr])
+        };
+        let mut second = eth(1, "10.0.0.1");
+        second.addrs[0].secondary = true;
+        let known = AddressRules {
+            node_addrs: vec!["10.0.0.1".parse().unwrap()],
+            ..rules()
+        };
+        let host = Device {
+            name: HOST_DEVICE.to_owned(),
+            ..eth(1, "10.0.0.1")
+        };
+        let down = Device {
+            flags: DeviceFlags(0),
+            ..eth(1, "10.0.0.1")
+        };
+
+        assert_eq!(fallback(&[&second, &eth(2, "10.0.0.2")], &rules()), ["10.0.0.2"]);
+        assert_eq!(fallback(&[&second, &eth(2, "10.0.0.2")], &known), ["10.0.0.1"]);
+        assert_eq!(
+            fallback(&[&eth(1, "10.0.0.1@200"), &eth(2, "10.0.0.2")], &rules()),
+            ["10.0.0.2"]
+        );
+        assert_eq!(
+            fallback(&[&eth(1, "10.0.0.1"), &eth(2, "198.51.100.2")], &rules()),
+            ["198.51.100.2"]
+        );
+        assert_eq!(
+            fallback(&[&eth(2, "10.0.0.1"), &eth(1, "10.0.0.2")], &rules()),
+            ["10.0.0.2"]
+        );
+        assert_eq!(
+            fallback(&[&host, &down, &eth(2, "10.0.0.2")], &rules()),
+            ["10.0.0.2"]
+        );
+    }
+
+    #[test]
     fn fallback_is_the_best_address_of_each_family() {
         let unselected = Device {
             selected: false,

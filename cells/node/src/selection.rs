@@ -240,6 +240,23 @@ mod tests {
             verdict(&eth, &[route("fe80::/64")], &[], false),
             Err("no route to other machines".into())
         );
+        for inside in [
+            "169.254.0.0/16",
+            "224.0.0.0/4",
+            "ff00::/8",
+            "127.0.0.0/8",
+            "::1/128",
+        ] {
+            assert_eq!(
+                verdict(&eth, &[route(inside)], &[], false),
+                Err("no route to other machines".into()),
+                "{inside}"
+            );
+        }
+        assert_eq!(
+            verdict(&eth, &[route("fe80::/64"), route("2001:db8::/64")], &[], false),
+            Ok(())
+        );
         let down = Device {
             flags: DeviceFlags(0),
             ..eth.clone()
