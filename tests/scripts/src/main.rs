@@ -39,6 +39,9 @@ struct Arguments {
     /// How many scripts run at a time.
     #[arg(short, long, value_name = "N")]
     jobs: Option<usize>,
+    /// Time for each script, such as `60s`, in place of the suite's.
+    #[arg(long, value_name = "DURATION", value_parser = hive_script::text::parse_duration)]
+    time: Option<Duration>,
     /// List the suites.
     #[arg(long)]
     list: bool,
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         update: arguments.update,
         verbose: arguments.verbose,
         break_on_error: arguments.break_on_error,
+        time: arguments.time,
         ..Options::default()
     };
     if let Some(jobs) = arguments.jobs {

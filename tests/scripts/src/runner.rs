@@ -16,6 +16,9 @@ use crate::{FileReport, Maps, Parts, Setup, Suite, Summary, Verdict};
 /// Time for the hive to stop after a script.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
+/// Time for each script of a folder that is run as a test.
+const FOLDER_TIME: Duration = Duration::from_secs(60);
+
 /// How scripts are run.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -29,6 +32,8 @@ pub struct Options {
     pub break_on_error: bool,
     /// How many scripts at a time.
     pub parallel: usize,
+    /// Time for each script, if it is not to be that of the suite.
+    pub time: Option<Duration>,
 }
 
 impl Default for Options {
@@ -40,6 +45,7 @@ impl Default for Options {
             verbose: false,
             break_on_error: false,
             parallel,
+            time: None,
         }
     }
 }
@@ -78,12 +84,17 @@ pub async fn run(
     summary
 }
 
-/// Runs all scripts in a folder, for tests: the reports of those that failed, or `Ok` with their number.
+/// Runs all scripts in a folder, for tests: the reports of those that failed, or `Ok` with their number. Each has time
+/// enough for a machine that is busy with other tests.
 ///
 /// # Errors
 /// The texts of the failures with their logs, or why there is nothing to run.
 pub async fn run_folder(suite: &str, folder: &Path, options: Options) -> Result<usize, String> {
     let suite = crate::suites::find(suite).ok_or_else(|| format!("no suite `{suite}`"))?;
+    let options = Options {
+        time: options.time.or(Some(FOLDER_TIME)),
+        ..options
+    };
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut files: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
@@ -166,7 +177,7 @@ async fn run_script(
         environment,
     } = (suite.assemble)(setup).await.map_err(|error| chain(&error))?;
 
-    let lifetime = Lifetime::until(tokio::time::Instant::now() + suite.timeout);
+    let lifetime = Lifetime::until(tokio::time::Instant::now() + options.time.unwrap_or(suite.timeout));
     let sink = log.clone();
     let echo = options.break_on_error;
     let write = Box::new(move |text: &str| {

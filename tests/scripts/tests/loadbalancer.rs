@@ -25,7 +25,7 @@ fn scripts_pass_with_maps_of_the_kernel() {
     scripts.sort();
 
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_run-scripts"))
-        .args(["--hive", "loadbalancer", "--maps", "bpf"])
+        .args(["--hive", "loadbalancer", "--maps", "bpf", "--time", "60s"])
         .args(&scripts)
         .output()
         .unwrap();

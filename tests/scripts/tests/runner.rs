@@ -188,3 +188,19 @@ fn unknown_suites_are_refused_with_a_list() {
         "{text}"
     );
 }
+
+#[test]
+fn time_of_each_script_can_be_set() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "slow.txtar", "sleep 1m\n");
+
+    let (output, text) = run(dir.path(), &["--hive", "hive", "--time", "20ms", "slow.txtar"]);
+    let (wrong, _) = run(dir.path(), &["--hive", "hive", "--time", "20", "slow.txtar"]);
+
+    assert!(!output.status.success());
+    assert!(text.contains("context deadline exceeded"), "{text}");
+    assert!(
+        String::from_utf8_lossy(&wrong.stderr).contains("missing unit in duration"),
+        "{wrong:?}"
+    );
+}

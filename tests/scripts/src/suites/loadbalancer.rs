@@ -168,8 +168,8 @@ pub(super) fn on_a_node(assembly: Assembly) -> Assembly {
         .preset("kube-proxy-replacement", "true")
 }
 
-/// Longest wait for the first lists.
-const LISTS: Duration = Duration::from_millis(500);
+/// Longest wait for the first lists: long for a busy machine, and short for scripts that go on without.
+const LISTS: Duration = Duration::from_secs(2);
 
 /// Waits until the sources have delivered. What a script adds right after the start is to arrive as changes, in the
 /// script's order, which decides about numbers; in a list it would be sorted by name.
