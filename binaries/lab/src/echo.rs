@@ -304,7 +304,7 @@ mod tests {
             count: 3,
             seconds: None,
             pause: 0,
-            patience: 2_000,
+            patience: 30_000,
             keep,
             json: false,
         }
@@ -329,11 +329,10 @@ mod tests {
 
     #[tokio::test]
     async fn counts_refused_connections_as_failed() {
-        let free = TcpListener::bind("127.0.0.1:0")
-            .await
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        // Bound, so that nobody else gets the port, and not listening.
+        let silent = tokio::net::TcpSocket::new_v4().unwrap();
+        silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let free = silent.local_addr().unwrap();
 
         let outcome = calls(free, Transport::Tcp, false).run().await.unwrap();
 

@@ -19,7 +19,7 @@ struct Cleanup(Site);
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        let _ = cgroup::remove(&self.0.cgroup, Duration::from_secs(5));
+        let _ = cgroup::remove(&self.0.cgroup, Duration::from_secs(30));
         let _ = std::fs::remove_dir_all(&self.0.folder);
     }
 }
@@ -92,7 +92,7 @@ async fn pods_of_different_nodes_reach_each_other_over_both_families() {
     for address in first.node.pod_addresses(2) {
         for (port, transport) in [(80, "tcp"), (53, "udp")] {
             let to = std::net::SocketAddr::from((address, port)).to_string();
-            let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+            let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
             loop {
                 let said = call(&shell, &to, transport).await;
                 if said.contains("2 answered, 0 failed") && said.contains("web: 2") {

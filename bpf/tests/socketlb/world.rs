@@ -28,7 +28,7 @@ pub(crate) type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const SIZES: LbMapSizes = LbMapSizes::small(1024);
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How many addresses of each family the node has: `10.244.0.1` and `fd00::1`, and those that follow.
 const ADDRESSES: u8 = 4;
 

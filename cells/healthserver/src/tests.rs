@@ -2,7 +2,7 @@
 
 //! Real servers on loopback addresses, one address a test.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,12 @@ use crate::control::{Control, Ports};
 
 mod healthz;
 
+/// A loopback address that no other test has, nor a run of this one beside it: ports are the same in all of them.
+fn own_address(test: u8) -> Ipv4Addr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, high, low, test)
+}
+
 struct Fixture {
     writer: Writer,
     address: IpAddr,
@@ -27,12 +33,12 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Servers listen on `127.8.0.<last>`.
+    /// Servers listen on a loopback address of their own.
     async fn new(last: u8) -> Self {
         let db = Db::new();
         let tables = Tables::new(&db).unwrap();
         let writer = Writer::new(db.clone(), tables, WriterSettings::default());
-        let address = IpAddr::from([127, 8, 0, last]);
+        let address = IpAddr::from(own_address(last));
         let mut txn = writer.write();
         let facts = NodeFacts {
             name: "here".into(),
@@ -129,7 +135,7 @@ impl Fixture {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), wait)
+        tokio::time::timeout(Duration::from_secs(30), wait)
             .await
             .expect("in time");
     }

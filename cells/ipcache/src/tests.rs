@@ -91,7 +91,7 @@ impl World {
             .iter()
             .map(|(address, identity)| (ip(address), *identity))
             .collect();
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
         while self.map.entries() != wanted {
             assert!(
                 tokio::time::Instant::now() < deadline,
@@ -211,7 +211,7 @@ async fn a_failing_map_is_tried_again() {
         &node("n2", &[("InternalIP", "172.30.1.2")]),
         "n1",
     ));
-    tokio::time::timeout(Duration::from_secs(10), async {
+    tokio::time::timeout(Duration::from_secs(30), async {
         while !world
             .table
             .all(&world.db.read())

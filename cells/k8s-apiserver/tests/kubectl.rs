@@ -8,11 +8,33 @@
     reason = "what runs beside the test is no job of a hive"
 )]
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Output, Stdio};
 
 use skep_k8s_apiserver::{ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tracker};
 use tokio_util::sync::CancellationToken;
+
+/// A kubectl that prints lines.
+struct Running {
+    child: Child,
+    lines: tokio::sync::mpsc::UnboundedReceiver<String>,
+}
+
+impl Running {
+    async fn line(&mut self) -> String {
+        tokio::time::timeout(std::time::Duration::from_secs(60), self.lines.recv())
+            .await
+            .expect("kubectl prints a line")
+            .expect("kubectl runs on")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
 
 struct Kubectl {
     url: String,
@@ -45,7 +67,7 @@ impl Kubectl {
         })
     }
 
-    async fn run(&self, arguments: &str, input: &str) -> Output {
+    fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new("kubectl");
         command
             .args(["--server", &self.url])
@@ -55,6 +77,24 @@ impl Kubectl {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts it and goes on; it ends with what is returned.
+    fn spawn(&self, arguments: &str) -> Running {
+        let mut child = self.command(arguments).spawn().unwrap();
+        let (sender, lines) = tokio::sync::mpsc::unbounded_channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            out.lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
+        Running { child, lines }
+    }
+
+    async fn run(&self, arguments: &str, input: &str) -> Output {
+        let mut command = self.command(arguments);
         let input = input.to_owned();
         tokio::task::spawn_blocking(move || {
             let mut child = command.spawn().unwrap();
@@ -292,19 +332,17 @@ async fn watches_and_waits() {
     };
     kubectl.apply("apply -f -", SERVICE).await;
 
-    let watching = kubectl.run("get services -w --request-timeout=4s", "");
-    let deleting = async {
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        kubectl.ok("annotate service web seen=yes").await;
-        kubectl.ok("delete service web --wait=true").await;
-    };
-    let (output, ()) = tokio::join!(watching, deleting);
+    let mut watching = kubectl.spawn("get services -w --no-headers");
+    let row = watching.line().await;
+    kubectl.ok("annotate service web seen=yes").await;
+    let changed = watching.line().await;
+    kubectl.ok("delete service web --wait=true").await;
+    let deleted = watching.line().await;
 
-    let lines = String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter(|l| l.starts_with("web "))
-        .count();
-    assert_eq!(lines, 3, "{}", String::from_utf8_lossy(&output.stdout));
+    for line in [row, changed, deleted] {
+        assert!(line.starts_with("web "), "{line}");
+    }
+    drop(watching);
     assert!(
         kubectl
             .ok("explain service.spec.ports.nodePort")

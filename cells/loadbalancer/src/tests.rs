@@ -85,7 +85,7 @@ fn frontend(writer: &Writer, n: u8) -> Frontend {
 }
 
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..500 {
+    for _ in 0..3000 {
         if holds() {
             return;
         }

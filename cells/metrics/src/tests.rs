@@ -303,7 +303,7 @@ async fn wait<T>(ready: impl Fn() -> Option<T>) -> T {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), found)
+    tokio::time::timeout(Duration::from_secs(30), found)
         .await
         .expect("it comes in time")
 }

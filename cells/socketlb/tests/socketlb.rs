@@ -47,7 +47,7 @@ type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()

@@ -13,8 +13,10 @@ use std::{
     time::Duration,
 };
 
-/// How long one answer may take.
-const ANSWER: Duration = Duration::from_secs(2);
+/// How long one answer may take. What is lost never comes; what comes may be late on a busy machine.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How many ports are tried to find one that is free for both protocols.
+const PORTS: usize = 16;
 
 /// A server that gives back what it gets, by TCP and UDP on one port. Ends with the test's process.
 #[derive(Debug)]
@@ -29,9 +31,8 @@ impl Echo {
     /// # Errors
     /// When no port is free for both protocols.
     pub fn start(ip: &str) -> io::Result<Self> {
-        let listener = TcpListener::bind((ip, 0))?;
+        let (listener, socket) = Self::bind(ip)?;
         let port = listener.local_addr()?.port();
-        let socket = UdpSocket::bind((ip, port))?;
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 std::thread::spawn(move || echo_stream(stream));
@@ -44,6 +45,22 @@ impl Echo {
             }
         });
         Ok(Self { port })
+    }
+
+    /// A port for both: which one is free by TCP may be that of a UDP client already.
+    fn bind(ip: &str) -> io::Result<(TcpListener, UdpSocket)> {
+        let mut taken = Vec::new();
+        loop {
+            let listener = TcpListener::bind((ip, 0))?;
+            match UdpSocket::bind((ip, listener.local_addr()?.port())) {
+                Ok(socket) => return Ok((listener, socket)),
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse || taken.len() == PORTS => {
+                    return Err(error);
+                }
+                // Kept until the end, so that the next port is another one.
+                Err(_) => taken.push(listener),
+            }
+        }
     }
 }
 

@@ -86,7 +86,7 @@ impl Fixture {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        if tokio::time::timeout(Duration::from_secs(10), wait).await.is_err() {
+        if tokio::time::timeout(Duration::from_secs(30), wait).await.is_err() {
             panic!("not in time: {what}\n{}\n{:#?}", self.errors(), self.frontends());
         }
     }

@@ -63,7 +63,7 @@ async fn get(address: &str, path: &str) -> (u16, String) {
             }
         }
     };
-    let mut stream = tokio::time::timeout(Duration::from_secs(10), connect)
+    let mut stream = tokio::time::timeout(Duration::from_secs(30), connect)
         .await
         .expect("somebody listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -76,7 +76,7 @@ async fn get(address: &str, path: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn healthz_follows_agent_and_node() {
-    let address = "127.8.1.1:10256";
+    let address = &format!("{}:10256", super::own_address(101));
     let (node, _running) = start(&[
         ("kube-proxy-replacement", "true"),
         ("kube-proxy-replacement-healthz-bind-address", address),
@@ -115,7 +115,7 @@ async fn healthz_follows_agent_and_node() {
 
 #[tokio::test]
 async fn healthz_needs_an_address_and_the_replacement() {
-    let address = "127.8.1.2:10256";
+    let address = &format!("{}:10256", super::own_address(102));
     let _off = start(&[("kube-proxy-replacement-healthz-bind-address", address)]).await;
     let _without = start(&[("kube-proxy-replacement", "true")]).await;
 

@@ -47,7 +47,7 @@ fn controller_client(api: Arc<ApiServer>) -> Arc<dyn Client> {
 }
 
 async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..500 {
+    for _ in 0..3000 {
         if done() {
             return;
         }

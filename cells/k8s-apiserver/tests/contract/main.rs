@@ -74,7 +74,7 @@ async fn over_http() {
     cases::all(&subject).await;
 
     stop.cancel();
-    tokio::time::timeout(std::time::Duration::from_secs(10), serving)
+    tokio::time::timeout(std::time::Duration::from_secs(30), serving)
         .await
         .unwrap()
         .unwrap();

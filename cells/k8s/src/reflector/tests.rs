@@ -227,7 +227,7 @@ impl Bench {
                     changed.closed().await;
                 }
             };
-            if tokio::time::timeout(Duration::from_secs(5), wait).await.is_err() {
+            if tokio::time::timeout(Duration::from_secs(30), wait).await.is_err() {
                 let snapshot = db.read();
                 let rows: Vec<String> = table
                     .all(&snapshot)
@@ -254,7 +254,7 @@ impl Bench {
                 receiver.changed().await.unwrap();
             }
         };
-        let waited = tokio::time::timeout(Duration::from_secs(5), wait).await;
+        let waited = tokio::time::timeout(Duration::from_secs(30), wait).await;
         waited.unwrap_or_else(|_| panic!("health is {:?}", self.reports.0.borrow()))
     }
 
@@ -376,7 +376,7 @@ async fn after_gone_a_list_finds_deletions_in_one_transaction() {
     bench.refuse(410, "Expired");
     bench.list("30", &[("b", "25"), ("d", "26")]);
 
-    let snapshot = tokio::time::timeout(Duration::from_secs(5), changes.wait(&bench.db))
+    let snapshot = tokio::time::timeout(Duration::from_secs(30), changes.wait(&bench.db))
         .await
         .unwrap();
     // All at once: two gone, one changed, one new.
@@ -593,7 +593,7 @@ async fn late_tables_are_named() {
         "no progress for 0s, not filled: names (waits for test)"
     );
     bench.list("7", &[]);
-    crate::readiness::wait_initialized(&bench.db, Some(&["names"]), Duration::from_secs(5))
+    crate::readiness::wait_initialized(&bench.db, Some(&["names"]), Duration::from_secs(30))
         .await
         .unwrap();
 }

@@ -192,7 +192,7 @@ async fn cell_fills_both_tables_and_reports_under_known_names() {
     let running = hive::testing::start(hive_of(Arc::new(Cluster))).await;
     let db = running.get::<Db>().unwrap();
 
-    readiness::wait_initialized(&db, None, Duration::from_secs(5))
+    readiness::wait_initialized(&db, None, Duration::from_secs(30))
         .await
         .unwrap();
 
@@ -219,7 +219,7 @@ async fn cell_fills_both_tables_and_reports_under_known_names() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), reported)
+        tokio::time::timeout(Duration::from_secs(30), reported)
             .await
             .unwrap();
     }
@@ -256,7 +256,7 @@ async fn program_ends_with_the_names_of_tables_that_are_late() {
     )
     .await;
 
-    let cause = tokio::time::timeout(Duration::from_secs(10), running.wait())
+    let cause = tokio::time::timeout(Duration::from_secs(30), running.wait())
         .await
         .unwrap();
 

@@ -104,7 +104,7 @@ impl Fixture {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), wait).await
+        tokio::time::timeout(Duration::from_secs(30), wait).await
     }
 }
 

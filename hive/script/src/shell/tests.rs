@@ -86,7 +86,7 @@ impl Shell {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), cancelled)
+        tokio::time::timeout(Duration::from_secs(30), cancelled)
             .await
             .expect("the command is cancelled");
     }
@@ -208,7 +208,7 @@ async fn end_of_the_server_cancels_commands() {
 
     shell.token.cancel();
 
-    tokio::time::timeout(Duration::from_secs(5), shell.task)
+    tokio::time::timeout(Duration::from_secs(30), shell.task)
         .await
         .unwrap()
         .unwrap();

@@ -63,7 +63,7 @@ async fn skipped_commands_stay_skipped() {
     assert_eq!(*calls.lock().unwrap(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn last_failure_is_reported_with_its_diff() {
     let mut bench = Bench::with_deadline(Duration::from_millis(60));
     let script = Archive::parse("* cmp a b\n-- a --\nx\n-- b --\ny\n");
@@ -84,7 +84,7 @@ async fn last_failure_is_reported_with_its_diff() {
     assert!(error.failure().unwrap().log().contains("-x\n+y\n"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn repetition_can_be_bounded() {
     let (count, _) = counter("count", u32::MAX);
     let limit = Some(Duration::from_millis(30));
@@ -118,7 +118,7 @@ async fn wrong_flags_are_not_repeated() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn failure_of_an_earlier_command_counts() {
     let mut bench = Bench::with_deadline(Duration::from_millis(60));
 

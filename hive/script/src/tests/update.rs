@@ -5,7 +5,7 @@
 use super::*;
 
 async fn updated(text: &str) -> Result<String, String> {
-    let mut bench = Bench::with_deadline(Duration::from_secs(2)).set(State::update_mode);
+    let mut bench = Bench::with_deadline(Duration::from_secs(30)).set(State::update_mode);
     let path = bench.dir.path().join("script.txtar");
     std::fs::write(&path, text).unwrap();
     let mut script = ScriptFile::load(&path).unwrap();

@@ -11,7 +11,7 @@ use skep_k8s::{ApiError, Change, ListOptions, Patch, RawEvent, RawWatch, WatchOp
 use super::{CONFIG, Space, config, name, value, version};
 
 async fn next(watch: &mut RawWatch) -> Result<RawEvent, ApiError> {
-    tokio::time::timeout(Duration::from_secs(10), watch.next())
+    tokio::time::timeout(Duration::from_secs(30), watch.next())
         .await
         .expect("no event")
         .expect("watch ended")

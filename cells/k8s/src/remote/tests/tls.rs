@@ -227,19 +227,17 @@ async fn pods_log_in_with_their_service_account_and_its_newest_token() {
 async fn falls_over_to_the_next_server_of_the_list_with_the_same_credentials() {
     let authority = Authority::new();
     let second = Server::start_with(Some(authority.server(None))).await;
-    // Bound and not listening any more: nobody answers there.
-    let gone = TcpListener::bind("127.0.0.1:0")
-        .await
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    // Bound, so that nobody else gets it, and not listening: nobody answers there.
+    let silent = tokio::net::TcpSocket::new_v4().unwrap();
+    silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let gone = silent.local_addr().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = kubeconfig(folder.path(), "https://192.0.2.1", &authority.pem(), "{token: t}");
     let urls = vec![format!("https://{gone}"), second.url.clone()];
     let remote = RemoteClient::new(Target::Kubeconfig(path, urls), Settings::default()).unwrap();
 
     let version = remote
-        .wait_connected(Duration::from_secs(10), Duration::from_millis(10))
+        .wait_connected(Duration::from_secs(30), Duration::from_millis(10))
         .await
         .unwrap();
 

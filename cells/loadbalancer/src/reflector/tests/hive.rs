@@ -66,7 +66,7 @@ impl Fixture {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), wait)
+        tokio::time::timeout(Duration::from_secs(30), wait)
             .await
             .expect("in time");
     }
