@@ -68,6 +68,8 @@ struct Found {
     used: Duration,
     peak: f64,
     resident: f64,
+    // The part that is not pages of the program.
+    own: f64,
     idle: f64,
 }
 
@@ -96,6 +98,11 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
                 .peer(peer)
                 .target(memory),
         );
+        report.add(Row::cost(
+            format!("{case}: of that heap and stacks"),
+            found.own,
+            "MiB",
+        ));
         report.add(Row::cost(
             format!("{case}: highest resident memory"),
             found.peak,
@@ -158,6 +165,7 @@ fn case(node: &Node, agent: &Path, services: u32, backends: u32) -> anyhow::Resu
         used: starting,
         peak: usage::highest_mib(pid)?,
         resident: usage::resident_mib(pid)?,
+        own: usage::own_mib(pid)?,
         idle: used.as_secs_f64() / watched.elapsed().as_secs_f64() * 100.0,
     };
     Ok(found)

@@ -27,6 +27,11 @@ pub(crate) fn highest_mib(pid: u32) -> anyhow::Result<f64> {
     status_mib(&pid.to_string(), "VmHWM:")
 }
 
+/// Resident memory of a process that is not of files, in MiB: its heap and stacks.
+pub(crate) fn own_mib(pid: u32) -> anyhow::Result<f64> {
+    status_mib(&pid.to_string(), "RssAnon:")
+}
+
 fn status_mib(process: &str, field: &str) -> anyhow::Result<f64> {
     let path = format!("/proc/{process}/status");
     let status = fs::read_to_string(&path).with_context(|| path.clone())?;
