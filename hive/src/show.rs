@@ -194,22 +194,47 @@ impl Plan {
     pub fn catalogue(&self) -> String {
         let mut places = HashSet::new();
         self.hive.cells.iter().for_each(|cell| collect(cell, &mut places));
+        let rows: Vec<_> = catalogue()
+            .map(|entry| {
+                let cell = (entry.cell)();
+                let used = if places.contains(cell.node.place) {
+                    "used"
+                } else {
+                    "-"
+                };
+                (used, entry.path, describe(&cell))
+            })
+            .collect();
+        let width = rows.iter().map(|(_, path, _)| path.len()).max().unwrap_or(0);
         let mut out = String::new();
-        for entry in catalogue() {
-            let cell = (entry.cell)();
-            let (id, title) = match &cell.node.kind {
-                CellKind::Module { id, title } => (id.to_string(), title.to_string()),
-                CellKind::Group => ("-".into(), "several cells".into()),
-                CellKind::Scope { name, .. } => ((*name).to_owned(), "a scope".into()),
-            };
-            let used = if places.contains(cell.node.place) {
-                "used"
-            } else {
-                "-"
-            };
-            let _ = writeln!(out, "{used:<4}  {id:<31}  {}  {title}", entry.path);
+        for (used, path, what) in rows {
+            let _ = writeln!(out, "{used:<4}  {path:<width$}  {what}");
         }
         out
+    }
+}
+
+/// What a cell is: a module with its title, or the modules of a group or scope.
+fn describe(cell: &Cell) -> String {
+    let inside = || {
+        let cells = cell.node.items.iter().filter_map(|item| match item {
+            Item::Cell(cell) => Some(describe_inside(cell)),
+            _ => None,
+        });
+        cells.collect::<Vec<_>>().join(", ")
+    };
+    match &cell.node.kind {
+        CellKind::Module { id, title } => format!("{} ({})", &**id, &**title),
+        CellKind::Group => inside(),
+        CellKind::Scope { name, .. } => format!("scope {name}: {}", inside()),
+    }
+}
+
+/// The same within a list: modules without their titles.
+fn describe_inside(cell: &Cell) -> String {
+    match &cell.node.kind {
+        CellKind::Module { id, .. } => id.to_string(),
+        _ => describe(cell),
     }
 }
 

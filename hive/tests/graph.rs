@@ -728,6 +728,21 @@ fn near_misses_name_wrappers_and_catalogue_cells() {
     );
     assert!(hive::testing::in_catalogue(&catalogue_cell()));
 
+    fn catalogue_group() -> Cell {
+        Cell::group([catalogue_cell(), Cell::group([Cell::module("second", "Second")])])
+    }
+    hive::catalogue!(catalogue_group);
+    let plan = hive::testing::plan(Hive::new([catalogue_cell().library()]), Settings::new());
+    let catalogue = plan.catalogue();
+    assert!(
+        catalogue.contains("used  graph::catalogue_cell   catalogued (Is in the catalogue)\n"),
+        "{catalogue}"
+    );
+    assert!(
+        catalogue.contains("-     graph::catalogue_group  catalogued, second\n"),
+        "{catalogue}"
+    );
+
     let members =
         Cell::module("members", "Members").provide(|| Member::<Arc<dyn Named>>(Arc::new(Store("x"))));
     let report = refused(Hive::new([
