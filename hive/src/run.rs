@@ -86,8 +86,8 @@ struct ProgramOptions {
     #[config(default = "30s")]
     config_watch_interval: Duration,
     /// What to do about unknown settings in files: error, warn or ignore.
-    #[config(default = "error", flag = "config-unknown")]
-    _unknown: Unknown,
+    #[config(default = "error")]
+    config_unknown: Unknown,
 }
 
 #[derive(Clone)]
@@ -368,7 +368,7 @@ impl Program {
                 settings = settings.config_file(path);
             }
             if chosen {
-                settings = settings.unknown_keys(options._unknown.0);
+                settings = settings.unknown_keys(options.config_unknown.0);
             }
         }
         Ok(settings)
