@@ -491,6 +491,39 @@ async fn unreadable_object_in_a_list_is_not_taken_for_deleted() {
 }
 
 #[tokio::test]
+async fn rejected_object_that_a_list_does_not_have_any_more_is_forgotten() {
+    let bench = Bench::start(plain).await;
+    bench.list("7", &[("a", "1"), ("refused", "2")]);
+    bench
+        .health(|report| report.error.as_deref() == Some("refused: not acceptable"))
+        .await;
+
+    bench.refuse(410, "Expired");
+    bench.list("9", &[("a", "1")]);
+
+    let _events = bench.watch();
+    bench.health(|report| report.level == hive::Level::Ok).await;
+}
+
+#[tokio::test]
+async fn version_that_the_server_has_not_reached_lists_again() {
+    let bench = Bench::start(plain).await;
+    bench.list("7", &[("a", "7")]);
+    bench.rows(&["a@7"]).await;
+
+    let message = "Too large resource version: 7, current: 3";
+    let status = Status::new(504, "Timeout", message);
+    bench
+        .steps
+        .send(Step::Watch(Err(ApiError::Status(status))))
+        .unwrap_or_else(|_| panic!("source is gone"));
+    bench.list("3", &[("a", "2")]);
+
+    bench.rows(&["a@2"]).await;
+    assert_eq!(bench.asked()[..3], ["list", "watch 7", "list"]);
+}
+
+#[tokio::test]
 async fn only_own_rows_are_deleted_by_a_list() {
     let bench = Bench::start_with(plain, &["others"]).await;
 
