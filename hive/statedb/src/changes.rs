@@ -195,6 +195,12 @@ impl<T: Send + Sync + 'static> ChangeIterator<T> {
         self.table.state(snapshot).revision > self.seen
     }
 
+    /// Takes everything up to `snapshot` for given.
+    pub(crate) fn skip_to(&mut self, snapshot: &Snapshot) {
+        self.seen = self.table.revision(snapshot);
+        self.tracker.seen.store(self.seen, Ordering::Release);
+    }
+
     /// Revision up to which changes were given.
     pub fn seen(&self) -> Revision {
         self.seen

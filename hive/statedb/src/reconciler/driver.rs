@@ -103,26 +103,20 @@ where
     ) {
         let mut requests = shared.prune_requests.subscribe();
         self.report(parts, &parts.db.read(), health);
-        let mut has_waited = true;
         while !token.is_cancelled() {
             if !self.pace(&parts.config, token).await {
                 return;
             }
-            let snapshot = parts.db.read();
-            let busy = self.round(parts, shared, &snapshot, token, health);
+            let (busy, snapshot) = self.round(parts, shared, parts.db.read(), token, health);
             if self.prune_due(parts, &snapshot, *requests.borrow_and_update()) {
                 let snapshot = parts.db.read();
                 self.run_prune(parts, shared, &snapshot, token, health);
             }
-            if !busy {
-                if !self.wait(parts, &snapshot, token, &mut requests).await {
-                    return;
-                }
-                has_waited = true;
-            } else if !std::mem::take(&mut has_waited) {
-                // Leaves the thread to others between rounds. Not after the first: the second is mostly but a look at the
-                // statuses written by it.
+            if busy {
+                // Leaves the thread to others between rounds.
                 tokio::task::yield_now().await;
+            } else if !self.wait(parts, snapshot, token, &mut requests).await {
+                return;
             }
         }
     }
@@ -149,12 +143,14 @@ where
     async fn wait(
         &mut self,
         parts: &Parts<T>,
-        snapshot: &Snapshot,
+        snapshot: Snapshot,
         token: &CancellationToken,
         requests: &mut watch::Receiver<u64>,
     ) -> bool {
-        let changed = parts.table.table_watch(snapshot);
-        let (initialized, init) = parts.table.initialized_watch(snapshot);
+        let changed = parts.table.table_watch(&snapshot);
+        let (initialized, init) = parts.table.initialized_watch(&snapshot);
+        // It would keep alive what others remove meanwhile.
+        drop(snapshot);
         let mut until = self.retries.next_due();
         if initialized && let Some(due) = self.prune.due {
             until = Some(until.map_or(due, |other| other.min(due)));
@@ -170,23 +166,40 @@ where
         true
     }
 
-    /// Handles up to a round's size of changes and due retries. True if there may be more to do at once.
+    /// Handles up to a round's size of changes and due retries. Whether there may be more to do at once, and a snapshot
+    /// with nothing in it that was not looked at if there is not.
     fn round(
         &mut self,
         parts: &Parts<T>,
         shared: &Shared,
-        snapshot: &Snapshot,
+        mut snapshot: Snapshot,
         token: &CancellationToken,
         health: &dyn HealthReporter,
-    ) -> bool {
-        let full = self.collect(parts, snapshot);
+    ) -> (bool, Snapshot) {
+        let mut busy = self.collect(parts, &snapshot);
         let worked = !self.updates.is_empty() || !self.deletes.is_empty();
         if worked {
-            let round = Round { snapshot, token };
+            let round = Round {
+                snapshot: &snapshot,
+                token,
+            };
             self.operate(parts, &round);
-            let failed = self.settle(parts, snapshot);
+            let (failed, settled) = self.settle(parts, &snapshot);
             parts.config.metrics.round();
             parts.config.metrics.errors(failed, self.retries.len());
+            match settled {
+                // The statuses are all that is new.
+                Some(settled) if !busy => {
+                    if let Some(changes) = &mut self.changes {
+                        changes.skip_to(&settled);
+                    }
+                    snapshot = settled;
+                }
+                _ => {
+                    busy = true;
+                    snapshot = parts.db.read();
+                }
+            }
         }
         let seen = self.changes.as_ref().map_or(0, ChangeIterator::seen);
         let lowest = self.retries.lowest();
@@ -200,10 +213,9 @@ where
             modified
         });
         if worked {
-            self.report(parts, &parts.db.read(), health);
+            self.report(parts, &snapshot, health);
         }
-        // After work the statuses written are changes themselves; going on at once skips them.
-        full || worked
+        (busy, snapshot)
     }
 
     /// Fills the buffers with what is to be done; true if the round is full.
@@ -340,8 +352,9 @@ where
         }
     }
 
-    /// Writes the statuses and plans retries; gives the number of failures.
-    fn settle(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> usize {
+    /// Writes the statuses and plans retries. Gives the number of failures, and a snapshot with the statuses unless others
+    /// changed the table since `snapshot`.
+    fn settle(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> (usize, Option<Snapshot>) {
         let now = Instant::now();
         let mut failed = 0;
         for (entry, first) in self.deletes.drain(..).zip(self.delete_origins.drain(..)) {
@@ -362,12 +375,13 @@ where
             }
         }
         if self.updates.is_empty() {
-            return failed;
+            return (failed, Some(snapshot.clone()));
         }
         // Writers wait while the table is locked: all that can be is done before and after.
         let mut outcomes = self.outcomes(parts, snapshot);
         failed += outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
         let mut txn = parts.db.write(&[&parts.table]);
+        let is_alone = parts.table.revision(&txn) == parts.table.revision(snapshot);
         let written = parts
             .table
             .exchange_all(&mut txn, &mut outcomes, |outcome| &mut outcome.exchange);
@@ -385,14 +399,14 @@ where
                 }
             }
         }
-        txn.commit();
+        let settled = txn.commit();
         for outcome in outcomes {
             if let Some((key, error)) = outcome.error {
                 let Origin { id, first, .. } = outcome.origin;
                 self.retries.add(now, key, Pending::Update(id), first, error);
             }
         }
-        failed
+        (failed, is_alone.then_some(settled))
     }
 
     /// Empties the updates of a round; what failed before and does not now is not to be tried again.
