@@ -198,7 +198,9 @@ impl Agent {
 
 /// Whether the agent in the place of process `pid` answers `/v1/healthz` with an overall state of `Ok`.
 pub async fn is_well(pid: u32) -> bool {
-    let socket = format!("/proc/{pid}/root/run/cilium/cilium.sock");
+    // What the process sees as its root.
+    let place = Path::new("/proc").join(pid.to_string()).join("root");
+    let socket = place.join("run/cilium/cilium.sock");
     let ask = async {
         let mut stream = UnixStream::connect(&socket).await.ok()?;
         let request =
