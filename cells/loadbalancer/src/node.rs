@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use compact_str::CompactString;
 use hive::{Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use skep_node::{LocalNodeStore, NodeAddress};
@@ -202,20 +203,21 @@ impl NodeWatcher {
         txn.commit();
     }
 
+    fn zone(&self, snapshot: &Snapshot) -> Option<CompactString> {
+        let table = self.node.as_ref()?.table();
+        let mut rows = table.all(snapshot);
+        rows.next()?.zone().map(Into::into)
+    }
+
     fn note(&self, part: Part, snapshot: &Snapshot) {
-        let zone = self.node.as_ref().and_then(|node| {
-            let table = node.table();
-            let mut rows = table.all(snapshot);
-            rows.next().and_then(|node| node.zone().map(Into::into))
-        });
-        if part == Part::Zone && self.writer.node().zone == zone {
+        if part == Part::Zone && self.writer.node().zone == self.zone(snapshot) {
             // Something else of the node changed.
             return;
         }
         let mut txn = self.writer.write();
         let mut facts = NodeFacts::clone(&self.writer.node());
         match part {
-            Part::Zone => facts.zone = zone,
+            Part::Zone => facts.zone = self.zone(snapshot),
             Part::NodePorts | Part::Wildcards => {
                 let rows = self.addresses.iter().flat_map(|table| table.all(snapshot));
                 let rows = rows.filter(|row| part == Part::Wildcards || row.node_port);

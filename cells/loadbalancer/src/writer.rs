@@ -253,10 +253,7 @@ impl Writer {
     }
 
     fn is_node_port_address(&self, ip: IpAddr) -> bool {
-        let addresses = self.0.addresses.addresses(&self.0.db.read());
-        addresses.node_port_v4.contains(&ip)
-            || addresses.node_port_v6.contains(&ip)
-            || self.0.node.load().node_port_addresses.contains(&ip)
+        self.node_port_addresses().contains(&ip)
     }
 
     fn priority(&self, source: Source) -> u8 {

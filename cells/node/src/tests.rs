@@ -54,6 +54,14 @@ impl DeviceSource for Scripted {
     }
 }
 
+/// What the cells need of others.
+fn surroundings(db: &Db) -> Cell {
+    let db = db.clone();
+    Cell::module("name", "Name")
+        .provide(move || db.clone())
+        .provide(|| NodeName::new("n1"))
+}
+
 struct Bench {
     db: Db,
     hive: Running,
@@ -62,12 +70,8 @@ struct Bench {
 impl Bench {
     async fn start(extra: Vec<Cell>, settings: Settings) -> Self {
         let db = Db::new();
-        let given = db.clone();
-        let name = Cell::module("name", "Name")
-            .provide(move || given.clone())
-            .provide(|| NodeName::new("n1"));
         let cells = [
-            name,
+            surroundings(&db),
             cells::addresses(),
             cells::local_node(),
             cells::local_node_sync(),
@@ -158,11 +162,8 @@ async fn start_scripted() -> (mpsc::UnboundedSender<DeviceEvent>, Bench) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let source: Arc<dyn DeviceSource> = Arc::new(Scripted(Mutex::new(Some(receiver))));
     let db = Db::new();
-    let given = db.clone();
     let cells = [
-        Cell::module("name", "Name")
-            .provide(move || given.clone())
-            .provide(|| NodeName::new("n1")),
+        surroundings(&db),
         cells::devices(),
         cells::addresses(),
         cells::local_node(),
@@ -273,11 +274,8 @@ async fn a_node_that_changes_while_devices_are_read_decides_about_them() {
     let taken = Arc::new(Mutex::new(None));
     let (source, keep) = (taken.clone(), taken.clone());
     let db = Db::new();
-    let given = db.clone();
     let cells = [
-        Cell::module("name", "Name")
-            .provide(move || given.clone())
-            .provide(|| NodeName::new("n1")),
+        surroundings(&db),
         Cell::module("keep", "Keeps the store").run(move |store: LocalNodeStore| {
             *keep.lock() = Some(store);
         }),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use skep_bpf::lb::ServiceValue;
 
 use super::ReconcileError;
+use crate::hash::HashSet;
 use crate::maps::{
     AffinityKey, BackendKey, BackendValue, Entries, Failures, Keys, LbMaps, MaglevKey, RevNatKey,
     RevNatValue, ServiceKey, SourceRangeKey,
@@ -79,7 +80,7 @@ pub(super) struct Outcome {
     pub(super) errors: Vec<Option<ReconcileError>>,
     failed: usize,
     // Owners of which everything is done but the deletion of backends.
-    late: Vec<Owner>,
+    late: HashSet<Owner>,
 }
 
 impl Outcome {
@@ -210,7 +211,7 @@ impl Stages {
         for (index, _) in &failures {
             let owner = self.stale_backends.owners[*index];
             if outcome.errors[owner as usize].is_none() {
-                outcome.late.push(owner);
+                outcome.late.insert(owner);
             }
         }
         outcome.take(failures, &self.stale_backends.owners);

@@ -359,8 +359,9 @@ fn is_slice_of(given: &[Option<Given>], other: Hashed, hash: u32, service: &Serv
 
 #[cfg(test)]
 mod tests {
-    use skep_k8s::slim::{AddressType, Endpoint, EndpointPort, Metadata};
+    use skep_k8s::slim::{Endpoint, EndpointPort};
 
+    use super::super::tests::web_slice;
     use super::*;
     use crate::convert::{self, Interner, Rules};
 
@@ -415,21 +416,11 @@ mod tests {
             addresses: [format!("10.0.0.{number}").into()].into(),
             ..Endpoint::default()
         };
-        EndpointSlice {
-            metadata: Metadata {
-                name: name.into(),
-                namespace: "shop".into(),
-                labels: [("kubernetes.io/service-name", "web")].into_iter().collect(),
-                ..Metadata::default()
-            },
-            address_type: AddressType::V4,
-            endpoints: numbers.into_iter().map(endpoint).collect(),
-            ports: [EndpointPort {
-                port: Some(80),
-                ..EndpointPort::default()
-            }]
-            .into(),
-        }
+        let port = EndpointPort {
+            port: Some(80),
+            ..EndpointPort::default()
+        };
+        web_slice(name, numbers.into_iter().map(endpoint), port)
     }
 
     fn put(slices: &mut Slices, slice: &EndpointSlice) {

@@ -9,6 +9,7 @@ mod parts;
 mod pods;
 
 use serde_json::{Value, json};
+use skep_k8s::slim::{AddressType, Endpoint, EndpointPort, EndpointSlice, Metadata};
 use skep_k8s::{RawObject, Resource};
 use statedb::Db;
 use std::sync::Arc;
@@ -85,4 +86,23 @@ pub(super) fn backends(writer: &Writer) -> Vec<String> {
         .all(&txn)
         .map(|row| format!("{} {}", row.service, row.params.address))
         .collect()
+}
+
+/// A slice of service `shop/web`.
+pub(super) fn web_slice(
+    name: &str,
+    endpoints: impl Iterator<Item = Endpoint>,
+    port: EndpointPort,
+) -> EndpointSlice {
+    EndpointSlice {
+        metadata: Metadata {
+            name: name.into(),
+            namespace: "shop".into(),
+            labels: [("kubernetes.io/service-name", "web")].into_iter().collect(),
+            ..Metadata::default()
+        },
+        address_type: AddressType::V4,
+        endpoints: endpoints.collect(),
+        ports: [port].into(),
+    }
 }

@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use skep_k8s::ObjectKey;
 use skep_k8s::slim::{
     AddressType, Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForZone, Labels,
-    Metadata, Protocol,
+    Protocol,
 };
 
-use super::{frontends, object, service_json, writer};
+use super::{frontends, object, service_json, web_slice, writer};
 use crate::convert::{self, Interner, Rules};
 use crate::reflector::{Batch, Changed, Ingest, Latest};
 use crate::types::annotation::WEIGHT;
@@ -28,17 +28,7 @@ fn endpoint(number: u8) -> Endpoint {
 }
 
 fn slice(name: &str, numbers: impl IntoIterator<Item = u8>) -> EndpointSlice {
-    EndpointSlice {
-        metadata: Metadata {
-            name: name.into(),
-            namespace: "shop".into(),
-            labels: [("kubernetes.io/service-name", "web")].into_iter().collect(),
-            ..Metadata::default()
-        },
-        address_type: AddressType::V4,
-        endpoints: numbers.into_iter().map(endpoint).collect(),
-        ports: [port("http", 8080)].into(),
-    }
+    web_slice(name, numbers.into_iter().map(endpoint), port("http", 8080))
 }
 
 fn port(name: &str, number: i32) -> EndpointPort {
