@@ -178,10 +178,7 @@ impl SocketLb {
         links: &CgroupLinks,
         directory: &Path,
     ) -> Result<Vec<(SocketProgram, Attached)>, LinkError> {
-        let mut done = Vec::new();
-        for (program, fd) in &self.programs {
-            done.push((*program, links.attach(program.name, fd.as_fd(), program.hook)?));
-        }
+        let done = self.attach_only(links)?;
         for stale in SOCKET_PROGRAMS.iter().rev() {
             if !self.programs.iter().any(|(program, _)| program == stale) {
                 detach(directory, stale.name)?;
@@ -191,6 +188,18 @@ impl SocketLb {
             detach(directory, foreign)?;
         }
         Ok(done)
+    }
+
+    /// Attaches every program to the cgroup, or replaces what its link runs; leaves all other links alone.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError`] of the first program that failed; those before it are attached.
+    pub fn attach_only(&self, links: &CgroupLinks) -> Result<Vec<(SocketProgram, Attached)>, LinkError> {
+        let attach = |(program, fd): &(SocketProgram, OwnedFd)| {
+            Ok((*program, links.attach(program.name, fd.as_fd(), program.hook)?))
+        };
+        self.programs.iter().map(attach).collect()
     }
 
     /// Detaches all socket programs whose links are pinned in `directory`; returns how many there were.

@@ -253,7 +253,7 @@ impl SocketDatapath {
         Ok(!self.store.has_pending())
     }
 
-    /// Compares the links with what was attached; attaches again what is missing.
+    /// Compares the links with what was attached; attaches again what is missing, and nothing else.
     ///
     /// # Errors
     ///
@@ -262,11 +262,11 @@ impl SocketDatapath {
     pub fn check(&self) -> Result<(), DatapathError> {
         let directory = links_directory(&self.store.root());
         let attached = self.attached.lock().clone();
-        let mut missing = None;
+        let mut missing = Vec::new();
         let mut programs = Vec::new();
         for (program, ours) in attached {
             match running(&directory, program)? {
-                None => missing = Some(program),
+                None => missing.push(program),
                 Some(id) if id != ours => programs.push(ForeignProgram {
                     instead_of: program,
                     id,
@@ -276,8 +276,8 @@ impl SocketDatapath {
                 Some(_) => {}
             }
         }
-        if let Some(program) = missing {
-            self.apply()?;
+        if let Some(program) = missing.first() {
+            self.attach_again(&missing)?;
             return Err(DatapathError::Detached { program });
         }
         if programs.is_empty() {
@@ -285,6 +285,24 @@ impl SocketDatapath {
         } else {
             Err(DatapathError::Replaced { programs })
         }
+    }
+
+    /// Attaches these programs and no others: the rest may run programs of somebody else, which are left there.
+    fn attach_again(&self, missing: &[&'static str]) -> Result<(), DatapathError> {
+        let directory = links_directory(&self.store.root());
+        let cgroup = mount::cgroup2(self.config.chosen_cgroup_root())?;
+        let programs = SocketLb::load(&self.store, self.settings.sizes, &self.options(), |program| {
+            missing.contains(&program.name)
+        })?;
+        programs.attach_only(&CgroupLinks::new(&directory, &cgroup)?)?;
+        for (program, id) in self.attached.lock().iter_mut() {
+            if missing.contains(program)
+                && let Some(again) = running(&directory, program)?
+            {
+                *id = again;
+            }
+        }
+        Ok(())
     }
 
     fn wants(&self, program: &SocketProgram) -> bool {

@@ -403,6 +403,20 @@ fn programs_of_others_in_the_links_are_named() {
             Some(foreign),
             "it is left alone"
         );
+
+        skep_bpf::link::detach(&directory, "cil_sock4_sendmsg")?;
+        let error = datapath.check().unwrap_err().to_string();
+
+        assert_eq!(error, "program cil_sock4_sendmsg was detached by somebody else");
+        assert!(node.attached("cil_sock4_sendmsg").is_some());
+        assert_eq!(
+            node.attached("cil_sock4_connect"),
+            Some(foreign),
+            "only what is missing is attached again"
+        );
+        let error = datapath.check().unwrap_err().to_string();
+        assert!(error.contains("in the place of cil_sock4_connect"), "{error}");
+        assert!(!error.contains("in the place of cil_sock4_sendmsg"), "{error}");
         datapath.apply()?;
         datapath.check()?;
         running.stop().await?;
