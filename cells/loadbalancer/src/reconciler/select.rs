@@ -84,11 +84,9 @@ impl Known {
     /// Writes the backend entry if the row is newer than what was written and says something else.
     pub(super) fn write(&mut self, owner: Owner, row: &BackendRow, settings: &Settings, round: &mut Round) {
         let revision = row.revision();
-        if self.revision != 0 && self.revision >= revision {
-            if self.round == round.number {
-                round.waits.push((owner, self.id));
-            }
-            return;
+        let is_written = self.revision != 0;
+        if is_written && self.revision >= revision {
+            return self.wait(owner, round);
         }
         let state = row.params.state.map_flags();
         let zone = row
@@ -98,10 +96,9 @@ impl Known {
             .and_then(|zone| settings.zones.get(&zone.zone))
             .copied()
             .unwrap_or(0);
-        let is_same = self.revision != 0 && self.state == state && self.zone == zone;
         self.revision = revision;
-        if is_same {
-            return;
+        if is_written && self.state == state && self.zone == zone {
+            return self.wait(owner, round);
         }
         (self.state, self.zone, self.round) = (state, zone, round.number);
         let address = row.params.address;
@@ -113,6 +110,13 @@ impl Known {
             .stages
             .backends
             .push(owner, (key, BackendValue { address, state, zone }));
+    }
+
+    /// The owner relies on an entry that another one writes in this round, if one does.
+    fn wait(&self, owner: Owner, round: &mut Round) {
+        if self.round == round.number {
+            round.waits.push((owner, self.id));
+        }
     }
 }
 

@@ -62,9 +62,11 @@ pub(super) fn counts(classes: &[u32; CLASSES]) -> Counts {
         classes[usize::from(TERMINATING)]
     };
     let clamp = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
+    let count = clamp(chosen);
     Counts {
-        count: clamp(chosen),
-        qcount: clamp(total - chosen),
+        count,
+        // Backends beyond the last slot have none.
+        qcount: clamp(total) - count,
     }
 }
 
@@ -118,7 +120,8 @@ pub(super) struct Move {
 
 impl Loose {
     /// Applies changes and adds the indexes of slots that changed to `touched`. `false`: the slots must be made anew,
-    /// because another class is chosen from, or the frontend is not large any more.
+    /// because another class is chosen from, the frontend is not large any more, or it has, or had, more backends than
+    /// there are slots.
     pub(super) fn apply(&mut self, moves: &[Move], touched: &mut Vec<u32>) -> bool {
         let mut classes = self.counts;
         for m in moves {
@@ -131,7 +134,9 @@ impl Loose {
         }
         let total: u32 = classes.iter().sum();
         let active = usize::from(ACTIVE);
+        let had: u32 = self.counts.iter().sum();
         if total as usize <= STRICT_MAX
+            || had as usize > self.slots.len()
             || self.counts[active] == 0
             || classes[active] == 0
             || total > u32::from(u16::MAX)

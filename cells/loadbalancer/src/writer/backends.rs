@@ -4,6 +4,7 @@
 
 use std::time::SystemTime;
 
+use smallvec::SmallVec;
 use statedb::WriteTxn;
 
 use super::frontends::note;
@@ -137,6 +138,8 @@ impl Writer {
         Ok(rows)
     }
 
+    /// Adds or changes backends; of those with one address and priority the last counts. Gives the addresses of what
+    /// changed.
     fn put_backends(
         &self,
         txn: &mut WriteTxn,
@@ -144,6 +147,7 @@ impl Writer {
         mut backends: Vec<BackendParams>,
     ) -> Vec<L3n4Addr> {
         let table = &self.0.tables.backends;
+        let place = |params: &BackendParams| (params.address, self.priority(params.source));
         let mut wanted: Vec<Backend> = Vec::new();
         let mut add = |params: BackendParams, old: Option<&Backend>, priority: u8| match old {
             Some(old) if old.params == params => {}
@@ -158,6 +162,12 @@ impl Writer {
             }
         };
         if backends.len() < WALK_FROM {
+            let places: SmallVec<[_; WALK_FROM]> = backends.iter().map(place).collect();
+            let mut seen = 0;
+            backends.retain(|params| {
+                seen += 1;
+                !places[seen..].contains(&place(params))
+            });
             for params in backends {
                 let priority = self.priority(params.source);
                 let key = BackendKey::new(service, &params.address, priority);
@@ -165,7 +175,9 @@ impl Writer {
                 add(params, old.map(|row| &**row), priority);
             }
         } else {
-            backends.sort_by_key(|params| (params.address, self.priority(params.source)));
+            backends.reverse();
+            backends.sort_by_key(place);
+            backends.dedup_by_key(|params| place(params));
             let first = BackendKey::of_address(service, &backends[0].address);
             let of_service = BACKENDS_BY_KEY.key(&first);
             let mut rows = table
@@ -173,7 +185,7 @@ impl Writer {
                 .take_while(|row| row.service == *service)
                 .peekable();
             for params in backends {
-                let place = (params.address, self.priority(params.source));
+                let place = place(&params);
                 let at = |row: &Backend| (row.params.address, row.source_priority);
                 while rows.next_if(|row| at(row) < place).is_some() {}
                 let old = rows.peek().filter(|row| at(row) == place);

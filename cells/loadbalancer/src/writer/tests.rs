@@ -202,6 +202,86 @@ fn backends_may_come_first_and_stay_without_service() {
 }
 
 #[test]
+fn of_one_address_in_a_batch_the_last_counts() {
+    let weighted = |weight| BackendParams {
+        weight,
+        ..backend("10.0.0.1:80/TCP")
+    };
+    let weights = |writer: &Writer| -> Vec<u16> {
+        let txn = writer.db().read();
+        let rows = writer.backends().all(&txn).take(1).cloned().collect::<Vec<_>>();
+        rows.iter().map(|row| row.params.weight).collect()
+    };
+    let few: Vec<BackendParams> = Vec::new();
+    let many: Vec<BackendParams> = (2..=50).map(|n| backend(&format!("10.0.0.{n}:80/TCP"))).collect();
+    for others in [few, many] {
+        let writer = writer(WriterSettings::default());
+        with_cluster_ip(&writer, service(), vec![weighted(1)]);
+        for batch in [[5, 1], [1, 5], [5, 7], [7, 5]] {
+            let mut all: Vec<BackendParams> = batch.map(weighted).into();
+            all.splice(1..1, others.clone());
+            with_cluster_ip(&writer, service(), all);
+            assert_eq!(
+                weights(&writer),
+                [batch[1]],
+                "{batch:?} with {} others",
+                others.len()
+            );
+        }
+    }
+}
+
+// A packet to an address of the node is not one to a service, whatever the port: no wildcard entry then.
+#[test]
+fn virtual_ips_that_the_node_has_or_has_no_more_are_pending() {
+    let writer = writer(WriterSettings::default());
+    let mut txn = writer.write();
+    let service = Service {
+        ext_traffic_policy: TrafficPolicy::Local,
+        ..service()
+    };
+    let frontends = [
+        (VIP, FrontendKind::ClusterIp),
+        ("172.16.0.1:80/TCP", FrontendKind::LoadBalancer),
+        ("172.16.0.1:80/TCP/i", FrontendKind::LoadBalancer),
+        ("172.16.0.1:81/TCP", FrontendKind::ExternalIps),
+        ("0.0.0.0:30080/TCP", FrontendKind::NodePort),
+    ];
+    let frontends = frontends.map(|(address, kind)| params(address, kind));
+    writer
+        .upsert_service_and_frontends(&mut txn, service, frontends.into())
+        .unwrap();
+    for (frontend, id) in writer
+        .frontends()
+        .all(&txn)
+        .map(|row| Frontend::clone(row))
+        .zip(1..)
+        .collect::<Vec<_>>()
+    {
+        let numbered = Frontend { id, ..frontend };
+        writer.0.tables.frontends.insert(&mut txn, numbered).unwrap();
+    }
+    txn.commit();
+    let after = |addresses: &[&str]| {
+        settle(&writer);
+        let mut txn = writer.write();
+        let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let facts = NodeFacts {
+            addresses,
+            ..NodeFacts::default()
+        };
+        writer.set_node(&mut txn, facts);
+        txn.commit();
+        pending(&writer)
+    };
+
+    assert_eq!(after(&["10.1.0.1"]), Vec::<String>::new());
+    assert_eq!(after(&["10.1.0.1", "10.50.0.9"]), [VIP]);
+    assert_eq!(after(&["172.16.0.1", "10.50.0.9"]), ["172.16.0.1:80/TCP"]);
+    assert_eq!(after(&[]), [VIP, "172.16.0.1:80/TCP"]);
+}
+
+#[test]
 fn best_source_wins_until_it_goes() {
     let writer = writer(WriterSettings::default());
     let mesh = |state| BackendParams {

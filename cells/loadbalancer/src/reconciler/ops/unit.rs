@@ -361,7 +361,8 @@ impl UnitPlan<'_> {
 
     fn drop_slots_up_to(&mut self, highest: u16) {
         let (address, len) = (self.address, self.unit.slots.len() as u16);
-        for slot in len + 1..=highest {
+        for before in len..highest {
+            let slot = before + 1;
             let key = ServiceKey { address, slot };
             self.round.stages.stale_slots.push(self.owner, key);
         }

@@ -2,7 +2,123 @@
 
 //! What is left to do while map operations fail.
 
+use std::sync::atomic::AtomicBool;
+
 use super::*;
+use crate::types::BackendSet;
+
+/// Lets no backend entry be written while it is broken.
+struct NoBackends {
+    below: Arc<dyn LbMaps>,
+    is_broken: AtomicBool,
+}
+
+impl LbMaps for NoBackends {
+    fn update(&self, entries: Entries<'_>) -> Failures {
+        if matches!(entries, Entries::Backends(_)) && self.is_broken.load(Ordering::Relaxed) {
+            return (0..entries.len()).map(|at| (at, MapError::Faulty)).collect();
+        }
+        self.below.update(entries)
+    }
+    fn delete(&self, keys: Keys<'_>) -> Failures {
+        self.below.delete(keys)
+    }
+    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
+        self.below.dump(kind, visit)
+    }
+    fn usage(&self) -> Vec<MapUsage> {
+        self.below.usage()
+    }
+}
+
+#[test]
+fn frontends_that_share_a_backend_fail_together_when_it_cannot_be_written() {
+    let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let broken = Arc::new(NoBackends {
+        below: fake.clone(),
+        is_broken: AtomicBool::new(true),
+    });
+    let maps: Arc<dyn LbMaps> = broken.clone();
+    let mut ops = ops(&maps);
+    let rows = Rows::new();
+    let address = "10.0.0.1:80/TCP";
+    // The second has the row of the first, the third a newer one that says the same, as of another service.
+    let row = rows.row(address, BackendState::Active, false);
+    let newer = rows.row(address, BackendState::Active, false);
+    let frontends = [(1, &row), (2, &row), (3, &newer)].map(|(n, row)| {
+        frontend(
+            &format!("10.50.0.{n}:80/TCP"),
+            FrontendKind::ClusterIp,
+            std::slice::from_ref(row),
+        )
+    });
+
+    frontends.iter().for_each(|frontend| ops.upsert(frontend, &()));
+    let results = ops.finish();
+    let without = dump(&fake);
+    broken.is_broken.store(false, Ordering::Relaxed);
+    apply(&mut ops, &frontends, &());
+
+    assert!(results.iter().all(Result::is_err), "{results:?}");
+    assert_eq!(without, "", "nothing leads to a backend that is not there");
+    assert_eq!(dump(&fake).matches("SLOT=1 BEID=1").count(), 3, "{}", dump(&fake));
+}
+
+#[test]
+fn more_backends_than_slots_leave_no_slot_empty() {
+    const MOST: usize = 65_535;
+    let sizes = LbMapSizes {
+        services: 100_000,
+        backends: 100_000,
+        ..LbMapSizes::default()
+    };
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
+    let mut ops = ops(&maps);
+    let rows = Rows::new();
+    let row = |n: usize, state| {
+        let address = format!("10.{}.{}.{}:80/TCP", n >> 16, (n >> 8) & 255, n & 255);
+        rows.row(&address, state, false)
+    };
+    let mut all: BackendSet = (0..MOST).map(|n| row(n, BackendState::Active)).collect();
+    let extra = [MOST, MOST + 1].map(|n| row(n, BackendState::Active));
+    let check = |ops: &mut Ops, set: &BackendSet| {
+        let mut state = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &[]);
+        state.backends = set.clone();
+        apply(ops, &[state], &());
+        let (mut slots, mut count, mut qcount) = (BTreeSet::new(), 0, 0);
+        let visit = &mut |entry| match entry {
+            MapEntry::Service(key, value) if key.slot > 0 => {
+                assert_eq!(value.rev_nat.get(), 1);
+                assert!(slots.insert(key.slot));
+            }
+            MapEntry::Service(key, value) if key.address.port() > 0 => {
+                (count, qcount) = (value.count, value.qcount);
+            }
+            _ => {}
+        };
+        maps.dump(MapKind::Services, visit).unwrap();
+        let wanted = set.len().min(MOST);
+        assert_eq!(usize::from(count) + usize::from(qcount), wanted);
+        assert!(slots.into_iter().eq(1..=wanted as u16), "of {}", set.len());
+        (count, qcount)
+    };
+
+    assert_eq!(check(&mut ops, &all), (65_535, 0));
+    all = all.with(extra[0].clone());
+    assert_eq!(check(&mut ops, &all), (65_535, 0));
+    all = all.with(extra[1].clone());
+    assert_eq!(check(&mut ops, &all), (65_535, 0));
+    for n in 0..3 {
+        all = all.without(&row(n, BackendState::Active).params.address);
+        check(&mut ops, &all);
+    }
+    all = all.with(row(9, BackendState::Terminating));
+    assert_eq!(check(&mut ops, &all), (65_533, 1));
+    check(&mut ops, &BackendSet::default());
+    ops.remove(&addr("10.50.0.9:80/TCP"));
+    ops.finish();
+    assert_eq!(dump(&maps), "");
+}
 
 #[test]
 fn empty_maps_mean_that_nothing_is_left_to_do() {
