@@ -167,7 +167,8 @@ impl Mirror {
                 Ok(false) => Ok(()),
                 Err(error) => Err(error),
             };
-            let rejected = put.err().map(|error| error.to_string());
+            // Decoding errors name the object themselves.
+            let rejected = put.err().map(|error| format!("{key}: {error}"));
             match rejected.or_else(|| pending.invalid.map(|error| error.to_string())) {
                 None => self.rejected.remove(&key),
                 Some(reason) => self.rejected.insert(key, reason),
@@ -277,11 +278,13 @@ impl Mirror {
     ) -> Result<(), statedb::Error> {
         let mut txn = db.write(&[&reflector.table]);
         let mut counts = Counts::default();
-        for row in std::mem::take(&mut self.rows).into_values().flatten() {
+        let after = Self {
+            first_list: self.first_list,
+            ..Self::default()
+        };
+        for row in std::mem::replace(self, after).rows.into_values().flatten() {
             delete_row(reflector, &mut txn, &row, &mut counts)?;
         }
-        self.total = 0;
-        self.rejected.clear();
         txn.commit();
         Ok(())
     }

@@ -148,20 +148,7 @@ fn report(health: &Health, mirror: &Mirror, counts: Counts, failing: Option<&Api
             counts.upserted, counts.deleted
         ));
     } else {
-        let mut text: Vec<String> = mirror
-            .rejected
-            .iter()
-            .take(NAMED)
-            // Decoding errors name the object themselves.
-            .map(|(key, error)| {
-                let key = key.to_string();
-                if error.contains(&key) {
-                    error.clone()
-                } else {
-                    format!("{key}: {error}")
-                }
-            })
-            .collect();
+        let mut text: Vec<String> = mirror.rejected.values().take(NAMED).cloned().collect();
         if mirror.rejected.len() > NAMED {
             text.push(format!("and {} more", mirror.rejected.len() - NAMED));
         }

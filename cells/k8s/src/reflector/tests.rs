@@ -71,6 +71,12 @@ struct Named {
 }
 
 const BY_NAME: Index<Named, str> = Index::new("name", |row, keys| keys.add(&row.name));
+/// Versions that only one object may have.
+const BY_CLAIM: Index<Named, str> = Index::unique("claim", |row, keys| {
+    if row.version.starts_with('#') {
+        keys.add(&row.version);
+    }
+});
 
 impl Row for Named {
     fn header() -> &'static [&'static str] {
@@ -122,7 +128,11 @@ impl Bench {
             asked: Mutex::new(Vec::new()),
         });
         let db = Db::new();
-        let write = RwTable::builder("names").primary(BY_NAME).build(&db).unwrap();
+        let write = RwTable::builder("names")
+            .primary(BY_NAME)
+            .index(BY_CLAIM)
+            .build(&db)
+            .unwrap();
         let mut txn = db.write(&[&write]);
         for name in present {
             let row = Named {
@@ -470,6 +480,30 @@ async fn rejected_object_keeps_its_last_good_row_and_is_named() {
 }
 
 #[tokio::test]
+async fn object_that_the_table_refuses_keeps_its_last_good_row_and_is_named() {
+    let bench = Bench::start(plain).await;
+    bench.list("7", &[("a", "#1"), ("b", "2")]);
+    bench.rows(&["a@#1", "b@2"]).await;
+    let events = bench.watch();
+    events.send(Ok(WatchEvent::Modified(service("b", "#1")))).unwrap();
+
+    let report = bench
+        .health(|report| report.message == "1 objects rejected, 2 total objects")
+        .await;
+
+    assert_eq!(
+        report.error.as_deref(),
+        Some("b: table `names`: index `claim`: key is taken by object `a`")
+    );
+    bench.rows(&["a@#1", "b@2"]).await;
+    events.send(Ok(WatchEvent::Deleted(service("b", "9")))).unwrap();
+    bench
+        .health(|report| report.message == "0 upserted, 1 deleted, 1 total objects")
+        .await;
+    bench.rows(&["a@#1"]).await;
+}
+
+#[tokio::test]
 async fn unreadable_object_in_a_list_is_not_taken_for_deleted() {
     let bench = Bench::start(plain).await;
     bench.list("7", &[("a", "1"), ("b", "1")]);
@@ -582,13 +616,18 @@ async fn same_rows_of_a_list_are_left_alone() {
 
 #[tokio::test]
 async fn stop_clears_the_rows_if_asked_to() {
-    let bench = Bench::start(Reflector::clear_on_stop).await;
+    let mut bench = Bench::start(Reflector::clear_on_stop).await;
     bench.list("7", &[("a", "1")]);
     bench.rows(&["a@1"]).await;
 
-    bench.hive.stop().await.unwrap();
+    let stopped = bench.hive.stop().await.unwrap();
 
     assert!(bench.table.is_empty(&bench.db.read()));
+    bench.hive = stopped.start().await.unwrap();
+    bench.list("9", &[("b", "1")]);
+    bench
+        .health(|report| report.message == "1 upserted, 0 deleted, 1 total objects")
+        .await;
 }
 
 #[tokio::test]
