@@ -335,13 +335,13 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
     ) -> Result<Vec<BoxRow>, DynError> {
         let position = self.position(index)?;
         let def = &self.0.0.defs[position];
-        if def.holds_networks {
+        if let Some(networks) = def.networks {
             let state = self.0.state(txn);
             let tree = state.tree(position);
             let addr = key.trim().parse::<IpAddr>().ok();
             match (how, addr) {
                 (Match::Exact, Some(addr)) => {
-                    let found = lpm::longest(tree, addr, def.unique).and_then(|slot| state.objects.get(slot));
+                    let found = state.networks[networks].longest(addr);
                     let network = found.and_then(|object| lpm::longest_of(def.keys(object), addr));
                     let rows = |network| {
                         let found = state.found(tree.starting(network));

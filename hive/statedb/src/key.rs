@@ -451,9 +451,9 @@ impl Key for IpNet {
     }
 }
 
-/// Writes a network given by its address in IPv6 form and any number up to 129 in place of its length.
+/// Writes a network given by its address in IPv6 form and its length there.
 #[inline]
-pub(crate) fn encode_network(addr: &[u8; 16], bits: u8, out: &mut KeyWriter) {
+fn encode_network(addr: &[u8; 16], bits: u8, out: &mut KeyWriter) {
     // Addresses before, among and after the mapped IPv4 ones are told apart by the first byte; of IPv4 addresses the
     // part that is the same for all is left out. A key then fits into few bytes and differs early.
     let (front, last) = addr.split_at(12);

@@ -45,6 +45,7 @@ mod inserted;
 mod key;
 mod lpm;
 mod metrics;
+mod networks;
 mod object;
 pub mod reconciler;
 mod revisions;

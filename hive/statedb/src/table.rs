@@ -245,7 +245,12 @@ impl<T: Send + Sync + 'static> PrimaryBuilder<T> {
         if !valid_name(&name) {
             return Err(Error::TableName { table: name });
         }
-        let defs: Vec<IndexDef<T>> = primary.into_iter().chain(secondary).collect();
+        let mut defs: Vec<IndexDef<T>> = primary.into_iter().chain(secondary).collect();
+        let mut networks = 0;
+        for of_index in defs.iter_mut().filter_map(|def| def.networks.as_mut()) {
+            *of_index = networks;
+            networks += 1;
+        }
         for (at, def) in defs.iter().enumerate() {
             if def.name.is_empty() || def.name.starts_with("__") {
                 return Err(Error::IndexName {
@@ -277,7 +282,7 @@ impl<T: Send + Sync + 'static> PrimaryBuilder<T> {
                 graveyard_limit,
                 registrations: AtomicU64::new(0),
             };
-            let nothing = TableState::empty(defs.len() - 1);
+            let nothing = TableState::empty(defs.len() - 1, networks);
             let state = Arc::new(nothing.clone());
             let table = Table(Arc::new(TableInner {
                 meta: Arc::new(meta),
@@ -459,10 +464,8 @@ impl<T: Send + Sync + 'static> Table<T> {
         addr: IpAddr,
     ) -> Option<&'a Obj<T>> {
         let position = self.index(index.name())?;
-        let is_unique = self.0.defs[position].unique;
-        let state = self.state(txn);
-        let found = crate::lpm::longest(state.tree(position), addr, is_unique)?;
-        state.objects.get(found)
+        let networks = self.0.defs[position].networks?;
+        self.state(txn).networks[networks].longest(addr)
     }
 
     /// All objects whose network is `net` or lies inside it, in an index whose keys are networks.

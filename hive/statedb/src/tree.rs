@@ -20,7 +20,7 @@ use arrayvec::ArrayVec;
 use smallvec::SmallVec;
 
 pub(crate) use iter::{Iter, KeyAt};
-pub(crate) use keys::{NodeKeys, Numbers, Probe, Texts};
+pub(crate) use keys::{NodeKeys, Numbers, Texts};
 
 /// Entries of a leaf, and children of an inner node. Copying an inner node touches the reference counts of all its
 /// children, which are mostly not in any cache: the fewer children, the better for a change of one entry. The more
@@ -130,18 +130,6 @@ impl<K: NodeKeys, V: Clone> Node<K, V> {
                 left.children.extend(right.children);
             }
             _ => unreachable!("siblings are of one height"),
-        }
-    }
-}
-
-impl<K, V> Node<K, V> {
-    fn last(&self) -> Option<(KeyAt<'_, K>, &V)> {
-        let mut node = self;
-        loop {
-            match node {
-                Node::Inner(inner) => node = inner.children.last()?,
-                Node::Leaf(leaf) => return Some(leaf.entry(leaf.values.len().checked_sub(1)?)),
-            }
         }
     }
 }
@@ -493,35 +481,6 @@ impl<K: NodeKeys, V: Clone> Tree<K, V> {
     /// Entries whose keys start with `start`, in order.
     pub(crate) fn starting(&self, start: K::Owned) -> Iter<'_, K, V> {
         Iter::starting(self, start)
-    }
-
-    /// The last entry with a key before `key`.
-    #[inline]
-    pub(crate) fn before(&self, key: K::Probe<'_>) -> Option<(KeyAt<'_, K>, &V)> {
-        let mut node = self.root.as_ref()?;
-        // The child before the one looked into: all that it holds is before `key`.
-        let mut neighbour = None;
-        let mut is_last = true;
-        loop {
-            match node {
-                Node::Inner(inner) => {
-                    let at = inner.keys.locate(key).0;
-                    is_last &= at == inner.keys.len();
-                    neighbour = at
-                        .checked_sub(1)
-                        .map(|before| &inner.children[before])
-                        .or(neighbour);
-                    node = &inner.children[at];
-                }
-                Node::Leaf(leaf) => {
-                    let leaf = self.current(leaf, is_last);
-                    return match leaf.keys.locate(key).0 {
-                        0 => neighbour.and_then(Node::last),
-                        at => Some(leaf.entry(at - 1)),
-                    };
-                }
-            }
-        }
     }
 
     /// The first entry.

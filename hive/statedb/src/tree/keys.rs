@@ -230,16 +230,6 @@ impl<'k> From<&'k [u8]> for Probe<'k> {
 }
 
 impl<'k> Probe<'k> {
-    /// The first six bytes of `bytes`.
-    #[inline]
-    pub(crate) fn of_six(bytes: &'k [u8; 8]) -> Self {
-        Self {
-            bytes: &bytes[..6],
-            word: u64::from_be_bytes(*bytes) & !0xffff,
-            one: black_box(1),
-        }
-    }
-
     /// How many heads are before `head`. No branch: it would be mispredicted. Neither a mask, whose bits the compiler
     /// would count if it knew the numbers added: baseline x86-64 has no instruction for that.
     #[inline]

@@ -66,10 +66,6 @@ fn compare(tree: &Tree<Numbers, u64>, model: &BTreeMap<u64, u64>) {
                 .into_iter()
                 .eq(model.range(probe..).map(copied))
         );
-        assert_eq!(
-            entries(tree.before(&probe).into_iter()).pop(),
-            model.range(..probe).next_back().map(copied)
-        );
     }
 }
 
@@ -192,8 +188,6 @@ proptest! {
         }
         for probe in probes {
             prop_assert_eq!(tree.get(&probe), model.get(&probe));
-            let before = tree.before((&*probe).into()).map(|(_, value)| value);
-            prop_assert_eq!(before, model.range(..probe.clone()).next_back().map(|(_, value)| value));
             prop_assert!(tree.at_least(&probe).map(|(_, value)| value).eq(
                 model.range(probe.clone()..).map(|(_, value)| value)
             ));
@@ -280,10 +274,8 @@ fn keys_in_order_change_the_last_leaf_alone() {
     for (at, snapshot) in snapshots.iter().enumerate() {
         assert_eq!(snapshot.iter().count(), 1000 + at);
         assert_eq!(snapshot.get(&(1000 + at as u64)), None);
-        assert_eq!(
-            snapshot.before(&5000).map(|(_, &value)| value),
-            Some(999 + at as u64)
-        );
+        let last = 999 + at as u64;
+        assert_eq!(entries(snapshot.at_least(&last)), [(last, last)]);
     }
     assert_eq!(tree.remove(&1159), Some(1159));
     assert_eq!((tree.get(&1159), tree.get(&1158)), (None, Some(&1158)));
@@ -338,14 +330,8 @@ fn long_equal_heads_are_told_apart() {
 
     assert!(tree.iter().map(|(_, &number)| number).eq(0..500));
     assert_eq!(tree.get(&key(77)), Some(&77));
-    assert_eq!(
-        tree.before((&*key(77)).into()).map(|(_, &number)| number),
-        Some(76)
-    );
     let mut start = [0; 9];
-    let last = tree
-        .before((&*key(1)).into())
-        .map(|(key, _)| (key.copy(&mut start), key.owned()));
-    assert_eq!(last, Some((22, key(0))));
+    let first = tree.first().map(|(key, _)| (key.copy(&mut start), key.owned()));
+    assert_eq!(first, Some((22, key(0))));
     assert_eq!(&start, b"namespace");
 }
