@@ -207,6 +207,8 @@ fn make_node_mounts(keep: Option<&Path>) -> Result<(), EnterError> {
     }
     let folder = Path::new("/sys/fs/bpf");
     if folder.is_dir() {
+        // The machine's own, where it has one: which of two stacked ones a program means is unclear, so agents refuse.
+        while umount2(folder, MntFlags::MNT_DETACH).is_ok() {}
         mount(Some("bpf"), folder, Some("bpf"), MsFlags::empty(), none)
             .map_err(failed("mounting the node's BPF file system"))?;
     }

@@ -107,3 +107,34 @@ async fn pods_of_different_nodes_reach_each_other_over_both_families() {
     first.clean_pod(&place).await.unwrap();
     assert!(!first.pod_cgroup(&place).exists());
 }
+
+// Where the machine has one at the same place, as nearly all do, agents would meet two and refuse to choose.
+#[test]
+fn a_node_has_one_bpf_file_system_whatever_the_machine_has() {
+    let node = |words: &[&str]| {
+        let placement = Placement {
+            new_node: true,
+            program: words.iter().map(Into::into).collect(),
+            ..Placement::default()
+        };
+        let mut command = std::process::Command::new(program());
+        command.args(placement.arguments()).stdin(Stdio::null());
+        command
+    };
+    let inner: Vec<String> = std::iter::once(program())
+        .chain(node(&["cat", "/proc/self/mountinfo"]).get_args().map(Into::into))
+        .map(|word| word.into_string().unwrap())
+        .collect();
+    let outer = format!("mount -t bpf bpf /sys/fs/bpf && exec {}", inner.join(" "));
+
+    let output = node(&["sh", "-c", &outer]).output().unwrap();
+
+    let mounts = String::from_utf8_lossy(&output.stdout);
+    let bpf = mounts.lines().filter(|line| line.contains(" /sys/fs/bpf "));
+    assert_eq!(
+        bpf.count(),
+        1,
+        "{mounts}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
