@@ -281,7 +281,7 @@ impl<T: Send + Sync + 'static> DynTable<T> {
         let inner = &self.0.0;
         let key = self.0.primary_bytes(object)?;
         let tracked = inner.meta.trackers.count() > 0;
-        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        let mut work: Work<'_, T> = txn.work(&inner.meta)?;
         Ok(work.delete(&inner.defs, &key, tracked).is_some())
     }
 }
@@ -398,7 +398,7 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
     fn insert_yaml(&self, txn: &mut WriteTxn, yaml: &str) -> Result<(), DynError> {
         let object = self.parsed(yaml)?;
         let inner = &self.0.0;
-        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        let mut work: Work<'_, T> = txn.work(&inner.meta)?;
         work.insert(
             &inner.meta.name,
             &inner.defs,

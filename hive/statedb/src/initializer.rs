@@ -84,14 +84,9 @@ impl<T: Send + Sync + 'static> RwTable<T> {
     /// [`Error::InitializerExists`] if one of that name is pending, [`Error::NotLocked`].
     pub fn register_initializer(&self, txn: &mut WriteTxn, name: &str) -> Result<InitGuard, Error> {
         let meta = &self.0.meta;
-        let work = txn.any_work(meta)?;
-        if work
-            .state()
-            .initializers()
-            .pending
-            .iter()
-            .any(|pending| *pending.name == *name)
-        {
+        let table = txn.table(meta)?;
+        let mut pending = table.state.initializers().pending().iter();
+        if pending.any(|pending| *pending.name == *name) {
             return Err(Error::InitializerExists {
                 table: meta.name.to_string(),
                 name: name.to_owned(),
@@ -99,7 +94,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         }
         let number = meta.registrations.fetch_add(1, Ordering::Relaxed);
         let name: Arc<str> = name.into();
-        work.initializers_mut().pending.push(Initializer {
+        table.initializers_mut().add(Initializer {
             number,
             name: Arc::clone(&name),
             since: Instant::now(),
@@ -115,7 +110,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
 impl<T: Send + Sync + 'static> Table<T> {
     /// Whether every registered initialiser is done; true if there is none.
     pub fn is_initialized(&self, txn: &impl ReadTxn) -> bool {
-        self.state(txn).initializers.pending.is_empty()
+        self.state(txn).initializers.pending().is_empty()
     }
 
     /// [`Table::is_initialized`], and a watch that closes when the set of pending initialisers changes.
@@ -169,7 +164,7 @@ impl DbInner {
             let Some(state) = root.get(table.target().0.id) else {
                 continue;
             };
-            let pending = &state.initializers().pending;
+            let pending = state.initializers().pending();
             let is_late = |pending: &&Initializer| now.saturating_duration_since(pending.since) >= LATE;
             let names: Vec<String> = pending
                 .iter()

@@ -32,6 +32,7 @@ mod cell;
 mod changes;
 #[cfg(feature = "script")]
 pub mod command;
+mod current;
 mod db;
 mod define;
 mod derive;

@@ -33,15 +33,12 @@ pub(crate) struct TableState<T> {
     pub(crate) dead: Tree<Numbers, (KeyBuf, Obj<T>)>,
     /// Highest revision of a deletion that is not in the graveyard any more: who has seen less must list again.
     pub(crate) buried: Revision,
-    pub(crate) initializers: Arc<Initializers>,
+    pub(crate) initializers: Initializers,
 }
 
-/// Who has to deliver before a table is complete.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Initializers {
-    /// Those not done yet.
-    pub(crate) pending: Vec<Initializer>,
-}
+/// Who has to deliver before a table is complete: those not done yet. Nothing is shared or allocated for none.
+#[derive(Clone, Default)]
+pub(crate) struct Initializers(Option<Arc<Vec<Initializer>>>);
 
 /// A source that has to deliver.
 #[derive(Debug, Clone)]
@@ -53,12 +50,34 @@ pub(crate) struct Initializer {
 }
 
 impl Initializers {
+    pub(crate) fn pending(&self) -> &[Initializer] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
+    }
+
     /// Names of those not done yet.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.pending
-            .iter()
-            .map(|pending| pending.name.to_string())
-            .collect()
+        let pending = self.pending().iter();
+        pending.map(|pending| pending.name.to_string()).collect()
+    }
+
+    pub(crate) fn add(&mut self, initializer: Initializer) {
+        Arc::make_mut(self.0.get_or_insert_default()).push(initializer);
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) {
+        let Some(pending) = &mut self.0 else { return };
+        Arc::make_mut(pending).retain(|pending| pending.number != number);
+        if pending.is_empty() {
+            self.0 = None;
+        }
+    }
+
+    /// Whether both are the same set.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        }
     }
 }
 
@@ -74,7 +93,7 @@ impl<T> Clone for TableState<T> {
             graveyard: self.graveyard.clone(),
             dead: self.dead.clone(),
             buried: self.buried,
-            initializers: Arc::clone(&self.initializers),
+            initializers: self.initializers.clone(),
         }
     }
 }
@@ -91,7 +110,7 @@ impl<T> TableState<T> {
             graveyard: Tree::default(),
             dead: Tree::default(),
             buried: 0,
-            initializers: Arc::default(),
+            initializers: Initializers::default(),
         }
     }
 
@@ -158,7 +177,7 @@ impl<T> TableState<T> {
     pub(crate) fn differs(&self, other: &Self, place: &Place) -> bool {
         match place {
             Place::Table => self.revision != other.revision,
-            Place::Initializers => !Arc::ptr_eq(&self.initializers, &other.initializers),
+            Place::Initializers => !self.initializers.same(&other.initializers),
             Place::Exact(index, key) => {
                 let revision = |state: &Self| state.find(*index, key.as_bytes()).map(Obj::revision);
                 revision(self) != revision(other)
@@ -182,9 +201,16 @@ pub(crate) trait AnyState: Any + Send + Sync {
     fn revision(&self) -> Revision;
     fn objects(&self) -> usize;
     fn zombies(&self) -> usize;
-    fn initializers(&self) -> &Arc<Initializers>;
-    /// A working copy to be changed by a transaction.
-    fn work(&self, log_keys: bool) -> Box<dyn AnyWork>;
+    fn initializers(&self) -> &Initializers;
+    fn initializers_mut(&mut self) -> &mut Initializers;
+    /// A copy to be changed by a transaction.
+    fn copy(&self) -> Arc<dyn AnyState>;
+    /// Whether the answer at `place` differs between two states of one table.
+    fn differs(&self, other: &dyn AnyState, place: &Place) -> bool;
+    /// Forgets deletions up to `watermark`; gives how many.
+    fn bury(&mut self, watermark: Revision) -> usize;
+    /// Revision of the deletion that is `keep` deletions away from the newest one.
+    fn deletion_before_last(&self, keep: usize) -> Option<Revision>;
 }
 
 impl<T: Send + Sync + 'static> AnyState for TableState<T> {
@@ -197,93 +223,97 @@ impl<T: Send + Sync + 'static> AnyState for TableState<T> {
     fn zombies(&self) -> usize {
         self.dead.len()
     }
-    fn initializers(&self) -> &Arc<Initializers> {
+    fn initializers(&self) -> &Initializers {
         &self.initializers
     }
-    fn work(&self, log_keys: bool) -> Box<dyn AnyWork> {
-        Box::new(Work {
-            state: self.clone(),
-            touched: log_keys.then(Vec::new),
-            changed: false,
-        })
+    fn initializers_mut(&mut self) -> &mut Initializers {
+        &mut self.initializers
     }
-}
-
-/// A table inside a write transaction.
-pub(crate) struct Work<T> {
-    pub(crate) state: TableState<T>,
-    /// Stored keys touched, if logged.
-    pub(crate) touched: Option<Vec<(usize, KeyBuf)>>,
-    /// Whether anything but objects (graveyard, initialisers) may differ from the base.
-    pub(crate) changed: bool,
-}
-
-/// Type-erased [`Work`].
-pub(crate) trait AnyWork {
-    fn as_any_mut(&mut self) -> &mut dyn Any;
-    fn state(&self) -> &dyn AnyState;
-    fn changed(&self) -> bool;
-    fn touched(&self) -> Option<&[(usize, KeyBuf)]>;
-    /// Whether the answer at `place` differs from the base state.
-    fn differs(&self, base: &dyn AnyState, place: &Place) -> bool;
-    /// Forgets deletions up to `watermark`; gives how many.
-    fn bury(&mut self, watermark: Revision) -> usize;
-    /// Revision of the deletion that is `keep` deletions away from the newest one.
-    fn deletion_before_last(&self, keep: usize) -> Option<Revision>;
-    fn initializers_mut(&mut self) -> &mut Initializers;
-    fn finish(self: Box<Self>) -> Arc<dyn AnyState>;
-}
-
-impl<T: Send + Sync + 'static> AnyWork for Work<T> {
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
+    fn copy(&self) -> Arc<dyn AnyState> {
+        Arc::new(self.clone())
     }
-    fn state(&self) -> &dyn AnyState {
-        &self.state
-    }
-    fn changed(&self) -> bool {
-        self.changed
-    }
-    fn touched(&self) -> Option<&[(usize, KeyBuf)]> {
-        self.touched.as_deref()
-    }
-    fn differs(&self, base: &dyn AnyState, place: &Place) -> bool {
-        let base: &dyn Any = base;
-        match base.downcast_ref::<TableState<T>>() {
-            Some(base) => base.differs(&self.state, place),
+    fn differs(&self, other: &dyn AnyState, place: &Place) -> bool {
+        match (other as &dyn Any).downcast_ref() {
+            Some(other) => TableState::differs(self, other, place),
             None => true,
         }
     }
     fn bury(&mut self, watermark: Revision) -> usize {
         let mut buried = 0;
-        while let Some((revision, (key, _))) = self.state.dead.first()
+        while let Some((revision, (key, _))) = self.dead.first()
             && revision.number() <= watermark
         {
             let (revision, key) = (revision.number(), key.clone());
-            self.state.graveyard.remove(key.as_bytes());
-            self.state.dead.remove(&revision);
-            self.state.buried = revision;
-            self.changed = true;
+            self.graveyard.remove(key.as_bytes());
+            self.dead.remove(&revision);
+            self.buried = revision;
             buried += 1;
         }
         buried
     }
     fn deletion_before_last(&self, keep: usize) -> Option<Revision> {
-        let surplus = self.state.dead.len().checked_sub(keep)?;
-        self.state
-            .dead
-            .iter()
-            .take(surplus)
-            .last()
-            .map(|(revision, _)| revision.number())
+        let surplus = self.dead.len().checked_sub(keep)?;
+        let last = self.dead.iter().take(surplus).last();
+        last.map(|(revision, _)| revision.number())
     }
-    fn initializers_mut(&mut self) -> &mut Initializers {
+}
+
+/// Stored keys touched: position of the index, and the key.
+type Touched = Vec<(usize, KeyBuf)>;
+
+/// A table inside a write transaction.
+pub(crate) struct Open {
+    /// A working copy, which becomes the table's state as it is.
+    pub(crate) state: Arc<dyn AnyState>,
+    /// Keys touched, if logged.
+    pub(crate) touched: Option<Touched>,
+    /// Whether anything may differ from the state before.
+    pub(crate) changed: bool,
+}
+
+impl Open {
+    pub(crate) fn new(base: &dyn AnyState, log_keys: bool) -> Self {
+        Self {
+            state: base.copy(),
+            touched: log_keys.then(Vec::new),
+            changed: false,
+        }
+    }
+
+    /// The working copy, which nobody else has.
+    fn own(state: &mut Arc<dyn AnyState>) -> &mut dyn AnyState {
+        Arc::get_mut(state).expect("a working copy is shared when it is committed, not before")
+    }
+
+    pub(crate) fn initializers_mut(&mut self) -> &mut Initializers {
         self.changed = true;
-        Arc::make_mut(&mut self.state.initializers)
+        Self::own(&mut self.state).initializers_mut()
     }
-    fn finish(self: Box<Self>) -> Arc<dyn AnyState> {
-        Arc::new(self.state)
+
+    /// See [`AnyState::bury`].
+    pub(crate) fn bury(&mut self, watermark: Revision) -> usize {
+        let buried = Self::own(&mut self.state).bury(watermark);
+        self.changed |= buried > 0;
+        buried
     }
+
+    /// The table to be changed, if it is one of `T`.
+    #[inline]
+    pub(crate) fn work<T: 'static>(&mut self) -> Option<Work<'_, T>> {
+        let state: &mut dyn Any = Self::own(&mut self.state);
+        Some(Work {
+            state: state.downcast_mut()?,
+            touched: &mut self.touched,
+            changed: &mut self.changed,
+        })
+    }
+}
+
+/// Objects of a table inside a write transaction.
+pub(crate) struct Work<'a, T> {
+    pub(crate) state: &'a mut TableState<T>,
+    touched: &'a mut Option<Touched>,
+    changed: &'a mut bool,
 }
 
 /// When an insert may replace what is there.
@@ -301,7 +331,7 @@ pub(crate) struct Exchange<T> {
 }
 
 /// Stored keys of an object in all indexes.
-fn touched_by<T>(defs: &[IndexDef<T>], key: &[u8], object: &T) -> Vec<(usize, KeyBuf)> {
+fn touched_by<T>(defs: &[IndexDef<T>], key: &[u8], object: &T) -> Touched {
     let mut touched = vec![(0, KeyBuf::new(key))];
     for (at, def) in defs.iter().enumerate().skip(1) {
         let stored = def.stored(def.keys(object), key);
@@ -310,10 +340,10 @@ fn touched_by<T>(defs: &[IndexDef<T>], key: &[u8], object: &T) -> Vec<(usize, Ke
     touched
 }
 
-impl<T: Send + Sync + 'static> Work<T> {
+impl<T: Send + Sync + 'static> Work<'_, T> {
     #[inline]
     fn touch(&mut self, index: usize, key: &[u8]) {
-        if let Some(touched) = &mut self.touched {
+        if let Some(touched) = self.touched {
             touched.push((index, KeyBuf::new(key)));
         }
     }
@@ -394,7 +424,7 @@ impl<T: Send + Sync + 'static> Work<T> {
         }
 
         self.state.revision += 1;
-        self.changed = true;
+        *self.changed = true;
         let revision = self.state.revision;
         if !self.state.dead.is_empty()
             && let Some(deleted) = self.state.graveyard.remove(key)
@@ -460,7 +490,7 @@ impl<T: Send + Sync + 'static> Work<T> {
     /// Puts an object in the place of one with the same keys, as the latest change.
     fn exchange(&mut self, slot: Slot, object: Obj<T>) -> Option<Obj<T>> {
         self.state.revision += 1;
-        self.changed = true;
+        *self.changed = true;
         let old = self.state.objects.replace(slot, object);
         if let Some(old) = &old {
             self.state.by_revision.remove(&[old.revision()]);
@@ -503,7 +533,7 @@ impl<T: Send + Sync + 'static> Work<T> {
                 self.state.revision = next;
                 self.state.by_revision.push(next, entry.slot);
                 left.push(entry.revision);
-                if let Some(touched) = &mut self.touched
+                if let Some(touched) = self.touched
                     && let Ok(key) = Self::primary_key(table, defs, &object)
                 {
                     touched.extend(touched_by(defs, &key, &object));
@@ -517,13 +547,13 @@ impl<T: Send + Sync + 'static> Work<T> {
         for slot in with_networks {
             self.state.follow_all(defs, slot);
         }
-        self.changed |= !left.is_empty();
+        *self.changed |= !left.is_empty();
         self.state.by_revision.remove(&left);
     }
 
     /// Logs the keys of an object that is about to be in the table.
     fn touch_all(&mut self, defs: &[IndexDef<T>], key: &[u8], object: &T) {
-        if let Some(touched) = &mut self.touched {
+        if let Some(touched) = self.touched {
             touched.extend(touched_by(defs, key, object));
         }
     }
@@ -570,7 +600,7 @@ impl<T: Send + Sync + 'static> Work<T> {
         let old = self.state.objects.remove(self.state.primary.remove(key)?)?;
         self.state.follow(defs, 0, key);
         self.state.revision += 1;
-        self.changed = true;
+        *self.changed = true;
         self.state.by_revision.remove(&[old.revision()]);
         for (at, def) in defs.iter().enumerate().skip(1) {
             for stored in def.stored(def.keys(&old), key) {

@@ -558,7 +558,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         let mut cells = meta.watches.lock();
         let newest = Snapshot {
             db: Arc::clone(&txn.db),
-            root: txn.db.root.load_full(),
+            root: txn.db.root.load(),
         };
         step::at(Step::Inside);
         let (read, now) = (self.state(txn), self.state(&newest));
@@ -604,7 +604,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
     /// As [`RwTable::insert`].
     pub fn insert_get(&self, txn: &mut WriteTxn, object: T) -> Result<Obj<T>, Error> {
         let (slot, _) = self.put(txn, object, &Condition::Always)?;
-        let work: &mut Work<T> = txn.work(&self.0.0.meta)?;
+        let work: Work<'_, T> = txn.work(&self.0.0.meta)?;
         let stored = work.state.objects.get(slot);
         Ok(stored.expect("an object is where it was put").clone())
     }
@@ -631,7 +631,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         condition: &Condition,
     ) -> Result<(Slot, Option<Obj<T>>), Error> {
         let inner = &self.0.0;
-        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        let mut work: Work<'_, T> = txn.work(&inner.meta)?;
         work.insert(&inner.meta.name, &inner.defs, object, condition)
     }
 
@@ -643,7 +643,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         exchange: impl Fn(&mut W) -> &mut Exchange<T>,
     ) -> Result<(), Error> {
         let inner = &self.0.0;
-        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        let mut work: Work<'_, T> = txn.work(&inner.meta)?;
         work.exchange_all(&inner.meta.name, &inner.defs, list, exchange);
         Ok(())
     }
@@ -705,7 +705,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
             last = self.delete(txn, object)?;
         }
         if found.is_empty() {
-            let _: &mut Work<T> = txn.work(&self.0.0.meta)?;
+            let _: Work<'_, T> = txn.work(&self.0.0.meta)?;
         }
         Ok(last)
     }
@@ -721,7 +721,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
     fn delete_at(&self, txn: &mut WriteTxn, key: &[u8]) -> Result<Option<Obj<T>>, Error> {
         let inner = &self.0.0;
         let tracked = inner.meta.trackers.count() > 0;
-        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        let mut work: Work<'_, T> = txn.work(&inner.meta)?;
         Ok(work.delete(&inner.defs, key, tracked))
     }
 
@@ -738,7 +738,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         let inner = &self.0.0;
         let key = self.primary_bytes(object)?;
         let tracked = inner.meta.trackers.count() > 0;
-        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        let mut work: Work<'_, T> = txn.work(&inner.meta)?;
         work.delete_if(&inner.meta.name, &inner.defs, &key, revision, tracked)
     }
 
@@ -749,7 +749,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
     pub fn delete_all(&self, txn: &mut WriteTxn) -> Result<usize, Error> {
         let inner = &self.0.0;
         let tracked = inner.meta.trackers.count() > 0;
-        let work: &mut Work<T> = txn.work(&inner.meta)?;
+        let mut work: Work<'_, T> = txn.work(&inner.meta)?;
         let all = work.state.primary.clone();
         let keys = all.iter().map(|(key, _)| key.owned());
         for key in keys {
@@ -763,7 +763,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
     /// # Errors
     /// [`Error::NotLocked`].
     pub fn changes(&self, txn: &mut WriteTxn) -> Result<ChangeIterator<T>, Error> {
-        txn.any_work(&self.0.0.meta)?;
+        txn.table(&self.0.0.meta)?;
         Ok(ChangeIterator::new(self.reader()))
     }
 }

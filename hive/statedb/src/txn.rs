@@ -19,7 +19,7 @@ use crate::{
         DbInner, Root, TableMeta,
         sealed::{At, Found, Read},
     },
-    state::{AnyState, AnyWork},
+    state::{AnyState, Open, Work},
     step::{self, Step},
     watch::Place,
 };
@@ -63,8 +63,6 @@ pub trait WriteTarget {
 
 struct Locked {
     meta: Arc<TableMeta>,
-    /// State when the lock was taken.
-    base: Arc<dyn AnyState>,
     guard: ArcMutexGuard<RawMutex, ()>,
 }
 
@@ -74,8 +72,8 @@ struct Locks {
     opened: Instant,
 }
 
-/// Working copies of the tables locked, in the same order.
-type Works = SmallVec<[Box<dyn AnyWork>; 3]>;
+/// Tables locked, in the same order.
+type Works = SmallVec<[Open; 3]>;
 
 /// Changes to several tables that become visible together at [`WriteTxn::commit`]. Dropping it undoes them.
 ///
@@ -105,7 +103,7 @@ type Works = SmallVec<[Box<dyn AnyWork>; 3]>;
 /// ```
 pub struct WriteTxn {
     db: Arc<DbInner>,
-    handle: Arc<str>,
+    /// States of all tables when the locks were taken.
     root: Arc<Root>,
     locks: Locks,
     works: Works,
@@ -115,7 +113,7 @@ impl fmt::Debug for WriteTxn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tables: Vec<&str> = self.tables().collect();
         f.debug_struct("WriteTxn")
-            .field("handle", &self.handle)
+            .field("handle", &self.locks.handle())
             .field("tables", &tables)
             .finish()
     }
@@ -166,7 +164,7 @@ impl WriteTxn {
         guards: SmallVec<[ArcMutexGuard<RawMutex, ()>; 2]>,
     ) -> Self {
         let opened = Instant::now();
-        let root = db.root.load_full();
+        let root = db.root.load();
         let mut locks = Locks {
             tables: SmallVec::new(),
             opened,
@@ -176,16 +174,14 @@ impl WriteTxn {
             let Some(base) = root.get(meta.id) else { continue };
             meta.begin_write(handle, opened);
             HELD.with_borrow_mut(|held| held.push((meta.db, meta.id)));
-            works.push(base.work(meta.watches.wants_keys()));
+            works.push(Open::new(&**base, meta.watches.wants_keys()));
             locks.tables.push(Locked {
                 meta: Arc::clone(meta),
-                base: Arc::clone(base),
                 guard,
             });
         }
         Self {
             db: Arc::clone(db),
-            handle: Arc::clone(handle),
             root,
             locks,
             works,
@@ -198,15 +194,18 @@ impl WriteTxn {
         tables.position(|table| table.meta.id == id && table.meta.db == db)
     }
 
-    pub(crate) fn work<W: 'static>(&mut self, meta: &TableMeta) -> Result<&mut W, Error> {
+    /// A table to be changed.
+    #[inline]
+    pub(crate) fn work<T: 'static>(&mut self, meta: &TableMeta) -> Result<Work<'_, T>, Error> {
         self.place(meta.db, meta.id)
-            .and_then(|at| self.works[at].as_any_mut().downcast_mut())
+            .and_then(|at| self.works[at].work())
             .ok_or_else(|| not_locked(meta))
     }
 
-    pub(crate) fn any_work(&mut self, meta: &TableMeta) -> Result<&mut dyn AnyWork, Error> {
+    /// A table to be changed but for its objects.
+    pub(crate) fn table(&mut self, meta: &TableMeta) -> Result<&mut Open, Error> {
         match self.place(meta.db, meta.id) {
-            Some(at) => Ok(&mut *self.works[at]),
+            Some(at) => Ok(&mut self.works[at]),
             None => Err(not_locked(meta)),
         }
     }
@@ -218,17 +217,10 @@ impl WriteTxn {
     /// [`Error::NotLocked`] if the table is not part of the transaction.
     pub fn initialized(&mut self, guard: &InitGuard) -> Result<(), Error> {
         let number = guard.number;
-        let work = self.any_work(&guard.meta)?;
-        if work
-            .state()
-            .initializers()
-            .pending
-            .iter()
-            .any(|pending| pending.number == number)
-        {
-            work.initializers_mut()
-                .pending
-                .retain(|pending| pending.number != number);
+        let table = self.table(&guard.meta)?;
+        let mut pending = table.state.initializers().pending().iter();
+        if pending.any(|pending| pending.number == number) {
+            table.initializers_mut().remove(number);
         }
         Ok(())
     }
@@ -246,15 +238,14 @@ impl WriteTxn {
     pub fn commit(self) -> Snapshot {
         let Self {
             db,
-            handle,
             mut root,
             mut locks,
             mut works,
         } = self;
         for (table, work) in locks.tables.iter().zip(&mut works) {
-            tend_graveyard(&db, &table.meta, &mut **work);
+            tend_graveyard(&db, &table.meta, work);
         }
-        if works.iter().all(|work| !work.changed()) {
+        if works.iter().all(|work| !work.changed) {
             return Snapshot { db, root };
         }
 
@@ -265,24 +256,27 @@ impl WriteTxn {
         cells.extend(locks.tables.iter().map(|table| table.meta.watches.lock()));
         let mut closed: Vec<CancellationToken> = Vec::new();
         for ((table, work), cells) in locks.tables.iter().zip(&works).zip(&mut cells) {
-            if cells.is_empty() || !work.changed() {
+            if cells.is_empty() || !work.changed {
                 continue;
             }
-            let state = work.state();
-            if state.revision() != table.base.revision() {
+            let Some(base) = root.get(table.meta.id) else {
+                continue;
+            };
+            let state = &*work.state;
+            if state.revision() != base.revision() {
                 cells.take(&Place::Table, &mut closed);
             }
-            if !Arc::ptr_eq(state.initializers(), table.base.initializers()) {
+            if !state.initializers().same(base.initializers()) {
                 cells.take(&Place::Initializers, &mut closed);
             }
             if cells.has_keyed() {
-                match work.touched() {
+                match &work.touched {
                     Some(touched) => {
                         for (index, key) in touched {
                             cells.take_touched(*index, key, &mut closed);
                         }
                     }
-                    None => cells.take_if(|place| work.differs(&*table.base, place), &mut closed),
+                    None => cells.take_if(|place| base.differs(state, place), &mut closed),
                 }
             }
             table.meta.watches.publish(cells);
@@ -291,33 +285,35 @@ impl WriteTxn {
 
         let mut states = States::new();
         for (table, work) in locks.tables.iter().zip(works) {
-            if work.changed() {
-                states.push((table.meta.id, work.finish()));
+            if work.changed {
+                states.push((table.meta.id, work.state));
             }
         }
         // Freeing what no snapshot shows any more takes its time: others need not wait for it.
-        let mut replaced: SmallVec<[Arc<dyn AnyState>; 6]> = SmallVec::new();
+        let mut replaced: SmallVec<[Arc<dyn AnyState>; 3]> = SmallVec::new();
+        // The root of the beginning if other tables have been changed since.
+        let outdated;
         {
             let mut spare = db.commit.lock();
             let (new, old) = db.publish(spare.take(), &states);
             // Nothing else of this transaction may hold the old root: it is to become the next spare one.
-            root = new;
+            let before = std::mem::replace(&mut root, new);
+            outdated = (!Arc::ptr_eq(&before, &old)).then_some(before);
             *spare = recycled(old, states, |state| replaced.push(state));
         }
         step::at(Step::Inside);
         drop(cells);
         step::at(Step::Left);
         let opened = locks.opened;
-        report(&db, &handle, &mut locks, &root);
+        report(&db, &mut locks, &root);
         for table in locks.tables.drain(..) {
             drop(table.guard);
-            replaced.push(table.base);
         }
         for token in closed {
             step::at(Step::Outside);
             token.cancel();
         }
-        drop(replaced);
+        drop((replaced, outdated));
         db.warn_late(&root, opened);
         Snapshot { db, root }
     }
@@ -327,14 +323,14 @@ impl WriteTxn {
 type States = SmallVec<[(usize, Arc<dyn AnyState>); 3]>;
 
 /// Notes the end of a transaction for the tables' overview and metrics; the tables are still locked.
-fn report(db: &DbInner, handle: &str, locks: &mut Locks, root: &Root) {
+fn report(db: &DbInner, locks: &mut Locks, root: &Root) {
     let held = locks.release();
     if !db.metrics.enabled() {
         return;
     }
     let metas = || locks.tables.iter().map(|table| &*table.meta);
     let names: SmallVec<[&str; 4]> = metas().map(|meta| &*meta.name).collect();
-    db.metrics.write_txn_duration(handle, &names, held);
+    db.metrics.write_txn_duration(&locks.handle(), &names, held);
     for meta in metas() {
         let Some(state) = root.get(meta.id) else { continue };
         db.metrics.objects(&meta.name, state.objects());
@@ -359,6 +355,12 @@ fn recycled(
 }
 
 impl Locks {
+    /// Who made the transaction; empty if no table is locked.
+    fn handle(&self) -> Arc<str> {
+        let table = self.tables.first();
+        table.map_or_else(Arc::default, |table| Arc::clone(&table.meta.writer.lock()))
+    }
+
     /// Marks the tables as not held by this thread any more; gives how long they were.
     fn release(&mut self) -> Duration {
         let held = self.opened.elapsed();
@@ -389,7 +391,7 @@ impl Read for WriteTxn {
             return None;
         }
         match self.place(table.db, table.id) {
-            Some(at) => Some(Found(self.works[at].state())),
+            Some(at) => Some(Found(&*self.works[at].state)),
             None => self.root.get(table.id).map(|state| Found(&**state)),
         }
     }
@@ -419,15 +421,15 @@ fn check_nesting(db: u64, metas: &[&Arc<TableMeta>]) {
 }
 
 /// Buries deletions seen by every change iterator; cuts the graveyard if a stuck one lets it grow too large.
-fn tend_graveyard(db: &DbInner, meta: &TableMeta, work: &mut dyn AnyWork) {
-    if work.state().zombies() == 0 {
+fn tend_graveyard(db: &DbInner, meta: &TableMeta, work: &mut Open) {
+    if work.state.zombies() == 0 {
         return;
     }
     let started = db.metrics.enabled().then(Instant::now);
     let watermark = meta.trackers.watermark();
     let mut buried = work.bury(watermark);
-    if work.state().zombies() > meta.graveyard_limit
-        && let Some(revision) = work.deletion_before_last(meta.graveyard_limit / 2)
+    if work.state.zombies() > meta.graveyard_limit
+        && let Some(revision) = work.state.deletion_before_last(meta.graveyard_limit / 2)
     {
         let readers = meta.trackers.give_up(revision);
         tracing::warn!(table = %meta.name, readers, "change iterators too far behind must list again");
@@ -439,6 +441,6 @@ fn tend_graveyard(db: &DbInner, meta: &TableMeta, work: &mut dyn AnyWork) {
         db.metrics
             .graveyard_cleaning_duration(&meta.name, started.elapsed());
         db.metrics
-            .graveyard_low_watermark(&meta.name, watermark.min(work.state().revision()));
+            .graveyard_low_watermark(&meta.name, watermark.min(work.state.revision()));
     }
 }

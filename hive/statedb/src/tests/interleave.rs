@@ -15,6 +15,8 @@ use crate::{Db, RwTable, Snapshot, Watch, step::Step};
 struct Stage {
     state: Mutex<State>,
     changed: Condvar,
+    /// Whether threads wait at [`Step::Fine`].
+    is_fine: bool,
 }
 
 #[derive(Default)]
@@ -35,7 +37,9 @@ thread_local! {
 /// Waits for the thread's turn, if it takes part in a test of this module.
 pub(crate) fn at(step: Step) {
     ACTOR.with_borrow(|actor| {
-        if let Some((stage, me)) = actor {
+        if let Some((stage, me)) = actor
+            && (step != Step::Fine || stage.is_fine)
+        {
             stage.wait(*me, step);
         }
     });
@@ -91,11 +95,34 @@ fn every_order<W: Sync, A: Send, B: Send>(
     second: impl Fn(&W) -> B + Sync,
     check: impl Fn(&W, A, B),
 ) -> usize {
+    orders(false, world, first, second, check)
+}
+
+/// [`every_order`] with fine steps.
+pub(crate) fn every_fine_order<W: Sync, A: Send, B: Send>(
+    world: impl Fn() -> W,
+    first: impl Fn(&W) -> A + Sync,
+    second: impl Fn(&W) -> B + Sync,
+    check: impl Fn(&W, A, B),
+) -> usize {
+    orders(true, world, first, second, check)
+}
+
+fn orders<W: Sync, A: Send, B: Send>(
+    is_fine: bool,
+    world: impl Fn() -> W,
+    first: impl Fn(&W) -> A + Sync,
+    second: impl Fn(&W) -> B + Sync,
+    check: impl Fn(&W, A, B),
+) -> usize {
     // Choices made and how many there were: counted up like the digits of a number.
     let mut path: Vec<(usize, usize)> = Vec::new();
-    for orders in 1.. {
+    for order in 1.. {
         let world = world();
-        let stage = Arc::new(Stage::default());
+        let stage = Arc::new(Stage {
+            is_fine,
+            ..Stage::default()
+        });
         *stage.state.lock() = State {
             waiting: vec![None; 2],
             done: vec![false; 2],
@@ -123,7 +150,7 @@ fn every_order<W: Sync, A: Send, B: Send>(
             }
         }
         if path.is_empty() {
-            return orders;
+            return order;
         }
     }
     unreachable!("the loop ends by returning")
