@@ -23,6 +23,7 @@ use statedb::{
     reconciler::{Config, NoHealth, Ops, Reconciler, Round, Status, StatusField, Update},
     row::BoxError,
 };
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Clone)]
@@ -377,61 +378,151 @@ fn bytes_per_object(kind: usize) -> f64 {
     (status_mib("VmRSS:") - before) * 1024.0 * 1024.0 / OBJECTS as f64
 }
 
-/// Time from the commit of a change to its being seen by a reader, who copies it to a second table.
+/// Where the two tasks of [`propagation`] run.
+#[derive(Clone, Copy)]
+enum Place {
+    SameThread,
+    /// As in a program: both are tasks of a runtime with several threads.
+    TwoTasks,
+    /// The writer is the main thread, the reader a task of a runtime, so each hears of the other by being woken.
+    OtherThread,
+}
+
+/// Rounds of [`propagation`] and [`wakes`].
+const ROUNDS: u64 = 5000;
+
+/// Time from the commit of a change to its being seen by a reader, who copies it to a second table, and from there back
+/// to the writer.
 fn propagation(report: &mut Report) {
-    const NAMES: [&str; 4] = [
-        "change propagation, same thread, p50",
-        "change propagation, same thread, p99",
-        "change propagation, other thread, p50",
-        "change propagation, other thread, p99",
+    const PLACES: [(Place, [&str; 2]); 3] = [
+        (
+            Place::SameThread,
+            [
+                "change propagation, same thread, p50",
+                "change propagation, same thread, p99",
+            ],
+        ),
+        (
+            Place::TwoTasks,
+            [
+                "change propagation, two tasks of a runtime, p50",
+                "change propagation, two tasks of a runtime, p99",
+            ],
+        ),
+        (
+            Place::OtherThread,
+            [
+                "change propagation, other thread, p50",
+                "change propagation, other thread, p99",
+            ],
+        ),
     ];
-    for threads in [1, 2] {
-        let names = if threads == 1 { &NAMES[..2] } else { &NAMES[2..] };
+    for (place, names) in PLACES {
         if !report.wanted(names[0]) {
             continue;
         }
-        let mut builder = match threads {
-            1 => tokio::runtime::Builder::new_current_thread(),
-            _ => tokio::runtime::Builder::new_multi_thread(),
+        let is_other = matches!(place, Place::OtherThread);
+        if is_other {
+            // What the runtime and the kernel take of it.
+            delays(
+                report,
+                [
+                    "two wake-ups and no table, other thread, p50",
+                    "two wake-ups and no table, other thread, p99",
+                ],
+                None,
+                wakes(),
+            );
+        }
+        let mut builder = match place {
+            Place::SameThread => tokio::runtime::Builder::new_current_thread(),
+            Place::TwoTasks | Place::OtherThread => tokio::runtime::Builder::new_multi_thread(),
         };
         let runtime = builder.enable_time().build().expect("a runtime");
-        let mut delays: Vec<f64> = runtime.block_on(async {
-            let db = Db::new();
-            let (from, to) = (table(&db, "from"), table(&db, "to"));
-            let copier = {
-                let (db, from, to) = (db.clone(), from.clone(), to.clone());
-                tokio::spawn(async move {
-                    let mut changes = from.follow(&db);
-                    loop {
-                        let snapshot = changes.wait(&db).await;
-                        let mut txn = db.write(&[&to]);
-                        for change in changes.next(&snapshot) {
-                            if let Some(object) = change.object() {
-                                to.insert(&mut txn, Item::clone(object)).expect("insert");
-                            }
-                        }
-                        txn.commit();
-                    }
-                })
-            };
-            let mut delays = Vec::new();
-            for round in 0..5000u64 {
-                let watch = to.table_watch(&db.read());
-                let start = Instant::now();
-                put(&db, &from, (0..10).map(|at| item(round * 10 + at)));
-                watch.closed().await;
-                delays.push(start.elapsed().as_secs_f64() * 1e6);
-                if threads == 2 && round % 100 == 0 {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            }
-            copier.abort();
-            delays
-        });
-        delays.sort_by(f64::total_cmp);
-        report.add(names[0], delays[delays.len() / 2], "µs", 11.0, false);
-        report.add(names[1], delays[delays.len() * 99 / 100], "µs", 130.0, false);
+        let measured = match place {
+            Place::TwoTasks => runtime
+                .block_on(async { tokio::spawn(copied(false)).await })
+                .expect("the writer"),
+            Place::SameThread | Place::OtherThread => runtime.block_on(copied(is_other)),
+        };
+        delays(report, names, Some([11.0, 130.0]), measured);
     }
+}
+
+/// Adds the median and the 99th percentile of delays in microseconds.
+fn delays(report: &mut Report, names: [&'static str; 2], targets: Option<[f64; 2]>, mut delays: Vec<f64>) {
+    delays.sort_by(f64::total_cmp);
+    for (at, (name, percent)) in names.into_iter().zip([50, 99]).enumerate() {
+        let target = targets.map(|targets| targets[at]);
+        report.add(name, delays[delays.len() * percent / 100], "µs", target, false);
+    }
+}
+
+/// Delays of [`propagation`]; with pauses now and then in which threads fall asleep.
+async fn copied(with_pauses: bool) -> Vec<f64> {
+    let db = Db::new();
+    let (from, to) = (table(&db, "from"), table(&db, "to"));
+    let copier = {
+        let (db, from, to) = (db.clone(), from.clone(), to.clone());
+        tokio::spawn(async move {
+            let mut changes = from.follow(&db);
+            loop {
+                let snapshot = changes.wait(&db).await;
+                let mut txn = db.write(&[&to]);
+                for change in changes.next(&snapshot) {
+                    if let Some(object) = change.object() {
+                        to.insert(&mut txn, Item::clone(object)).expect("insert");
+                    }
+                }
+                txn.commit();
+            }
+        })
+    };
+    let mut delays = Vec::new();
+    for round in 0..ROUNDS {
+        let watch = to.table_watch(&db.read());
+        let start = Instant::now();
+        put(&db, &from, (0..10).map(|at| item(round * 10 + at)));
+        watch.closed().await;
+        delays.push(start.elapsed().as_secs_f64() * 1e6);
+        if with_pauses && round % 100 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    copier.abort();
+    delays
+}
+
+/// The same without tables: the main thread wakes a task of a runtime, which wakes the main thread.
+fn wakes() -> Vec<f64> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let (there, back) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let answering = {
+            let (there, back) = (Arc::clone(&there), Arc::clone(&back));
+            tokio::spawn(async move {
+                loop {
+                    there.notified().await;
+                    back.notify_one();
+                }
+            })
+        };
+        let mut delays = Vec::new();
+        for round in 0..ROUNDS {
+            let start = Instant::now();
+            there.notify_one();
+            back.notified().await;
+            delays.push(start.elapsed().as_secs_f64() * 1e6);
+            if round % 100 == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        answering.abort();
+        delays
+    })
 }
 
 #[derive(Clone)]
