@@ -348,8 +348,18 @@ impl FakeClient {
     /// The objects of a YAML text.
     fn decode(&self, text: &str) -> Result<Vec<Decoded>, FakeError> {
         let value = yaml::first_document(text).map_err(|error| FakeError::Decode(error.to_string()))?;
-        let is_list = object::text(&value, &["kind"]) == "List";
-        let items = if is_list {
+        let (version, kind) = (
+            object::text(&value, &["apiVersion"]),
+            object::text(&value, &["kind"]),
+        );
+        let of_one_kind = self.api.registry().by_list_kind(version, kind);
+        let items = if let Some(kind) = of_one_kind {
+            // Its items may leave out what kind they are.
+            object::items(&value, &["items"])
+                .iter()
+                .map(|item| object::with_type(item.clone(), &kind.api_version(), &kind.kind))
+                .collect()
+        } else if kind == "List" {
             object::items(&value, &["items"]).to_vec()
         } else {
             vec![value]

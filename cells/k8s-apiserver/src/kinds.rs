@@ -319,6 +319,16 @@ impl Registry {
             .cloned()
     }
 
+    /// The kind whose lists have this `apiVersion` and `kind`, such as `ServiceList`.
+    pub(crate) fn by_list_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
+        let (group, version) = crate::gvr::split_api_version(api_version);
+        let kinds = self.kinds.read();
+        kinds
+            .values()
+            .find(|k| k.gvr.group == group && k.gvr.version == version && k.list_kind == kind)
+            .cloned()
+    }
+
     /// The kind called `kind` in `group`, in the version that its objects are stored in.
     pub(crate) fn stored_kind(&self, group: &str, kind: &str) -> Option<Arc<Kind>> {
         let kinds = self.kinds.read();

@@ -70,6 +70,8 @@ pub trait AnyRow: Send + Sync {
     /// # Errors
     /// If the type has none.
     fn yaml(&self) -> Result<Value, BoxError>;
+    /// Whether a text of `field` that looks like a time is one in the YAML form.
+    fn is_yaml_time(&self, field: &str) -> bool;
     /// Revision of the last change.
     fn revision(&self) -> Revision;
     /// The object itself, an `Obj<T>`.
@@ -248,6 +250,9 @@ impl<T: Send + Sync + 'static> AnyRow for RowOf<T> {
     }
     fn yaml(&self) -> Result<Value, BoxError> {
         (self.table.0.row.yaml)(&self.object)
+    }
+    fn is_yaml_time(&self, field: &str) -> bool {
+        (self.table.0.row.is_yaml_time)(field)
     }
     fn revision(&self) -> Revision {
         self.object.revision()

@@ -53,6 +53,13 @@ pub trait Row: Send + Sync + Sized + 'static {
         Ok(lower_case_keys(self.to_json()?))
     }
 
+    /// Whether the YAML form has a time in `field`, by its name there, if its text looks like one. Any other text that
+    /// looks like a time is quoted.
+    fn is_yaml_time(field: &str) -> bool {
+        let _ = field;
+        true
+    }
+
     /// Makes an object from a YAML document: unknown keys are ignored, missing ones are zero. An empty document
     /// is a zero object.
     ///
@@ -151,6 +158,7 @@ pub(crate) struct RowFns<T> {
     pub(crate) cells: fn(&T) -> Vec<String>,
     pub(crate) json: fn(&T) -> Result<Value, BoxError>,
     pub(crate) yaml: fn(&T) -> Result<Value, BoxError>,
+    pub(crate) is_yaml_time: fn(&str) -> bool,
     pub(crate) from_yaml: fn(&str) -> Result<T, BoxError>,
 }
 
@@ -162,6 +170,7 @@ impl<T: Row> RowFns<T> {
             cells: T::cells,
             json: T::to_json,
             yaml: T::to_yaml,
+            is_yaml_time: T::is_yaml_time,
             from_yaml: T::from_yaml,
         }
     }
@@ -176,6 +185,7 @@ impl<T> RowFns<T> {
             cells: |_| Vec::new(),
             json: |_| Err("objects of this table have no JSON form".into()),
             yaml: |_| Err("objects of this table have no YAML form".into()),
+            is_yaml_time: |_| true,
             from_yaml: |_| Err("objects of this table cannot be made from YAML".into()),
         }
     }

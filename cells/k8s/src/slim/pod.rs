@@ -208,7 +208,7 @@ pub struct PodIp {
 #[serde(default)]
 pub struct ContainerStatus {
     /// What it does now.
-    #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::object")]
+    #[serde(deserialize_with = "codec::object")]
     pub state: ContainerState,
     /// `<runtime>://<id>`.
     #[serde(
@@ -236,6 +236,5 @@ pub struct ContainerState {
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStateRunning {
     /// Since when.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
 }

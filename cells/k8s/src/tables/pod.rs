@@ -2,6 +2,8 @@
 
 //! Row of `k8s-pods`.
 
+mod yaml;
+
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -82,6 +84,7 @@ const FIELDS: &[&str] = &[
     "containerPort",
     "containerStatuses",
     "deletionTimestamp",
+    "generateName",
     "hostIP",
     "hostNetwork",
     "hostPort",
@@ -104,8 +107,8 @@ const FIELDS: &[&str] = &[
 /// Fields whose keys are data.
 const DATA: &[&str] = &["labels", "annotations"];
 
-/// Renames the keys of all structures.
-fn rename(value: Value, name: &impl Fn(&str) -> String) -> Value {
+/// Gives the keys of all structures their names in the API.
+fn with_api_names(value: Value) -> Value {
     match value {
         Value::Object(map) => map
             .into_iter()
@@ -113,12 +116,12 @@ fn rename(value: Value, name: &impl Fn(&str) -> String) -> Value {
                 let value = if DATA.contains(&key.as_str()) {
                     value
                 } else {
-                    rename(value, name)
+                    with_api_names(value)
                 };
-                (name(&key), value)
+                (api_name(&key), value)
             })
             .collect(),
-        Value::Array(list) => list.into_iter().map(|value| rename(value, name)).collect(),
+        Value::Array(list) => list.into_iter().map(with_api_names).collect(),
         scalar => scalar,
     }
 }
@@ -170,18 +173,12 @@ impl Row for LocalPod {
     }
 
     fn to_yaml(&self) -> Result<Value, BoxError> {
-        let Value::Object(mut fields) = serde_json::to_value(&*self.pod)? else {
-            return Err("a pod is a structure".into());
-        };
-        let mut pod = Map::new();
-        pod.insert("typemeta".to_owned(), json!({"kind": "Pod", "apiversion": "v1"}));
-        pod.insert(
-            "objectmeta".to_owned(),
-            fields.shift_remove("metadata").unwrap_or_default(),
-        );
-        pod.extend(fields);
-        let pod = rename(Value::Object(pod), &|key: &str| key.to_lowercase());
-        Ok(json!({"pod": pod, "updatedAt": self.updated_at.at().to_string()}))
+        Ok(json!({"pod": yaml::pod(&self.pod), "updatedAt": self.updated_at.at().to_string()}))
+    }
+
+    fn is_yaml_time(field: &str) -> bool {
+        // Times of the API are texts.
+        field == "updatedAt"
     }
 
     fn from_yaml(text: &str) -> Result<Self, BoxError> {
@@ -196,7 +193,7 @@ impl Row for LocalPod {
         if let Some(metadata) = text.pod.shift_remove("objectmeta") {
             text.pod.insert("metadata".to_owned(), metadata);
         }
-        let pod: Pod = RawObject::decode_value(&rename(Value::Object(text.pod), &api_name))?;
+        let pod: Pod = RawObject::decode_value(&with_api_names(Value::Object(text.pod)))?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         Ok(Self {
             pod: Arc::new(pod),

@@ -87,8 +87,12 @@ fn pod_as_json_is_the_object_with_the_time() {
 }
 
 #[test]
-fn pod_as_yaml_has_lower_case_keys_but_untouched_labels() {
+fn pod_as_yaml_has_all_fields_in_lower_case_but_untouched_labels() {
     let yaml = pod().to_yaml().unwrap();
+
+    assert_eq!(yaml["pod"]["objectmeta"]["ownerreferences"], json!([]));
+    assert_eq!(yaml["pod"]["status"]["starttime"], json!(null));
+    assert!(LocalPod::is_yaml_time("updatedAt") && !LocalPod::is_yaml_time("starttime"));
 
     assert_eq!(yaml["pod"]["objectmeta"]["labels"]["App"], "Web");
     assert_eq!(

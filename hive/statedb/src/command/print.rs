@@ -92,7 +92,12 @@ pub(super) fn conversion(err: BoxError) -> CommandError {
 
 fn yaml_of(row: &dyn AnyRow) -> Result<String, CommandError> {
     let value = row.yaml().map_err(conversion)?;
-    yaml::emit_v3(&Times(&value)).map_err(CommandError::new)
+    let times = Times {
+        value: &value,
+        field: "",
+        row,
+    };
+    yaml::emit_v3(&times).map_err(CommandError::new)
 }
 
 /// Positions of named columns; names are not case-sensitive.
@@ -123,14 +128,28 @@ pub(super) fn select(row: &dyn AnyRow, columns: &[usize]) -> Vec<String> {
 }
 
 /// A JSON value in which texts that are times are times: YAML does not quote them.
-struct Times<'a>(&'a Value);
+struct Times<'a> {
+    value: &'a Value,
+    /// Where it stands; the elements of a list stand where the list does.
+    field: &'a str,
+    row: &'a dyn AnyRow,
+}
 
 impl Serialize for Times<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Value::Array(items) => serializer.collect_seq(items.iter().map(Times)),
-            Value::Object(map) => serializer.collect_map(map.iter().map(|(key, value)| (key, Times(value)))),
-            Value::String(text) if is_time(text) => Plain(text).serialize(serializer),
+        let inner = |field, value| Times {
+            value,
+            field,
+            row: self.row,
+        };
+        match self.value {
+            Value::Array(items) => serializer.collect_seq(items.iter().map(|item| inner(self.field, item))),
+            Value::Object(map) => {
+                serializer.collect_map(map.iter().map(|(key, value)| (key, inner(key, value))))
+            }
+            Value::String(text) if is_time(text) && self.row.is_yaml_time(self.field) => {
+                Plain(text).serialize(serializer)
+            }
             other => other.serialize(serializer),
         }
     }

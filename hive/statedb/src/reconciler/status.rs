@@ -90,19 +90,33 @@ impl<'de> Deserialize<'de> for StatusKind {
 /// assert!(Status::refreshing_at(failed.updated_at).is_due());
 /// assert_eq!(Status::default().kind, StatusKind::Unset);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Status {
     /// Progress.
     pub kind: StatusKind,
     /// Version of the desired state.
     pub id: u64,
-    /// When the status was set.
+    /// When the status was set; the first moment of the year 1 if it never was.
     #[serde(rename = "updated-at")]
     pub updated_at: Timestamp,
     /// Why applying failed.
     #[serde(deserialize_with = "empty_is_none")]
     pub error: Option<Arc<str>>,
+}
+
+/// The time that Go programs take for none.
+const NEVER: Timestamp = Timestamp::constant(-62_135_596_800, 0);
+
+impl Default for Status {
+    fn default() -> Self {
+        Self {
+            kind: StatusKind::Unset,
+            id: 0,
+            updated_at: NEVER,
+            error: None,
+        }
+    }
 }
 
 fn empty_is_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<str>>, D::Error> {
@@ -352,6 +366,8 @@ mod tests {
 
         assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), status);
         assert_eq!(serde_json::from_str::<Status>("{}").unwrap(), Status::default());
+        let unset = serde_json::to_string(&Status::default()).unwrap();
+        assert_eq!(unset, r#"{"updated-at":"0001-01-01T00:00:00Z","id":0,"kind":""}"#);
         let done = serde_json::to_string(&status.into_done(Timestamp::UNIX_EPOCH)).unwrap();
         assert!(!done.contains("error"));
     }

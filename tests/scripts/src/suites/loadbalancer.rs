@@ -33,14 +33,9 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     let privileged = Condition::fixed("the maps are those of the kernel", maps == Maps::Bpf);
     with_presets(Assembly::new(move || {
         let mut cells = cells(maps);
-        cells.extend([
-            skep_loadbalancer::testing_cell(),
-            skep_healthserver::cell(),
-            hive_script::cell::cell(),
-        ]);
+        cells.extend([skep_loadbalancer::testing_cell(), skep_healthserver::cell()]);
         cells
     }))
-    .preset("shell-sock-path", "")
     .preset("bpf-root", setup.bpf_root().to_string_lossy())
     .flags(&setup)
     .conditions(Conditions::from([("privileged".to_owned(), privileged)]))
@@ -126,6 +121,7 @@ struct OutsideConfig {
 pub(super) fn cells(maps: Maps) -> Vec<Cell> {
     let mut cells = base_cells();
     cells.extend([
+        hive_script::cell::cell(),
         fake_client_cell(),
         skep_k8s::tables::cell(),
         skep_maglev::cell(),
@@ -163,6 +159,7 @@ pub(super) fn on_a_node(assembly: Assembly) -> Assembly {
         .root::<Table<LocalNode>>()
         .root::<Writer>()
         .after_start(first_lists)
+        .preset("shell-sock-path", "")
         .preset("enable-ipv4", "true")
         .preset("enable-ipv6", "true")
         .preset("kube-proxy-replacement", "true")
