@@ -43,7 +43,16 @@ pub enum NetnsError {
         source: io::Error,
     },
 
-    /// The kernel does not tell the cookie (needs Linux 5.14).
+    /// The kernel is older than Linux 5.14.
+    #[error(
+        "Linux {release} is too old: it does not tell the cookie of a network namespace, as 5.14 and later do"
+    )]
+    TooOld {
+        /// Version of the running kernel.
+        release: String,
+    },
+
+    /// There is no socket to ask for the cookie by.
     #[error("cannot read the cookie of the network namespace")]
     Cookie(#[source] io::Error),
 }
@@ -52,12 +61,23 @@ pub enum NetnsError {
 ///
 /// # Errors
 ///
-/// [`NetnsError::Cookie`] if no socket can be made, or the kernel is older than 5.14.
+/// [`NetnsError::Cookie`] if no socket can be made, [`NetnsError::TooOld`] if the kernel is older than 5.14.
 pub fn cookie() -> Result<u64, NetnsError> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
         .or_else(|_| rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None))
         .map_err(|error| NetnsError::Cookie(error.into()))?;
-    socket_option(socket.as_fd(), libc::SO_NETNS_COOKIE).map_err(NetnsError::Cookie)
+    socket_option(socket.as_fd(), libc::SO_NETNS_COOKIE).map_err(no_cookie)
+}
+
+fn no_cookie(error: io::Error) -> NetnsError {
+    // What the kernel answers about an option that it does not know.
+    if error.raw_os_error() == Some(libc::ENOPROTOOPT) {
+        NetnsError::TooOld {
+            release: rustix::system::uname().release().to_string_lossy().into_owned(),
+        }
+    } else {
+        NetnsError::Cookie(error)
+    }
 }
 
 /// Cookie of a socket: what programs identify it by.
@@ -124,4 +144,22 @@ pub fn inside<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> Result<T
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_cookies_is_called_too_old() {
+        // As old kernels answer: no option of sockets has this number.
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let error = no_cookie(socket_option(socket.as_fd(), 9999).unwrap_err()).to_string();
+        assert!(error.starts_with("Linux ") && error.contains("5.14"), "{error}");
+
+        let other = no_cookie(io::ErrorKind::OutOfMemory.into());
+        assert!(matches!(other, NetnsError::Cookie(_)));
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::{fs, path::Path};
 
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use skep_bpf::{
     mount::{BPF_ROOT, BPF_ROOT_FALLBACK, CGROUP_ROOT_FALLBACK, bpffs, cgroup2},
     testing::Node,
@@ -61,6 +61,7 @@ fn the_default_root_has_a_fallback() {
     run("fallback", |_node| {
         // Only this thread's mount namespace sees these.
         mount_at("tmpfs", Path::new("/run"))?;
+        while unmount(BPF_ROOT, UnmountFlags::DETACH).is_ok() {}
         mount_at("tmpfs", Path::new(BPF_ROOT))?;
 
         assert_eq!(bpffs(Path::new(BPF_ROOT))?, Path::new(BPF_ROOT_FALLBACK));
