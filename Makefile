@@ -5,6 +5,8 @@
 # make check   formatting, lints, documentation, generated files
 # make bench   measurements, as tables and as JSON under target/bench
 # make dist    programs to ship, in target/dist; `skep` linked statically
+# make kernel-test KERNEL=image [MODULES=folder] [TESTS="host bpf …"]
+#              tests on another kernel, in a virtual machine; see hack/kernel-tests.sh
 # make deps    install missing system packages (Debian and Ubuntu)
 
 CARGO ?= cargo
@@ -13,7 +15,7 @@ NEXTEST_PROFILE ?= default
 
 HOST_TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: all dist deps demo test check fmt fmt-check clippy doc doctest generated bench
+.PHONY: all dist deps demo test check fmt fmt-check clippy doc doctest generated bench kernel-test
 
 all: deps
 	$(CARGO) build --workspace
@@ -57,3 +59,6 @@ dist: deps
 
 bench: deps
 	@./hack/bench.sh
+
+kernel-test:
+	@./hack/kernel-tests.sh "$(KERNEL)" "$(MODULES)" $(TESTS)

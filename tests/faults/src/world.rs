@@ -18,8 +18,8 @@ use crate::{calls, calls_udp, privileges};
 /// What tests return; any error fails them.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// How long a condition may take to come true.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a condition may take to come true: seconds here, a minute in a virtual machine that is emulated.
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Runs a test in a world with the addresses 10.244.0.1, 10.244.0.2 and fd00::1.
 ///
