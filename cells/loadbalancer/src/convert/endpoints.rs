@@ -110,18 +110,23 @@ pub(crate) fn mark_of_endpoint(endpoint: &slim::Endpoint, hasher: &impl BuildHas
     } = *conditions;
     let mut state = hasher.build_hasher();
     let [a, b, c] = [ready, serving, terminating].map(|condition| condition.map_or(2, u8::from));
-    state.write_u64(u64::from_le_bytes([a, b, c, 0, 0, 0, 0, 0]) | (addresses.len() as u64) << 32);
+    let [d, e] = [node_name, zone].map(|place| u8::from(place.is_some()));
+    state.write_u64(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]) | (addresses.len() as u64) << 40);
+    // Lengths of texts count.
     for address in addresses {
         state.write(address.as_bytes());
-        state.write_u8(0xff);
     }
-    (node_name.as_deref(), zone.as_deref()).hash(&mut state);
+    if let Some(node) = node_name {
+        state.write(node.as_bytes());
+    }
+    if let Some(zone) = zone {
+        state.write(zone.as_bytes());
+    }
     if !topology.is_empty() {
         (topology.get(HOSTNAME), topology.get(ZONE)).hash(&mut state);
     }
     for hint in hints.iter().flat_map(|hints| &hints.for_zones) {
         state.write(hint.name.as_bytes());
-        state.write_u8(0xff);
     }
     state.finish()
 }

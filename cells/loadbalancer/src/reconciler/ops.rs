@@ -28,7 +28,7 @@ use super::stage::{Outcome, Owner, Stages};
 use super::{ReconcileError, Settings, Surroundings};
 use crate::hash::{HashMap, HashSet};
 use crate::maps::{AffinityKey, BackendKey, LbMaps, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
-use crate::types::{BackendSet, BackendState, Frontend, FrontendKind, L3n4Addr};
+use crate::types::{BackendSet, BackendState, Change, Frontend, FrontendKind, L3n4Addr};
 
 /// Slot operations after which a round is done early, to bound memory.
 const FLUSH_AT: usize = 16_384;
@@ -338,6 +338,8 @@ impl Ops {
         let rewrite = unit.is_fresh || unit.is_dirty || unit.is_gone;
         unit.is_gone = false;
         self.round.planned.push((owner, address, unit.high));
+        let old_set = std::mem::take(&mut unit.set);
+        let changes: SmallVec<[Change<'_>; 4]> = old_set.diff(&frontend.backends).collect();
         let plan = UnitPlan {
             owner,
             frontend,
@@ -349,7 +351,8 @@ impl Ops {
             backends: &mut self.backends,
             quarantine: Quarantine::update(&mut self.quarantines, &address, &frontend.backends),
             round: &mut self.round,
-            old_set: std::mem::take(&mut unit.set),
+            old_set: &old_set,
+            changes: &changes,
             unit,
             rewrite,
             is_changed: false,

@@ -211,8 +211,8 @@ pub(super) fn order(
 pub(super) fn reorder(
     slots: &Slots,
     may_all_be_chosen: bool,
-    old: &BackendSet,
-    new: &BackendSet,
+    (old, new): (&BackendSet, &BackendSet),
+    changes: &[Change<'_>],
     backends: &HashMap<L3n4Addr, Known>,
 ) -> Option<Vec<u32>> {
     let is_active = |row: &Backend| NO_QUARANTINE.class(row) == Some(ACTIVE);
@@ -228,7 +228,7 @@ pub(super) fn reorder(
     let mut added: SmallVec<[&BackendRow; 4]> = SmallVec::new();
     let mut ordered = Vec::with_capacity(ids.len() + 1);
     ordered.extend_from_slice(ids);
-    for change in old.diff(new) {
+    for change in changes {
         match change {
             Change::Added(row) => added.push(row),
             Change::Removed(row) => {
@@ -252,18 +252,18 @@ pub(super) fn reorder(
 }
 
 /// Changes of a large frontend.
-pub(super) fn moves(old: &BackendSet, new: &BackendSet, backends: &HashMap<L3n4Addr, Known>) -> Vec<Move> {
+pub(super) fn moves(changes: &[Change<'_>], backends: &HashMap<L3n4Addr, Known>) -> Vec<Move> {
     let none = NO_QUARANTINE;
-    let change = |change: Change<'_>| {
-        let (row, from, to) = match change {
-            Change::Added(row) => (row.clone(), None, none.class(row)),
-            Change::Removed(row) => (row.clone(), none.class(row), None),
-            Change::Updated { old, new } => (new.clone(), none.class(old), none.class(new)),
+    let change = |change: &Change<'_>| {
+        let (row, from, to) = match *change {
+            Change::Added(row) => (row, None, none.class(row)),
+            Change::Removed(row) => (row, none.class(row), None),
+            Change::Updated { old, new } => (new, none.class(old), none.class(new)),
         };
         let id = backends.get(&row.params.address)?.id;
         (from != to).then_some(Move { id, from, to })
     };
-    old.diff(new).filter_map(change).collect()
+    changes.iter().filter_map(change).collect()
 }
 
 /// Lookup table over the backends that may be chosen.
@@ -324,17 +324,24 @@ mod tests {
         let (slots, classes) = order(old, &NO_QUARANTINE, &known());
         let counts = counts(&classes);
         let all = usize::from(counts.count) == slots.len() && counts.qcount == 0;
-        reorder(&slots, all, old, new, &known())
+        reordered_slots(&slots, all, old, new)
+    }
+
+    fn reordered_slots(slots: &Slots, all: bool, old: &BackendSet, new: &BackendSet) -> Option<Vec<u32>> {
+        let changes: Vec<Change<'_>> = old.diff(new).collect();
+        reorder(slots, all, (old, new), &changes, &known())
     }
 
     #[test]
     fn slots_in_no_order_are_put_in_order_as_a_whole() {
-        let old: BackendSet = (0..100).map(|number| row(number, 0)).collect();
-        let ids: Vec<u32> = (0..STRICT_MAX as u32 + 1).rev().collect();
-        let slots = Slots::from_order(ids, [0; CLASSES]);
+        let count = STRICT_MAX as u32 + 1;
+        let old: BackendSet = (0..count).map(|number| row(number, 0)).collect();
+        let known = known();
+        let id = |number: u32| known[&address(number)].id;
+        let slots = Slots::from_order((0..count).rev().map(id).collect(), [0; CLASSES]);
         let new = old.without(&address(50));
 
-        assert_eq!(reorder(&slots, true, &old, &new, &known()), None);
+        assert_eq!(reordered_slots(&slots, true, &old, &new), None);
     }
 
     proptest! {

@@ -13,7 +13,7 @@
 use crate::hash::HashMap;
 
 /// Most slots that are kept in strict order.
-pub(super) const STRICT_MAX: usize = 256;
+pub(super) const STRICT_MAX: usize = 64;
 
 /// Number of classes: five states, healthy or not.
 pub(super) const CLASSES: usize = 10;

@@ -476,7 +476,7 @@ impl Ingest {
         };
         let service = ServiceName::new(&slice.metadata.namespace, service);
         let converted = convert::in_order(slice, &slice.endpoints, &self.rules, &mut self.interner);
-        let marks = self.slices.marks_of(slice, &converted);
+        let marks = self.slices.marks_of(&key, slice, &converted);
         let mut backends = converted.backends;
         convert::sort(&mut backends);
         let addresses = backends.iter().map(|backend| backend.address).collect();

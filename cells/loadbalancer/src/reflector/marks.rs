@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What is remembered of the endpoints of a large slice, so that only those are converted again that changed.
+//! What is remembered of the endpoints of a slice that changes, so that only those are converted again that changed.
 //!
 //! The API server sends a slice as a whole, for one endpoint of a hundred. Of each endpoint a number of eight bytes is
 //! kept that stands for all that conversion reads of it; what has the number that it had is as it was.
@@ -15,7 +15,7 @@ use crate::convert::{InOrder, mark_of_endpoint, mark_of_slice};
 use crate::types::{BackendParams, L3n4Addr};
 
 /// Slices with fewer endpoints are converted as a whole: that costs no more than to compare.
-const MARKED_FROM: usize = 24;
+const MARKED_FROM: usize = 4;
 
 /// Marks of a slice whose endpoints have one address each, all of them usable and distinct.
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl Marks {
     }
 }
 
-/// Whether a slice is large.
+/// Whether a slice has so many endpoints that comparing them costs less than converting them.
 pub(super) fn are_worth_it(slice: &EndpointSlice) -> bool {
     slice.endpoints.len() >= MARKED_FROM
 }

@@ -2,8 +2,8 @@
 
 //! Which slice gave which backends: what it takes to tell the backends that nobody gives any more.
 //!
-//! Keeps addresses in 24 bytes each, and of large slices what tells the endpoints that changed; the objects
-//! themselves are not kept.
+//! Keeps addresses in 24 bytes each, and of slices that changed before what tells the endpoints that change again; the
+//! objects themselves are not kept.
 
 use std::hash::BuildHasher;
 
@@ -141,8 +141,14 @@ impl Slices {
         Some((service, now.dropped))
     }
 
-    /// Marks of a slice that was converted as a whole, if it is worth it.
-    pub(super) fn marks_of(&self, slice: &EndpointSlice, converted: &InOrder) -> Option<Box<Marks>> {
+    /// Marks of a slice that was converted as a whole, if it is worth it: most slices never change after they came.
+    pub(super) fn marks_of(
+        &self,
+        key: &ObjectKey,
+        slice: &EndpointSlice,
+        converted: &InOrder,
+    ) -> Option<Box<Marks>> {
+        self.find(self.hash_of_key(key), key)?;
         Marks::new(slice, converted, &self.hasher).map(Box::new)
     }
 
@@ -411,7 +417,7 @@ mod tests {
         assert_eq!(slices.keys().count(), 1);
     }
 
-    fn large(name: &str, numbers: impl IntoIterator<Item = u8>) -> EndpointSlice {
+    fn of_pods(name: &str, numbers: impl IntoIterator<Item = u8>) -> EndpointSlice {
         let endpoint = |number: u8| Endpoint {
             addresses: [format!("10.0.0.{number}").into()].into(),
             ..Endpoint::default()
@@ -424,44 +430,48 @@ mod tests {
     }
 
     fn put(slices: &mut Slices, slice: &EndpointSlice) {
-        let rules = Rules::default();
+        let (key, rules) = (ObjectKey::of(slice), Rules::default());
         let converted = convert::in_order(slice, &slice.endpoints, &rules, &mut Interner::default());
-        let marks = slices.marks_of(slice, &converted);
+        let marks = slices.marks_of(&key, slice, &converted);
         let mut addresses: Vec<L3n4Addr> = converted.backends.iter().map(|backend| backend.address).collect();
         addresses.sort();
-        slices.put(ObjectKey::of(slice), &web(), addresses.into(), marks);
+        slices.put(key, &web(), addresses.into(), marks);
     }
 
     #[test]
-    fn of_a_large_slice_only_what_changed_is_to_be_converted() {
+    fn of_a_slice_that_changes_only_what_changed_is_to_be_converted() {
         let mut slices = Slices::default();
-        put(&mut slices, &large("a", 0..50));
         let part = |slices: &Slices, slice: &EndpointSlice| {
             slices.part(&key("a"), slice).map(|part| part.endpoints())
         };
-        let without = large("a", (0..50).filter(|number| *number != 20));
-        let mut other = large("a", 0..50);
+        put(&mut slices, &of_pods("a", 0..51));
+        assert_eq!(part(&slices, &of_pods("a", 0..50)), None, "it may never change");
+        put(&mut slices, &of_pods("a", 0..50));
+        let without = of_pods("a", (0..50).filter(|number| *number != 20));
+        let mut other = of_pods("a", 0..50);
         other.endpoints[30].conditions.ready = Some(false);
 
-        assert_eq!(part(&slices, &large("a", 0..50)), Some(50..50));
+        assert_eq!(part(&slices, &of_pods("a", 0..50)), Some(50..50));
         assert_eq!(part(&slices, &without), Some(20..20));
         assert_eq!(part(&slices, &other), Some(30..31));
         other.ports[0].port = Some(81);
         assert_eq!(part(&slices, &other), None, "another port");
-        assert_eq!(part(&slices, &large("a", 0..10)), None, "not large any more");
+        assert_eq!(part(&slices, &of_pods("a", 0..10)), Some(10..10));
+        assert_eq!(part(&slices, &of_pods("a", 0..3)), None, "not worth it any more");
 
         let of_part = slices.part(&key("a"), &without).unwrap();
         let put_part = slices.put_part(&without, of_part, &[]);
         assert_eq!(put_part, Some((web(), addresses(&[20]).into_vec())));
-        assert_eq!(part(&slices, &large("a", 0..50)), Some(20..21));
+        assert_eq!(part(&slices, &of_pods("a", 0..50)), Some(20..21));
     }
 
     #[test]
     fn a_slice_that_shares_an_address_is_converted_as_a_whole() {
         let mut slices = Slices::default();
-        let (a, b) = (large("a", 0..50), large("b", 50..100));
-        put(&mut slices, &a);
-        put(&mut slices, &b);
+        let (a, b) = (of_pods("a", 0..50), of_pods("b", 50..100));
+        for slice in [&a, &b, &a, &b] {
+            put(&mut slices, slice);
+        }
         let is_in_parts =
             |slices: &Slices| [&a, &b].map(|slice| slices.part(&ObjectKey::of(slice), slice).is_some());
         assert_eq!(is_in_parts(&slices), [true, true]);

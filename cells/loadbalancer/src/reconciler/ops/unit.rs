@@ -31,7 +31,9 @@ pub(super) struct UnitPlan<'a> {
     pub(super) round: &'a mut Round,
     pub(super) unit: &'a mut Unit,
     /// Backends that are in the maps for it.
-    pub(super) old_set: BackendSet,
+    pub(super) old_set: &'a BackendSet,
+    /// What is different about the backends that it has now.
+    pub(super) changes: &'a [Change<'a>],
     /// Everything is written, whatever is known of the maps.
     pub(super) rewrite: bool,
     /// Backends came or went, or their order may be another.
@@ -71,8 +73,8 @@ impl UnitPlan<'_> {
         } = self;
         let mut added: SmallVec<[&BackendRow; 4]> = SmallVec::new();
         self.is_changed = quarantine.is_active();
-        for change in self.old_set.diff(&frontend.backends) {
-            match change {
+        for change in self.changes {
+            match *change {
                 Change::Added(row) => added.push(row),
                 Change::Removed(_) => self.is_changed = true,
                 Change::Updated { old, new } => {
@@ -133,7 +135,7 @@ impl UnitPlan<'_> {
             && !self.quarantine.is_active()
         {
             let mut touched = Vec::new();
-            if loose.apply(&moves(&self.old_set, set, self.backends), &mut touched) {
+            if loose.apply(&moves(self.changes, self.backends), &mut touched) {
                 touched.sort_unstable();
                 touched.dedup();
                 for at in touched {
@@ -150,7 +152,15 @@ impl UnitPlan<'_> {
         let is_known = !self.rewrite && !self.quarantine.is_active();
         let may_all_be_chosen = usize::from(master.count) == old.len() && master.qcount == 0;
         let reordered = is_known
-            .then(|| reorder(&old, may_all_be_chosen, &self.old_set, set, self.backends))
+            .then(|| {
+                reorder(
+                    &old,
+                    may_all_be_chosen,
+                    (self.old_set, set),
+                    self.changes,
+                    self.backends,
+                )
+            })
             .flatten();
         let (slots, classes) = match reordered {
             Some(ids) => {
@@ -185,7 +195,8 @@ impl UnitPlan<'_> {
             owner,
             frontend,
             ref backends,
-            ref old_set,
+            old_set,
+            changes,
             rewrite,
             ..
         } = *self;
@@ -219,8 +230,8 @@ impl UnitPlan<'_> {
             let rows = old_set.iter().filter(|row| is_active(row));
             stale.extend(rows.filter_map(|row| Some(backends.get(&row.params.address)?.id)));
         } else if unit.has_affinity {
-            for change in old_set.diff(&frontend.backends) {
-                let (row, wanted, had) = match change {
+            for change in changes {
+                let (row, wanted, had) = match *change {
                     Change::Added(row) => (row, is_active(row), false),
                     Change::Removed(row) => (row, false, is_active(row)),
                     Change::Updated { old, new } => (new, is_active(new), is_active(old)),
@@ -370,7 +381,7 @@ impl UnitPlan<'_> {
     }
 
     fn let_backends_go(&mut self) {
-        for change in self.old_set.diff(&self.frontend.backends) {
+        for change in self.changes {
             if let Change::Removed(row) = change {
                 release(self.owner, row, self.backends, self.round);
             }
