@@ -146,8 +146,16 @@ impl ControlPlane {
             let url = format!("http://{bound}");
             credentials::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, None))?;
             let api = embedded(cluster)?;
+            let options = HttpOptions {
+                pods_hint: format!(
+                    "use `skep-lab exec --name {} NAMESPACE/POD -- COMMAND`, and read the logs in {}",
+                    site.name,
+                    site.folder.join("logs").display()
+                ),
+                ..HttpOptions::default()
+            };
             let servers = [listener, listen_inside(fabric, inside).await?]
-                .map(|listener| HttpServer::with_listener(listener, api.clone(), HttpOptions::default()));
+                .map(|listener| HttpServer::with_listener(listener, api.clone(), options.clone()));
             let in_process: Arc<dyn Client> = Arc::new(in_process_client(&api));
             return Ok(Self {
                 url,

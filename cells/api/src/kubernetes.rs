@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use hive::{Job, JobCtx, Jobs, Member, SpawnError};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use skep_k8s::{ApiError, Client};
+use skep_k8s::{ApiError, Client, ServerVersion};
 
 use crate::status::StatusProbe;
 
@@ -63,11 +63,19 @@ pub(crate) fn probe(
     Ok(Member(probe))
 }
 
+/// The version as people read it: `1.33 (v1.33.1) [linux/amd64]`.
+fn text(version: &ServerVersion) -> String {
+    let mut text = format!("{version} ({})", version.git_version);
+    if !version.platform.is_empty() {
+        text.push_str(&format!(" [{}]", version.platform));
+    }
+    text
+}
+
 async fn ask(probe: &Kubernetes) -> Result<(), ApiError> {
     match probe.client.server_version().await {
         Ok(version) => {
-            let text = format!("{}.{} ({})", version.major, version.minor, version.git_version);
-            *probe.last.lock() = json!({"state": "Ok", "msg": text, "k8s-api-versions": [
+            *probe.last.lock() = json!({"state": "Ok", "msg": text(&version), "k8s-api-versions": [
                 "cilium/v2::CiliumLocalRedirectPolicy", "core/v1::Pods", "core/v1::Service",
                 "discovery/v1::EndpointSlice"]});
             Ok(())
@@ -76,5 +84,24 @@ async fn ask(probe: &Kubernetes) -> Result<(), ApiError> {
             *probe.last.lock() = json!({"state": "Failure", "msg": err.to_string()});
             Err(err)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_platform_if_the_server_does() {
+        let mut version = ServerVersion {
+            major: 1,
+            minor: 33,
+            git_version: "v1.33.1".to_owned(),
+            ..ServerVersion::default()
+        };
+        assert_eq!(text(&version), "1.33 (v1.33.1)");
+
+        version.platform = "linux/amd64".to_owned();
+        assert_eq!(text(&version), "1.33 (v1.33.1) [linux/amd64]");
     }
 }

@@ -149,6 +149,7 @@ pub fn in_process_client(api: &ApiServer) -> InProcessClient {
             major: 1,
             minor: 33,
             git_version: crate::http::VERSION.to_owned(),
+            platform: crate::http::platform(),
         },
     )
 }

@@ -58,6 +58,7 @@ pub(crate) fn script_version() -> ServerVersion {
         major: 1,
         minor: 26,
         git_version: "v1.26.0".to_owned(),
+        platform: String::new(),
     }
 }
 

@@ -237,6 +237,17 @@ impl ApiError {
         error
     }
 
+    /// 501: what only a node can do, on a server that reaches none. `instead` says what to do.
+    pub fn no_nodes(what: &str, instead: &str) -> Self {
+        let mut message = format!("pods/{what} is not served: this API server does not reach into nodes");
+        if !instead.is_empty() {
+            message = format!("{message}; {instead}");
+        }
+        let mut error = Self::new(501, "NotImplemented", message);
+        error.details = Some(Box::new(json!({})));
+        error
+    }
+
     /// 406: the client accepts nothing that is served.
     pub fn not_acceptable() -> Self {
         let message =

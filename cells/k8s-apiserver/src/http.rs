@@ -19,5 +19,15 @@ pub use serve::{HttpOptions, HttpServer};
 /// The version of Kubernetes that this server's API is like.
 pub(crate) const VERSION: &str = "v1.33.0";
 
+/// Operating system and architecture, as Go names them.
+pub(crate) fn platform() -> String {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{}/{architecture}", std::env::consts::OS)
+}
+
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,8 @@
 
 //! The kinds that are served, and what is known about each.
 
+mod extensions;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,7 +11,7 @@ use compact_str::CompactString;
 use parking_lot::RwLock;
 use serde_json::Value;
 
-use crate::gvr::{Gvr, guess_plural};
+use crate::gvr::Gvr;
 use crate::schema::{Shape, builtin};
 
 /// One kind in one version.
@@ -167,48 +169,6 @@ const SLIM: &[(&str, &str)] = &[
     ("apiextensions.k8s.io", "customresourcedefinitions"),
 ];
 
-/// Extension kinds that the fake client knows without a definition: group, version, kind, namespaced.
-#[rustfmt::skip]
-const EXTENSIONS: &[(&str, &str, &str, bool)] = &[
-    ("cilium.io", "v2", "CiliumNode", false),
-    ("cilium.io", "v2", "CiliumEndpoint", true),
-    ("cilium.io", "v2", "CiliumIdentity", false),
-    ("cilium.io", "v2", "CiliumNetworkPolicy", true),
-    ("cilium.io", "v2", "CiliumClusterwideNetworkPolicy", false),
-    ("cilium.io", "v2", "CiliumEnvoyConfig", true),
-    ("cilium.io", "v2", "CiliumClusterwideEnvoyConfig", false),
-    ("cilium.io", "v2", "CiliumLocalRedirectPolicy", true),
-    ("cilium.io", "v2", "CiliumEgressGatewayPolicy", false),
-    ("cilium.io", "v2", "CiliumNodeConfig", true),
-    ("cilium.io", "v2", "CiliumCIDRGroup", false),
-    ("cilium.io", "v2", "CiliumLoadBalancerIPPool", false),
-    ("cilium.io", "v2", "CiliumBGPClusterConfig", false),
-    ("cilium.io", "v2", "CiliumBGPPeerConfig", false),
-    ("cilium.io", "v2", "CiliumBGPAdvertisement", false),
-    ("cilium.io", "v2", "CiliumBGPNodeConfig", false),
-    ("cilium.io", "v2", "CiliumBGPNodeConfigOverride", false),
-    ("cilium.io", "v2alpha1", "CiliumEndpointSlice", false),
-    ("cilium.io", "v2alpha1", "CiliumPodIPPool", false),
-    ("cilium.io", "v2alpha1", "CiliumL2AnnouncementPolicy", false),
-    ("cilium.io", "v2alpha1", "CiliumGatewayClassConfig", true),
-    ("multicluster.x-k8s.io", "v1alpha1", "ServiceExport", true),
-    ("multicluster.x-k8s.io", "v1alpha1", "ServiceImport", true),
-    ("multicluster.x-k8s.io", "v1beta1", "ServiceExport", true),
-    ("multicluster.x-k8s.io", "v1beta1", "ServiceImport", true),
-    ("policy.networking.k8s.io", "v1alpha1", "AdminNetworkPolicy", false),
-    ("policy.networking.k8s.io", "v1alpha1", "BaselineAdminNetworkPolicy", false),
-    ("policy.networking.k8s.io", "v1alpha2", "ClusterNetworkPolicy", false),
-    ("gateway.networking.k8s.io", "v1", "Gateway", true),
-    ("gateway.networking.k8s.io", "v1", "GatewayClass", false),
-    ("gateway.networking.k8s.io", "v1", "HTTPRoute", true),
-    ("gateway.networking.k8s.io", "v1", "GRPCRoute", true),
-    ("gateway.networking.k8s.io", "v1", "BackendTLSPolicy", true),
-    ("gateway.networking.k8s.io", "v1beta1", "ReferenceGrant", true),
-    ("gateway.networking.k8s.io", "v1alpha2", "TLSRoute", true),
-    ("gateway.networking.k8s.io", "v1alpha2", "TCPRoute", true),
-    ("gateway.networking.k8s.io", "v1alpha2", "UDPRoute", true),
-];
-
 impl Registry {
     /// The built-in kinds of a Kubernetes API server.
     pub fn builtin() -> Self {
@@ -266,24 +226,8 @@ impl Registry {
     /// The built-in kinds, and the extension kinds that Cilium's clients know, without any definition.
     pub fn with_extensions() -> Self {
         let registry = Self::builtin();
-        for (group, version, kind, namespaced) in EXTENSIONS {
-            registry.insert(Kind {
-                gvr: Gvr::new(group, version, &guess_plural(kind)),
-                kind: (*kind).into(),
-                singular: kind.to_lowercase().into(),
-                list_kind: format!("{kind}List").into(),
-                namespaced: *namespaced,
-                short_names: Vec::new(),
-                categories: Vec::new(),
-                has_status: true,
-                scale: None,
-                counts_generations: true,
-                in_slim_domain: true,
-                in_core_domain: false,
-                storage_version: (*version).into(),
-                shape: Shape::Any,
-                custom: None,
-            });
+        for kind in extensions::kinds() {
+            registry.insert(kind);
         }
         registry
     }

@@ -2,6 +2,8 @@
 
 //! The API as a library.
 
+mod services;
+
 use serde_json::{Value, json};
 use statedb::Db;
 
@@ -636,6 +638,22 @@ fn definitions_are_served_at_once() {
             }],
         },
     });
+
+    let mut with_rules = definition.clone();
+    with_rules["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
+        json!([{ "rule": "true" }]);
+    let dry = WriteOptions {
+        dry_run: true,
+        ..by("t")
+    };
+    let warnings = server
+        .create(&definitions, "", with_rules, &dry)
+        .unwrap()
+        .warnings;
+    assert_eq!(
+        warnings,
+        ["spec.versions[0].schema: x-kubernetes-validations are kept, but this server does not check them"]
+    );
 
     let created = server
         .create(&definitions, "", definition, &by("t"))

@@ -178,6 +178,8 @@ pub struct ServerVersion {
     pub minor: u32,
     /// Full text, such as `v1.33.1`.
     pub git_version: String,
+    /// Operating system and architecture it is made for, such as `linux/amd64`; empty if it does not say.
+    pub platform: String,
 }
 
 impl fmt::Display for ServerVersion {

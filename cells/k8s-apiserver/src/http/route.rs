@@ -32,6 +32,8 @@ pub(super) struct Router {
     pub(super) token: String,
     /// Address that discovery tells.
     pub(super) address: String,
+    /// What to do instead of reaching into pods.
+    pub(super) pods_hint: String,
     /// Ends watches.
     pub(super) stop: CancellationToken,
 }
@@ -158,6 +160,12 @@ impl Router {
             (&Method::PUT, false, "finalize") => request.update(Subresource::Finalize),
             (method, false, "scale") if request.kind.scale.is_some() => request.scale(method),
             (&Method::POST, false, "eviction") if request.kind.gvr.resource == "pods" => request.evict(),
+            (_, false, "attach" | "exec" | "log" | "portforward" | "proxy")
+                if request.kind.gvr.resource == "pods" =>
+            {
+                request.get()?;
+                Err(ApiError::no_nodes(&target.subresource, &self.pods_hint))
+            }
             (_, _, "") => Err(ApiError::method_not_allowed()),
             _ => Err(ApiError::no_resource()),
         }
@@ -189,11 +197,7 @@ fn version() -> Value {
         "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "",
         "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        }),
+        "platform": super::platform(),
     })
 }
 

@@ -32,6 +32,9 @@ pub struct HttpOptions {
     pub body_limit: usize,
     /// Connections served at a time; further ones wait.
     pub connections: usize,
+    /// What those are told who ask for logs of pods or a shell in them, which this server does not have: how to get
+    /// them elsewhere. May be empty.
+    pub pods_hint: String,
 }
 
 impl Default for HttpOptions {
@@ -41,6 +44,7 @@ impl Default for HttpOptions {
             token: String::new(),
             body_limit: 3 * 1024 * 1024,
             connections: 4096,
+            pods_hint: String::new(),
         }
     }
 }
@@ -92,6 +96,7 @@ impl HttpServer {
             api: self.api,
             token: self.options.token.clone(),
             address,
+            pods_hint: self.options.pods_hint.clone(),
             stop: stop.clone(),
         });
         // Connections end with this future: none outlives the job that runs it.

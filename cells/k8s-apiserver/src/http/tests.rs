@@ -16,6 +16,7 @@ fn router(token: &str) -> Router {
         api: server(),
         token: token.to_owned(),
         address: "127.0.0.1:1".to_owned(),
+        pods_hint: "look elsewhere".to_owned(),
         stop: CancellationToken::new(),
     }
 }
@@ -146,6 +147,34 @@ async fn reads_what_a_deletion_says_about_owned_objects() {
         r#"{"propagationPolicy":"Orphan","orphanDependents":true}"#,
     ] {
         assert_eq!(delete("", body).await["code"], 422, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn says_where_to_look_instead_of_into_pods() {
+    let router = router("");
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod =
+        json!({ "metadata": { "name": "a" }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    ask(&router, "POST", pods, &[JSON], pod.to_string().as_bytes());
+
+    for (method, what) in [
+        ("GET", "log"),
+        ("POST", "exec"),
+        ("GET", "exec"),
+        ("POST", "portforward"),
+    ] {
+        let there = ask(&router, method, &format!("{pods}/a/{what}?command=ls"), &[], b"");
+        let absent = ask(&router, method, &format!("{pods}/b/{what}"), &[], b"");
+
+        assert_eq!(
+            (there.status(), absent.status()),
+            (501.try_into().unwrap(), 404.try_into().unwrap())
+        );
+        assert_eq!(
+            json_of(there).await["message"],
+            format!("pods/{what} is not served: this API server does not reach into nodes; look elsewhere")
+        );
     }
 }
 

@@ -65,6 +65,35 @@ pub(super) fn establish(old: Option<&Value>, definition: &mut Value) {
     }
 }
 
+/// Warns of what a definition says and this server does not do.
+pub(super) fn unheeded(kind: &Kind, definition: &Value) -> Vec<String> {
+    if (kind.gvr.group.as_str(), kind.gvr.resource.as_str()) != (GROUP, RESOURCE) {
+        return Vec::new();
+    }
+    let versions = object::items(definition, &["spec", "versions"]);
+    let mut warnings: Vec<String> = versions
+        .iter()
+        .enumerate()
+        .filter(|(_, version)| has_rules(version))
+        .map(|(index, _)| {
+            format!("spec.versions[{index}].schema: x-kubernetes-validations are kept, but this server does not check them")
+        })
+        .collect();
+    if object::text(definition, &["spec", "conversion", "strategy"]) == "Webhook" {
+        warnings
+            .push("spec.conversion: this server calls no webhooks, versions are not converted".to_owned());
+    }
+    warnings
+}
+
+fn has_rules(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.contains_key("x-kubernetes-validations") || map.values().any(has_rules),
+        Value::Array(items) => items.iter().any(has_rules),
+        _ => false,
+    }
+}
+
 fn storage_version(definition: &Value) -> &str {
     object::items(definition, &["spec", "versions"])
         .iter()

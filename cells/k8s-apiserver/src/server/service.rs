@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use self::families::{family, texts};
 use super::Settings;
+use super::validate::service::is_reached_from_outside;
 use crate::error::{ApiError, Fault};
 use crate::kinds::Kind;
 use crate::object;
@@ -211,11 +212,7 @@ impl Allocator {
         object::map_mut(service, "spec");
         let kind = default_spec(service);
         if kind == "ExternalName" {
-            let spec = object::map_mut(service, "spec");
-            for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                spec.shift_remove(key);
-            }
-            return Ok(());
+            return give_addresses_up(old, service);
         }
         self.check_immutable(old, service)?;
         families::choose(&self.families(), old, service)?;
@@ -371,6 +368,13 @@ impl Allocator {
         kind: &str,
     ) -> Result<(), ApiError> {
         if kind != "LoadBalancer" || object::text(service, &["spec", "externalTrafficPolicy"]) != "Local" {
+            let asked = port_number(object::at(service, &["spec", "healthCheckNodePort"]));
+            if let Some(number) = asked.filter(|number| !plan.give_ports.contains(number)) {
+                let detail =
+                    "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+                let fault = Fault::invalid("spec.healthCheckNodePort", &number.into(), detail);
+                return Err(invalid(service, fault));
+            }
             object::map_mut(service, "spec").shift_remove("healthCheckNodePort");
             return Ok(());
         }
@@ -420,6 +424,29 @@ impl Allocator {
         }
         Err(ApiError::internal("failed to allocate a nodePort: range is full"))
     }
+}
+
+/// Drops the addresses of a service that becomes a name; one that asks for addresses cannot be a name.
+fn give_addresses_up(old: Option<&Value>, service: &mut Value) -> Result<(), ApiError> {
+    for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        let asked = object::at(service, &["spec", key]).filter(|value| match value {
+            Value::Array(items) => !items.is_empty(),
+            value => value.as_str().is_some_and(|text| !text.is_empty()),
+        });
+        if asked.is_some() && asked != old.and_then(|old| object::at(old, &["spec", key])) {
+            let field = match key {
+                "clusterIP" => "clusterIPs",
+                other => other,
+            };
+            let fault = Fault::forbidden(
+                format!("spec.{field}"),
+                "may not be set for ExternalName services",
+            );
+            return Err(invalid(service, fault));
+        }
+        object::map_mut(service, "spec").shift_remove(key);
+    }
+    Ok(())
 }
 
 /// Takes over from the stored service what an update leaves out, and drops what the new type does not use.
@@ -472,14 +499,20 @@ fn keep_allocated(old: &Value, service: &mut Value) {
             }
         }
     }
-    let spec = object::map_mut(service, "spec");
-    if node_ports(&before) && !node_ports(&after) && !spec.contains_key("externalIPs") {
-        spec.shift_remove("externalTrafficPolicy");
+    let same =
+        |key: &str, service: &Value| object::at(service, &["spec", key]) == object::at(old, &["spec", key]);
+    let mut unused = Vec::new();
+    if is_reached_from_outside(old) && !is_reached_from_outside(service) {
+        unused.push("externalTrafficPolicy");
     }
     if before == "LoadBalancer" && after != "LoadBalancer" {
-        for key in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
-            spec.shift_remove(key);
-        }
+        unused.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+    }
+    // What the update sets anew is the client's mistake.
+    unused.retain(|key| same(key, service));
+    let spec = object::map_mut(service, "spec");
+    for key in unused {
+        spec.shift_remove(key);
     }
     if after == "LoadBalancer"
         && !spec.contains_key("healthCheckNodePort")

@@ -3,7 +3,8 @@
 //! Validation: names and labels of all objects, and the basics of the kinds that matter here.
 
 mod metadata;
-mod service;
+pub(super) mod service;
+mod structural;
 
 use std::net::IpAddr;
 
@@ -20,7 +21,7 @@ pub(super) fn object(kind: &Kind, old: Option<&Value>, new: &Value) -> Result<()
     let mut faults = Vec::new();
     metadata::check(kind, old, new, &mut faults);
     match (kind.gvr.group.as_str(), kind.gvr.resource.as_str()) {
-        ("", "services") => service::check(new, &mut faults),
+        ("", "services") => service::check(old, new, &mut faults),
         ("", "configmaps" | "secrets") => config(kind, old, new, &mut faults),
         ("", "pods") => pod(old, new, &mut faults),
         ("discovery.k8s.io", "endpointslices") => slice(old, new, &mut faults),
@@ -359,4 +360,5 @@ fn definition(new: &Value, faults: &mut Vec<Fault>) {
             faults.push(Fault::required(field, "schemas are required"));
         }
     }
+    structural::check(versions, faults);
 }

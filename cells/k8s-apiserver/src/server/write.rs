@@ -283,6 +283,7 @@ impl ApiServer {
             unknown.extend(crd::prune(&custom.schema, object));
             crd::fill(&custom.schema, object);
         }
+        warnings.extend(crd::unheeded(kind, object));
         if unknown.is_empty() || options.validation == FieldValidation::Ignore {
             return Ok(());
         }

@@ -112,6 +112,8 @@ struct VersionText {
     minor: String,
     #[serde(default)]
     git_version: String,
+    #[serde(default)]
+    platform: String,
 }
 
 impl RemoteClient {
@@ -229,6 +231,7 @@ impl RemoteClient {
             major: number(&text.major)?,
             minor: number(&text.minor)?,
             git_version: text.git_version,
+            platform: text.platform,
         })
     }
 }

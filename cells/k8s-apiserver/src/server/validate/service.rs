@@ -12,7 +12,10 @@ use crate::error::Fault;
 use crate::names;
 use crate::object;
 
-pub(super) fn check(new: &Value, faults: &mut Vec<Fault>) {
+/// Ways of spreading traffic that there are.
+const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameNode", "PreferSameZone"];
+
+pub(super) fn check(old: Option<&Value>, new: &Value, faults: &mut Vec<Fault>) {
     let kind = object::text(new, &["spec", "type"]);
     let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     one_of(new, &["spec", "type"], &kinds, faults);
@@ -20,7 +23,10 @@ pub(super) fn check(new: &Value, faults: &mut Vec<Fault>) {
     for policy in ["externalTrafficPolicy", "internalTrafficPolicy"] {
         one_of(new, &["spec", policy], &["Cluster", "Local"], faults);
     }
+    one_of(new, &["spec", "trafficDistribution"], &DISTRIBUTIONS, faults);
     what_the_type_allows(new, kind, faults);
+    what_balancers_keep(old, new, faults);
+    selector(new, faults);
     ports(new, kind, faults);
     addresses(new, faults);
     let timeout = ["spec", "sessionAffinityConfig", "clientIP", "timeoutSeconds"];
@@ -53,9 +59,85 @@ fn what_the_type_allows(new: &Value, kind: &str, faults: &mut Vec<Fault>) {
             faults.push(Fault::invalid("spec.externalName", &name.into(), &problem));
         }
     }
-    if !object::text(new, &["spec", "loadBalancerClass"]).is_empty() && kind != "LoadBalancer" {
-        let detail = "may only be used when `type` is 'LoadBalancer'";
-        faults.push(Fault::forbidden("spec.loadBalancerClass", detail));
+    let for_balancers = [
+        "allocateLoadBalancerNodePorts",
+        "loadBalancerClass",
+        "loadBalancerSourceRanges",
+    ];
+    for key in for_balancers {
+        let used = object::at(new, &["spec", key]).is_some_and(|value| match value {
+            Value::Null => false,
+            Value::Array(items) => !items.is_empty(),
+            Value::String(text) => !text.is_empty(),
+            _ => true,
+        });
+        if used && kind != "LoadBalancer" {
+            let detail = "may only be used when `type` is 'LoadBalancer'";
+            faults.push(Fault::forbidden(format!("spec.{key}"), detail));
+        }
+    }
+    let class = object::text(new, &["spec", "loadBalancerClass"]);
+    if !class.is_empty()
+        && kind == "LoadBalancer"
+        && let Some(problem) = names::qualified_name(class)
+    {
+        let value = class.into();
+        faults.push(Fault::invalid("spec.loadBalancerClass", &value, &problem));
+    }
+    let policy = object::text(new, &["spec", "externalTrafficPolicy"]);
+    if !policy.is_empty() && !is_reached_from_outside(new) {
+        let detail = "may only be set for externally-accessible services";
+        faults.push(Fault::invalid(
+            "spec.externalTrafficPolicy",
+            &policy.into(),
+            detail,
+        ));
+    }
+}
+
+/// Whether clients outside of the cluster can get at the service.
+pub(in crate::server) fn is_reached_from_outside(service: &Value) -> bool {
+    match object::text(service, &["spec", "type"]) {
+        "NodePort" | "LoadBalancer" => true,
+        "ExternalName" => false,
+        _ => !object::items(service, &["spec", "externalIPs"]).is_empty(),
+    }
+}
+
+/// What must stay as it is as long as a service is a load balancer.
+fn what_balancers_keep(old: Option<&Value>, new: &Value, faults: &mut Vec<Fault>) {
+    let Some(old) = old else { return };
+    let is_balancer = |service| object::text(service, &["spec", "type"]) == "LoadBalancer";
+    if !is_balancer(old) || !is_balancer(new) {
+        return;
+    }
+    let class = |service| object::text(service, &["spec", "loadBalancerClass"]).to_owned();
+    if class(old) != class(new) {
+        let value = class(new).into();
+        let detail = "may not change once set";
+        faults.push(Fault::invalid("spec.loadBalancerClass", &value, detail));
+    }
+    let port = |service| object::at(service, &["spec", "healthCheckNodePort"]).cloned();
+    if let (Some(before), Some(after)) = (port(old), port(new))
+        && before != after
+    {
+        faults.push(Fault::invalid(
+            "spec.healthCheckNodePort",
+            &after,
+            "field is immutable",
+        ));
+    }
+}
+
+fn selector(new: &Value, faults: &mut Vec<Fault>) {
+    let selector = object::at(new, &["spec", "selector"]).and_then(Value::as_object);
+    for (key, value) in selector.into_iter().flatten() {
+        if let Some(problem) = names::qualified_name(key) {
+            faults.push(Fault::invalid("spec.selector", &key.as_str().into(), &problem));
+        }
+        if let Some(problem) = value.as_str().and_then(names::label_value) {
+            faults.push(Fault::invalid("spec.selector", value, &problem));
+        }
     }
 }
 
@@ -101,6 +183,13 @@ fn ports(new: &Value, kind: &str, faults: &mut Vec<Fault>) {
             let shown = json!({ "port": port.get("port"), "protocol": protocol });
             faults.push(Fault::duplicate(format!("spec.ports[{index}]"), &shown));
         }
+        let protocol = object::text(port, &["appProtocol"]);
+        if !protocol.is_empty()
+            && let Some(problem) = names::qualified_name(protocol)
+        {
+            let value = protocol.into();
+            faults.push(Fault::invalid(path("appProtocol"), &value, &problem));
+        }
         let node_port = port.get("nodePort").and_then(Value::as_i64).unwrap_or(0);
         if node_port != 0 && !matches!(kind, "NodePort" | "LoadBalancer") {
             let detail = "may not be used when `type` is 'ClusterIP'";
@@ -111,10 +200,13 @@ fn ports(new: &Value, kind: &str, faults: &mut Vec<Fault>) {
 
 fn addresses(new: &Value, faults: &mut Vec<Fault>) {
     for (index, address) in object::items(new, &["spec", "externalIPs"]).iter().enumerate() {
-        if address.as_str().is_none_or(|a| a.parse::<IpAddr>().is_err()) {
+        let problem = match address.as_str().map(str::parse::<IpAddr>) {
+            Some(Ok(address)) => not_for_services(address),
+            _ => Some("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+        };
+        if let Some(problem) = problem {
             let field = format!("spec.externalIPs[{index}]");
-            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            faults.push(Fault::invalid(field, address, detail));
+            faults.push(Fault::invalid(field, address, problem));
         }
     }
     let ranges = object::items(new, &["spec", "loadBalancerSourceRanges"]);
@@ -125,5 +217,27 @@ fn addresses(new: &Value, faults: &mut Vec<Fault>) {
             let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
             faults.push(Fault::invalid(field, range, detail));
         }
+    }
+}
+
+/// Why an address that others have a use for cannot be one of a service.
+fn not_for_services(address: IpAddr) -> Option<&'static str> {
+    let (link_local, link_multicast) = match address {
+        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(v6) => (
+            v6.is_unicast_link_local(),
+            v6.is_multicast() && v6.segments()[0] & 0xf == 2,
+        ),
+    };
+    if address.is_unspecified() {
+        Some("may not be unspecified (0.0.0.0 or ::)")
+    } else if address.is_loopback() {
+        Some("may not be in the loopback range (127.0.0.0/8, ::1/128)")
+    } else if link_local {
+        Some("may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+    } else if link_multicast {
+        Some("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+    } else {
+        None
     }
 }
