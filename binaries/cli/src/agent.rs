@@ -31,6 +31,14 @@ pub(crate) enum AgentError {
         #[source]
         cause: io::Error,
     },
+    /// The agent listens on a unix socket only.
+    #[error(
+        "`{host}` is no unix socket: the agent is reached at a path such as unix:///var/run/cilium/cilium.sock"
+    )]
+    Scheme {
+        /// What was given.
+        host: String,
+    },
     /// The connection broke.
     #[error("talking to the agent: {path}")]
     Http {
@@ -60,11 +68,19 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// The agent listening on `socket`; `unix://` in front of the path is accepted.
-    #[must_use]
-    pub(crate) fn at(socket: &str) -> Self {
-        Self {
-            socket: Path::new(socket.strip_prefix("unix://").unwrap_or(socket)).to_owned(),
+    ///
+    /// # Errors
+    /// When it is the address of something else.
+    pub(crate) fn at(socket: &str) -> Result<Self, AgentError> {
+        let path = socket.strip_prefix("unix://").unwrap_or(socket);
+        if path.contains("://") {
+            return Err(AgentError::Scheme {
+                host: socket.to_owned(),
+            });
         }
+        Ok(Self {
+            socket: Path::new(path).to_owned(),
+        })
     }
 
     /// Reads `/v1/<path>` as JSON.
@@ -154,7 +170,11 @@ mod tests {
             stream.write_all(answer.as_bytes()).unwrap();
             String::from_utf8_lossy(&request[..length]).into_owned()
         });
-        (Agent::at(&format!("unix://{}", path.display())), thread, path)
+        (
+            Agent::at(&format!("unix://{}", path.display())).unwrap(),
+            thread,
+            path,
+        )
     }
 
     #[test]
@@ -186,8 +206,23 @@ mod tests {
     }
 
     #[test]
+    fn other_addresses_are_refused_by_name() {
+        let error = Agent::at("tcp://10.0.0.1:9090").unwrap_err();
+
+        assert!(
+            error
+                .to_string()
+                .starts_with("`tcp://10.0.0.1:9090` is no unix socket"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn a_missing_socket_names_its_path() {
-        let err = Agent::at("/nowhere/agent.sock").get("healthz", &[]).unwrap_err();
+        let err = Agent::at("/nowhere/agent.sock")
+            .unwrap()
+            .get("healthz", &[])
+            .unwrap_err();
         assert!(err.to_string().contains("/nowhere/agent.sock"), "{err}");
     }
 }

@@ -195,7 +195,7 @@ enum MapCommand {
 
 /// Runs a command; the exit status is its answer.
 pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
-    let agent = Agent::at(&line.host);
+    let agent = Agent::at(&line.host)?;
     let pinned = Pinned::below(&line.bpf_root);
     let format = line.output;
     let mut code = ExitCode::SUCCESS;
@@ -207,17 +207,21 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                 code = ExitCode::FAILURE;
             }
             match format {
-                Format::Json => print::json(&answer),
                 Format::Text if brief => status::brief(&answer),
-                Format::Text => status::overview(&answer, verbose),
+                Format::Text if verbose => {
+                    let tree = shell::ask(&line.shell_sock_path, "health").ok();
+                    status::details(&answer, tree.as_deref())
+                }
+                Format::Text => status::overview(&answer),
+                _ => print::value(&answer, format),
             }
         }
         Command::Service(command) => services(&agent, &command, format)?,
         Command::Lrp(ListCommand::List) => {
             let policies = agent.get("lrp", &[])?;
             match format {
-                Format::Json => print::json(&policies),
                 Format::Text => lrp::list(&policies),
+                _ => print::value(&policies, format),
             }
         }
         Command::Bpf(command) => bpf(&pinned, &command, format)?,
@@ -230,22 +234,33 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(shell::interactive(&line.shell_sock_path)?);
         }
         Command::Shell { words } => return in_agent(&line.shell_sock_path, &words),
-        Command::Hive => return in_agent(&line.shell_sock_path, &["hive".to_owned()]),
-        Command::Statedb => return in_agent(&line.shell_sock_path, &["db/dump".to_owned()]),
+        Command::Hive if format == Format::Text => shell::ask(&line.shell_sock_path, "hive")?,
+        Command::Hive => document(&shell::ask(&line.shell_sock_path, "hive/state")?, format)?,
+        Command::Statedb => {
+            let tables = shell::ask(&line.shell_sock_path, "db/dump")?;
+            match format {
+                Format::Yaml => document(&tables, format)?,
+                _ => tables,
+            }
+        }
         Command::Metrics(MetricsCommand::List { match_pattern }) => {
             let mut words = vec!["metrics".to_owned()];
-            if format == Format::Json {
+            if format != Format::Text {
                 words.push("--format=json".to_owned());
             }
             words.extend(match_pattern);
-            return in_agent(&line.shell_sock_path, &words);
+            let metrics = shell::ask(&line.shell_sock_path, &shell::line(&words))?;
+            match format {
+                Format::Yaml => document(&metrics, format)?,
+                _ => metrics,
+            }
         }
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Line::command(), "skep", &mut script);
             String::from_utf8_lossy(&script).into_owned()
         }
-        Command::Version => version(&agent),
+        Command::Version => version(&agent, format),
     };
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -256,6 +271,11 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
+/// What the agent printed as JSON, in the form that is wanted.
+fn document(text: &str, format: Format) -> Result<String, Box<dyn Error>> {
+    Ok(print::value(&serde_json::from_str(text)?, format))
+}
+
 fn in_agent(socket: &Path, words: &[String]) -> Result<ExitCode, Box<dyn Error>> {
     Ok(shell::one(socket, &shell::line(words))?)
 }
@@ -263,13 +283,13 @@ fn in_agent(socket: &Path, words: &[String]) -> Result<ExitCode, Box<dyn Error>>
 fn services(agent: &Agent, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {
     let all = agent.get("service", &[])?;
     Ok(match command {
-        ServiceCommand::List { .. } if format == Format::Json => print::json(&all),
+        ServiceCommand::List { .. } if format != Format::Text => print::value(&all, format),
         ServiceCommand::List { clustermesh_affinity } => service::list(&all, *clustermesh_affinity),
         ServiceCommand::Get { id } => {
             let found = service::by_id(&all, *id).ok_or_else(|| format!("no service has the id {id}"))?;
             match format {
-                Format::Json => print::json(found),
                 Format::Text => service::list(&serde_json::Value::Array(vec![found.clone()]), false),
+                _ => print::value(found, format),
             }
         }
     })
@@ -325,8 +345,8 @@ fn config(agent: &Agent, key: Option<&str>, format: Format) -> Result<String, Bo
             .ok_or_else(|| format!("the agent has no configuration key `{key}`"))?;
         return Ok(format!("{}\n", plain(value)));
     }
-    if format == Format::Json {
-        return Ok(print::json(all));
+    if format != Format::Text {
+        return Ok(print::value(all, format));
     }
     let mut out = String::new();
     for (key, value) in all.as_object().into_iter().flatten() {
@@ -339,14 +359,18 @@ fn plain(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn version(agent: &Agent) -> String {
+fn version(agent: &Agent, format: Format) -> String {
     let client = env!("CARGO_PKG_VERSION");
-    match agent.get("healthz", &[("brief", "true")]) {
-        Ok(answer) => {
-            let daemon = answer["cilium"]["msg"].as_str().unwrap_or_default().to_owned();
+    let answer = agent.get("healthz", &[("brief", "true")]).ok();
+    let daemon = answer
+        .as_ref()
+        .and_then(|answer| answer["cilium"]["msg"].as_str());
+    match format {
+        Format::Text => {
+            let daemon = daemon.unwrap_or("not reachable");
             format!("Client: {client}\nDaemon: {daemon}\n")
         }
-        Err(_) => format!("Client: {client}\nDaemon: not reachable\n"),
+        _ => print::value(&serde_json::json!({ "Client": client, "Daemon": daemon }), format),
     }
 }
 
@@ -357,6 +381,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Line::command().debug_assert();
+    }
+
+    #[test]
+    fn version_of_an_agent_that_is_away_is_null_for_programs() {
+        let agent = Agent::at("/nonexistent/agent.sock").unwrap();
+
+        let text = version(&agent, Format::Json);
+
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["Client"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(value["Daemon"], serde_json::Value::Null);
+        assert!(version(&agent, Format::Text).ends_with("\nDaemon: not reachable\n"));
     }
 
     #[test]

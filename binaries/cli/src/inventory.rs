@@ -58,16 +58,16 @@ pub(crate) fn list(
         });
     }
     Ok(match format {
-        Format::Json => json_of(&rows, verbose),
         Format::Text if verbose => rows.iter().map(entries_of).collect::<Vec<_>>().join("\n"),
         Format::Text => text_of(&rows),
+        _ => print::value(&document_of(&rows, verbose), format),
     })
 }
 
 /// Entries of one map. They were read from the kernel: their state is that they are there.
 pub(crate) fn get(entries: &[Entry], format: Format) -> String {
     const TITLES: [&str; 4] = ["Key", "Value", "State", "Error"];
-    if format == Format::Json {
+    if format != Format::Text {
         return print::entries(entries, ["", ""], format);
     }
     let rows = entries.iter().flat_map(|(key, values)| {
@@ -120,7 +120,7 @@ fn entries_of(row: &Row) -> String {
     format!("## Map: {}\n{entries}", row.name)
 }
 
-fn json_of(rows: &[Row], verbose: bool) -> String {
+fn document_of(rows: &[Row], verbose: bool) -> Value {
     let maps: Vec<Value> = rows
         .iter()
         .map(|row| {
@@ -139,7 +139,7 @@ fn json_of(rows: &[Row], verbose: bool) -> String {
             map
         })
         .collect();
-    print::json(&json!({ "maps": maps }))
+    json!({ "maps": maps })
 }
 
 #[cfg(test)]
@@ -174,11 +174,11 @@ mod tests {
 
     #[test]
     fn json_has_the_entries_only_if_asked_for() {
-        let value: Value = serde_json::from_str(&json_of(&rows(), false)).unwrap();
+        let value = document_of(&rows(), false);
         assert_eq!(value["maps"][0]["num-errors"], 3);
         assert_eq!(value["maps"][1]["num-entries"], Value::Null);
         assert!(value["maps"][0].get("entries").is_none());
-        let value: Value = serde_json::from_str(&json_of(&rows(), true)).unwrap();
+        let value = document_of(&rows(), true);
         assert_eq!(value["maps"][0]["entries"][0]["key"], "10.96.0.1:80/TCP (0)");
     }
 

@@ -31,7 +31,7 @@ pub(crate) enum MapsError {
     #[error(transparent)]
     Map(#[from] MapError),
     /// Has the agent run since the machine booted, and is the BPF file system at `--bpf-root`?
-    #[error("no map {map} is pinned below {} (has the agent run? see --bpf-root)", directory.display())]
+    #[error("no map {map} is pinned below {} (has the agent run? see `skep map list` and --bpf-root)", directory.display())]
     NotPinned {
         /// The map's name.
         map: String,
@@ -159,6 +159,13 @@ impl Pinned {
                 .into_iter()
                 .map(|(id, table)| (id.to_string(), vec![table_text(&table)]))
                 .collect());
+        }
+        let directory = self.store.directory();
+        if !directory.join(name).exists() {
+            return Err(MapsError::NotPinned {
+                map: name.to_owned(),
+                directory,
+            });
         }
         Err(MapsError::Unknown {
             name: name.to_owned(),
@@ -433,7 +440,7 @@ mod tests {
 
         assert_eq!(
             missing().unwrap_err().to_string(),
-            "no map cilium_lb4_services_v2 is pinned below /nowhere/tc/globals (has the agent run? see --bpf-root)"
+            "no map cilium_lb4_services_v2 is pinned below /nowhere/tc/globals (has the agent run? see `skep map list` and --bpf-root)"
         );
         assert_eq!(families([here(), missing()]).unwrap().len(), 1);
         assert_eq!(families([missing(), here()]).unwrap().len(), 1);

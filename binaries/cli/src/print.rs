@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! How results are shown: aligned columns for people, JSON for programs.
+//! How results are shown: aligned columns for people, JSON or YAML for programs.
 
 use clap::ValueEnum;
 use hive_script::text::TabWriter;
@@ -16,11 +16,13 @@ pub(crate) enum Format {
     Text,
     /// For programs.
     Json,
+    /// For programs, and people with patience.
+    Yaml,
 }
 
 /// Entries of a map: two columns, or a JSON object of lists.
 pub(crate) fn entries(entries: &[Entry], titles: [&str; 2], format: Format) -> String {
-    if format == Format::Json {
+    if format != Format::Text {
         let mut object = Map::new();
         for (key, values) in entries {
             let list = object
@@ -30,7 +32,7 @@ pub(crate) fn entries(entries: &[Entry], titles: [&str; 2], format: Format) -> S
                 list.extend(values.iter().map(|value| Value::from(value.as_str())));
             }
         }
-        return json(&Value::Object(object));
+        return value(&Value::Object(object), format);
     }
     // One blank more than other tables: where Cilium's command puts its columns.
     let mut table = TabWriter::with_layout(5, 4);
@@ -53,8 +55,13 @@ pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     table.finish()
 }
 
-/// Indented JSON with a newline.
-pub(crate) fn json(value: &Value) -> String {
+/// A document: YAML, or indented JSON with a newline.
+pub(crate) fn value(value: &Value, format: Format) -> String {
+    if format == Format::Yaml
+        && let Ok(text) = hive_script::text::yaml::emit_v2(value)
+    {
+        return text;
+    }
     format!("{value:#}\n")
 }
 
@@ -94,5 +101,12 @@ mod tests {
     fn json_is_an_object_of_lists() {
         let value: Value = serde_json::from_str(&entries(&service(), ["", ""], Format::Json)).unwrap();
         assert_eq!(value["10.96.0.10:53/UDP (1)"][0], "10.0.1.5:53/UDP (2) (1)");
+    }
+
+    #[test]
+    fn yaml_is_the_same_document() {
+        let text = entries(&service()[1..], ["", ""], Format::Yaml);
+
+        assert_eq!(text, "10.96.0.10:53/UDP (1):\n- 10.0.1.5:53/UDP (2) (1)\n");
     }
 }

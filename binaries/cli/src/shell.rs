@@ -15,6 +15,9 @@ const GREETING: &str = "Welcome to the Cilium Shell! Type 'help' for list of com
 /// Why the shell was of no use.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShellError {
+    /// No agent listens; is it running, and is the socket path right?
+    #[error("cannot reach the agent (is it running? see --shell-sock-path)")]
+    Unreachable(#[source] ClientError),
     /// The command failed, nobody listens, or the connection broke.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -84,7 +87,7 @@ pub(crate) fn ask(socket: &Path, command: &str) -> Result<String, ShellError> {
         .map_err(ShellError::Input)?;
     runtime.block_on(async {
         let mut answer = String::new();
-        let mut client = Client::connect(socket).await?;
+        let mut client = Client::connect(socket).await.map_err(ShellError::Unreachable)?;
         client.run(command, |text| answer.push_str(text)).await?;
         Ok(answer)
     })
@@ -139,6 +142,16 @@ mod tests {
         assert_eq!(outcome(&["help cat", "help"]), ExitCode::SUCCESS);
         assert_eq!(outcome(&["help cat", "nope", "help"]), ExitCode::FAILURE);
         assert_eq!(outcome(&["help", "exit", "nope"]), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn a_question_to_nobody_fails_at_once_and_says_what_to_look_at() {
+        let error = ask(Path::new("/nonexistent/shell.sock"), "hive").unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            "cannot reach the agent (is it running? see --shell-sock-path)"
+        );
     }
 
     #[test]

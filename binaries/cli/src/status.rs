@@ -22,8 +22,12 @@ pub(crate) fn brief(status: &Value) -> String {
     }
 }
 
-/// The overview; `verbose` adds the details of service handling, the maps and every module's health.
-pub(crate) fn overview(status: &Value, verbose: bool) -> String {
+/// The overview, and what is degraded.
+pub(crate) fn overview(status: &Value) -> String {
+    summary(status) + &unwell(status)
+}
+
+fn summary(status: &Value) -> String {
     let mut table = TabWriter::new();
     let state = |name: &str| text(&status[name]["state"]).to_owned();
     table.row(vec![
@@ -58,13 +62,22 @@ pub(crate) fn overview(status: &Value, verbose: bool) -> String {
         text(&status["cilium"]["msg"]).to_owned(),
     ]);
     table.row(vec!["Modules Health:".to_owned(), modules_line(status)]);
-    let mut out = table.finish();
-    if verbose {
-        out.push_str(&replacement_details(replacement));
-        out.push_str(&maps(&status["bpf-maps"]));
-        out.push_str(&modules(status));
-    } else {
-        out.push_str(&unwell(status));
+    table.finish()
+}
+
+/// The overview with the details of service handling, the maps and every module's health. `tree` is the health of all modules as the agent draws it, if it could be asked.
+pub(crate) fn details(status: &Value, tree: Option<&str>) -> String {
+    let mut out = summary(status);
+    out.push_str(&replacement_details(&status["kube-proxy-replacement"]));
+    out.push_str(&maps(&status["bpf-maps"]));
+    match tree {
+        Some(tree) => {
+            out.push_str("Modules:\n");
+            for line in tree.lines().filter(|line| !line.is_empty()) {
+                out.push_str(&format!("  {line}\n"));
+            }
+        }
+        None => out.push_str(&modules(status)),
     }
     out
 }
@@ -337,12 +350,22 @@ mod tests {
             "  a.c: [DEGRADED] not reached: timeout",
             "",
         ];
-        assert_eq!(overview(&status(), false), expected.join("\n"));
+        assert_eq!(overview(&status()), expected.join("\n"));
+    }
+
+    #[test]
+    fn health_is_the_tree_that_the_agent_draws() {
+        let text = details(&status(), Some("a\n└── b   [OK] fine (3s, x1)\n\n"));
+
+        assert!(
+            text.ends_with("Modules:\n  a\n  └── b   [OK] fine (3s, x1)\n"),
+            "{text}"
+        );
     }
 
     #[test]
     fn verbose_tells_how_services_are_handled() {
-        let text = overview(&status(), true);
+        let text = details(&status(), None);
         for line in [
             "  Socket LB:            Enabled\n",
             "  Devices:              eth0   10.0.0.3 (Direct Routing)\n",
