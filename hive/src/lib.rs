@@ -167,6 +167,8 @@
 //! | give every module a handle of its own | [`Cell::provide_per_module`] |
 //! | run cells only as a leader, or on demand | [`Cell::scope`], [`Scope`] |
 //! | tell others when all is ready | [`Readiness`], [`Lifecycle::on_ready`] |
+//! | check settings together | `validate` in [`Config`](derive@Config), [`Faults`](config::Faults) |
+//! | test with scripts | crate `hive-script` with its feature `testing` |
 //! | change settings while the program runs | `reloadable` in [`Config`](derive@Config), [`Cfg::watch`] |
 //! | count and measure | [`JobMetrics`], [`HiveMetrics`], [`HealthSink`] |
 //! | serve the state of the hive | [`Controller::to_json`], [`Controller::draw`] |
@@ -176,7 +178,8 @@
 //!
 //! The hive and its cells log with `tracing`. What constructors, hooks and jobs log stands in a span with the path of
 //! the module and the name of the function, hook or job; cells need no logger. A program sets its subscriber up in
-//! [`Program::setup`](crate::Program::setup), where the settings are known already.
+//! [`Program::setup`](crate::Program::setup), where the settings are known already; one that does not prints warnings
+//! and errors on standard error.
 //!
 //! # As a service
 //!
@@ -204,8 +207,14 @@
 //!
 //! # Features
 //!
-//! `run` (main function of binaries), `yaml` (config files), `clap` (command lines), `ipnet` (prefixes as
-//! settings), `bench` (made-up cells). Without them the crate needs little more than tokio's timers.
+//! | feature | gives |
+//! |---|---|
+//! | `run` | [`Program`](run()): the main function of a binary, with signals and exit codes |
+//! | `yaml` | config files in YAML; without it they are flat lines `key: value` |
+//! | `clap` | the command line of a plan as one of clap |
+//! | `ipnet` | IP prefixes as types of settings |
+//!
+//! None is on by default. Without them the crate needs little more than tokio's timers.
 
 extern crate self as hive;
 

@@ -3,6 +3,7 @@
 //! The `main` of a program that is a hive.
 
 mod commands;
+mod fallback;
 mod notify;
 mod reload;
 mod signals;
@@ -79,7 +80,8 @@ pub mod exit {
 struct ProgramOptions {
     /// Directory with one file for each setting, such as a mounted ConfigMap.
     config_dir: Option<PathBuf>,
-    /// Config file in YAML.
+    #[cfg_attr(feature = "yaml", doc = "Config file in YAML.")]
+    #[cfg_attr(not(feature = "yaml"), doc = "Config file with lines `key: value`.")]
     config: Option<PathBuf>,
     /// How often the config directory and file are looked at for changes. Changed settings that are marked
     /// reloadable take effect at once, others are reported. Never if zero; SIGHUP does the same at any time.
@@ -228,7 +230,8 @@ impl Program {
         self
     }
 
-    /// Called once the settings are known, before anything is constructed: the place to set up logging.
+    /// Called once the settings are known, before anything is constructed: the place to set up logging. Without a
+    /// subscriber of `tracing` warnings and errors are printed on standard error, and nothing else.
     ///
     /// ```
     /// # use hive::{Cell, Program};
@@ -397,6 +400,7 @@ impl Program {
             if let Some(setup) = self.setup {
                 setup(&plan);
             }
+            fallback::install();
             for finding in plan
                 .report()
                 .warnings()

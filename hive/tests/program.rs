@@ -249,6 +249,17 @@ fn exit_codes_tell_what_failed() {
 }
 
 #[test]
+fn failures_are_told_without_a_subscriber() {
+    let (_, out, err) = output("--mode=fail-job");
+
+    assert!(
+        err.contains("warning: Job failed module=worker job=serve error=socket closed"),
+        "{err}"
+    );
+    assert!(!out.contains("Started") && !err.contains("Started"), "{out}{err}");
+}
+
+#[test]
 fn stuck_stop_hook_ends_with_its_own_exit_code() {
     let mut child = command("--mode=hang-stop --hive-stop-timeout=400ms")
         .spawn()

@@ -4,6 +4,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
+use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Expr, Field, Fields, Lit, LitStr, Meta, Path, Result};
 
@@ -205,7 +206,7 @@ fn struct_options(attrs: &[Attribute]) -> Result<Option<Path>> {
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("config")) {
         attr.parse_nested_meta(|meta| {
             if meta.path.is_ident("validate") {
-                validate = Some(meta.value()?.parse()?);
+                validate = Some(function(&meta)?);
                 Ok(())
             } else {
                 Err(meta.error("a config struct knows `validate = function`"))
@@ -213,6 +214,35 @@ fn struct_options(attrs: &[Attribute]) -> Result<Option<Path>> {
         })?;
     }
     Ok(validate)
+}
+
+/// The function that an option names. Those who know serde write it in quotes.
+fn function(meta: &ParseNestedMeta<'_>) -> Result<Path> {
+    let value = meta.value()?;
+    if value.peek(LitStr) {
+        let text: LitStr = value.parse()?;
+        let message = format!("write the function without quotes: `{}`", text.value());
+        return Err(Error::new(text.span(), message));
+    }
+    value.parse()
+}
+
+/// What stands in for the implementation where it cannot be made: the mistake is told once, not again wherever the
+/// struct is used.
+pub(crate) fn stand_in(input: &DeriveInput) -> TokenStream {
+    let name = &input.ident;
+    let (impl_generics, type_generics, clause) = input.generics.split_for_impl();
+    quote! {
+        #[automatically_derived]
+        impl #impl_generics ::hive::Config for #name #type_generics #clause {
+            const FIELDS: &'static [::hive::config::Field] = &[];
+            fn decode(_decoder: &mut ::hive::config::Decoder<'_>) -> ::core::option::Option<Self> {
+                ::core::option::Option::None
+            }
+            fn render(&self) -> ::std::vec::Vec<::std::string::String> { ::std::vec::Vec::new() }
+            fn reload(&mut self, _newer: &Self) {}
+        }
+    }
 }
 
 fn field_options(field: &Field) -> Result<Options> {
@@ -224,7 +254,7 @@ fn field_options(field: &Field) -> Result<Options> {
                 "flag" => options.flag = Some(flag_name(meta.value()?.parse()?)?),
                 "env" => options.env = Some(meta.value()?.parse()?),
                 "default" => options.default = Some(meta.value()?.parse()?),
-                "default_with" => options.default_with = Some(meta.value()?.parse()?),
+                "default_with" => options.default_with = Some(function(&meta)?),
                 "alias" | "deprecated_alias" => options.aliases.push(flag_name(meta.value()?.parse()?)?),
                 "deprecated" => options.deprecated = Some(meta.value()?.parse()?),
                 "hidden" => options.hidden = true,

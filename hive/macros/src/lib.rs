@@ -39,7 +39,11 @@ pub fn value(input: TokenStream) -> TokenStream {
 pub fn config(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     config::config(&input)
-        .unwrap_or_else(|error| error.to_compile_error())
+        .unwrap_or_else(|error| {
+            let mut tokens = error.to_compile_error();
+            tokens.extend(config::stand_in(&input));
+            tokens
+        })
         .into()
 }
 

@@ -21,6 +21,15 @@
 //! Name
 //! w1
 //! ```
+//!
+//! # Features
+//!
+//! * `testing`: a folder of scripts as a test of your own cells, see `testing::run_folder`;
+//! * `hive`: the shell as a cell, and commands on a hive;
+//! * `shell`: server and client of the shell;
+//! * `interactive`: a prompt with history and completion.
+//!
+//! None is on by default.
 
 mod archive;
 mod builtin;
@@ -45,6 +54,8 @@ mod script_file;
 pub mod shell;
 mod spec;
 mod state;
+#[cfg(all(feature = "hive", any(test, feature = "testing")))]
+pub mod testing;
 pub mod text;
 
 pub use archive::{Archive, ArchiveFile};
