@@ -6,6 +6,7 @@ mod builtins;
 mod language;
 mod retry;
 mod update;
+mod words;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
