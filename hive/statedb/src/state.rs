@@ -25,7 +25,7 @@ pub(crate) struct TableState<T> {
     pub(crate) primary: Tree<Texts, Slot>,
     pub(crate) secondary: SmallVec<[Tree<Texts, Slot>; 3]>,
     /// Of the indexes whose keys are networks.
-    pub(crate) networks: SmallVec<[Networks<Obj<T>>; 1]>,
+    pub(crate) networks: Vec<Networks<Obj<T>>>,
     pub(crate) by_revision: Revisions,
     /// Deleted objects some change iterator has not seen, by primary key: the revision of the deletion.
     pub(crate) graveyard: Tree<Texts, Revision>,

@@ -255,7 +255,7 @@ impl<K: NodeKeys, V: Clone> Inner<K, V> {
 
 /// Where a key belongs that is not there: made by [`Tree::find`].
 pub(crate) struct Place {
-    /// Children on the way, then where in the leaf.
+    /// Children on the way, then where in the leaf. Those on the way are left out if the last leaf has room.
     path: SmallVec<[u8; 14]>,
     is_last: bool,
 }
@@ -356,10 +356,23 @@ impl<K: NodeKeys, V: Clone> Tree<K, V> {
             path: SmallVec::new(),
             is_last: true,
         };
+        let key = K::Probe::from(key);
+        // Keys added in order mostly belong to a leaf that is at hand.
+        if let Some(last) = &self.last
+            && !last.values.is_full()
+        {
+            match last.keys.locate(key) {
+                (at, true) => return Ok(&last.values[at]),
+                (0, false) => {}
+                (at, false) => {
+                    place.path.push(at as u8);
+                    return Err(place);
+                }
+            }
+        }
         let Some(mut node) = self.root.as_ref() else {
             return Err(place);
         };
-        let key = K::Probe::from(key);
         loop {
             match node {
                 Node::Inner(inner) => {
