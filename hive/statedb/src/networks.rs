@@ -188,10 +188,12 @@ struct Inner<A, V> {
     children: [Option<Node<A, V>>; FAN],
 }
 
+/// A node with its [`Places::after`]: which of its places is to be read is known before any part of it has come from
+/// memory.
 enum Node<A, V> {
     /// Without children.
-    Leaf(Arc<Places<A, V>>),
-    Inner(Arc<Inner<A, V>>),
+    Leaf(u8, Arc<Places<A, V>>),
+    Inner(u8, Arc<Inner<A, V>>),
 }
 
 impl<A: Copy, V: Clone> Clone for Inner<A, V> {
@@ -206,8 +208,8 @@ impl<A: Copy, V: Clone> Clone for Inner<A, V> {
 impl<A, V> Clone for Node<A, V> {
     fn clone(&self) -> Self {
         match self {
-            Self::Leaf(leaf) => Self::Leaf(Arc::clone(leaf)),
-            Self::Inner(inner) => Self::Inner(Arc::clone(inner)),
+            Self::Leaf(after, leaf) => Self::Leaf(*after, Arc::clone(leaf)),
+            Self::Inner(after, inner) => Self::Inner(*after, Arc::clone(inner)),
         }
     }
 }
@@ -227,18 +229,26 @@ impl<A: Address, V> Inner<A, V> {
 }
 
 impl<A: Address, V: Clone> Node<A, V> {
+    fn leaf(places: Places<A, V>) -> Self {
+        Self::Leaf(places.after, Arc::new(places))
+    }
+
+    fn inner(inner: Inner<A, V>) -> Self {
+        Self::Inner(inner.places.after, Arc::new(inner))
+    }
+
     #[inline]
     fn places(&self) -> &Places<A, V> {
         match self {
-            Self::Leaf(leaf) => leaf,
-            Self::Inner(inner) => &inner.places,
+            Self::Leaf(_, leaf) => leaf,
+            Self::Inner(_, inner) => &inner.places,
         }
     }
 
     fn places_mut(&mut self) -> &mut Places<A, V> {
         match self {
-            Self::Leaf(leaf) => Arc::make_mut(leaf),
-            Self::Inner(inner) => &mut Arc::make_mut(inner).places,
+            Self::Leaf(_, leaf) => Arc::make_mut(leaf),
+            Self::Inner(_, inner) => &mut Arc::make_mut(inner).places,
         }
     }
 
@@ -252,18 +262,18 @@ impl<A: Address, V: Clone> Node<A, V> {
             if shared < own {
                 let mut above = Inner::without_children(Places::empty(base, shared));
                 *above.child(base) = place.take();
-                *place = Some(Self::Inner(Arc::new(above)));
+                *place = Some(Self::inner(above));
             }
         }
-        let node = place.get_or_insert_with(|| Self::Leaf(Arc::new(Places::empty(change.addr, start))));
+        let node = place.get_or_insert_with(|| Self::leaf(Places::empty(change.addr, start)));
         if node.places().start() == start {
             node.places_mut().set(change);
             return;
         }
-        if let Self::Leaf(leaf) = node {
-            *node = Self::Inner(Arc::new(Inner::without_children(Places::clone(leaf))));
+        if let Self::Leaf(_, leaf) = node {
+            *node = Self::inner(Inner::without_children(Places::clone(leaf)));
         }
-        if let Self::Inner(inner) = node {
+        if let Self::Inner(_, inner) = node {
             Self::set(Arc::make_mut(inner).child(change.addr), change);
         }
     }
@@ -273,17 +283,17 @@ impl<A: Address, V: Clone> Node<A, V> {
         let Some(node) = place else { return };
         if node.places().start() == change.start() {
             node.places_mut().set(change);
-        } else if let Self::Inner(inner) = node {
+        } else if let Self::Inner(_, inner) = node {
             Self::clear(Arc::make_mut(inner).child(change.addr), change);
         }
         let rest = match node {
-            Self::Leaf(leaf) if leaf.is_empty() => None,
-            Self::Leaf(_) => return,
-            Self::Inner(inner) => {
+            Self::Leaf(_, leaf) if leaf.is_empty() => None,
+            Self::Leaf(..) => return,
+            Self::Inner(_, inner) => {
                 let mut children = inner.children.iter().flatten();
                 match (inner.places.is_empty(), children.next(), children.next()) {
                     (true, only, None) => only.cloned(),
-                    (false, None, _) => Some(Self::Leaf(Arc::new(inner.places.clone()))),
+                    (false, None, _) => Some(Self::leaf(inner.places.clone())),
                     _ => return,
                 }
             }
@@ -325,16 +335,16 @@ impl<A: Address, V: Clone> Trie<A, V> {
         let mut found = self.all.as_ref();
         let mut next = self.root.as_ref();
         while let Some(node) = next {
-            let places = node.places();
+            let (after, places, children) = match node {
+                Node::Leaf(after, leaf) => (*after, &**leaf, None),
+                Node::Inner(after, inner) => (*after, &inner.places, Some(&inner.children)),
+            };
             if addr.and(places.mask) != places.base {
                 break;
             }
-            let digit = places.digit(addr);
+            let digit = addr.digit(after);
             found = places.longest(digit).or(found);
-            next = match node {
-                Node::Leaf(_) => None,
-                Node::Inner(inner) => inner.children[digit].as_ref(),
-            };
+            next = children.and_then(|children| children[digit].as_ref());
         }
         found
     }

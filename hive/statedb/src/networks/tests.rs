@@ -27,10 +27,12 @@ fn check<A: Address>(node: &Node<A, u32>, within: Option<(A, u8)>) -> usize {
             .flatten()
             .count();
     assert_eq!(own == 0, places.is_empty());
-    let Node::Inner(inner) = node else {
+    let Node::Inner(after, inner) = node else {
         assert!(own > 0, "a node without networks");
+        assert!(matches!(node, Node::Leaf(after, _) if *after == places.after));
         return own;
     };
+    assert_eq!(*after, places.after);
     let children: Vec<_> = inner.children.iter().flatten().collect();
     assert!(children.len() + own.min(1) > 1, "a node that decides on nothing");
     assert!(!children.is_empty(), "an inner node without children");
