@@ -13,6 +13,9 @@ use crate::Metrics;
 use crate::metric::{Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramVec};
 
 /// Runs of jobs, by module and job.
+///
+/// Jobs whose names differ in a number at the end (`listener-30001`) count as one (`listener`): a series for each
+/// number would stay for ever after its job.
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "hive_jobs", labels = ["module_id", "job_name"])]
 pub struct JobMetricSet {
@@ -55,9 +58,21 @@ impl JobMetricSet {
     }
 }
 
+/// The name of a job without a number at its end.
+fn without_number(job: &str) -> &str {
+    match job.rsplit_once('-') {
+        Some((name, number))
+            if !name.is_empty() && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) =>
+        {
+            name
+        }
+        _ => job,
+    }
+}
+
 impl JobMetrics for JobMetricSet {
     fn ran(&self, run: &JobRun<'_>) {
-        let labels = [run.module.as_str(), run.job];
+        let labels = [run.module.as_str(), without_number(run.job)];
         self.runs.with(labels).inc();
         if run.outcome != JobOutcome::Ok {
             self.failed.with(labels).inc();
@@ -80,7 +95,7 @@ impl JobMetrics for JobMetricSet {
     }
 
     fn triggered(&self, module: &ModulePath, job: &str, latency: Duration, folds: u64) {
-        let labels = [module.as_str(), job];
+        let labels = [module.as_str(), without_number(job)];
         self.timer_latency.with(labels).observe_duration(latency);
         self.timer_folds.with(labels).observe(folds as f64);
     }
@@ -271,5 +286,18 @@ impl ReconcilerMetrics for ModuleMetrics {
             self.prune_errors_total.inc();
         }
         self.prune_duration.observe_duration(took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A health-check port was two series for ever, long after its service was gone.
+    #[test]
+    fn jobs_that_differ_in_a_number_are_one() {
+        let names = ["listener-30001", "listener-", "-1", "sync-v4", "collect", "a-1-2"];
+        let expected = ["listener", "listener-", "-1", "sync-v4", "collect", "a-1"];
+        assert_eq!(names.map(without_number), expected);
     }
 }
