@@ -208,10 +208,10 @@ fn follow_after<T: Resource>(
                         }
                         if heard || began.elapsed() > HEALTHY_WATCH {
                             failures = 0;
-                        }
-                        if ended.is_none() && failures == 0 && (heard || began.elapsed() > HEALTHY_WATCH) {
-                            // The server ends watches now and then: go on at once.
-                            continue;
+                            if ended.is_none() {
+                                // The server ends watches now and then: go on at once.
+                                continue;
+                            }
                         }
                     }
                 }
@@ -383,5 +383,83 @@ mod tests {
 
         events.next().await;
         assert!(began.elapsed() >= day / 2, "without a recovery it waits");
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    /// Waits long enough to tell a first failure from a fifth.
+    const SLOW: Backoff = Backoff {
+        first: HOUR,
+        longest: HOUR.saturating_mul(1000),
+    };
+
+    /// How long until the next failure is told.
+    async fn until_failing(events: &mut BoxStream<'static, SourceEvent<Service>>) -> Duration {
+        let began = Instant::now();
+        while !matches!(events.next().await, Some(SourceEvent::Failing(_))) {}
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_back_gets_a_fresh_start() {
+        let source = Arc::new(Away::default());
+        let mut events = follow(source.clone(), SLOW);
+        for _ in 0..5 {
+            until_failing(&mut events).await;
+        }
+
+        source.0.notify_one();
+
+        assert!(until_failing(&mut events).await <= SPREAD);
+        assert!(
+            until_failing(&mut events).await <= 2 * HOUR,
+            "failures before count no more"
+        );
+    }
+
+    /// Watches: what each call gives, and errors ever after.
+    struct Watches(parking_lot::Mutex<Vec<Result<usize, ApiError>>>);
+
+    #[async_trait]
+    impl ListerWatcher<Service> for Watches {
+        async fn list(&self, _: &str) -> Result<Page<Service>, ApiError> {
+            Ok(Page {
+                items: Vec::new(),
+                invalid: Vec::new(),
+                resource_version: "7".into(),
+                continue_token: String::new(),
+            })
+        }
+
+        async fn watch(&self, _: &str) -> Result<WatchStream<Service>, ApiError> {
+            let next = self.0.lock().pop().unwrap_or(Err(ApiError::Disabled))?;
+            let event = || Ok(WatchEvent::Added(Arc::new(Service::default())));
+            let events: Vec<_> = std::iter::repeat_with(event).take(next).collect();
+            let broken = futures::stream::iter([Err(ApiError::Disabled)]);
+            Ok(futures::stream::iter(events).chain(broken).boxed())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_told_something_makes_failures_before_it_count_no_more() {
+        let mut watches = vec![Ok(1)];
+        watches.extend((0..4).map(|_| Err(ApiError::Disabled)));
+        let mut events = follow(Arc::new(Watches(parking_lot::Mutex::new(watches))), SLOW);
+        for _ in 0..5 {
+            until_failing(&mut events).await;
+        }
+
+        assert!(until_failing(&mut events).await <= 2 * HOUR);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_has_forgotten_is_not_failing() {
+        let gone = ApiError::Status(crate::error::Status::new(410, "Expired", "too old"));
+        let source = Arc::new(Watches(parking_lot::Mutex::new(vec![Ok(1), Err(gone)])));
+
+        let events: Vec<_> = follow(source, SLOW).take(3).collect().await;
+
+        let is_list = |event: &SourceEvent<Service>| matches!(event, SourceEvent::Replaced { .. });
+        assert!(is_list(&events[0]) && is_list(&events[1]), "{events:?}");
+        assert!(matches!(events[2], SourceEvent::Upserted(_)), "{events:?}");
     }
 }

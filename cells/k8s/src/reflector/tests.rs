@@ -357,6 +357,25 @@ async fn broken_watch_is_resumed_from_the_last_version_bookmarks_included() {
 }
 
 #[tokio::test]
+async fn event_without_a_version_does_not_lose_the_place() {
+    let bench = Bench::start(plain).await;
+    bench.list("7", &[("a", "1")]);
+    let events = bench.watch();
+    let invalid = Invalid {
+        change: Change::Modified,
+        error: unreadable("a"),
+    };
+    events.send(Ok(WatchEvent::Invalid(invalid))).unwrap();
+    drop(events);
+
+    let events = bench.watch();
+    events.send(Ok(WatchEvent::Added(service("b", "8")))).unwrap();
+
+    bench.rows(&["a@1", "b@8"]).await;
+    assert_eq!(bench.asked(), ["list", "watch 7", "watch 7"]);
+}
+
+#[tokio::test]
 async fn watch_that_ends_normally_goes_on_at_once() {
     let bench = Bench::start(plain).await;
     bench.list("7", &[]);
@@ -574,6 +593,27 @@ async fn rows_of_an_earlier_life_are_replaced_by_the_first_list() {
     bench.list("7", &[("a", "1")]);
 
     bench.rows(&["a@1"]).await;
+}
+
+#[tokio::test]
+async fn rows_that_come_after_the_first_list_are_not_of_an_earlier_life() {
+    let owning: Configure = |reflector| reflector.owns(|row| row.note == "present");
+    let bench = Bench::start_with(owning, &[]).await;
+    bench.list("7", &[("a", "1")]);
+    bench.rows(&["a@1"]).await;
+    let mut txn = bench.db.write(&[&bench.write]);
+    let row = Named {
+        name: "others".into(),
+        version: "new".into(),
+        note: "present".into(),
+    };
+    bench.write.insert(&mut txn, row).unwrap();
+    txn.commit();
+
+    bench.refuse(410, "Expired");
+    bench.list("9", &[("a", "2")]);
+
+    bench.rows(&["a@2", "others@new"]).await;
 }
 
 #[tokio::test]
