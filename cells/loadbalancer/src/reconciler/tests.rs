@@ -2,6 +2,7 @@
 
 //! The machine against maps that fail, stop, are full or hold an earlier run.
 
+mod changes;
 mod faults;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -229,8 +229,7 @@ impl Writer {
                 FrontendKind::ClusterIp | FrontendKind::LoadBalancer
             ) && frontend.params.address.scope() == Scope::External;
             let ip = frontend.params.address.ip();
-            let changes_wildcard =
-                has_addresses && is_wild && old.addresses.contains(&ip) != new.addresses.contains(&ip);
+            let changes_wildcard = is_wild && old.addresses.contains(&ip) != new.addresses.contains(&ip);
             let is_expanded = frontend.params.kind == FrontendKind::NodePort
                 || (frontend.params.kind == FrontendKind::HostPort
                     && frontend.params.address.is_unspecified());

@@ -2,6 +2,9 @@
 
 //! Rules between the tables.
 
+mod model;
+mod selection;
+
 use super::*;
 use crate::selection::ClusterAffinity;
 use crate::types::{
@@ -53,6 +56,18 @@ fn backends_of(writer: &Writer, address: &str) -> Vec<String> {
         .iter()
         .map(|row| row.params.address.to_string())
         .collect()
+}
+
+fn number_all(writer: &Writer, txn: &mut WriteTxn) {
+    let all: Vec<Frontend> = writer
+        .frontends()
+        .all(txn)
+        .map(|row| Frontend::clone(row))
+        .collect();
+    for (frontend, id) in all.into_iter().zip(1..) {
+        let numbered = Frontend { id, ..frontend };
+        writer.0.tables.frontends.insert(txn, numbered).unwrap();
+    }
 }
 
 fn settle(writer: &Writer) {
@@ -251,16 +266,7 @@ fn virtual_ips_that_the_node_has_or_has_no_more_are_pending() {
     writer
         .upsert_service_and_frontends(&mut txn, service, frontends.into())
         .unwrap();
-    for (frontend, id) in writer
-        .frontends()
-        .all(&txn)
-        .map(|row| Frontend::clone(row))
-        .zip(1..)
-        .collect::<Vec<_>>()
-    {
-        let numbered = Frontend { id, ..frontend };
-        writer.0.tables.frontends.insert(&mut txn, numbered).unwrap();
-    }
+    number_all(&writer, &mut txn);
     txn.commit();
     let after = |addresses: &[&str]| {
         settle(&writer);
@@ -576,19 +582,7 @@ fn frontends_without_a_number_keep_their_order() {
 
     // With numbers only those that change are touched.
     let mut txn = writer.write();
-    let all: Vec<Frontend> = writer
-        .frontends()
-        .all(&txn)
-        .map(|row| Frontend::clone(row))
-        .collect();
-    for (frontend, id) in all.into_iter().zip(1..) {
-        writer
-            .0
-            .tables
-            .frontends
-            .insert(&mut txn, Frontend { id, ..frontend })
-            .unwrap();
-    }
+    number_all(&writer, &mut txn);
     txn.commit();
     settle(&writer);
     let mut txn = writer.write();
@@ -609,8 +603,8 @@ fn virtual_ip_on_a_node_port_is_skipped() {
             ..NodeFacts::default()
         },
     );
-    let wanted =
-        ["10.1.0.1:30000/TCP", "10.1.0.1:80/TCP"].map(|address| params(address, FrontendKind::LoadBalancer));
+    let wanted = ["10.1.0.1:30000/TCP", "10.1.0.1:80/TCP", "172.16.0.1:30000/TCP"]
+        .map(|address| params(address, FrontendKind::LoadBalancer));
     writer
         .upsert_service_and_frontends(&mut txn, service(), wanted.into())
         .unwrap();
@@ -622,7 +616,7 @@ fn virtual_ip_on_a_node_port_is_skipped() {
             .all(&after)
             .map(|row| row.params.address.to_string())
             .collect::<Vec<_>>(),
-        ["10.1.0.1:80/TCP"]
+        ["10.1.0.1:80/TCP", "172.16.0.1:30000/TCP"]
     );
 }
 

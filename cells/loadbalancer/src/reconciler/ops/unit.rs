@@ -78,8 +78,7 @@ impl UnitPlan<'_> {
                 Change::Added(row) => added.push(row),
                 Change::Removed(_) => self.is_changed = true,
                 Change::Updated { old, new } => {
-                    self.is_changed |= quarantine.class(old) != quarantine.class(new)
-                        || old.params.state != new.params.state;
+                    self.is_changed |= quarantine.class(old) != quarantine.class(new);
                     self.is_reweighted |= old.params.weight != new.params.weight;
                     if let Some(known) = backends.get_mut(&new.params.address) {
                         if known.revision == old.revision() {

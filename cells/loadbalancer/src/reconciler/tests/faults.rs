@@ -5,6 +5,7 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
+use crate::reconciler::ids::Ids;
 use crate::types::BackendSet;
 
 /// Lets no backend entry be written while it is broken.
@@ -187,4 +188,64 @@ fn deletions_that_fail_do_not_pile_up() {
         }
         assert!(!dump(&fake).contains("AFF:"), "{}", dump(&fake));
     }
+}
+
+#[test]
+fn a_frontend_that_not_all_backends_have_numbers_for_takes_none() {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let mut ops = ops(&maps);
+    ops.backend_ids = Ids::new(4);
+    let with = |count: u8| {
+        let rows: Vec<BackendRow> = (1..=count)
+            .map(|n| backend(&format!("10.0.0.{n}:80/TCP"), BackendState::Active))
+            .collect();
+        frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &rows)
+    };
+    apply(&mut ops, &[with(1)], &());
+    let before = dump(&maps);
+
+    ops.upsert(&with(5), &());
+    let refused = ops.finish().remove(0).unwrap_err();
+
+    assert!(matches!(refused, ReconcileError::NoId), "{refused}");
+    assert_eq!(dump(&maps), before);
+    assert_eq!(ops.summary().backend_ids, 1);
+    assert_eq!(ops.summary().backend_states, 1);
+    apply(&mut ops, &[with(3)], &());
+    ops.remove(&addr("10.50.0.9:80/TCP"));
+    ops.finish();
+    assert_eq!(dump(&maps), "");
+    assert_eq!(ops.summary(), Summary::default());
+}
+
+#[test]
+fn lookup_tables_lead_to_terminating_backends_only_if_none_is_active() {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let mut ops = annotated(&maps);
+    let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
+    service.annotations = [("service.cilium.io/lb-algorithm", "maglev")]
+        .into_iter()
+        .collect();
+    let mut led_to = |rows: &[BackendRow]| -> Vec<u32> {
+        let kind = FrontendKind::LoadBalancer;
+        let state = frontend_of(service.clone(), "172.16.0.1:80/TCP", kind, rows);
+        apply(&mut ops, &[state], &());
+        let mut ids = Vec::new();
+        let visit = &mut |entry| {
+            if let MapEntry::Maglev(_, table) = entry {
+                ids.extend(table.iter().copied());
+            }
+        };
+        maps.dump(MapKind::Maglev, visit).unwrap();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    };
+    let terminating = backend("10.0.0.5:80/TCP", BackendState::Terminating);
+    let gone = backend("10.0.0.6:80/TCP", BackendState::TerminatingNotServing);
+    let active = backend("10.0.0.7:80/TCP", BackendState::Active);
+
+    assert_eq!(led_to(&[terminating.clone(), gone.clone()]), [1]);
+    assert_eq!(led_to(&[terminating, gone.clone(), active]), [3]);
+    assert!(led_to(&[gone]).is_empty());
 }

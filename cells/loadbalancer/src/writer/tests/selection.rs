@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Which backends are left over when place, health and clusters have been looked at.
+
+use std::sync::Arc;
+
+use super::{VIP, addr, backend, backends_of, name, params, service, with_cluster_ip, writer};
+use crate::selection::{ClusterAffinity, NodeFacts};
+use crate::types::{
+    BackendParams, BackendState, BackendZone, FrontendKind, ProxyRedirect, Service, ServiceName, Source,
+    TrafficDistribution,
+};
+use crate::writer::{Writer, WriterSettings};
+
+/// A writer on node `here` in zone `a` that looks at places.
+fn placed() -> Writer {
+    let writer = writer(WriterSettings {
+        has_topology: true,
+        ..WriterSettings::default()
+    });
+    let mut txn = writer.write();
+    writer.set_node(
+        &mut txn,
+        NodeFacts {
+            name: "here".into(),
+            zone: Some("a".into()),
+            ..NodeFacts::default()
+        },
+    );
+    txn.commit();
+    writer
+}
+
+fn hinted(address: &str, zone: &str, state: BackendState) -> BackendParams {
+    BackendParams {
+        zone: Some(Arc::new(BackendZone {
+            zone: "a".into(),
+            for_zones: [zone].into_iter().collect(),
+        })),
+        state,
+        ..backend(address)
+    }
+}
+
+fn in_state(address: &str, state: BackendState) -> BackendParams {
+    BackendParams {
+        state,
+        ..backend(address)
+    }
+}
+
+fn mesh(address: &str) -> BackendParams {
+    BackendParams {
+        source: Source::ClusterMesh,
+        cluster_id: 3,
+        ..backend(address)
+    }
+}
+
+fn report(writer: &Writer, address: &str, is_healthy: bool) {
+    let mut txn = writer.write();
+    writer
+        .set_backend_health(&mut txn, &name(), &addr(address), is_healthy)
+        .unwrap();
+    txn.commit();
+}
+
+fn close() -> Service {
+    Service {
+        traffic_distribution: TrafficDistribution::PreferClose,
+        ..service()
+    }
+}
+
+#[test]
+fn a_zone_with_nothing_but_terminating_backends_is_not_preferred() {
+    let writer = placed();
+    let all = vec![
+        hinted("10.0.0.1:80/TCP", "a", BackendState::Terminating),
+        hinted("10.0.0.2:80/TCP", "b", BackendState::Active),
+    ];
+
+    with_cluster_ip(&writer, close(), all);
+
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP", "10.0.0.2:80/TCP"]);
+}
+
+#[test]
+fn redirected_frontends_do_not_look_at_zones() {
+    let writer = placed();
+    let target = ServiceName::new("shop", "target");
+    with_cluster_ip(&writer, close(), vec![]);
+    let mut txn = writer.write();
+    writer
+        .upsert_service(&mut txn, Service::new(target.clone(), Source::Kubernetes))
+        .unwrap();
+    let all = [("10.0.0.1:80/TCP", "a"), ("10.0.0.2:80/TCP", "b")];
+    let all = all.map(|(address, zone)| hinted(address, zone, BackendState::Active));
+    writer.upsert_backends(&mut txn, &target, all.into());
+    writer
+        .set_redirect_to(&mut txn, &addr(VIP), Some(&target))
+        .unwrap();
+    txn.commit();
+
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP", "10.0.0.2:80/TCP"]);
+}
+
+#[test]
+fn an_unhealthy_backend_on_this_node_is_not_preferred() {
+    let writer = placed();
+    writer.set_health_checked(|_| true);
+    let on = |address, node: &str| BackendParams {
+        node_name: Some(node.into()),
+        ..backend(address)
+    };
+    let service = Service {
+        traffic_distribution: TrafficDistribution::PreferSameNode,
+        ..service()
+    };
+    let all = vec![on("10.0.0.1:80/TCP", "here"), on("10.0.0.2:80/TCP", "there")];
+    with_cluster_ip(&writer, service, all);
+    report(&writer, "10.0.0.1:80/TCP", true);
+    report(&writer, "10.0.0.2:80/TCP", true);
+    let healthy = backends_of(&writer, VIP);
+
+    report(&writer, "10.0.0.1:80/TCP", false);
+
+    assert_eq!(healthy, ["10.0.0.1:80/TCP"]);
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP", "10.0.0.2:80/TCP"]);
+}
+
+#[test]
+fn terminating_backends_need_no_check() {
+    let writer = writer(WriterSettings::default());
+    writer.set_health_checked(|_| true);
+    let all = vec![
+        in_state("10.0.0.1:80/TCP", BackendState::Active),
+        in_state("10.0.0.2:80/TCP", BackendState::Terminating),
+    ];
+
+    with_cluster_ip(&writer, service(), all);
+
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.2:80/TCP"]);
+}
+
+#[test]
+fn clusters_that_have_nothing_alive_are_no_refuge() {
+    let annotated = |affinity: &str| Service {
+        annotations: [
+            ("service.cilium.io/global", "true"),
+            ("service.cilium.io/affinity", affinity),
+        ]
+        .into_iter()
+        .collect(),
+        ..service()
+    };
+    for (affinity, wanted) in [("local", "10.0.0.1:80/TCP"), ("remote", "10.0.0.9:80/TCP")] {
+        let writer = writer(WriterSettings::default());
+        writer.set_second_choice(Arc::new(ClusterAffinity));
+        let all = vec![backend("10.0.0.1:80/TCP"), mesh("10.0.0.9:80/TCP")];
+        with_cluster_ip(&writer, annotated(affinity), all);
+        report(&writer, "10.0.0.1:80/TCP", false);
+        report(&writer, "10.0.0.9:80/TCP", false);
+
+        assert_eq!(backends_of(&writer, VIP), [wanted], "{affinity}");
+    }
+}
+
+#[test]
+fn sources_of_equal_rank_do_not_take_each_others_backends() {
+    let mut settings = WriterSettings::default();
+    settings.priorities[Source::ClusterMesh as usize] = settings.priorities[Source::Kubernetes as usize];
+    let writer = writer(settings);
+    with_cluster_ip(&writer, service(), vec![backend("10.0.0.1:80/TCP")]);
+
+    let mut txn = writer.write();
+    writer.release_backends(&mut txn, &name(), Source::ClusterMesh, &[addr("10.0.0.1:80/TCP")]);
+    txn.commit();
+
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP"]);
+}
+
+#[test]
+fn clusters_do_not_take_each_others_backends() {
+    let writer = writer(WriterSettings::default());
+    with_cluster_ip(&writer, service(), vec![mesh("10.0.0.9:80/TCP")]);
+
+    let mut txn = writer.write();
+    writer.set_backends(&mut txn, &name(), Source::ClusterMesh, 4, vec![]);
+    txn.commit();
+
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.9:80/TCP"]);
+}
+
+#[test]
+fn of_the_first_backends_of_a_service_the_best_and_last_count() {
+    let writer = writer(WriterSettings::default());
+    let weighted = |weight, source| BackendParams {
+        weight,
+        source,
+        ..backend("10.0.0.1:80/TCP")
+    };
+    let all = vec![
+        weighted(1, Source::Kubernetes),
+        weighted(2, Source::Kubernetes),
+        weighted(3, Source::ClusterMesh),
+    ];
+    let mut txn = writer.write();
+    let wanted = vec![params(VIP, FrontendKind::ClusterIp)];
+    let made = writer
+        .add_unknown_service(&mut txn, service(), wanted, all)
+        .unwrap();
+
+    let weights: Vec<u16> = made[0].backends.iter().map(|row| row.params.weight).collect();
+    assert_eq!(weights, [2]);
+    assert_eq!(made[0].backends.len(), 1);
+}
+
+#[test]
+fn what_the_tables_hold_of_a_service_makes_it_known() {
+    let other = ServiceName::new("shop", "other");
+    let fresh = || writer(WriterSettings::default());
+    let frontends = vec![params(VIP, FrontendKind::ClusterIp)];
+    let is_unknown = |writer: &Writer| writer.is_unknown(&writer.write(), &name(), &frontends);
+    assert!(is_unknown(&fresh()));
+
+    let of_itself = fresh();
+    let mut txn = of_itself.write();
+    of_itself.upsert_service(&mut txn, service()).unwrap();
+    txn.commit();
+    assert!(!is_unknown(&of_itself), "it is there");
+
+    let of_backends = fresh();
+    let mut txn = of_backends.write();
+    of_backends.upsert_backends(&mut txn, &name(), vec![backend("10.0.0.1:80/TCP")]);
+    txn.commit();
+    assert!(!is_unknown(&of_backends), "it has backends");
+
+    let of_owner = fresh();
+    let mut txn = of_owner.write();
+    of_owner
+        .upsert_service_and_frontends(
+            &mut txn,
+            Service::new(other.clone(), Source::Kubernetes),
+            frontends.clone(),
+        )
+        .unwrap();
+    txn.commit();
+    assert!(!is_unknown(&of_owner), "another one has its address");
+
+    let of_redirect = fresh();
+    let mut txn = of_redirect.write();
+    let elsewhere = vec![params("10.50.0.10:80/TCP", FrontendKind::ClusterIp)];
+    of_redirect
+        .upsert_service_and_frontends(&mut txn, Service::new(other, Source::Kubernetes), elsewhere)
+        .unwrap();
+    of_redirect
+        .set_redirect_to(&mut txn, &addr("10.50.0.10:80/TCP"), Some(&name()))
+        .unwrap();
+    txn.commit();
+    assert!(!is_unknown(&of_redirect), "another one is redirected to it");
+}
+
+#[test]
+fn frontends_without_a_number_keep_their_order_across_services_when_the_node_changes() {
+    let writer = writer(WriterSettings::default());
+    let order = ["0.0.0.0:30090/TCP", "0.0.0.0:30010/TCP", "0.0.0.0:30050/TCP"];
+    for (number, address) in order.iter().enumerate() {
+        let service = Service::new(ServiceName::new("shop", &number.to_string()), Source::Kubernetes);
+        let mut txn = writer.write();
+        let wanted = vec![params(address, FrontendKind::NodePort)];
+        writer
+            .upsert_service_and_frontends(&mut txn, service, wanted)
+            .unwrap();
+        txn.commit();
+    }
+
+    let mut txn = writer.write();
+    let node_port_addresses = ["10.1.0.1".parse().unwrap()].into();
+    writer.set_node(
+        &mut txn,
+        NodeFacts {
+            node_port_addresses,
+            ..NodeFacts::default()
+        },
+    );
+    txn.commit();
+
+    assert_eq!(super::by_revision(&writer), order);
+}
+
+#[test]
+fn host_ports_without_address_follow_the_addresses_of_the_node() {
+    let writer = writer(WriterSettings::default());
+    let mut txn = writer.write();
+    let wanted = [
+        ("0.0.0.0:8080/TCP", FrontendKind::HostPort),
+        ("10.1.0.1:8081/TCP", FrontendKind::HostPort),
+        (VIP, FrontendKind::ClusterIp),
+    ];
+    let wanted = wanted.map(|(address, kind)| params(address, kind));
+    writer
+        .upsert_service_and_frontends(&mut txn, service(), wanted.into())
+        .unwrap();
+    super::number_all(&writer, &mut txn);
+    txn.commit();
+    super::settle(&writer);
+
+    let mut txn = writer.write();
+    let node_port_addresses = ["10.1.0.1".parse().unwrap()].into();
+    writer.set_node(
+        &mut txn,
+        NodeFacts {
+            node_port_addresses,
+            ..NodeFacts::default()
+        },
+    );
+    txn.commit();
+
+    assert_eq!(super::pending(&writer), ["0.0.0.0:8080/TCP"]);
+}
+
+#[test]
+fn a_new_zone_of_the_node_is_told_to_services_that_ask_for_zones() {
+    let writer = placed();
+    with_cluster_ip(&writer, close(), vec![]);
+    let mut txn = writer.write();
+    let other = Service::new(ServiceName::new("shop", "other"), Source::Kubernetes);
+    let wanted = vec![params("10.50.0.10:80/TCP", FrontendKind::ClusterIp)];
+    writer
+        .upsert_service_and_frontends(&mut txn, other, wanted)
+        .unwrap();
+    super::number_all(&writer, &mut txn);
+    txn.commit();
+    super::settle(&writer);
+
+    let mut txn = writer.write();
+    let facts = NodeFacts {
+        zone: Some("b".into()),
+        ..NodeFacts::clone(&writer.node())
+    };
+    writer.set_node(&mut txn, facts);
+    txn.commit();
+
+    assert_eq!(super::pending(&writer), [VIP]);
+}
+
+#[test]
+fn a_redirect_takes_effect_when_the_other_service_comes() {
+    let writer = writer(WriterSettings::default());
+    let target = ServiceName::new("shop", "target");
+    with_cluster_ip(&writer, service(), vec![backend("10.0.0.1:80/TCP")]);
+    let mut txn = writer.write();
+    writer.upsert_backends(&mut txn, &target, vec![backend("10.0.0.7:80/TCP")]);
+    writer
+        .set_redirect_to(&mut txn, &addr(VIP), Some(&target))
+        .unwrap();
+    txn.commit();
+    let before = backends_of(&writer, VIP);
+
+    let mut txn = writer.write();
+    writer
+        .upsert_service(&mut txn, Service::new(target, Source::Kubernetes))
+        .unwrap();
+    txn.commit();
+
+    assert_eq!(before, ["10.0.0.1:80/TCP"]);
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.7:80/TCP"]);
+}
+
+#[test]
+fn redirects_to_proxies_survive_changes_of_the_service() {
+    let writer = writer(WriterSettings::default());
+    with_cluster_ip(&writer, service(), vec![]);
+    let redirect = || -> Option<Arc<[ProxyRedirect]>> {
+        let ports = [80].into();
+        Some(
+            [ProxyRedirect {
+                proxy_port: 1000,
+                ports,
+            }]
+            .into(),
+        )
+    };
+    let set = || {
+        super::settle(&writer);
+        let mut txn = writer.write();
+        assert!(writer.set_proxy_redirects(&mut txn, &name(), redirect()));
+        txn.commit();
+        super::pending(&writer)
+    };
+
+    let pending = [set(), set()];
+    with_cluster_ip(&writer, service(), vec![]);
+    let mut txn = writer.write();
+    let changed = Service {
+        session_affinity: true,
+        ..service()
+    };
+    writer.upsert_service(&mut txn, changed).unwrap();
+    let after = txn.commit();
+
+    assert_eq!(
+        pending,
+        [vec![VIP.to_owned()], vec![]],
+        "the same again is nothing new"
+    );
+    let table = writer.frontends();
+    let frontend = table.all(&after).next().unwrap();
+    assert_eq!(frontend.service.proxy_redirects, redirect());
+    assert!(frontend.service.session_affinity);
+    assert_eq!(super::pending(&writer), [VIP]);
+}
