@@ -190,3 +190,47 @@ fn an_address_that_the_node_lost_asks_nobody_to_come_again() {
     assert!(!dump(&maps).contains("10.1.0.2"));
     assert_eq!(ops.take_requeue(), []);
 }
+
+#[test]
+fn a_prune_takes_what_nobody_wants_and_nothing_else() {
+    let maps = new_maps();
+    let service = Service {
+        session_affinity: true,
+        source_ranges: Some(Arc::from(["10.1.2.3/8".parse().unwrap()])),
+        ..web()
+    };
+    let rows = [backend("10.0.0.1:80/TCP", BackendState::Active)];
+    let mut ops = ops(&maps);
+    apply(&mut ops, &[of(service, &rows)], &());
+    let before = dump(&maps);
+    let address = addr("172.16.0.1:80/TCP");
+    let flags = skep_bpf::lb::ServiceFlags::empty();
+    let slot = maps::ServiceKey { address, slot: 2 };
+    let backend = maps::BackendKey { id: 50, ipv6: false };
+    let value = maps::BackendValue {
+        address: addr("10.0.0.1:80/TCP"),
+        state: 0,
+        zone: 0,
+    };
+    let reverse = maps::RevNatKey { id: 1, ipv6: true };
+    let table = maps::MaglevKey { id: 1, ipv6: false };
+    let affinity = maps::AffinityKey { id: 1, backend: 50 };
+    let ranges = ["fd00::/8", "192.168.0.0/16"].map(|cidr| maps::SourceRangeKey {
+        id: 1,
+        cidr: cidr.parse().unwrap(),
+    });
+    for entries in [
+        Entries::Services(&[(slot, skep_bpf::lb::ServiceValue::slot(1, 1, flags))]),
+        Entries::Backends(&[(backend, value)]),
+        Entries::ReverseNat(&[(reverse, addr("[fd00::1]:80/TCP").into())]),
+        Entries::Maglev(&[(table, Arc::from([1]))]),
+        Entries::AffinityMatch(&[affinity]),
+        Entries::SourceRange(&ranges),
+    ] {
+        assert!(maps.update(entries).is_empty());
+    }
+
+    ops.prune(&()).unwrap();
+
+    assert_eq!(dump(&maps), before);
+}
