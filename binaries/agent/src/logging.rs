@@ -4,8 +4,8 @@
 
 use std::{fmt, io::IsTerminal, str::FromStr};
 
-use hive::Plan;
-use tracing_subscriber::EnvFilter;
+use hive::{Plan, config::Faults};
+use tracing_subscriber::{EnvFilter, filter::ParseError};
 
 /// Form of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,7 @@ hive::config_value!(LogFormat, "text|json");
 
 /// What is logged, and how.
 #[derive(Debug, Clone, hive::Config)]
+#[config(validate = LogConfig::check)]
 pub struct LogConfig {
     /// Log debug messages too.
     #[config(default = "false")]
@@ -54,19 +55,29 @@ pub struct LogConfig {
     pub log_filter: String,
 }
 
+impl LogConfig {
+    fn check(&self, faults: &mut Faults) {
+        if let Err(error) = self.filter() {
+            faults.add("log-filter", format!("`{}`: {error}", self.log_filter));
+        }
+    }
+
+    fn filter(&self) -> Result<EnvFilter, ParseError> {
+        EnvFilter::try_new(match self.log_filter.as_str() {
+            "" if self.debug => "debug",
+            "" => "info",
+            text => text,
+        })
+    }
+}
+
 /// Starts logging as configured.
 pub fn start_logging(plan: &Plan) {
     let Some(config) = plan.config::<LogConfig>() else {
         return;
     };
-    let level = if config.debug { "debug" } else { "info" };
-    let filter = match config.log_filter.as_str() {
-        "" => EnvFilter::new(level),
-        text => EnvFilter::try_new(text).unwrap_or_else(|err| {
-            eprintln!("log-filter `{text}`: {err}; logging at {level}");
-            EnvFilter::new(level)
-        }),
-    };
+    // A plan has no settings that their check refused.
+    let filter = config.filter().unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
@@ -80,5 +91,32 @@ pub fn start_logging(plan: &Plan) {
     };
     if let Err(err) = started {
         eprintln!("logging was started before: {err}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hive::Config;
+
+    use super::*;
+
+    #[test]
+    fn filters_that_cannot_be_read_are_faults() {
+        let mut config = LogConfig::defaults().unwrap();
+        let said = |config: &LogConfig| {
+            let mut faults = Faults::default();
+            config.check(&mut faults);
+            format!("{faults:?}")
+        };
+
+        assert!(!said(&config).contains("log-filter"), "{}", said(&config));
+        for good in ["warn", "info,skep_loadbalancer=debug"] {
+            config.log_filter = good.into();
+            assert!(!said(&config).contains("log-filter"), "{}", said(&config));
+        }
+        for bad in ["a=b=c", "info,skep=loud"] {
+            config.log_filter = bad.into();
+            assert!(said(&config).contains(bad), "{}", said(&config));
+        }
     }
 }
