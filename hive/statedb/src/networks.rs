@@ -13,7 +13,7 @@
 //! Nodes are shared as those of a tree are: a change copies the path to what it changes, once a transaction.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{net::IpAddr, sync::Arc};
 

@@ -293,6 +293,14 @@ fn unreadable(name: &str) -> DecodeError {
     }
 }
 
+/// An object was changed to something that cannot be read.
+fn invalid(name: &str) -> WatchEvent<Service> {
+    WatchEvent::Invalid(Invalid {
+        change: Change::Modified,
+        error: unreadable(name),
+    })
+}
+
 fn plain(reflector: Reflector<Service, Named>) -> Reflector<Service, Named> {
     reflector
 }
@@ -361,11 +369,7 @@ async fn event_without_a_version_does_not_lose_the_place() {
     let bench = Bench::start(plain).await;
     bench.list("7", &[("a", "1")]);
     let events = bench.watch();
-    let invalid = Invalid {
-        change: Change::Modified,
-        error: unreadable("a"),
-    };
-    events.send(Ok(WatchEvent::Invalid(invalid))).unwrap();
+    events.send(Ok(invalid("a"))).unwrap();
     drop(events);
 
     let events = bench.watch();
@@ -472,11 +476,7 @@ async fn rejected_object_keeps_its_last_good_row_and_is_named() {
     let bench = Bench::start(plain).await;
     bench.list("7", &[("a", "1")]);
     let events = bench.watch();
-    let invalid = Invalid {
-        change: Change::Modified,
-        error: unreadable("a"),
-    };
-    events.send(Ok(WatchEvent::Invalid(invalid))).unwrap();
+    events.send(Ok(invalid("a"))).unwrap();
     events
         .send(Ok(WatchEvent::Added(service("refused", "9"))))
         .unwrap();

@@ -84,6 +84,20 @@ fn settle(writer: &Writer) {
     txn.commit();
 }
 
+// Makes this the only address that node ports are served at.
+fn serve_node_ports_at(writer: &Writer, address: &str) {
+    let mut txn = writer.write();
+    let node_port_addresses = [address.parse().unwrap()].into();
+    writer.set_node(
+        &mut txn,
+        NodeFacts {
+            node_port_addresses,
+            ..NodeFacts::default()
+        },
+    );
+    txn.commit();
+}
+
 fn pending(writer: &Writer) -> Vec<String> {
     let txn = writer.db().read();
     let table = writer.frontends();
@@ -568,16 +582,7 @@ fn frontends_without_a_number_keep_their_order() {
         txn.commit();
         assert_eq!(by_revision(&writer), order, "after {backend_address}");
     }
-    let mut txn = writer.write();
-    let node_port_addresses = ["10.1.0.1".parse().unwrap()].into();
-    writer.set_node(
-        &mut txn,
-        NodeFacts {
-            node_port_addresses,
-            ..NodeFacts::default()
-        },
-    );
-    txn.commit();
+    serve_node_ports_at(&writer, "10.1.0.1");
     assert_eq!(by_revision(&writer), order, "after a change of the node");
 
     // With numbers only those that change are touched.

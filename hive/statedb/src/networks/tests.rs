@@ -63,7 +63,7 @@ fn longest(model: &BTreeMap<IpNet, u32>, addr: IpAddr) -> Option<u32> {
 }
 
 /// Addresses that lie close to each other, of both families.
-fn addr() -> impl Strategy<Value = IpAddr> {
+pub(crate) fn addr() -> impl Strategy<Value = IpAddr> {
     let byte = || prop_oneof![Just(0u8), Just(1), Just(0x18), Just(128), Just(255)];
     prop_oneof![
         [byte(), byte(), byte(), byte()].prop_map(IpAddr::from),
@@ -75,7 +75,8 @@ fn addr() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-fn net() -> impl Strategy<Value = IpNet> {
+/// Their networks, of all lengths.
+pub(crate) fn net() -> impl Strategy<Value = IpNet> {
     (addr(), 0u8..=128).prop_map(|(addr, bits)| {
         let most = if addr.is_ipv4() { 32 } else { 128 };
         IpNet::new(addr, bits % (most + 1)).unwrap().trunc()

@@ -2,36 +2,20 @@
 
 //! Longest-prefix matches against a look at every network.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use proptest::prelude::*;
 
-use crate::{Db, Index, KeyBuf, Obj, RwTable, state::Exchange};
+use crate::{
+    Db, Index, KeyBuf, Obj, RwTable,
+    networks::tests::{addr, net},
+    state::Exchange,
+};
 
 type Net = (u32, IpNet);
 const ID: Index<Net, u32> = Index::new("id", |net, keys| keys.add(&net.0));
 const NET: Index<Net, IpNet> = Index::new("net", |net, keys| keys.add(&net.1));
-
-/// Addresses that lie close to each other, of both families.
-fn addr() -> impl Strategy<Value = IpAddr> {
-    let byte = || prop_oneof![Just(0u8), Just(1), Just(128), Just(255)];
-    prop_oneof![
-        [byte(), byte(), byte(), byte()].prop_map(IpAddr::from),
-        ([byte(), byte(), byte()], byte()).prop_map(|([a, b, c], d)| {
-            let mut octets = [0; 16];
-            (octets[0], octets[1], octets[7], octets[15]) = (a, b, c, d);
-            IpAddr::from(octets)
-        }),
-    ]
-}
-
-fn net() -> impl Strategy<Value = IpNet> {
-    (addr(), 0u8..=128).prop_map(|(addr, bits)| {
-        let most = if addr.is_ipv4() { 32 } else { 128 };
-        IpNet::new(addr, bits % (most + 1)).unwrap().trunc()
-    })
-}
 
 /// What is done to the tables: objects, each with an id and one network of several.
 #[derive(Debug, Clone)]

@@ -275,16 +275,7 @@ fn frontends_without_a_number_keep_their_order_across_services_when_the_node_cha
         txn.commit();
     }
 
-    let mut txn = writer.write();
-    let node_port_addresses = ["10.1.0.1".parse().unwrap()].into();
-    writer.set_node(
-        &mut txn,
-        NodeFacts {
-            node_port_addresses,
-            ..NodeFacts::default()
-        },
-    );
-    txn.commit();
+    super::serve_node_ports_at(&writer, "10.1.0.1");
 
     assert_eq!(super::by_revision(&writer), order);
 }
@@ -306,16 +297,7 @@ fn host_ports_without_address_follow_the_addresses_of_the_node() {
     txn.commit();
     super::settle(&writer);
 
-    let mut txn = writer.write();
-    let node_port_addresses = ["10.1.0.1".parse().unwrap()].into();
-    writer.set_node(
-        &mut txn,
-        NodeFacts {
-            node_port_addresses,
-            ..NodeFacts::default()
-        },
-    );
-    txn.commit();
+    super::serve_node_ports_at(&writer, "10.1.0.1");
 
     assert_eq!(super::pending(&writer), ["0.0.0.0:8080/TCP"]);
 }
