@@ -84,18 +84,22 @@ fn settle(writer: &Writer) {
     txn.commit();
 }
 
+fn set_node(writer: &Writer, facts: NodeFacts) {
+    let mut txn = writer.write();
+    writer.set_node(&mut txn, facts);
+    txn.commit();
+}
+
 // Makes this the only address that node ports are served at.
 fn serve_node_ports_at(writer: &Writer, address: &str) {
-    let mut txn = writer.write();
     let node_port_addresses = [address.parse().unwrap()].into();
-    writer.set_node(
-        &mut txn,
+    set_node(
+        writer,
         NodeFacts {
             node_port_addresses,
             ..NodeFacts::default()
         },
     );
-    txn.commit();
 }
 
 fn pending(writer: &Writer) -> Vec<String> {
@@ -362,9 +366,8 @@ fn set_backends_removes_those_of_the_same_source_and_cluster_only() {
 #[test]
 fn port_names_families_and_policies_decide() {
     let writer = writer(WriterSettings::default());
-    let mut txn = writer.write();
-    writer.set_node(
-        &mut txn,
+    set_node(
+        &writer,
         NodeFacts {
             name: "here".into(),
             ..NodeFacts::default()
@@ -387,6 +390,7 @@ fn port_names_families_and_policies_decide() {
         ext_traffic_policy: TrafficPolicy::Local,
         ..service()
     };
+    let mut txn = writer.write();
     writer
         .upsert_service_and_frontends(&mut txn, service, vec![http, external])
         .unwrap();
@@ -455,15 +459,13 @@ fn same_node_is_preferred_while_it_has_one() {
         has_topology: true,
         ..WriterSettings::default()
     });
-    let mut txn = writer.write();
-    writer.set_node(
-        &mut txn,
+    set_node(
+        &writer,
         NodeFacts {
             name: "here".into(),
             ..NodeFacts::default()
         },
     );
-    txn.commit();
     let on = |address, node: &str| BackendParams {
         node_name: Some(node.into()),
         ..backend(address)

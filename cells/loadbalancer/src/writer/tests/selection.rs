@@ -18,16 +18,14 @@ fn placed() -> Writer {
         has_topology: true,
         ..WriterSettings::default()
     });
-    let mut txn = writer.write();
-    writer.set_node(
-        &mut txn,
+    super::set_node(
+        &writer,
         NodeFacts {
             name: "here".into(),
             zone: Some("a".into()),
             ..NodeFacts::default()
         },
     );
-    txn.commit();
     writer
 }
 
