@@ -23,6 +23,8 @@ echo root:x:0:0::/root:/bin/sh >/etc/passwd
 . /etc/kernel-tests
 # shellcheck disable=SC2154
 export PATH="$PATH:$programs:/usr/sbin:/usr/bin" CARGO_TARGET_DIR="${programs%/debug}"
+# The machine may be emulated.
+export SKEP_TEST_SLOWNESS=4
 uname -a
 
 passed=0

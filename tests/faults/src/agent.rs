@@ -14,7 +14,8 @@ use rustix::thread::CapabilitySet;
 use skep_bpf::testing::WriteWatch;
 use skep_e2e::program;
 
-use crate::{Api, Outcome, PATIENCE, World, privileges};
+use crate::world::slowness;
+use crate::{Api, Outcome, World, patience, privileges};
 
 /// A running agent, killed with this value.
 #[derive(Debug)]
@@ -130,7 +131,7 @@ impl Agent {
     /// # Errors
     /// When it ends before, or does not get well; with its log.
     pub async fn wait_well(&mut self, world: &World) -> Outcome {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         loop {
             let said = world.skep(&["status", "--brief"])?;
             if said == "OK\n" {
@@ -174,9 +175,9 @@ impl Agent {
     /// Waits until it ends by itself.
     ///
     /// # Errors
-    /// When it runs on for [`PATIENCE`].
+    /// When it runs on for 30 s: machines may be busy.
     pub async fn wait_exit(mut self) -> Outcome<Exit> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + Duration::from_secs(30) * slowness();
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(Exit {

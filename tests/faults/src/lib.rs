@@ -16,4 +16,4 @@ mod world;
 pub use agent::{Agent, Exit};
 pub use api::{Api, put_malformed, service, slice};
 pub use flow::{Echo, Flow, calls, calls_udp};
-pub use world::{Outcome, PATIENCE, World, on_node};
+pub use world::{Outcome, World, on_node, patience};

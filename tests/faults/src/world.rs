@@ -18,8 +18,18 @@ use crate::{calls, calls_udp, privileges};
 /// What tests return; any error fails them.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// How long a condition may take to come true: seconds here, a minute in a virtual machine that is emulated.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a condition may take to come true.
+pub fn patience() -> Duration {
+    Duration::from_secs(20) * slowness()
+}
+
+/// How many times slower than usual this machine is, as `SKEP_TEST_SLOWNESS` says where it is emulated; 1 elsewhere.
+pub(crate) fn slowness() -> u32 {
+    match std::env::var("SKEP_TEST_SLOWNESS") {
+        Ok(times) => times.parse().expect("SKEP_TEST_SLOWNESS is a number"),
+        Err(_) => 1,
+    }
+}
 
 /// Runs a test in a world with the addresses 10.244.0.1, 10.244.0.2 and fd00::1.
 ///
@@ -122,14 +132,14 @@ impl World {
         look: impl Fn() -> Outcome<String>,
         good: impl Fn(&str) -> bool,
     ) -> Outcome<String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         loop {
             let found = look()?;
             if good(&found) {
                 return Ok(found);
             }
             if Instant::now() > deadline {
-                return Err(format!("not in {} s: {what}; last:\n{found}", PATIENCE.as_secs()).into());
+                return Err(format!("not in {} s: {what}; last:\n{found}", patience().as_secs()).into());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

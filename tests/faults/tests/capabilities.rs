@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::thread::CapabilitySet;
-use skep_faults::{Agent, Api, Echo, PATIENCE, World, on_node, slice};
+use skep_faults::{Agent, Api, Echo, World, on_node, patience, slice};
 
 /// What the documentation says.
 const LISTED: [(&str, CapabilitySet); 3] = [
@@ -63,7 +63,7 @@ fn with_the_listed_capabilities_services_work_without_root() {
         client.connect("10.96.0.1:80")?;
         api.put(&slice("web", &["10.244.0.2"], echo.port))?;
         client.set_read_timeout(Some(Duration::from_millis(50)))?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         loop {
             let error = client.recv(&mut [0; 1]).unwrap_err();
             if error.kind() == std::io::ErrorKind::ConnectionAborted {
