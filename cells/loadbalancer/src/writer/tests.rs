@@ -84,6 +84,19 @@ fn settle(writer: &Writer) {
     txn.commit();
 }
 
+/// A service of all clusters that prefers backends of some.
+fn with_affinity(affinity: &str) -> Service {
+    Service {
+        annotations: [
+            ("service.cilium.io/global", "true"),
+            ("service.cilium.io/affinity", affinity),
+        ]
+        .into_iter()
+        .collect(),
+        ..service()
+    }
+}
+
 fn set_node(writer: &Writer, facts: NodeFacts) {
     let mut txn = writer.write();
     writer.set_node(&mut txn, facts);
@@ -636,22 +649,13 @@ fn clusters_are_chosen_by_affinity() {
         cluster_id: 3,
         ..backend("10.0.0.9:80/TCP")
     };
-    let annotated = |affinity: &str| Service {
-        annotations: [
-            ("service.cilium.io/global", "true"),
-            ("service.cilium.io/affinity", affinity),
-        ]
-        .into_iter()
-        .collect(),
-        ..service()
-    };
     with_cluster_ip(&writer, service(), vec![backend("10.0.0.1:80/TCP"), mesh]);
     let mut seen = vec![backends_of(&writer, VIP).join(" ")];
     for affinity in ["none", "local", "remote"] {
-        with_cluster_ip(&writer, annotated(affinity), vec![]);
+        with_cluster_ip(&writer, with_affinity(affinity), vec![]);
         seen.push(backends_of(&writer, VIP).join(" "));
     }
-    with_cluster_ip(&writer, annotated("local"), vec![]);
+    with_cluster_ip(&writer, with_affinity("local"), vec![]);
     let mut txn = writer.write();
     writer
         .set_backend_health(&mut txn, &name(), &addr("10.0.0.1:80/TCP"), false)

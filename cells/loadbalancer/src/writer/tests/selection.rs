@@ -143,20 +143,11 @@ fn terminating_backends_need_no_check() {
 
 #[test]
 fn clusters_that_have_nothing_alive_are_no_refuge() {
-    let annotated = |affinity: &str| Service {
-        annotations: [
-            ("service.cilium.io/global", "true"),
-            ("service.cilium.io/affinity", affinity),
-        ]
-        .into_iter()
-        .collect(),
-        ..service()
-    };
     for (affinity, wanted) in [("local", "10.0.0.1:80/TCP"), ("remote", "10.0.0.9:80/TCP")] {
         let writer = writer(WriterSettings::default());
         writer.set_second_choice(Arc::new(ClusterAffinity));
         let all = vec![backend("10.0.0.1:80/TCP"), mesh("10.0.0.9:80/TCP")];
-        with_cluster_ip(&writer, annotated(affinity), all);
+        with_cluster_ip(&writer, super::with_affinity(affinity), all);
         report(&writer, "10.0.0.1:80/TCP", false);
         report(&writer, "10.0.0.9:80/TCP", false);
 
