@@ -6,7 +6,7 @@
 # make bench   measurements, as tables and as JSON under target/bench
 # make dist    programs to ship, in target/dist; `skep` linked statically
 # make kernel-test KERNEL=image [MODULES=folder] [TESTS="host bpf …"]
-#              tests on another kernel, in a virtual machine; see hack/kernel-tests.sh
+#              tests on another kernel, in a virtual machine; see tests/hack/kernel-tests.sh
 # make deps    install missing system packages (Debian and Ubuntu)
 
 CARGO ?= cargo
@@ -21,26 +21,26 @@ all: deps
 	$(CARGO) build --workspace
 
 deps:
-	@./hack/deps.sh
+	@./tests/hack/deps.sh
 
 demo: deps
-	@./hack/demo.sh
+	@./tests/hack/demo.sh
 
 test:
-	@./hack/deps.sh --tests
+	@./tests/hack/deps.sh --tests
 	$(CARGO) build --workspace --all-targets
 	$(CARGO) test --workspace --doc --quiet
-	./hack/nextest.sh --workspace
+	./tests/hack/nextest.sh --workspace
 
 check: deps fmt-check clippy doc generated
 
 fmt:
 	$(CARGO) fmt --all
-	git ls-files 'bpf/*.c' 'bpf/*.h' | xargs -r ./hack/clang-format.sh -i
+	git ls-files 'bpf/*.c' 'bpf/*.h' | xargs -r ./tests/hack/clang-format.sh -i
 
 fmt-check:
 	$(CARGO) fmt --all --check
-	git ls-files 'bpf/*.c' 'bpf/*.h' | xargs -r ./hack/clang-format.sh --dry-run -Werror
+	git ls-files 'bpf/*.c' 'bpf/*.h' | xargs -r ./tests/hack/clang-format.sh --dry-run -Werror
 
 clippy:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -50,7 +50,7 @@ doc:
 
 # Reference pages are generated from the code; they must be up to date.
 generated:
-	./hack/generate.sh --check
+	./tests/hack/generate.sh --check
 
 dist: deps
 	$(CARGO) build --profile dist --bin skep-agent --bin skep-lab
@@ -58,7 +58,7 @@ dist: deps
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep $${CARGO_TARGET_DIR:-target}/dist/skep
 
 bench: deps
-	@./hack/bench.sh
+	@./tests/hack/bench.sh
 
 kernel-test:
-	@./hack/kernel-tests.sh "$(KERNEL)" "$(MODULES)" $(TESTS)
+	@./tests/hack/kernel-tests.sh "$(KERNEL)" "$(MODULES)" $(TESTS)

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 const HIVE: &str = "hive/tests";
 const TABLES: &str = "hive/statedb";
 const SCRIPTS: &str = "hive/script";
-const KUBERNETES: &str = "cells/k8s";
-const API_SERVER: &str = "cells/k8s-apiserver";
+const KUBERNETES: &str = "cells/k8s/client";
+const API_SERVER: &str = "cells/k8s/apiserver";
 
 #[rustfmt::skip]
 const PARITY: &[(u8, &str, &str, &[&str])] = &[

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Prints the reference of the agent's metrics: `hack/generate.sh` writes it to `docs/reference/metrics.md`.
+//! Prints the reference of the agent's metrics: `tests/hack/generate.sh` writes it to `docs/reference/metrics.md`.
 
 use std::{error::Error, sync::Arc};
 

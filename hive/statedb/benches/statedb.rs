@@ -2,7 +2,7 @@
 
 //! Speed of tables and of the reconciler, as a table and, with `--json FILE`, as JSON.
 //!
-//! `cargo bench -p statedb -- [--json FILE] [FILTER]`. Each row is the median of several runs; rates of a single
+//! `cargo bench -p skep-statedb -- [--json FILE] [FILTER]`. Each row is the median of several runs; rates of a single
 //! thread are by its processor time, so that other load disturbs them little. Targets are those the
 //! project set itself; they were measured with the Go library on a machine of two cores.
 

@@ -3,7 +3,7 @@
 #
 # Builds the programs and runs the demo in a lab of its own.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 if [ "$(id -u)" -ne 0 ]; then
 	echo "demo: loading BPF programs and making network namespaces needs root" >&2
 	exit 1

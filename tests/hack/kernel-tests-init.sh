@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# First process of the machine that hack/kernel-tests.sh starts: makes it look like an ordinary host, runs the tests and
+# First process of the machine that tests/hack/kernel-tests.sh starts: makes it look like an ordinary host, runs the tests and
 # ends it. The host has cgroup version 2 alone, and no BPF file system mounted.
 /bin/busybox mount -t proc proc /proc
 /bin/busybox --install -s /bin

@@ -3,12 +3,12 @@
 #
 # Runs the tests in which the kernel has a say on another kernel, in a virtual machine without disk and network.
 #
-# usage: hack/kernel-tests.sh KERNEL-IMAGE [MODULES-DIR [TEST…]]
+# usage: tests/hack/kernel-tests.sh KERNEL-IMAGE [MODULES-DIR [TEST…]]
 #
 #   KERNEL-IMAGE  a bzImage, such as /boot/vmlinuz-6.1.0-18-amd64
 #   MODULES-DIR   its modules, such as /lib/modules/6.1.0-18-amd64; not needed if bridges, veth and socket diagnosis
 #                 are built in
-#   TEST…         only these of the tests that hack/kernel-tests-init.sh lists
+#   TEST…         only these of the tests that tests/hack/kernel-tests-init.sh lists
 #
 # Needs qemu-system-x86_64 and a statically linked busybox, and downloads nothing. Environment:
 #
@@ -16,7 +16,7 @@
 #   MEMORY  of the machine; 4G
 #   TIME    seconds until the machine is switched off; 3600
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 fail() {
 	echo "kernel-tests: $*" >&2
@@ -88,7 +88,7 @@ program "${tests[@]}" "$target"/debug/{skep-agent,skep,skep-lab,run-scripts,exam
 # Tests compare the layouts of maps with the compiled programs.
 put "$target"/debug/build/skep-bpf-*/out/*.o
 cp "$busybox" "$root/bin/busybox"
-cp hack/kernel-tests-init.sh "$root/init"
+cp tests/hack/kernel-tests-init.sh "$root/init"
 chmod 755 "$root/init"
 {
 	echo "repository=$PWD"

@@ -3,7 +3,7 @@
 #
 # Measures everything; results as tables and as JSON under target/bench. Needs root (BPF maps, namespaces).
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 if [ "$(id -u)" -ne 0 ]; then
 	echo "bench: making BPF maps and network namespaces needs root" >&2
 	exit 1
@@ -12,7 +12,7 @@ echo "== Building (release)"
 cargo build --release --bin lb-benchmark
 # The agent is measured as it is shipped: pages of the program count as its memory.
 cargo build --profile dist --bin skep-agent
-cargo bench --no-run -p statedb
+cargo bench --no-run -p skep-statedb
 target="${CARGO_TARGET_DIR:-target}"
 out="$target/bench"
 mkdir -p "$out"
@@ -37,7 +37,7 @@ measure hive hive
 measure sockets sockets --rounds 30
 measure agent agent --agent "$target/dist/skep-agent"
 echo "== statedb"
-timeout 180 cargo bench -q -p statedb -- --json "$out/statedb.json" || failed=1
+timeout 180 cargo bench -q -p skep-statedb -- --json "$out/statedb.json" || failed=1
 echo
 echo "== Summary"
 results=()
