@@ -14,7 +14,7 @@
 #include "socket/address.h"
 #include "socket/kernel.h"
 
-/* Rust twin: DeadBackendKey in bpf/src/load/terminate.rs */
+/* Rust twin: DeadBackendKey in bpf/programs/src/terminate.rs */
 struct dead_backend_key {
 	__be32 address[4]; /* IPv4 in the first word, rest zero */
 	__be16 port;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Counters. Rust twin: bpf/src/event.rs */
+/* Counters. Rust twin: bpf/maps/src/event.rs */
 #ifndef EVENT_METRICS_H
 #define EVENT_METRICS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Token buckets for events. Rust twin: bpf/src/event.rs */
+/* Token buckets for events. Rust twin: bpf/maps/src/event.rs */
 #ifndef EVENT_RATELIMIT_H
 #define EVENT_RATELIMIT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Socket trace events. Rust twin: bpf/src/event.rs */
+/* Socket trace events. Rust twin: bpf/maps/src/event.rs */
 #ifndef EVENT_SOCKET_TRACE_H
 #define EVENT_SOCKET_TRACE_H
 

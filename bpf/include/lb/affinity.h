@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Session affinity. Rust twin: bpf/src/lb/affinity.rs */
+/* Session affinity. Rust twin: bpf/maps/src/lb/affinity.rs */
 #ifndef LB_AFFINITY_H
 #define LB_AFFINITY_H
 

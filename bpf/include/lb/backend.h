@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Backend maps: backend id to address. Rust twin: bpf/src/lb/backend.rs */
+/* Backend maps: backend id to address. Rust twin: bpf/maps/src/lb/backend.rs */
 #ifndef LB_BACKEND_H
 #define LB_BACKEND_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* The load-balancer maps. Sizes and flags are set by user space, which creates and pins them
- * (bpf/src/lb/specs.rs); the numbers here are its defaults.
+ * (bpf/maps/src/lb/specs.rs); the numbers here are its defaults.
  */
 #ifndef LB_MAPS_H
 #define LB_MAPS_H

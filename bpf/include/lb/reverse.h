@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Ways back from a backend to its service, and sockets left alone. Rust twin: bpf/src/lb/reverse.rs
+/* Ways back from a backend to its service, and sockets left alone.
+ * Rust twin: bpf/maps/src/lb/reverse.rs
  */
 #ifndef LB_REVERSE_H
 #define LB_REVERSE_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Service maps: virtual address to backends. Rust twin: bpf/src/lb/service.rs */
+/* Service maps: virtual address to backends. Rust twin: bpf/maps/src/lb/service.rs */
 #ifndef LB_SERVICE_H
 #define LB_SERVICE_H
 
@@ -56,7 +56,7 @@ enum lb_scope {
 	LB_SCOPE_INTERNAL = 1,
 };
 
-/* flags: bits 0-7 of ServiceFlags in bpf/src/lb/flags.rs */
+/* flags: bits 0-7 of ServiceFlags in bpf/maps/src/lb/flags.rs */
 #define LB_EXTERNAL_IP (1 << 0)
 #define LB_NODE_PORT (1 << 1)
 #define LB_EXT_LOCAL (1 << 2)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What an address is: this host, another node, a pod's identity. Rust twin: bpf/src/node.rs */
+/* What an address is: this host, another node, a pod's identity. Rust twin: bpf/maps/src/node.rs */
 #ifndef NODE_IPCACHE_H
 #define NODE_IPCACHE_H
 

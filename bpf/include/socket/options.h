@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* What the socket programs are told before they are loaded; code that an option rules out is
- * removed by the verifier. Rust side: skep_bpf::load::SocketOptions
+ * removed by the verifier. Rust side: skep_bpf_programs::SocketOptions
  */
 #ifndef SOCKET_OPTIONS_H
 #define SOCKET_OPTIONS_H

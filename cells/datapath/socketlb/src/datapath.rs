@@ -13,14 +13,14 @@ use std::{
 
 use hive::{Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
 use parking_lot::Mutex;
-use skep_bpf::{
+use skep_bpf_programs::{
+    LoadError, SOCKET_PROGRAMS, SocketLb, SocketOptions, SocketProgram, has_getpeername, has_set_retval,
+    kernel_hz,
+};
+use skep_bpf_sys::{
     Hold, MapError, MapStore,
     capability::{self, CapabilityError},
     link::{Attached, CgroupHook, CgroupLinks, LinkError, program_name, running},
-    load::{
-        LoadError, SOCKET_PROGRAMS, SocketLb, SocketOptions, SocketProgram, has_getpeername, has_set_retval,
-        kernel_hz,
-    },
     mount::{self, MountError},
 };
 

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hive::config::Faults;
-use skep_bpf::lb::{DEFAULT_LB_MAP_MAX, LbMapSizes};
+use skep_bpf_maps::lb::{DEFAULT_LB_MAP_MAX, LbMapSizes};
 
 use crate::reconciler::{NodeMode, Settings};
 use crate::types::LbAlgorithm;

@@ -136,7 +136,7 @@ pub(super) fn cells(maps: Maps) -> Vec<Cell> {
             skep_redirectpolicy::in_memory_cell(),
         ]),
         Maps::Bpf => cells.extend([
-            skep_socketlb::maps_cell(),
+            skep_datapath_maps::cell(),
             skep_loadbalancer::cell(),
             skep_redirectpolicy::cell(),
         ]),

@@ -6,8 +6,8 @@
 use std::sync::{Arc, OnceLock};
 
 use hive::{Cell, Cfg, HookCtx, Jobs, Lifecycle, SpawnError};
-use skep_bpf::MapStore;
-use skep_bpf::lb::LbMapSizes;
+use skep_bpf_maps::lb::LbMapSizes;
+use skep_bpf_sys::MapStore;
 use skep_maglev::Maglev;
 
 use super::bpf::BpfMaps;
@@ -47,7 +47,7 @@ fn in_process(
     metrics: Arc<MapMetrics>,
     test: Option<Cfg<TestConfig>>,
 ) -> Arc<dyn LbMaps> {
-    let sizes = config.map_sizes(maglev.table_size().get(), skep_bpf::lb::DEFAULT_REVERSE_SK);
+    let sizes = config.map_sizes(maglev.table_size().get(), skep_bpf_maps::lb::DEFAULT_REVERSE_SK);
     with_layers(Arc::new(FakeMaps::new(sizes)), metrics, test)
 }
 
@@ -79,17 +79,16 @@ fn open_late(params: KernelParams) -> Arc<dyn LbMaps> {
     lifecycle.on_start("open-maps", move |_: HookCtx| {
         let (maps, store, config, families) = (maps.clone(), store.clone(), config.clone(), families.clone());
         // The programs use these maps, too: both must be made with the same sizes.
-        let sizes = shared_sizes
-            .as_deref()
-            .copied()
-            .unwrap_or_else(|| config.map_sizes(maglev.table_size().get(), skep_bpf::lb::DEFAULT_REVERSE_SK));
+        let sizes = shared_sizes.as_deref().copied().unwrap_or_else(|| {
+            config.map_sizes(maglev.table_size().get(), skep_bpf_maps::lb::DEFAULT_REVERSE_SK)
+        });
         async move {
             if maps.0.get().is_none() {
                 let opened = BpfMaps::open(&store, sizes, families.ipv4, families.ipv6)?;
                 // A second start finds them open.
                 let _ = maps.0.set(opened);
             }
-            Ok::<(), skep_bpf::MapError>(())
+            Ok::<(), skep_bpf_sys::MapError>(())
         }
     });
     with_layers(late, metrics, test)

@@ -2,7 +2,7 @@
 
 //! The master entry of a frontend: flags, and what the datapath cannot do.
 
-use skep_bpf::lb::{ServiceFlags, ServiceValue};
+use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
 
 use super::super::ReconcileError;
 use super::Ops;
