@@ -19,7 +19,7 @@ mod types;
 pub use self::{
     clock::kernel_hz,
     object::LoadError,
-    options::{HostNetns, SocketOptions, has_getpeername, has_set_retval},
+    options::{HostNetns, NodeOptions, has_getpeername, has_set_retval},
     socketlb::{SOCKET_PROGRAMS, SocketLb, SocketProgram},
     terminate::{DeadBackend, IterTerminator, TerminateError},
     types::map_types,
@@ -45,6 +45,9 @@ mod skeleton {
     }
     pub(crate) mod clock {
         include!(concat!(env!("OUT_DIR"), "/socket_clock.skel.rs"));
+    }
+    pub(crate) mod map_types {
+        include!(concat!(env!("OUT_DIR"), "/map_types.skel.rs"));
     }
     pub(crate) mod socketterm {
         include!(concat!(env!("OUT_DIR"), "/iter_socketterm.skel.rs"));

@@ -95,22 +95,18 @@ pub enum LoadError {
 /// Maps by name, for [`share`].
 pub(crate) type SharedMaps = HashMap<String, OwnedFd>;
 
-/// Gives the object's maps of these names the existing descriptors. Maps in `shrink` (of a switched-off
-/// address family: referred to by code that the verifier removes) become private with one entry; those
-/// in `unused` are not created.
+/// Replaces the object's maps by existing ones of the same names. Maps in `shrink` (of an address family that is off:
+/// referenced by code that the verifier removes) become private with one entry.
 pub(crate) fn share(
     object_name: &'static str,
     object: &mut OpenObject,
     maps: &SharedMaps,
     shrink: &[&str],
-    unused: &[&str],
 ) -> Result<(), LoadError> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let result = if let Some(fd) = maps.get(&name) {
             map.reuse_fd(fd.as_fd())
-        } else if unused.contains(&name.as_str()) {
-            map.set_autocreate(false)
         } else if shrink.contains(&name.as_str()) {
             map.set_max_entries(1)
         } else {

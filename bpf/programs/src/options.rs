@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What the socket programs are told before they are loaded.
+//! Options of the node: read-only globals of the programs, set before they are loaded.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -18,9 +18,10 @@ pub enum HostNetns {
     Cookie(u64),
 }
 
-/// Options of the socket programs. Constant once loaded: the verifier removes what they rule out.
+/// Options of the node for all programs. Constant once loaded: the verifier removes code that they rule out. C twin:
+/// `bpf/include/node/options.h`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SocketOptions {
+pub struct NodeOptions {
     /// The host's network namespace: its sockets reach services on loopback addresses and may not take
     /// the ports of services.
     pub host_netns: HostNetns,
@@ -55,7 +56,7 @@ pub struct SocketOptions {
     pub jiffies: Option<u32>,
 }
 
-impl Default for SocketOptions {
+impl Default for NodeOptions {
     fn default() -> Self {
         Self {
             host_netns: HostNetns::Current,
@@ -77,12 +78,8 @@ impl Default for SocketOptions {
     }
 }
 
-impl SocketOptions {
-    pub(crate) fn fill(
-        &self,
-        object: &'static str,
-        raw: &mut types::socket_options,
-    ) -> Result<(), LoadError> {
+impl NodeOptions {
+    pub(crate) fn fill(&self, object: &'static str, raw: &mut types::node_options) -> Result<(), LoadError> {
         raw.host_netns_cookie = match self.host_netns {
             HostNetns::Cookie(cookie) => cookie,
             HostNetns::Current => {

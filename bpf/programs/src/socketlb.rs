@@ -12,7 +12,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
 use super::{
     object::{LoadError, SharedMaps, logged, share},
-    options::SocketOptions,
+    options::NodeOptions,
     skeleton::socketlb::CgroupSocketlbSkelBuilder,
 };
 use skep_bpf_maps::{
@@ -59,19 +59,9 @@ pub const SOCKET_PROGRAMS: [SocketProgram; 11] = [
     program("cil_sock6_connect", CgroupHook::Connect6, true),
 ];
 
-/// Programs that Cilium attaches for a feature that is not there: left by it, they would go on without anybody to
-/// fill or to read their maps.
+/// Programs that Cilium attaches for a feature that does not exist here: left attached, they would run with maps that
+/// no agent fills or reads.
 const FOREIGN: [&str; 2] = ["cil_sock4_pre_bind", "cil_sock6_pre_bind"];
-
-/// Maps of the object that no socket program uses.
-const UNUSED: [&str; 6] = [
-    "cilium_lb4_reverse_nat",
-    "cilium_lb6_reverse_nat",
-    "cilium_lb4_source_range",
-    "cilium_lb6_source_range",
-    "cilium_lb4_maglev",
-    "cilium_lb6_maglev",
-];
 
 /// The loaded programs, ready to be attached.
 #[derive(Debug)]
@@ -90,7 +80,7 @@ impl SocketLb {
     pub fn load(
         store: &MapStore,
         sizes: LbMapSizes,
-        options: &SocketOptions,
+        options: &NodeOptions,
         wanted: impl Fn(&SocketProgram) -> bool,
     ) -> Result<Self, LoadError> {
         let maps = open_maps(store, sizes, options).map_err(|source| LoadError::Map {
@@ -115,7 +105,7 @@ impl SocketLb {
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             options.fill(OBJECT, &mut rodata.options)?;
         }
-        share(OBJECT, open.open_object_mut(), &maps, &shrink, &UNUSED)?;
+        share(OBJECT, open.open_object_mut(), &maps, &shrink)?;
         let loaded = |name: &str| {
             SOCKET_PROGRAMS
                 .iter()
@@ -155,7 +145,7 @@ impl SocketLb {
     /// # Errors
     ///
     /// [`LoadError::Map`] names the map.
-    pub fn prepare(store: &MapStore, sizes: LbMapSizes, options: &SocketOptions) -> Result<(), LoadError> {
+    pub fn prepare(store: &MapStore, sizes: LbMapSizes, options: &NodeOptions) -> Result<(), LoadError> {
         open_maps(store, sizes, options)
             .map(drop)
             .map_err(|source| LoadError::Map {
@@ -221,7 +211,7 @@ impl SocketLb {
     }
 }
 
-fn open_maps(store: &MapStore, sizes: LbMapSizes, options: &SocketOptions) -> Result<SharedMaps, MapError> {
+fn open_maps(store: &MapStore, sizes: LbMapSizes, options: &NodeOptions) -> Result<SharedMaps, MapError> {
     let specs = LbMapSpecs::new(sizes);
     let mut maps = SharedMaps::new();
     if options.ipv4 {

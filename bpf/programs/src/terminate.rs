@@ -147,7 +147,7 @@ impl IterTerminator {
                 object: OBJECT,
                 source,
             })?;
-        share(OBJECT, open.open_object_mut(), &maps, &shrink, &[])?;
+        share(OBJECT, open.open_object_mut(), &maps, &shrink)?;
         let skeleton = logged(OBJECT, || open.load())?;
 
         let attach = |program: &'static str| {

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::{SocketLb, SocketOptions};
+use crate::{NodeOptions, SocketLb};
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_maps::testing::{Frontend, LbMaps};
 use skep_bpf_sys::link::CgroupLinks;
@@ -117,9 +117,9 @@ impl LatencyBench {
                 maps.upsert(&Frontend::new(id, service, proto, &[backend]))?;
             }
         }
-        let options = SocketOptions {
+        let options = NodeOptions {
             trace: self.trace,
-            ..SocketOptions::default()
+            ..NodeOptions::default()
         };
         let programs = SocketLb::load(&store, sizes, &options, |_| true)?;
         let directory = node.bpf_root().join("links");

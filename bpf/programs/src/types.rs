@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Names of the fields of all maps, from the debug information of the socket programs' object.
+//! Names of the fields of all maps, from the BTF of an object that has every map family and no program.
 
 use std::{
     collections::HashMap,
@@ -14,10 +14,10 @@ use libbpf_rs::{
     skel::{OpenSkel as _, SkelBuilder as _},
 };
 
-use super::{object::LoadError, skeleton::socketlb::CgroupSocketlbSkelBuilder};
+use super::{object::LoadError, skeleton::map_types::MapTypesSkelBuilder};
 use skep_bpf_sys::map::MapTypes;
 
-const OBJECT: &str = "cgroup_socketlb";
+const OBJECT: &str = "map_types";
 
 /// Loads the types of all maps' keys and values into the kernel, for
 /// [`MapStore::describe`](skep_bpf_sys::MapStore::describe). Maps made with them are dumped with names of fields.
@@ -28,7 +28,7 @@ const OBJECT: &str = "cgroup_socketlb";
 /// without them.
 pub fn map_types() -> Result<MapTypes, LoadError> {
     let mut storage = MaybeUninit::uninit();
-    let open = CgroupSocketlbSkelBuilder::default()
+    let open = MapTypesSkelBuilder::default()
         .open(&mut storage)
         .map_err(|source| LoadError::Open {
             object: OBJECT,

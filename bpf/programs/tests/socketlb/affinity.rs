@@ -10,7 +10,7 @@ use std::{
 };
 
 use skep_bpf_maps::{lb::AffinityMatchKey, testing::Frontend};
-use skep_bpf_programs::SocketOptions;
+use skep_bpf_programs::NodeOptions;
 
 use crate::world::*;
 
@@ -41,7 +41,7 @@ fn without(one: SocketAddr, backends: &[SocketAddr]) -> Vec<SocketAddr> {
 
 #[test]
 fn a_namespace_stays_with_its_backend() {
-    with_each("affinity", &SocketOptions::default(), |world, family| {
+    with_each("affinity", &NodeOptions::default(), |world, family| {
         let service = family.service(1, 80);
         world.maps.upsert(&sticky(service, &family.tcp_servers(4)))?;
 
@@ -56,7 +56,7 @@ fn a_namespace_stays_with_its_backend() {
 
 #[test]
 fn namespaces_choose_for_themselves() {
-    with("affinity-pods", SocketOptions::default(), |world| {
+    with("affinity-pods", NodeOptions::default(), |world| {
         let pods = [world.node.pod("a")?, world.node.pod("b")?];
         // Nobody is there: that a backend was chosen shows in the map.
         let nobody: Vec<SocketAddr> = (1..=100)
@@ -76,7 +76,7 @@ fn namespaces_choose_for_themselves() {
 
 #[test]
 fn affinity_ends_after_its_timeout() {
-    with_each("affinity-timeout", &SocketOptions::default(), |world, family| {
+    with_each("affinity-timeout", &NodeOptions::default(), |world, family| {
         let service = family.service(1, 80);
         world.maps.upsert(&sticky(service, &family.tcp_servers(4)))?;
         let (first, _) = ask_tcp(service)?;
@@ -106,7 +106,7 @@ fn affinity_ends_after_its_timeout() {
 
 #[test]
 fn a_short_timeout_passes_by_itself() {
-    with("affinity-second", SocketOptions::default(), |world| {
+    with("affinity-second", NodeOptions::default(), |world| {
         let mut frontend = sticky(at("10.96.0.1:80"), &Family::V4.tcp_servers(4));
         frontend.affinity = 1;
         world.maps.upsert(&frontend)?;
@@ -124,7 +124,7 @@ fn a_short_timeout_passes_by_itself() {
 
 #[test]
 fn a_backend_that_left_the_service_is_forgotten() {
-    with_each("affinity-match", &SocketOptions::default(), |world, family| {
+    with_each("affinity-match", &NodeOptions::default(), |world, family| {
         let (service, backends) = (family.service(1, 80), family.tcp_servers(4));
         world.maps.upsert(&sticky(service, &backends))?;
         let (first, _) = ask_tcp(service)?;
@@ -143,7 +143,7 @@ fn a_backend_that_left_the_service_is_forgotten() {
 
 #[test]
 fn a_backend_that_is_leaving_is_not_kept_though_slots_still_name_it() {
-    with_each("affinity-leaving", &SocketOptions::default(), |world, family| {
+    with_each("affinity-leaving", &NodeOptions::default(), |world, family| {
         let service = family.service(1, 80);
         world.maps.upsert(&sticky(service, &family.tcp_servers(2)))?;
         let (leaving, _) = ask_tcp(service)?;
@@ -160,7 +160,7 @@ fn a_backend_that_is_leaving_is_not_kept_though_slots_still_name_it() {
 
 #[test]
 fn a_backend_that_is_gone_is_forgotten() {
-    with_each("affinity-gone", &SocketOptions::default(), |world, family| {
+    with_each("affinity-gone", &NodeOptions::default(), |world, family| {
         let (service, backends) = (family.service(1, 80), family.tcp_servers(4));
         world.maps.upsert(&sticky(service, &backends))?;
         let (first, _) = ask_tcp(service)?;
@@ -176,9 +176,9 @@ fn a_backend_that_is_gone_is_forgotten() {
 
 #[test]
 fn affinity_works_with_jiffies() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         jiffies: Some(250),
-        ..SocketOptions::default()
+        ..NodeOptions::default()
     };
     with_each("affinity-jiffies", &options, |world, family| {
         let service = family.service(1, 80);

@@ -5,7 +5,7 @@
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use skep_bpf_maps::{lb::ServiceFlags, node::IDENTITY_HOST, testing::Frontend};
-use skep_bpf_programs::SocketOptions;
+use skep_bpf_programs::NodeOptions;
 
 use crate::world::*;
 
@@ -19,7 +19,7 @@ fn bind(address: SocketAddr) -> Option<i32> {
 
 #[test]
 fn ports_of_services_cannot_be_bound_on_the_host() {
-    with_each("bind", &SocketOptions::default(), |world, family| {
+    with_each("bind", &NodeOptions::default(), |world, family| {
         let nobody = [family.node(9, 80)];
         for (id, address, flags, backends) in [
             (
@@ -71,7 +71,7 @@ fn ports_of_services_cannot_be_bound_on_the_host() {
 
 #[test]
 fn pods_may_bind_what_they_like() {
-    with_each("bind-pod", &SocketOptions::default(), |world, family| {
+    with_each("bind-pod", &NodeOptions::default(), |world, family| {
         let surrogate = family.unspecified(30_080);
         world
             .maps
@@ -88,7 +88,7 @@ fn pods_may_bind_what_they_like() {
 
 #[test]
 fn proxies_may_bind_the_services_they_serve() {
-    with_each("bind-proxy", &SocketOptions::default(), |world, family| {
+    with_each("bind-proxy", &NodeOptions::default(), |world, family| {
         let (surrogate, delegated) = (family.unspecified(30_080), family.node(1, 80));
         let mut proxied = Frontend::new(1, surrogate, TCP, &[]).flags(ServiceFlags::NODE_PORT);
         proxied.l7_port = 10_000;

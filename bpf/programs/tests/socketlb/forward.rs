@@ -10,14 +10,14 @@ use skep_bpf_maps::{
     node::{IDENTITY_HOST, IDENTITY_REMOTE_NODE, IpcacheKey},
     testing::Frontend,
 };
-use skep_bpf_programs::SocketOptions;
+use skep_bpf_programs::NodeOptions;
 
 use crate::world::*;
 
 const UNREACHABLE: Option<i32> = Some(libc::EHOSTUNREACH);
 
-fn options() -> SocketOptions {
-    SocketOptions::default()
+fn options() -> NodeOptions {
+    NodeOptions::default()
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn ipv6_sockets_reach_ipv4_services_by_mapped_addresses() {
 
 #[test]
 fn mapped_addresses_work_with_ipv6_switched_off() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         ipv6: false,
         ..options()
     };
@@ -82,7 +82,7 @@ fn mapped_addresses_work_with_ipv6_switched_off() {
 
 #[test]
 fn ipv4_can_be_switched_off() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         ipv4: false,
         ..options()
     };
@@ -212,7 +212,7 @@ fn service_without_backends_is_unreachable() {
 
 #[test]
 fn service_without_backends_can_be_let_through() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         reject_no_endpoints: false,
         ..options()
     };
@@ -303,7 +303,7 @@ fn services_on_addresses_of_others_are_left_alone() {
 
 #[test]
 fn external_ip_mitigation_can_be_switched_off() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         external_ip_mitigation: false,
         ..options()
     };
@@ -320,7 +320,7 @@ fn external_ip_mitigation_can_be_switched_off() {
 
 #[test]
 fn redirected_sockets_reach_the_original_service_when_told_to_skip() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         local_redirect: true,
         ..options()
     };
@@ -365,7 +365,7 @@ fn l7_services_go_to_the_proxy_from_the_host_and_nowhere_from_pods() {
 
 #[test]
 fn pods_are_left_alone_in_host_only_mode() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         host_only: true,
         ..options()
     };

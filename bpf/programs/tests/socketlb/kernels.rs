@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::TcpListener};
 
 use libbpf_rs::libbpf_sys;
 use skep_bpf_maps::{lb::ServiceFlags, testing::Frontend};
-use skep_bpf_programs::SocketOptions;
+use skep_bpf_programs::NodeOptions;
 
 use crate::world::*;
 
@@ -47,9 +47,9 @@ fn programs_call_no_helper_that_came_later() {
 
 #[test]
 fn without_a_choice_of_errors_rejected_calls_are_not_permitted() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         chooses_errors: Some(false),
-        ..SocketOptions::default()
+        ..NodeOptions::default()
     };
     with("old-errors", options, |world| {
         world
@@ -68,9 +68,9 @@ fn without_a_choice_of_errors_rejected_calls_are_not_permitted() {
 
 #[test]
 fn the_class_id_of_a_host_extension_is_heeded_where_the_kernel_has_such_ids() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         mke: true,
-        ..SocketOptions::default()
+        ..NodeOptions::default()
     };
     // Loading is the test: kernels without class ids refuse programs that ask for them.
     with("mke", options, |world| {

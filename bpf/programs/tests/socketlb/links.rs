@@ -10,14 +10,14 @@ use std::{
 };
 
 use skep_bpf_maps::testing::Frontend;
-use skep_bpf_programs::{SOCKET_PROGRAMS, SocketLb, SocketOptions};
+use skep_bpf_programs::{NodeOptions, SOCKET_PROGRAMS, SocketLb};
 use skep_bpf_sys::link::{Attached, CgroupHook, CgroupLinks, LinkError, running};
 
 use crate::world::*;
 
 #[test]
 fn replacing_programs_fails_no_connect() {
-    with("replace", SocketOptions::default(), |world| {
+    with("replace", NodeOptions::default(), |world| {
         let service = at("10.96.0.1:80");
         world
             .maps
@@ -34,8 +34,7 @@ fn replacing_programs_fails_no_connect() {
                     connects.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            let result =
-                (0..20).try_for_each(|_| attach(world.node, &world.store, &SocketOptions::default()));
+            let result = (0..20).try_for_each(|_| attach(world.node, &world.store, &NodeOptions::default()));
             stop.store(true, Ordering::Relaxed);
             result
         })?;
@@ -49,10 +48,10 @@ fn replacing_programs_fails_no_connect() {
 
 #[test]
 fn a_program_attached_twice_is_updated_in_its_link() {
-    with("update", SocketOptions::default(), |world| {
+    with("update", NodeOptions::default(), |world| {
         let directory = links_directory(world.node);
         let links = CgroupLinks::new(&directory, world.node.cgroup_root())?;
-        let programs = SocketLb::load(&world.store, SIZES, &SocketOptions::default(), |_| true)?;
+        let programs = SocketLb::load(&world.store, SIZES, &NodeOptions::default(), |_| true)?;
 
         let done = programs.attach(&links, &directory)?;
 
@@ -74,10 +73,10 @@ fn a_program_attached_twice_is_updated_in_its_link() {
 
 #[test]
 fn programs_that_are_not_wanted_are_detached() {
-    with("detach-some", SocketOptions::default(), |world| {
+    with("detach-some", NodeOptions::default(), |world| {
         let directory = links_directory(world.node);
         let links = CgroupLinks::new(&directory, world.node.cgroup_root())?;
-        let without_bind = SocketLb::load(&world.store, SIZES, &SocketOptions::default(), |program| {
+        let without_bind = SocketLb::load(&world.store, SIZES, &NodeOptions::default(), |program| {
             !matches!(program.hook, CgroupHook::PostBind4 | CgroupHook::PostBind6)
         })?;
 
@@ -92,7 +91,7 @@ fn programs_that_are_not_wanted_are_detached() {
 
 #[test]
 fn programs_of_a_feature_that_is_not_there_are_detached() {
-    with("detach-foreign", SocketOptions::default(), |world| {
+    with("detach-foreign", NodeOptions::default(), |world| {
         let directory = links_directory(world.node);
         let links = CgroupLinks::new(&directory, world.node.cgroup_root())?;
         // Whatever it runs, its name says that it is for health probes.
@@ -101,7 +100,7 @@ fn programs_of_a_feature_that_is_not_there_are_detached() {
             directory.join("cil_sock4_pre_bind"),
         )?;
 
-        attach(world.node, &world.store, &SocketOptions::default())?;
+        attach(world.node, &world.store, &NodeOptions::default())?;
 
         assert!(!directory.join("cil_sock4_pre_bind").exists());
         assert_eq!(links.attached(CgroupHook::PostBind4)?.len(), 1);
@@ -111,7 +110,7 @@ fn programs_of_a_feature_that_is_not_there_are_detached() {
 
 #[test]
 fn everything_can_be_detached() {
-    with("detach-all", SocketOptions::default(), |world| {
+    with("detach-all", NodeOptions::default(), |world| {
         let service = at("10.96.0.1:53");
         world
             .maps
@@ -130,9 +129,9 @@ fn everything_can_be_detached() {
 
 #[test]
 fn a_link_of_another_cgroup_is_moved() {
-    with("move", SocketOptions::default(), |world| {
+    with("move", NodeOptions::default(), |world| {
         let directory = links_directory(world.node);
-        let programs = SocketLb::load(&world.store, SIZES, &SocketOptions::default(), |_| true)?;
+        let programs = SocketLb::load(&world.store, SIZES, &NodeOptions::default(), |_| true)?;
         let inner = world.node.cgroup_root().join("inner");
         fs::create_dir(&inner)?;
 
@@ -163,9 +162,9 @@ fn a_link_of_another_cgroup_is_moved() {
 
 #[test]
 fn errors_name_program_and_path() {
-    with("link-errors", SocketOptions::default(), |world| {
+    with("link-errors", NodeOptions::default(), |world| {
         let directory = links_directory(world.node);
-        let programs = SocketLb::load(&world.store, SIZES, &SocketOptions::default(), |_| true)?;
+        let programs = SocketLb::load(&world.store, SIZES, &NodeOptions::default(), |_| true)?;
 
         let missing = world.node.cgroup_root().join("missing");
         let error = CgroupLinks::new(&directory, &missing).unwrap_err();
@@ -197,7 +196,7 @@ fn errors_name_program_and_path() {
 
 #[test]
 fn worlds_do_not_disturb_each_other() {
-    with("outer", SocketOptions::default(), |world| {
+    with("outer", NodeOptions::default(), |world| {
         world.maps.upsert(
             &Frontend::new(1, at("0.0.0.0:30080"), TCP, &[])
                 .flags(skep_bpf_maps::lb::ServiceFlags::NODE_PORT),
@@ -205,7 +204,7 @@ fn worlds_do_not_disturb_each_other() {
         assert!(TcpListener::bind(at("127.0.0.1:30080")).is_err());
         std::thread::scope(|scope| {
             let other = scope.spawn(|| {
-                with("inner", SocketOptions::default(), |_| {
+                with("inner", NodeOptions::default(), |_| {
                     TcpListener::bind(at("127.0.0.1:30080"))?;
                     UdpSocket::bind(at("127.0.0.1:30080"))?;
                     Ok(())

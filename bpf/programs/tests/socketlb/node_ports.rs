@@ -7,7 +7,7 @@ use skep_bpf_maps::{
     node::{IDENTITY_HOST, IDENTITY_KUBE_APISERVER, IDENTITY_REMOTE_NODE, IpcacheKey, IpcacheValue},
     testing::Frontend,
 };
-use skep_bpf_programs::SocketOptions;
+use skep_bpf_programs::NodeOptions;
 
 use crate::world::*;
 
@@ -30,7 +30,7 @@ fn serve(
 
 #[test]
 fn node_port_works_on_loopback_and_node_addresses() {
-    with_each("nodeport", &SocketOptions::default(), |world, family| {
+    with_each("nodeport", &NodeOptions::default(), |world, family| {
         let backend = serve(world, family, 30_080, NODE)?;
         world.maps.identify(family.node(3, 0).ip(), IDENTITY_HOST)?;
 
@@ -47,7 +47,7 @@ fn node_port_works_on_loopback_and_node_addresses() {
 
 #[test]
 fn node_port_works_on_addresses_of_other_nodes_of_this_cluster() {
-    with_each("remote-node", &SocketOptions::default(), |world, family| {
+    with_each("remote-node", &NodeOptions::default(), |world, family| {
         let backend = serve(world, family, 30_080, NODE)?;
         let service = family.node(3, 30_080);
 
@@ -73,9 +73,9 @@ fn node_port_works_on_addresses_of_other_nodes_of_this_cluster() {
 
 #[test]
 fn surrogates_are_found_only_by_ports_in_their_range() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         nodeport_range: (31_000, 31_100),
-        ..SocketOptions::default()
+        ..NodeOptions::default()
     };
     with_each("range", &options, |world, family| {
         for (port, works) in [(30_999, false), (31_000, true), (31_100, true), (31_101, false)] {
@@ -88,7 +88,7 @@ fn surrogates_are_found_only_by_ports_in_their_range() {
 
 #[test]
 fn pods_have_a_loopback_of_their_own() {
-    with_each("pod-loopback", &SocketOptions::default(), |world, family| {
+    with_each("pod-loopback", &NodeOptions::default(), |world, family| {
         serve(world, family, 30_080, NODE)?;
 
         let from_pod = world.node.pod("client")?.run(|| ask_tcp(family.loopback(30_080)));
@@ -100,7 +100,7 @@ fn pods_have_a_loopback_of_their_own() {
 
 #[test]
 fn host_port_works_outside_the_node_port_range() {
-    with_each("hostport", &SocketOptions::default(), |world, family| {
+    with_each("hostport", &NodeOptions::default(), |world, family| {
         let backend = serve(world, family, 8080, HOST)?;
         // A HostPort in the range of NodePorts is none of ours, and the other way round.
         serve(world, family, 30_080, HOST)?;
@@ -126,7 +126,7 @@ fn host_port_works_outside_the_node_port_range() {
 
 #[test]
 fn loopback_host_port_is_for_loopback_only() {
-    with_each("hostport-loopback", &SocketOptions::default(), |world, family| {
+    with_each("hostport-loopback", &NodeOptions::default(), |world, family| {
         let backend = serve(world, family, 8080, HOST | ServiceFlags::LOOPBACK)?;
         world.maps.identify(family.node(3, 0).ip(), IDENTITY_HOST)?;
 
@@ -138,9 +138,9 @@ fn loopback_host_port_is_for_loopback_only() {
 
 #[test]
 fn surrogates_can_be_switched_off() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         nodeport: false,
-        ..SocketOptions::default()
+        ..NodeOptions::default()
     };
     with_each("no-nodeport", &options, |world, family| {
         serve(world, family, 30_080, NODE)?;

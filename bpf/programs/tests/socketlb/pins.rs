@@ -9,7 +9,7 @@ use skep_bpf_maps::{
     node::IPCACHE,
     testing::{Frontend, LbMaps},
 };
-use skep_bpf_programs::{SocketLb, SocketOptions, map_types};
+use skep_bpf_programs::{NodeOptions, SocketLb, map_types};
 use skep_bpf_sys::{Map, MapError, MapFlags, MapKind, MapSpec, MapStore, testing::Node};
 
 use crate::world::*;
@@ -85,7 +85,7 @@ fn a_replaced_map_takes_the_pin_after_the_programs_are_attached() {
         let store = node.store();
         let old = LbMaps::open(&store, SIZES)?;
         old.upsert(&service)?;
-        attach(node, &store, &SocketOptions::default())?;
+        attach(node, &store, &NodeOptions::default())?;
         assert_eq!(ask_tcp(service.address)?.0, backend);
 
         // Another process with other sizes.
@@ -109,7 +109,7 @@ fn a_replaced_map_takes_the_pin_after_the_programs_are_attached() {
         new.upsert(&service)?;
         let directory = links_directory(node);
         let links = skep_bpf_sys::link::CgroupLinks::new(&directory, node.cgroup_root())?;
-        SocketLb::load(&store, sizes, &SocketOptions::default(), |_| true)?.attach(&links, &directory)?;
+        SocketLb::load(&store, sizes, &NodeOptions::default(), |_| true)?.attach(&links, &directory)?;
         hold.release()?;
 
         assert_eq!(
@@ -355,7 +355,7 @@ fn bpftool_names_the_fields_as_the_reference_does() {
 
         // Types are no reason to replace a map, and programs load with described maps.
         let id = maps.services4.info().id;
-        attach(node, &store, &SocketOptions::default())?;
+        attach(node, &store, &NodeOptions::default())?;
         assert_eq!(
             node.store()
                 .open_or_create(&LbMapSpecs::new(SIZES).services4)?

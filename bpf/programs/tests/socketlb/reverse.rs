@@ -5,13 +5,13 @@
 use std::net::TcpStream;
 
 use skep_bpf_maps::{event::reason, testing::Frontend};
-use skep_bpf_programs::SocketOptions;
+use skep_bpf_programs::NodeOptions;
 
 use crate::world::*;
 
 #[test]
 fn stale_entries_are_dropped_and_counted() {
-    with_each("stale", &SocketOptions::default(), |world, family| {
+    with_each("stale", &NodeOptions::default(), |world, family| {
         let (service, backend) = (family.service(1, 80), tcp_server(family.node(1, 0)));
         let frontend = Frontend::new(1, service, TCP, &[backend]);
         world.maps.upsert(&frontend)?;
@@ -33,7 +33,7 @@ fn stale_entries_are_dropped_and_counted() {
 
 #[test]
 fn an_address_that_became_another_service_is_stale() {
-    with_each("stale-id", &SocketOptions::default(), |world, family| {
+    with_each("stale-id", &NodeOptions::default(), |world, family| {
         let (service, backend) = (family.service(1, 80), tcp_server(family.node(1, 0)));
         world.maps.upsert(&Frontend::new(1, service, TCP, &[backend]))?;
         let stream = TcpStream::connect(service)?;
@@ -48,7 +48,7 @@ fn an_address_that_became_another_service_is_stale() {
 
 #[test]
 fn a_service_that_lost_its_backends_is_stale() {
-    with_each("stale-empty", &SocketOptions::default(), |world, family| {
+    with_each("stale-empty", &NodeOptions::default(), |world, family| {
         let (service, backend) = (family.service(1, 53), udp_server(family.node(1, 0)));
         world.maps.upsert(&Frontend::new(1, service, UDP, &[backend]))?;
         let socket = family.udp_client();
@@ -65,7 +65,7 @@ fn a_service_that_lost_its_backends_is_stale() {
 
 #[test]
 fn answers_of_strangers_keep_their_address() {
-    with_each("stranger", &SocketOptions::default(), |world, family| {
+    with_each("stranger", &NodeOptions::default(), |world, family| {
         let (service, backend) = (family.service(1, 53), udp_server(family.node(1, 0)));
         let stranger = udp_server(family.node(2, 0));
         world.maps.upsert(&Frontend::new(1, service, UDP, &[backend]))?;
@@ -81,7 +81,7 @@ fn answers_of_strangers_keep_their_address() {
 
 #[test]
 fn one_socket_may_talk_to_two_services_on_one_backend() {
-    with_each("two-services", &SocketOptions::default(), |world, family| {
+    with_each("two-services", &NodeOptions::default(), |world, family| {
         let backend = udp_server(family.node(1, 0));
         let services = [family.service(1, 53), family.service(2, 53)];
         for (id, service) in (1..).zip(services) {
@@ -99,7 +99,7 @@ fn one_socket_may_talk_to_two_services_on_one_backend() {
 
 #[test]
 fn closed_sockets_leave_no_entry() {
-    with_each("release", &SocketOptions::default(), |world, family| {
+    with_each("release", &NodeOptions::default(), |world, family| {
         let service = family.service(1, 80);
         let (stream, datagram) = (tcp_server(family.node(1, 0)), udp_server(family.node(1, 0)));
         world.maps.upsert(&Frontend::new(1, service, TCP, &[stream]))?;

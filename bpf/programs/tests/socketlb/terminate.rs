@@ -9,7 +9,7 @@ use std::{
 };
 
 use skep_bpf_maps::testing::Frontend;
-use skep_bpf_programs::{DeadBackend, IterTerminator, LoadError, SocketOptions};
+use skep_bpf_programs::{DeadBackend, IterTerminator, LoadError, NodeOptions};
 use skep_bpf_sys::netns;
 
 use crate::world::*;
@@ -41,7 +41,7 @@ const ABORTED: Option<i32> = Some(libc::ECONNABORTED);
 
 #[test]
 fn udp_clients_of_a_dead_backend_are_told() {
-    with_each("term-udp", &SocketOptions::default(), |world, family| {
+    with_each("term-udp", &NodeOptions::default(), |world, family| {
         let Some(terminator) = load(world) else {
             return Ok(());
         };
@@ -82,7 +82,7 @@ fn udp_clients_of_a_dead_backend_are_told() {
 
 #[test]
 fn tcp_clients_of_a_dead_backend_are_told() {
-    with_each("term-tcp", &SocketOptions::default(), |world, family| {
+    with_each("term-tcp", &NodeOptions::default(), |world, family| {
         let Some(terminator) = load(world) else {
             return Ok(());
         };
@@ -108,7 +108,7 @@ fn tcp_clients_of_a_dead_backend_are_told() {
 
 #[test]
 fn each_network_namespace_is_walked_by_itself() {
-    with("term-pod", SocketOptions::default(), |world| {
+    with("term-pod", NodeOptions::default(), |world| {
         let Some(terminator) = load(world) else {
             return Ok(());
         };
@@ -134,7 +134,7 @@ fn each_network_namespace_is_walked_by_itself() {
 
 #[test]
 fn ipv6_sockets_with_mapped_addresses_are_clients_of_ipv4_backends() {
-    with("term-mapped", SocketOptions::default(), |world| {
+    with("term-mapped", NodeOptions::default(), |world| {
         let Some(terminator) = load(world) else {
             return Ok(());
         };
@@ -158,7 +158,7 @@ fn ipv6_sockets_with_mapped_addresses_are_clients_of_ipv4_backends() {
 
 #[test]
 fn programs_have_the_names_that_tracing_tools_know() {
-    with("term-names", SocketOptions::default(), |world| {
+    with("term-names", NodeOptions::default(), |world| {
         let terminator = load(world);
 
         let output = std::process::Command::new("bpftool")

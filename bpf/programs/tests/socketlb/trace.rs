@@ -9,7 +9,7 @@ use skep_bpf_maps::{
     event::{SOCKET_TRACE, SocketTrace, TracePoint},
     testing::Frontend,
 };
-use skep_bpf_programs::SocketOptions;
+use skep_bpf_programs::NodeOptions;
 use zerocopy::FromBytes;
 
 use crate::world::*;
@@ -40,7 +40,7 @@ fn points(events: &[SocketTrace]) -> Vec<TracePoint> {
 
 #[test]
 fn translation_is_traced() {
-    with("trace", SocketOptions::default(), |world| {
+    with("trace", NodeOptions::default(), |world| {
         let service = at("10.96.0.1:53");
         let backend = at("10.244.0.1:53");
         world.maps.upsert(&Frontend::new(1, service, UDP, &[backend]))?;
@@ -75,7 +75,7 @@ fn translation_is_traced() {
 
 #[test]
 fn ipv6_events_have_the_whole_address() {
-    with("trace6", SocketOptions::default(), |world| {
+    with("trace6", NodeOptions::default(), |world| {
         let service = at("[fd10::1]:53");
         world
             .maps
@@ -93,10 +93,10 @@ fn ipv6_events_have_the_whole_address() {
 
 #[test]
 fn aggregation_leaves_one_event_an_interval() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         trace_aggregation: 1,
         trace_interval: Duration::from_secs(3600),
-        ..SocketOptions::default()
+        ..NodeOptions::default()
     };
     with("trace-limit", options, |world| {
         let service = at("10.96.0.1:53");
@@ -125,10 +125,10 @@ fn aggregation_leaves_one_event_an_interval() {
 
 #[test]
 fn most_aggregation_keeps_only_connects() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         trace_aggregation: 3,
         trace_interval: Duration::ZERO,
-        ..SocketOptions::default()
+        ..NodeOptions::default()
     };
     with("trace-connect", options, |world| {
         let service = at("10.96.0.1:53");
@@ -148,9 +148,9 @@ fn most_aggregation_keeps_only_connects() {
 
 #[test]
 fn tracing_can_be_switched_off() {
-    let options = SocketOptions {
+    let options = NodeOptions {
         trace: false,
-        ..SocketOptions::default()
+        ..NodeOptions::default()
     };
     with("trace-off", options, |world| {
         let service = at("10.96.0.1:53");

@@ -18,7 +18,7 @@ use skep_bpf_maps::{
     },
     testing::{Frontend, LbMaps},
 };
-use skep_bpf_programs::{SocketLb, SocketOptions};
+use skep_bpf_programs::{NodeOptions, SocketLb};
 use skep_bpf_sys::{MapError, MapStore, link::CgroupLinks, map::PerCpuMap, testing::Node};
 
 pub(crate) type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
@@ -104,7 +104,7 @@ pub(crate) fn links_directory(node: &Node) -> PathBuf {
 }
 
 /// Loads and attaches all programs.
-pub(crate) fn attach(node: &Node, store: &MapStore, options: &SocketOptions) -> Outcome {
+pub(crate) fn attach(node: &Node, store: &MapStore, options: &NodeOptions) -> Outcome {
     let programs = SocketLb::load(store, SIZES, options, |_| true)?;
     let directory = links_directory(node);
     programs.attach(&CgroupLinks::new(&directory, node.cgroup_root())?, &directory)?;
@@ -115,7 +115,7 @@ pub(crate) fn attach(node: &Node, store: &MapStore, options: &SocketOptions) -> 
 #[track_caller]
 pub(crate) fn with_each(
     name: &str,
-    options: &SocketOptions,
+    options: &NodeOptions,
     test: impl Fn(&World<'_>, Family) -> Outcome + Sync,
 ) {
     for family in [Family::V4, Family::V6] {
@@ -128,7 +128,7 @@ pub(crate) fn with_each(
 
 /// Runs `test` on a node with the addresses 10.244.0.1-4 and fd00::1-4, all programs attached.
 #[track_caller]
-pub(crate) fn with(name: &str, options: SocketOptions, test: impl FnOnce(&World<'_>) -> Outcome + Send) {
+pub(crate) fn with(name: &str, options: NodeOptions, test: impl FnOnce(&World<'_>) -> Outcome + Send) {
     let result = Node::run(name, |node| {
         for family in [Family::V4, Family::V6] {
             for n in 1..=ADDRESSES {

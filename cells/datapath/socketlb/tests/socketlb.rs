@@ -29,7 +29,7 @@ use skep_bpf_maps::{
     lb::{LbMapSizes, ReverseSk4, ReverseSk4Key, Service4Key, ServiceFlags, ServiceValue},
     testing::{Frontend, LbMaps},
 };
-use skep_bpf_programs::{SocketLb, SocketOptions};
+use skep_bpf_programs::{NodeOptions, SocketLb};
 use skep_bpf_sys::{
     MapStore,
     link::{CgroupLinks, running},
@@ -387,7 +387,7 @@ fn programs_of_others_in_the_links_are_named() {
         let others = SocketLb::load(
             &store,
             datapath.settings().sizes,
-            &SocketOptions::default(),
+            &NodeOptions::default(),
             |program| ours.contains(&program.name),
         )?;
         others.attach(&CgroupLinks::new(&directory, &node.cgroup)?, &directory)?;

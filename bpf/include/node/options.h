@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What the socket programs are told before they are loaded; code that an option rules out is
- * removed by the verifier. Rust side: skep_bpf_programs::SocketOptions
+/* Options of this node, for all programs: set before load; the verifier removes code that an option
+ * rules out. Rust twin: NodeOptions in bpf/programs/src/options.rs
  */
-#ifndef SOCKET_OPTIONS_H
-#define SOCKET_OPTIONS_H
+#ifndef NODE_OPTIONS_H
+#define NODE_OPTIONS_H
 
-#include <linux/types.h>
+#include "../common/compiler.h"
 
-struct socket_options {
+struct node_options {
 	__u64 host_netns_cookie;
 	__u64 trace_interval; /* least nanoseconds between two events, 0 = all */
 	__u32 kernel_hz;      /* ticks a second, with clock_jiffies */
@@ -26,9 +26,9 @@ struct socket_options {
 	__u8 clock_jiffies;
 	__u8 has_set_retval; /* bpf_set_retval exists (5.18) */
 };
-_Static_assert(sizeof(struct socket_options) == 40, "socket_options layout");
+_Static_assert(sizeof(struct node_options) == 40, "node_options layout");
 
 /* In .rodata: set before load, constant for the verifier. */
-extern const volatile struct socket_options options;
+extern const volatile struct node_options options;
 
-#endif /* SOCKET_OPTIONS_H */
+#endif /* NODE_OPTIONS_H */
