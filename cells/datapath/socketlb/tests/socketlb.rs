@@ -33,10 +33,10 @@ use skep_bpf::{
     netns,
     testing::{Frontend, LbMaps, Node},
 };
-use skep_loadbalancer::{
+use skep_loadbalancer_model::{
     BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer,
-    reconciler::InitWait,
 };
+use skep_loadbalancer_reconciler::InitWait;
 use skep_socketlb::{
     DeadBackend, DeadBackends, DiagTerminator, MapsWritten, PodNetworks, SettingsConfig, SharedConfig,
     SocketDatapath, links_directory,
@@ -645,7 +645,8 @@ fn services_in_the_load_balancers_tables_work_from_sockets() {
         let cells = [
             statedb::cell(),
             skep_maglev::cell(),
-            skep_loadbalancer::cell(),
+            skep_loadbalancer_model::cell(),
+            skep_loadbalancer_reconciler::cell(),
             skep_socketlb::maps_cell(),
             skep_socketlb::loadbalancer_cell(),
             skep_socketlb::cell(),
