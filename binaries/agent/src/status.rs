@@ -14,7 +14,7 @@ use hive::{Cell, Cfg, Member, Plan, Readiness};
 use serde_json::{Value, json};
 use skep_api::{Routes, StatusProbe};
 use skep_healthserver::NodeHealth;
-use skep_loadbalancer::Config as LbConfig;
+use skep_loadbalancer_model::Config as LbConfig;
 use skep_maglev::Maglev;
 use skep_node::NodeAddress;
 use skep_socketlb::{LbSettings, SharedConfig, SocketDatapath};

@@ -6,7 +6,7 @@
 //! out: the health of the module `unserved-settings` names every one, and so does `skep status`.
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
-use skep_loadbalancer::Config as LbConfig;
+use skep_loadbalancer_model::Config as LbConfig;
 
 /// Keys of Cilium's whose features are not there. All off by default, whatever Cilium's default is: only what a
 /// user asked for is told.

@@ -10,7 +10,7 @@ use skep_k8s::slim::{
     AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, IntOrString, IpFamily, Labels,
     Metadata, Protocol, Service, ServicePort, ServiceSpec, ServiceType, SessionAffinity, Str, TrafficPolicy,
 };
-use skep_loadbalancer::reflector::{Changed, Latest};
+use skep_loadbalancer_sources::{Changed, Latest};
 
 const NAMESPACE: &str = "bench";
 /// Addresses of services are counted up from here, those of backends from [`PODS`].

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use clap::Args;
-use skep_loadbalancer::reflector::Changed;
+use skep_loadbalancer_sources::Changed;
 
 use crate::report::{Report, Row, median};
 use crate::world::{World, with_maps};
@@ -122,7 +122,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
 }
 
 fn lap(
-    maps: std::sync::Arc<dyn skep_loadbalancer::maps::LbMaps>,
+    maps: std::sync::Arc<dyn skep_loadbalancer_reconciler::maps::LbMaps>,
     services: u32,
     backends: u32,
 ) -> anyhow::Result<Lap> {

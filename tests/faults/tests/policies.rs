@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use skep_faults::put_malformed;
 use skep_k8s::node_name::NodeName;
 use skep_k8s_apiserver::FakeClient;
-use skep_loadbalancer::Writer;
+use skep_loadbalancer_model::Writer;
 
 struct Fixture {
     api: Arc<FakeClient>,
@@ -27,7 +27,9 @@ impl Fixture {
         let cells = [
             statedb::cell(),
             skep_maglev::cell(),
-            skep_loadbalancer::in_memory_cell(),
+            skep_loadbalancer_model::cell(),
+            skep_loadbalancer_sources::cell(),
+            skep_loadbalancer_reconciler::in_memory_cell(),
             skep_k8s_apiserver::fake_client_cell(),
             skep_k8s::tables::cell(),
             skep_redirectpolicy::in_memory_cell(),

@@ -9,7 +9,7 @@ use axum::{Json, Router, extract::State, routing::get};
 use hive::Member;
 use serde_json::{Value, json};
 use skep_k8s::tables::LocalPod;
-use skep_loadbalancer::{FRONTENDS_BY_SERVICE, Frontend, FrontendKind, L3n4Addr};
+use skep_loadbalancer_model::{FRONTENDS_BY_SERVICE, Frontend, FrontendKind, L3n4Addr};
 use skep_redirectpolicy::{Policy, Target};
 use statedb::{Db, Snapshot, Table};
 
@@ -129,7 +129,7 @@ fn backend_model(address: &L3n4Addr, pods: &HashMap<IpAddr, String>) -> Value {
 #[cfg(test)]
 mod tests {
     use skep_k8s::slim::CiliumLocalRedirectPolicy;
-    use skep_loadbalancer::{
+    use skep_loadbalancer_model::{
         Backend, BackendParams, BackendSet, FrontendParams, Service, ServiceName, Source,
     };
 

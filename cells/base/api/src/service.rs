@@ -5,7 +5,7 @@
 use axum::{Json, Router, extract::State, routing::get};
 use hive::Member;
 use serde_json::{Map, Value, json};
-use skep_loadbalancer::{Backend, Frontend, L3n4Addr, Scope, types::TrafficPolicy};
+use skep_loadbalancer_model::{Backend, Frontend, L3n4Addr, Scope, types::TrafficPolicy};
 use statedb::{Db, Table};
 
 use crate::server::Routes;
@@ -113,7 +113,7 @@ fn policy(policy: TrafficPolicy) -> &'static str {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use skep_loadbalancer::{
+    use skep_loadbalancer_model::{
         BackendParams, BackendSet, BackendState, FrontendKind, FrontendParams, Service, ServiceName, Source,
     };
     use statedb::{Index, Obj, RwTable};

@@ -7,10 +7,10 @@ use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_sys::map::possible_cpus;
-use skep_loadbalancer::{
+use skep_loadbalancer_model::{
     BACKENDS_BY_ADDRESS, Backend, Config as LoadBalancerConfig, Families, KubeProxyReplacement, L3n4Addr,
-    reconciler::InitWait,
 };
+use skep_loadbalancer_reconciler::{InitWait, maps::map_sizes};
 use skep_maglev::Maglev;
 use statedb::{Change, ChangeIterator, Db, Snapshot, Table};
 use tokio::sync::Mutex;
@@ -57,7 +57,8 @@ fn shared(
     shared: Cfg<SharedConfig>,
     maglev: Maglev,
 ) -> LbSettings {
-    let sizes = config.map_sizes(maglev.table_size().get(), shared.reverse_sk(settings::memory()));
+    let reverse_sk = shared.reverse_sk(settings::memory());
+    let sizes = map_sizes(&config, maglev.table_size().get(), reverse_sk);
     LbSettings {
         kube_proxy_replacement: replacement.enabled,
         ipv4: families.ipv4,
@@ -126,7 +127,7 @@ fn report(
 
 #[cfg(test)]
 mod tests {
-    use skep_loadbalancer::{BackendParams, BackendState, L4Proto, Source, Tables};
+    use skep_loadbalancer_model::{BackendParams, BackendState, L4Proto, Source, Tables};
 
     use super::*;
 

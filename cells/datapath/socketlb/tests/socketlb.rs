@@ -36,10 +36,10 @@ use skep_bpf_sys::{
     netns,
     testing::Node,
 };
-use skep_loadbalancer::{
+use skep_loadbalancer_model::{
     BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer,
-    reconciler::InitWait,
 };
+use skep_loadbalancer_reconciler::InitWait;
 use skep_socketlb::{
     DeadBackend, DeadBackends, DiagTerminator, MapsWritten, PodNetworks, SettingsConfig, SharedConfig,
     SocketDatapath, links_directory,
@@ -648,7 +648,8 @@ fn services_in_the_load_balancers_tables_work_from_sockets() {
         let cells = [
             statedb::cell(),
             skep_maglev::cell(),
-            skep_loadbalancer::cell(),
+            skep_loadbalancer_model::cell(),
+            skep_loadbalancer_reconciler::cell(),
             skep_datapath_maps::cell(),
             skep_socketlb::loadbalancer_cell(),
             skep_socketlb::cell(),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
-use skep_loadbalancer::{KubeProxyReplacement, Writer};
+use skep_loadbalancer_model::{KubeProxyReplacement, Writer};
 use statedb::Db;
 
 use crate::config::{Config, ListenAddress};

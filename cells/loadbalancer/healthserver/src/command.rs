@@ -11,8 +11,8 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use skep_loadbalancer::types::ProxyRedirect;
-use skep_loadbalancer::{ServiceName, Writer};
+use skep_loadbalancer_model::types::ProxyRedirect;
+use skep_loadbalancer_model::{ServiceName, Writer};
 use tokio::net::TcpStream;
 
 /// Port of the proxy unless the command names one.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use hive::{Health, Job, JobCtx, Jobs};
 use parking_lot::Mutex;
-use skep_loadbalancer::types::TrafficPolicy;
-use skep_loadbalancer::{
+use skep_loadbalancer_model::types::TrafficPolicy;
+use skep_loadbalancer_model::{
     BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer,
 };
 use statedb::{ChangeIterator, Db, Snapshot, WatchSet};
@@ -134,9 +134,9 @@ impl Control {
     fn wanted(&self, name: &ServiceName, snapshot: &Snapshot, watches: &mut WatchSet) -> Option<Wanted> {
         let services = self.writer.services();
         let port = services
-            .get(snapshot, skep_loadbalancer::SERVICES_BY_NAME.key(name))?
+            .get(snapshot, skep_loadbalancer_model::SERVICES_BY_NAME.key(name))?
             .health_check_node_port;
-        let query = skep_loadbalancer::FRONTENDS_BY_SERVICE.key(name);
+        let query = skep_loadbalancer_model::FRONTENDS_BY_SERVICE.key(name);
         let frontends = self.writer.frontends();
         let (frontends, watch) = frontends.list_watch(snapshot, query);
         watches.add(watch);
@@ -256,7 +256,7 @@ impl Control {
             return;
         }
         let mut txn = self.writer.write();
-        let note = |name: &ServiceName, result: Result<(), skep_loadbalancer::WriterError>| {
+        let note = |name: &ServiceName, result: Result<(), skep_loadbalancer_model::WriterError>| {
             if let Err(error) = result {
                 tracing::warn!(service = %name, error = &error as &dyn std::error::Error,
                     "Cannot lead a virtual address to the health-check port");
@@ -371,7 +371,8 @@ impl Listener {
     fn local_backends(&self, name: &ServiceName) -> usize {
         let snapshot = self.db.read();
         let services = self.writer.services();
-        let Some(service) = services.get(&snapshot, skep_loadbalancer::SERVICES_BY_NAME.key(name)) else {
+        let Some(service) = services.get(&snapshot, skep_loadbalancer_model::SERVICES_BY_NAME.key(name))
+        else {
             return 0;
         };
         if service

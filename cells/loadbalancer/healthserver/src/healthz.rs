@@ -14,7 +14,7 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
-use skep_loadbalancer::{KubeProxyReplacement, Writer};
+use skep_loadbalancer_model::{KubeProxyReplacement, Writer};
 use statedb::Db;
 use statedb::reconciler::StatusKind;
 

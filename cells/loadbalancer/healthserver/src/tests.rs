@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Hive, Job, JobCtx, Jobs, Running};
-use skep_loadbalancer::types::{BackendState, ProxyRedirect, TrafficPolicy};
-use skep_loadbalancer::{
+use skep_loadbalancer_model::types::{BackendState, ProxyRedirect, TrafficPolicy};
+use skep_loadbalancer_model::{
     BackendParams, FrontendKind, FrontendParams, NodeFacts, Service, ServiceName, Source, Tables, Writer,
     WriterSettings,
 };
@@ -267,7 +267,7 @@ async fn virtual_addresses_lead_to_the_server() {
     let rows = || {
         let txn = fixture.writer.db().read();
         let frontends = fixture.writer.frontends();
-        let text = |row: &skep_loadbalancer::Frontend| {
+        let text = |row: &skep_loadbalancer_model::Frontend| {
             let backends: Vec<String> = row
                 .backends
                 .iter()

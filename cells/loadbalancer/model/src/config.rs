@@ -9,9 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hive::config::Faults;
-use skep_bpf_maps::lb::{DEFAULT_LB_MAP_MAX, LbMapSizes};
 
-use crate::reconciler::{NodeMode, Settings};
 use crate::types::LbAlgorithm;
 
 /// Whether this agent replaces kube-proxy.
@@ -139,47 +137,6 @@ impl Config {
             faults.add("fixed-zone-mapping", "numbers are 1 to 255");
         }
     }
-
-    /// Sizes of the maps, for Maglev tables of a size and sockets translated back as the node's memory allows.
-    pub fn map_sizes(&self, maglev_table: u32, reverse_sk: u32) -> LbMapSizes {
-        let max = u32::try_from(self.map_max).unwrap_or(DEFAULT_LB_MAP_MAX);
-        let limit = |own: i64| u32::try_from(own).ok().filter(|own| *own > 0).unwrap_or(max);
-        LbMapSizes {
-            services: limit(self.service_map_max),
-            backends: limit(self.backend_map_max),
-            reverse_nat: limit(self.rev_nat_map_max),
-            affinity: limit(self.affinity_map_max),
-            source_range: limit(self.source_range_map_max),
-            maglev: limit(self.maglev_map_max),
-            maglev_table,
-            reverse_sk: u32::try_from(self.sock_rev_map_max)
-                .ok()
-                .filter(|own| *own > 0)
-                .unwrap_or(reverse_sk),
-            preallocate: self.preallocate,
-            ..LbMapSizes::default()
-        }
-    }
-
-    /// What the reconciler must know.
-    pub fn reconciler(&self, families: &Families) -> Settings {
-        Settings {
-            ipv4: families.ipv4,
-            ipv6: families.ipv6,
-            algorithm: self.algorithm.0,
-            algorithm_annotation: self.algorithm_annotation,
-            external_cluster_ip: self.external_cluster_ip,
-            source_range_all_types: self.source_range_all_types,
-            mode: self.mode.0,
-            mode_annotation: self.mode_annotation,
-            default_class_is_lbipam: self.default_ipam == DefaultIpam::LbIpam,
-            zones: self
-                .zones
-                .iter()
-                .map(|(zone, number)| (zone.as_str().into(), *number))
-                .collect(),
-        }
-    }
 }
 
 /// Why a setting was refused.
@@ -245,6 +202,18 @@ impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// How packets for backends on other nodes are sent, for services that say nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeMode {
+    /// Source address translation.
+    #[default]
+    Snat,
+    /// Direct server return.
+    Dsr,
+    /// Direct server return for TCP, source address translation for the rest.
+    Hybrid,
 }
 
 /// `snat`, `dsr` or `hybrid`.
@@ -320,36 +289,11 @@ mod tests {
     #[test]
     fn defaults_are_those_of_cilium_but_for_the_retries() {
         let config = <Config as hive::Config>::defaults().unwrap();
-        let sizes = config.map_sizes(16381, 262_144);
 
-        assert_eq!(
-            (sizes.services, sizes.maglev, sizes.reverse_sk),
-            (65536, 65536, 262_144)
-        );
+        assert_eq!(config.map_max, 65536);
         assert_eq!(config.node_ports.0, 30000..=32767);
         assert_eq!(config.retry_max, Duration::from_secs(60));
-        assert!(
-            config
-                .reconciler(&Families {
-                    ipv4: true,
-                    ipv6: false
-                })
-                .default_class_is_lbipam
-        );
-    }
-
-    #[test]
-    fn limits_of_single_maps_win() {
-        let config = Config {
-            map_max: 100,
-            service_map_max: 7,
-            ..<Config as hive::Config>::defaults().unwrap()
-        };
-        let sizes = config.map_sizes(251, 1024);
-        assert_eq!(
-            (sizes.services, sizes.backends, sizes.maglev_table),
-            (7, 100, 251)
-        );
+        assert_eq!(config.default_ipam, DefaultIpam::LbIpam);
     }
 
     #[test]

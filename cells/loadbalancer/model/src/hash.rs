@@ -7,5 +7,7 @@ use std::collections;
 
 use foldhash::fast::RandomState;
 
-pub(crate) type HashMap<K, V> = collections::HashMap<K, V, RandomState>;
-pub(crate) type HashSet<T> = collections::HashSet<T, RandomState>;
+/// A map.
+pub type HashMap<K, V> = collections::HashMap<K, V, RandomState>;
+/// A set.
+pub type HashSet<T> = collections::HashSet<T, RandomState>;

@@ -35,6 +35,9 @@ pub const BACKENDS_BY_KEY: Index<Backend, BackendKey> = Index::new("key", |row, 
 pub const BACKENDS_BY_ADDRESS: Index<Backend, L3n4Addr> =
     Index::new("address", |row, keys| keys.add(&row.params.address));
 
+/// Initializer of table `frontends` that is done when the services of Kubernetes were listed.
+pub const KUBERNETES_SERVICES: &str = "k8s-services";
+
 impl Key for ServiceName {
     fn encode(&self, out: &mut KeyWriter) {
         out.bytes(self.as_str().as_bytes());

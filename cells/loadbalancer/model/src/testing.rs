@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Helpers for this crate's tests.
+//! Rows as tables hold them, for tests.
 
 use statedb::{Db, Index, RwTable, WriteTarget};
 
@@ -11,17 +11,19 @@ fn insert<T: Send + Sync + 'static>(object: T) -> statedb::Obj<T> {
     let table: RwTable<T> = RwTable::builder("rows")
         .primary(Index::<T, str>::new("key", |_, keys| keys.add("row")))
         .build_plain(&db)
-        .unwrap();
+        .expect("a table of this name in a database of its own");
     let mut txn = db.write(&[&table as &dyn WriteTarget]);
-    table.insert_get(&mut txn, object).unwrap()
+    table
+        .insert_get(&mut txn, object)
+        .expect("the transaction is of this table")
 }
 
 /// A backend as a table would hold it.
-pub(crate) fn row(backend: Backend) -> BackendRow {
+pub fn row(backend: Backend) -> BackendRow {
     insert(backend)
 }
 
 /// A service as a table would hold it.
-pub(crate) fn service(service: Service) -> ServiceRow {
+pub fn service(service: Service) -> ServiceRow {
     insert(service)
 }

@@ -13,7 +13,7 @@ mod refresh;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use frontends::Refused;
+pub use frontends::Refused;
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Writer {
 impl Writer {
     /// The writer of these tables.
     pub fn new(db: Db, tables: Tables, settings: WriterSettings) -> Self {
-        Self::on_node(db, tables, settings, "", Arc::new(NoAddresses))
+        Self::on_node(db, tables, settings, Arc::new(NoAddresses))
     }
 
     /// The writer of these tables, on a node with a name and addresses.
@@ -116,11 +116,10 @@ impl Writer {
         db: Db,
         tables: Tables,
         settings: WriterSettings,
-        node: &str,
         addresses: Arc<dyn NodeAddresses>,
     ) -> Self {
         let facts = NodeFacts {
-            name: node.into(),
+            name: addresses.name(),
             ..NodeFacts::default()
         };
         Self(Arc::new(Inner {
@@ -260,8 +259,8 @@ impl Writer {
         self.0.settings.priorities[source as usize]
     }
 
-    // For the reconciler, which writes statuses and numbers.
-    pub(crate) fn frontends_to_reconcile(&self) -> statedb::RwTable<Frontend> {
+    /// Table `frontends` for its reconciler, which writes statuses and ids; everyone else writes by the operations.
+    pub fn frontends_to_reconcile(&self) -> statedb::RwTable<Frontend> {
         self.0.tables.frontends.clone()
     }
 
@@ -287,5 +286,15 @@ impl Writer {
         frontend.status = Status::pending();
         self.0.tables.frontends.insert(txn, frontend)?;
         Ok(())
+    }
+}
+
+// For operations that cannot fail in a transaction of the writer.
+fn log_error<T, E: std::error::Error + 'static>(result: Result<T, E>) {
+    if let Err(error) = result {
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "Cannot write a load-balancing table"
+        );
     }
 }

@@ -14,7 +14,7 @@ use skep_k8s::reflector::{ReflectError, Reflector};
 use skep_k8s::slim::CiliumLocalRedirectPolicy;
 use skep_k8s::tables::LocalPod;
 use skep_k8s::{Api, Client};
-use skep_loadbalancer::{Families, Writer};
+use skep_loadbalancer_model::{Families, Writer};
 use statedb::{Db, RwTable, Table};
 
 use crate::config::Config;

@@ -17,10 +17,9 @@ use compact_str::CompactString;
 use hive::JobCtx;
 use parking_lot::Mutex;
 use skep_k8s::tables::LocalPod;
-use skep_loadbalancer::reflector::KUBERNETES_SERVICES;
-use skep_loadbalancer::{
-    FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, FrontendKind, L3n4Addr, ServiceName, Source, Writer,
-    WriterError,
+use skep_loadbalancer_model::{
+    FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, FrontendKind, KUBERNETES_SERVICES, L3n4Addr, ServiceName,
+    Source, Writer, WriterError,
 };
 use statedb::reconciler::Status;
 use statedb::{Db, InitGuard, RwTable, Snapshot, Table, WatchSet, WriteTxn};

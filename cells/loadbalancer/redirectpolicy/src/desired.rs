@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use compact_str::CompactString;
 use skep_k8s::slim::Pod;
-use skep_loadbalancer::{BackendParams, FrontendKind, FrontendParams, L3n4Addr, Service, Source};
+use skep_loadbalancer_model::{BackendParams, FrontendKind, FrontendParams, L3n4Addr, Service, Source};
 
 use crate::Policy;
 

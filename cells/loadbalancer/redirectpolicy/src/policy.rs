@@ -9,7 +9,7 @@ use compact_str::CompactString;
 use ipnet::IpNet;
 use skep_k8s::selector::{Selector, SelectorError};
 use skep_k8s::slim::{self, CiliumLocalRedirectPolicy, PortInfo};
-use skep_loadbalancer::{L3n4Addr, L4Proto, ServiceName};
+use skep_loadbalancer_model::{L3n4Addr, L4Proto, ServiceName};
 
 /// Which traffic a policy redirects, and how ports are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -11,7 +11,7 @@ use hive_script::text::human_duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use skep_loadbalancer::{L3n4Addr, ServiceName};
+use skep_loadbalancer_model::{L3n4Addr, ServiceName};
 use statedb::reconciler::{Status, StatusKind};
 use statedb::row::{BoxError, from_yaml};
 use statedb::{Db, Index, Row, RwTable};

@@ -10,7 +10,7 @@ use hive::{Built, Cell};
 use hive_script::{Condition, Conditions, Retry};
 use skep_k8s::node_name::NodeName;
 use skep_k8s_apiserver::fake_client_cell;
-use skep_loadbalancer::Writer;
+use skep_loadbalancer_model::Writer;
 use skep_node::{LocalNode, NodeAddress};
 use statedb::Table;
 
@@ -33,7 +33,10 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     let privileged = Condition::fixed("the maps are those of the kernel", maps == Maps::Bpf);
     with_presets(Assembly::new(move || {
         let mut cells = cells(maps);
-        cells.extend([skep_loadbalancer::testing_cell(), skep_healthserver::cell()]);
+        cells.extend([
+            skep_loadbalancer_reconciler::testing_cell(),
+            skep_healthserver::cell(),
+        ]);
         cells
     }))
     .preset("bpf-root", setup.bpf_root().to_string_lossy())
@@ -125,6 +128,8 @@ pub(super) fn cells(maps: Maps) -> Vec<Cell> {
         fake_client_cell(),
         skep_k8s::tables::cell(),
         skep_maglev::cell(),
+        skep_loadbalancer_model::cell(),
+        skep_loadbalancer_sources::cell(),
         skep_node::cells::local_node(),
         skep_node::cells::empty_addresses(),
         Cell::module("test-node", "Name of the node").provide(new_name),
@@ -132,12 +137,12 @@ pub(super) fn cells(maps: Maps) -> Vec<Cell> {
     ]);
     match maps {
         Maps::Fake => cells.extend([
-            skep_loadbalancer::in_memory_cell(),
+            skep_loadbalancer_reconciler::in_memory_cell(),
             skep_redirectpolicy::in_memory_cell(),
         ]),
         Maps::Bpf => cells.extend([
             skep_datapath_maps::cell(),
-            skep_loadbalancer::cell(),
+            skep_loadbalancer_reconciler::cell(),
             skep_redirectpolicy::cell(),
         ]),
     }

@@ -26,7 +26,10 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     let maps = setup.maps;
     on_a_node(Assembly::new(move || {
         let mut cells = cells(maps);
-        cells.extend([skep_loadbalancer::testing_cell(), skep_healthserver::cell()]);
+        cells.extend([
+            skep_loadbalancer_reconciler::testing_cell(),
+            skep_healthserver::cell(),
+        ]);
         cells
     }))
     .preset("enable-local-redirect-policy", "true")

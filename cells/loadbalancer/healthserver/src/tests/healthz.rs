@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings};
-use skep_loadbalancer::{Tables, Writer, WriterSettings};
+use skep_loadbalancer_model::{Tables, Writer, WriterSettings};
 use statedb::Db;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -40,7 +40,7 @@ async fn start(flags: &[(&str, &str)]) -> (Arc<Node>, Running) {
     };
     let cells = [
         statedb::cell(),
-        skep_loadbalancer::config_cell(),
+        skep_loadbalancer_model::config_cell(),
         Cell::module("tables", "Tables of the load balancer").provide(writer),
         Cell::module("node", "Health of the node").provide(move || health.clone()),
         kube_proxy_healthz(),

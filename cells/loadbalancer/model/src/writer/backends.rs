@@ -7,9 +7,8 @@ use std::time::SystemTime;
 use smallvec::SmallVec;
 use statedb::WriteTxn;
 
-use super::frontends::note;
 use super::refresh::Cause;
-use super::{Writer, WriterError};
+use super::{Writer, WriterError, log_error};
 use crate::types::{Backend, BackendParams, BackendRow, L3n4Addr, ServiceName, Source};
 use crate::{BACKENDS_BY_KEY, BackendKey};
 
@@ -195,7 +194,7 @@ impl Writer {
         let mut changed = Vec::with_capacity(wanted.len());
         for row in wanted {
             changed.push(row.params.address);
-            note(table.insert(txn, row));
+            log_error(table.insert(txn, row));
         }
         changed
     }
@@ -214,7 +213,7 @@ impl Writer {
             let key = BACKENDS_BY_KEY.key(&BackendKey::new(service, address, priority));
             match table.get(txn, key).cloned() {
                 Some(row) if row.params.source == source => {
-                    note(table.delete(txn, &row));
+                    log_error(table.delete(txn, &row));
                     changed.push(*address);
                 }
                 _ => {}
@@ -225,7 +224,7 @@ impl Writer {
 
     fn refresh(&self, txn: &mut WriteTxn, service: &ServiceName, changed: &[L3n4Addr]) {
         if !changed.is_empty() {
-            note(self.refresh_frontends(txn, service, &Cause::Backends(changed)));
+            log_error(self.refresh_frontends(txn, service, &Cause::Backends(changed)));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use statedb::{Obj, WriteTxn};
 
 use super::refresh::{Cache, Cause};
-use super::{Writer, WriterError};
+use super::{Writer, WriterError, log_error};
 use crate::table::Tables;
 use crate::types::{
     BackendParams, Frontend, FrontendKind, FrontendParams, L3n4Addr, ProxyRedirect, Service, ServiceName,
@@ -17,10 +17,13 @@ use crate::{BACKENDS_BY_KEY, BackendKey, FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERV
 
 /// A service that was not written because others have its addresses.
 #[derive(Debug)]
-pub(crate) struct Refused {
-    pub(crate) error: WriterError,
-    pub(crate) service: Service,
-    pub(crate) frontends: Vec<FrontendParams>,
+pub struct Refused {
+    /// Why.
+    pub error: WriterError,
+    /// The service.
+    pub service: Service,
+    /// Its frontends.
+    pub frontends: Vec<FrontendParams>,
 }
 
 impl Writer {
@@ -42,7 +45,7 @@ impl Writer {
 
     /// As [`upsert_service_and_frontends`](Self::upsert_service_and_frontends), but gives back what is refused because
     /// others have its addresses.
-    pub(crate) fn upsert_or_refuse(
+    pub fn upsert_or_refuse(
         &self,
         txn: &mut WriteTxn,
         service: Service,
@@ -77,12 +80,7 @@ impl Writer {
 
     /// Whether nothing is known of a service: it is not in the table, has no backends, is not redirected to, and would
     /// get its frontends.
-    pub(crate) fn is_unknown(
-        &self,
-        txn: &WriteTxn,
-        name: &ServiceName,
-        frontends: &[FrontendParams],
-    ) -> bool {
+    pub fn is_unknown(&self, txn: &WriteTxn, name: &ServiceName, frontends: &[FrontendParams]) -> bool {
         let Tables {
             services,
             frontends: table,
@@ -99,7 +97,7 @@ impl Writer {
 
     /// Adds a service that [is unknown](Self::is_unknown), and its backends. Its frontends are given back, to be put with
     /// [`put_new_frontends`](Self::put_new_frontends) later in the transaction; their order decides about numbers.
-    pub(crate) fn add_unknown_service(
+    pub fn add_unknown_service(
         &self,
         txn: &mut WriteTxn,
         service: Service,
@@ -124,11 +122,7 @@ impl Writer {
     }
 
     /// Puts frontends of a service that was added with [`add_unknown_service`](Self::add_unknown_service).
-    pub(crate) fn put_new_frontends(
-        &self,
-        txn: &mut WriteTxn,
-        frontends: Vec<Frontend>,
-    ) -> Result<(), WriterError> {
+    pub fn put_new_frontends(&self, txn: &mut WriteTxn, frontends: Vec<Frontend>) -> Result<(), WriterError> {
         // Pending since they were made.
         for frontend in frontends {
             self.0.tables.frontends.insert(txn, frontend)?;
@@ -250,7 +244,7 @@ impl Writer {
     ) {
         for frontend in self.own_frontends(txn, name) {
             if !keeps(&frontend.params.address) {
-                note(self.0.tables.frontends.delete(txn, &frontend));
+                log_error(self.0.tables.frontends.delete(txn, &frontend));
             }
         }
     }
@@ -300,8 +294,8 @@ impl Writer {
             ..Service::clone(&old)
         };
         match self.0.tables.services.insert_get(txn, service) {
-            Ok(row) => note(self.renew_frontends(txn, &row)),
-            Err(error) => note::<(), _>(Err(error)),
+            Ok(row) => log_error(self.renew_frontends(txn, &row)),
+            Err(error) => log_error::<(), _>(Err(error)),
         }
         true
     }
@@ -388,15 +382,5 @@ impl Writer {
             );
         }
         conflicts
-    }
-}
-
-// For operations that cannot fail in a transaction of the writer.
-pub(super) fn note<T, E: std::error::Error + 'static>(result: Result<T, E>) {
-    if let Err(error) = result {
-        tracing::error!(
-            error = &error as &dyn std::error::Error,
-            "Cannot write a load-balancing table"
-        );
     }
 }

@@ -8,7 +8,7 @@ use compact_str::CompactString;
 use statedb::reconciler::Status;
 use statedb::{Obj, WriteTxn};
 
-use super::{Writer, WriterError};
+use super::{Writer, WriterError, log_error};
 use crate::selection::{NodeFacts, Selector};
 use crate::types::{
     Backend, BackendRow, BackendSet, Frontend, FrontendKind, L3n4Addr, L4Proto, Scope, ServiceName,
@@ -262,7 +262,7 @@ impl Writer {
             {
                 (changed.backends, changed.health_check_backends) = (backends, to_check);
             }
-            super::frontends::note(self.put_frontend(txn, changed));
+            log_error(self.put_frontend(txn, changed));
         }
     }
 
@@ -280,7 +280,7 @@ impl Writer {
                     status: Status::pending(),
                     ..Frontend::clone(&frontend)
                 };
-                super::frontends::note(self.put_frontend(txn, changed));
+                log_error(self.put_frontend(txn, changed));
             }
         }
     }

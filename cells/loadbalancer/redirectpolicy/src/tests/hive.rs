@@ -9,7 +9,7 @@ use hive::{Cell, Hive, Running, Settings};
 use serde_json::{Value, json};
 use skep_k8s::node_name::NodeName;
 use skep_k8s_apiserver::FakeClient;
-use skep_loadbalancer::{Frontend, Writer};
+use skep_loadbalancer_model::{Frontend, Writer};
 use statedb::Table;
 
 use crate::{NetnsCookies, SkipMaps, SkipRedirects};
@@ -27,8 +27,8 @@ impl Fixture {
     async fn new() -> Self {
         let cells = [
             statedb::cell(),
-            skep_maglev::cell(),
-            skep_loadbalancer::in_memory_cell(),
+            skep_loadbalancer_model::cell(),
+            skep_loadbalancer_sources::cell(),
             skep_k8s_apiserver::fake_client_cell(),
             skep_k8s::tables::cell(),
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cells: frontends into maps.
+//! Requires: tables and settings of the model, [`Maglev`]. Provides: [`InitWait`], commands `lb/*`.
+
+use std::sync::Arc;
+
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
+use parking_lot::Mutex;
+use skep_loadbalancer_model::{Config, Families, NoAddresses, NodeAddresses, Writer};
+use skep_maglev::Maglev;
+use skep_metrics::ReconcilerMetricSet;
+
+use crate::command;
+use crate::maps::LbMaps;
+use crate::maps::cell::{TestConfig, in_memory, kernel};
+use crate::{FrontendReconciler, InitWait, Ops, Settings, Timing};
+
+/// The reconciler with the pinned maps in the kernel.
+pub fn cell() -> Cell {
+    Cell::group([reconciler_cell(), kernel()])
+}
+
+/// The reconciler with maps in memory, for tests and for nodes without BPF.
+pub fn in_memory_cell() -> Cell {
+    Cell::group([reconciler_cell(), in_memory()])
+}
+
+/// Commands and settings for tests; add it to one of the others.
+pub fn testing_cell() -> Cell {
+    Cell::module("loadbalancer-testing", "Commands for tests")
+        .config::<TestConfig>()
+        .provide(command::testing::commands)
+}
+
+const RECONCILER: &str = "loadbalancer-reconciler";
+
+fn reconciler_cell() -> Cell {
+    Cell::module(RECONCILER, "Frontends into maps")
+        .provide(ops)
+        .provide_private(reconciler)
+        .provide(init_wait)
+        .provide(command::commands)
+        .run(start)
+}
+
+fn ops(
+    config: Cfg<Config>,
+    families: Cfg<Families>,
+    maps: Arc<dyn LbMaps>,
+    maglev: Maglev,
+) -> Arc<Mutex<Ops>> {
+    Arc::new(Mutex::new(Ops::new(
+        Settings::new(&config, &families),
+        maps,
+        maglev,
+    )))
+}
+
+fn reconciler(
+    writer: Writer,
+    ops: Arc<Mutex<Ops>>,
+    config: Cfg<Config>,
+    nodes: Option<Arc<dyn NodeAddresses>>,
+    metrics: Option<Arc<ReconcilerMetricSet>>,
+) -> Arc<FrontendReconciler> {
+    let timing = Timing {
+        retry_min: config.retry_min,
+        retry_max: config.retry_max.max(config.retry_min),
+        init_wait_timeout: config.init_wait_timeout,
+    };
+    let nodes = nodes.unwrap_or_else(|| Arc::new(NoAddresses));
+    let metrics = metrics.map(|set| set.for_module(RECONCILER));
+    Arc::new(FrontendReconciler::new(writer, ops, nodes, timing, metrics))
+}
+
+fn init_wait(writer: Writer, reconciler: Arc<FrontendReconciler>) -> InitWait {
+    InitWait::new(writer, reconciler.handle())
+}
+
+fn start(reconciler: Arc<FrontendReconciler>, jobs: Jobs) -> Result<(), SpawnError> {
+    let shared = reconciler.clone();
+    jobs.spawn(Job::once("start-reconciler", move |cx: JobCtx| {
+        let reconciler = shared.clone();
+        async move {
+            tokio::select! {
+                () = reconciler.start() => {}
+                () = cx.cancelled() => {}
+            }
+        }
+    }))?;
+    let shared = reconciler.clone();
+    jobs.spawn(Job::once("reconcile", move |cx: JobCtx| {
+        let reconciler = shared.clone();
+        async move { reconciler.run(&cx.token, &cx.health).await }
+    }))?;
+    jobs.spawn(Job::once("refresh", move |cx: JobCtx| {
+        let reconciler = reconciler.clone();
+        async move { reconciler.refresh(&cx.token, &cx.health).await }
+    }))
+}
+
+#[cfg(test)]
+mod tests;

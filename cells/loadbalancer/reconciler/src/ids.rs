@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Numbers for services and backends, and what earlier runs gave out.
+
+use skep_loadbalancer_model::hash::{HashMap, HashSet};
+use skep_loadbalancer_model::types::{L3n4Addr, L4Proto};
+
+/// A set of numbers that are mostly in a row: a bit each, in pages.
+#[derive(Debug, Default)]
+struct IdSet {
+    pages: HashMap<u32, Box<Page>>,
+    len: usize,
+}
+
+type Page = [u64; PAGE_WORDS];
+
+const PAGE_WORDS: usize = 16;
+const PAGE: u32 = PAGE_WORDS as u32 * u64::BITS;
+
+impl IdSet {
+    fn place(id: u32) -> (u32, usize, u64) {
+        let within = id % PAGE;
+        (
+            id / PAGE,
+            (within / u64::BITS) as usize,
+            1 << (within % u64::BITS),
+        )
+    }
+
+    fn contains(&self, id: u32) -> bool {
+        let (page, word, bit) = Self::place(id);
+        self.pages.get(&page).is_some_and(|page| page[word] & bit != 0)
+    }
+
+    /// Whether it was not there.
+    fn insert(&mut self, id: u32) -> bool {
+        let (page, word, bit) = Self::place(id);
+        let page = self.pages.entry(page).or_default();
+        let is_new = page[word] & bit == 0;
+        page[word] |= bit;
+        self.len += usize::from(is_new);
+        is_new
+    }
+
+    fn remove(&mut self, id: u32) {
+        let (number, word, bit) = Self::place(id);
+        let Some(page) = self.pages.get_mut(&number).filter(|page| page[word] & bit != 0) else {
+            return;
+        };
+        page[word] &= !bit;
+        self.len -= 1;
+        if **page == Page::default() {
+            self.pages.remove(&number);
+        }
+    }
+}
+
+/// Numbers from 1, next fit: freed ones are given again only after the counter wrapped around.
+#[derive(Debug)]
+pub(super) struct Ids {
+    next: u32,
+    // Never given out.
+    max: u32,
+    used: IdSet,
+    // Numbers of an earlier run by address, not claimed yet.
+    restored: HashMap<L3n4Addr, u32>,
+}
+
+impl Ids {
+    pub(super) fn new(max: u32) -> Self {
+        Self {
+            next: 1,
+            max,
+            used: IdSet::default(),
+            restored: HashMap::default(),
+        }
+    }
+
+    /// Numbers in use.
+    pub(super) fn len(&self) -> usize {
+        self.used.len
+    }
+
+    /// Numbers of an earlier run that wait for their address.
+    pub(super) fn restored_len(&self) -> usize {
+        self.restored.len()
+    }
+
+    /// Remembers a number found in the maps. One of protocol `ANY` is kept for whichever protocol asks first.
+    pub(super) fn restore(&mut self, address: L3n4Addr, id: u32) {
+        if id == 0 || id >= self.max {
+            return;
+        }
+        self.skip(id);
+        if address.proto() == L4Proto::Any {
+            for proto in [L4Proto::Tcp, L4Proto::Udp, L4Proto::Sctp] {
+                self.restored.entry(address.with_proto(proto)).or_insert(id);
+            }
+        } else {
+            self.restored.insert(address, id);
+        }
+    }
+
+    /// Lets the counter go on above a number.
+    pub(super) fn skip(&mut self, id: u32) {
+        if id < self.max {
+            self.next = self.next.max(id + 1);
+        }
+    }
+
+    /// Forgets numbers nobody claimed.
+    pub(super) fn drop_restored(&mut self) {
+        self.restored = HashMap::default();
+    }
+
+    /// A number for an address: the one of an earlier run, else the next free one. `None`: all are in use.
+    pub(super) fn take(&mut self, address: &L3n4Addr) -> Option<u32> {
+        if !self.restored.is_empty()
+            && let Some(id) = self.restored.remove(address)
+            && self.used.insert(id)
+        {
+            return Some(id);
+        }
+        let (first, max) = (self.next, self.max);
+        // Nearly always.
+        if first < max && self.used.insert(first) {
+            self.next = first + 1;
+            return Some(first);
+        }
+        let waiting: HashSet<u32> = match first < max {
+            true => HashSet::default(),
+            false => self.restored.values().copied().collect(),
+        };
+        let id = (first..max)
+            .chain(1..first.min(max))
+            .find(|id| !self.used.contains(*id) && !waiting.contains(id))?;
+        self.used.insert(id);
+        self.next = id + 1;
+        Some(id)
+    }
+
+    /// Gives a number back.
+    pub(super) fn free(&mut self, id: u32) {
+        self.used.remove(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> L3n4Addr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn freed_numbers_come_back_after_the_wrap() {
+        let mut ids = Ids::new(4);
+        let a = address("10.0.0.1:80/TCP");
+
+        assert_eq!([ids.take(&a), ids.take(&a)], [Some(1), Some(2)]);
+        ids.free(1);
+        assert_eq!(ids.take(&a), Some(3));
+        assert_eq!(ids.take(&a), Some(1));
+        assert_eq!(ids.take(&a), None);
+        ids.free(2);
+        assert_eq!(ids.take(&a), Some(2));
+    }
+
+    #[test]
+    fn numbers_far_apart_are_told_apart() {
+        let mut set = IdSet::default();
+        let ids = [1, 63, 64, 1023, 1024, 4_000_000_000];
+        assert!(ids.iter().all(|id| set.insert(*id)));
+        assert!(!set.insert(64));
+        assert!(!set.contains(65) && set.contains(1024));
+
+        ids.iter().for_each(|id| set.remove(*id));
+        set.remove(64);
+        assert_eq!((set.len, set.pages.len()), (0, 0));
+    }
+
+    #[test]
+    fn restored_numbers_go_to_their_address_once() {
+        let mut ids = Ids::new(100);
+        ids.restore(address("10.0.0.1:80/TCP"), 7);
+        ids.restore(address("10.0.0.2:53/ANY"), 9);
+
+        assert_eq!(ids.take(&address("10.0.0.3:80/TCP")), Some(10));
+        assert_eq!(ids.take(&address("10.0.0.1:80/TCP")), Some(7));
+        assert_eq!(ids.take(&address("10.0.0.2:53/UDP")), Some(9));
+        assert_eq!(ids.take(&address("10.0.0.2:53/TCP")), Some(11));
+        assert_eq!((ids.len(), ids.restored_len()), (4, 1));
+    }
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Frontends into maps: numbers, slots, and the order of writes.
+//!
+//! [`Ops`] is the machine: frontends and map operations, no tables and no tasks. [`FrontendReconciler`] drives it from
+//! the table.
+
+mod cell;
+mod command;
+mod driver;
+mod error;
+mod ids;
+pub mod maps;
+mod ops;
+mod restore;
+mod select;
+mod settings;
+mod slots;
+mod stage;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use cell::{cell, in_memory_cell, testing_cell};
+pub use driver::{FrontendOps, FrontendReconciler, InitWait, SharedOps, Timing};
+pub use error::ReconcileError;
+pub use ops::{FrontendResult, Ops};
+pub use restore::Summary;
+pub use settings::{Settings, Surroundings};
+
+hive::catalogue!(cell);
+hive::catalogue!(in_memory_cell);

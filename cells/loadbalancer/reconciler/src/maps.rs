@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The load-balancing maps behind one trait: in memory, in the kernel, and with faults injected.
+//!
+//! Writes are batched: one call carries the entries of many frontends, and says which of them failed. Byte layouts
+//! are those of [`skep_bpf_maps::lb`]; here addresses and ids are in host order and both families go through one call.
+
+pub mod bpf;
+pub mod cell;
+mod entry;
+pub mod fake;
+pub mod faulty;
+pub mod metrics;
+mod sizes;
+pub mod snapshot;
+#[cfg(test)]
+mod tests;
+pub mod text;
+
+use std::sync::Arc;
+
+pub use entry::{
+    AffinityKey, BackendKey, BackendValue, Entries, Keys, MaglevKey, MapEntry, RevNatKey, RevNatValue,
+    ServiceKey, SourceRangeKey,
+};
+pub use sizes::map_sizes;
+pub use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
+
+/// Kind of a map; there is one for each address family, except for the affinity matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum MapKind {
+    /// Service address and slot to backend.
+    Services,
+    /// Backend id to address.
+    Backends,
+    /// Service id to address.
+    ReverseNat,
+    /// Which backends belong to a service with session affinity.
+    AffinityMatch,
+    /// Client networks of a service.
+    SourceRange,
+    /// Lookup table of a service.
+    Maglev,
+}
+
+impl MapKind {
+    /// Every kind.
+    pub const ALL: [Self; 6] = [
+        Self::Services,
+        Self::Backends,
+        Self::ReverseNat,
+        Self::AffinityMatch,
+        Self::SourceRange,
+        Self::Maglev,
+    ];
+
+    /// Name of the pinned map of a family.
+    pub const fn name(self, ipv6: bool) -> &'static str {
+        match (self, ipv6) {
+            (Self::Services, false) => "cilium_lb4_services_v2",
+            (Self::Services, true) => "cilium_lb6_services_v2",
+            (Self::Backends, false) => "cilium_lb4_backends_v3",
+            (Self::Backends, true) => "cilium_lb6_backends_v3",
+            (Self::ReverseNat, false) => "cilium_lb4_reverse_nat",
+            (Self::ReverseNat, true) => "cilium_lb6_reverse_nat",
+            (Self::AffinityMatch, _) => "cilium_lb_affinity_match",
+            (Self::SourceRange, false) => "cilium_lb4_source_range",
+            (Self::SourceRange, true) => "cilium_lb6_source_range",
+            (Self::Maglev, false) => "cilium_lb4_maglev",
+            (Self::Maglev, true) => "cilium_lb6_maglev",
+        }
+    }
+}
+
+/// Why an entry could not be written, deleted or read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum MapError {
+    /// No room. Raise the limit named after the map (`bpf-lb-*-map-max`), or remove services.
+    #[error("map {map} is full ({max} entries)")]
+    Full {
+        /// Pinned name.
+        map: &'static str,
+        /// Its size.
+        max: u32,
+    },
+    /// The maps are opened when the agent starts, and it did not yet.
+    #[error("load-balancing maps are not open")]
+    Closed,
+    /// Injected by a test.
+    #[error("faulty")]
+    Faulty,
+    /// The kernel refused.
+    #[error("map {map}: {operation} failed")]
+    System {
+        /// Pinned name.
+        map: &'static str,
+        /// What was tried.
+        operation: &'static str,
+        /// What the kernel said.
+        #[source]
+        cause: Arc<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Entries of a batch that failed: index and reason, by index.
+pub type Failures = Vec<(usize, MapError)>;
+
+/// How full a map is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapUsage {
+    /// Which map.
+    pub kind: MapKind,
+    /// Which family.
+    pub ipv6: bool,
+    /// Entries in it.
+    pub entries: u32,
+    /// Entries it can hold.
+    pub max: u32,
+}
+
+/// The maps that the reconciler writes.
+pub trait LbMaps: Send + Sync {
+    /// Writes entries; existing ones are replaced. An entry that fails does not keep others from being written.
+    fn update(&self, entries: Entries<'_>) -> Failures;
+
+    /// Deletes entries; deleting what is absent is success.
+    fn delete(&self, keys: Keys<'_>) -> Failures;
+
+    /// Visits every entry of a kind, in no particular order.
+    ///
+    /// # Errors
+    /// If a map cannot be read.
+    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError>;
+
+    /// How full the plain hash maps are: services, backends, reverse NAT, affinity matches.
+    fn usage(&self) -> Vec<MapUsage>;
+
+    /// The maps below a layer that injects faults; `None` if there is no such layer.
+    fn below(&self) -> Option<&dyn LbMaps> {
+        None
+    }
+}
+
+/// Every entry of every kind.
+///
+/// # Errors
+/// If a map cannot be read.
+pub fn dump_all(maps: &dyn LbMaps) -> Result<Vec<MapEntry>, MapError> {
+    let maps = maps.below().unwrap_or(maps);
+    let mut entries = Vec::new();
+    for kind in MapKind::ALL {
+        maps.dump(kind, &mut |entry| entries.push(entry))?;
+    }
+    Ok(entries)
+}

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Brings frontends into the maps, writing only what differs from what was written before.
+//!
+//! [`Ops`] remembers for each address what is in the maps: number, slots, master entry. Frontends are *planned* one
+//! after the other, which gives out numbers and gathers map operations; [`finish`](Ops::finish) does the operations of all of
+//! them in stages. What failed is marked dirty and written in full at the next try, so every step may be repeated.
+
+mod finish;
+mod master;
+mod unit;
+
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use skep_loadbalancer_model::hash::{HashMap, HashSet};
+use skep_loadbalancer_model::types::{BackendState, Change, Frontend, FrontendKind, L3n4Addr};
+use skep_maglev::Maglev;
+use smallvec::SmallVec;
+
+use self::master::check_features;
+use self::unit::UnitPlan;
+use super::ids::Ids;
+use super::select::{Quarantine, release};
+use super::slots::Slots;
+use super::stage::Owner;
+use super::state::{Known, Round, Unit, Wildcard};
+use super::{ReconcileError, Settings, Surroundings};
+use crate::maps::{AffinityKey, BackendKey, LbMaps, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
+
+/// Slot operations after which a round is done early, to bound memory.
+const FLUSH_AT: usize = 16_384;
+
+/// The state of the maps as the reconciler knows it, and the operations that change it.
+pub struct Ops {
+    pub(super) settings: Settings,
+    pub(super) maps: Arc<dyn LbMaps>,
+    pub(super) maglev: Maglev,
+    pub(super) service_ids: Ids,
+    pub(super) backend_ids: Ids,
+    // Boxed: a table that grows moves what it holds.
+    pub(super) units: HashMap<L3n4Addr, Box<Unit>>,
+    pub(super) backends: HashMap<L3n4Addr, Known>,
+    // Node addresses that a frontend without address was expanded to.
+    pub(super) expansions: HashMap<L3n4Addr, Vec<IpAddr>>,
+    pub(super) wildcards: HashMap<IpAddr, Wildcard>,
+    // Backends that were quarantined in an earlier run, by frontend.
+    pub(super) quarantines: HashMap<L3n4Addr, HashSet<L3n4Addr>>,
+    // Highest slot found in the maps at start, by frontend.
+    pub(super) restored_slots: HashMap<L3n4Addr, u16>,
+    // Backend entries whose deletion failed.
+    lingering: Vec<BackendKey>,
+    requeue: Vec<L3n4Addr>,
+    round: Round,
+}
+
+/// Result for one frontend of a round: its number.
+pub type FrontendResult = Result<u16, ReconcileError>;
+
+impl Ops {
+    /// Knows nothing yet; see [`restore`](Self::restore).
+    pub fn new(settings: Settings, maps: Arc<dyn LbMaps>, maglev: Maglev) -> Self {
+        Self {
+            settings,
+            maps,
+            maglev,
+            service_ids: Ids::new(u32::from(u16::MAX)),
+            backend_ids: Ids::new(u32::MAX),
+            units: HashMap::default(),
+            backends: HashMap::default(),
+            expansions: HashMap::default(),
+            wildcards: HashMap::default(),
+            quarantines: HashMap::default(),
+            restored_slots: HashMap::default(),
+            lingering: Vec::new(),
+            requeue: Vec::new(),
+            round: Round {
+                number: 1,
+                ..Round::default()
+            },
+        }
+    }
+
+    /// Forgets everything, as a restart does.
+    pub fn reset(&mut self) {
+        let new = Self::new(self.settings.clone(), self.maps.clone(), self.maglev);
+        *self = new;
+    }
+
+    /// The maps.
+    pub fn maps(&self) -> &Arc<dyn LbMaps> {
+        &self.maps
+    }
+
+    /// Plans a frontend that is to be in the maps.
+    pub fn upsert(&mut self, frontend: &Frontend, around: &dyn Surroundings) {
+        if self.round.stages.slots.len() > FLUSH_AT {
+            self.flush();
+        }
+        self.round.ids.push(0);
+        if self.settings.handles(frontend.address()) {
+            self.plan_frontend(frontend, around);
+        }
+    }
+
+    /// Plans a frontend that is to leave the maps.
+    pub fn remove(&mut self, address: &L3n4Addr) {
+        self.round.ids.push(0);
+        let is_own = self.units.get(address).is_some_and(|unit| !unit.is_expansion);
+        if is_own {
+            self.plan_gone(*address);
+        }
+        // Kept until all are gone: what failed is tried again.
+        if let Some(ips) = self.expansions.get(address) {
+            let mut expanded: SmallVec<[L3n4Addr; 4]> = ips.iter().map(|ip| address.with_ip(*ip)).collect();
+            expanded.retain(|address| self.units.get(address).is_some_and(|unit| unit.is_expansion));
+            if expanded.is_empty() {
+                self.expansions.remove(address);
+            }
+            expanded.into_iter().for_each(|address| self.plan_gone(address));
+            self.round.emptied.push(*address);
+        }
+        if self.round.frontends.is_empty() && !self.lingering.is_empty() {
+            // Gone before but for backends, which have to be deleted in somebody's name.
+            self.add_owner();
+        }
+    }
+
+    /// Frontends in the maps that are not known.
+    pub fn unknown_frontends(&self, is_known: impl Fn(&L3n4Addr) -> bool) -> Vec<L3n4Addr> {
+        let own = self
+            .units
+            .iter()
+            .filter(|(address, unit)| !unit.is_expansion && !is_known(address));
+        own.map(|(address, _)| *address).collect()
+    }
+
+    /// Does what was planned since the last call; one result for each planned frontend, in order.
+    pub fn finish(&mut self) -> Vec<FrontendResult> {
+        self.flush();
+        let mut results: Vec<FrontendResult> = self.round.ids.drain(..).map(Ok).collect();
+        for (frontend, error) in self.round.frontends.drain(..).zip(self.round.outcome.drain()) {
+            let result = &mut results[frontend as usize];
+            if let (Ok(_), Some(error)) = (&result, error) {
+                *result = Err(error);
+            }
+        }
+        results
+    }
+
+    /// Frontends that must be planned again because an address they share became free.
+    pub fn take_requeue(&mut self) -> Vec<L3n4Addr> {
+        std::mem::take(&mut self.requeue)
+    }
+
+    // Units fail each for itself, so that the others of the frontend need not be written again.
+    fn add_owner(&mut self) -> Owner {
+        self.round.frontends.push(self.round.ids.len() as u32 - 1);
+        self.round.outcome.add_owner()
+    }
+
+    fn plan_frontend(&mut self, frontend: &Frontend, around: &dyn Surroundings) {
+        let owner = self.add_owner();
+        let address = *frontend.address();
+        let planned = check_features(frontend).and_then(|()| self.plan_unit(owner, frontend, address, false));
+        let id = match planned {
+            Ok(id) => id,
+            Err(error) => return self.round.outcome.fail(owner, error),
+        };
+        if let Some(last) = self.round.ids.last_mut() {
+            *last = id;
+        }
+        self.plan_wildcard(owner, frontend, id, around);
+        let kind = frontend.params.kind;
+        let is_expanded =
+            kind == FrontendKind::NodePort || (kind == FrontendKind::HostPort && address.is_unspecified());
+        if !is_expanded && self.expansions.is_empty() {
+            return;
+        }
+        let mut wanted = Vec::new();
+        if is_expanded {
+            for ip in around.node_port_addresses(address.is_ipv6()) {
+                let expanded = address.with_ip(*ip);
+                let other = around.frontend_kind(&expanded);
+                if expanded != address && other.is_none_or(|kind| kind == FrontendKind::NodePort) {
+                    wanted.push(*ip);
+                }
+            }
+        }
+        for ip in self.expansions.remove(&address).unwrap_or_default() {
+            let expanded = address.with_ip(ip);
+            let is_unwanted = !wanted.contains(&ip);
+            if is_unwanted && self.units.get(&expanded).is_some_and(|unit| unit.is_expansion) {
+                self.plan_gone(expanded);
+                // Remembered until it is gone.
+                self.round.vanished.push((address, ip));
+            }
+        }
+        for ip in &wanted {
+            let owner = self.add_owner();
+            if let Err(error) = self.plan_unit(owner, frontend, address.with_ip(*ip), true) {
+                self.round.outcome.fail(owner, error);
+            }
+        }
+        if !wanted.is_empty() {
+            self.expansions.insert(address, wanted);
+        }
+    }
+
+    fn plan_unit(
+        &mut self,
+        owner: Owner,
+        frontend: &Frontend,
+        address: L3n4Addr,
+        is_expansion: bool,
+    ) -> Result<u16, ReconcileError> {
+        let mut is_known = false;
+        if let Some(unit) = self.units.get(&address) {
+            is_known = true;
+            if unit.round == self.round.number {
+                self.flush();
+                is_known = self.units.contains_key(&address);
+            }
+        }
+        if !is_known {
+            let id = self.service_ids.take(&address).ok_or(ReconcileError::NoId)?;
+            let restored = self.restored_slots.remove(&address);
+            let mut unit = Unit::new(id as u16, restored.unwrap_or(0));
+            // An earlier run may have left a lookup table.
+            unit.has_maglev = restored.is_some();
+            self.units.insert(address, Box::new(unit));
+        }
+        let planned = self.plan_known_unit(owner, frontend, address, is_expansion);
+        if planned.is_err()
+            && let Some(unit) = self.units.get_mut(&address)
+        {
+            unit.is_dirty = true;
+        }
+        planned
+    }
+
+    fn plan_known_unit(
+        &mut self,
+        owner: Owner,
+        frontend: &Frontend,
+        address: L3n4Addr,
+        is_expansion: bool,
+    ) -> Result<u16, ReconcileError> {
+        let flags = self.flags(frontend, &address);
+        let head = self.master(frontend, flags)?;
+        let Some(unit) = self.units.get_mut(&address) else {
+            return Err(ReconcileError::NoId);
+        };
+        unit.round = self.round.number;
+        unit.is_expansion = is_expansion;
+        let rewrite = unit.is_fresh || unit.is_dirty || unit.is_gone;
+        unit.is_gone = false;
+        self.round.planned.push((owner, address, unit.high));
+        let old_set = std::mem::take(&mut unit.set);
+        let changes: SmallVec<[Change<'_>; 4]> = old_set.diff(&frontend.backends).collect();
+        let plan = UnitPlan {
+            owner,
+            frontend,
+            address,
+            flags,
+            settings: &self.settings,
+            maglev: &self.maglev,
+            backend_ids: &mut self.backend_ids,
+            backends: &mut self.backends,
+            quarantine: Quarantine::update(&mut self.quarantines, &address, &frontend.backends),
+            round: &mut self.round,
+            old_set: &old_set,
+            changes: &changes,
+            unit,
+            rewrite,
+            is_changed: false,
+            is_reweighted: false,
+        };
+        plan.run(head)
+    }
+
+    fn plan_wildcard(&mut self, owner: Owner, frontend: &Frontend, id: u16, around: &dyn Surroundings) {
+        let ip = frontend.address().ip();
+        let wanted = self.settings.uses_wildcard(frontend) && !around.is_node_address(ip);
+        let parent = (id, frontend.params.kind);
+        match self.wildcards.entry(ip) {
+            Entry::Vacant(entry) if wanted => {
+                entry.insert(Wildcard {
+                    parents: SmallVec::from_elem(parent, 1),
+                    written: Some(None),
+                });
+            }
+            Entry::Vacant(_) => return,
+            Entry::Occupied(mut entry) => {
+                let wildcard = entry.get_mut();
+                let at = wildcard.parents.iter().position(|(parent, _)| *parent == id);
+                match (at, wanted) {
+                    (None, true) => wildcard.parents.push(parent),
+                    (Some(at), false) => drop(wildcard.parents.remove(at)),
+                    (Some(at), true) => wildcard.parents[at] = parent,
+                    (None, false) => {}
+                }
+            }
+        }
+        self.round.wildcards.push((owner, ip));
+    }
+
+    fn plan_gone(&mut self, address: L3n4Addr) {
+        let owner = self.add_owner();
+        if self
+            .units
+            .get(&address)
+            .is_some_and(|unit| unit.round == self.round.number)
+        {
+            self.flush();
+        }
+        let Self {
+            units,
+            backends,
+            round,
+            wildcards,
+            quarantines,
+            ..
+        } = self;
+        let Some(unit) = units.get_mut(&address) else {
+            return;
+        };
+        quarantines.remove(&address);
+        unit.round = round.number;
+        unit.is_gone = true;
+        let id = unit.id;
+        let ipv6 = address.is_ipv6();
+        let high = unit.high.max(unit.slots.len() as u16);
+        round.planned.push((owner, address, high));
+        round.gone.push((owner, address));
+
+        let set = std::mem::take(&mut unit.set);
+        let ranges = unit.ranges.take();
+        let affinity = set
+            .iter()
+            .filter(|row| unit.has_affinity && row.params.state == BackendState::Active);
+        let affinity = affinity.filter_map(|row| Some(backends.get(&row.params.address)?.id));
+        let ranges = ranges
+            .iter()
+            .flat_map(|nets| nets.iter())
+            .filter(|net| net.addr().is_ipv6() == ipv6);
+        let (mut affinity, mut ranges) = (affinity.peekable(), ranges.peekable());
+        if affinity.peek().is_some() || ranges.peek().is_some() {
+            unit.leftovers
+                .get_or_insert_default()
+                .add(affinity, ranges.copied());
+        }
+        let stages = &mut round.stages;
+        stages.gone_masters.push(owner, ServiceKey { address, slot: 0 });
+        (1..=high).for_each(|slot| stages.gone_slots.push(owner, ServiceKey { address, slot }));
+        if unit.has_maglev || unit.is_dirty {
+            stages.gone_maglev.push(owner, MaglevKey { id, ipv6 });
+        }
+        if let Some(leftovers) = &unit.leftovers {
+            for backend in &leftovers.affinity {
+                stages.gone_affinity.push(
+                    owner,
+                    AffinityKey {
+                        id,
+                        backend: *backend,
+                    },
+                );
+            }
+            for cidr in &leftovers.ranges {
+                stages.gone_ranges.push(owner, SourceRangeKey { id, cidr: *cidr });
+            }
+        }
+        stages.gone_reverse.push(owner, RevNatKey { id, ipv6 });
+        set.iter().for_each(|row| release(owner, row, backends, round));
+        unit.slots = Slots::None;
+        unit.has_maglev = false;
+        unit.has_affinity = false;
+        if let Some(wildcard) = wildcards.get_mut(&address.ip()) {
+            let parents = wildcard.parents.len();
+            wildcard.parents.retain(|(parent, _)| *parent != id);
+            if parents != wildcard.parents.len() || parents == 0 || wildcard.written.is_none() {
+                round.wildcards.push((owner, address.ip()));
+            }
+        }
+    }
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Plans what of one frontend address differs from what the maps hold, part by part in the order of the stages.
+
+use ipnet::IpNet;
+use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
+use skep_loadbalancer_model::hash::HashMap;
+use skep_loadbalancer_model::types::{
+    Backend, BackendRow, BackendSet, BackendState, Change, Frontend, L3n4Addr,
+};
+use skep_maglev::Maglev;
+use smallvec::SmallVec;
+
+use super::super::ids::Ids;
+use super::super::select::{Quarantine, acquire, lookup_table, moves, order, release, reorder};
+use super::super::slots::{self, ACTIVE, CLASSES, Counts, Slots};
+use super::super::stage::Owner;
+use super::super::state::{Known, Round, Unit};
+use super::super::{ReconcileError, Settings};
+use crate::maps::{AffinityKey, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
+
+/// One frontend address on its way into the round.
+pub(super) struct UnitPlan<'a> {
+    pub(super) owner: Owner,
+    pub(super) frontend: &'a Frontend,
+    pub(super) address: L3n4Addr,
+    pub(super) flags: ServiceFlags,
+    pub(super) settings: &'a Settings,
+    pub(super) maglev: &'a Maglev,
+    pub(super) backend_ids: &'a mut Ids,
+    pub(super) backends: &'a mut HashMap<L3n4Addr, Known>,
+    pub(super) quarantine: Quarantine<'a>,
+    pub(super) round: &'a mut Round,
+    pub(super) unit: &'a mut Unit,
+    /// Backends that are in the maps for it.
+    pub(super) old_set: &'a BackendSet,
+    /// What is different about the backends that it has now.
+    pub(super) changes: &'a [Change<'a>],
+    /// Everything is written, whatever is known of the maps.
+    pub(super) rewrite: bool,
+    /// Backends came or went, or their order may be another.
+    pub(super) is_changed: bool,
+    /// A weight changed.
+    pub(super) is_reweighted: bool,
+}
+
+impl UnitPlan<'_> {
+    /// Plans everything; `head` is the master entry but for counts and number. Gives the number.
+    pub(super) fn run(mut self, head: ServiceValue) -> Result<u16, ReconcileError> {
+        let highest = self.unit.high.max(self.unit.slots.len() as u16);
+        self.take_backends()?;
+        let counts = self.fill_slots();
+        self.match_affinity();
+        self.fill_lookup_table(counts);
+        self.limit_clients();
+        self.repeat_deletions();
+        self.write_master(head, counts);
+        self.drop_slots_up_to(highest);
+        self.let_backends_go();
+        let Self { frontend, unit, .. } = self;
+        unit.set = frontend.backends.clone();
+        unit.is_fresh = false;
+        unit.is_dirty = false;
+        Ok(unit.id)
+    }
+
+    /// Numbers for new backends, in slot order. Nothing of the unit changes before all have one.
+    fn take_backends(&mut self) -> Result<(), ReconcileError> {
+        let (owner, frontend, settings) = (self.owner, self.frontend, self.settings);
+        let Self {
+            backends,
+            round,
+            quarantine,
+            ..
+        } = self;
+        let mut added: SmallVec<[&BackendRow; 4]> = SmallVec::new();
+        self.is_changed = quarantine.is_active();
+        for change in self.changes {
+            match *change {
+                Change::Added(row) => added.push(row),
+                Change::Removed(_) => self.is_changed = true,
+                Change::Updated { old, new } => {
+                    self.is_changed |= quarantine.class(old) != quarantine.class(new);
+                    self.is_reweighted |= old.params.weight != new.params.weight;
+                    if let Some(known) = backends.get_mut(&new.params.address) {
+                        if known.revision == old.revision() {
+                            // The row of a better source went, and what counts now may be older.
+                            known.revision = known.revision.min(new.revision().saturating_sub(1));
+                        }
+                        known.write(owner, new, settings, round);
+                    }
+                }
+            }
+        }
+        if added.len() > 1 {
+            added.sort_by_key(|row| quarantine.sort_key(row));
+        }
+        for (done, row) in added.iter().enumerate() {
+            if acquire(owner, row, backends, self.backend_ids, settings, round).is_none() {
+                for row in &added[..done] {
+                    release(owner, row, backends, round);
+                }
+                self.unit.set = self.old_set.clone();
+                return Err(ReconcileError::NoId);
+            }
+        }
+        self.is_changed |= !added.is_empty();
+        if self.unit.is_dirty {
+            for row in &frontend.backends {
+                if let Some(known) = backends.get_mut(&row.params.address) {
+                    known.write(owner, row, settings, round);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_slots(&mut self) -> Counts {
+        let is_reflagged = self.rewrite || self.unit.master.service_flags() != self.flags;
+        let mut old = std::mem::take(&mut self.unit.slots);
+        if !self.is_changed && !self.rewrite {
+            if is_reflagged {
+                for (at, backend) in old.as_slice().iter().enumerate() {
+                    self.put_slot(at, *backend);
+                }
+            }
+            self.unit.slots = old;
+            return Counts {
+                count: self.unit.master.count,
+                qcount: self.unit.master.qcount,
+            };
+        }
+        let set = &self.frontend.backends;
+        if let Slots::Loose(loose) = &mut old
+            && !is_reflagged
+            && !self.quarantine.is_active()
+        {
+            let mut touched = Vec::new();
+            if loose.apply(&moves(self.changes, self.backends), &mut touched) {
+                touched.sort_unstable();
+                touched.dedup();
+                for at in touched {
+                    if let Some(backend) = old.as_slice().get(at as usize) {
+                        self.put_slot(at as usize, *backend);
+                    }
+                }
+                let counts = old.counts();
+                self.unit.slots = old;
+                return counts;
+            }
+        }
+        let master = self.unit.master;
+        let is_known = !self.rewrite && !self.quarantine.is_active();
+        let may_all_be_chosen = usize::from(master.count) == old.len() && master.qcount == 0;
+        let reordered = is_known
+            .then(|| {
+                reorder(
+                    &old,
+                    may_all_be_chosen,
+                    (self.old_set, set),
+                    self.changes,
+                    self.backends,
+                )
+            })
+            .flatten();
+        let (slots, classes) = match reordered {
+            Some(ids) => {
+                let mut classes = [0; CLASSES];
+                classes[usize::from(ACTIVE)] = ids.len() as u32;
+                (Slots::from_order(ids, classes), classes)
+            }
+            None => order(set, &self.quarantine, self.backends),
+        };
+        let old = old.as_slice();
+        for (at, backend) in slots.as_slice().iter().enumerate() {
+            if is_reflagged || old.get(at) != Some(backend) {
+                self.put_slot(at, *backend);
+            }
+        }
+        self.unit.slots = slots;
+        slots::counts(&classes)
+    }
+
+    fn put_slot(&mut self, at: usize, backend: u32) {
+        let key = ServiceKey {
+            address: self.address,
+            slot: at as u16 + 1,
+        };
+        let value = ServiceValue::slot(backend, self.unit.id, self.flags);
+        self.round.stages.slots.push(self.owner, (key, value));
+    }
+
+    /// A fresh unit has no affinity matches to delete: what an earlier run left is pruned.
+    fn match_affinity(&mut self) {
+        let Self {
+            owner,
+            frontend,
+            ref backends,
+            old_set,
+            changes,
+            rewrite,
+            ..
+        } = *self;
+        let unit = &mut *self.unit;
+        let wants_affinity = frontend.service.session_affinity;
+        if !wants_affinity && !unit.has_affinity {
+            return;
+        }
+        let id = unit.id;
+        let affinity = &mut self.round.stages.affinity;
+        let mut stale: SmallVec<[u32; 4]> = SmallVec::new();
+        if wants_affinity && (rewrite || !unit.has_affinity) {
+            for row in &frontend.backends {
+                let Some(known) = backends.get(&row.params.address) else {
+                    continue;
+                };
+                if is_active(row) {
+                    affinity.push(
+                        owner,
+                        AffinityKey {
+                            id,
+                            backend: known.id,
+                        },
+                    );
+                } else if !unit.is_fresh {
+                    stale.push(known.id);
+                }
+            }
+        }
+        if !wants_affinity {
+            let rows = old_set.iter().filter(|row| is_active(row));
+            stale.extend(rows.filter_map(|row| Some(backends.get(&row.params.address)?.id)));
+        } else if unit.has_affinity {
+            for change in changes {
+                let (row, wanted, had) = match *change {
+                    Change::Added(row) => (row, is_active(row), false),
+                    Change::Removed(row) => (row, false, is_active(row)),
+                    Change::Updated { old, new } => (new, is_active(new), is_active(old)),
+                };
+                let Some(known) = backends.get(&row.params.address) else {
+                    continue;
+                };
+                if wanted && !had && !rewrite {
+                    affinity.push(
+                        owner,
+                        AffinityKey {
+                            id,
+                            backend: known.id,
+                        },
+                    );
+                } else if !wanted && had {
+                    stale.push(known.id);
+                }
+            }
+        }
+        unit.has_affinity = wants_affinity;
+        if !stale.is_empty() {
+            unit.leftovers.get_or_insert_default().add(stale, []);
+        }
+    }
+
+    fn fill_lookup_table(&mut self, counts: Counts) {
+        let frontend = self.frontend;
+        let is_wanted = self.settings.uses_maglev(frontend, &self.address) && counts.count > 0;
+        let key = MaglevKey {
+            id: self.unit.id,
+            ipv6: self.address.is_ipv6(),
+        };
+        let round = &mut *self.round;
+        if is_wanted && (self.rewrite || !self.unit.has_maglev || self.is_changed || self.is_reweighted) {
+            // Frontends of one service follow each other and have the same backends.
+            let cached = round
+                .tables
+                .take()
+                .filter(|(set, _)| set.is_same(&frontend.backends) && !self.quarantine.is_active());
+            let table = match cached {
+                Some((_, table)) => table,
+                None => lookup_table(self.maglev, &frontend.backends, &self.quarantine, self.backends),
+            };
+            if !self.quarantine.is_active() {
+                round.tables = Some((frontend.backends.clone(), table.clone()));
+            }
+            round.stages.maglev.push(self.owner, (key, table));
+        } else if !is_wanted && (self.unit.has_maglev || self.unit.is_dirty) {
+            round.stages.stale_maglev.push(self.owner, key);
+        }
+        self.unit.has_maglev = is_wanted;
+    }
+
+    /// Client networks of the family of the address.
+    fn limit_clients(&mut self) {
+        let (id, rewrite, unit) = (self.unit.id, self.rewrite, &mut *self.unit);
+        let ranges = &self.frontend.service.source_ranges;
+        if !rewrite && *ranges == unit.ranges {
+            return;
+        }
+        let is_ipv6 = self.address.is_ipv6();
+        let of_family = |net: &&IpNet| net.addr().is_ipv6() == is_ipv6;
+        let old = unit.ranges.as_deref().unwrap_or_default();
+        let new = ranges.as_deref().unwrap_or_default();
+        for cidr in new.iter().filter(of_family) {
+            if rewrite || !old.contains(cidr) {
+                let key = SourceRangeKey { id, cidr: *cidr };
+                self.round.stages.ranges.push(self.owner, key);
+            }
+        }
+        let stale = old.iter().filter(of_family).filter(|net| !new.contains(net));
+        let stale: SmallVec<[IpNet; 4]> = stale.copied().collect();
+        if !stale.is_empty() {
+            unit.leftovers.get_or_insert_default().add([], stale);
+        }
+        unit.ranges = ranges.clone();
+    }
+
+    /// Deletes what is left over, now or from earlier rounds, and not wanted again.
+    fn repeat_deletions(&mut self) {
+        let (owner, frontend, backends) = (self.owner, self.frontend, &*self.backends);
+        let id = self.unit.id;
+        let Some(leftovers) = &mut self.unit.leftovers else {
+            return;
+        };
+        self.round.with_leftovers.push((owner, self.address));
+        let service = &frontend.service;
+        let is_matched = |backend: u32| {
+            let has_id = |row: &BackendRow| {
+                let known = backends.get(&row.params.address);
+                known.is_some_and(|known| known.id == backend)
+            };
+            let mut rows = frontend.backends.iter();
+            service.session_affinity && rows.any(|row| is_active(row) && has_id(row))
+        };
+        leftovers.affinity.retain(|backend| !is_matched(*backend));
+        let ranges = service.source_ranges.as_deref().unwrap_or_default();
+        leftovers.ranges.retain(|net| !ranges.contains(net));
+        let stages = &mut self.round.stages;
+        for backend in &leftovers.affinity {
+            let key = AffinityKey {
+                id,
+                backend: *backend,
+            };
+            stages.stale_affinity.push(owner, key);
+        }
+        for cidr in &leftovers.ranges {
+            let key = SourceRangeKey { id, cidr: *cidr };
+            stages.stale_ranges.push(owner, key);
+        }
+    }
+
+    /// The reverse entry and the master entry.
+    fn write_master(&mut self, head: ServiceValue, counts: Counts) {
+        let (owner, address, id) = (self.owner, self.address, self.unit.id);
+        let stages = &mut self.round.stages;
+        if self.rewrite {
+            let key = RevNatKey {
+                id,
+                ipv6: address.is_ipv6(),
+            };
+            stages.reverse.push(owner, (key, address.into()));
+        }
+        let master = ServiceValue {
+            count: counts.count,
+            qcount: counts.qcount,
+            rev_nat: id.into(),
+            ..head
+        };
+        if self.rewrite || master != self.unit.master {
+            stages
+                .masters
+                .push(owner, (ServiceKey { address, slot: 0 }, master));
+        }
+        self.unit.master = master;
+    }
+
+    fn drop_slots_up_to(&mut self, highest: u16) {
+        let (address, len) = (self.address, self.unit.slots.len() as u16);
+        for before in len..highest {
+            let slot = before + 1;
+            let key = ServiceKey { address, slot };
+            self.round.stages.stale_slots.push(self.owner, key);
+        }
+        self.unit.high = len;
+    }
+
+    fn let_backends_go(&mut self) {
+        for change in self.changes {
+            if let Change::Removed(row) = change {
+                release(self.owner, row, self.backends, self.round);
+            }
+        }
+    }
+}
+
+fn is_active(row: &Backend) -> bool {
+    row.params.state == BackendState::Active
+}

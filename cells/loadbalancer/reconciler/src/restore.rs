@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Takes over what an earlier run left in the maps, and removes what nobody wants.
+
+use std::fmt;
+
+use skep_loadbalancer_model::hash::{HashMap, HashSet};
+use skep_loadbalancer_model::types::{BackendState, L3n4Addr, L4Proto};
+
+use super::{Ops, Surroundings};
+use crate::maps::{AffinityKey, Keys, LbMaps, MapEntry, MapError, MapKind, ServiceKey};
+
+/// How often a deletion of a prune is tried.
+const PRUNE_TRIES: usize = 16;
+
+/// Sizes of what [`Ops`] remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "fields are named like the lines they print")]
+pub struct Summary {
+    pub service_ids: usize,
+    pub restored_service_ids: usize,
+    pub backend_ids: usize,
+    pub restored_backend_ids: usize,
+    pub backend_states: usize,
+    pub backend_references: usize,
+    pub node_port_addr_by_port: usize,
+    pub prev_source_ranges: usize,
+    pub restored_quarantines: usize,
+    pub wildcard_references: usize,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "serviceIDs: {}", self.service_ids)?;
+        writeln!(f, "restoredServiceIDs: {}", self.restored_service_ids)?;
+        writeln!(f, "backendIDs: {}", self.backend_ids)?;
+        writeln!(f, "restoredBackendIDs: {}", self.restored_backend_ids)?;
+        writeln!(f, "backendStates: {}", self.backend_states)?;
+        writeln!(f, "backendReferences: {}", self.backend_references)?;
+        writeln!(f, "nodePortAddrByPort: {}", self.node_port_addr_by_port)?;
+        writeln!(f, "prevSourceRanges: {}", self.prev_source_ranges)?;
+        writeln!(f, "restoredQuarantines: {}", self.restored_quarantines)?;
+        writeln!(f, "wildcardReferences: {}", self.wildcard_references)
+    }
+}
+
+// What the service map says about one frontend.
+#[derive(Default)]
+struct Found {
+    count: u16,
+    qcount: u16,
+    slots: Vec<(u16, u32)>,
+}
+
+impl Ops {
+    /// Reads numbers and quarantined backends from the maps; gives how many services have a number there. To be called
+    /// once, before the first frontend.
+    ///
+    /// # Errors
+    /// If a map cannot be read. What was read so far stays.
+    pub fn restore(&mut self) -> Result<usize, MapError> {
+        let maps = self.maps.clone();
+        let mut addresses: HashMap<u32, L3n4Addr> = HashMap::default();
+        maps.dump(MapKind::Backends, &mut |entry| {
+            if let MapEntry::Backend(key, value) = entry {
+                self.backend_ids.restore(value.address, key.id);
+                addresses.insert(key.id, value.address);
+            }
+        })?;
+        let mut found: HashMap<L3n4Addr, Found> = HashMap::default();
+        maps.dump(MapKind::Services, &mut |entry| {
+            let MapEntry::Service(key, value) = entry else {
+                return;
+            };
+            if key.is_wildcard() {
+                return;
+            }
+            if key.slot == 0 {
+                self.service_ids
+                    .restore(key.address, u32::from(value.rev_nat.get()));
+                let found = found.entry(key.address).or_default();
+                (found.count, found.qcount) = (value.count, value.qcount);
+            } else {
+                found
+                    .entry(key.address)
+                    .or_default()
+                    .slots
+                    .push((key.slot, value.backend_id()));
+                let high = self.restored_slots.entry(key.address).or_default();
+                *high = (*high).max(key.slot);
+            }
+        })?;
+        // Numbers of services that were half deleted: what is left of them must not meet a new service.
+        for kind in [MapKind::ReverseNat, MapKind::AffinityMatch, MapKind::SourceRange] {
+            read(&*maps, kind, &mut |entry| match entry {
+                MapEntry::ReverseNat(key, _) => self.service_ids.skip(u32::from(key.id)),
+                MapEntry::AffinityMatch(key) => self.service_ids.skip(u32::from(key.id)),
+                MapEntry::SourceRange(key) => self.service_ids.skip(u32::from(key.id)),
+                _ => {}
+            })?;
+        }
+        for (frontend, found) in found {
+            let slots = usize::from(found.count) + usize::from(found.qcount);
+            if found.qcount == 0 || found.slots.len() != slots {
+                continue;
+            }
+            let behind = found.slots.iter().filter(|(slot, _)| *slot > found.count);
+            let backends: HashSet<L3n4Addr> = behind
+                .filter_map(|(_, id)| addresses.get(id))
+                .flat_map(|address| same_any_proto(*address))
+                .collect();
+            for frontend in same_any_proto(frontend) {
+                self.quarantines.insert(frontend, backends.clone());
+            }
+        }
+        Ok(self.service_ids.restored_len())
+    }
+
+    /// Removes entries that no frontend needs, and forgets numbers of an earlier run that nobody claimed. To be called
+    /// when every frontend is known.
+    ///
+    /// # Errors
+    /// The first map that cannot be read, or entry that cannot be deleted; the rest is done all the same.
+    pub fn prune(&mut self, _around: &dyn Surroundings) -> Result<(), MapError> {
+        self.service_ids.drop_restored();
+        self.backend_ids.drop_restored();
+        self.restored_slots = HashMap::default();
+        let units = &self.units;
+        self.quarantines
+            .retain(|frontend, _| units.contains_key(frontend));
+        let stale = self.stale()?;
+        let maps = &*self.maps;
+        let results = [
+            delete_all(stale.services, |keys| maps.delete(Keys::Services(keys))),
+            delete_all(stale.reverse, |keys| maps.delete(Keys::ReverseNat(keys))),
+            delete_all(stale.maglev, |keys| maps.delete(Keys::Maglev(keys))),
+            delete_all(stale.affinity, |keys| maps.delete(Keys::AffinityMatch(keys))),
+            delete_all(stale.ranges, |keys| maps.delete(Keys::SourceRange(keys))),
+            delete_all(stale.backends, |keys| maps.delete(Keys::Backends(keys))),
+        ];
+        results.into_iter().collect()
+    }
+
+    /// Sizes of what is remembered.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            service_ids: self.service_ids.len(),
+            restored_service_ids: self.service_ids.restored_len(),
+            backend_ids: self.backend_ids.len(),
+            restored_backend_ids: self.backend_ids.restored_len(),
+            backend_states: self.backends.len(),
+            backend_references: self.units.len(),
+            node_port_addr_by_port: self.expansions.len(),
+            prev_source_ranges: self.units.values().filter(|unit| unit.ranges.is_some()).count(),
+            restored_quarantines: self.quarantines.len(),
+            wildcard_references: self.wildcards.len(),
+        }
+    }
+
+    fn wanted_affinity(&self) -> HashSet<AffinityKey> {
+        let units = self
+            .units
+            .values()
+            .filter(|unit| unit.has_affinity && !unit.is_gone);
+        let keys = units.flat_map(|unit| {
+            let active = unit
+                .set
+                .iter()
+                .filter(|row| row.params.state == BackendState::Active);
+            active.filter_map(|row| {
+                let backend = self.backends.get(&row.params.address)?.id;
+                Some(AffinityKey { id: unit.id, backend })
+            })
+        });
+        keys.collect()
+    }
+
+    fn stale(&self) -> Result<Stale, MapError> {
+        let mut stale = Stale::default();
+        let by_id: HashMap<u16, &L3n4Addr> = self
+            .units
+            .iter()
+            .filter(|(_, unit)| !unit.is_gone)
+            .map(|(address, unit)| (unit.id, address))
+            .collect();
+        let unit = |id: u16| by_id.get(&id).and_then(|address| self.units.get(*address));
+        read(&*self.maps, MapKind::Services, &mut |entry| {
+            let MapEntry::Service(key, _) = entry else { return };
+            let is_wanted = if key.is_wildcard() {
+                self.wildcards
+                    .get(&key.address.ip())
+                    .is_some_and(|wildcard| !wildcard.parents.is_empty())
+            } else {
+                let unit = self.units.get(&key.address).filter(|unit| !unit.is_gone);
+                unit.is_some_and(|unit| usize::from(key.slot) <= unit.slots.len())
+            };
+            if !is_wanted {
+                stale.services.push(key);
+            }
+        })?;
+        // Masters first: what leads to the others goes before them.
+        stale.services.sort_by_key(|key: &ServiceKey| key.slot);
+        let affinity = self.wanted_affinity();
+        read(&*self.maps, MapKind::Backends, &mut |entry| {
+            let MapEntry::Backend(key, value) = entry else {
+                return;
+            };
+            let known = self.backends.get(&value.address);
+            if known.is_none_or(|known| known.id != key.id) {
+                stale.backends.push(key);
+            }
+        })?;
+        read(&*self.maps, MapKind::ReverseNat, &mut |entry| {
+            let MapEntry::ReverseNat(key, _) = entry else {
+                return;
+            };
+            if by_id
+                .get(&key.id)
+                .is_none_or(|address| address.is_ipv6() != key.ipv6)
+            {
+                stale.reverse.push(key);
+            }
+        })?;
+        read(&*self.maps, MapKind::Maglev, &mut |entry| {
+            let MapEntry::Maglev(key, _) = entry else { return };
+            let is_wanted = unit(key.id).is_some_and(|unit| unit.has_maglev);
+            if !is_wanted
+                || by_id
+                    .get(&key.id)
+                    .is_none_or(|address| address.is_ipv6() != key.ipv6)
+            {
+                stale.maglev.push(key);
+            }
+        })?;
+        read(&*self.maps, MapKind::AffinityMatch, &mut |entry| {
+            let MapEntry::AffinityMatch(key) = entry else {
+                return;
+            };
+            if !affinity.contains(&key) {
+                stale.affinity.push(key);
+            }
+        })?;
+        read(&*self.maps, MapKind::SourceRange, &mut |entry| {
+            let MapEntry::SourceRange(key) = entry else {
+                return;
+            };
+            let is_of_family = by_id
+                .get(&key.id)
+                .is_some_and(|a| a.is_ipv6() == key.cidr.addr().is_ipv6());
+            let ranges = unit(key.id)
+                .and_then(|unit| unit.ranges.as_deref())
+                .unwrap_or_default();
+            if !is_of_family || !ranges.iter().any(|net| net.trunc() == key.cidr) {
+                stale.ranges.push(key);
+            }
+        })?;
+        Ok(stale)
+    }
+}
+
+#[derive(Default)]
+struct Stale {
+    services: Vec<ServiceKey>,
+    backends: Vec<crate::maps::BackendKey>,
+    reverse: Vec<crate::maps::RevNatKey>,
+    maglev: Vec<crate::maps::MaglevKey>,
+    affinity: Vec<AffinityKey>,
+    ranges: Vec<crate::maps::SourceRangeKey>,
+}
+
+// An address of protocol ANY stands for the three real ones.
+fn same_any_proto(address: L3n4Addr) -> impl Iterator<Item = L3n4Addr> {
+    let any = address.proto() == L4Proto::Any;
+    let protos: &[L4Proto] = if any {
+        &[L4Proto::Tcp, L4Proto::Udp, L4Proto::Sctp]
+    } else {
+        &[L4Proto::None]
+    };
+    protos
+        .iter()
+        .map(move |proto| if any { address.with_proto(*proto) } else { address })
+}
+
+fn read(maps: &dyn LbMaps, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
+    let mut tries = 0;
+    loop {
+        // A failed read may have visited some entries; visiting them again is harmless, deleting twice as well.
+        match maps.dump(kind, visit) {
+            Err(_) if tries < PRUNE_TRIES => tries += 1,
+            result => return result,
+        }
+    }
+}
+
+fn delete_all<K: Copy>(
+    mut keys: Vec<K>,
+    delete: impl Fn(&[K]) -> Vec<(usize, MapError)>,
+) -> Result<(), MapError> {
+    let mut last = None;
+    for _ in 0..PRUNE_TRIES {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let failures = delete(&keys);
+        keys = failures.iter().map(|(index, _)| keys[*index]).collect();
+        last = failures.into_iter().next().map(|(_, error)| error);
+    }
+    last.map_or(Ok(()), Err)
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Backends of a frontend: their numbers, their order, their share of the lookup table.
+
+use std::sync::Arc;
+
+use skep_loadbalancer_model::hash::{HashMap, HashSet};
+use skep_loadbalancer_model::types::{Backend, BackendRow, BackendSet, BackendState, Change, L3n4Addr};
+use skep_maglev::Maglev;
+use smallvec::SmallVec;
+
+use super::Settings;
+use super::ids::Ids;
+use super::slots::{ACTIVE, CLASSES, Class, Move, STRICT_MAX, Slots, TERMINATING};
+use super::stage::Owner;
+use super::state::{Known, Round};
+use crate::maps::{BackendKey, BackendValue};
+
+/// Most slots of a frontend.
+const MAX_SLOTS: usize = u16::MAX as usize;
+
+/// Backends of one frontend that were quarantined before a restart and not checked since.
+pub(super) struct Quarantine<'a> {
+    addresses: Option<&'a HashSet<L3n4Addr>>,
+    is_active: bool,
+}
+
+const NO_QUARANTINE: Quarantine<'static> = Quarantine {
+    addresses: None,
+    is_active: false,
+};
+
+impl<'a> Quarantine<'a> {
+    /// Forgets the backends that are gone or were checked, then gives the rest.
+    pub(super) fn update(
+        all: &'a mut HashMap<L3n4Addr, HashSet<L3n4Addr>>,
+        frontend: &L3n4Addr,
+        backends: &BackendSet,
+    ) -> Self {
+        if all.is_empty() {
+            return NO_QUARANTINE;
+        }
+        let Some(addresses) = all.get_mut(frontend) else {
+            return NO_QUARANTINE;
+        };
+        addresses.retain(|address| {
+            backends
+                .get(address)
+                .is_some_and(|row| row.unhealthy_updated_at.is_none())
+        });
+        if addresses.is_empty() {
+            all.remove(frontend);
+        }
+        Self {
+            addresses: all.get(frontend),
+            is_active: true,
+        }
+    }
+
+    /// Whether there are any, or were until now: classes of unchanged rows may differ.
+    pub(super) const fn is_active(&self) -> bool {
+        self.is_active
+    }
+
+    fn is_unhealthy(&self, row: &Backend) -> bool {
+        row.unhealthy
+            || self
+                .addresses
+                .is_some_and(|addresses| addresses.contains(&row.params.address))
+    }
+
+    /// Healthy before unhealthy, then by state.
+    pub(super) fn sort_key(&self, row: &Backend) -> Class {
+        u8::from(self.is_unhealthy(row)) * 5 + row.params.state as u8
+    }
+
+    /// Class of a backend; `None`: it gets no slot.
+    pub(super) fn class(&self, row: &Backend) -> Option<Class> {
+        (row.params.state != BackendState::Maintenance).then(|| self.sort_key(row))
+    }
+}
+
+impl Known {
+    /// Writes the backend entry if the row is newer than what was written and says something else.
+    pub(super) fn write(&mut self, owner: Owner, row: &BackendRow, settings: &Settings, round: &mut Round) {
+        let revision = row.revision();
+        let is_written = self.revision != 0;
+        if is_written && self.revision >= revision {
+            return self.wait(owner, round);
+        }
+        let state = row.params.state.map_flags();
+        let zone = row
+            .params
+            .zone
+            .as_ref()
+            .and_then(|zone| settings.zones.get(&zone.zone))
+            .copied()
+            .unwrap_or(0);
+        self.revision = revision;
+        if is_written && self.state == state && self.zone == zone {
+            return self.wait(owner, round);
+        }
+        (self.state, self.zone, self.round) = (state, zone, round.number);
+        let address = row.params.address;
+        let key = BackendKey {
+            id: self.id,
+            ipv6: address.is_ipv6(),
+        };
+        round
+            .stages
+            .backends
+            .push(owner, (key, BackendValue { address, state, zone }));
+    }
+
+    /// The owner relies on an entry that another one writes in this round, if one does.
+    fn wait(&self, owner: Owner, round: &mut Round) {
+        if self.round == round.number {
+            round.waits.push((owner, self.id));
+        }
+    }
+}
+
+/// Takes a reference to a backend, giving it a number first if it has none. `None`: all are in use.
+pub(super) fn acquire(
+    owner: Owner,
+    row: &BackendRow,
+    backends: &mut HashMap<L3n4Addr, Known>,
+    ids: &mut Ids,
+    settings: &Settings,
+    round: &mut Round,
+) -> Option<()> {
+    let address = row.params.address;
+    let known = match backends.entry(address) {
+        std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+        std::collections::hash_map::Entry::Vacant(entry) => {
+            let id = ids.take(&address)?;
+            entry.insert(Known {
+                id,
+                refs: 0,
+                revision: 0,
+                round: 0,
+                state: 0,
+                zone: 0,
+            })
+        }
+    };
+    known.refs += 1;
+    known.write(owner, row, settings, round);
+    Some(())
+}
+
+/// Drops a reference to a backend; the entry goes at the end of the round if it was the last.
+pub(super) fn release(
+    owner: Owner,
+    row: &Backend,
+    backends: &mut HashMap<L3n4Addr, Known>,
+    round: &mut Round,
+) {
+    let address = row.params.address;
+    let Some(known) = backends.get_mut(&address) else {
+        return;
+    };
+    known.refs = known.refs.saturating_sub(1);
+    if known.refs == 0 {
+        round.stages.stale_backends.push(
+            owner,
+            BackendKey {
+                id: known.id,
+                ipv6: address.is_ipv6(),
+            },
+        );
+        backends.remove(&address);
+    }
+}
+
+/// Slots in strict order, and the number of backends in each class.
+pub(super) fn order(
+    set: &BackendSet,
+    quarantine: &Quarantine<'_>,
+    backends: &HashMap<L3n4Addr, Known>,
+) -> (Slots, [u32; CLASSES]) {
+    let mut classes = [0; CLASSES];
+    let mut first: Vec<u32> = Vec::new();
+    let mut rest: SmallVec<[(Class, u32); 8]> = SmallVec::new();
+    let is_single = set.len() == 1;
+    for row in set {
+        let (Some(class), Some(known)) = (quarantine.class(row), backends.get(&row.params.address)) else {
+            continue;
+        };
+        classes[usize::from(class)] += 1;
+        if is_single {
+            return (Slots::One(known.id), classes);
+        }
+        if class == ACTIVE {
+            if first.capacity() == 0 {
+                first.reserve_exact(set.len());
+            }
+            first.push(known.id);
+        } else {
+            rest.push((class, known.id));
+        }
+    }
+    rest.sort_by_key(|(class, _)| *class);
+    first.extend(rest.iter().map(|(_, id)| *id));
+    first.truncate(MAX_SLOTS);
+    (Slots::from_order(first, classes), classes)
+}
+
+/// Ids in strict order after changes, given the slots before, without a look at backends that did not change. `None`
+/// unless all backends were active (they have slots, and `may_all_be_chosen`) and are: then the order is that of the set.
+pub(super) fn reorder(
+    slots: &Slots,
+    may_all_be_chosen: bool,
+    (old, new): (&BackendSet, &BackendSet),
+    changes: &[Change<'_>],
+    backends: &HashMap<L3n4Addr, Known>,
+) -> Option<Vec<u32>> {
+    let is_active = |row: &Backend| NO_QUARANTINE.class(row) == Some(ACTIVE);
+    if matches!(slots, Slots::Loose(_)) {
+        return None;
+    }
+    let ids = slots.as_slice();
+    // One class is chosen from: all have the class of the first.
+    let were_active = may_all_be_chosen && ids.len() == old.len() && is_active(old.iter().next()?);
+    if !were_active || new.len() < 2 || new.len() > STRICT_MAX {
+        return None;
+    }
+    let mut added: SmallVec<[&BackendRow; 4]> = SmallVec::new();
+    let mut ordered = Vec::with_capacity(ids.len() + 1);
+    ordered.extend_from_slice(ids);
+    for change in changes {
+        match change {
+            Change::Added(row) => added.push(row),
+            Change::Removed(row) => {
+                let id = backends.get(&row.params.address)?.id;
+                let at = ordered.iter().position(|other| *other == id)?;
+                ordered.remove(at);
+            }
+            Change::Updated { new, .. } if is_active(new) => {}
+            Change::Updated { .. } => return None,
+        }
+    }
+    // By address, so that those before are in their places.
+    for row in added {
+        let at = new.rank(&row.params.address);
+        if !is_active(row) || at > ordered.len() {
+            return None;
+        }
+        ordered.insert(at, backends.get(&row.params.address)?.id);
+    }
+    (ordered.len() == new.len()).then_some(ordered)
+}
+
+/// Changes of a large frontend.
+pub(super) fn moves(changes: &[Change<'_>], backends: &HashMap<L3n4Addr, Known>) -> Vec<Move> {
+    let none = NO_QUARANTINE;
+    let change = |change: &Change<'_>| {
+        let (row, from, to) = match *change {
+            Change::Added(row) => (row, None, none.class(row)),
+            Change::Removed(row) => (row, none.class(row), None),
+            Change::Updated { old, new } => (new, none.class(old), none.class(new)),
+        };
+        let id = backends.get(&row.params.address)?.id;
+        (from != to).then_some(Move { id, from, to })
+    };
+    changes.iter().filter_map(change).collect()
+}
+
+/// Lookup table over the backends that may be chosen.
+pub(super) fn lookup_table(
+    maglev: &Maglev,
+    set: &BackendSet,
+    quarantine: &Quarantine<'_>,
+    backends: &HashMap<L3n4Addr, Known>,
+) -> Arc<[u32]> {
+    let has_active = set.iter().any(|row| quarantine.class(row) == Some(ACTIVE));
+    let chosen = Some(if has_active { ACTIVE } else { TERMINATING });
+    let rows = set
+        .iter()
+        .filter(|row| quarantine.class(row) == chosen)
+        .filter_map(|row| {
+            let address = row.params.address;
+            Some(skep_maglev::Backend {
+                id: backends.get(&address)?.id,
+                weight: row.params.weight,
+                address,
+            })
+        });
+    maglev.lookup_table(rows).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::slots::counts;
+    use super::*;
+    use skep_loadbalancer_model::types::{BackendParams, ServiceName, Source};
+
+    fn address(number: u32) -> L3n4Addr {
+        format!("10.1.0.{number}:80/TCP").parse().unwrap()
+    }
+
+    fn row(number: u32, state: u8) -> BackendRow {
+        let mut params = BackendParams::new(address(number), Source::Kubernetes);
+        params.state = BackendState::from_number(state).unwrap();
+        skep_loadbalancer_model::testing::row(Backend::new(ServiceName::new("shop", "web"), params))
+    }
+
+    // Numbers in another order than that of the addresses.
+    fn known() -> HashMap<L3n4Addr, Known> {
+        let known = |number: u32| Known {
+            id: number * 7 % 100 + 1,
+            refs: 1,
+            revision: 1,
+            round: 0,
+            state: 0,
+            zone: 0,
+        };
+        (0..100).map(|number| (address(number), known(number))).collect()
+    }
+
+    fn reordered(old: &BackendSet, new: &BackendSet) -> Option<Vec<u32>> {
+        let (slots, classes) = order(old, &NO_QUARANTINE, &known());
+        let counts = counts(&classes);
+        let all = usize::from(counts.count) == slots.len() && counts.qcount == 0;
+        reordered_slots(&slots, all, old, new)
+    }
+
+    fn reordered_slots(slots: &Slots, all: bool, old: &BackendSet, new: &BackendSet) -> Option<Vec<u32>> {
+        let changes: Vec<Change<'_>> = old.diff(new).collect();
+        reorder(slots, all, (old, new), &changes, &known())
+    }
+
+    #[test]
+    fn slots_in_no_order_are_put_in_order_as_a_whole() {
+        let count = STRICT_MAX as u32 + 1;
+        let old: BackendSet = (0..count).map(|number| row(number, 0)).collect();
+        let known = known();
+        let id = |number: u32| known[&address(number)].id;
+        let slots = Slots::from_order((0..count).rev().map(id).collect(), [0; CLASSES]);
+        let new = old.without(&address(50));
+
+        assert_eq!(reordered_slots(&slots, true, &old, &new), None);
+    }
+
+    proptest! {
+        #[test]
+        fn reordering_comes_to_the_order(
+            before in prop::collection::btree_set(0u32..100, 2..40),
+            odd in prop::option::of((0u32..100, 0u8..5)),
+            changes in prop::collection::vec((0u32..100, prop::option::of(prop_oneof![9 => Just(0u8), 1 => 0u8..5])), 0..6),
+        ) {
+            let mut old: BackendSet = before.into_iter().map(|number| row(number, 0)).collect();
+            old = odd.into_iter().fold(old, |set, (number, state)| set.with(row(number, state)));
+            let new = changes.into_iter().fold(old.clone(), |set, (number, state)| match state {
+                Some(state) => set.with(row(number, state)),
+                None => set.without(&address(number)),
+            });
+            let is_active = |row: &BackendRow| row.params.state == BackendState::Active;
+            let are_active = old.iter().chain(&new).all(is_active) && new.len() >= 2;
+            let got = reordered(&old, &new);
+            prop_assert_eq!(got.is_some(), are_active);
+            if let Some(got) = got {
+                let (slots, _) = order(&new, &NO_QUARANTINE, &known());
+                prop_assert_eq!(got, slots.as_slice());
+            }
+        }
+    }
+}

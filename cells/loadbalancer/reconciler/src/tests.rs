@@ -1,0 +1,799 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The machine against maps that fail, stop, are full or hold an earlier run.
+
+mod changes;
+mod faults;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::prelude::*;
+use skep_bpf_maps::lb::LbMapSizes;
+use skep_loadbalancer_model::testing;
+use skep_loadbalancer_model::types::{
+    Backend, BackendParams, BackendRow, BackendState, Frontend, FrontendKind, FrontendParams, L3n4Addr,
+    Service, ServiceName, Source,
+};
+use skep_maglev::{HashSeed, Maglev, TableSize};
+
+use super::*;
+use crate::maps::fake::FakeMaps;
+use crate::maps::faulty::FaultyMaps;
+use crate::maps::{self, Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage, text};
+
+fn addr(text: &str) -> L3n4Addr {
+    text.parse().unwrap()
+}
+
+fn small_maglev() -> Maglev {
+    Maglev::new(TableSize::supported().next().unwrap(), HashSeed::default())
+}
+
+fn backend(address: &str, state: BackendState) -> BackendRow {
+    let mut params = BackendParams::new(addr(address), Source::Kubernetes);
+    params.state = state;
+    testing::row(Backend::new(ServiceName::new("shop", "web"), params))
+}
+
+fn frontend(address: &str, kind: FrontendKind, backends: &[BackendRow]) -> Frontend {
+    frontend_of(
+        Service::new(ServiceName::new("shop", "web"), Source::Kubernetes),
+        address,
+        kind,
+        backends,
+    )
+}
+
+fn frontend_of(service: Service, address: &str, kind: FrontendKind, backends: &[BackendRow]) -> Frontend {
+    let address = addr(address);
+    let params = FrontendParams {
+        address,
+        kind,
+        port_name: "".into(),
+        service_port: address.port(),
+    };
+    let mut frontend = Frontend::new(params, testing::service(service));
+    frontend.backends = backends.iter().cloned().collect();
+    frontend
+}
+
+fn ops(maps: &Arc<dyn LbMaps>) -> Ops {
+    Ops::new(Settings::default(), maps.clone(), small_maglev())
+}
+
+#[track_caller]
+fn apply(ops: &mut Ops, frontends: &[Frontend], around: &dyn Surroundings) {
+    frontends.iter().for_each(|frontend| ops.upsert(frontend, around));
+    for result in ops.finish() {
+        result.unwrap();
+    }
+}
+
+fn dump(maps: &Arc<dyn LbMaps>) -> String {
+    text::dump(&maps::dump_all(&**maps).unwrap())
+}
+
+#[derive(Default)]
+struct Node {
+    addresses: Vec<IpAddr>,
+    kinds: HashMap<L3n4Addr, FrontendKind>,
+}
+
+impl Surroundings for Node {
+    fn node_port_addresses(&self, ipv6: bool) -> &[IpAddr] {
+        if ipv6 { &[] } else { &self.addresses }
+    }
+    fn is_node_address(&self, ip: IpAddr) -> bool {
+        self.addresses.contains(&ip)
+    }
+    fn frontend_kind(&self, address: &L3n4Addr) -> Option<FrontendKind> {
+        self.kinds.get(address).copied()
+    }
+}
+
+#[test]
+fn writes_a_cluster_ip() {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let mut ops = ops(&maps);
+    let active = |n: u8| backend(&format!("10.20.0.{n}:8080/TCP"), BackendState::Active);
+
+    apply(
+        &mut ops,
+        &[frontend(
+            "10.50.0.9:80/TCP",
+            FrontendKind::ClusterIp,
+            &[active(5), active(6)],
+        )],
+        &(),
+    );
+
+    assert_eq!(
+        dump(&maps),
+        "BE: ID=1 ADDR=10.20.0.5:8080/TCP STATE=active
+BE: ID=2 ADDR=10.20.0.6:8080/TCP STATE=active
+REV: ID=1 ADDR=10.50.0.9:80
+SVC: ID=0 ADDR=10.50.0.9:0/ANY SLOT=0 LBALG=undef AFFTimeout=0 COUNT=0 QCOUNT=0 FLAGS=ClusterIP+non-routable
+SVC: ID=1 ADDR=10.50.0.9:80/TCP SLOT=0 LBALG=undef AFFTimeout=0 COUNT=2 QCOUNT=0 FLAGS=ClusterIP+non-routable
+SVC: ID=1 ADDR=10.50.0.9:80/TCP SLOT=1 BEID=1 COUNT=0 QCOUNT=0 FLAGS=ClusterIP+non-routable
+SVC: ID=1 ADDR=10.50.0.9:80/TCP SLOT=2 BEID=2 COUNT=0 QCOUNT=0 FLAGS=ClusterIP+non-routable
+"
+    );
+}
+
+#[test]
+fn orders_slots_and_counts_by_state() {
+    use BackendState::{Active, Maintenance, Terminating, TerminatingNotServing};
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let mut ops = ops(&maps);
+    let rows = [
+        backend("10.0.0.1:80/TCP", TerminatingNotServing),
+        backend("10.0.0.2:80/TCP", Terminating),
+        backend("10.0.0.3:80/TCP", Maintenance),
+        backend("10.0.0.4:80/TCP", Active),
+    ];
+    let service = "10.50.0.9:80/TCP";
+
+    apply(
+        &mut ops,
+        &[frontend(service, FrontendKind::ClusterIp, &rows)],
+        &(),
+    );
+    let with_active = dump(&maps);
+    apply(
+        &mut ops,
+        &[frontend(service, FrontendKind::ClusterIp, &rows[..3])],
+        &(),
+    );
+    let without = dump(&maps);
+
+    // Numbers follow the order of slots; the one in maintenance comes last and has no slot.
+    assert!(with_active.contains("BE: ID=1 ADDR=10.0.0.4:80/TCP STATE=active"));
+    assert!(with_active.contains("BE: ID=4 ADDR=10.0.0.3:80/TCP STATE=maintenance"));
+    assert!(with_active.contains("SLOT=0 LBALG=undef AFFTimeout=0 COUNT=1 QCOUNT=2"));
+    assert!(with_active.contains("SLOT=3 BEID=3") && !with_active.contains("SLOT=4"));
+    assert!(
+        without.contains("COUNT=1 QCOUNT=1")
+            && without.contains("SLOT=1 BEID=2")
+            && !without.contains("SLOT=3")
+    );
+    assert!(!without.contains("BE: ID=1 "));
+}
+
+#[test]
+fn expands_node_ports_per_scope_and_removes_them() {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let mut ops = ops(&maps);
+    let node = Node {
+        addresses: vec!["10.1.0.1".parse().unwrap()],
+        ..Node::default()
+    };
+    let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
+    service.ext_traffic_policy = skep_loadbalancer_model::types::TrafficPolicy::Local;
+    let rows = [backend("10.0.0.1:80/TCP", BackendState::Active)];
+    let frontends = ["0.0.0.0:30000/TCP", "0.0.0.0:30000/TCP/i"]
+        .map(|address| frontend_of(service.clone(), address, FrontendKind::NodePort, &rows));
+
+    apply(&mut ops, &frontends, &node);
+    let full = dump(&maps);
+    frontends
+        .iter()
+        .for_each(|frontend| ops.remove(frontend.address()));
+    ops.finish();
+
+    assert!(full.contains("SVC: ID=4 ADDR=10.1.0.1:30000/TCP/i SLOT=1 BEID=1"));
+    assert!(full.contains("ID=1 ADDR=0.0.0.0:30000/TCP SLOT=0 LBALG=undef AFFTimeout=0 COUNT=1 QCOUNT=0 FLAGS=NodePort+Local+two-scopes+non-routable"));
+    assert_eq!(dump(&maps), "");
+    assert_eq!(ops.summary(), Summary::default());
+}
+
+#[test]
+fn load_balancer_on_a_node_address_wins_over_a_host_port() {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let mut ops = ops(&maps);
+    let mut node = Node {
+        addresses: vec!["10.1.0.1".parse().unwrap()],
+        ..Node::default()
+    };
+    let host_port = frontend(
+        "0.0.0.0:80/TCP",
+        FrontendKind::HostPort,
+        &[backend("10.0.0.1:80/TCP", BackendState::Active)],
+    );
+    let vip = frontend(
+        "10.1.0.1:80/TCP",
+        FrontendKind::LoadBalancer,
+        &[backend("10.0.0.2:80/TCP", BackendState::Active)],
+    );
+    apply(&mut ops, std::slice::from_ref(&host_port), &node);
+
+    node.kinds.insert(*vip.address(), FrontendKind::LoadBalancer);
+    apply(&mut ops, &[vip.clone(), host_port.clone()], &node);
+    let taken = dump(&maps);
+    ops.prune(&node).unwrap();
+    let pruned = dump(&maps);
+    node.kinds.clear();
+    ops.remove(vip.address());
+    ops.finish();
+    let requeue = ops.take_requeue();
+    apply(&mut ops, std::slice::from_ref(&host_port), &node);
+
+    assert!(taken.contains(
+        "ADDR=10.1.0.1:80/TCP SLOT=0 LBALG=undef AFFTimeout=0 COUNT=1 QCOUNT=0 FLAGS=LoadBalancer"
+    ));
+    assert_eq!(taken, pruned);
+    assert_eq!(requeue, [*host_port.address()]);
+    assert!(dump(&maps).contains("ADDR=10.1.0.1:80/TCP SLOT=1 BEID=1 COUNT=0 QCOUNT=0 FLAGS=HostPort"));
+}
+
+#[test]
+fn full_map_is_an_error_of_the_frontend_until_there_is_room() {
+    let sizes = LbMapSizes {
+        services: 3,
+        ..LbMapSizes::default()
+    };
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
+    let mut ops = ops(&maps);
+    let first = frontend(
+        "10.50.0.1:80/TCP",
+        FrontendKind::ExternalIps,
+        &[backend("10.0.0.1:80/TCP", BackendState::Active)],
+    );
+    let second = frontend(
+        "10.50.0.2:80/TCP",
+        FrontendKind::ExternalIps,
+        &[backend("10.0.0.2:80/TCP", BackendState::Active)],
+    );
+
+    apply(&mut ops, std::slice::from_ref(&first), &());
+    ops.upsert(&second, &());
+    let refused = ops.finish().remove(0).unwrap_err();
+    ops.remove(first.address());
+    ops.finish();
+    apply(&mut ops, &[second], &());
+
+    assert_eq!(
+        refused.to_string(),
+        "map cilium_lb4_services_v2 is full (3 entries)"
+    );
+    assert_eq!(dump(&maps).lines().count(), 4);
+    assert!(dump(&maps).contains("SVC: ID=2 ADDR=10.50.0.2:80/TCP SLOT=0"));
+}
+
+#[test]
+fn restores_quarantine_until_the_backend_is_checked() {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let sick = |updated: bool, unhealthy| {
+        let params = BackendParams::new(addr("10.0.0.1:80/TCP"), Source::Kubernetes);
+        let mut row = Backend::new(ServiceName::new("shop", "web"), params);
+        row.unhealthy = unhealthy;
+        row.unhealthy_updated_at = updated.then(|| Box::new(std::time::SystemTime::now()));
+        testing::row(row)
+    };
+    let well = backend("10.0.0.2:80/TCP", BackendState::Active);
+    let state = |first: BackendRow| {
+        frontend(
+            "10.50.0.9:80/TCP",
+            FrontendKind::ClusterIp,
+            &[first, well.clone()],
+        )
+    };
+    apply(&mut ops(&maps), &[state(sick(true, true))], &());
+    let before = dump(&maps);
+
+    let mut again = ops(&maps);
+    assert_eq!(again.restore().unwrap(), 1);
+    assert_eq!(
+        (
+            again.summary().restored_service_ids,
+            again.summary().restored_quarantines
+        ),
+        (1, 1)
+    );
+    apply(&mut again, &[state(sick(false, false))], &());
+    let restored = dump(&maps);
+    apply(&mut again, &[state(sick(true, false))], &());
+
+    assert!(before.contains("COUNT=1 QCOUNT=1"));
+    assert_eq!(before, restored);
+    assert!(dump(&maps).contains("COUNT=2 QCOUNT=0"));
+    assert_eq!(again.summary().restored_quarantines, 0);
+}
+
+#[test]
+fn takes_over_maps_with_protocol_any() {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let state = [frontend(
+        "10.50.0.9:80/UDP",
+        FrontendKind::ClusterIp,
+        &[backend("10.0.0.2:80/UDP", BackendState::Active)],
+    )];
+    let other = frontend(
+        "10.50.0.8:80/UDP",
+        FrontendKind::ClusterIp,
+        &[backend("10.0.0.1:80/UDP", BackendState::Active)],
+    );
+    let mut first = ops(&maps);
+    apply(&mut first, std::slice::from_ref(&other), &());
+    apply(&mut first, &state, &());
+    first.remove(other.address());
+    first.finish();
+    let mut snapshot = maps::snapshot::MapSnapshot::default();
+    snapshot.take(&*maps).unwrap();
+    let wanted = dump(&maps);
+
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    snapshot.restore(&*maps, true).unwrap();
+    let mut again = ops(&maps);
+    again.restore().unwrap();
+    apply(&mut again, &state, &());
+    again.prune(&()).unwrap();
+
+    assert_eq!(dump(&maps), wanted);
+    assert!(wanted.contains("BE: ID=2 ADDR=10.0.0.2:80/UDP"));
+}
+
+#[test]
+fn one_change_of_a_thousand_backends_writes_a_few_entries() {
+    let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let counter = Arc::new(Counting {
+        below: fake.clone(),
+        writes: AtomicUsize::new(0),
+        left: AtomicUsize::new(usize::MAX),
+    });
+    let maps: Arc<dyn LbMaps> = counter.clone();
+    let mut ops = ops(&maps);
+    let name = |n: usize| format!("10.0.{}.{}:80/TCP", n / 250, n % 250 + 1);
+    let mut rows: Vec<BackendRow> = (0..1000)
+        .map(|n| backend(&name(n), BackendState::Active))
+        .collect();
+    let mut state = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &rows);
+    apply(&mut ops, std::slice::from_ref(&state), &());
+
+    for (round, to) in [
+        BackendState::Maintenance,
+        BackendState::Active,
+        BackendState::Terminating,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        counter.writes.store(0, Ordering::Relaxed);
+        rows[500] = backend(&name(500), to);
+        // The row's table is a new one each time: pretend it is newer.
+        state.backends = state.backends.without(&addr(&name(500))).with(rows[500].clone());
+        apply(&mut ops, std::slice::from_ref(&state), &());
+        assert!(
+            counter.writes.load(Ordering::Relaxed) <= 5,
+            "round {round}: {}",
+            counter.writes.load(Ordering::Relaxed)
+        );
+    }
+    ops.remove(state.address());
+    ops.finish();
+
+    assert_eq!(dump(&fake), "");
+}
+
+#[test]
+fn zones_of_backends_have_the_numbers_of_the_settings() {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let settings = Settings {
+        zones: [("one".into(), 7)].into_iter().collect(),
+        ..Settings::default()
+    };
+    let mut ops = Ops::new(settings, maps.clone(), small_maglev());
+    let in_zone = |address: &str, zone: &str| {
+        let zone = skep_loadbalancer_model::types::BackendZone {
+            zone: zone.into(),
+            for_zones: skep_loadbalancer_model::types::Names::ABSENT,
+        };
+        let mut row = Backend::clone(&backend(address, BackendState::Active));
+        row.params.zone = Some(zone.into());
+        testing::row(row)
+    };
+    let backends = [
+        in_zone("10.0.0.1:80/TCP", "one"),
+        in_zone("10.0.0.2:80/TCP", "two"),
+        backend("10.0.0.3:80/TCP", BackendState::Active),
+    ];
+
+    apply(
+        &mut ops,
+        &[frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &backends)],
+        &(),
+    );
+
+    let mut zones = BTreeMap::new();
+    maps.dump(MapKind::Backends, &mut |entry| {
+        if let MapEntry::Backend(_, value) = entry {
+            zones.insert(value.address.to_string(), value.zone);
+        }
+    })
+    .unwrap();
+    let zones: Vec<(&str, u8)> = zones.iter().map(|(address, zone)| (&**address, *zone)).collect();
+    assert_eq!(
+        zones,
+        [
+            ("10.0.0.1:80/TCP", 7),
+            ("10.0.0.2:80/TCP", 0),
+            ("10.0.0.3:80/TCP", 0)
+        ]
+    );
+}
+
+#[test]
+fn rejects_features_that_exclude_each_other() {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let mut ops = ops(&maps);
+    let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
+    service.session_affinity = true;
+    service.proxy_redirects = Some(
+        [skep_loadbalancer_model::types::ProxyRedirect {
+            proxy_port: 1000,
+            ports: [].into(),
+        }]
+        .into(),
+    );
+
+    ops.upsert(
+        &frontend_of(service, "10.50.0.9:80/TCP", FrontendKind::ClusterIp, &[]),
+        &(),
+    );
+
+    let error = ops.finish().remove(0).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "invalid feature combination: SessionAffinity with proxy redirection is not supported"
+    );
+    assert_eq!(dump(&maps), "");
+}
+
+/// Counts writes, and stops the process after some: nothing is written any more.
+struct Counting {
+    below: Arc<dyn LbMaps>,
+    writes: AtomicUsize,
+    left: AtomicUsize,
+}
+
+impl Counting {
+    fn dies(&self) -> bool {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+            .is_err()
+    }
+}
+
+impl LbMaps for Counting {
+    fn update(&self, entries: Entries<'_>) -> Failures {
+        (0..entries.len())
+            .filter(|_| !self.dies())
+            .flat_map(|at| self.below.update(entries.at(at)))
+            .collect()
+    }
+    fn delete(&self, keys: Keys<'_>) -> Failures {
+        (0..keys.len())
+            .filter(|_| !self.dies())
+            .flat_map(|at| self.below.delete(keys.at(at)))
+            .collect()
+    }
+    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
+        self.below.dump(kind, visit)
+    }
+    fn usage(&self) -> Vec<MapUsage> {
+        self.below.usage()
+    }
+}
+
+/// Content of the maps with numbers replaced by what they stand for.
+fn meaning(maps: &Arc<dyn LbMaps>) -> BTreeSet<String> {
+    let entries = maps::dump_all(&**maps).unwrap();
+    let mut services: BTreeMap<u16, String> = BTreeMap::new();
+    let mut backends: BTreeMap<u32, String> = BTreeMap::new();
+    for entry in &entries {
+        match entry {
+            MapEntry::Service(key, value) if key.slot == 0 => {
+                services.insert(value.rev_nat.get(), key.address.to_string());
+            }
+            MapEntry::Backend(key, value) => {
+                backends.insert(key.id, value.address.to_string());
+            }
+            _ => {}
+        }
+    }
+    let backend = |id: u32| {
+        backends
+            .get(&id)
+            .cloned()
+            .unwrap_or_else(|| format!("dangling {id}"))
+    };
+    let service = |id: u16| {
+        services
+            .get(&id)
+            .cloned()
+            .unwrap_or_else(|| format!("dangling {id}"))
+    };
+    let line = |entry: &MapEntry| match entry {
+        MapEntry::Service(key, value) if key.slot > 0 => {
+            format!(
+                "slot {} {} {} of {} {}",
+                key.address,
+                key.slot,
+                backend(value.backend_id()),
+                service(value.rev_nat.get()),
+                value.service_flags()
+            )
+        }
+        MapEntry::Service(key, value) => {
+            format!(
+                "master {} {} {} {} {}",
+                key.address,
+                value.count,
+                value.qcount,
+                value.target,
+                value.service_flags()
+            )
+        }
+        MapEntry::Backend(_, value) => format!("backend {} {}", value.address, value.state),
+        MapEntry::ReverseNat(key, value) => format!("reverse {} {value:?}", service(key.id)),
+        MapEntry::AffinityMatch(key) => format!("affinity {} {}", service(key.id), backend(key.backend)),
+        MapEntry::SourceRange(key) => format!("range {} {}", service(key.id), key.cidr),
+        MapEntry::Maglev(key, table) => {
+            let names: Vec<String> = table.iter().map(|id| backend(*id)).collect();
+            format!("maglev {} {}", service(key.id), names.join(" "))
+        }
+    };
+    entries.iter().map(line).collect()
+}
+
+/// One state of a service: which backends in which state, with which features.
+#[derive(Debug, Clone)]
+struct State {
+    backends: Vec<(u8, BackendState, bool)>,
+    has_affinity: bool,
+    ranges: u8,
+    is_maglev: bool,
+}
+
+fn state() -> impl Strategy<Value = State> {
+    use BackendState::{Active, Maintenance, Terminating, TerminatingNotServing};
+    let states = prop::sample::select(vec![
+        Active,
+        Active,
+        Active,
+        Terminating,
+        TerminatingNotServing,
+        Maintenance,
+    ]);
+    let backends = prop::collection::vec((1u8..6, states, any::<bool>()), 0..5);
+    (backends, any::<bool>(), 0u8..4, any::<bool>()).prop_map(
+        |(backends, has_affinity, ranges, is_maglev)| State {
+            backends,
+            has_affinity,
+            ranges,
+            is_maglev,
+        },
+    )
+}
+
+const ADDRESSES: [(&str, FrontendKind); 5] = [
+    ("10.50.0.1:80/TCP", FrontendKind::ClusterIp),
+    ("10.50.0.1:81/TCP", FrontendKind::ClusterIp),
+    ("172.16.0.1:80/TCP", FrontendKind::LoadBalancer),
+    ("0.0.0.0:30000/TCP", FrontendKind::NodePort),
+    ("[fd00::1]:80/TCP", FrontendKind::LoadBalancer),
+];
+
+// Rows of one table, so that revisions grow.
+struct Rows {
+    db: statedb::Db,
+    table: statedb::RwTable<Backend>,
+}
+
+impl Rows {
+    fn new() -> Self {
+        let db = statedb::Db::new();
+        let key =
+            statedb::Index::<Backend, str>::new("key", |row, keys| keys.add(&row.params.address.to_string()));
+        let table = statedb::RwTable::builder("rows")
+            .primary(key)
+            .build_plain(&db)
+            .unwrap();
+        Self { db, table }
+    }
+
+    fn row(&self, address: &str, state: BackendState, unhealthy: bool) -> BackendRow {
+        let mut params = BackendParams::new(addr(address), Source::Kubernetes);
+        params.state = state;
+        let mut row = Backend::new(ServiceName::new("shop", "web"), params);
+        row.unhealthy = unhealthy;
+        row.unhealthy_updated_at = Some(Box::new(std::time::UNIX_EPOCH));
+        let mut txn = self.db.write(&[&self.table as &dyn statedb::WriteTarget]);
+        let row = self.table.insert_get(&mut txn, row).unwrap();
+        txn.commit();
+        row
+    }
+
+    fn frontend(&self, at: usize, state: &State) -> Frontend {
+        let (address, kind) = ADDRESSES[at];
+        let mut service = Service::new(ServiceName::new("shop", &format!("s{at}")), Source::Kubernetes);
+        service.session_affinity = state.has_affinity;
+        service.session_affinity_timeout = std::time::Duration::from_secs(100);
+        let all = ["10.0.0.0/8", "192.168.0.0/16", "fd00::/8"];
+        service.source_ranges = (state.ranges > 0).then(|| {
+            all[..usize::from(state.ranges)]
+                .iter()
+                .map(|net| net.parse().unwrap())
+                .collect()
+        });
+        if state.is_maglev {
+            service.annotations = [("service.cilium.io/lb-algorithm", "maglev")]
+                .into_iter()
+                .collect();
+        }
+        let is_ipv6 = addr(address).is_ipv6();
+        let rows: Vec<BackendRow> = state
+            .backends
+            .iter()
+            .map(|(n, state, unhealthy)| {
+                let text = if is_ipv6 {
+                    format!("[fd01::{n}]:80/TCP")
+                } else {
+                    format!("10.0.0.{n}:80/TCP")
+                };
+                self.row(&text, *state, *unhealthy)
+            })
+            .collect();
+        frontend_of(service, address, kind, &rows)
+    }
+}
+
+fn annotated(maps: &Arc<dyn LbMaps>) -> Ops {
+    let settings = Settings {
+        algorithm_annotation: true,
+        ..Settings::default()
+    };
+    Ops::new(settings, maps.clone(), small_maglev())
+}
+
+fn node() -> Node {
+    Node {
+        addresses: vec!["10.1.0.1".parse().unwrap(), "10.1.0.2".parse().unwrap()],
+        ..Node::default()
+    }
+}
+
+// What the maps mean when the final state is written at once.
+fn wanted(model: &BTreeMap<usize, Frontend>) -> BTreeSet<String> {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let frontends: Vec<Frontend> = model.values().cloned().collect();
+    apply(&mut annotated(&maps), &frontends, &node());
+    meaning(&maps)
+}
+
+// Frontends of a later step share backend rows with earlier ones: every frontend sees the newest row of an address.
+fn refresh(model: &mut BTreeMap<usize, Frontend>, newest: &Frontend) {
+    for frontend in model.values_mut() {
+        for row in &newest.backends {
+            if frontend.backends.get(&row.params.address).is_some() {
+                frontend.backends = frontend.backends.with(row.clone());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn converges_with_faults(steps in prop::collection::vec((0usize..5, prop::option::of(state())), 1..25), batch in 1usize..4) {
+        let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+        let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.05));
+        let mut ops = annotated(&faulty);
+        let (rows, node) = (Rows::new(), node());
+        let mut model: BTreeMap<usize, Frontend> = BTreeMap::new();
+        let mut dirty: BTreeSet<usize> = BTreeSet::new();
+
+        let run = |ops: &mut Ops, model: &BTreeMap<usize, Frontend>, dirty: &mut BTreeSet<usize>| {
+            let batch: Vec<usize> = dirty.iter().copied().collect();
+            for at in &batch {
+                match model.get(at) {
+                    Some(frontend) => ops.upsert(frontend, &node),
+                    None => ops.remove(&addr(ADDRESSES[*at].0)),
+                }
+            }
+            for (at, result) in batch.into_iter().zip(ops.finish()) {
+                if result.is_ok() {
+                    dirty.remove(&at);
+                }
+            }
+        };
+        for (n, (at, state)) in steps.iter().enumerate() {
+            match state {
+                Some(state) => {
+                    let frontend = rows.frontend(*at, state);
+                    refresh(&mut model, &frontend);
+                    dirty.extend(model.keys());
+                    model.insert(*at, frontend);
+                }
+                None => drop(model.remove(at)),
+            }
+            dirty.insert(*at);
+            if n % batch == 0 {
+                run(&mut ops, &model, &mut dirty);
+            }
+        }
+        for _ in 0..500 {
+            run(&mut ops, &model, &mut dirty);
+        }
+
+        prop_assert!(dirty.is_empty());
+        prop_assert_eq!(meaning(&fake), wanted(&model));
+        model.clear();
+        dirty.extend(0..ADDRESSES.len());
+        for _ in 0..500 {
+            run(&mut ops, &model, &mut dirty);
+        }
+        prop_assert_eq!(dump(&fake), "");
+        prop_assert_eq!(ops.summary(), Summary::default());
+    }
+
+    #[test]
+    fn converges_after_a_crash_at_any_write_and_keeps_ids(
+        before in prop::collection::vec((0usize..5, state()), 1..6),
+        change in prop::collection::vec((0usize..5, prop::option::of(state())), 1..4),
+        crash in 0usize..60,
+    ) {
+        let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+        let dying = Arc::new(Counting { below: fake.clone(), writes: AtomicUsize::new(0), left: AtomicUsize::new(usize::MAX) });
+        let maps: Arc<dyn LbMaps> = dying.clone();
+        let (rows, node) = (Rows::new(), node());
+        let mut ops = annotated(&maps);
+        let mut model: BTreeMap<usize, Frontend> = BTreeMap::new();
+        for (at, state) in &before {
+            let frontend = rows.frontend(*at, state);
+            refresh(&mut model, &frontend);
+            model.insert(*at, frontend);
+        }
+        let all: Vec<Frontend> = model.values().cloned().collect();
+        apply(&mut ops, &all, &node);
+        let ids: BTreeMap<L3n4Addr, u16> = ops.units.iter().map(|(address, unit)| (*address, unit.id)).collect();
+
+        dying.left.store(crash, Ordering::Relaxed);
+        for (at, state) in &change {
+            match state {
+                Some(state) => {
+                    let frontend = rows.frontend(*at, state);
+                    refresh(&mut model, &frontend);
+                    model.insert(*at, frontend);
+                }
+                None => {
+                    if let Some(frontend) = model.remove(at) {
+                        ops.remove(frontend.address());
+                    }
+                }
+            }
+        }
+        model.values().for_each(|frontend| ops.upsert(frontend, &node));
+        ops.finish();
+        drop(ops);
+
+        let mut again = annotated(&fake);
+        again.restore().unwrap();
+        let all: Vec<Frontend> = model.values().cloned().collect();
+        apply(&mut again, &all, &node);
+        again.prune(&node).unwrap();
+
+        prop_assert_eq!(meaning(&fake), wanted(&model));
+        let removed: Vec<usize> = change.iter().filter(|(_, state)| state.is_none()).map(|(at, _)| *at).collect();
+        for (at, frontend) in &model {
+            let id = again.units[frontend.address()].id;
+            if !removed.contains(at) && let Some(old) = ids.get(frontend.address()) {
+                prop_assert_eq!(id, *old);
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cells of the sources.
+//! Requires: [`Writer`], and for Kubernetes a client, the pods of this node and optionally its labels. Provides: the
+//! addresses of the node.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use parking_lot::Mutex;
+use skep_k8s::selector::SelectorError;
+use skep_k8s::tables::LocalPod;
+use skep_k8s::{Api, Client};
+use skep_loadbalancer_model::{
+    Config, Families, KUBERNETES_SERVICES, KubeProxyReplacement, NodeAddresses, Source, Writer,
+};
+use skep_node::{LocalNodeStore, NodeAddress};
+use statedb::{Db, Table};
+
+use super::config::{FileConfig, KubernetesConfig};
+use super::document::{Format, UnknownFormat};
+use super::file::{FileSource, FileState};
+use super::ingest::Ingest;
+use super::k8s::ApiSource;
+use super::metrics::{SourceMetrics, supply_metrics};
+use super::node::{LocalAddresses, NodeWatcher, WatchError};
+use super::pods::HostPorts;
+use super::podsource::PodSource;
+use crate::convert::Rules;
+
+/// All sources: the node, Kubernetes, if there is a client that is enabled, and the state file, if one is named.
+pub fn cell() -> Cell {
+    Cell::group([
+        node_cell(),
+        Cell::module("loadbalancer-reflectors", "Sources of services")
+            .with(k8s())
+            .with(file()),
+    ])
+}
+
+/// Name, zone and addresses of this node. (Its health is reported below the name of Cilium's module.)
+pub fn node_cell() -> Cell {
+    Cell::module(
+        "loadbalancer-writer",
+        "Facts of the node that decide about services",
+    )
+    .provide(addresses)
+    .run(watch_node)
+}
+
+// Shared by writer and reconciler, which must agree.
+fn addresses(node: Option<LocalNodeStore>, table: Option<Table<NodeAddress>>) -> Arc<dyn NodeAddresses> {
+    Arc::new(LocalAddresses::new(node, table))
+}
+
+fn watch_node(
+    writer: Writer,
+    addresses: Option<Table<NodeAddress>>,
+    node: Option<LocalNodeStore>,
+    config: Cfg<Config>,
+    jobs: Jobs,
+) -> Result<(), WatchError> {
+    NodeWatcher::new(writer, addresses, node)?.spawn(&jobs, config.topology)?;
+    Ok(())
+}
+
+fn k8s() -> Cell {
+    Cell::module("k8s-reflector", "Services of Kubernetes")
+        .config::<KubernetesConfig>()
+        .provide(supply_metrics)
+        .run(start_services)
+        .run(start_pods)
+}
+
+fn file() -> Cell {
+    Cell::module("file-reflector", "Services of a state file")
+        .config::<FileConfig>()
+        .run(start_file)
+}
+
+/// Why a source can't start.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Job(#[from] SpawnError),
+    #[error("cannot register a source of services")]
+    Table(#[from] statedb::Error),
+    #[error("k8s-service-proxy-name")]
+    Selector(#[from] SelectorError),
+    #[error(transparent)]
+    Format(#[from] UnknownFormat),
+}
+
+/// What conversion depends on.
+#[derive(Params)]
+struct RuleParams {
+    config: Cfg<Config>,
+    families: Cfg<Families>,
+    replacement: Cfg<KubeProxyReplacement>,
+}
+
+impl RuleParams {
+    fn rules(&self, source: Source) -> Rules {
+        Rules {
+            source,
+            ipv4: self.families.ipv4,
+            ipv6: self.families.ipv6,
+            replaces_kube_proxy: self.replacement.enabled,
+            forwarding_mode_annotation: self.config.mode_annotation,
+            node_ports: self.config.node_ports.0.clone(),
+            // Needs Linux 5.14.
+            loopback_host_ports: skep_bpf_sys::netns::cookie().is_ok(),
+        }
+    }
+}
+
+#[derive(Params)]
+struct ServiceParams {
+    config: Cfg<KubernetesConfig>,
+    writer: Writer,
+    client: Option<Arc<dyn Client>>,
+    db: Db,
+    node: Option<LocalNodeStore>,
+    metrics: Arc<SourceMetrics>,
+}
+
+fn start_services(rules: RuleParams, params: ServiceParams, jobs: Jobs) -> Result<(), StartError> {
+    let ServiceParams {
+        config,
+        writer,
+        client,
+        db,
+        node,
+        metrics,
+    } = params;
+    let Some(client) = client.filter(|client| client.is_enabled()) else {
+        return Ok(());
+    };
+    let source = Arc::new(ApiSource {
+        services: Arc::new(Api::all(client.clone()).labels(config.services()?)),
+        slices: Arc::new(Api::all(client).labels(config.slices()?)),
+        db,
+        frontends: writer.frontends(),
+        node,
+        wait: config.wait_time,
+        window: Duration::ZERO,
+        services_done: writer.register_initializer(KUBERNETES_SERVICES)?,
+        slices_done: writer.register_initializer("k8s-endpoints")?,
+        ingest: Mutex::new(Ingest::new(writer, rules.rules(Source::Kubernetes)).measured(metrics)),
+        has_run: AtomicBool::new(false),
+    });
+    let job = Job::once("reflect-services-endpoints", move |cx: JobCtx| {
+        source.clone().run(cx)
+    });
+    Ok(jobs.spawn(job)?)
+}
+
+fn start_pods(
+    rules: RuleParams,
+    writer: Writer,
+    client: Option<Arc<dyn Client>>,
+    pods: Option<Table<LocalPod>>,
+    db: Db,
+    jobs: Jobs,
+) -> Result<(), StartError> {
+    let (Some(pods), true) = (pods, client.is_some_and(|client| client.is_enabled())) else {
+        return Ok(());
+    };
+    let source = Arc::new(PodSource {
+        db,
+        pods,
+        window: Duration::ZERO,
+        done: writer.register_initializer("k8s-pods")?,
+        frontends: writer.frontends(),
+        ports: Mutex::new(HostPorts::new(writer, rules.rules(Source::Kubernetes))),
+    });
+    Ok(jobs.spawn(Job::once("reflect-pods", move |cx: JobCtx| {
+        source.clone().run(cx)
+    }))?)
+}
+
+fn start_file(
+    rules: RuleParams,
+    config: Cfg<FileConfig>,
+    writer: Writer,
+    jobs: Jobs,
+) -> Result<(), StartError> {
+    if config.state_file.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let source = Arc::new(FileSource {
+        path: config.state_file.clone(),
+        format: Format::of(&config.state_file)?,
+        settle: config.interval,
+        initializer: writer.register_initializer("lb-state-file")?,
+        writer,
+        rules: rules.rules(Source::Api),
+        state: Mutex::new(FileState::default()),
+    });
+    Ok(jobs.spawn(Job::once("sync", move |cx: JobCtx| source.clone().follow(cx)))?)
+}

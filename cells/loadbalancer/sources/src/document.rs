@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The state file: services and endpoint slices in YAML or JSON.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use skep_k8s::slim::{EndpointSlice, Service};
+use skep_k8s::{DecodeError, RawObject};
+use skep_loadbalancer_model::types::{BackendParams, ServiceName};
+
+use crate::convert::{self, ConvertError, Interner, Rules, ServiceFrontends};
+
+/// How a state file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// JSON.
+    Json,
+    /// YAML, of which JSON is a part.
+    Yaml,
+}
+
+/// A state file whose name doesn't tell how it is written. Rename it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("could not deduce file format from {0:?}, expected .json or .yaml suffix")]
+pub struct UnknownFormat(pub String);
+
+impl Format {
+    /// The format that the suffix of a file name tells.
+    pub fn of(path: &Path) -> Result<Self, UnknownFormat> {
+        match path.extension().and_then(|suffix| suffix.to_str()) {
+            Some("json") => Ok(Self::Json),
+            Some("yaml" | "yml") => Ok(Self::Yaml),
+            _ => Err(UnknownFormat(path.display().to_string())),
+        }
+    }
+}
+
+/// Why a state file can't be used. What was read before stays.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// No JSON, or no object with lists `services` and `endpoints`.
+    #[error("not a state document")]
+    Json(#[from] serde_json::Error),
+    /// No YAML.
+    #[error("not a YAML document")]
+    Yaml(#[from] serde_norway::Error),
+    /// An object that is not what the list holds.
+    #[error(transparent)]
+    Decode(Box<DecodeError>),
+    /// A service that can't be served.
+    #[error(transparent)]
+    Convert(#[from] ConvertError),
+    /// An endpoint slice without namespace or without the label that names its service.
+    #[error("endpoint slice `{0}` belongs to no service")]
+    Orphan(String),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Lists {
+    services: Option<Vec<Value>>,
+    endpoints: Option<Vec<Value>>,
+}
+
+impl From<DecodeError> for DocumentError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(Box::new(error))
+    }
+}
+
+/// What a state file asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Document {
+    /// Services, in the order of the file.
+    pub services: Vec<ServiceFrontends>,
+    /// Backends by service; of several with one address the last one counts.
+    pub backends: BTreeMap<ServiceName, Vec<BackendParams>>,
+}
+
+impl Document {
+    /// Reads a file's text. An empty one asks for nothing.
+    pub fn parse(text: &str, format: Format, rules: &Rules) -> Result<Self, DocumentError> {
+        let lists: Option<Lists> = match format {
+            _ if text.trim().is_empty() => None,
+            Format::Json => serde_json::from_str(text)?,
+            Format::Yaml => serde_json::from_value(serde_norway::from_str(text)?)?,
+        };
+        let lists = lists.unwrap_or_default();
+        let mut document = Self::default();
+        for value in lists.services.unwrap_or_default() {
+            let service = RawObject::from_value(Arc::new(value)).decode::<Service>()?;
+            document.services.push(convert::service(&service, rules)?);
+        }
+        let mut interner = Interner::default();
+        for value in lists.endpoints.unwrap_or_default() {
+            let slice = RawObject::from_value(Arc::new(value)).decode::<EndpointSlice>()?;
+            let converted = convert::endpoint_slice(&slice, rules, &mut interner)
+                .ok_or_else(|| DocumentError::Orphan(slice.metadata.name.to_string()))?;
+            document
+                .backends
+                .entry(converted.service)
+                .or_default()
+                .extend(converted.backends);
+        }
+        for backends in document.backends.values_mut() {
+            backends.reverse();
+            backends.sort_by_key(|backend| backend.address);
+            backends.dedup_by_key(|backend| backend.address);
+        }
+        Ok(document)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YAML: &str = r#"
+services:
+  - metadata: {namespace: shop, name: web}
+    spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80, protocol: TCP}]}
+endpoints:
+  - metadata: {namespace: shop, name: web-1, labels: {kubernetes.io/service-name: web}}
+    addressType: IPv4
+    endpoints: [{addresses: [10.1.0.2]}, {addresses: [10.1.0.1]}]
+    ports: [{name: http, port: 8080, protocol: TCP}]
+"#;
+
+    fn parse(text: &str, format: Format) -> Result<Document, DocumentError> {
+        Document::parse(text, format, &Rules::default())
+    }
+
+    #[test]
+    fn suffix_tells_the_format() {
+        assert_eq!(Format::of(Path::new("/a/state.yaml")), Ok(Format::Yaml));
+        assert_eq!(Format::of(Path::new("state.yml")), Ok(Format::Yaml));
+        assert_eq!(Format::of(Path::new("state.json")), Ok(Format::Json));
+        assert_eq!(
+            Format::of(Path::new("state.txt")).unwrap_err().to_string(),
+            r#"could not deduce file format from "state.txt", expected .json or .yaml suffix"#
+        );
+    }
+
+    #[test]
+    fn both_formats_say_the_same() {
+        let yaml = parse(YAML, Format::Yaml).unwrap();
+        let value: Value = serde_norway::from_str(YAML).unwrap();
+        let json = parse(&value.to_string(), Format::Json).unwrap();
+
+        assert_eq!(yaml, json);
+        assert_eq!(yaml.services[0].frontends.len(), 1);
+        let backends = &yaml.backends[&ServiceName::new("shop", "web")];
+        let addresses: Vec<String> = backends
+            .iter()
+            .map(|backend| backend.address.to_string())
+            .collect();
+        assert_eq!(addresses, ["10.1.0.1:8080/TCP", "10.1.0.2:8080/TCP"]);
+    }
+
+    #[test]
+    fn empty_documents_ask_for_nothing() {
+        for text in [
+            "",
+            " \n",
+            "# only a comment\n",
+            "{}",
+            "services: []\nendpoints:\n",
+        ] {
+            assert_eq!(
+                parse(text, Format::Yaml).unwrap(),
+                Document::default(),
+                "{text:?}"
+            );
+        }
+        assert_eq!(parse("", Format::Json).unwrap(), Document::default());
+    }
+
+    #[test]
+    fn faults_name_what_is_wrong() {
+        let fault = |text| parse(text, Format::Yaml).unwrap_err().to_string();
+        assert_eq!(fault("services: [unclosed"), "not a YAML document");
+        assert_eq!(fault("services: 5"), "not a state document");
+        assert_eq!(
+            fault("services: [{metadata: {namespace: a, name: b}, spec: {ports: [{port: x}]}}]"),
+            r#"Service a/b: spec.ports[0].port: invalid type: string "x", expected i32"#
+        );
+        assert_eq!(
+            fault(
+                "services: [{metadata: {namespace: a, name: b}, spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}}]"
+            ),
+            "service a/b: invalid L4 protocol \"\": unknown protocol ''"
+        );
+        assert_eq!(
+            fault("endpoints: [{metadata: {namespace: a, name: b}}]"),
+            "endpoint slice `b` belongs to no service"
+        );
+    }
+}

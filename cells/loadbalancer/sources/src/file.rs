@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The file source: a file that holds all services, for nodes without Kubernetes.
+//!
+//! The file is read at start and whenever its directory changed and then was quiet for a while. Each reading replaces
+//! everything that came from the file, in one transaction. A file that is missing or can't be read changes nothing, nor
+//! does one that somebody still writes: what is there of it may be a document too, even nothing at all.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::JobCtx;
+use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
+use notify::{RecursiveMode, Watcher};
+use parking_lot::Mutex;
+use skep_loadbalancer_model::types::{L3n4Addr, ServiceName};
+use skep_loadbalancer_model::{SERVICES_BY_NAME, Writer, WriterError};
+use statedb::InitGuard;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::document::{Document, DocumentError, Format};
+use crate::convert::Rules;
+
+/// Longest wait for a writer to close the file.
+const WRITING: Duration = Duration::from_secs(10);
+
+/// Why what a state file asks for is not in force.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The directory can't be watched. It must exist.
+    #[error("cannot watch {}", directory.display())]
+    Watch {
+        /// Directory of the state file.
+        directory: PathBuf,
+        /// What the system said.
+        #[source]
+        cause: notify::Error,
+    },
+    /// The file can't be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The state file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The file holds something else. Everything stays as it was.
+    #[error("{}", path.display())]
+    Document {
+        /// The state file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        cause: DocumentError,
+    },
+    /// A service can't be written; the rest of the file is in force.
+    #[error("service {service}")]
+    Write {
+        /// The service.
+        service: ServiceName,
+        /// What is wrong.
+        #[source]
+        cause: WriterError,
+    },
+}
+
+/// Keeps the tables in step with a state file.
+pub(super) struct FileSource {
+    pub(super) path: PathBuf,
+    pub(super) format: Format,
+    pub(super) settle: Duration,
+    pub(super) writer: Writer,
+    pub(super) rules: Rules,
+    pub(super) initializer: InitGuard,
+    pub(super) state: Mutex<FileState>,
+}
+
+/// What the file said when it was last read.
+#[derive(Default)]
+pub(super) struct FileState {
+    text: Option<String>,
+    /// Services that the file has.
+    held: BTreeSet<ServiceName>,
+    /// Services, of whatever source, that the file gives backends to.
+    given: BTreeSet<ServiceName>,
+    initialized: bool,
+}
+
+/// What the system told about the directory.
+#[derive(Default)]
+struct Seen {
+    changed: Notify,
+    writing: Mutex<Writing>,
+}
+
+/// Whether somebody has the file open and writes it.
+#[derive(Clone, Copy, Default)]
+enum Writing {
+    #[default]
+    No,
+    /// It was made: by a writer, or as a link to another file, which nobody is going to close.
+    Begun,
+    Going,
+}
+
+impl Seen {
+    /// Takes note of an event of the directory; `is_ours`: it is about the file.
+    fn note(&self, kind: EventKind, is_ours: bool) {
+        let writing = match kind {
+            EventKind::Create(_) => Writing::Begun,
+            EventKind::Modify(ModifyKind::Data(_)) => Writing::Going,
+            // Another file has its name, it has none, or its writer is done with it.
+            EventKind::Modify(ModifyKind::Name(_))
+            | EventKind::Remove(_)
+            | EventKind::Access(AccessKind::Close(AccessMode::Write)) => Writing::No,
+            EventKind::Access(_) => return,
+            _ => return self.changed.notify_one(),
+        };
+        if is_ours {
+            *self.writing.lock() = writing;
+        }
+        self.changed.notify_one();
+    }
+}
+
+impl FileSource {
+    /// Follows the file until the job ends.
+    pub(super) async fn follow(self: Arc<Self>, cx: JobCtx) -> Result<(), FileError> {
+        let seen = Arc::new(Seen::default());
+        // Before the first reading, so that no change is missed.
+        let _watcher = self.watch(&seen)?;
+        // Empty: or not written yet.
+        if self.is_empty() && !self.settle(&seen, &cx).await {
+            return Ok(());
+        }
+        loop {
+            match self.read() {
+                Ok(Some(services)) => cx
+                    .health
+                    .ok(format!("{services} services from {}", self.path.display())),
+                Ok(None) => cx.health.ok(format!("Waiting for {}", self.path.display())),
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "Cannot use the state file"
+                    );
+                    cx.health.degraded("Cannot use the state file", &error);
+                }
+            }
+            tokio::select! {
+                () = seen.changed.notified() => {}
+                () = cx.cancelled() => return Ok(()),
+            }
+            if !self.settle(&seen, &cx).await {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until nothing has changed for a while and nobody writes the file; `false`: the job ends.
+    async fn settle(&self, seen: &Seen, cx: &JobCtx) -> bool {
+        let end = Instant::now() + WRITING;
+        let settle = self.settle.max(Duration::from_millis(1));
+        loop {
+            // Restarted by each change: a writer may need several steps.
+            tokio::select! {
+                () = cx.cancelled() => return false,
+                () = seen.changed.notified() => continue,
+                () = tokio::time::sleep(settle) => {}
+            }
+            if !self.is_written(seen) || Instant::now() >= end {
+                return true;
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|file| file.len() == 0)
+    }
+
+    /// Whether somebody writes the file: told by events, or, if they are late, by the time of the last change.
+    fn is_written(&self, seen: &Seen) -> bool {
+        let writing = *seen.writing.lock();
+        let is_new = || {
+            let time = std::fs::metadata(&self.path).and_then(|file| file.modified());
+            time.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < self.settle))
+        };
+        match writing {
+            Writing::Going => true,
+            Writing::Begun => self.is_empty() || is_new(),
+            Writing::No => is_new(),
+        }
+    }
+
+    /// Watches the directory: a file that is replaced by a rename is another file.
+    fn watch(&self, seen: &Arc<Seen>) -> Result<notify::RecommendedWatcher, FileError> {
+        let directory = match self.path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let error = |cause| FileError::Watch {
+            directory: directory.to_owned(),
+            cause,
+        };
+        let (seen, name) = (seen.clone(), self.path.file_name().map(ToOwned::to_owned));
+        let notify = move |event: notify::Result<notify::Event>| {
+            if let Ok(event) = event {
+                let is_ours = event.paths.iter().any(|path| path.file_name() == name.as_deref());
+                seen.note(event.kind, is_ours);
+            }
+        };
+        let mut watcher = notify::recommended_watcher(notify).map_err(error)?;
+        watcher
+            .watch(directory, RecursiveMode::NonRecursive)
+            .map_err(error)?;
+        Ok(watcher)
+    }
+
+    /// Reads the file and writes what changed. Number of services in it, `None` if there was never a file.
+    fn read(&self) -> Result<Option<usize>, FileError> {
+        let mut state = self.state.lock();
+        let text = match std::fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                self.deliver(&mut state, None)?;
+                return Ok(state.text.is_some().then_some(state.held.len()));
+            }
+            Err(cause) => {
+                return Err(FileError::Read {
+                    path: self.path.clone(),
+                    cause,
+                });
+            }
+        };
+        if state.text.as_ref() == Some(&text) {
+            return Ok(Some(state.held.len()));
+        }
+        let document =
+            Document::parse(&text, self.format, &self.rules).map_err(|cause| FileError::Document {
+                path: self.path.clone(),
+                cause,
+            })?;
+        let services = document.services.len();
+        self.deliver(&mut state, Some(document))?;
+        state.text = Some(text);
+        Ok(Some(services))
+    }
+
+    /// Replaces what came from the file, and reports the source complete the first time.
+    fn deliver(&self, state: &mut FileState, document: Option<Document>) -> Result<(), FileError> {
+        let mut txn = self.writer.write();
+        let result = match document {
+            Some(document) => self.replace(&mut txn, state, document),
+            None => Ok(()),
+        };
+        if !std::mem::replace(&mut state.initialized, true)
+            && let Err(error) = txn.initialized(&self.initializer)
+        {
+            tracing::error!(%error, "Cannot report that the state file was read");
+        }
+        txn.commit();
+        result
+    }
+
+    fn replace(
+        &self,
+        txn: &mut statedb::WriteTxn,
+        state: &mut FileState,
+        mut document: Document,
+    ) -> Result<(), FileError> {
+        let (writer, source) = (&self.writer, self.rules.source);
+        let mut first_error = Ok(());
+        let mut note = |service: &ServiceName, result: Result<(), WriterError>| {
+            if let (Err(cause), Ok(())) = (result, &first_error) {
+                first_error = Err(FileError::Write {
+                    service: service.clone(),
+                    cause,
+                });
+            }
+        };
+        let wanted: BTreeSet<ServiceName> = document
+            .services
+            .iter()
+            .map(|converted| converted.service.name.clone())
+            .collect();
+        let services = writer.services();
+        for name in state.held.iter().filter(|name| !wanted.contains(*name)) {
+            // Another source may have taken it over.
+            let row = services.get(&*txn, SERVICES_BY_NAME.key(name));
+            if row.is_some_and(|row| row.source == source) {
+                note(name, writer.delete_service_and_frontends(txn, name).map(drop));
+            }
+        }
+        // Addresses may go from one service to another.
+        for converted in &document.services {
+            let keeps = |address: &L3n4Addr| {
+                converted
+                    .frontends
+                    .iter()
+                    .any(|frontend| frontend.address == *address)
+            };
+            writer.release_frontends(txn, &converted.service.name, keeps);
+        }
+        for converted in std::mem::take(&mut document.services) {
+            let name = converted.service.name.clone();
+            note(
+                &name,
+                writer.upsert_service_and_frontends(txn, converted.service, converted.frontends),
+            );
+        }
+        let given: BTreeSet<ServiceName> = document.backends.keys().cloned().collect();
+        for name in state.given.iter().filter(|name| !given.contains(*name)) {
+            writer.set_backends(txn, name, source, 0, Vec::new());
+        }
+        for (name, backends) in document.backends {
+            writer.set_backends(txn, &name, source, 0, backends);
+        }
+        (state.held, state.given) = (wanted, given);
+        first_error
+    }
+}

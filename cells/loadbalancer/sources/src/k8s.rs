@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Job `reflect-services-endpoints`: follows services and endpoint slices of the API server.
+//!
+//! There is no batching window: what waits is written as soon as nothing more is waiting. Only a source that never
+//! pauses is cut, after 500 events or `lb-reflector-wait-time`. (Hives of scripts do have a window, see
+//! [`ApiSource::window`].)
+//!
+//! Labels of the node count at once for what is written; services that name nodes and did not change themselves are
+//! looked at again when the labels have settled.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use hive::{Health, JobCtx};
+use parking_lot::Mutex;
+use skep_k8s::slim::{EndpointSlice, Labels, Service};
+use skep_k8s::{
+    Backoff, Change, Invalid, ListerWatcher, ObjectKey, Resource, SourceEvent, Told, follow, follow_in_pages,
+};
+use skep_loadbalancer_model::types::Frontend;
+use skep_node::{LocalNode, LocalNodeStore};
+use statedb::{Db, InitGuard, Snapshot, Table};
+use tokio::time::Instant;
+
+use super::batch::{Batch, Changed, Latest};
+use super::freed::Freed;
+use super::ingest::{Ingest, present};
+
+/// How long the labels of the node must rest before services that name nodes come or go with them: labels are often
+/// replaced one after the other, and each time connections would be cut.
+const LABELS_SETTLE: Duration = Duration::from_secs(1);
+/// Longest wait for labels that do not rest.
+const LABELS_WAIT: Duration = Duration::from_secs(10);
+
+/// An event of either source.
+enum Event {
+    Service(Told<Service>),
+    Slice(Told<EndpointSlice>),
+    NodeLabels(Labels),
+}
+
+/// Labels of this node, as soon as they are known and then whenever they change.
+fn node_labels(node: &LocalNodeStore, db: Db) -> BoxStream<'static, Labels> {
+    let table = node.table();
+    let first = async move {
+        let snapshot = table.wait_initialized(&db).await;
+        (table, db, snapshot)
+    };
+    let next = |(table, db, snapshot): (Table<LocalNode>, Db, Snapshot)| async move {
+        let (labels, watch) = {
+            let (mut rows, watch) = table.all_watch(&snapshot);
+            (
+                rows.next().map(|node| node.labels.clone()).unwrap_or_default(),
+                watch,
+            )
+        };
+        let later = async move {
+            watch.closed().await;
+            let snapshot = db.read();
+            (table, db, snapshot)
+        };
+        Some((labels, later.boxed()))
+    };
+    stream::unfold(first.boxed(), move |state| async move { next(state.await).await }).boxed()
+}
+
+/// What the job needs.
+pub(super) struct ApiSource {
+    pub(super) services: Arc<dyn ListerWatcher<Service>>,
+    pub(super) slices: Arc<dyn ListerWatcher<EndpointSlice>>,
+    pub(super) db: Db,
+    /// Whose addresses services may have to wait for.
+    pub(super) frontends: Table<Frontend>,
+    /// This node, whose labels decide about services that name nodes. Without it the node has no labels.
+    pub(super) node: Option<LocalNodeStore>,
+    pub(super) wait: Duration,
+    /// How long sources must be quiet at the end of a batch. Zero but for tests: there, what a script does in one go is
+    /// to be one transaction, because that decides about the order of numbers.
+    pub(super) window: Duration,
+    pub(super) services_done: InitGuard,
+    pub(super) slices_done: InitGuard,
+    /// Kept when the job runs again: the rows are still in the tables.
+    pub(super) ingest: Mutex<Ingest>,
+    pub(super) has_run: AtomicBool,
+}
+
+fn told<T: Resource>(
+    source: Arc<dyn ListerWatcher<T>>,
+    backoff: Backoff,
+    in_pages: bool,
+) -> BoxStream<'static, Told<T>> {
+    if in_pages {
+        follow_in_pages(source, backoff)
+    } else {
+        follow(source, backoff).map(Told::Event).boxed()
+    }
+}
+
+/// How the job is.
+#[derive(Default)]
+struct State {
+    services: Option<Arc<skep_k8s::ApiError>>,
+    slices: Option<Arc<skep_k8s::ApiError>>,
+    /// When services that name nodes are looked at again, and the latest time of that.
+    place_at: Option<(Instant, Instant)>,
+}
+
+impl ApiSource {
+    /// Follows both sources until the job ends.
+    pub(super) async fn run(self: Arc<Self>, cx: JobCtx) {
+        let backoff = Backoff::default();
+        // Rows of an earlier run are compared with a whole list.
+        let in_pages = !self.has_run.swap(true, Ordering::Relaxed);
+        let services = told(self.services.clone(), backoff, in_pages).map(Event::Service);
+        let slices = told(self.slices.clone(), backoff, in_pages).map(Event::Slice);
+        let mut labels = match &self.node {
+            Some(node) => node_labels(node, self.db.clone()),
+            None => stream::pending().boxed(),
+        };
+        if self.node.is_some() {
+            // Services whose annotations name nodes would come and go at start otherwise.
+            tokio::select! {
+                Some(labels) = labels.next() => {
+                    let mut ingest = self.ingest.lock();
+                    // A job that runs again has services already.
+                    if ingest.note_node_labels(&labels) {
+                        ingest.place_again();
+                    }
+                }
+                () = cx.cancelled() => return,
+            }
+        }
+        let labels = labels.map(Event::NodeLabels);
+        let mut events = pin!(stream::select(labels, stream::select(services, slices)));
+        let mut state = State::default();
+        let mut freed = Freed::new(self.db.clone(), self.frontends.clone());
+        cx.health.ok("Running");
+        loop {
+            let settled = state.place_at.map(|(due, _)| due);
+            let first = tokio::select! {
+                event = events.next() => event,
+                () = tokio::time::sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
+                    state.place_at = None;
+                    let mut ingest = self.ingest.lock();
+                    ingest.place_again();
+                    state.report(&ingest, &cx.health);
+                    continue;
+                }
+                () = freed.wait() => {
+                    freed.begin();
+                    let mut ingest = self.ingest.lock();
+                    ingest.try_waiting();
+                    freed.attempted(ingest.is_waiting());
+                    state.report(&ingest, &cx.health);
+                    continue;
+                }
+                () = cx.cancelled() => return,
+            };
+            let deadline = Instant::now() + self.wait;
+            let mut batch = Batch::default();
+            let mut next = first;
+            while let Some(event) = next.take() {
+                self.gather(event, &mut batch, &mut state);
+                if batch.is_full() || Instant::now() >= deadline {
+                    break;
+                }
+                next = events.next().now_or_never().flatten();
+                if next.is_none() {
+                    // Whoever feeds the sources may have more to say when it gets its turn.
+                    tokio::task::yield_now().await;
+                    next = events.next().now_or_never().flatten();
+                }
+                if next.is_none() && !self.window.is_zero() {
+                    let quiet = self
+                        .window
+                        .min(deadline.saturating_duration_since(Instant::now()));
+                    next = tokio::time::timeout(quiet, events.next()).await.ok().flatten();
+                }
+            }
+            let mut ingest = self.ingest.lock();
+            if !batch.is_empty() {
+                self.note_labels(&mut ingest, &mut state);
+                ingest.write(&mut batch);
+            }
+            if freed.attempted(ingest.is_waiting()) {
+                ingest.try_waiting();
+                freed.attempted(ingest.is_waiting());
+            }
+            state.report(&ingest, &cx.health);
+        }
+    }
+
+    // The event of a change may come after those of services that are to see it.
+    fn note_labels(&self, ingest: &mut Ingest, state: &mut State) {
+        if let Some(node) = self.node.as_ref().and_then(LocalNodeStore::get)
+            && ingest.note_node_labels(&node.labels)
+        {
+            state.place_later();
+        }
+    }
+
+    /// Adds an event to the batch. A list is written at once, after what came before it.
+    fn gather(&self, event: Event, batch: &mut Batch, state: &mut State) {
+        match event {
+            Event::NodeLabels(labels) => {
+                if self.ingest.lock().note_node_labels(&labels) {
+                    state.place_later();
+                }
+            }
+            Event::Service(Told::Page { items, invalid }) => {
+                self.gather_page(present(items, invalid, Changed::Service), batch);
+            }
+            Event::Slice(Told::Page { items, invalid }) => {
+                self.gather_page(present(items, invalid, Changed::Slice), batch);
+            }
+            Event::Service(Told::Complete) => self.complete(batch, &self.services_done),
+            Event::Slice(Told::Complete) => self.complete(batch, &self.slices_done),
+            Event::Service(Told::Event(SourceEvent::Replaced { items, invalid })) => {
+                let mut ingest = self.ingest.lock();
+                self.note_labels(&mut ingest, state);
+                ingest.write(batch);
+                ingest.replace_services(items, invalid, Some(&self.services_done));
+                state.services = None;
+            }
+            Event::Slice(Told::Event(SourceEvent::Replaced { items, invalid })) => {
+                let mut ingest = self.ingest.lock();
+                ingest.write(batch);
+                ingest.replace_slices(items, invalid, Some(&self.slices_done));
+                state.slices = None;
+            }
+            Event::Service(Told::Event(event)) => {
+                add(event, batch, &mut state.services, Changed::Service);
+            }
+            Event::Slice(Told::Event(event)) => add(event, batch, &mut state.slices, Changed::Slice),
+        }
+    }
+
+    fn gather_page(&self, page: Vec<Changed>, batch: &mut Batch) {
+        for changed in page {
+            batch.push(changed);
+            if batch.is_full() {
+                self.ingest.lock().write(batch);
+            }
+        }
+    }
+
+    /// Writes the end of the first list.
+    fn complete(&self, batch: &mut Batch, done: &InitGuard) {
+        self.ingest.lock().write_last(batch, done);
+    }
+}
+
+fn add<T: Resource>(
+    event: SourceEvent<T>,
+    batch: &mut Batch,
+    trouble: &mut Option<Arc<skep_k8s::ApiError>>,
+    changed: fn(ObjectKey, Latest<T>) -> Changed,
+) {
+    let mut version = None;
+    let (key, latest) = match event {
+        SourceEvent::Upserted(object) => {
+            version = object.metadata().resource_version.parse().ok();
+            (ObjectKey::of(&*object), Latest::Present(object))
+        }
+        SourceEvent::Deleted(object) => (ObjectKey::of(&*object), Latest::Gone),
+        SourceEvent::Invalid(Invalid {
+            change: Change::Deleted,
+            error,
+        }) => ((*error.object).clone(), Latest::Gone),
+        SourceEvent::Invalid(Invalid { error, .. }) => ((*error.object).clone(), Latest::Undecodable(error)),
+        SourceEvent::Failing(error) => {
+            *trouble = Some(error);
+            return;
+        }
+        SourceEvent::Working => {
+            *trouble = None;
+            return;
+        }
+        // Handled by the caller.
+        SourceEvent::Replaced { .. } => return,
+    };
+    batch.push_version(changed(key, latest), version);
+}
+
+impl State {
+    fn place_later(&mut self) {
+        let now = Instant::now();
+        let latest = self.place_at.map_or(now + LABELS_WAIT, |(_, latest)| latest);
+        self.place_at = Some((latest.min(now + LABELS_SETTLE), latest));
+    }
+
+    fn report(&self, ingest: &Ingest, health: &Health) {
+        if let Some(error) = &self.services {
+            health.degraded("Cannot follow services", &**error);
+        } else if let Some(error) = &self.slices {
+            health.degraded("Cannot follow endpoint slices", &**error);
+        } else if !ingest.faults().is_empty() {
+            health.degraded("Failure processing services", ingest.faults());
+        } else {
+            health.ok("Running");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Sources of services: the Kubernetes API server, host ports of pods, a state file.
+
+mod batch;
+mod cell;
+mod config;
+pub mod convert;
+mod document;
+mod file;
+mod freed;
+mod ingest;
+mod k8s;
+mod marks;
+mod metrics;
+mod node;
+mod pods;
+mod podsource;
+mod slices;
+
+#[cfg(test)]
+mod tests;
+
+pub use batch::{Batch, Changed, Latest, MAX_BATCH};
+pub use cell::{cell, node_cell};
+pub use config::{FileConfig, KubernetesConfig};
+pub use document::{Document, DocumentError, Format, UnknownFormat};
+pub use file::FileError;
+pub use ingest::{Faults, Ingest};
+pub use metrics::SourceMetrics;
+pub use node::LocalAddresses;
+
+hive::catalogue!(cell);

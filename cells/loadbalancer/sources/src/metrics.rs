@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Metrics of the sources, and which features are in use.
+
+use std::sync::Arc;
+
+use hive::{Cfg, Members};
+use skep_loadbalancer_model::{Config, KubeProxyReplacement};
+use skep_metrics::{Counter, CounterVec, Gauge, GaugeVec, MetricHandle, Metrics, supply};
+
+/// What arrived from Kubernetes, and how the load balancer is set up.
+#[derive(Debug, Metrics)]
+pub struct SourceMetrics {
+    /// Terminating endpoints in events of endpoint slices.
+    #[metric(name = "k8s_terminating_endpoints_events_total")]
+    terminating: Counter,
+    /// Services with internal traffic policy Local that came and went.
+    #[metric(
+        name = "feature_network_policies_internal_traffic_policy_services_total",
+        labels = ["action"]
+    )]
+    internal_policy: CounterVec,
+    /// Whether kube-proxy is replaced.
+    #[metric(name = "feature_adv_connect_and_lb_kube_proxy_replacement_enabled")]
+    replacement: Gauge,
+    /// How node ports are served.
+    #[metric(
+        name = "feature_adv_connect_and_lb_node_port_configuration",
+        labels = ["mode", "algorithm", "acceleration"]
+    )]
+    node_port: GaugeVec,
+}
+
+impl SourceMetrics {
+    /// Notes terminating endpoints of one event.
+    pub(super) fn terminating(&self, endpoints: usize) {
+        self.terminating.add(endpoints as f64);
+    }
+
+    /// Notes that a service got, or lost, internal traffic policy Local.
+    pub(super) fn internal_policy(&self, is_local: bool) {
+        let action = if is_local { "add" } else { "del" };
+        self.internal_policy.with([action]).inc();
+    }
+}
+
+/// The metrics, for the registry and for the sources.
+pub(super) fn supply_metrics(
+    config: Cfg<Config>,
+    replacement: Cfg<KubeProxyReplacement>,
+) -> (Arc<SourceMetrics>, Members<MetricHandle>) {
+    let metrics = SourceMetrics::default();
+    metrics.replacement.set(f64::from(u8::from(replacement.enabled)));
+    if replacement.enabled {
+        let (mode, algorithm) = (config.mode.to_string(), config.algorithm.to_string());
+        // Node ports are not accelerated by programs on the network card's driver.
+        let labels = [mode.as_str(), algorithm.as_str(), "disabled"];
+        metrics.node_port.with(labels).set(1.0);
+    }
+    supply(metrics)
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Host ports of the pods of this node.
+
+use std::collections::{BTreeMap, HashSet};
+
+use skep_k8s::slim::Pod;
+use skep_loadbalancer_model::types::ServiceName;
+use skep_loadbalancer_model::{Writer, WriterError};
+use statedb::{InitGuard, WriteTxn};
+
+use crate::convert::{HOST_PORT_MARK, HostPortService, Rules, host_port_services};
+
+/// Host ports that can't be served, by service.
+#[derive(Debug, Default, thiserror::Error)]
+#[error("{}", .0.iter().map(|(name, error)| format!("{name}: {error}")).collect::<Vec<_>>().join("\n"))]
+pub(super) struct Refusals(BTreeMap<ServiceName, WriterError>);
+
+/// Keeps host-port services in step with pods.
+pub(super) struct HostPorts {
+    writer: Writer,
+    rules: Rules,
+    /// Host ports that another service has, by service; tried again with each call of [`write`](Self::write).
+    waiting: BTreeMap<ServiceName, HostPortService>,
+    refusals: Refusals,
+}
+
+impl HostPorts {
+    /// Writes through `writer` what `rules` make of pods.
+    pub(super) fn new(writer: Writer, rules: Rules) -> Self {
+        Self {
+            writer,
+            rules,
+            waiting: BTreeMap::new(),
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// Host ports that can't be served.
+    pub(super) fn refusals(&self) -> Option<&Refusals> {
+        (!self.refusals.0.is_empty()).then_some(&self.refusals)
+    }
+
+    /// Removes host ports of pods that are not in this list of all pods (`namespace/name`).
+    pub(super) fn keep_only(&mut self, pods: &HashSet<String>) {
+        let mut txn = self.writer.write();
+        for name in self.writer.service_names_with_prefix(&txn, "") {
+            let pod = name.as_str().split_once(HOST_PORT_MARK).map(|(pod, _)| pod);
+            if pod.is_some_and(|pod| !pods.contains(pod)) {
+                self.remove(&mut txn, &name);
+            }
+        }
+        self.waiting.retain(|name, _| {
+            name.as_str()
+                .split_once(HOST_PORT_MARK)
+                .is_some_and(|(pod, _)| pods.contains(pod))
+        });
+        txn.commit();
+    }
+
+    /// Writes the host ports of changed pods in one transaction; `None` for a pod that is gone. What pods give up is
+    /// written before what others take.
+    pub(super) fn write<'a>(
+        &mut self,
+        pods: impl IntoIterator<Item = (&'a str, &'a str, Option<&'a Pod>)>,
+        done: Option<&InitGuard>,
+    ) {
+        let mut txn = self.writer.write();
+        let mut wanted = Vec::new();
+        for (namespace, name, pod) in pods {
+            let services = pod
+                .map(|pod| host_port_services(pod, &self.rules))
+                .unwrap_or_default();
+            let keep: HashSet<&ServiceName> = services.iter().map(|service| &service.service.name).collect();
+            let prefix = ServiceName::new(namespace, &format!("{name}{HOST_PORT_MARK}"));
+            self.waiting
+                .retain(|name, _| !name.as_str().starts_with(prefix.as_str()));
+            for gone in self.writer.service_names_with_prefix(&txn, prefix.as_str()) {
+                if !keep.contains(&gone) {
+                    self.remove(&mut txn, &gone);
+                }
+            }
+            wanted.extend(services);
+        }
+        wanted.extend(std::mem::take(&mut self.waiting).into_values());
+        let known = std::mem::take(&mut self.refusals.0);
+        for service in wanted {
+            let is_new = !known.contains_key(&service.service.name);
+            self.upsert(&mut txn, service, is_new);
+        }
+        if let Some(guard) = done
+            && let Err(error) = txn.initialized(guard)
+        {
+            tracing::error!(%error, "Cannot report that host ports are complete");
+        }
+        txn.commit();
+    }
+
+    fn remove(&mut self, txn: &mut WriteTxn, name: &ServiceName) {
+        self.writer
+            .set_backends(txn, name, self.rules.source, 0, Vec::new());
+        if let Err(error) = self.writer.delete_service_and_frontends(txn, name) {
+            self.refusals.0.insert(name.clone(), error);
+        }
+    }
+
+    // `is_new`: a refusal has not been told yet.
+    fn upsert(&mut self, txn: &mut WriteTxn, wanted: HostPortService, is_new: bool) {
+        let HostPortService {
+            service,
+            frontends,
+            backends,
+        } = wanted.clone();
+        let name = service.name.clone();
+        match self.writer.upsert_service_and_frontends(txn, service, frontends) {
+            Ok(()) => self
+                .writer
+                .set_backends(txn, &name, self.rules.source, 0, backends),
+            Err(error) => {
+                if is_new {
+                    tracing::warn!(service = %name, error = &error as &dyn std::error::Error, "Cannot serve a host port");
+                }
+                self.waiting.insert(name.clone(), wanted);
+                self.refusals.0.insert(name, error);
+            }
+        }
+    }
+}

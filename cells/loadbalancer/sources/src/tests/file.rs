@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The state file, followed on disk.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::{Cell, Hive, Job, JobCtx, Jobs, Level, MemoryHealth, Running};
+use parking_lot::Mutex;
+use skep_loadbalancer_model::{Source, Writer};
+
+use super::{backends, frontends, service_json, services, slice_json, writer};
+use crate::convert::Rules;
+use crate::document::Format;
+use crate::file::{FileSource, FileState};
+
+struct Fixture {
+    writer: Writer,
+    health: Arc<MemoryHealth>,
+    _running: Running,
+}
+
+/// Follows `path` in a hive of its own.
+async fn follow(path: &Path) -> Fixture {
+    let writer = writer();
+    let source = Arc::new(FileSource {
+        path: path.to_owned(),
+        format: Format::of(path).unwrap(),
+        settle: Duration::from_millis(20),
+        writer: writer.clone(),
+        rules: Rules {
+            source: Source::Api,
+            ..Rules::default()
+        },
+        initializer: writer.register_initializer("lb-state-file").unwrap(),
+        state: Mutex::new(FileState::default()),
+    });
+    let start = move |jobs: Jobs| {
+        let source = source.clone();
+        jobs.spawn(Job::once("sync", move |cx: JobCtx| source.clone().follow(cx)))
+    };
+    let health = Arc::new(MemoryHealth::new());
+    let sink: Arc<dyn hive::HealthSink> = health.clone();
+    let cells = [
+        Cell::module("health", "Health").provide(move || sink.clone()),
+        Cell::module("file-reflector", "File").run(start),
+    ];
+    let _running = hive::testing::start(Hive::new(cells)).await;
+    Fixture {
+        writer,
+        health,
+        _running,
+    }
+}
+
+impl Fixture {
+    /// Waits until the services are these.
+    #[track_caller]
+    fn wait_for<'a>(&'a self, names: &'a [&'a str]) -> impl Future<Output = ()> + 'a {
+        self.wait_until(move |fixture| services(&fixture.writer) == names)
+    }
+
+    async fn wait_until(&self, holds: impl Fn(&Self) -> bool) {
+        let table = self.writer.services();
+        let wait = async {
+            while !holds(self) {
+                let watch = table.table_watch(&self.writer.db().read());
+                let _ = tokio::time::timeout(Duration::from_millis(20), watch.closed()).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), wait)
+            .await
+            .expect("in time");
+    }
+
+    fn is_degraded(&self) -> bool {
+        self.health
+            .get("file-reflector.job-sync")
+            .is_some_and(|entry| entry.level == Level::Degraded)
+    }
+}
+
+/// Replaces a file atomically, as writers must.
+fn put(path: &Path, text: impl AsRef<str>) {
+    let new = path.with_extension("new");
+    std::fs::write(&new, text.as_ref()).unwrap();
+    std::fs::rename(new, path).unwrap();
+}
+
+fn state(names: &[&str]) -> String {
+    let services: Vec<_> = names
+        .iter()
+        .enumerate()
+        .map(|(i, name)| service_json(name, &format!("10.96.0.{}", i + 1)))
+        .collect();
+    let endpoints: Vec<_> = names
+        .iter()
+        .map(|name| slice_json(&format!("{name}-1"), name, &["10.1.0.1"]))
+        .collect();
+    serde_json::json!({"services": services, "endpoints": endpoints}).to_string()
+}
+
+#[tokio::test]
+async fn follows_a_file_that_appears_changes_and_empties() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.json");
+    let fixture = follow(&path).await;
+    fixture
+        .wait_until(|fixture| {
+            fixture
+                .writer
+                .frontends()
+                .is_initialized(&fixture.writer.db().read())
+        })
+        .await;
+
+    put(&path, state(&["a", "b"]));
+    fixture.wait_for(&["shop/a", "shop/b"]).await;
+    assert_eq!(
+        frontends(&fixture.writer),
+        [
+            "10.96.0.1:80/TCP shop/a [10.1.0.1:8080/TCP]",
+            "10.96.0.2:80/TCP shop/b [10.1.0.1:8080/TCP]"
+        ]
+    );
+
+    put(&path, state(&["b"]));
+    fixture.wait_for(&["shop/b"]).await;
+    assert_eq!(
+        frontends(&fixture.writer),
+        ["10.96.0.1:80/TCP shop/b [10.1.0.1:8080/TCP]"]
+    );
+    assert_eq!(backends(&fixture.writer), ["shop/b 10.1.0.1:8080/TCP"]);
+
+    put(&path, "");
+    fixture.wait_for(&[]).await;
+    assert_eq!(backends(&fixture.writer), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_file_is_not_read_while_somebody_writes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.yaml");
+    put(&path, state(&["a", "b"]));
+    let fixture = follow(&path).await;
+    fixture.wait_for(&["shop/a", "shop/b"]).await;
+    let keeps = async |names: &[&str]| {
+        // Far longer than it takes to settle.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(services(&fixture.writer), names);
+    };
+
+    // Truncated: an empty document. Then a part that is one, too.
+    let mut file = std::fs::File::create(&path).unwrap();
+    keeps(&["shop/a", "shop/b"]).await;
+    write!(file, "services: [").unwrap();
+    writeln!(file, "]").unwrap();
+    keeps(&["shop/a", "shop/b"]).await;
+    // Others may come and go beside it.
+    put(&dir.path().join("beside.yaml"), "");
+    keeps(&["shop/a", "shop/b"]).await;
+    drop(file);
+    fixture.wait_for(&[]).await;
+
+    // Made anew.
+    put(&path, state(&["c"]));
+    fixture.wait_for(&["shop/c"]).await;
+    std::fs::remove_file(&path).unwrap();
+    keeps(&["shop/c"]).await;
+    let mut file = std::fs::File::create(&path).unwrap();
+    keeps(&["shop/c"]).await;
+    file.write_all(state(&["d"]).as_bytes()).unwrap();
+    drop(file);
+    fixture.wait_for(&["shop/d"]).await;
+
+    // A link to a file is whole at once.
+    let other = dir.path().join("other.yaml");
+    std::fs::write(&other, state(&["e"])).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&other, &path).unwrap();
+    fixture.wait_for(&["shop/e"]).await;
+}
+
+#[tokio::test]
+async fn keeps_the_last_good_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.yaml");
+    put(&path, state(&["a"]));
+    let fixture = follow(&path).await;
+    fixture.wait_for(&["shop/a"]).await;
+
+    put(&path, "services: [unclosed");
+    fixture.wait_until(Fixture::is_degraded).await;
+    assert_eq!(services(&fixture.writer), ["shop/a"]);
+
+    std::fs::remove_file(&path).unwrap();
+    fixture.wait_until(|fixture| !fixture.is_degraded()).await;
+    assert_eq!(services(&fixture.writer), ["shop/a"]);
+
+    put(&path, state(&["b"]));
+    fixture.wait_for(&["shop/b"]).await;
+}
+
+#[tokio::test]
+async fn a_broken_file_at_start_does_not_complete_the_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.yaml");
+    put(&path, "services: 5");
+    let fixture = follow(&path).await;
+    fixture.wait_until(Fixture::is_degraded).await;
+    let table = fixture.writer.frontends();
+    assert!(
+        !table.is_initialized(&fixture.writer.db().read()),
+        "maps of the previous run must not be pruned"
+    );
+
+    put(&path, state(&["a"]));
+    fixture
+        .wait_until(|fixture| {
+            fixture
+                .writer
+                .frontends()
+                .is_initialized(&fixture.writer.db().read())
+        })
+        .await;
+    assert_eq!(services(&fixture.writer), ["shop/a"]);
+}

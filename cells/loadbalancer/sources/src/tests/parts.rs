@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Slices that change, of which only what changed is converted: the tables hold what they would if all were, each time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use skep_k8s::ObjectKey;
+use skep_k8s::slim::{
+    AddressType, Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForZone, Labels,
+    Protocol,
+};
+use skep_loadbalancer_model::types::annotation::WEIGHT;
+use skep_loadbalancer_model::types::{BackendParams, L3n4Addr};
+use skep_loadbalancer_model::{ServiceName, Writer};
+
+use super::{frontends, object, service_json, web_slice, writer};
+use crate::convert::{self, Interner, Rules};
+use crate::{Batch, Changed, Ingest, Latest};
+
+fn endpoint(number: u8) -> Endpoint {
+    Endpoint {
+        addresses: [format!("10.1.0.{number}").into()].into(),
+        node_name: Some("node-1".into()),
+        ..Endpoint::default()
+    }
+}
+
+fn slice(name: &str, numbers: impl IntoIterator<Item = u8>) -> EndpointSlice {
+    web_slice(name, numbers.into_iter().map(endpoint), port("http", 8080))
+}
+
+fn port(name: &str, number: i32) -> EndpointPort {
+    EndpointPort {
+        name: Some(name.into()),
+        protocol: Protocol::Tcp,
+        port: Some(number),
+    }
+}
+
+fn upserted(slice: &EndpointSlice) -> Changed {
+    Changed::Slice(ObjectKey::of(slice), Latest::Present(Arc::new(slice.clone())))
+}
+
+fn write(ingest: &mut Ingest, changed: Changed) {
+    let mut batch = Batch::default();
+    batch.push(changed);
+    ingest.write(&mut batch);
+}
+
+fn rows(writer: &Writer) -> Vec<(ServiceName, BackendParams)> {
+    let snapshot = writer.db().read();
+    let rows = writer.backends();
+    rows.all(&snapshot)
+        .map(|row| (row.service.clone(), row.params.clone()))
+        .collect()
+}
+
+/// A change of a slice.
+#[derive(Debug, Clone)]
+enum Edit {
+    Remove(usize),
+    Insert(usize, u8),
+    Address(usize, u8),
+    Second(usize, u8),
+    Malformed(usize),
+    State(usize, u8),
+    Node(usize, u8),
+    Zone(usize, u8),
+    Topology(usize, u8),
+    Ports(u8),
+    Weight(u8),
+    Family(bool),
+    Service(bool),
+    Reverse,
+    Cut,
+    Refill(u8),
+    Delete,
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let at = || 0usize..60;
+    prop_oneof![
+        4 => at().prop_map(Edit::Remove),
+        4 => (at(), 0u8..100).prop_map(|(at, number)| Edit::Insert(at, number)),
+        3 => (at(), 0u8..100).prop_map(|(at, number)| Edit::Address(at, number)),
+        1 => (at(), 0u8..100).prop_map(|(at, number)| Edit::Second(at, number)),
+        1 => at().prop_map(Edit::Malformed),
+        4 => (at(), 0u8..27).prop_map(|(at, state)| Edit::State(at, state)),
+        2 => (at(), 0u8..3).prop_map(|(at, node)| Edit::Node(at, node)),
+        2 => (at(), 0u8..4).prop_map(|(at, zone)| Edit::Zone(at, zone)),
+        1 => (at(), 0u8..4).prop_map(|(at, zone)| Edit::Topology(at, zone)),
+        1 => (0u8..5).prop_map(Edit::Ports),
+        1 => (0u8..3).prop_map(Edit::Weight),
+        1 => any::<bool>().prop_map(Edit::Family),
+        1 => any::<bool>().prop_map(Edit::Service),
+        1 => Just(Edit::Reverse),
+        1 => Just(Edit::Cut),
+        2 => (0u8..60).prop_map(Edit::Refill),
+        1 => Just(Edit::Delete),
+    ]
+}
+
+impl Edit {
+    fn apply(self, slice: &mut EndpointSlice) {
+        let mut endpoints = std::mem::take(&mut slice.endpoints).into_vec();
+        let count = endpoints.len();
+        let mut with = |at: usize, change: &dyn Fn(&mut Endpoint)| {
+            if let Some(endpoint) = endpoints.get_mut(at) {
+                change(endpoint);
+            }
+        };
+        let condition = |digit: u8| [None, Some(false), Some(true)][usize::from(digit % 3)];
+        match self {
+            Self::Remove(at) if at < count => drop(endpoints.remove(at)),
+            Self::Insert(at, number) => endpoints.insert(at.min(count), endpoint(number)),
+            Self::Address(at, number) => with(at, &|it| it.addresses = endpoint(number).addresses),
+            Self::Second(at, number) => with(at, &|it| {
+                let texts = [number, number.wrapping_add(1)].map(|n| format!("10.1.0.{n}").into());
+                it.addresses = texts.into();
+            }),
+            Self::Malformed(at) => with(at, &|it| it.addresses = ["nowhere".into()].into()),
+            Self::State(at, state) => with(at, &|it| {
+                it.conditions = EndpointConditions {
+                    ready: condition(state),
+                    serving: condition(state / 3),
+                    terminating: condition(state / 9),
+                };
+            }),
+            Self::Node(at, node) => with(at, &|it| {
+                it.node_name = (node > 0).then(|| format!("node-{node}").into());
+            }),
+            Self::Zone(at, zone) => with(at, &|it| {
+                it.zone = (zone > 0).then(|| format!("zone-{}", zone / 2).into());
+                let name = format!("zone-{zone}").into();
+                let for_zones = [ForZone { name }].into();
+                it.hints = (zone % 2 == 1).then(|| Box::new(EndpointHints { for_zones }));
+            }),
+            Self::Topology(at, zone) => with(at, &|it| {
+                let keys = ["kubernetes.io/hostname", "topology.kubernetes.io/zone", "other"];
+                let labels = keys.into_iter().take(usize::from(zone));
+                it.deprecated_topology = labels.map(|key| (key, "there")).collect();
+            }),
+            Self::Ports(0) => slice.ports = [].into(),
+            Self::Ports(1) => slice.ports = [port("http", 8080)].into(),
+            Self::Ports(2) => slice.ports = [port("web", 8080)].into(),
+            Self::Ports(3) => slice.ports = [port("http", 8080), port("admin", 9090)].into(),
+            Self::Ports(_) => slice.ports = [port("http", 8080), port("web", 8080)].into(),
+            Self::Weight(0) => slice.metadata.annotations = Labels::default(),
+            Self::Weight(weight) => {
+                let weight = (weight - 1).to_string();
+                let pairs = [(WEIGHT, weight.as_str())];
+                slice.metadata.annotations = pairs.into_iter().collect();
+            }
+            Self::Family(true) => slice.address_type = AddressType::V4,
+            Self::Family(false) => slice.address_type = AddressType::Fqdn,
+            Self::Service(is_web) => {
+                let name = if is_web { "web" } else { "api" };
+                let pairs = [("kubernetes.io/service-name", name)];
+                slice.metadata.labels = pairs.into_iter().collect();
+            }
+            Self::Reverse => endpoints.reverse(),
+            Self::Cut => endpoints.truncate(10),
+            Self::Refill(first) => endpoints = (first..first + 40).map(endpoint).collect(),
+            Self::Remove(_) | Self::Delete => {}
+        }
+        slice.endpoints = endpoints.into();
+    }
+}
+
+/// What the tables are to hold: every event counts for all that its slice gives.
+#[derive(Default)]
+struct Model {
+    given: BTreeMap<String, (ServiceName, BTreeSet<L3n4Addr>)>,
+    rows: BTreeMap<(ServiceName, L3n4Addr), BackendParams>,
+}
+
+impl Model {
+    fn forget(&mut self, name: &str) {
+        self.given.remove(name);
+        let given = &self.given;
+        self.rows.retain(|(service, address), _| {
+            let mut slices = given.values();
+            slices.any(|(other, addresses)| other == service && addresses.contains(address))
+        });
+    }
+
+    fn put(&mut self, slice: &EndpointSlice) {
+        let converted = convert::endpoint_slice(slice, &Rules::default(), &mut Interner::default()).unwrap();
+        let addresses = converted.backends.iter().map(|backend| backend.address).collect();
+        let name = slice.metadata.name.to_string();
+        self.given.insert(name, (converted.service.clone(), addresses));
+        self.forget("");
+        for params in converted.backends {
+            self.rows
+                .insert((converted.service.clone(), params.address), params);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn parts_come_to_the_same_as_wholes(edits in prop::collection::vec((0usize..8, edit()), 1..80)) {
+        let writer = writer();
+        let mut ingest = Ingest::new(writer.clone(), Rules::default());
+        let mut slices = [slice("a", 0..40), slice("b", 40..80), slice("c", 30..34)];
+        let mut model = Model::default();
+        for slice in &slices {
+            write(&mut ingest, upserted(slice));
+            model.put(slice);
+        }
+        for (which, edit) in edits {
+            // Most edits are of the large ones.
+            let slice = &mut slices[[0, 0, 0, 0, 1, 1, 1, 2][which]];
+            if let Edit::Delete = edit {
+                write(&mut ingest, Changed::Slice(ObjectKey::of(slice), Latest::Gone));
+                model.forget(&slice.metadata.name);
+            } else {
+                edit.apply(slice);
+                write(&mut ingest, upserted(slice));
+                model.put(slice);
+            }
+            let mut want: Vec<(ServiceName, BackendParams)> =
+                model.rows.iter().map(|((service, _), params)| (service.clone(), params.clone())).collect();
+            want.sort_by(|a, b| (a.0.as_str(), a.1.address).cmp(&(b.0.as_str(), b.1.address)));
+            prop_assert_eq!(rows(&writer), want);
+        }
+    }
+}
+
+#[test]
+fn endpoints_of_a_slice_come_change_and_go() {
+    let writer = writer();
+    let mut ingest = Ingest::new(writer.clone(), Rules::default());
+    let service = object(service_json("web", "10.96.0.1"));
+    write(
+        &mut ingest,
+        Changed::Service(ObjectKey::of(&*service), Latest::Present(service)),
+    );
+    let of = |numbers: &mut dyn Iterator<Item = u8>| {
+        let backends: Vec<String> = numbers
+            .map(|number| format!("10.1.0.{number}:8080/TCP"))
+            .collect();
+        [format!("10.96.0.1:80/TCP shop/web [{}]", backends.join(" "))]
+    };
+    for count in [51, 50] {
+        write(&mut ingest, upserted(&slice("a", 0..count)));
+        assert_eq!(frontends(&writer), of(&mut (0..count)));
+    }
+    let before = rows(&writer);
+
+    write(
+        &mut ingest,
+        upserted(&slice("a", (0..50).filter(|number| *number != 7))),
+    );
+    assert_eq!(frontends(&writer), of(&mut (0..50).filter(|number| *number != 7)));
+
+    // At the end, as the controller of slices does it.
+    write(
+        &mut ingest,
+        upserted(&slice("a", (0..50).filter(|number| *number != 7).chain([7]))),
+    );
+    assert_eq!(frontends(&writer), of(&mut (0..50)));
+    assert_eq!(rows(&writer), before);
+}
