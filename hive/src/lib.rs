@@ -8,12 +8,12 @@
 //!
 //! # Tutorial
 //!
-//! A program that counts visits. `Cargo.toml` needs `hive` with the feature `run`, and for the test at the end
-//! tokio:
+//! A program that counts visits. `Cargo.toml` needs the package `skep-hive` with the feature `run`, from the
+//! repository or from a checkout (`path = "../skep/hive"`), and for the test at the end tokio:
 //!
 //! ```toml
 //! [dependencies]
-//! hive = { version = "0.1", features = ["run"] }
+//! hive = { package = "skep-hive", git = "<repository>", features = ["run"] }
 //!
 //! [dev-dependencies]
 //! tokio = { version = "1", features = ["macros", "rt", "test-util"] }

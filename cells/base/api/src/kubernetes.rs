@@ -9,6 +9,7 @@ use hive::{Job, JobCtx, Jobs, Member, SpawnError};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skep_k8s::{ApiError, Client, ServerVersion};
+use tokio::time::Instant;
 
 use crate::status::StatusProbe;
 
@@ -18,6 +19,24 @@ const PERIOD: Duration = Duration::from_secs(10);
 struct Kubernetes {
     client: Arc<dyn Client>,
     last: Mutex<Value>,
+    /// When the question was asked that has no answer yet.
+    asked: Mutex<Option<Instant>>,
+}
+
+/// A question to the server; whoever stops waiting for the answer takes it back.
+struct Question<'a>(&'a Kubernetes);
+
+impl<'a> Question<'a> {
+    fn new(probe: &'a Kubernetes) -> Self {
+        *probe.asked.lock() = Some(Instant::now());
+        Self(probe)
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        *self.0.asked.lock() = None;
+    }
 }
 
 #[async_trait]
@@ -28,6 +47,11 @@ impl StatusProbe for Kubernetes {
 
     async fn probe(&self) -> Value {
         self.last.lock().clone()
+    }
+
+    fn pending(&self) -> Option<Duration> {
+        let asked = *self.asked.lock();
+        asked.map(|asked| asked.elapsed())
     }
 
     fn is_required(&self) -> bool {
@@ -49,13 +73,20 @@ pub(crate) fn probe(
     let probe = Arc::new(Kubernetes {
         client,
         last: Mutex::new(first),
+        asked: Mutex::default(),
     });
     if probe.client.is_enabled() {
         let asking = probe.clone();
         jobs.spawn(
-            Job::every(PERIOD, "kubernetes-version", move |_: JobCtx| {
+            Job::every(PERIOD, "kubernetes-version", move |cx: JobCtx| {
                 let probe = asking.clone();
-                async move { ask(&probe).await }
+                async move {
+                    // A server that does not answer is not waited for when the agent stops.
+                    tokio::select! {
+                        result = ask(&probe) => result,
+                        () = cx.cancelled() => Ok(()),
+                    }
+                }
             })
             .run_at_start(),
         )?;
@@ -73,6 +104,7 @@ fn text(version: &ServerVersion) -> String {
 }
 
 async fn ask(probe: &Kubernetes) -> Result<(), ApiError> {
+    let _question = Question::new(probe);
     match probe.client.server_version().await {
         Ok(version) => {
             *probe.last.lock() = json!({"state": "Ok", "msg": text(&version), "k8s-api-versions": [

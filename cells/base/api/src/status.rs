@@ -3,6 +3,7 @@
 //! The agent's status: a document to which cells add their parts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::{
@@ -12,9 +13,13 @@ use axum::{
     routing::get,
 };
 use hive::{All, Member, Readiness};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::server::Routes;
+
+/// How long looking at a part may take before what it says is stale.
+const STALE_AFTER: Duration = Duration::from_secs(15);
 
 /// A part of the status, given by a cell as `Member<Arc<dyn StatusProbe>>`.
 #[async_trait]
@@ -24,6 +29,12 @@ pub trait StatusProbe: Send + Sync {
 
     /// The part as it is now. Answers at once: what takes time is looked at beforehand by a job.
     async fn probe(&self) -> Value;
+
+    /// How long the part has been looked at, if that is not finished. A part is stale when it takes too long: what it
+    /// says was true before.
+    fn pending(&self) -> Option<Duration> {
+        None
+    }
 
     /// Whether a `state` other than `Ok` and `Disabled` in the part makes the agent unhealthy.
     fn is_required(&self) -> bool {
@@ -69,6 +80,10 @@ impl Status {
                 format!("starting: waiting for {}", waiting.join(", ")),
             )),
         };
+        let stale = self.stale();
+        if verdict.is_ok() && !stale.is_empty() {
+            verdict = Err(("Warning".to_owned(), "Stale status data".to_owned()));
+        }
         for probe in self.probes.iter() {
             let part = probe.probe().await;
             let state = part["state"].as_str().unwrap_or("Ok").to_owned();
@@ -88,9 +103,15 @@ impl Status {
             Err((state, message)) => json!({"state": state, "msg": message}),
         };
         if brief {
-            return json!({"cilium": overall});
+            document.clear();
         }
         document.insert("cilium".to_owned(), overall);
+        if !stale.is_empty() {
+            document.insert("stale".to_owned(), stale.into());
+        }
+        if brief {
+            return Value::Object(document);
+        }
         document
             .entry("kvstore")
             .or_insert_with(|| json!({"state": "Disabled"}));
@@ -98,6 +119,19 @@ impl Status {
             document.insert("modules-health".to_owned(), modules.modules().into());
         }
         Value::Object(document)
+    }
+
+    /// Parts that are stale, with the time since which they are looked at.
+    fn stale(&self) -> Map<String, Value> {
+        let now = Timestamp::now();
+        self.probes
+            .iter()
+            .filter_map(|probe| {
+                let pending = probe.pending().filter(|pending| *pending > STALE_AFTER)?;
+                let since = now.checked_sub(pending).unwrap_or(now);
+                Some((probe.key().to_owned(), since.to_string().into()))
+            })
+            .collect()
     }
 
     async fn is_well(&self, kubernetes_counts: bool) -> bool {

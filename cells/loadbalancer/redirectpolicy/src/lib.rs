@@ -25,7 +25,7 @@ mod tests;
 
 pub use cell::{cell, in_memory_cell};
 pub use config::Config;
-pub use cookies::NetnsCookies;
+pub use cookies::{CookieSource, NetnsCookies};
 pub use policy::{FrontendType, Policy, PolicyError, Port, Target};
 pub use skipmap::{PinnedSkipMaps, SkipEntry, SkipMaps};
 pub use table::{

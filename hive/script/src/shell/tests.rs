@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{Command, CommandError, Context, Invocation, Outcome, Spec, function, shell_commands};
+use crate::{Command, CommandError, Context, Flag, Invocation, Outcome, Spec, function, shell_commands};
 
 struct Shell {
     _dir: TempDir,
@@ -55,6 +55,22 @@ impl Shell {
                 cx.log("greeting\n");
                 Ok(Outcome::stdout(format!("hello {}", inv.args().join(","))))
             }),
+            function(
+                Spec::new("list", "List")
+                    .flag(Flag::string("out", "", "File").short('o'))
+                    .flag(Flag::string("format", "table", "Format").short('f')),
+                |cx, inv| match inv.string("out") {
+                    "" => Ok(Outcome::stdout(inv.string("format"))),
+                    file => {
+                        cx.log(format!("to {}\n", cx.path(file).display()));
+                        Ok(Outcome::Silent)
+                    }
+                },
+            ),
+            function(
+                Spec::new("dump", "Dump").flag(Flag::string("out", "", "File").short('o')),
+                |_, _| Ok(Outcome::Silent),
+            ),
             function(Spec::new("fail", "Fail"), |_, _| Err("it failed".into())),
             function(Spec::new("panic", "Panic"), |_, _| panic!("on purpose")),
             Arc::new(Watch(Spec::new("watch", "Wait"), cancelled.clone())),
@@ -89,6 +105,32 @@ impl Shell {
         tokio::time::timeout(Duration::from_secs(30), cancelled)
             .await
             .expect("the command is cancelled");
+    }
+}
+
+#[tokio::test]
+async fn a_format_is_not_taken_for_the_file_to_write_to() {
+    let shell = Shell::start();
+
+    for (line, hint) in [
+        (
+            "list -o json",
+            "use -f json (or -o ./json for a file of that name)",
+        ),
+        ("list --out=yaml", "use -f yaml"),
+        ("dump -ojson", "this command has one format"),
+    ] {
+        let (_, result) = shell.run(line).await;
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("-o takes a file, not a format"), "{line}: {error}");
+        assert!(error.contains(hint), "{line}: {error}");
+    }
+    let (text, result) = shell.run("list -f json").await;
+    assert!(result.is_ok() && text.contains("json"), "{text}");
+    for file in ["./json", "json.out"] {
+        let (text, result) = shell.run(&format!("list -o {file}")).await;
+        assert!(result.is_ok(), "{file}");
+        assert_eq!(text, format!("to /tmp/{}\n", file.trim_start_matches("./")));
     }
 }
 
