@@ -118,6 +118,9 @@ pub(crate) fn apply(
         kept.insert("f:metadata".to_owned(), Fields::leaf());
         prune(shape, &mut new, &before.fields, &kept);
     }
+    if manager.name == KUBECTL {
+        keep_last_applied(&mut new, config);
+    }
     let apply = Apply {
         others,
         before,
@@ -130,6 +133,20 @@ pub(crate) fn apply(
 fn is_client_side_apply(entry: &Entry) -> bool {
     let path = ["f:metadata", "f:annotations", &format!("f:{LAST_APPLIED}")];
     entry.operation == Operation::Update && entry.fields.contains(&path)
+}
+
+/// Keeps the last applied configuration up to date where client-side apply left one, so that it can go on later.
+fn keep_last_applied(new: &mut Value, config: &Value) {
+    let kept = new
+        .pointer_mut("/metadata/annotations")
+        .and_then(|a| a.get_mut(LAST_APPLIED));
+    if let Some(kept) = kept {
+        let mut config = config.clone();
+        if let Some(Value::Object(annotations)) = config.pointer_mut("/metadata/annotations") {
+            annotations.shift_remove(LAST_APPLIED);
+        }
+        *kept = format!("{config}\n").into();
+    }
 }
 
 /// The fields that client-side apply manages.

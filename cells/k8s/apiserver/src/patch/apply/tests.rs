@@ -237,3 +237,27 @@ fn kubectl_takes_over_what_client_side_apply_manages() {
     let changed = refused(&patched, config("ClusterIP"), KUBECTL);
     assert!(changed.contains("\"kubectl-patch\""), "{changed}");
 }
+
+#[test]
+fn a_manager_that_loses_a_field_keeps_its_time() {
+    let spec = json!({ "spec": { "type": "NodePort", "clusterIP": "x" } });
+    let mut live = updates(None, spec, "a");
+    let past = "2020-01-01T00:00:00Z";
+    live["metadata"]["managedFields"][0]["time"] = past.into();
+    let time = |object: &Value, manager: &str| {
+        let entries = object::items(object, &["metadata", "managedFields"]);
+        let entry = entries.iter().find(|entry| entry["manager"] == manager);
+        entry.unwrap()["time"].clone()
+    };
+
+    let mut taken = live.clone();
+    taken["spec"]["type"] = "ClusterIP".into();
+    let taken = updates(Some(&live), taken, "b");
+    assert_eq!(time(&taken, "a"), past);
+    assert_ne!(time(&taken, "b"), past);
+
+    let mut removed = live.clone();
+    removed["spec"].as_object_mut().unwrap().shift_remove("type");
+    let removed = updates(Some(&live), removed, "a");
+    assert_ne!(time(&removed, "a"), past);
+}
