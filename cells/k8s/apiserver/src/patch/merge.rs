@@ -57,8 +57,8 @@ fn merge_items(list: &List, live: &[Value], config: &[Value]) -> Vec<Value> {
 
 /// Removes what the manager applied `last`, and no set of `kept`, the fields of all others and its new ones, contains.
 ///
-/// A field of a struct stays while someone owns it or anything below it. An item of a list or an entry of a map goes,
-/// with all below, when nobody owns the item itself. What goes takes along what no manager owns, such as defaults.
+/// A field of a struct stays while a manager owns it or anything below it. An item of a list or an entry of a map goes,
+/// with all below, when no manager owns the item itself. Fields below without an owner, such as defaults, go too.
 pub(super) fn prune(shape: &Shape, value: &mut Value, last: &Fields, kept: &Fields) {
     if matches!(parts(shape, value), Parts::Whole) {
         return;

@@ -172,7 +172,7 @@ impl Owners {
         });
     }
 
-    /// Gives what `live` has to a manager of its own, if it has none.
+    /// Adds a manager that owns what `live` has, if it has no managers.
     pub(super) fn before_first_apply(&mut self, shape: &Shape, live: &Value, manager: &Manager<'_>) {
         if self.0.is_empty() {
             let first = Manager {

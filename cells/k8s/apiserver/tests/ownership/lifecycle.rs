@@ -349,7 +349,7 @@ fn the_status_has_owners_of_its_own() {
 }
 
 #[test]
-fn nobody_owns_what_the_server_allocates() {
+fn what_the_server_allocates_has_no_owner() {
     let space = Space::new(&Gvr::new("", "v1", "services"), None);
     let spec = json!({ "type": "NodePort", "ports": [{ "port": 80 }] });
     let owned = |object: &Value, manager: &str| -> Vec<String> {

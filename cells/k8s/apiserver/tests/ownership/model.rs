@@ -63,7 +63,7 @@ fn is_seen(kind: &Kind, path: &Path) -> bool {
 }
 
 impl Model {
-    /// A create, an update or a patch of any kind that leaves `after`: the manager owns what changed, and nobody what
+    /// A create, an update or a patch of any kind that leaves `after`: the manager owns what changed, none owns what
     /// is gone.
     pub(crate) fn update(&mut self, manager: &str, after: BTreeMap<Path, Node>) {
         let changed: BTreeSet<Path> = after
