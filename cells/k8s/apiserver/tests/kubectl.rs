@@ -249,6 +249,43 @@ async fn applies_on_the_server_side() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moves_from_client_side_to_server_side_apply() {
+    let Some(kubectl) = Kubectl::start().await else {
+        return;
+    };
+    let manifest = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c, labels: {app: web}}
+data:
+  a: '1'
+  b: '2'
+";
+
+    kubectl.apply("apply -f -", manifest).await;
+    kubectl
+        .ok(r#"patch configmap c --type merge -p {"data":{"z":"9"}}"#)
+        .await;
+    kubectl.apply("apply --server-side -f -", manifest).await;
+    let kept = kubectl
+        .ok("get configmap c -o jsonpath={.data}{.metadata.labels}")
+        .await;
+    assert_eq!(kept, r#"{"a":"1","b":"2","z":"9"}{"app":"web"}"#);
+
+    let less = manifest.replace("  b: '2'\n", "");
+    kubectl.apply("apply --server-side -f -", &less).await;
+    let left = kubectl.ok("get configmap c -o jsonpath={.data}").await;
+    assert_eq!(left, r#"{"a":"1","z":"9"}"#);
+
+    // And back: client-side apply removes what was applied on the server side.
+    kubectl.apply("apply --server-side -f -", manifest).await;
+    kubectl.apply("apply -f -", &less).await;
+    let left = kubectl.ok("get configmap c -o jsonpath={.data}").await;
+    assert_eq!(left, r#"{"a":"1","z":"9"}"#);
+    kubectl.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn creates_built_in_kinds() {
     let Some(kubectl) = Kubectl::start().await else {
         return;
