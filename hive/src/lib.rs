@@ -252,6 +252,7 @@ mod constructor;
 mod control;
 mod duration;
 mod engine;
+mod fallback;
 mod finding;
 mod health;
 mod inject;
@@ -274,6 +275,7 @@ mod shutdown;
 mod similar;
 mod supply;
 pub mod testing;
+mod watchdog;
 
 pub use assembly::Hive;
 pub use build::{BuildError, Built, Running};

@@ -3,7 +3,6 @@
 //! The `main` of a program that is a hive.
 
 mod commands;
-mod fallback;
 mod notify;
 mod reload;
 mod signals;
@@ -400,7 +399,7 @@ impl Program {
             if let Some(setup) = self.setup {
                 setup(&plan);
             }
-            fallback::install();
+            crate::fallback::install();
             for finding in plan
                 .report()
                 .warnings()
@@ -420,7 +419,9 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
     let watch_interval = plan
         .config::<ProgramOptions>()
         .map_or(Duration::ZERO, |options| options.config_watch_interval);
-    let built = match plan.build() {
+    let watchdog = crate::build::watchdog(&plan);
+    signals.watch_build(&watchdog);
+    let built = match crate::build::build_watched(plan, watchdog) {
         Ok(built) => built,
         Err(error) => {
             eprintln!("error: {error}");
@@ -438,11 +439,17 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
         tell(notifier.clone(), &engine, env);
     }
     reload::watch(&reloading, &engine, watch_interval);
-    let watchdog = signals::watch(engine.clone());
+    let watchdog = match signals::watch(engine.clone()) {
+        Ok(watchdog) => watchdog,
+        Err(error) => {
+            eprintln!("error: cannot start the watchdog: {error}");
+            return exit::START;
+        }
+    };
     let running = match built.start().await {
         Ok(running) => running,
         Err(error) => {
-            watchdog.abort();
+            drop(watchdog);
             let asked = matches!(&error, crate::StartError::Cancelled { cause, rollback, .. }
                 if !cause.is_failure() && rollback.is_empty());
             if asked {
@@ -457,7 +464,7 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
         eprintln!("error: {cause}");
     }
     let stopped = running.stop().await;
-    watchdog.abort();
+    drop(watchdog);
     match stopped {
         Ok(_) if !cause.is_failure() => exit::OK,
         Ok(_) => exit::RUN,

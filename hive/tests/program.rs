@@ -4,7 +4,7 @@
 #![cfg(feature = "run")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,14 @@ fn say(text: &str) {
     let _ = out.flush();
 }
 
+/// Blocks the thread until the process ends.
+fn block() -> ! {
+    say("blocks");
+    loop {
+        std::thread::park();
+    }
+}
+
 fn work(
     options: Cfg<Options>,
     lifecycle: Lifecycle,
@@ -37,6 +45,9 @@ fn work(
     jobs: Jobs,
 ) -> Result<(), SpawnError> {
     let mode = options.mode.clone();
+    if mode == "block-build" {
+        block();
+    }
     lifecycle.add(
         Hook::new("first")
             .on_start(|_: HookCtx| async { say("first started") })
@@ -49,6 +60,7 @@ fn work(
                 let mode = start.clone();
                 async move {
                     match mode.as_str() {
+                        "block-start" => block(),
                         "hang-start" => {
                             say("hangs");
                             std::future::pending().await
@@ -274,6 +286,66 @@ fn stuck_stop_hook_ends_with_its_own_exit_code() {
         err.contains("hook `second` of module `worker` was not done after"),
         "{err}"
     );
+}
+
+#[test]
+fn first_signal_names_what_blocks_and_the_second_forces_the_end() {
+    for (mode, name) in [
+        (
+            "block-start",
+            "start hook `second` of module `worker` (hive/tests/program.rs:",
+        ),
+        (
+            "block-build",
+            "constructor `program::work` of module `worker` (hive/tests/program.rs:",
+        ),
+    ] {
+        let mut child = command(&format!("--mode={mode}")).spawn().unwrap();
+        wait_for(&mut child, "blocks");
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+
+        signal(&child, "TERM");
+
+        let line = lines.next().unwrap().unwrap();
+        assert!(
+            line.starts_with("SIGTERM: the program stops when this is done"),
+            "{line}"
+        );
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.trim_start().starts_with(name), "{line}");
+        signal(&child, "TERM");
+        assert_eq!(end(child).0, 143);
+        let rest: Vec<_> = lines.map(Result::unwrap).collect();
+        assert!(rest[0].contains("forced to end"), "{rest:?}");
+    }
+}
+
+#[test]
+fn what_blocks_past_its_deadline_ends_the_program_and_is_named() {
+    let children = [
+        ("block-start", "start hook `second`"),
+        ("block-build", "constructor `program::work`"),
+    ]
+    .map(|(mode, name)| {
+        let flags = "--hive-start-timeout=300ms --hive-report-interval=100ms";
+        (command(&format!("--mode={mode} {flags}")).spawn().unwrap(), name)
+    });
+
+    for (child, name) in children {
+        let (code, _, err) = end(child);
+        assert_eq!(code, 69, "{err}");
+        assert!(err.contains("warning: Still waiting for "), "{err}");
+        assert!(
+            err.contains("blocks its thread and was not done in time"),
+            "{err}"
+        );
+        let last = err.lines().last().unwrap().trim_start();
+        assert!(last.starts_with(name), "{err}");
+        assert!(
+            last.contains("of module `worker` (hive/tests/program.rs:"),
+            "{err}"
+        );
+    }
 }
 
 #[test]
