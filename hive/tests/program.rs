@@ -111,13 +111,14 @@ fn work(
 }
 
 fn program() -> Program {
-    Program::new(
-        "test-program",
-        [Cell::module("worker", "Works").config::<Options>().run(work)],
-    )
-    .about("A program for tests")
-    .version("1.2.3")
-    .env_prefix("TESTPROG")
+    let mut worker = Cell::module("worker", "Works").config::<Options>().run(work);
+    if std::env::var_os("HIVE_TEST_BAD_DEFAULT").is_some() {
+        worker = worker.config::<BadDefault>();
+    }
+    Program::new("test-program", [worker])
+        .about("A program for tests")
+        .version("1.2.3")
+        .env_prefix("TESTPROG")
 }
 
 /// Runs the program instead of the tests when the environment says so.
@@ -373,13 +374,70 @@ fn program_shows_itself_without_running() {
         ),
         ("--help", "A program for tests"),
         ("--help", "--mode string"),
+        ("help", "--mode string"),
         ("--version", "test-program 1.2.3"),
+        ("version", "test-program 1.2.3"),
     ] {
         let (code, out, err) = output(args);
         assert_eq!(code, 0, "{args}: {err}");
         assert!(out.contains(expected), "{args}: {out}");
         assert!(!out.contains("started"), "{args}: {out}");
     }
+}
+
+#[derive(Clone)]
+struct Even(u32);
+
+impl std::str::FromStr for Even {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<u32>() {
+            Ok(number) if number % 2 == 0 => Ok(Self(number)),
+            _ => Err(format!("`{text}` is not an even number")),
+        }
+    }
+}
+
+impl std::fmt::Display for Even {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+hive::config_value!(Even, "even");
+
+#[derive(Clone, Config)]
+struct BadDefault {
+    /// How many pairs of shoes.
+    #[config(default = 3)]
+    shoes: Even,
+}
+
+#[test]
+fn default_that_cannot_be_read_fails_the_plan_and_leaves_the_help() {
+    let cell = || Cell::module("worker", "Works").config::<BadDefault>();
+
+    let report = hive::Hive::new([cell()]).plan(hive::Settings::new()).unwrap_err();
+    // With a value from elsewhere, too.
+    let settings = hive::Settings::new().args(["--shoes=4"]);
+    let given = hive::Hive::new([cell()]).plan(settings).unwrap_err();
+
+    let expected = "`shoes` (from default): `3` is not an even number";
+    for report in [report, given] {
+        assert!(report.to_string().contains(expected), "{report}");
+    }
+    let child = command("--help")
+        .env("HIVE_TEST_BAD_DEFAULT", "1")
+        .output()
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&child.stdout),
+        String::from_utf8_lossy(&child.stderr),
+    );
+    assert!(out.contains("--shoes even"), "{out}");
+    assert!(err.contains(expected), "{err}");
+    assert_eq!(child.status.code(), Some(78));
 }
 
 #[test]
@@ -395,6 +453,10 @@ fn settings_come_from_environment_and_directory() {
 
     let (_, from_directory, _) = output(&args);
     let strict = output(&format!("hive config --config-dir={}", directory.display()));
+    let refused = output(&format!("--config-dir={}", directory.display()));
+    std::fs::write(directory.join("config-unknown"), "ignore").unwrap();
+    let lenient = output(&format!("hive config --config-dir={}", directory.display()));
+    std::fs::remove_file(directory.join("config-unknown")).unwrap();
     let from_env = command(&args).env("TESTPROG_MODE", "from-env").output().unwrap();
     for key in ["other", "lodness"] {
         std::fs::write(directory.join(key), "x").unwrap();
@@ -414,7 +476,10 @@ fn settings_come_from_environment_and_directory() {
     let slip = "did you mean `loudness`?";
     assert!(checked.1.contains(slip), "{}{}", checked.1, checked.2);
     assert!(from_directory.contains("from-dir"), "{from_directory}");
-    assert_eq!(strict.0, 78);
+    assert_eq!((strict.0, refused.0), (78, 78));
+    let help = "remove it, or accept unknown settings with `--config-unknown=warn`";
+    assert!(refused.2.contains(help), "{}", refused.2);
+    assert_eq!(lenient.0, 0, "a file may say so itself: {}", lenient.2);
     assert!(strict.2.contains("unknown setting `foreign`"), "{}", strict.2);
     assert!(String::from_utf8_lossy(&from_env.stdout).contains("env TESTPROG_MODE"));
 }
