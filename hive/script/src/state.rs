@@ -69,6 +69,8 @@ pub struct State {
     pub(crate) quiet: bool,
     /// Whether lines are logged before they are run.
     pub(crate) echo: bool,
+    /// Whether the user's directory is unknown, since the user is in another process.
+    pub(crate) is_remote: bool,
     /// The time given; `lifetime` ends with it, and with the background commands.
     pub(crate) base: Lifetime,
     pub(crate) lifetime: Lifetime,
@@ -111,6 +113,7 @@ impl State {
             retry: Retry::default(),
             quiet: false,
             echo: true,
+            is_remote: false,
             lifetime: lifetime.child(),
             base: lifetime,
             file: String::new(),
