@@ -302,7 +302,7 @@ pub use health::{
 /// | `flag = "name"` | the name of the setting; otherwise that of the field with dashes |
 /// | `env = "NAME"` | its own environment variable, besides the one made of prefix and name |
 /// | `deprecated_alias = "name"` | an older name (several are allowed), which works and is reported |
-/// | `deprecated = "use `--other`"` | the setting works; using it is reported with this text |
+/// | `deprecated = "use --other"` | the setting works; using it is reported with this text |
 /// | `hidden` | not in the help |
 /// | `secret` | the value is printed nowhere |
 /// | `reloadable` | changes of files take effect while the program runs: see [`Cfg::watch`](crate::Cfg::watch) |
