@@ -69,7 +69,7 @@ pub struct State {
     pub(crate) quiet: bool,
     /// Whether lines are logged before they are run.
     pub(crate) echo: bool,
-    /// Whether the lines are those of a person at the shell, not of a script.
+    /// Whether the lines come from a user of the shell, whose working directory is unknown here, not from a script.
     pub(crate) is_shell: bool,
     /// The time given; `lifetime` ends with it, and with the background commands.
     pub(crate) base: Lifetime,

@@ -218,6 +218,24 @@ async fn flag_turns_metrics_on_and_off() {
 }
 
 #[test]
+fn metric_that_does_not_exist_cannot_be_shown() {
+    let change = |change: &str| {
+        let metric: MetricHandle = Arc::new(Counter::new(Opts::new("api_calls_total", "")));
+        Registry::new([metric], &[change.to_owned()]).map(drop)
+    };
+
+    assert_eq!(
+        change("+nope").unwrap_err().to_string(),
+        "`+nope` in --metrics: there is no such metric"
+    );
+    assert_eq!(
+        change("+cilium_api_cals_total").unwrap_err().to_string(),
+        "`+cilium_api_cals_total` in --metrics: there is no such metric; did you mean `+cilium_api_calls_total`?"
+    );
+    change("-nope").unwrap();
+}
+
+#[test]
 fn two_metrics_of_one_name_are_refused() {
     let metric = || -> MetricHandle { Arc::new(Counter::new(Opts::new("x", ""))) };
 

@@ -160,6 +160,36 @@ async fn dead_socket_is_replaced() {
 }
 
 #[tokio::test]
+async fn file_that_is_no_socket_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    std::fs::write(&path, "precious").unwrap();
+
+    let error = Server::bind(&path, shell_commands()).unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        format!("{} is there and is no socket", path.display())
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn relative_paths_are_refused_since_the_directory_is_unknown() {
+    let shell = Shell::start();
+    let file = shell.path.with_file_name("rows.yaml");
+    std::fs::write(&file, "a row\n").unwrap();
+
+    let (_, relative) = shell.run("cat rows.yaml").await;
+    let (absolute, result) = shell.run(&format!("cat {}", file.display())).await;
+
+    let error = relative.unwrap_err().to_string();
+    assert!(error.contains("the path must be absolute"), "{error}");
+    assert!(absolute.contains("a row"), "{absolute}");
+    result.unwrap();
+}
+
+#[tokio::test]
 async fn commands_stream_their_output() {
     let shell = Shell::start();
     let mut stream = UnixStream::connect(&shell.path).await.unwrap();
