@@ -68,9 +68,12 @@ enum Command {
     /// Any pinned map.
     #[command(subcommand)]
     Map(MapCommand),
-    /// The agent's configuration.
+    /// The agent's configuration; none of it can be changed through the API.
+    #[command(args_conflicts_with_subcommands = true)]
     Config {
-        /// Show only this key.
+        #[command(subcommand)]
+        command: Option<ConfigCommand>,
+        /// Show only this key, as `get` does.
         key: Option<String>,
     },
     /// Run a command inside the agent, or talk to it.
@@ -145,6 +148,15 @@ enum MetricsCommand {
         /// Only those whose name and labels match this regular expression.
         #[arg(short = 'p', long)]
         match_pattern: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// The value of one key.
+    Get {
+        /// The key: the name of a flag of the agent.
+        key: String,
     },
 }
 
@@ -229,7 +241,10 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             inventory::list(&pinned, &line.shell_sock_path, verbose, format)?
         }
         Command::Map(MapCommand::Get { name }) => inventory::get(&pinned.entries(&name)?, format),
-        Command::Config { key } => config(&agent, key.as_deref(), format)?,
+        Command::Config { command, key } => {
+            let key = command.map(|ConfigCommand::Get { key }| key).or(key);
+            config(&agent, key.as_deref(), format)?
+        }
         Command::Shell { words } if words.is_empty() => {
             return Ok(shell::interactive(&line.shell_sock_path)?);
         }
@@ -296,19 +311,17 @@ fn services(agent: &Agent, command: &ServiceCommand, format: Format) -> Result<S
 }
 
 fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, MapsError> {
-    const SERVICE: [&str; 2] = ["SERVICE ADDRESS", "BACKEND ADDRESS (REVNAT_ID) (SLOT)"];
+    const BACKEND: &str = "BACKEND ADDRESS (REVNAT_ID) (SLOT)";
     let (entries, titles): (Vec<Entry>, [&str; 2]) = match command {
-        BpfCommand::Lb(LbCommand::List { frontends: true, .. }) => (pinned.frontends()?, SERVICE),
-        BpfCommand::Lb(LbCommand::List { backends: true, .. }) => {
-            (pinned.backends()?, ["ID", "BACKEND ADDRESS"])
+        BpfCommand::Lb(LbCommand::List { frontends: true, .. }) => {
+            (pinned.frontends()?, ["SERVICE ADDRESS", "BACKEND ID"])
         }
-        BpfCommand::Lb(LbCommand::List { revnat: true, .. }) => {
-            (pinned.reverse_nat()?, ["ID", "SERVICE ADDRESS"])
-        }
+        BpfCommand::Lb(LbCommand::List { backends: true, .. }) => (pinned.backends()?, ["ID", BACKEND]),
+        BpfCommand::Lb(LbCommand::List { revnat: true, .. }) => (pinned.reverse_nat()?, ["ID", BACKEND]),
         BpfCommand::Lb(LbCommand::List {
             source_ranges: true, ..
         }) => (pinned.source_ranges()?, ["SOURCE RANGE (REVNAT_ID)", ""]),
-        BpfCommand::Lb(LbCommand::List { .. }) => (pinned.services()?, SERVICE),
+        BpfCommand::Lb(LbCommand::List { .. }) => (pinned.services()?, ["SERVICE ADDRESS", BACKEND]),
         BpfCommand::Lb(LbCommand::Maglev(ListCommand::List)) => {
             (pinned.maglev()?, ["SVC ID", "LOOKUP TABLE"])
         }
@@ -333,6 +346,11 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, 
             ["REASON DIRECTION", "PACKETS BYTES"],
         ),
     };
+    if entries.is_empty() && format == Format::Text && matches!(command, BpfCommand::Metrics(_)) {
+        // As Cilium's command does: what reads the table from the standard output finds none.
+        eprintln!("No entries found.");
+        return Ok(String::new());
+    }
     Ok(print::entries(&entries, titles, format))
 }
 
@@ -381,6 +399,60 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Line::command().debug_assert();
+    }
+
+    /// An agent that serves two settings, `times` times.
+    fn agent_with_settings(folder: &Path, times: usize) -> Agent {
+        use std::io::Read;
+
+        let socket = folder.join("agent.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::thread::spawn(move || {
+            for _ in 0..times {
+                let (mut stream, _) = listener.accept().unwrap();
+                let length = stream.read(&mut [0; 4096]).unwrap();
+                assert!(length > 0);
+                let body =
+                    r#"{"status": {"daemonConfigurationMap": {"bpf-root": "/sys/fs/bpf", "get": "it"}}}"#;
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                stream.write_all((head + body).as_bytes()).unwrap();
+            }
+        });
+        Agent::at(&socket.display().to_string()).unwrap()
+    }
+
+    /// What `skep config` and these words ask for.
+    fn key_asked_for(words: &[&str]) -> Option<String> {
+        let line = ["skep", "config"].iter().chain(words);
+        let Command::Config { command, key } = Line::try_parse_from(line).unwrap().command else {
+            panic!("another command");
+        };
+        command.map(|ConfigCommand::Get { key }| key).or(key)
+    }
+
+    #[test]
+    fn a_setting_is_shown_by_get_and_by_its_name_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let agent = agent_with_settings(folder.path(), 3);
+
+        assert_eq!(key_asked_for(&["get", "bpf-root"]).as_deref(), Some("bpf-root"));
+        assert_eq!(key_asked_for(&["bpf-root"]).as_deref(), Some("bpf-root"));
+        assert_eq!(key_asked_for(&[]), None);
+
+        assert_eq!(
+            config(&agent, Some("bpf-root"), Format::Text).unwrap(),
+            "/sys/fs/bpf\n"
+        );
+        assert_eq!(
+            config(&agent, None, Format::Text).unwrap(),
+            format!("{:<34}: /sys/fs/bpf\n{:<34}: it\n", "bpf-root", "get")
+        );
+        assert_eq!(
+            config(&agent, Some("nope"), Format::Text)
+                .unwrap_err()
+                .to_string(),
+            "the agent has no configuration key `nope`"
+        );
     }
 
     #[test]

@@ -34,12 +34,12 @@ pub(crate) fn entries(entries: &[Entry], titles: [&str; 2], format: Format) -> S
         }
         return value(&Value::Object(object), format);
     }
-    // One blank more than other tables: where Cilium's command puts its columns.
-    let mut table = TabWriter::with_layout(5, 4);
-    table.row(titles);
+    // Cilium's command ends the last cell with a tab as well: an empty cell follows it, so it is padded.
+    let mut table = TabWriter::new();
+    table.row([titles[0], titles[1], ""]);
     for (key, values) in entries {
         for (number, value) in values.iter().enumerate() {
-            table.row([if number == 0 { key.as_str() } else { "" }, value.as_str()]);
+            table.row([if number == 0 { key.as_str() } else { "" }, value.as_str(), ""]);
         }
     }
     table.finish()
@@ -91,10 +91,17 @@ mod tests {
         );
         assert_eq!(
             text,
-            "SERVICE ADDRESS          BACKEND ADDRESS (REVNAT_ID) (SLOT)\n\
-             10.96.0.10:53/UDP (0)    0.0.0.0:0 (2) (0) [ClusterIP, non-routable] \n\
-             10.96.0.10:53/UDP (1)    10.0.1.5:53/UDP (2) (1)\n"
+            "SERVICE ADDRESS         BACKEND ADDRESS (REVNAT_ID) (SLOT)             \n\
+             10.96.0.10:53/UDP (0)   0.0.0.0:0 (2) (0) [ClusterIP, non-routable]    \n\
+             10.96.0.10:53/UDP (1)   10.0.1.5:53/UDP (2) (1)                        \n"
         );
+    }
+
+    #[test]
+    fn every_column_is_at_least_five_wide() {
+        let text = entries(&[("1".into(), vec![String::new()])], ["ID", ""], Format::Text);
+
+        assert_eq!(text, "ID        \n1         \n");
     }
 
     #[test]
