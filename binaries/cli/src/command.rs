@@ -10,9 +10,10 @@ use std::{
 };
 
 use clap::{CommandFactory, Parser, Subcommand};
+use skep_api_types::{DaemonConfiguration, LrpSpec, Service, StatusResponse};
 
 use crate::{
-    agent::Agent,
+    agent::{Agent, AgentError},
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
@@ -205,6 +206,9 @@ enum MapCommand {
     },
 }
 
+/// Where the API serves all tables. Not the shell: that holds its output as one text.
+const TABLES: &str = "debug/db/dump";
+
 /// Runs a command; the exit status is its answer.
 pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     let agent = Agent::at(&line.host)?;
@@ -214,7 +218,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     let text = match line.command {
         Command::Status { brief, verbose } => {
             let headers: &[(&str, &str)] = if brief { &[("brief", "true")] } else { &[] };
-            let answer = agent.get("healthz", headers)?;
+            let answer: StatusResponse = agent.get("healthz", headers)?;
             if brief && !status::is_well(&answer) {
                 code = ExitCode::FAILURE;
             }
@@ -225,15 +229,15 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                     status::details(&answer, tree.as_deref())
                 }
                 Format::Text => status::overview(&answer),
-                _ => print::value(&answer, format),
+                _ => print::document(&answer, format)?,
             }
         }
         Command::Service(command) => services(&agent, &command, format)?,
         Command::Lrp(ListCommand::List) => {
-            let policies = agent.get("lrp", &[])?;
+            let policies: Vec<LrpSpec> = agent.get("lrp", &[])?;
             match format {
                 Format::Text => lrp::list(&policies),
-                _ => print::value(&policies, format),
+                _ => print::document(&policies, format)?,
             }
         }
         Command::Bpf(command) => bpf(&pinned, &command, format)?,
@@ -251,12 +255,13 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         Command::Shell { words } => return in_agent(&line.shell_sock_path, &words),
         Command::Hive if format == Format::Text => shell::ask(&line.shell_sock_path, "hive")?,
         Command::Hive => document(&shell::ask(&line.shell_sock_path, "hive/state")?, format)?,
+        Command::Statedb if format == Format::Yaml => {
+            print::value(&agent.get::<serde_json::Value>(TABLES, &[])?, format)
+        }
         Command::Statedb => {
-            let tables = shell::ask(&line.shell_sock_path, "db/dump")?;
-            match format {
-                Format::Yaml => document(&tables, format)?,
-                _ => tables,
-            }
+            let mut out = std::io::stdout().lock();
+            let copied = agent.copy(TABLES, &[], |piece| out.write_all(piece));
+            return written(copied, code);
         }
         Command::Metrics(MetricsCommand::List { match_pattern }) => {
             let mut words = vec!["metrics".to_owned()];
@@ -278,9 +283,15 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         Command::Version => version(&agent, format),
     };
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    let written_all = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written(written_all.map_err(AgentError::Write), code)
+}
+
+/// The exit status after the output was written.
+fn written(result: Result<(), AgentError>, code: ExitCode) -> Result<ExitCode, Box<dyn Error>> {
+    match result {
         // The reader has seen enough (`skep … | head`).
-        Err(err) if err.kind() == std::io::ErrorKind::BrokenPipe => Ok(code),
+        Err(AgentError::Write(err)) if err.kind() == std::io::ErrorKind::BrokenPipe => Ok(code),
         Err(err) => Err(err.into()),
         Ok(()) => Ok(code),
     }
@@ -296,16 +307,22 @@ fn in_agent(socket: &Path, words: &[String]) -> Result<ExitCode, Box<dyn Error>>
 }
 
 fn services(agent: &Agent, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {
-    let all = agent.get("service", &[])?;
+    let path = "service";
     Ok(match command {
-        ServiceCommand::List { .. } if format != Format::Text => print::value(&all, format),
-        ServiceCommand::List { clustermesh_affinity } => service::list(&all, *clustermesh_affinity),
+        ServiceCommand::List { clustermesh_affinity } if format == Format::Text => {
+            service::list(agent.get(path, &[])?, *clustermesh_affinity)
+        }
+        ServiceCommand::List { .. } => print::document(&agent.get::<Vec<Service>>(path, &[])?, format)?,
         ServiceCommand::Get { id } => {
-            let found = service::by_id(&all, *id).ok_or_else(|| format!("no service has the id {id}"))?;
-            match format {
-                Format::Text => service::list(&serde_json::Value::Array(vec![found.clone()]), false),
-                _ => print::value(found, format),
+            let missing = || format!("no service has the id {id}");
+            if format == Format::Text {
+                let all: Vec<service::Specified> = agent.get(path, &[])?;
+                let found = all.into_iter().find(|service| service.spec.id == *id);
+                return Ok(service::list(vec![found.ok_or_else(missing)?], false));
             }
+            let all: Vec<Service> = agent.get(path, &[])?;
+            let found = all.into_iter().find(|service| service.spec.id == *id);
+            print::document(&found.ok_or_else(missing)?, format)?
         }
     })
 }
@@ -355,37 +372,31 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, 
 }
 
 fn config(agent: &Agent, key: Option<&str>, format: Format) -> Result<String, Box<dyn Error>> {
-    let answer = agent.get("config", &[])?;
-    let all = &answer["status"]["daemonConfigurationMap"];
+    let answer: DaemonConfiguration = agent.get("config", &[])?;
+    let all = answer.status.daemon_configuration_map;
     if let Some(key) = key {
         let value = all
             .get(key)
             .ok_or_else(|| format!("the agent has no configuration key `{key}`"))?;
-        return Ok(format!("{}\n", plain(value)));
+        return Ok(format!("{value}\n"));
     }
     if format != Format::Text {
-        return Ok(print::value(all, format));
+        return Ok(print::document(&all, format)?);
     }
     let mut out = String::new();
-    for (key, value) in all.as_object().into_iter().flatten() {
-        out.push_str(&format!("{key:<34}: {}\n", plain(value)));
+    for (key, value) in all {
+        out.push_str(&format!("{key:<34}: {value}\n"));
     }
     Ok(out)
 }
 
-fn plain(value: &serde_json::Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
 fn version(agent: &Agent, format: Format) -> String {
     let client = env!("CARGO_PKG_VERSION");
-    let answer = agent.get("healthz", &[("brief", "true")]).ok();
-    let daemon = answer
-        .as_ref()
-        .and_then(|answer| answer["cilium"]["msg"].as_str());
+    let answer = agent.get::<StatusResponse>("healthz", &[("brief", "true")]);
+    let daemon = answer.map(|answer| answer.cilium.msg).ok();
     match format {
         Format::Text => {
-            let daemon = daemon.unwrap_or("not reachable");
+            let daemon = daemon.as_deref().unwrap_or("not reachable");
             format!("Client: {client}\nDaemon: {daemon}\n")
         }
         _ => print::value(&serde_json::json!({ "Client": client, "Daemon": daemon }), format),

@@ -4,6 +4,7 @@
 
 use clap::ValueEnum;
 use hive_script::text::TabWriter;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::maps::Entry;
@@ -46,6 +47,26 @@ pub(crate) fn entries(entries: &[Entry], titles: [&str; 2], format: Format) -> S
 }
 
 /// Rows below titles.
+#[derive(Debug)]
+pub(crate) struct Table(TabWriter);
+
+impl Table {
+    pub(crate) fn new<const N: usize>(titles: [&str; N]) -> Self {
+        let mut table = TabWriter::new();
+        table.row(titles);
+        Self(table)
+    }
+
+    pub(crate) fn row<const N: usize>(&mut self, cells: [&str; N]) {
+        self.0.row(cells);
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.0.finish()
+    }
+}
+
+/// Rows below titles.
 pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = TabWriter::new();
     table.row(titles.iter().copied());
@@ -55,7 +76,20 @@ pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     table.finish()
 }
 
-/// A document: YAML, or indented JSON with a newline.
+/// A document: YAML, or indented JSON with a newline. Only YAML goes by way of a tree.
+///
+/// # Errors
+/// If it has no such form.
+pub(crate) fn document<T: Serialize>(document: &T, format: Format) -> Result<String, serde_json::Error> {
+    if format == Format::Yaml {
+        return Ok(value(&serde_json::to_value(document)?, format));
+    }
+    let mut text = serde_json::to_string_pretty(document)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// As [`document`], of what is a tree already.
 pub(crate) fn value(value: &Value, format: Format) -> String {
     if format == Format::Yaml
         && let Ok(text) = hive_script::text::yaml::emit_v2(value)

@@ -12,6 +12,7 @@ mod cell;
 mod config;
 mod debug;
 mod kubernetes;
+mod list;
 mod lrp;
 mod server;
 mod service;
@@ -19,6 +20,7 @@ mod status;
 
 pub use cell::cell;
 pub use config::Config;
+pub use list::json_list;
 pub use server::{Routes, ServeError};
 pub use status::{ModuleHealth, StatusProbe};
 

@@ -2,13 +2,13 @@
 
 //! `GET /v1/service`: the frontends table in the form of Cilium's agent API.
 
-use axum::{Json, Router, extract::State, routing::get};
+use axum::{Router, extract::State, response::Response, routing::get};
 use hive::Member;
-use serde_json::{Map, Value, json};
+use skep_api_types::{BackendAddress, FrontendAddress, ServiceSpec, ServiceSpecFlags};
 use skep_loadbalancer::{Backend, Frontend, L3n4Addr, Scope, types::TrafficPolicy};
-use statedb::{Db, Table};
+use statedb::{Db, Obj, Table};
 
-use crate::server::Routes;
+use crate::{list::json_list, server::Routes};
 
 /// `GET /v1/service`. Without the load balancer there are no services.
 pub(crate) fn routes(db: Option<Db>, frontends: Option<Table<Frontend>>) -> Member<Routes> {
@@ -20,103 +20,113 @@ pub(crate) fn routes(db: Option<Db>, frontends: Option<Table<Frontend>>) -> Memb
     ))
 }
 
-async fn services(State((db, frontends)): State<(Db, Table<Frontend>)>) -> Json<Vec<Value>> {
-    Json(
-        frontends
-            .all(&db.read())
-            .map(|frontend| model(frontend))
-            .collect(),
-    )
+async fn services(State((db, frontends)): State<(Db, Table<Frontend>)>) -> Response {
+    let rows: Vec<Obj<Frontend>> = frontends.all(&db.read()).cloned().collect();
+    json_list(rows, |frontend, out| write(frontend, out))
 }
 
-/// One element of the answer. `status.realized` repeats the specification, as in the original.
-fn model(frontend: &Frontend) -> Value {
-    let spec = spec(frontend);
-    json!({"spec": spec, "status": {"realized": spec}})
+/// Appends a [`Service`](skep_api_types::Service). `status.realized` repeats the specification, as in the original;
+/// of a service with many backends it is half of the document, so its text is made once.
+fn write(frontend: &Frontend, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    out.extend_from_slice(b"{\"spec\":");
+    let from = out.len();
+    serde_json::to_writer(&mut *out, &spec(frontend))?;
+    let to = out.len();
+    out.extend_from_slice(b",\"status\":{\"realized\":");
+    out.extend_from_within(from..to);
+    out.extend_from_slice(b"}}");
+    Ok(())
 }
 
-fn spec(frontend: &Frontend) -> Value {
+fn spec(frontend: &Frontend) -> ServiceSpec {
     let service = &frontend.service;
     let address = frontend.address();
-    let mut backends: Vec<Value> = frontend
+    let mut backend_addresses: Vec<BackendAddress> = frontend
         .backends
         .iter()
-        .map(|backend| backend_model(backend))
+        .map(|backend| backend_address(backend))
         .collect();
     if let Some(redirect) = service.proxy_redirect(frontend.params.service_port) {
         let local = if address.is_ipv4() { "127.0.0.1" } else { "::1" };
-        backends.push(
-            json!({"ip": local, "port": redirect.proxy_port, "protocol": address.proto().as_str(),
-            "state": "active", "preferred": true}),
-        );
+        backend_addresses.push(BackendAddress {
+            ip: local.to_owned(),
+            port: redirect.proxy_port,
+            protocol: address.proto().as_str().to_owned(),
+            state: "active".to_owned(),
+            preferred: true,
+            ..BackendAddress::default()
+        });
     }
-    let mut flags = Map::new();
-    let mut flag = |name: &str, value: Value| {
-        flags.insert(name.to_owned(), value);
-    };
-    flag("type", frontend.effective_kind().as_str().into());
-    flag(
-        "trafficPolicy",
-        policy(frontend.traffic_policy().unwrap_or_default()).into(),
-    );
-    flag("extTrafficPolicy", policy(service.ext_traffic_policy).into());
-    flag("intTrafficPolicy", policy(service.int_traffic_policy).into());
-    flag("name", service.name.name().into());
-    flag("namespace", service.name.namespace().into());
-    if service.health_check_node_port != 0 {
-        flag("healthCheckNodePort", service.health_check_node_port.into());
+    ServiceSpec {
+        id: frontend.id.into(),
+        frontend_address: frontend_address(address),
+        backend_addresses,
+        flags: ServiceSpecFlags {
+            kind: frontend.effective_kind().as_str().to_owned(),
+            traffic_policy: policy(frontend.traffic_policy().unwrap_or_default()),
+            ext_traffic_policy: policy(service.ext_traffic_policy),
+            int_traffic_policy: policy(service.int_traffic_policy),
+            name: service.name.name().to_owned(),
+            namespace: service.name.namespace().to_owned(),
+            health_check_node_port: service.health_check_node_port,
+            cluster: service.name.cluster().to_owned(),
+        },
     }
-    if !service.name.cluster().is_empty() {
-        flag("cluster", service.name.cluster().into());
-    }
-    json!({"id": frontend.id, "frontend-address": frontend_address(address), "backend-addresses": backends, "flags": flags})
 }
 
-pub(crate) fn frontend_address(address: &L3n4Addr) -> Value {
+/// The address of a frontend as the API shows it.
+pub(crate) fn frontend_address(address: &L3n4Addr) -> FrontendAddress {
     let scope = match address.scope() {
         Scope::External => "external",
         Scope::Internal => "internal",
     };
-    json!({"ip": address.ip().to_string(), "port": address.port(), "protocol": address.proto().as_str(), "scope": scope})
+    FrontendAddress {
+        ip: address.ip().to_string(),
+        port: address.port(),
+        protocol: address.proto().as_str().to_owned(),
+        scope: scope.to_owned(),
+    }
 }
 
-fn backend_model(backend: &Backend) -> Value {
+fn backend_address(backend: &Backend) -> BackendAddress {
     let params = &backend.params;
     let state = if backend.unhealthy {
         "quarantined"
     } else {
         params.state.as_str()
     };
-    let mut model = json!({
-        "ip": params.address.ip().to_string(),
-        "port": params.address.port(),
-        "protocol": params.address.proto().as_str(),
-        "state": state,
-        "preferred": true,
-        "weight": params.weight,
-    });
-    if let Some(node) = &params.node_name {
-        model["nodeName"] = node.as_ref().into();
+    BackendAddress {
+        ip: params.address.ip().to_string(),
+        port: params.address.port(),
+        protocol: params.address.proto().as_str().to_owned(),
+        state: state.to_owned(),
+        preferred: true,
+        weight: Some(params.weight),
+        node_name: params.node_name.as_deref().unwrap_or_default().to_owned(),
+        zone: params
+            .zone
+            .as_ref()
+            .map(|zone| zone.zone.to_string())
+            .unwrap_or_default(),
     }
-    if let Some(zone) = &params.zone {
-        model["zone"] = zone.zone.as_str().into();
-    }
-    model
 }
 
-fn policy(policy: TrafficPolicy) -> &'static str {
-    match policy {
+fn policy(policy: TrafficPolicy) -> String {
+    let word = match policy {
         TrafficPolicy::Cluster => "Cluster",
         TrafficPolicy::Local => "Local",
-    }
+    };
+    word.to_owned()
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use serde_json::{Value, json};
+    use skep_api_types::Service as Model;
     use skep_loadbalancer::{
         BackendParams, BackendSet, BackendState, FrontendKind, FrontendParams, Service, ServiceName, Source,
     };
-    use statedb::{Index, Obj, RwTable};
+    use statedb::{Index, RwTable};
 
     use super::*;
 
@@ -148,8 +158,13 @@ pub(crate) mod tests {
         backend.params.state = BackendState::Terminating;
         frontend.backends = BackendSet::from_sorted(vec![row(backend)]);
 
-        let model = model(&frontend);
+        let mut text = Vec::new();
+        write(&frontend, &mut text).unwrap();
 
+        let typed: Model = serde_json::from_slice(&text).unwrap();
+        assert_eq!(typed.spec, spec(&frontend));
+        assert_eq!(typed.status.realized, typed.spec);
+        let model: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(model["spec"], model["status"]["realized"]);
         let spec = &model["spec"];
         assert_eq!(spec["id"], 4);
