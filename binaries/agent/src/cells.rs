@@ -42,10 +42,13 @@ fn control_plane() -> Cell {
         skep_k8s::node_name::cell(),
         skep_k8s::tables::cell(),
         skep_k8s::readiness::cell(),
+        skep_k8s::status::cell(),
         skep_node::cell(),
         skep_maglev::cell(),
         skep_loadbalancer::cell(),
+        skep_loadbalancer::api::cell(),
         skep_redirectpolicy::cell(),
+        skep_redirectpolicy::api::cell(),
         skep_healthserver::cell(),
         skep_healthserver::kube_proxy_healthz(),
     ])

@@ -2,6 +2,8 @@
 
 //! Service load-balancing: tables, writer, reflectors, reconciler and maps.
 
+#[cfg(feature = "api")]
+pub mod api;
 mod cell;
 mod command;
 mod config;

@@ -2,30 +2,41 @@
 
 //! `GET /v1/service`: the frontends table in the form of Cilium's agent API.
 
-use axum::{Router, extract::State, response::Response, routing::get};
-use hive::Member;
-use skep_api_types::{BackendAddress, FrontendAddress, ServiceSpec, ServiceSpecFlags};
-use skep_loadbalancer::{Backend, Frontend, L3n4Addr, Scope, types::TrafficPolicy};
+use axum::{extract::State, response::Response};
+use hive::{Cell, Member};
+use skep_api::{Routes, json_list};
+use skep_api_types::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags};
 use statedb::{Db, Obj, Table};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{list::json_list, server::Routes};
+use crate::{Backend, Frontend, L3n4Addr, Scope, types::TrafficPolicy};
 
-/// `GET /v1/service`. Without the load balancer there are no services.
-pub(crate) fn routes(db: Option<Db>, frontends: Option<Table<Frontend>>) -> Member<Routes> {
+hive::catalogue!(cell);
+
+/// The frontends of the load balancer, for the agent's API.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("loadbalancer-api", "Services in the agent's API").provide(api)
+}
+
+/// Without the load balancer there are no services.
+fn api(db: Option<Db>, frontends: Option<Table<Frontend>>) -> Member<Routes> {
     let Some(source) = db.zip(frontends) else {
-        return Member(Routes(Router::new()));
+        return Member(Routes::default());
     };
-    Member(Routes(
-        Router::new().route("/service", get(services)).with_state(source),
+    Member(Routes::new(
+        OpenApiRouter::new().routes(routes!(services)).with_state(source),
     ))
 }
 
+/// Lists services: each frontend with its backends.
+#[utoipa::path(get, path = "/service", responses((status = 200, description = "The services", body = [Service])))]
 async fn services(State((db, frontends)): State<(Db, Table<Frontend>)>) -> Response {
     let rows: Vec<Obj<Frontend>> = frontends.all(&db.read()).cloned().collect();
     json_list(rows, |frontend, out| write(frontend, out))
 }
 
-/// Appends a [`Service`](skep_api_types::Service). `status.realized` repeats the specification, as in the original;
+/// Appends a [`Service`]. `status.realized` repeats the specification, as in the original;
 /// of a service with many backends it is half of the document, so its text is made once.
 fn write(frontend: &Frontend, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
     out.extend_from_slice(b"{\"spec\":");
@@ -75,7 +86,8 @@ fn spec(frontend: &Frontend) -> ServiceSpec {
 }
 
 /// The address of a frontend as the API shows it.
-pub(crate) fn frontend_address(address: &L3n4Addr) -> FrontendAddress {
+#[must_use]
+pub fn frontend_address(address: &L3n4Addr) -> FrontendAddress {
     let scope = match address.scope() {
         Scope::External => "external",
         Scope::Internal => "internal",
@@ -120,18 +132,21 @@ fn policy(policy: TrafficPolicy) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use serde_json::{Value, json};
-    use skep_api_types::Service as Model;
-    use skep_loadbalancer::{
-        BackendParams, BackendSet, BackendState, FrontendKind, FrontendParams, Service, ServiceName, Source,
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use crate::{
+        BackendParams, BackendSet, BackendState, FrontendKind, FrontendParams, L4Proto,
+        Service as ServiceObject, ServiceName, Source, Tables, Writer, WriterSettings,
     };
+    use http_body_util::BodyExt;
+    use serde_json::{Value, json};
     use statedb::{Index, RwTable};
 
     use super::*;
 
     /// As a row of a table: what frontends hold of services and backends.
-    pub(crate) fn row<T: Send + Sync + 'static>(object: T) -> Obj<T> {
+    fn row<T: Send + Sync + 'static>(object: T) -> Obj<T> {
         let db = Db::new();
         let only: Index<T, str> = Index::new("only", |_, keys| keys.add("one"));
         let table = RwTable::builder("rows").primary(only).build_plain(&db).unwrap();
@@ -140,7 +155,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_frontend_is_shown_as_cilium_shows_it() {
-        let mut service = Service::new(ServiceName::new("kube-system", "dns"), Source::Kubernetes);
+        let mut service = ServiceObject::new(ServiceName::new("kube-system", "dns"), Source::Kubernetes);
         service.int_traffic_policy = TrafficPolicy::Local;
         let params = FrontendParams {
             address: "10.96.0.10:53/UDP".parse().unwrap(),
@@ -161,7 +176,7 @@ pub(crate) mod tests {
         let mut text = Vec::new();
         write(&frontend, &mut text).unwrap();
 
-        let typed: Model = serde_json::from_slice(&text).unwrap();
+        let typed: Service = serde_json::from_slice(&text).unwrap();
         assert_eq!(typed.spec, spec(&frontend));
         assert_eq!(typed.status.realized, typed.spec);
         let model: Value = serde_json::from_slice(&text).unwrap();
@@ -182,5 +197,66 @@ pub(crate) mod tests {
             json!({"type": "ClusterIP", "trafficPolicy": "Local", "extTrafficPolicy": "Cluster",
                 "intTrafficPolicy": "Local", "name": "dns", "namespace": "kube-system"})
         );
+    }
+
+    const SERVICES: u32 = 10_000;
+    const BACKENDS: u32 = 10;
+
+    fn many() -> (Db, Writer) {
+        let db = Db::new();
+        let writer = Writer::new(db.clone(), Tables::new(&db).unwrap(), WriterSettings::default());
+        let mut txn = writer.write();
+        for number in 0..SERVICES {
+            let name = ServiceName::new("shop", &format!("svc-{number}"));
+            let params = FrontendParams {
+                address: L3n4Addr::new(Ipv4Addr::from_bits(0x0a60_0000 + number).into(), 80, L4Proto::Tcp),
+                kind: FrontendKind::ClusterIp,
+                port_name: "http".into(),
+                service_port: 80,
+            };
+            let service = ServiceObject::new(name.clone(), Source::Kubernetes);
+            writer
+                .upsert_service_and_frontends(&mut txn, service, vec![params])
+                .unwrap();
+            let backends = (0..BACKENDS).map(|backend| {
+                let ip = Ipv4Addr::from_bits(0x0a80_0000 + number * BACKENDS + backend);
+                BackendParams::new(L3n4Addr::new(ip.into(), 8080, L4Proto::Tcp), Source::Kubernetes)
+            });
+            writer.upsert_backends(&mut txn, &name, backends.collect());
+        }
+        txn.commit();
+        (db, writer)
+    }
+
+    /// What is held at once is a piece, and no byte is sent that the services do not need.
+    #[tokio::test]
+    async fn ten_thousand_services_are_sent_in_small_pieces() {
+        let (db, writer) = many();
+
+        let mut body = services(State((db, writer.frontends()))).await.into_body();
+        let (mut whole, mut pieces, mut longest) = (Vec::new(), 0, 0);
+        while let Some(frame) = body.frame().await {
+            let piece = frame.unwrap().into_data().unwrap();
+            pieces += 1;
+            longest = longest.max(piece.len());
+            whole.extend_from_slice(&piece);
+        }
+
+        assert!(longest < 80 << 10, "{longest} bytes in a piece");
+        assert!(pieces <= whole.len() / (64 << 10) + 1, "{pieces} pieces");
+        let backends = (SERVICES * BACKENDS) as usize;
+        assert!(
+            whole.len() < 300 * backends,
+            "{} bytes for {backends} backends",
+            whole.len()
+        );
+        let models: Vec<Service> = serde_json::from_slice(&whole).unwrap();
+        assert_eq!(models.len(), SERVICES as usize);
+        assert!(
+            models
+                .iter()
+                .all(|model| model.spec.backend_addresses.len() == BACKENDS as usize)
+        );
+        assert!(models.iter().all(|model| model.spec == model.status.realized));
     }
 }
