@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures::TryStreamExt;
 use hive::{Cell, Hive, Member, Readiness, Settings};
 use serde_json::{Value, json};
-use skep_k8s::{ApiError, Client, Kind, ListOptions, RawPage, RawWatch, ServerVersion, WatchOptions};
+use skep_api_types::{State, Status, StatusResponse};
 use statedb::{
     Db, Index, RwTable,
     http::{Endpoint, RemoteChange, RemoteObject, RemoteTable},
@@ -16,38 +16,30 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::StatusProbe;
 
-struct Part {
-    key: &'static str,
-    state: &'static str,
-}
+struct Part(State);
 
 #[async_trait]
 impl StatusProbe for Part {
-    fn key(&self) -> &'static str {
-        self.key
+    fn name(&self) -> &'static str {
+        "kvstore"
     }
 
-    async fn probe(&self) -> Value {
-        json!({"state": self.state, "msg": "as the test says"})
-    }
-
-    fn is_required(&self) -> bool {
-        true
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
+        let part = Status {
+            state: self.0,
+            msg: "as the test says".to_owned(),
+        };
+        response.kvstore = Some(part.clone());
+        Some(part)
     }
 }
 
 fn well() -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Part {
-        key: "kvstore",
-        state: "Ok",
-    }))
+    Member(Arc::new(Part(State::Ok)))
 }
 
 fn ill() -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Part {
-        key: "kvstore",
-        state: "Failure",
-    }))
+    Member(Arc::new(Part(State::Failure)))
 }
 
 /// Sends a request over the socket; the status line and the body.
@@ -84,6 +76,7 @@ async fn the_status_is_ok_only_if_every_required_part_is() {
 
         let (head, whole) = ask(&socket, "/v1/healthz", "").await;
         let (_, brief) = ask(&socket, "/v1/healthz", "brief: true\r\n").await;
+        let (_, openapi) = ask(&socket, "/v1/openapi.json", "").await;
         let (missing, _) = ask(&socket, "/v1/nothing", "").await;
 
         assert_eq!(head, "HTTP/1.1 200 OK");
@@ -94,6 +87,14 @@ async fn the_status_is_ok_only_if_every_required_part_is() {
         }
         assert_eq!(whole["kubernetes"]["state"], "Disabled");
         assert_eq!(brief.as_object().unwrap().len(), 1);
+        let answer =
+            &openapi["paths"]["/v1/healthz"]["get"]["responses"]["200"]["content"]["application/json"];
+        assert_eq!(
+            answer["schema"]["$ref"], "#/components/schemas/StatusResponse",
+            "{openapi}"
+        );
+        let schemas = &openapi["components"]["schemas"];
+        assert!(schemas["KubeProxyReplacement"].is_object(), "{schemas}");
         assert_eq!(missing, "HTTP/1.1 404 Not Found");
         running.stop().await.unwrap();
         assert!(!socket.exists(), "the socket stays");

@@ -7,6 +7,8 @@
 //! balancer's tables; without a pod nothing is redirected. Traffic of the pods themselves can be left
 //! alone, by their network namespaces ([`SkipRedirects`], [`NetnsCookies`]).
 
+#[cfg(feature = "api")]
+pub mod api;
 mod cell;
 mod command;
 mod config;

@@ -5,25 +5,40 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hive::{Job, JobCtx, Jobs, Member, SpawnError};
+use hive::{Cell, Job, JobCtx, Jobs, Member, SpawnError};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
-use skep_k8s::{ApiError, Client, ServerVersion};
+use skep_api::StatusProbe;
+use skep_api_types::{K8sStatus, State, Status, StatusResponse};
 use tokio::time::Instant;
 
-use crate::status::StatusProbe;
+use crate::{ApiError, Client, DisabledClient, ServerVersion};
+
+hive::catalogue!(cell);
 
 /// Time between two questions to the API server.
 const PERIOD: Duration = Duration::from_secs(10);
+/// What the agent watches.
+const WATCHED: [&str; 4] = [
+    "cilium/v2::CiliumLocalRedirectPolicy",
+    "core/v1::Pods",
+    "core/v1::Service",
+    "discovery/v1::EndpointSlice",
+];
+
+/// Part `kubernetes` of the agent's status.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("k8s-status", "Kubernetes in the agent's status").provide(probe)
+}
 
 struct Kubernetes {
     client: Arc<dyn Client>,
-    last: Mutex<Value>,
-    /// When the question was asked that has no answer yet.
+    last: Mutex<K8sStatus>,
+    /// When the request was sent that has no answer yet.
     asked: Mutex<Option<Instant>>,
 }
 
-/// A question to the server; whoever stops waiting for the answer takes it back.
+/// A request to the server, pending until it is dropped.
 struct Question<'a>(&'a Kubernetes);
 
 impl<'a> Question<'a> {
@@ -41,34 +56,31 @@ impl Drop for Question<'_> {
 
 #[async_trait]
 impl StatusProbe for Kubernetes {
-    fn key(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         "kubernetes"
     }
 
-    async fn probe(&self) -> Value {
-        self.last.lock().clone()
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
+        let part = response.kubernetes.insert(self.last.lock().clone());
+        Some(Status {
+            state: part.state,
+            msg: part.msg.clone(),
+        })
     }
 
     fn pending(&self) -> Option<Duration> {
         let asked = *self.asked.lock();
         asked.map(|asked| asked.elapsed())
     }
-
-    fn is_required(&self) -> bool {
-        true
-    }
 }
 
 /// Asks the API server for its version now and then; the status shows the last answer.
-pub(crate) fn probe(
-    client: Option<Arc<dyn Client>>,
-    jobs: Jobs,
-) -> Result<Member<Arc<dyn StatusProbe>>, SpawnError> {
-    let client = client.unwrap_or_else(|| Arc::new(skep_k8s::DisabledClient));
+fn probe(client: Option<Arc<dyn Client>>, jobs: Jobs) -> Result<Member<Arc<dyn StatusProbe>>, SpawnError> {
+    let client = client.unwrap_or_else(|| Arc::new(DisabledClient));
     let first = if client.is_enabled() {
-        json!({"state": "Warning", "msg": "not asked yet"})
+        status(State::Warning, "not asked yet".to_owned())
     } else {
-        json!({"state": "Disabled"})
+        K8sStatus::default()
     };
     let probe = Arc::new(Kubernetes {
         client,
@@ -94,6 +106,14 @@ pub(crate) fn probe(
     Ok(Member(probe))
 }
 
+fn status(state: State, msg: String) -> K8sStatus {
+    K8sStatus {
+        state,
+        msg,
+        k8s_api_versions: Vec::new(),
+    }
+}
+
 /// The version as people read it: `1.33 (v1.33.1) [linux/amd64]`.
 fn text(version: &ServerVersion) -> String {
     let mut text = format!("{version} ({})", version.git_version);
@@ -105,18 +125,15 @@ fn text(version: &ServerVersion) -> String {
 
 async fn ask(probe: &Kubernetes) -> Result<(), ApiError> {
     let _question = Question::new(probe);
-    match probe.client.server_version().await {
-        Ok(version) => {
-            *probe.last.lock() = json!({"state": "Ok", "msg": text(&version), "k8s-api-versions": [
-                "cilium/v2::CiliumLocalRedirectPolicy", "core/v1::Pods", "core/v1::Service",
-                "discovery/v1::EndpointSlice"]});
-            Ok(())
-        }
-        Err(err) => {
-            *probe.last.lock() = json!({"state": "Failure", "msg": err.to_string()});
-            Err(err)
-        }
-    }
+    let answer = probe.client.server_version().await;
+    *probe.last.lock() = match &answer {
+        Ok(version) => K8sStatus {
+            k8s_api_versions: WATCHED.map(str::to_owned).to_vec(),
+            ..status(State::Ok, text(version))
+        },
+        Err(error) => status(State::Failure, error.to_string()),
+    };
+    answer.map(drop)
 }
 
 #[cfg(test)]
