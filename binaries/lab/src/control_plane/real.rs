@@ -308,7 +308,7 @@ fn server_arguments(cluster: &Cluster, credentials: &Credentials) -> Vec<String>
         "--authorization-mode=RBAC".to_owned(),
         format!("--service-cluster-ip-range={v4}/{v4_bits},{v6}/{v6_bits}"),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        format!("--service-account-key-file={}", credentials.file("accounts.key")),
+        format!("--service-account-key-file={}", credentials.file("accounts.pub")),
         format!(
             "--service-account-signing-key-file={}",
             credentials.file("accounts.key")
