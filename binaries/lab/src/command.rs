@@ -450,8 +450,5 @@ pub fn describe(state: &State) -> String {
 /// Exit status of a program that ran in a lab, as ours.
 #[must_use]
 pub fn exit_code(status: ExitStatus) -> ExitCode {
-    status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .map_or(ExitCode::FAILURE, ExitCode::from)
+    u8::try_from(process::shell_code(status)).map_or(ExitCode::FAILURE, ExitCode::from)
 }

@@ -13,6 +13,7 @@ pub mod control_plane;
 pub mod demo;
 pub mod echo;
 pub mod enter;
+mod events;
 mod folder;
 pub mod kubelet;
 pub mod link;
