@@ -398,10 +398,13 @@ pub async fn exec(name: &str, target: &str, program: Vec<OsString>) -> Result<Ex
 /// # Errors
 /// As [`exec`].
 pub fn in_place(name: &str, target: &str, program: Vec<OsString>) -> Result<Command, CommandError> {
+    Ok(started_by(&placement(name, target, program)?))
+}
+
+/// The command that starts a program in its place.
+pub(crate) fn started_by(placement: &Placement) -> Command {
     let mut command = Command::new(own_program());
-    command
-        .args(placement(name, target, program)?.arguments())
-        .kill_on_drop(true);
+    command.args(placement.arguments()).kill_on_drop(true);
     // The lab's own tools are found by name: `skep status`.
     if let Some(folder) = process::own_folder() {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -410,7 +413,7 @@ pub fn in_place(name: &str, target: &str, program: Vec<OsString>) -> Result<Comm
             command.env("PATH", joined);
         }
     }
-    Ok(command)
+    command
 }
 
 /// The lab in words.

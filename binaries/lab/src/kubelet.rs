@@ -27,6 +27,7 @@ use crate::{
     machine::{Machine, PodPlace},
     pod::{self, Ended, Life, Pod, RESTART},
     process::{Process, shell_code},
+    runtime,
 };
 
 /// How long a pod goes on serving after its deletion has been announced, so that everybody has heard of it.
@@ -386,6 +387,7 @@ impl State<'_> {
             hostname: pod.name.clone(),
             slot,
         };
+        keep_log(&machine.log(&place.id), self.crashed.contains_key(&pod.uid));
         let (process, addresses) = if pod.is_on_host_network {
             (
                 start_on_host(&machine, &place, pod).await,
@@ -549,6 +551,24 @@ impl State<'_> {
             }
             _ => {}
         }
+    }
+}
+
+/// Gives the process that is about to start a log of its own; that of the run before it is kept.
+fn keep_log(log: &std::path::Path, is_restart: bool) {
+    let before = runtime::previous(log);
+    let done = match is_restart {
+        true => std::fs::rename(log, &before),
+        // Another pod of this name was here, or none.
+        false => [log, &before]
+            .into_iter()
+            .try_for_each(|path| match std::fs::remove_file(path) {
+                Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(err),
+                _ => Ok(()),
+            }),
+    };
+    if let Err(err) = done {
+        tracing::warn!(error = %err, log = %log.display(), "log of the run before not set apart");
     }
 }
 

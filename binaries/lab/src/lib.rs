@@ -21,6 +21,7 @@ pub mod machine;
 pub mod plan;
 pub mod pod;
 pub mod process;
+mod runtime;
 pub mod session;
 pub mod state;
 pub mod supervisor;

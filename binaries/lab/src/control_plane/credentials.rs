@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Certificates, keys and the token of a real API server, made anew for each lab.
+//! Certificates, keys and the token of an API server, made anew for each lab.
 
 use std::{
     fs,
