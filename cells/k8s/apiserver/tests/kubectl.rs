@@ -95,7 +95,8 @@ impl Kubectl {
 
     async fn run(&self, arguments: &str, input: &str) -> Output {
         let mut command = self.command(arguments);
-        let input = input.to_owned();
+        // Older kubectls take what starts with a brace for JSON.
+        let input = format!("---\n{input}");
         tokio::task::spawn_blocking(move || {
             let mut child = command.spawn().unwrap();
             child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();

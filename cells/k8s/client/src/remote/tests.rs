@@ -27,7 +27,9 @@ use super::connection::{ConnectError, RemoteClient, Settings};
 use super::target::Target;
 use crate::selector::FieldSelector;
 use crate::slim::{Pod, Service};
-use crate::{Api, ApiError, Client, ListerWatcher, Resource, WatchEvent};
+use crate::{
+    Api, ApiError, Backoff, Client, ListerWatcher, Resource, SourceEvent, WatchEvent, WatchOptions, follow,
+};
 
 mod tls;
 
@@ -263,6 +265,48 @@ async fn starts_the_list_over_when_the_continue_token_has_expired() {
     assert_eq!(page.items.len(), 1);
     assert_eq!(page.items[0].metadata.name, "b");
     assert_eq!(page.resource_version, "9");
+}
+
+/// Real servers refuse to stream lists where their etcd cannot report progress.
+#[tokio::test]
+async fn a_server_that_does_not_stream_lists_is_listed_and_watched() {
+    let server = Server::start().await;
+    let client: Arc<dyn Client> = Arc::new(server.client());
+    server.json(
+        500,
+        r#"{"kind":"Status","code":500,"reason":"InternalError","message":"etcd does not support RequestProgress"}"#,
+    );
+    let streamed = WatchOptions {
+        bookmarks: true,
+        initial_events: true,
+        ..WatchOptions::default()
+    };
+    let refused = client.watch(&Service::kind(), "", &streamed).await.map(drop);
+    assert_eq!(refused.unwrap_err().status().unwrap().code, 500);
+    server.json(
+        200,
+        r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}}]}"#,
+    );
+    let watch = server.stream();
+    let object = r#"{"type":"ADDED","object":{"metadata":{"name":"b","resourceVersion":"8"}}}"#;
+    watch.send(Bytes::from(format!("{object}\n"))).unwrap();
+
+    let mut events = follow(Arc::new(Api::<Service>::all(client)), Backoff::default());
+
+    let Some(SourceEvent::Replaced { items, .. }) = events.next().await else {
+        panic!("no list");
+    };
+    assert_eq!(items[0].metadata.name, "a");
+    let Some(SourceEvent::Upserted(added)) = events.next().await else {
+        panic!("no event");
+    };
+    assert_eq!(added.metadata.name, "b");
+    let lines = server.lines();
+    assert!(lines[0].contains("sendInitialEvents=true"), "{lines:?}");
+    assert!(
+        !lines[1..].iter().any(|line| line.contains("sendInitialEvents")),
+        "{lines:?}"
+    );
 }
 
 #[tokio::test]
