@@ -10,6 +10,7 @@ mod error;
 mod ids;
 mod ops;
 mod restore;
+mod room;
 mod select;
 mod settings;
 mod slots;
