@@ -4,7 +4,10 @@
 
 use std::sync::atomic::AtomicBool;
 
+use skep_bpf::testing::Node as KernelNode;
+
 use super::*;
+use crate::maps::bpf::BpfMaps;
 use crate::reconciler::ids::Ids;
 use crate::types::BackendSet;
 
@@ -377,33 +380,44 @@ fn reconcile(ops: &mut Ops, frontends: &[Frontend]) -> usize {
     worked + again.iter().filter(|result| result.is_ok()).count()
 }
 
+fn serves_what_fits(maps: &Arc<dyn LbMaps>, services: u32, count: u8, fit: usize) {
+    let mut first = ops(maps);
+    let frontends = three_each(count);
+
+    assert_eq!(reconcile(&mut first, &frontends), fit, "{services} {count}");
+    let before = dump(maps);
+    assert_eq!(before.matches("SLOT=0").count(), fit, "{before}");
+    assert_eq!(
+        before.lines().count(),
+        fit * 8,
+        "nothing is left of the others: {before}"
+    );
+
+    // After a restart the same ones work.
+    let mut again = ops(maps);
+    again.restore().unwrap();
+    assert_eq!(reconcile(&mut again, &frontends), fit);
+    again.prune(&()).unwrap();
+    assert_eq!(dump(maps), before);
+}
+
 #[test]
 fn as_many_services_work_as_a_full_map_holds() {
     // Size of the map, services with three backends, those that fit.
     for (services, count, fit) in [(20, 20, 5), (41, 9, 9), (35, 9, 8), (3, 4, 0), (4, 1, 1)] {
         let sizes = LbMapSizes {
             services,
-            ..LbMapSizes::default()
+            maglev_table: 7,
+            reverse_sk: 16,
+            ..LbMapSizes::uniform(100)
         };
-        let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
-        let mut first = ops(&maps);
-        let frontends = three_each(count);
-
-        assert_eq!(reconcile(&mut first, &frontends), fit, "{services} {count}");
-        let before = dump(&maps);
-        assert_eq!(before.matches("SLOT=0").count(), fit, "{before}");
-        assert_eq!(
-            before.lines().count(),
-            fit * 8,
-            "nothing is left of the others: {before}"
-        );
-
-        // After a restart the same ones work.
-        let mut again = ops(&maps);
-        again.restore().unwrap();
-        assert_eq!(reconcile(&mut again, &frontends), fit);
-        again.prune(&()).unwrap();
-        assert_eq!(dump(&maps), before);
+        serves_what_fits(&(Arc::new(FakeMaps::new(sizes)) as _), services, count, fit);
+        let in_kernel = KernelNode::run(&format!("full-{services}"), |node| {
+            let maps: Arc<dyn LbMaps> = Arc::new(BpfMaps::open(&node.store(), sizes, true, true)?);
+            serves_what_fits(&maps, services, count, fit);
+            Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+        });
+        in_kernel.unwrap();
     }
 }
 

@@ -155,7 +155,7 @@ struct World {
 impl World {
     // Every fourth one has no faults.
     fn new(sizes: LbMapSizes, seed: u64) -> Self {
-        let had_faults = seed % 4 != 0;
+        let had_faults = !seed.is_multiple_of(4);
         let db = statedb::Db::new();
         let key = statedb::Index::<Backend, str>::new("key", |row, keys| {
             keys.add(&format!("{} {}", row.service, row.params.address))
