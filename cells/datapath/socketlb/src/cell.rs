@@ -4,10 +4,10 @@
 
 use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 
-use hive::{Cell, Cfg, HookCtx, Lifecycle};
+use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
 use parking_lot::Mutex;
 use skep_bpf::{
-    Claim, ClaimError, MapStore,
+    Claim, ClaimError, MapError, MapStore,
     capability::{self, CapabilityError},
     load,
     mount::{self, MountError},
@@ -31,6 +31,8 @@ pub fn cell() -> Cell {
         .run(terminate::run)
 }
 
+/// Time between two looks at the pins of maps.
+const CHECK_PINS: Duration = Duration::from_secs(60);
 /// How long an agent that is being replaced may take to end.
 const HAND_OVER: Duration = Duration::from_secs(3);
 /// Time between two attempts to claim the maps.
@@ -51,11 +53,49 @@ enum StoreError {
 }
 
 /// Gives the store of pinned maps; its BPF file system is found or mounted at start, and claimed until the stop: a
-/// second agent on the node is refused.
+/// second agent on the node is refused. Pins that others remove are made again: health reports them until the next
+/// check.
 pub fn maps_cell() -> Cell {
     Cell::module("bpf-maps", "Pinned BPF maps")
         .config::<MapsConfig>()
         .provide(new_store)
+        .run(watch_pins)
+}
+
+/// Pins of maps in use were removed. The maps are pinned again; find who removes them.
+#[derive(Debug, thiserror::Error)]
+#[error("pins of maps in use were removed by another process: {}", maps.join(", "))]
+struct Unpinned {
+    maps: Vec<String>,
+}
+
+/// Why pins are not as they should be.
+#[derive(Debug, thiserror::Error)]
+enum PinsError {
+    /// Some were missing.
+    #[error(transparent)]
+    Unpinned(#[from] Unpinned),
+    /// Some are missing, and could not be made.
+    #[error("pins of maps in use are missing")]
+    Missing(#[from] MapError),
+    /// The thread that does the work ended.
+    #[error("pins were not checked")]
+    Interrupted(#[from] tokio::task::JoinError),
+}
+
+fn watch_pins(store: Arc<MapStore>, jobs: Jobs) -> Result<(), SpawnError> {
+    let check = Job::every(CHECK_PINS, "check-map-pins", move |_cx: JobCtx| {
+        let store = store.clone();
+        async move {
+            let maps = tokio::task::spawn_blocking(move || store.pin_missing()).await??;
+            if maps.is_empty() {
+                return Ok(());
+            }
+            tracing::warn!(maps = maps.join(", "), "pins of maps were removed, made again");
+            Err(PinsError::from(Unpinned { maps }))
+        }
+    });
+    jobs.spawn(check.run_at_start())
 }
 
 fn new_store(config: Cfg<MapsConfig>, lifecycle: Lifecycle) -> Result<Arc<MapStore>, Infallible> {
