@@ -14,8 +14,8 @@ use std::{
 use skep_bpf_maps::{
     event::{METRICS, MetricsKey, MetricsValue, RATELIMIT, RATELIMIT_METRICS, RateLimitKey, RateLimitValue},
     lb::{
-        Backend4, Backend6, BackendKey, LbMapSizes, LbMapSpecs, MaglevKey, Service4Key, Service6Key,
-        ServiceFlags, ServiceValue,
+        Backend4, Backend6, BackendKey, IPV4_MAPS, IPV6_MAPS, LbMapSizes, LbMapSpecs, MaglevKey, Service4Key,
+        Service6Key, ServiceFlags, ServiceValue,
     },
     node::IPCACHE,
 };
@@ -189,13 +189,13 @@ impl Pinned {
     /// Maglev tables of both families: `[id]/v4` or `/v6`, and the table.
     ///
     /// # Errors
-    /// When neither family's map can be read.
+    /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn maglev(&self) -> Result<Vec<Entry>, MapsError> {
         let both = [
             (self.specs.maglev4.name(), "v4"),
             (self.specs.maglev6.name(), "v6"),
         ];
-        families(both.map(|(name, family)| {
+        self.families(both.map(|(name, family)| {
             Ok(self
                 .tables(name)?
                 .into_iter()
@@ -207,9 +207,9 @@ impl Pinned {
     /// Source ranges of both families with the id of their service.
     ///
     /// # Errors
-    /// When neither family's map can be read.
+    /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn source_ranges(&self) -> Result<Vec<Entry>, MapsError> {
-        families([
+        self.families([
             self.dump(&self.specs.source_range4),
             self.dump(&self.specs.source_range6),
         ])
@@ -218,9 +218,9 @@ impl Pinned {
     /// Reverse NAT of both families: service id and the frontend's address.
     ///
     /// # Errors
-    /// When neither family's map can be read.
+    /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn reverse_nat(&self) -> Result<Vec<Entry>, MapsError> {
-        families([
+        self.families([
             self.dump(&self.specs.reverse_nat4),
             self.dump(&self.specs.reverse_nat6),
         ])
@@ -230,9 +230,9 @@ impl Pinned {
     /// shown by [`entries`](Self::entries).
     ///
     /// # Errors
-    /// When neither family's map can be read.
+    /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn backends(&self) -> Result<Vec<Entry>, MapsError> {
-        families([
+        self.families([
             self.dump_as(
                 self.specs.backends4.name(),
                 BackendKey::text,
@@ -249,34 +249,34 @@ impl Pinned {
     /// Service entries of both families as they are in the maps.
     ///
     /// # Errors
-    /// When neither family's map can be read.
+    /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn frontends(&self) -> Result<Vec<Entry>, MapsError> {
-        families([self.dump(&self.specs.services4), self.dump(&self.specs.services6)])
+        self.families([self.dump(&self.specs.services4), self.dump(&self.specs.services6)])
     }
 
     /// Clients bound to a backend, of both families: the backend's id and when they last called (seconds of the
     /// monotonic clock).
     ///
     /// # Errors
-    /// When neither family's map can be read.
+    /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn affinities(&self) -> Result<Vec<Entry>, MapsError> {
-        families([self.dump(&self.specs.affinity4), self.dump(&self.specs.affinity6)])
+        self.families([self.dump(&self.specs.affinity4), self.dump(&self.specs.affinity6)])
     }
 
     /// Sockets' namespaces that are not redirected, of both families.
     ///
     /// # Errors
-    /// When neither family's map can be read.
+    /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn skipped(&self) -> Result<Vec<Entry>, MapsError> {
-        families([self.dump(&self.specs.skip4), self.dump(&self.specs.skip6)])
+        self.families([self.dump(&self.specs.skip4), self.dump(&self.specs.skip6)])
     }
 
     /// Sockets that go through a service, of both families.
     ///
     /// # Errors
-    /// When neither family's map can be read.
+    /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn sockets(&self) -> Result<Vec<Entry>, MapsError> {
-        families([
+        self.families([
             self.dump(&self.specs.reverse_sk4),
             self.dump(&self.specs.reverse_sk6),
         ])
@@ -285,9 +285,9 @@ impl Pinned {
     /// Service entries with the backends that they lead to, both families.
     ///
     /// # Errors
-    /// When neither family's maps can be read.
+    /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn services(&self) -> Result<Vec<Entry>, MapsError> {
-        families([
+        self.families([
             self.resolved(
                 &self.specs.services4,
                 &self.specs.backends4,
@@ -348,6 +348,20 @@ impl Pinned {
                 (key.text(), vec![words])
             })
             .collect())
+    }
+
+    /// Joins what both families have. A family that is off has no map pinned; of one that has some, none may be missing.
+    fn families(&self, both: [Result<Vec<Entry>, MapsError>; 2]) -> Result<Vec<Entry>, MapsError> {
+        let is_pinned = |name: &&str| self.store.path(name).exists();
+        let [first, second] = both;
+        let off = |result: &Result<Vec<Entry>, MapsError>, names: [&str; 8]| {
+            matches!(result, Err(MapsError::NotPinned { .. })) && !names.iter().any(is_pinned)
+        };
+        match (off(&first, IPV4_MAPS), off(&second, IPV6_MAPS)) {
+            (_, true) => first,
+            (true, false) => second,
+            (false, false) => Ok([first?, second?].concat()),
+        }
     }
 
     fn open<K: Plain, V: Plain>(&self, name: &str) -> Result<Map<K, V>, MapsError> {
@@ -419,17 +433,6 @@ impl Slot for Service6Key {
     }
 }
 
-/// Joins what both families have. The maps of a disabled family are not there, which is fine unless both are
-/// missing.
-fn families(both: [Result<Vec<Entry>, MapsError>; 2]) -> Result<Vec<Entry>, MapsError> {
-    let absent = |result: &Result<Vec<Entry>, MapsError>| matches!(result, Err(MapsError::NotPinned { .. }));
-    match both {
-        [first, second] if absent(&second) => first,
-        [first, second] if absent(&first) => second,
-        [first, second] => Ok([first?, second?].concat()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,9 +447,9 @@ mod tests {
             missing().unwrap_err().to_string(),
             "no map cilium_lb4_services_v2 is pinned below /nowhere/tc/globals (has the agent run? see `skep map list` and --bpf-root)"
         );
-        assert_eq!(families([here(), missing()]).unwrap().len(), 1);
-        assert_eq!(families([missing(), here()]).unwrap().len(), 1);
-        assert!(families([missing(), missing()]).is_err());
+        assert_eq!(pinned.families([here(), missing()]).unwrap().len(), 1);
+        assert_eq!(pinned.families([missing(), here()]).unwrap().len(), 1);
+        assert!(pinned.families([missing(), missing()]).is_err());
     }
 
     #[test]

@@ -83,6 +83,7 @@ fn fill(node: &Node) -> Outcome {
     store
         .open_or_create(&specs.source_range6)?
         .update(&SourceRange6Key::new(9, "fd00::".parse()?, 8), &0)?;
+    store.open_or_create_nested(&specs.maglev6)?;
     let mut table = vec![1; specs.maglev4.elements() as usize];
     table[1] = 2;
     store
@@ -262,6 +263,41 @@ fn all_maps_without_an_agent() {
             ),
             "{verbose}"
         );
+        Ok(())
+    });
+}
+
+#[test]
+fn a_missing_pin_is_an_error_unless_its_family_is_off() {
+    with_maps("cli-unpinned", |node| {
+        let store = node.store();
+        let list = || {
+            Command::new(env!("CARGO_BIN_EXE_skep"))
+                .arg(format!("--bpf-root={}", node.bpf_root().display()))
+                .args(["bpf", "lb", "list"])
+                .output()
+        };
+
+        store.unpin("cilium_lb4_services_v2")?;
+        let missing = list()?;
+        for name in IPV4_MAPS {
+            store.unpin(name)?;
+        }
+        let off = list()?;
+        for name in IPV6_MAPS {
+            store.unpin(name)?;
+        }
+        let none = list()?;
+
+        let errors = String::from_utf8_lossy(&missing.stderr);
+        assert!(!missing.status.success() && missing.stdout.is_empty());
+        assert!(
+            errors.contains("no map cilium_lb4_services_v2 is pinned below"),
+            "{errors}"
+        );
+        let listed = String::from_utf8_lossy(&off.stdout);
+        assert!(off.status.success() && listed.contains("[::]:8126"), "{listed}");
+        assert!(!none.status.success());
         Ok(())
     });
 }

@@ -9,7 +9,7 @@
 //! is held, take-overs wait for [`Hold::release`].
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fmt, fs, io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -41,8 +41,9 @@ struct State {
     holds: usize,
     /// Maps that wait for their pins: name → where they are pinned meanwhile.
     pending: HashMap<String, PathBuf>,
-    /// Maps that this process has decided on: whoever asks again gets the same one.
-    decided: HashSet<String>,
+    /// Maps that this process has decided on: whoever asks again gets the same one. Open, so that they can be pinned
+    /// again.
+    decided: HashMap<String, OwnedFd>,
     /// Names and types of the fields of new maps.
     types: Option<MapTypes>,
 }
@@ -67,7 +68,7 @@ impl MapStore {
             root: root.into(),
             holds: 0,
             pending: HashMap::new(),
-            decided: HashSet::new(),
+            decided: HashMap::new(),
             types: None,
         };
         Arc::new(Self {
@@ -193,16 +194,40 @@ impl MapStore {
         check: impl FnOnce(&Path) -> Result<Mismatch, MapError>,
     ) -> Result<RawMap, MapError> {
         let mut state = self.state.lock();
-        if state.decided.contains(name) {
-            match RawMap::open(name, &state.current(name)) {
-                // Somebody has removed the pin: begin again.
-                Err(error) if error.is_missing() => {}
-                other => return other,
-            }
+        if state.decided.contains_key(name) {
+            state.pin_again(name)?;
+            return RawMap::open(name, &state.current(name));
         }
         let raw = state.provide(name, shape, inner, check)?;
-        state.decided.insert(name.to_owned());
+        let fd = raw.fd.try_clone().map_err(|source| MapError::Open {
+            map: name.to_owned(),
+            path: state.current(name),
+            source,
+        })?;
+        state.decided.insert(name.to_owned(), fd);
         Ok(raw)
+    }
+
+    /// Pins the maps of this process again whose pins are gone: programs and this process go on with the same maps,
+    /// and others find them. Returns their names.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Pin`] names the first map that could not be pinned; the others are.
+    pub fn pin_missing(&self) -> Result<Vec<String>, MapError> {
+        let state = self.state.lock();
+        let mut names: Vec<&String> = state.decided.keys().collect();
+        names.sort();
+        let mut again = Vec::new();
+        let mut failed = Ok(());
+        for name in names {
+            match state.pin_again(name) {
+                Ok(true) => again.push(name.clone()),
+                Ok(false) => {}
+                Err(error) => failed = failed.and(Err(error)),
+            }
+        }
+        failed.map(|()| again)
     }
 }
 
@@ -257,6 +282,20 @@ impl State {
 
     fn directory(&self) -> PathBuf {
         self.root.join("tc/globals")
+    }
+
+    /// Pins a map of this process if its pin is gone; false if it is there.
+    fn pin_again(&self, name: &str) -> Result<bool, MapError> {
+        let path = self.current(name);
+        let Some(fd) = self.decided.get(name) else {
+            return Ok(false);
+        };
+        if path.symlink_metadata().is_ok() {
+            return Ok(false);
+        }
+        make_directory(&self.directory())?;
+        pin(name, fd.as_fd(), &path)?;
+        Ok(true)
     }
 
     /// Where the newest map of this name is pinned.

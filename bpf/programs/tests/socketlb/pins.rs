@@ -240,6 +240,32 @@ fn pins_can_be_removed() {
 }
 
 #[test]
+fn removed_pins_of_open_maps_are_made_again() {
+    run("repin", |node| {
+        let store = node.store();
+        let map = store.open_or_create(&LbMapSpecs::new(SIZES).services4)?;
+        store.open_or_create(&IPCACHE)?;
+        store.unpin("cilium_ipcache_v2")?;
+        assert_eq!(store.pin_missing()?, [""; 0]);
+
+        fs::remove_file(store.path(map.name()))?;
+        // Who asks for the map meanwhile gets the same one.
+        assert_eq!(
+            id(&store.open_or_create(&LbMapSpecs::new(SIZES).services4)?),
+            id(&map)
+        );
+        fs::remove_dir_all(store.directory())?;
+        let again = store.pin_missing()?;
+
+        assert_eq!(again, ["cilium_lb4_services_v2"]);
+        let pinned = node.store().open::<Service4Key, ServiceValue>(map.name())?;
+        assert_eq!(id(&pinned), id(&map));
+        assert_eq!(store.pin_missing()?, [""; 0]);
+        Ok(())
+    });
+}
+
+#[test]
 fn per_cpu_maps_are_refused_where_one_value_is_expected() {
     run("per-cpu", |node| {
         let store = node.store();

@@ -264,63 +264,40 @@ async fn tables_can_be_followed_until_the_agent_stops() {
     assert!(begun.elapsed().as_secs() < 10, "the stop waits for the reader");
 }
 
-/// A server that answers until it is frozen.
-#[derive(Default)]
-struct Freezing {
-    is_frozen: std::sync::atomic::AtomicBool,
-}
+/// A part whose probe has waited this many seconds for its answer.
+struct Waiting(std::sync::atomic::AtomicU64);
 
 #[async_trait]
-impl Client for Freezing {
-    fn is_enabled(&self) -> bool {
-        true
+impl StatusProbe for Waiting {
+    fn name(&self) -> &'static str {
+        "kubernetes"
     }
 
-    async fn server_version(&self) -> Result<ServerVersion, ApiError> {
-        if self.is_frozen.load(std::sync::atomic::Ordering::SeqCst) {
-            std::future::pending::<()>().await;
-        }
-        Ok(ServerVersion::default())
+    async fn probe(&self, _response: &mut StatusResponse) -> Option<Status> {
+        None
     }
 
-    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn list(&self, _: &Kind, _: &str, _: &ListOptions) -> Result<RawPage, ApiError> {
-        Err(ApiError::Disabled)
-    }
-
-    async fn watch(&self, _: &Kind, _: &str, _: &WatchOptions) -> Result<RawWatch, ApiError> {
-        Err(ApiError::Disabled)
+    fn pending(&self) -> Option<Duration> {
+        Some(Duration::from_secs(
+            self.0.load(std::sync::atomic::Ordering::SeqCst),
+        ))
     }
 }
 
 #[tokio::test]
-async fn a_part_is_stale_when_looking_at_it_takes_too_long() {
+async fn a_part_is_stale_when_its_probe_waits_too_long() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("agent.sock");
-    let server = Arc::new(Freezing::default());
-    let client: Arc<dyn Client> = server.clone();
+    let part = Arc::new(Waiting(15.into()));
+    let probe: Arc<dyn StatusProbe> = part.clone();
     let cells = [
         crate::cell(),
-        Cell::module("client", "Client").provide(move || client.clone()),
+        Cell::module("part", "A part").provide(move || Member(probe.clone())),
     ];
     let running = hive::testing::start_with(Hive::new(cells), settings(&socket)).await;
-    while ask(&socket, "/v1/healthz", "").await.1["kubernetes"]["state"] != "Ok" {
-        tokio::task::yield_now().await;
-    }
-    let after = async |seconds| {
-        tokio::time::pause();
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
-        tokio::time::resume();
-    };
-    server.is_frozen.store(true, std::sync::atomic::Ordering::SeqCst);
 
-    // Asked every 10 s: the question is 15 s old after 25 s.
-    after(23).await;
     let (_, before) = ask(&socket, "/v1/healthz", "").await;
-    after(3).await;
+    part.0.store(16, std::sync::atomic::Ordering::SeqCst);
     let (_, whole) = ask(&socket, "/v1/healthz", "").await;
     let (_, brief) = ask(&socket, "/v1/healthz", "brief: true\r\n").await;
 
@@ -334,5 +311,5 @@ async fn a_part_is_stale_when_looking_at_it_takes_too_long() {
         let since = status["stale"]["kubernetes"].as_str().unwrap();
         assert!(since.ends_with('Z'), "{since}");
     }
-    running.stop().await.unwrap();
+    hive::testing::stop(running).await;
 }

@@ -4,10 +4,10 @@
 
 use std::{convert::Infallible, error::Error, path::Path, sync::Arc, time::Duration};
 
-use hive::{Cell, Cfg, HookCtx, Lifecycle};
+use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError, Trigger};
 use parking_lot::Mutex;
 use skep_bpf_sys::{
-    Claim, ClaimError, MapStore, MapTypes,
+    Claim, ClaimError, MapError, MapStore, MapTypes,
     capability::{self, CapabilityError},
     mount::{self, MountError},
 };
@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 use crate::Config;
 
+/// Time between two checks of the pins of maps.
+const CHECK_PINS: Duration = Duration::from_secs(60);
 /// How long an agent that is being replaced may take to end.
 const HAND_OVER: Duration = Duration::from_secs(3);
 /// Time between two attempts to claim the maps.
@@ -45,11 +47,65 @@ enum StoreError {
 }
 
 /// Provides the store of pinned maps; its BPF file system is found or mounted at start, and claimed until the stop: a
-/// second agent on the node is refused. Takes `Arc<dyn FieldNames>` if there is one.
+/// second agent on the node is refused. Pins that others remove are made again: health reports them until the next
+/// check. Takes `Arc<dyn FieldNames>` if there is one.
 pub fn cell() -> Cell {
     Cell::module("bpf-maps", "Pinned BPF maps")
         .config::<Config>()
         .provide(new_store)
+        .provide(pin_check)
+        .run(watch_pins)
+}
+
+/// Starts a check of the pins before its time.
+#[derive(Debug, Default)]
+pub struct PinCheck(Trigger);
+
+impl PinCheck {
+    /// Checks now.
+    pub fn trigger(&self) {
+        self.0.trigger();
+    }
+}
+
+/// Pins of maps in use were removed. The maps are pinned again; find what removes them.
+#[derive(Debug, thiserror::Error)]
+#[error("pins of maps in use were removed by another process: {}", maps.join(", "))]
+struct Unpinned {
+    maps: Vec<String>,
+}
+
+/// Why pins are not as they should be.
+#[derive(Debug, thiserror::Error)]
+enum PinsError {
+    /// Some were missing.
+    #[error(transparent)]
+    Unpinned(#[from] Unpinned),
+    /// Some are missing, and could not be made.
+    #[error("pins of maps in use are missing")]
+    Missing(#[from] MapError),
+    /// The thread that does the work ended.
+    #[error("pins were not checked")]
+    Interrupted(#[from] tokio::task::JoinError),
+}
+
+fn pin_check() -> Arc<PinCheck> {
+    Arc::default()
+}
+
+fn watch_pins(store: Arc<MapStore>, check: Arc<PinCheck>, jobs: Jobs) -> Result<(), SpawnError> {
+    let job = Job::every(CHECK_PINS, "check-map-pins", move |_cx: JobCtx| {
+        let store = store.clone();
+        async move {
+            let maps = tokio::task::spawn_blocking(move || store.pin_missing()).await??;
+            if maps.is_empty() {
+                return Ok(());
+            }
+            tracing::warn!(maps = maps.join(", "), "pins of maps were removed, made again");
+            Err(PinsError::from(Unpinned { maps }))
+        }
+    });
+    jobs.spawn(job.trigger(&check.0))
 }
 
 fn new_store(

@@ -9,7 +9,7 @@
 mod cell;
 mod config;
 
-pub use cell::{FieldNames, cell};
+pub use cell::{FieldNames, PinCheck, cell};
 pub use config::Config;
 
 hive::catalogue!(cell);

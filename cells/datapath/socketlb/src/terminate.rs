@@ -236,6 +236,7 @@ pub(crate) fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MonitorConfig;
 
     #[test]
     fn what_failed_is_reported_again_unless_it_lives_again() {
@@ -259,6 +260,39 @@ mod tests {
             }]
         );
         assert!(dead.take().is_empty());
+    }
+
+    #[test]
+    fn sockets_are_tried_again_after_the_maps_could_not_be_opened() {
+        // A directory cannot be made below a file.
+        let store = MapStore::new("/proc/version");
+        let config = Config {
+            enabled: true,
+            ..<Config as hive::Config>::defaults().unwrap()
+        };
+        let monitor = <MonitorConfig as hive::Config>::defaults().unwrap();
+        let (config, monitor) = (Cfg::fixed(config), Cfg::fixed(monitor));
+        let terminator = Terminator {
+            dead: Arc::default(),
+            datapath: SocketDatapath::new(store.clone(), config, monitor, LbSettings::default()),
+            store,
+            pods: None,
+            protos: vec![UDP],
+            method: Mutex::new(None),
+            is_unsupported: Mutex::new(false),
+        };
+        let address = "10.0.0.1:53".parse().unwrap();
+        terminator.dead.report(address, UDP);
+        terminator.dead.report(address, TCP);
+
+        for _ in 0..2 {
+            assert!(matches!(terminator.run(), Err(Error::Maps(_))));
+        }
+
+        let udp = DeadBackend { address, proto: UDP };
+        assert!(terminator.dead.take().contains(&udp));
+        terminator.dead.settle(false);
+        assert!(matches!(terminator.run(), Ok(None)), "nothing is left");
     }
 
     #[test]

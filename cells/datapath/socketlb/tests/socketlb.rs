@@ -216,6 +216,7 @@ fn switching_off_detaches() {
             .await?;
         assert!(node.attached("cil_sock4_connect").is_none());
         assert!(node.attached("cil_sock6_connect").is_some());
+        assert!(node.attached("cil_sock_release").is_some(), "of both families");
 
         let running = node.start([], &["--bpf-lb-sock=false"]).await?;
         assert!(!running.get::<Arc<SocketDatapath>>().unwrap().status().is_enabled);

@@ -153,4 +153,61 @@ mod tests {
         version.platform = "linux/amd64".to_owned();
         assert_eq!(text(&version), "1.33 (v1.33.1) [linux/amd64]");
     }
+
+    /// A server that accepts requests and answers none.
+    struct Frozen;
+
+    #[async_trait]
+    impl Client for Frozen {
+        fn is_enabled(&self) -> bool {
+            true
+        }
+
+        async fn server_version(&self) -> Result<ServerVersion, ApiError> {
+            std::future::pending().await
+        }
+
+        async fn kinds(&self) -> Result<Vec<crate::Kind>, ApiError> {
+            Err(ApiError::Disabled)
+        }
+
+        async fn list(
+            &self,
+            _: &crate::Kind,
+            _: &str,
+            _: &crate::ListOptions,
+        ) -> Result<crate::RawPage, ApiError> {
+            Err(ApiError::Disabled)
+        }
+
+        async fn watch(
+            &self,
+            _: &crate::Kind,
+            _: &str,
+            _: &crate::WatchOptions,
+        ) -> Result<crate::RawWatch, ApiError> {
+            Err(ApiError::Disabled)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_an_answer_is_pending() {
+        let probe = Kubernetes {
+            client: Arc::new(Frozen),
+            last: Mutex::default(),
+            asked: Mutex::default(),
+        };
+        assert_eq!(probe.pending(), None);
+
+        let asking = ask(&probe);
+        let waited = tokio::time::timeout(Duration::from_secs(17), async {
+            tokio::join!(asking, async {
+                tokio::time::sleep(Duration::from_secs(16)).await;
+                assert_eq!(probe.pending(), Some(Duration::from_secs(16)));
+            })
+        });
+
+        assert!(waited.await.is_err());
+        assert_eq!(probe.pending(), None, "the request was dropped");
+    }
 }

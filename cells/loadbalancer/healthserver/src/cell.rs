@@ -10,7 +10,7 @@ use skep_loadbalancer_model::{KubeProxyReplacement, Writer};
 use statedb::Db;
 
 use crate::config::{Config, ListenAddress};
-use crate::control::{Control, Ports};
+use crate::control::{Control, INITIALIZER, Ports};
 
 /// Runs a health-check server for every service that has a `healthCheckNodePort`.
 pub fn cell() -> Cell {
@@ -32,10 +32,15 @@ fn start(
     db: Db,
     listen_on: Option<ListenAddress>,
     jobs: Jobs,
-) -> Result<(), SpawnError> {
+) -> Result<(), StartError> {
     if !config.enabled || !replacement.enabled {
         return Ok(());
     }
+    // The maps are pruned, and ids of an earlier run dropped, only when frontends of virtual addresses are known, too.
+    let initializer = match config.serve_virtual {
+        true => Some(writer.register_initializer(INITIALIZER)?),
+        false => None,
+    };
     let control = Arc::new(Control {
         db,
         writer,
@@ -43,8 +48,21 @@ fn start(
         listen_on: listen_on.map(|address| address.0),
         serve_virtual: config.serve_virtual,
         ports: Arc::new(Ports::default()),
+        initializer,
     });
     jobs.spawn(Job::once("control-loop", move |cx: JobCtx| {
         control.clone().run(cx)
-    }))
+    }))?;
+    Ok(())
+}
+
+/// Why the job was not started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// The frontends have a source of this name already.
+    #[error("health servers are not a source of frontends")]
+    Source(#[from] statedb::Error),
+    /// The job was refused.
+    #[error("health servers were not started")]
+    Spawn(#[from] SpawnError),
 }

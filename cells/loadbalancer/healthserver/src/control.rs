@@ -13,7 +13,7 @@ use skep_loadbalancer_model::types::TrafficPolicy;
 use skep_loadbalancer_model::{
     BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer,
 };
-use statedb::{ChangeIterator, Db, Snapshot, WatchSet};
+use statedb::{ChangeIterator, Db, InitGuard, Snapshot, WatchSet};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +25,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Waits between attempts to listen on a port that somebody else has.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
+/// Name as a source of frontends.
+pub(crate) const INITIALIZER: &str = "health-servers";
 /// Appended to the name of a service for the one that leads to its health-check port.
 const SUFFIX: &str = ":healthserver";
 
@@ -38,6 +40,8 @@ pub(crate) struct Control {
     /// Whether virtual addresses lead to the servers.
     pub(crate) serve_virtual: bool,
     pub(crate) ports: Arc<Ports>,
+    /// Reported once the frontends of the services of all sources are there; `None` without virtual addresses.
+    pub(crate) initializer: Option<InitGuard>,
 }
 
 /// Which service answers on which port. Shared with the servers, which look it up for each request.
@@ -70,6 +74,8 @@ struct Progress {
     exposed: BTreeMap<ServiceName, (u16, BTreeSet<IpAddr>, Vec<IpAddr>)>,
     /// Services refused because another one has the port: said once.
     refused: BTreeSet<(ServiceName, u16)>,
+    /// Whether the initializer was reported.
+    is_complete: bool,
 }
 
 impl Control {
@@ -80,6 +86,7 @@ impl Control {
             candidates: BTreeSet::new(),
             exposed: BTreeMap::new(),
             refused: BTreeSet::new(),
+            is_complete: self.initializer.is_none(),
         };
         loop {
             let mut watches = WatchSet::new();
@@ -128,6 +135,29 @@ impl Control {
             let node = self.node_addresses();
             self.expose(&wanted, &node, &mut progress.exposed);
         }
+        if !progress.is_complete {
+            progress.is_complete = self.report_complete(&snapshot, watches);
+        }
+    }
+
+    /// Reports the frontends complete if they follow from all that other sources deliver.
+    fn report_complete(&self, snapshot: &Snapshot, watches: &mut WatchSet) -> bool {
+        let Some(initializer) = &self.initializer else {
+            return true;
+        };
+        let frontends = self.writer.frontends();
+        let (_, watch) = frontends.initialized_watch(snapshot);
+        let pending = frontends.pending_initializers(snapshot);
+        if pending.iter().any(|source| source != INITIALIZER) {
+            watches.add(watch);
+            return false;
+        }
+        let mut txn = self.writer.write();
+        if let Err(error) = txn.initialized(initializer) {
+            tracing::error!(%error, "Cannot report that health servers have their frontends");
+        }
+        txn.commit();
+        true
     }
 
     /// What a candidate wants: nothing unless it can be reached from outside.

@@ -16,7 +16,7 @@ use statedb::Db;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::control::{Control, Ports};
+use crate::control::{Control, INITIALIZER, Ports};
 
 mod healthz;
 
@@ -56,10 +56,12 @@ impl Fixture {
                 listen_on: Some(address),
                 serve_virtual: true,
                 ports: Arc::new(Ports::default()),
+                initializer: Some(control_of.register_initializer(INITIALIZER)?),
             });
             jobs.spawn(Job::once("control-loop", move |cx: JobCtx| {
                 control.clone().run(cx)
-            }))
+            }))?;
+            Ok::<(), crate::cell::StartError>(())
         };
         let cells = [Cell::module("loadbalancer-healthserver", "Servers").run(start)];
         let _running = hive::testing::start(Hive::new(cells)).await;
@@ -258,6 +260,28 @@ async fn a_busy_port_is_tried_again() {
 
     drop(squatter);
     fixture.wait_for(31000, Some((503, &body("web", 0)))).await;
+}
+
+// The maps are pruned when the frontends count as complete: entries and ids of an earlier run must have an owner then.
+#[tokio::test]
+async fn frontends_are_complete_only_with_those_of_the_servers() {
+    let fixture = Fixture::new(9).await;
+    let (db, frontends) = (fixture.writer.db().clone(), fixture.writer.frontends());
+    let kubernetes = fixture.writer.register_initializer("k8s-services").unwrap();
+    fixture.put("web", 31000, "172.16.0.1:80/TCP");
+    let mut txn = fixture.writer.write();
+    txn.initialized(&kubernetes).unwrap();
+    txn.commit();
+
+    let complete = frontends.wait_initialized(&db);
+    let snapshot = tokio::time::timeout(Duration::from_secs(30), complete)
+        .await
+        .unwrap();
+    let services: Vec<String> = frontends
+        .all(&snapshot)
+        .map(|row| row.service_name().to_string())
+        .collect();
+    assert_eq!(services, ["shop/web", "shop/web:healthserver"]);
 }
 
 #[tokio::test]

@@ -12,6 +12,9 @@ use hive::config::Faults;
 
 use crate::types::LbAlgorithm;
 
+/// Most entries that the kernel creates a hash map with: 2³² bytes of buckets, rounded to a power of two.
+const MAP_MAX: i64 = 1 << 27;
+
 /// Whether this agent replaces kube-proxy.
 #[derive(Debug, Clone, hive::Config)]
 pub struct KubeProxyReplacement {
@@ -120,10 +123,11 @@ pub struct Config {
 
 impl Config {
     fn check(&self, faults: &mut Faults) {
-        if self.map_max <= 0 || u32::try_from(self.map_max).is_err() {
+        if self.map_max <= 0 {
             faults.add("bpf-lb-map-max", "must be larger than zero");
         }
         let limits = [
+            ("bpf-lb-map-max", self.map_max.max(0)),
             ("bpf-lb-service-map-max", self.service_map_max),
             ("bpf-lb-service-backend-map-max", self.backend_map_max),
             ("bpf-lb-rev-nat-map-max", self.rev_nat_map_max),
@@ -132,8 +136,10 @@ impl Config {
             ("bpf-lb-maglev-map-max", self.maglev_map_max),
         ];
         for (flag, limit) in limits {
-            if u32::try_from(limit).is_err() {
+            if limit < 0 {
                 faults.add(flag, "must not be negative");
+            } else if limit > MAP_MAX {
+                faults.add(flag, format!("too large, a map has at most {MAP_MAX} entries"));
             }
         }
         if self.sock_rev_map_max != 0 && !(1024..=16_777_216).contains(&self.sock_rev_map_max) {
@@ -306,6 +312,41 @@ mod tests {
         assert_eq!(config.node_ports.0, 30000..=32767);
         assert_eq!(config.retry_max, Duration::from_secs(60));
         assert_eq!(config.default_ipam, DefaultIpam::LbIpam);
+    }
+
+    #[test]
+    fn sizes_beyond_those_of_the_kernel_are_refused_by_name() {
+        let faults = |edit: &dyn Fn(&mut Config)| {
+            let mut config = <Config as hive::Config>::defaults().unwrap();
+            edit(&mut config);
+            let mut faults = Faults::default();
+            config.check(&mut faults);
+            let texts: Vec<String> = faults
+                .iter()
+                .map(|(flag, text)| format!("{flag}: {text}"))
+                .collect();
+            texts.join("\n")
+        };
+        let too_large = "too large, a map has at most 134217728 entries";
+        for (flag, edit) in [
+            ("bpf-lb-map-max", (|c, n| c.map_max = n) as fn(&mut Config, i64)),
+            ("bpf-lb-service-map-max", |c, n| c.service_map_max = n),
+            ("bpf-lb-service-backend-map-max", |c, n| c.backend_map_max = n),
+            ("bpf-lb-rev-nat-map-max", |c, n| c.rev_nat_map_max = n),
+            ("bpf-lb-affinity-map-max", |c, n| c.affinity_map_max = n),
+            ("bpf-lb-source-range-map-max", |c, n| c.source_range_map_max = n),
+            ("bpf-lb-maglev-map-max", |c, n| c.maglev_map_max = n),
+        ] {
+            for size in [99_999_999_999_999, 2_000_000_000, 134_217_729] {
+                let text = faults(&|config| edit(config, size));
+                assert!(text.contains(flag) && text.contains(too_large), "{size}: {text}");
+                assert!(!text.contains("larger than zero"), "{size}: {text}");
+            }
+            assert_eq!(faults(&|config| edit(config, 134_217_728)), "", "{flag}");
+            let text = faults(&|config| edit(config, -1));
+            assert!(text.contains(flag) && !text.contains("too large"), "{text}");
+        }
+        assert!(faults(&|config| config.map_max = 0).contains("must be larger than zero"));
     }
 
     #[test]

@@ -44,8 +44,7 @@ fn list(
             reconciled.wait().await;
             for frontend in frontends.all(&db.read()) {
                 let backends: Vec<String> = frontend
-                    .backends
-                    .iter()
+                    .selectable_backends()
                     .map(|row| row.params.address.to_string())
                     .collect();
                 println!(

@@ -19,7 +19,7 @@ use statedb::row::BoxError;
 use statedb::{Obj, Revision, Snapshot, Table};
 use tokio::sync::watch;
 
-use super::{Ops, Surroundings};
+use super::{FrontendResult, Ops, Surroundings};
 
 /// Time between two reconciliations of what did not change, and between two prunes.
 const REFRESH: Duration = Duration::from_secs(30 * 60);
@@ -137,7 +137,11 @@ impl TableOps<Frontend> for FrontendOps {
             ops.remove(&address);
         }
         ops.finish();
-        ops.prune(&view).map_err(Into::into)
+        let pruned = ops.prune(&view).map_err(Into::into);
+        let requeue = ops.take_requeue();
+        drop(ops);
+        self.requeue(&requeue);
+        pruned
     }
 
     fn batched(&self) -> bool {
@@ -165,12 +169,12 @@ impl TableOps<Frontend> for FrontendOps {
             ops.upsert(&update.object, &view);
         }
         removed.for_each(|delete| ops.remove(delete.object.address()));
-        let mut results = ops.finish().into_iter();
+        let results = ops.finish();
+        let mut results = retry_refused(&mut ops, deletes, updates, results, &view).into_iter();
         let requeue = ops.take_requeue();
         drop(ops);
         let mut removed = deletes.iter_mut().peekable();
-        let settle = |delete: &mut Delete<Frontend>,
-                      results: &mut std::vec::IntoIter<super::FrontendResult>| {
+        let settle = |delete: &mut Delete<Frontend>, results: &mut std::vec::IntoIter<FrontendResult>| {
             delete.result = results
                 .next()
                 .map_or(Ok(()), |result| result.map(drop).map_err(Into::into));
@@ -191,6 +195,42 @@ impl TableOps<Frontend> for FrontendOps {
         removed.for_each(|delete| settle(delete, &mut results));
         self.requeue(&requeue);
     }
+}
+
+// Tries those that full maps refused again, which may fit one by one.
+fn retry_refused(
+    ops: &mut Ops,
+    deletes: &[Delete<Frontend>],
+    updates: &[Update<Frontend>],
+    mut results: Vec<FrontendResult>,
+    view: &View<'_>,
+) -> Vec<FrontendResult> {
+    let mut places = Vec::new();
+    let mut refused = Vec::new();
+    let mut at = 0;
+    let mut removed = deletes.iter().peekable();
+    for update in updates {
+        while removed
+            .next_if(|delete| delete.revision < update.revision)
+            .is_some()
+        {
+            at += 1;
+        }
+        if let Some(Err(error)) = results.get(at)
+            && error.is_full()
+        {
+            places.push(at);
+            refused.push((&update.object, error.clone()));
+        }
+        at += 1;
+    }
+    if !refused.is_empty() {
+        let retried = ops.retry_refused(&refused, view);
+        for (at, result) in places.into_iter().zip(retried) {
+            results[at] = result;
+        }
+    }
+    results
 }
 
 /// The reconciler of the frontends, and what it waits for.

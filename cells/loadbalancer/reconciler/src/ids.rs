@@ -139,6 +139,17 @@ impl Ids {
         Some(id)
     }
 
+    /// Frees an id, but keeps it for its address until [`drop_restored`](Self::drop_restored).
+    pub(super) fn park(&mut self, address: L3n4Addr, id: u32) {
+        self.free(id);
+        self.restore(address, id);
+    }
+
+    /// Drops the id kept for an address.
+    pub(super) fn forget(&mut self, address: &L3n4Addr) {
+        self.restored.remove(address);
+    }
+
     /// Gives a number back.
     pub(super) fn free(&mut self, id: u32) {
         self.used.remove(id);

@@ -13,6 +13,7 @@ mod ids;
 pub mod maps;
 mod ops;
 mod restore;
+mod room;
 mod select;
 mod settings;
 mod slots;

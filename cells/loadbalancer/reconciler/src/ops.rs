@@ -5,9 +5,13 @@
 //! [`Ops`] remembers for each address what is in the maps: number, slots, master entry. Frontends are *planned* one
 //! after the other, which gives out numbers and gathers map operations; [`finish`](Ops::finish) does the operations of all of
 //! them in stages. What failed is marked dirty and written in full at the next try, so every step may be repeated.
+//!
+//! A frontend that a full map refuses keeps nothing in the maps; one that worked before keeps what it had
+//! ([`release`]). [`retry_refused`](Ops::retry_refused) then finds those that fit one by one.
 
 mod finish;
 mod master;
+mod release;
 mod unit;
 
 use std::collections::hash_map::Entry;
@@ -20,12 +24,14 @@ use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
 use self::master::check_features;
-use self::unit::UnitPlan;
+use self::unit::{UnitPlan, release_leftovers};
 use super::ids::Ids;
+use super::restore::Restored;
+use super::room::{Room, Waiting};
 use super::select::{Quarantine, release};
 use super::slots::Slots;
 use super::stage::Owner;
-use super::state::{Known, Round, Unit, Wildcard};
+use super::state::{Known, Planned, Round, Served, Unit, Wildcard};
 use super::{ReconcileError, Settings, Surroundings};
 use crate::maps::{AffinityKey, BackendKey, LbMaps, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
 
@@ -47,11 +53,20 @@ pub struct Ops {
     pub(super) wildcards: HashMap<IpAddr, Wildcard>,
     // Backends that were quarantined in an earlier run, by frontend.
     pub(super) quarantines: HashMap<L3n4Addr, HashSet<L3n4Addr>>,
-    // Highest slot found in the maps at start, by frontend.
-    pub(super) restored_slots: HashMap<L3n4Addr, u16>,
+    // What was found in the maps at start, by frontend, and the backends that it names.
+    pub(super) restored: HashMap<L3n4Addr, Restored>,
+    pub(super) restored_backends: HashMap<u32, L3n4Addr>,
+    // Frontends that a full map refused.
+    pub(super) waiting: HashMap<L3n4Addr, Waiting>,
+    // Most entries that each map can take, as far as it is known.
+    pub(super) room: Room,
+    // Deletions since that was looked at.
+    pub(super) freed: Room,
     // Backend entries whose deletion failed.
     lingering: Vec<BackendKey>,
-    requeue: Vec<L3n4Addr>,
+    // Backends whose entry could not be written.
+    unwritten: Vec<L3n4Addr>,
+    pub(super) requeue: Vec<L3n4Addr>,
     round: Round,
 }
 
@@ -72,8 +87,13 @@ impl Ops {
             expansions: HashMap::default(),
             wildcards: HashMap::default(),
             quarantines: HashMap::default(),
-            restored_slots: HashMap::default(),
+            restored: HashMap::default(),
+            restored_backends: HashMap::default(),
+            waiting: HashMap::default(),
+            room: Room::UNKNOWN,
+            freed: Room::default(),
             lingering: Vec::new(),
+            unwritten: Vec::new(),
             requeue: Vec::new(),
             round: Round {
                 number: 1,
@@ -95,10 +115,11 @@ impl Ops {
 
     /// Plans a frontend that is to be in the maps.
     pub fn upsert(&mut self, frontend: &Frontend, around: &dyn Surroundings) {
-        if self.round.stages.slots.len() > FLUSH_AT {
+        if self.round.stages.slots.len() + self.round.stages.new_slots.len() > FLUSH_AT {
             self.flush();
         }
         self.round.ids.push(0);
+        self.round.addresses.push(*frontend.address());
         if self.settings.handles(frontend.address()) {
             self.plan_frontend(frontend, around);
         }
@@ -107,6 +128,10 @@ impl Ops {
     /// Plans a frontend that is to leave the maps.
     pub fn remove(&mut self, address: &L3n4Addr) {
         self.round.ids.push(0);
+        self.round.addresses.push(*address);
+        if self.waiting.remove(address).is_some() {
+            self.service_ids.forget(address);
+        }
         let is_own = self.units.get(address).is_some_and(|unit| !unit.is_expansion);
         if is_own {
             self.plan_gone(*address);
@@ -121,7 +146,8 @@ impl Ops {
             expanded.into_iter().for_each(|address| self.plan_gone(address));
             self.round.emptied.push(*address);
         }
-        if self.round.frontends.is_empty() && !self.lingering.is_empty() {
+        let is_backend_left = !self.lingering.is_empty() || !self.unwritten.is_empty();
+        if self.round.frontends.is_empty() && is_backend_left {
             // Gone before but for backends, which have to be deleted in somebody's name.
             self.add_owner();
         }
@@ -146,6 +172,12 @@ impl Ops {
                 *result = Err(error);
             }
         }
+        for (address, result) in self.round.addresses.drain(..).zip(&results) {
+            if result.is_ok() && !self.waiting.is_empty() {
+                self.waiting.remove(&address);
+            }
+        }
+        self.requeue_waiting();
         results
     }
 
@@ -172,22 +204,10 @@ impl Ops {
             *last = id;
         }
         self.plan_wildcard(owner, frontend, id, around);
-        let kind = frontend.params.kind;
-        let is_expanded =
-            kind == FrontendKind::NodePort || (kind == FrontendKind::HostPort && address.is_unspecified());
-        if !is_expanded && self.expansions.is_empty() {
+        if !is_expanded(frontend) && self.expansions.is_empty() {
             return;
         }
-        let mut wanted = Vec::new();
-        if is_expanded {
-            for ip in around.node_port_addresses(address.is_ipv6()) {
-                let expanded = address.with_ip(*ip);
-                let other = around.frontend_kind(&expanded);
-                if expanded != address && other.is_none_or(|kind| kind == FrontendKind::NodePort) {
-                    wanted.push(*ip);
-                }
-            }
-        }
+        let wanted = expansions(frontend, around);
         for ip in self.expansions.remove(&address).unwrap_or_default() {
             let expanded = address.with_ip(ip);
             let is_unwanted = !wanted.contains(&ip);
@@ -216,6 +236,7 @@ impl Ops {
         is_expansion: bool,
     ) -> Result<u16, ReconcileError> {
         let mut is_known = false;
+        let mut restored: Box<[u32]> = Box::default();
         if let Some(unit) = self.units.get(&address) {
             is_known = true;
             if unit.round == self.round.number {
@@ -225,13 +246,19 @@ impl Ops {
         }
         if !is_known {
             let id = self.service_ids.take(&address).ok_or(ReconcileError::NoId)?;
-            let restored = self.restored_slots.remove(&address);
-            let mut unit = Unit::new(id as u16, restored.unwrap_or(0));
+            let found = self.restored.remove(&address);
+            let mut unit = Unit::new(id as u16, 0);
             // An earlier run may have left a lookup table.
-            unit.has_maglev = restored.is_some();
+            unit.has_maglev = found.is_some();
+            let found = found.unwrap_or_default();
+            (unit.high, unit.sure) = (found.high, found.sure);
+            if let Some(master) = found.master {
+                (unit.master, unit.is_served) = (master, true);
+                restored = found.backends;
+            }
             self.units.insert(address, Box::new(unit));
         }
-        let planned = self.plan_known_unit(owner, frontend, address, is_expansion);
+        let planned = self.plan_known_unit(owner, frontend, address, (is_expansion, restored));
         if planned.is_err()
             && let Some(unit) = self.units.get_mut(&address)
         {
@@ -245,7 +272,7 @@ impl Ops {
         owner: Owner,
         frontend: &Frontend,
         address: L3n4Addr,
-        is_expansion: bool,
+        (is_expansion, restored): (bool, Box<[u32]>),
     ) -> Result<u16, ReconcileError> {
         let flags = self.flags(frontend, &address);
         let head = self.master(frontend, flags)?;
@@ -256,7 +283,23 @@ impl Ops {
         unit.is_expansion = is_expansion;
         let rewrite = unit.is_fresh || unit.is_dirty || unit.is_gone;
         unit.is_gone = false;
-        self.round.planned.push((owner, address, unit.high));
+        let served = unit.is_served.then(|| {
+            Box::new(Served {
+                set: unit.set.clone(),
+                master: unit.master,
+                ranges: unit.ranges.clone(),
+                leftovers: unit.leftovers.clone(),
+                has_affinity: unit.has_affinity,
+                has_maglev: unit.has_maglev,
+                restored,
+            })
+        });
+        self.round.planned.push(Planned {
+            owner,
+            address,
+            high: unit.high,
+            served,
+        });
         let old_set = std::mem::take(&mut unit.set);
         let changes: SmallVec<[Change<'_>; 4]> = old_set.diff(&frontend.backends).collect();
         let plan = UnitPlan {
@@ -315,6 +358,11 @@ impl Ops {
         {
             self.flush();
         }
+        self.stage_gone(owner, address);
+    }
+
+    // Stages the deletion of all that a frontend address has in the maps.
+    fn stage_gone(&mut self, owner: Owner, address: L3n4Addr) {
         let Self {
             units,
             backends,
@@ -332,7 +380,14 @@ impl Ops {
         let id = unit.id;
         let ipv6 = address.is_ipv6();
         let high = unit.high.max(unit.slots.len() as u16);
-        round.planned.push((owner, address, high));
+        unit.is_served = false;
+        unit.sure = 0;
+        round.planned.push(Planned {
+            owner,
+            address,
+            high,
+            served: None,
+        });
         round.gone.push((owner, address));
 
         let set = std::mem::take(&mut unit.set);
@@ -357,7 +412,7 @@ impl Ops {
         if unit.has_maglev || unit.is_dirty {
             stages.gone_maglev.push(owner, MaglevKey { id, ipv6 });
         }
-        if let Some(leftovers) = &unit.leftovers {
+        if let Some(leftovers) = &mut unit.leftovers {
             for backend in &leftovers.affinity {
                 stages.gone_affinity.push(
                     owner,
@@ -370,8 +425,9 @@ impl Ops {
             for cidr in &leftovers.ranges {
                 stages.gone_ranges.push(owner, SourceRangeKey { id, cidr: *cidr });
             }
+            release_leftovers(owner, leftovers, backends, round);
         }
-        stages.gone_reverse.push(owner, RevNatKey { id, ipv6 });
+        round.stages.gone_reverse.push(owner, RevNatKey { id, ipv6 });
         set.iter().for_each(|row| release(owner, row, backends, round));
         unit.slots = Slots::None;
         unit.has_maglev = false;
@@ -384,4 +440,25 @@ impl Ops {
             }
         }
     }
+}
+
+/// Whether a frontend is written for the addresses of the node as well.
+fn is_expanded(frontend: &Frontend) -> bool {
+    let kind = frontend.params.kind;
+    kind == FrontendKind::NodePort || (kind == FrontendKind::HostPort && frontend.address().is_unspecified())
+}
+
+/// Node addresses that a frontend is written for as well.
+pub(super) fn expansions(frontend: &Frontend, around: &dyn Surroundings) -> Vec<IpAddr> {
+    let address = frontend.address();
+    if !is_expanded(frontend) {
+        return Vec::new();
+    }
+    let is_wanted = |ip: &&IpAddr| {
+        let expanded = address.with_ip(**ip);
+        let other = around.frontend_kind(&expanded);
+        expanded != *address && other.is_none_or(|kind| kind == FrontendKind::NodePort)
+    };
+    let ips = around.node_port_addresses(address.is_ipv6()).iter();
+    ips.filter(is_wanted).copied().collect()
 }

@@ -4,11 +4,13 @@
 
 use std::fmt;
 
+use skep_bpf_maps::lb::ServiceValue;
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{BackendState, L3n4Addr, L4Proto};
 
+use super::room::Room;
 use super::{Ops, Surroundings};
-use crate::maps::{AffinityKey, Keys, LbMaps, MapEntry, MapError, MapKind, ServiceKey};
+use crate::maps::{AffinityKey, BackendKey, Keys, LbMaps, MapEntry, MapError, MapKind, ServiceKey};
 
 /// How often a deletion of a prune is tried.
 const PRUNE_TRIES: usize = 16;
@@ -47,9 +49,41 @@ impl fmt::Display for Summary {
 // What the service map says about one frontend.
 #[derive(Default)]
 struct Found {
-    count: u16,
-    qcount: u16,
+    master: Option<ServiceValue>,
     slots: Vec<(u16, u32)>,
+}
+
+/// What an earlier run left of a frontend.
+#[derive(Debug, Default)]
+pub(super) struct Restored {
+    /// Highest slot.
+    pub(super) high: u16,
+    /// Slots from 1 without a gap.
+    pub(super) sure: u16,
+    /// The master entry, if all slots that it counts are there.
+    pub(super) master: Option<ServiceValue>,
+    /// Backends in those slots.
+    pub(super) backends: Box<[u32]>,
+}
+
+impl Restored {
+    fn new(mut found: Found) -> Self {
+        found.slots.sort_unstable();
+        let high = found.slots.last().map_or(0, |(slot, _)| *slot);
+        let in_a_row = found
+            .slots
+            .iter()
+            .zip(1..)
+            .take_while(|((slot, _), at)| slot == at);
+        let sure = in_a_row.count() as u16;
+        let backends = found.slots.iter().take(usize::from(sure));
+        Self {
+            high,
+            sure,
+            master: found.master.filter(|master| master.count <= sure),
+            backends: backends.map(|(_, backend)| *backend).collect(),
+        }
+    }
 }
 
 impl Ops {
@@ -60,11 +94,10 @@ impl Ops {
     /// If a map cannot be read. What was read so far stays.
     pub fn restore(&mut self) -> Result<usize, MapError> {
         let maps = self.maps.clone();
-        let mut addresses: HashMap<u32, L3n4Addr> = HashMap::default();
         maps.dump(MapKind::Backends, &mut |entry| {
             if let MapEntry::Backend(key, value) = entry {
                 self.backend_ids.restore(value.address, key.id);
-                addresses.insert(key.id, value.address);
+                self.restored_backends.insert(key.id, value.address);
             }
         })?;
         let mut found: HashMap<L3n4Addr, Found> = HashMap::default();
@@ -79,15 +112,13 @@ impl Ops {
                 self.service_ids
                     .restore(key.address, u32::from(value.rev_nat.get()));
                 let found = found.entry(key.address).or_default();
-                (found.count, found.qcount) = (value.count, value.qcount);
+                found.master = Some(value);
             } else {
                 found
                     .entry(key.address)
                     .or_default()
                     .slots
                     .push((key.slot, value.backend_id()));
-                let high = self.restored_slots.entry(key.address).or_default();
-                *high = (*high).max(key.slot);
             }
         })?;
         // Numbers of services that were half deleted: what is left of them must not meet a new service.
@@ -100,18 +131,21 @@ impl Ops {
             })?;
         }
         for (frontend, found) in found {
-            let slots = usize::from(found.count) + usize::from(found.qcount);
-            if found.qcount == 0 || found.slots.len() != slots {
-                continue;
+            let (count, qcount) = found
+                .master
+                .map_or((0, 0), |master| (master.count, master.qcount));
+            let slots = usize::from(count) + usize::from(qcount);
+            if qcount > 0 && found.slots.len() == slots {
+                let behind = found.slots.iter().filter(|(slot, _)| *slot > count);
+                let backends: HashSet<L3n4Addr> = behind
+                    .filter_map(|(_, id)| self.restored_backends.get(id))
+                    .flat_map(|address| same_any_proto(*address))
+                    .collect();
+                for frontend in same_any_proto(frontend) {
+                    self.quarantines.insert(frontend, backends.clone());
+                }
             }
-            let behind = found.slots.iter().filter(|(slot, _)| *slot > found.count);
-            let backends: HashSet<L3n4Addr> = behind
-                .filter_map(|(_, id)| addresses.get(id))
-                .flat_map(|address| same_any_proto(*address))
-                .collect();
-            for frontend in same_any_proto(frontend) {
-                self.quarantines.insert(frontend, backends.clone());
-            }
+            self.restored.insert(frontend, Restored::new(found));
         }
         Ok(self.service_ids.restored_len())
     }
@@ -124,12 +158,25 @@ impl Ops {
     pub fn prune(&mut self, _around: &dyn Surroundings) -> Result<(), MapError> {
         self.service_ids.drop_restored();
         self.backend_ids.drop_restored();
-        self.restored_slots = HashMap::default();
+        self.restored = HashMap::default();
+        self.restored_backends = HashMap::default();
         let units = &self.units;
         self.quarantines
             .retain(|frontend, _| units.contains_key(frontend));
         let stale = self.stale()?;
         let maps = &*self.maps;
+        let freed = &mut self.freed;
+        let keys = stale.services.iter().map(|key| key.address.is_ipv6());
+        keys.for_each(|ipv6| freed.add(MapKind::Services, ipv6, 1));
+        let keys = stale.backends.iter().map(|key| key.ipv6);
+        keys.for_each(|ipv6| freed.add(MapKind::Backends, ipv6, 1));
+        let keys = stale.reverse.iter().map(|key| key.ipv6);
+        keys.for_each(|ipv6| freed.add(MapKind::ReverseNat, ipv6, 1));
+        let keys = stale.maglev.iter().map(|key| key.ipv6);
+        keys.for_each(|ipv6| freed.add(MapKind::Maglev, ipv6, 1));
+        freed.add(MapKind::AffinityMatch, false, stale.affinity.len() as u32);
+        let keys = stale.ranges.iter().map(|key| key.cidr.addr().is_ipv6());
+        keys.for_each(|ipv6| freed.add(MapKind::SourceRange, ipv6, 1));
         let results = [
             delete_all(stale.services, |keys| maps.delete(Keys::Services(keys))),
             delete_all(stale.reverse, |keys| maps.delete(Keys::ReverseNat(keys))),
@@ -138,6 +185,8 @@ impl Ops {
             delete_all(stale.ranges, |keys| maps.delete(Keys::SourceRange(keys))),
             delete_all(stale.backends, |keys| maps.delete(Keys::Backends(keys))),
         ];
+        self.room = Room::UNKNOWN;
+        self.requeue_waiting();
         results.into_iter().collect()
     }
 
@@ -192,7 +241,10 @@ impl Ops {
                     .is_some_and(|wildcard| !wildcard.parents.is_empty())
             } else {
                 let unit = self.units.get(&key.address).filter(|unit| !unit.is_gone);
-                unit.is_some_and(|unit| usize::from(key.slot) <= unit.slots.len())
+                unit.is_some_and(|unit| match unit.is_dirty {
+                    true => key.slot <= unit.high,
+                    false => usize::from(key.slot) <= unit.slots.len(),
+                })
             };
             if !is_wanted {
                 stale.services.push(key);
@@ -201,12 +253,21 @@ impl Ops {
         // Masters first: what leads to the others goes before them.
         stale.services.sort_by_key(|key: &ServiceKey| key.slot);
         let affinity = self.wanted_affinity();
+        let leftovers = self.units.values().filter_map(|unit| unit.leftovers.as_ref());
+        let named: HashSet<BackendKey> = leftovers
+            .flat_map(|leftovers| leftovers.backends.iter().copied())
+            .collect();
+        // Of a state that an earlier run wrote and that stays, not all entries are known.
+        let is_kept = |id: u16| {
+            let leftovers = unit(id).and_then(|unit| unit.leftovers.as_ref());
+            leftovers.is_some_and(|leftovers| !leftovers.held.is_empty())
+        };
         read(&*self.maps, MapKind::Backends, &mut |entry| {
             let MapEntry::Backend(key, value) = entry else {
                 return;
             };
             let known = self.backends.get(&value.address);
-            if known.is_none_or(|known| known.id != key.id) {
+            if known.is_none_or(|known| known.id != key.id) && !named.contains(&key) {
                 stale.backends.push(key);
             }
         })?;
@@ -236,7 +297,7 @@ impl Ops {
             let MapEntry::AffinityMatch(key) = entry else {
                 return;
             };
-            if !affinity.contains(&key) {
+            if !affinity.contains(&key) && !is_kept(key.id) {
                 stale.affinity.push(key);
             }
         })?;
@@ -250,6 +311,9 @@ impl Ops {
             let ranges = unit(key.id)
                 .and_then(|unit| unit.ranges.as_deref())
                 .unwrap_or_default();
+            if is_kept(key.id) && is_of_family {
+                return;
+            }
             if !is_of_family || !ranges.iter().any(|net| net.trunc() == key.cidr) {
                 stale.ranges.push(key);
             }
@@ -261,7 +325,7 @@ impl Ops {
 #[derive(Default)]
 struct Stale {
     services: Vec<ServiceKey>,
-    backends: Vec<crate::maps::BackendKey>,
+    backends: Vec<BackendKey>,
     reverse: Vec<crate::maps::RevNatKey>,
     maglev: Vec<crate::maps::MaglevKey>,
     affinity: Vec<AffinityKey>,

@@ -13,7 +13,7 @@ use super::Settings;
 use super::ids::Ids;
 use super::slots::{ACTIVE, CLASSES, Class, Move, STRICT_MAX, Slots, TERMINATING};
 use super::stage::Owner;
-use super::state::{Known, Round};
+use super::state::{Known, Released, Round, RowRef};
 use crate::maps::{BackendKey, BackendValue};
 
 /// Most slots of a frontend.
@@ -81,27 +81,63 @@ impl<'a> Quarantine<'a> {
 }
 
 impl Known {
-    /// Writes the backend entry if the row is newer than what was written and says something else.
-    pub(super) fn write(&mut self, owner: Owner, row: &BackendRow, settings: &Settings, round: &mut Round) {
-        let revision = row.revision();
-        let is_written = self.revision != 0;
-        if is_written && self.revision >= revision {
-            return self.wait(owner, round);
+    /// A backend without references, not written yet.
+    pub(super) const fn new(id: u32) -> Self {
+        Self {
+            id,
+            holds: 0,
+            rows: SmallVec::new_const(),
+            written: None,
+            round: 0,
         }
-        let state = row.params.state.map_flags();
-        let zone = row
-            .params
-            .zone
-            .as_ref()
-            .and_then(|zone| settings.zones.get(&zone.zone))
-            .copied()
-            .unwrap_or(0);
-        self.revision = revision;
-        if is_written && self.state == state && self.zone == zone {
-            return self.wait(owner, round);
+    }
+
+    /// Counts a reference to a row.
+    pub(super) fn add(&mut self, row: &Backend, revision: u64, settings: &Settings) {
+        let zone = row.params.zone.as_ref();
+        let zone = zone.and_then(|zone| settings.zones.get(&zone.zone)).copied();
+        let value = (row.params.state.map_flags(), zone.unwrap_or(0));
+        let is_same = |row: &&mut RowRef| row.revision == revision && row.value == value;
+        match self.rows.iter_mut().find(is_same) {
+            Some(row) => row.refs += 1,
+            None => self.rows.push(RowRef {
+                revision,
+                refs: 1,
+                value,
+            }),
         }
-        (self.state, self.zone, self.round) = (state, zone, round.number);
-        let address = row.params.address;
+    }
+
+    /// Drops a reference to a row.
+    pub(super) fn remove(&mut self, row: &BackendRow) {
+        let (revision, state) = (row.revision(), row.params.state.map_flags());
+        let is_same = |row: &RowRef| row.revision == revision && row.value.0 == state;
+        if let Some(at) = self.rows.iter().position(is_same) {
+            self.rows[at].refs -= 1;
+            if self.rows[at].refs == 0 {
+                self.rows.remove(at);
+            }
+        }
+    }
+
+    pub(super) fn is_unused(&self) -> bool {
+        self.rows.is_empty() && self.holds == 0
+    }
+
+    /// Writes the backend entry if the newest row that is referenced says something else than what was written.
+    pub(super) fn write(&mut self, owner: Owner, address: L3n4Addr, round: &mut Round) {
+        let Some(newest) = self.rows.iter().max_by_key(|row| row.revision) else {
+            return;
+        };
+        if self.written == Some(newest.value) {
+            // The owner relies on an entry that another one writes in this round, if one does.
+            if self.round == round.number {
+                round.waits.push((owner, self.id));
+            }
+            return;
+        }
+        let (state, zone) = newest.value;
+        (self.written, self.round) = (Some(newest.value), round.number);
         let key = BackendKey {
             id: self.id,
             ipv6: address.is_ipv6(),
@@ -111,16 +147,9 @@ impl Known {
             .backends
             .push(owner, (key, BackendValue { address, state, zone }));
     }
-
-    /// The owner relies on an entry that another one writes in this round, if one does.
-    fn wait(&self, owner: Owner, round: &mut Round) {
-        if self.round == round.number {
-            round.waits.push((owner, self.id));
-        }
-    }
 }
 
-/// Takes a reference to a backend, giving it a number first if it has none. `None`: all are in use.
+/// Takes a reference to a backend, allocating an id first if it has none. `None`: all are in use.
 pub(super) fn acquire(
     owner: Owner,
     row: &BackendRow,
@@ -132,45 +161,64 @@ pub(super) fn acquire(
     let address = row.params.address;
     let known = match backends.entry(address) {
         std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-        std::collections::hash_map::Entry::Vacant(entry) => {
-            let id = ids.take(&address)?;
-            entry.insert(Known {
-                id,
-                refs: 0,
-                revision: 0,
-                round: 0,
-                state: 0,
-                zone: 0,
-            })
-        }
+        std::collections::hash_map::Entry::Vacant(entry) => entry.insert(Known::new(ids.take(&address)?)),
     };
-    known.refs += 1;
-    known.write(owner, row, settings, round);
+    known.add(row, row.revision(), settings);
+    known.write(owner, address, round);
     Some(())
 }
 
-/// Drops a reference to a backend; the entry goes at the end of the round if it was the last.
+/// Drops a reference to a backend; the entry is deleted at the end of the round if it was the last, and says what the
+/// newest of the remaining rows says if not.
 pub(super) fn release(
     owner: Owner,
-    row: &Backend,
+    row: &BackendRow,
     backends: &mut HashMap<L3n4Addr, Known>,
     round: &mut Round,
 ) {
     let address = row.params.address;
+    if let Some(known) = backends.get_mut(&address) {
+        known.remove(row);
+        settle_reference(owner, address, backends, round);
+    }
+}
+
+/// Drops a hold on a backend, as [`release`] drops a reference.
+pub(super) fn release_hold(
+    owner: Owner,
+    address: L3n4Addr,
+    backends: &mut HashMap<L3n4Addr, Known>,
+    round: &mut Round,
+) {
+    if let Some(known) = backends.get_mut(&address) {
+        known.holds = known.holds.saturating_sub(1);
+        settle_reference(owner, address, backends, round);
+    }
+}
+
+fn settle_reference(
+    owner: Owner,
+    address: L3n4Addr,
+    backends: &mut HashMap<L3n4Addr, Known>,
+    round: &mut Round,
+) {
     let Some(known) = backends.get_mut(&address) else {
         return;
     };
-    known.refs = known.refs.saturating_sub(1);
-    if known.refs == 0 {
-        round.stages.stale_backends.push(
-            owner,
-            BackendKey {
-                id: known.id,
-                ipv6: address.is_ipv6(),
-            },
-        );
-        backends.remove(&address);
+    if !known.is_unused() {
+        return known.write(owner, address, round);
     }
+    let key = BackendKey {
+        id: known.id,
+        ipv6: address.is_ipv6(),
+    };
+    round.stages.stale_backends.push(owner, key);
+    round.released.push(Released {
+        address: Some(address),
+        written: known.written,
+        is_unreferenced: false,
+    });
+    backends.remove(&address);
 }
 
 /// Slots in strict order, and the number of backends in each class.
@@ -309,14 +357,7 @@ mod tests {
 
     // Numbers in another order than that of the addresses.
     fn known() -> HashMap<L3n4Addr, Known> {
-        let known = |number: u32| Known {
-            id: number * 7 % 100 + 1,
-            refs: 1,
-            revision: 1,
-            round: 0,
-            state: 0,
-            zone: 0,
-        };
+        let known = |number: u32| Known::new(number * 7 % 100 + 1);
         (0..100).map(|number| (address(number), known(number))).collect()
     }
 

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::slots::Slots;
 use super::stage::{Outcome, Owner, Stages};
+use crate::maps::BackendKey;
 
 /// One frontend address in the maps: a frontend, or the expansion of one to a node address.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Unit {
     pub(super) id: u16,
     // Highest slot that may be in the map.
     pub(super) high: u16,
+    // Slots from 1 that are in the map.
+    pub(super) sure: u16,
     pub(super) master: ServiceValue,
     pub(super) slots: Slots,
     pub(super) set: BackendSet,
@@ -27,6 +30,8 @@ pub(super) struct Unit {
     pub(super) round: u32,
     pub(super) is_expansion: bool,
     pub(super) is_gone: bool,
+    // The maps have a state of it that packets can use.
+    pub(super) is_served: bool,
     pub(super) has_affinity: bool,
     pub(super) has_maglev: bool,
     pub(super) is_fresh: bool,
@@ -34,10 +39,13 @@ pub(super) struct Unit {
 }
 
 /// Deletions that may not have happened yet.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Leftovers {
     pub(super) affinity: Vec<u32>,
     pub(super) ranges: Vec<IpNet>,
+    // Backends that are not its own any more, but that its slots may name: entries without a row, and those of others.
+    pub(super) backends: Vec<BackendKey>,
+    pub(super) held: Vec<L3n4Addr>,
 }
 
 impl Leftovers {
@@ -60,13 +68,63 @@ impl Leftovers {
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) id: u32,
-    pub(super) refs: u32,
-    // Table revision last written; 0: not written.
-    pub(super) revision: u64,
+    // Frontends of which the maps hold a state of an earlier run that names it.
+    pub(super) holds: u32,
+    // Rows of the address that frontends have, of one service each. The newest counts.
+    pub(super) rows: SmallVec<[RowRef; 1]>,
+    // State and zone in the map; `None`: not known.
+    pub(super) written: Option<(u8, u8)>,
     // Round of the last write.
     pub(super) round: u32,
-    pub(super) state: u8,
-    pub(super) zone: u8,
+}
+
+/// A row that frontends refer to.
+#[derive(Debug)]
+pub(super) struct RowRef {
+    pub(super) revision: u64,
+    pub(super) refs: u32,
+    // State and zone.
+    pub(super) value: (u8, u8),
+}
+
+/// What is known of a backend entry that is to be deleted.
+pub(super) struct Released {
+    // `None`: it has no row any more.
+    pub(super) address: Option<L3n4Addr>,
+    pub(super) written: Option<(u8, u8)>,
+    // Nothing in the maps refers to it, even if its owner fails.
+    pub(super) is_unreferenced: bool,
+}
+
+impl Released {
+    pub(super) const fn without_row(is_unreferenced: bool) -> Self {
+        Self {
+            address: None,
+            written: None,
+            is_unreferenced,
+        }
+    }
+}
+
+/// A frontend address of a round.
+pub(super) struct Planned {
+    pub(super) owner: Owner,
+    pub(super) address: L3n4Addr,
+    pub(super) high: u16,
+    // What the maps held before, if packets could use it.
+    pub(super) served: Option<Box<Served>>,
+}
+
+/// A state of a frontend address that the maps hold.
+pub(super) struct Served {
+    pub(super) set: BackendSet,
+    pub(super) master: ServiceValue,
+    pub(super) ranges: Option<Arc<[IpNet]>>,
+    pub(super) leftovers: Option<Box<Leftovers>>,
+    pub(super) has_affinity: bool,
+    pub(super) has_maglev: bool,
+    // Backends in its slots, if an earlier run wrote them.
+    pub(super) restored: Box<[u32]>,
 }
 
 /// A wildcard entry.
@@ -85,7 +143,10 @@ pub(super) struct Round {
     // Number of each frontend of the round, and the frontend of each owner.
     pub(super) ids: Vec<u16>,
     pub(super) frontends: Vec<u32>,
-    pub(super) planned: Vec<(Owner, L3n4Addr, u16)>,
+    pub(super) addresses: Vec<L3n4Addr>,
+    pub(super) planned: Vec<Planned>,
+    // What is known of each stale backend, in their order.
+    pub(super) released: Vec<Released>,
     pub(super) gone: Vec<(Owner, L3n4Addr)>,
     // Frontends that rely on a backend entry another one writes.
     pub(super) waits: Vec<(Owner, u32)>,
@@ -102,6 +163,7 @@ impl Unit {
         Self {
             id,
             high,
+            sure: 0,
             master: ServiceValue::master(0, 0, 0, ServiceFlags::empty()),
             slots: Slots::None,
             set: BackendSet::default(),
@@ -110,6 +172,7 @@ impl Unit {
             round: 0,
             is_expansion: false,
             is_gone: false,
+            is_served: false,
             has_affinity: false,
             has_maglev: false,
             is_fresh: true,

@@ -4,6 +4,7 @@
 
 mod changes;
 mod faults;
+mod room;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -471,13 +472,13 @@ impl LbMaps for Counting {
     fn update(&self, entries: Entries<'_>) -> Failures {
         (0..entries.len())
             .filter(|_| !self.dies())
-            .flat_map(|at| self.below.update(entries.at(at)))
+            .filter_map(|at| Some((at, self.below.update(entries.at(at)).pop()?.1)))
             .collect()
     }
     fn delete(&self, keys: Keys<'_>) -> Failures {
         (0..keys.len())
             .filter(|_| !self.dies())
-            .flat_map(|at| self.below.delete(keys.at(at)))
+            .filter_map(|at| Some((at, self.below.delete(keys.at(at)).pop()?.1)))
             .collect()
     }
     fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {

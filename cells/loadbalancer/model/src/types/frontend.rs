@@ -7,7 +7,7 @@ use std::fmt;
 use compact_str::CompactString;
 use statedb::reconciler::Status;
 
-use super::{BackendSet, L3n4Addr, Scope, Service, ServiceName, TrafficPolicy};
+use super::{BackendRow, BackendSet, L3n4Addr, Scope, Service, ServiceName, TrafficPolicy};
 
 /// A service as the table holds it: shared.
 pub type ServiceRow = statedb::Obj<Service>;
@@ -86,7 +86,8 @@ pub struct Frontend {
     pub params: FrontendParams,
     /// The service.
     pub service: ServiceRow,
-    /// Backends that are selected for it.
+    /// Backends that are selected for it, in every state. [`selectable_backends`](Self::selectable_backends) are those
+    /// to send traffic to.
     pub backends: BackendSet,
     /// Backends a health checker has to look at: those selected and those not checked yet.
     pub health_check_backends: BackendSet,
@@ -129,6 +130,16 @@ impl Frontend {
         } else {
             self.params.kind
         }
+    }
+
+    /// Backends that may get a new connection now: the healthy active ones, or the healthy terminating ones if none is
+    /// active. The others in [`backends`](Self::backends) serve connections that they have, or wait to be ready.
+    pub fn selectable_backends(&self) -> impl Iterator<Item = &BackendRow> {
+        let has_active = self.backends.iter().any(|row| row.is_active_healthy());
+        self.backends.iter().filter(move |row| match has_active {
+            true => row.is_active_healthy(),
+            false => row.is_alive(),
+        })
     }
 
     /// Policy that decides about backends on other nodes, by kind and scope; `None`: no policy applies.

@@ -11,6 +11,7 @@ use super::super::stage::{Outcome, Owner};
 use super::super::state::Round;
 use super::Ops;
 use super::master::kind_flag;
+use super::release::GivenBack;
 use crate::maps::ServiceKey;
 
 impl Ops {
@@ -21,6 +22,20 @@ impl Ops {
         for (owner, ip) in wildcards.iter().copied() {
             is_any_unwanted |= self.stage_wildcard(owner, ip);
         }
+        let Round { stages, outcome, .. } = &mut self.round;
+        let unwritten = stages.run_backends(&*self.maps, outcome);
+        if !unwritten.is_empty() {
+            self.note_unwritten(&unwritten);
+        }
+        let Round { stages, outcome, .. } = &mut self.round;
+        stages.run_new(&*self.maps, outcome);
+        self.refuse_as_a_whole();
+        let Round { stages, outcome, .. } = &mut self.round;
+        stages.run_rest(&*self.maps, outcome);
+        stages.count_deletions(&mut self.freed);
+        let stale = self.round.released.len();
+        let given = self.give_back(&mut wildcards);
+        self.keep_named_backends(&given, stale);
         for key in std::mem::take(&mut self.lingering) {
             if !self.round.frontends.is_empty() {
                 self.round.stages.stale_backends.push(0, key);
@@ -29,12 +44,6 @@ impl Ops {
             }
         }
         let Round { stages, outcome, .. } = &mut self.round;
-        let unwritten = stages.run_backends(&*self.maps, outcome);
-        if !unwritten.is_empty() {
-            self.note_unwritten(&unwritten);
-        }
-        let Round { stages, outcome, .. } = &mut self.round;
-        stages.run_rest(&*self.maps, outcome);
         let undeleted = stages.run_stale_backends(&*self.maps, outcome);
         for (_, key) in self.round.stages.stale_backends.iter() {
             if !undeleted.contains(key) {
@@ -42,11 +51,13 @@ impl Ops {
             }
         }
         self.lingering.extend(undeleted);
+        self.write_unwritten();
         if is_any_unwanted || self.round.outcome.has_failures() {
             self.settle_wildcards(&wildcards);
         }
-        self.settle();
+        self.settle(&given);
         self.round.stages.clear();
+        self.round.released.clear();
         self.round.number = self.round.number.wrapping_add(1).max(1);
         wildcards.clear();
         self.round.wildcards = wildcards;
@@ -55,8 +66,29 @@ impl Ops {
         self.round.tables = None;
     }
 
+    // Backends whose entry was not written when it had to say something else. No frontend relies on them: those that
+    // do failed then, and write them themselves.
+    fn write_unwritten(&mut self) {
+        if self.unwritten.is_empty() || self.round.frontends.is_empty() {
+            return;
+        }
+        self.round.stages.clear();
+        for address in std::mem::take(&mut self.unwritten) {
+            if let Some(known) = self
+                .backends
+                .get_mut(&address)
+                .filter(|known| known.written.is_none())
+            {
+                known.write(0, address, &mut self.round);
+            }
+        }
+        let Round { stages, outcome, .. } = &mut self.round;
+        let unwritten = stages.run_unwritten(&*self.maps, outcome);
+        self.forget_written(&unwritten);
+    }
+
     // Gives whether nobody wants it any more.
-    fn stage_wildcard(&mut self, owner: Owner, ip: IpAddr) -> bool {
+    pub(super) fn stage_wildcard(&mut self, owner: Owner, ip: IpAddr) -> bool {
         let Some(wildcard) = self.wildcards.get_mut(&ip) else {
             return false;
         };
@@ -114,26 +146,48 @@ impl Ops {
                 outcome.fail(*owner, error);
             }
         }
-        for known in self
-            .backends
-            .values_mut()
-            .filter(|known| unwritten.contains(&known.id))
-        {
-            known.revision = 0;
+        self.forget_written(&unwritten);
+    }
+
+    // Backend entries that could not be written are written in the next round.
+    pub(super) fn forget_written(&mut self, unwritten: &HashSet<u32>) {
+        if unwritten.is_empty() {
+            return;
+        }
+        for (address, known) in &mut self.backends {
+            if unwritten.contains(&known.id) {
+                known.written = None;
+                self.unwritten.push(*address);
+            }
         }
     }
 
     // Marks what failed as dirty, and drops what is gone.
-    fn settle(&mut self) {
+    fn settle(&mut self, given: &GivenBack) {
         let round = &mut self.round;
+        let mut failed: HashSet<u32> = HashSet::default();
         if round.outcome.has_failures() {
-            for (owner, address, high) in &round.planned {
-                if round.outcome.is_failed(*owner)
-                    && let Some(unit) = self.units.get_mut(address)
+            for plan in &round.planned {
+                if !round.outcome.is_failed(plan.owner) {
+                    continue;
+                }
+                failed.insert(round.frontends[plan.owner as usize]);
+                if !given.settles(plan.owner)
+                    && let Some(unit) = self.units.get_mut(&plan.address)
                 {
                     unit.is_dirty = true;
-                    unit.high = unit.high.max(*high);
+                    unit.high = unit.high.max(plan.high);
+                    unit.sure = unit.sure.min(unit.slots.len() as u16);
                 }
+            }
+        }
+        for plan in round.planned.iter().filter(|plan| !given.settles(plan.owner)) {
+            if !round.outcome.is_failed(plan.owner)
+                && let Some(unit) = self.units.get_mut(&plan.address)
+                && !unit.is_gone
+            {
+                unit.sure = unit.slots.len() as u16;
+                unit.is_served |= !failed.contains(&round.frontends[plan.owner as usize]);
             }
         }
         for (owner, address) in round.with_leftovers.drain(..) {

@@ -12,10 +12,10 @@ use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
 use super::super::ids::Ids;
-use super::super::select::{Quarantine, acquire, lookup_table, moves, order, release, reorder};
+use super::super::select::{Quarantine, acquire, lookup_table, moves, order, release, release_hold, reorder};
 use super::super::slots::{self, ACTIVE, CLASSES, Counts, Slots};
 use super::super::stage::Owner;
-use super::super::state::{Known, Round, Unit};
+use super::super::state::{Known, Leftovers, Released, Round, Unit};
 use super::super::{ReconcileError, Settings};
 use crate::maps::{AffinityKey, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
 
@@ -82,13 +82,6 @@ impl UnitPlan<'_> {
                 Change::Updated { old, new } => {
                     self.is_changed |= quarantine.class(old) != quarantine.class(new);
                     self.is_reweighted |= old.params.weight != new.params.weight;
-                    if let Some(known) = backends.get_mut(&new.params.address) {
-                        if known.revision == old.revision() {
-                            // The row of a better source went, and what counts now may be older.
-                            known.revision = known.revision.min(new.revision().saturating_sub(1));
-                        }
-                        known.write(owner, new, settings, round);
-                    }
                 }
             }
         }
@@ -97,18 +90,30 @@ impl UnitPlan<'_> {
         }
         for (done, row) in added.iter().enumerate() {
             if acquire(owner, row, backends, self.backend_ids, settings, round).is_none() {
+                let before = round.released.len();
                 for row in &added[..done] {
                     release(owner, row, backends, round);
                 }
+                let released = round.released.iter_mut().skip(before);
+                released.for_each(|released| released.is_unreferenced = true);
                 self.unit.set = self.old_set.clone();
                 return Err(ReconcileError::NoId);
             }
         }
         self.is_changed |= !added.is_empty();
+        for change in self.changes {
+            if let Change::Updated { old, new } = *change
+                && let Some(known) = backends.get_mut(&new.params.address)
+            {
+                known.add(new, new.revision(), settings);
+                known.remove(old);
+                known.write(owner, new.params.address, round);
+            }
+        }
         if self.unit.is_dirty {
             for row in &frontend.backends {
                 if let Some(known) = backends.get_mut(&row.params.address) {
-                    known.write(owner, row, settings, round);
+                    known.write(owner, row.params.address, round);
                 }
             }
         }
@@ -187,7 +192,12 @@ impl UnitPlan<'_> {
             slot: at as u16 + 1,
         };
         let value = ServiceValue::slot(backend, self.unit.id, self.flags);
-        self.round.stages.slots.push(self.owner, (key, value));
+        let stages = &mut self.round.stages;
+        let stage = match key.slot > self.unit.high {
+            true => &mut stages.new_slots,
+            false => &mut stages.slots,
+        };
+        stage.push(self.owner, (key, value));
     }
 
     /// A fresh unit has no affinity matches to delete: what an earlier run left is pruned.
@@ -280,7 +290,14 @@ impl UnitPlan<'_> {
             if !self.quarantine.is_active() {
                 round.tables = Some((frontend.backends.clone(), table.clone()));
             }
-            round.stages.maglev.push(self.owner, (key, table));
+            // That of an earlier run may be there or not.
+            let is_new = !self.unit.has_maglev || self.unit.is_fresh;
+            let stages = &mut round.stages;
+            let stage = match is_new {
+                true => &mut stages.new_maglev,
+                false => &mut stages.maglev,
+            };
+            stage.push(self.owner, (key, table));
         } else if !is_wanted && (self.unit.has_maglev || self.unit.is_dirty) {
             round.stages.stale_maglev.push(self.owner, key);
         }
@@ -344,6 +361,7 @@ impl UnitPlan<'_> {
             let key = SourceRangeKey { id, cidr: *cidr };
             stages.stale_ranges.push(owner, key);
         }
+        release_leftovers(owner, leftovers, self.backends, self.round);
     }
 
     /// The reverse entry and the master entry.
@@ -387,6 +405,22 @@ impl UnitPlan<'_> {
                 release(self.owner, row, self.backends, self.round);
             }
         }
+    }
+}
+
+/// Releases the backends that slots of an earlier state named.
+pub(super) fn release_leftovers(
+    owner: Owner,
+    leftovers: &mut Leftovers,
+    backends: &mut HashMap<L3n4Addr, Known>,
+    round: &mut Round,
+) {
+    for key in std::mem::take(&mut leftovers.backends) {
+        round.stages.stale_backends.push(owner, key);
+        round.released.push(Released::without_row(false));
+    }
+    for address in std::mem::take(&mut leftovers.held) {
+        release_hold(owner, address, backends, round);
     }
 }
 

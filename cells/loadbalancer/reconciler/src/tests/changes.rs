@@ -234,3 +234,25 @@ fn a_prune_takes_what_nobody_wants_and_nothing_else() {
 
     assert_eq!(dump(&maps), before);
 }
+
+// What a program that embeds the tables sends traffic to is what the maps choose from.
+#[test]
+fn selectable_backends_are_active_ones_or_else_terminating_ones() {
+    use BackendState::{Active, Maintenance, Quarantined, Terminating, TerminatingNotServing};
+    let rows = [
+        backend("10.0.0.1:80/TCP", Maintenance),
+        backend("10.0.0.2:80/TCP", Terminating),
+        backend("10.0.0.3:80/TCP", TerminatingNotServing),
+        backend("10.0.0.4:80/TCP", Quarantined),
+        backend("10.0.0.5:80/TCP", Active),
+    ];
+    let selectable = |rows: &[BackendRow]| -> Vec<String> {
+        let frontend = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, rows);
+        let rows = frontend.selectable_backends();
+        rows.map(|row| row.params.address.to_string()).collect()
+    };
+
+    assert_eq!(selectable(&rows), ["10.0.0.5:80/TCP"]);
+    assert_eq!(selectable(&rows[..4]), ["10.0.0.2:80/TCP"]);
+    assert!(selectable(&rows[2..4]).is_empty() && selectable(&rows[..1]).is_empty());
+}

@@ -4,10 +4,12 @@
 
 use std::sync::atomic::AtomicBool;
 
+use skep_bpf_sys::testing::Node as KernelNode;
 use skep_loadbalancer_model::types::BackendSet;
 
 use super::*;
 use crate::ids::Ids;
+use crate::maps::bpf::BpfMaps;
 
 /// Lets no backend entry be written while it is broken.
 struct NoBackends {
@@ -249,4 +251,248 @@ fn lookup_tables_lead_to_terminating_backends_only_if_none_is_active() {
     assert_eq!(led_to(&[terminating.clone(), gone.clone()]), [1]);
     assert_eq!(led_to(&[terminating, gone.clone(), active]), [3]);
     assert!(led_to(&[gone]).is_empty());
+}
+
+/// Lets no wildcard entry be written or deleted while it is broken.
+struct NoWildcards {
+    below: Arc<dyn LbMaps>,
+    is_broken: AtomicBool,
+}
+
+impl NoWildcards {
+    fn broken(&self, len: usize, is_wildcard: impl Fn(usize) -> bool) -> Failures {
+        let is_broken = self.is_broken.load(Ordering::Relaxed);
+        let broken = (0..len).filter(|at| is_broken && is_wildcard(*at));
+        broken.map(|at| (at, MapError::Faulty)).collect()
+    }
+}
+
+impl LbMaps for NoWildcards {
+    fn update(&self, entries: Entries<'_>) -> Failures {
+        let failures = match entries {
+            Entries::Services(list) => self.broken(list.len(), |at| list[at].0.is_wildcard()),
+            _ => Failures::new(),
+        };
+        if failures.is_empty() {
+            return self.below.update(entries);
+        }
+        failures
+    }
+    fn delete(&self, keys: Keys<'_>) -> Failures {
+        let failures = match keys {
+            Keys::Services(list) => self.broken(list.len(), |at| list[at].is_wildcard()),
+            _ => Failures::new(),
+        };
+        if failures.is_empty() {
+            return self.below.delete(keys);
+        }
+        failures
+    }
+    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
+        self.below.dump(kind, visit)
+    }
+    fn usage(&self) -> Vec<MapUsage> {
+        self.below.usage()
+    }
+}
+
+#[test]
+fn wildcard_entries_are_written_and_deleted_at_the_retry() {
+    let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let broken = Arc::new(NoWildcards {
+        below: fake.clone(),
+        is_broken: AtomicBool::new(true),
+    });
+    let maps: Arc<dyn LbMaps> = broken.clone();
+    let mut ops = ops(&maps);
+    let state = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &[]);
+    let has_wildcard = || dump(&fake).contains("ADDR=10.50.0.9:0/ANY");
+    let set_broken = |is_broken| broken.is_broken.store(is_broken, Ordering::Relaxed);
+
+    ops.upsert(&state, &());
+    assert!(ops.finish().remove(0).is_err() && !has_wildcard());
+    set_broken(false);
+    apply(&mut ops, std::slice::from_ref(&state), &());
+    assert!(has_wildcard());
+
+    set_broken(true);
+    ops.remove(state.address());
+    assert!(ops.finish().iter().any(Result::is_err) && has_wildcard());
+    set_broken(false);
+    ops.remove(state.address());
+    assert!(ops.finish().iter().all(Result::is_ok));
+    assert_eq!(dump(&fake), "");
+    assert_eq!(ops.summary(), Summary::default());
+}
+
+#[test]
+fn ids_of_an_earlier_run_are_free_after_the_first_prune() {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let rows = [backend("10.0.0.1:80/TCP", BackendState::Active)];
+    let state = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &rows);
+    apply(&mut ops(&maps), std::slice::from_ref(&state), &());
+    let mut again = ops(&maps);
+    again.restore().unwrap();
+    let restored = again.summary();
+
+    again.prune(&()).unwrap();
+
+    assert_eq!(
+        (restored.restored_service_ids, restored.restored_backend_ids),
+        (1, 1)
+    );
+    assert_eq!(again.summary(), Summary::default());
+    assert_eq!(dump(&maps), "");
+    // Whatever else had them in the meantime keeps them.
+    again.service_ids = Ids::new(3);
+    again.backend_ids = Ids::new(3);
+    let other = frontend("10.50.0.8:80/TCP", FrontendKind::ClusterIp, &rows);
+    apply(&mut again, &[other, state], &());
+    assert!(
+        dump(&maps).contains("SVC: ID=2 ADDR=10.50.0.9:80/TCP SLOT=0"),
+        "{}",
+        dump(&maps)
+    );
+}
+
+fn three_each(count: u8) -> Vec<Frontend> {
+    let service = |n: u8| {
+        let rows: Vec<BackendRow> = (1..=3)
+            .map(|b| backend(&format!("10.0.{n}.{b}:80/TCP"), BackendState::Active))
+            .collect();
+        frontend(&format!("10.50.0.{n}:80/TCP"), FrontendKind::ExternalIps, &rows)
+    };
+    (1..=count).map(service).collect()
+}
+
+// Reconciles all at once, as the driver does. Returns how many worked.
+fn reconcile(ops: &mut Ops, frontends: &[Frontend]) -> usize {
+    frontends.iter().for_each(|frontend| ops.upsert(frontend, &()));
+    let results = ops.finish();
+    let worked = results.iter().filter(|result| result.is_ok()).count();
+    let refused: Vec<(&Frontend, ReconcileError)> = frontends
+        .iter()
+        .zip(results)
+        .filter_map(|(frontend, result)| Some((frontend, result.err()?)))
+        .collect();
+    assert!(refused.iter().all(|(_, error)| error.is_full()));
+    let again = ops.retry_refused(&refused, &());
+    worked + again.iter().filter(|result| result.is_ok()).count()
+}
+
+fn serves_what_fits(maps: &Arc<dyn LbMaps>, services: u32, count: u8, fit: usize) {
+    let mut first = ops(maps);
+    let frontends = three_each(count);
+
+    assert_eq!(reconcile(&mut first, &frontends), fit, "{services} {count}");
+    let before = dump(maps);
+    assert_eq!(before.matches("SLOT=0").count(), fit, "{before}");
+    assert_eq!(
+        before.lines().count(),
+        fit * 8,
+        "nothing is left of the others: {before}"
+    );
+
+    // After a restart the same ones work.
+    let mut again = ops(maps);
+    again.restore().unwrap();
+    assert_eq!(reconcile(&mut again, &frontends), fit);
+    again.prune(&()).unwrap();
+    assert_eq!(dump(maps), before);
+}
+
+#[test]
+fn as_many_services_work_as_a_full_map_holds() {
+    // Size of the map, services with three backends, those that fit.
+    for (services, count, fit) in [(20, 20, 5), (41, 9, 9), (35, 9, 8), (3, 4, 0), (4, 1, 1)] {
+        let sizes = LbMapSizes {
+            services,
+            maglev_table: 7,
+            reverse_sk: 16,
+            ..LbMapSizes::uniform(100)
+        };
+        serves_what_fits(&(Arc::new(FakeMaps::new(sizes)) as _), services, count, fit);
+        let in_kernel = KernelNode::run(&format!("full-{services}"), |node| {
+            let maps: Arc<dyn LbMaps> = Arc::new(BpfMaps::open(&node.store(), sizes, true, true)?);
+            serves_what_fits(&maps, services, count, fit);
+            Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+        });
+        in_kernel.unwrap();
+    }
+}
+
+#[test]
+fn refused_frontends_are_not_tried_again_for_nothing() {
+    let counter = Arc::new(Counting {
+        below: Arc::new(FakeMaps::new(LbMapSizes {
+            services: 20,
+            ..LbMapSizes::default()
+        })),
+        writes: AtomicUsize::new(0),
+        left: AtomicUsize::new(usize::MAX),
+    });
+    let maps: Arc<dyn LbMaps> = counter.clone();
+    let mut ops = ops(&maps);
+    let frontends = three_each(100);
+    assert_eq!(reconcile(&mut ops, &frontends), 5);
+
+    counter.writes.store(0, Ordering::Relaxed);
+    let refused: Vec<(&Frontend, ReconcileError)> = frontends[5..]
+        .iter()
+        .map(|frontend| (frontend, ReconcileError::NoId))
+        .collect();
+    let results = ops.retry_refused(&refused, &());
+    let writes = counter.writes.load(Ordering::Relaxed);
+    assert!(
+        results
+            .iter()
+            .all(|result| matches!(result, Err(error) if error.is_full()))
+    );
+    assert!(writes < 40, "one is tried, the others need as much: {writes}");
+
+    assert!(ops.take_requeue().is_empty());
+    ops.remove(frontends[0].address());
+    ops.finish();
+    assert_eq!(ops.take_requeue().len(), 1, "as many as fit");
+}
+
+#[test]
+fn a_frontend_that_outgrows_the_map_keeps_what_it_has() {
+    let sizes = LbMapSizes {
+        services: 6,
+        ..LbMapSizes::default()
+    };
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
+    let rows: Vec<BackendRow> = (1..=9)
+        .map(|n| backend(&format!("10.0.0.{n}:80/TCP"), BackendState::Active))
+        .collect();
+    let with = |rows: &[BackendRow]| frontend("10.50.0.1:80/TCP", FrontendKind::ExternalIps, rows);
+    let mut first = ops(&maps);
+    apply(&mut first, &[with(&rows[..3])], &());
+    let before = dump(&maps);
+
+    // Other backends, and more of them.
+    assert_eq!(reconcile(&mut first, &[with(&rows[2..])]), 0);
+    assert_eq!(dump(&maps), before);
+    assert_eq!(reconcile(&mut first, &[with(&rows[2..])]), 0);
+    first.prune(&()).unwrap();
+    assert_eq!(dump(&maps), before);
+
+    // The state that an earlier run wrote stays as well.
+    let mut again = ops(&maps);
+    again.restore().unwrap();
+    assert_eq!(reconcile(&mut again, &[with(&rows[2..])]), 0);
+    again.prune(&()).unwrap();
+    assert_eq!(dump(&maps), before);
+
+    assert_eq!(reconcile(&mut again, &[with(&rows[4..])]), 1);
+    again.prune(&()).unwrap();
+    let after = dump(&maps);
+    assert!(
+        after.contains("COUNT=5") && !after.contains("ADDR=10.0.0.1:80/TCP"),
+        "{after}"
+    );
+    again.remove(with(&[]).address());
+    again.finish();
+    assert_eq!(dump(&maps), "");
 }

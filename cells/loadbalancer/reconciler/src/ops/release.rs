@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Gives back what frontends hold that a full map refused.
+//!
+//! A frontend that fits only in part would keep others from fitting: it leaves the maps within the round. If the maps
+//! had a state of it that packets could use, that state stays, and only what was added to it goes. This works since
+//! everything that needs room is written before anything is overwritten (see [`Stages`](super::super::stage::Stages)).
+
+use std::net::IpAddr;
+
+use skep_loadbalancer_model::hash::{HashMap, HashSet};
+use skep_loadbalancer_model::types::{BackendState, Change, L3n4Addr};
+
+use super::super::ReconcileError;
+use super::super::select::release;
+use super::super::slots::Slots;
+use super::super::stage::{Outcome, Owner};
+use super::super::state::{Known, Planned, Served};
+use super::Ops;
+use crate::maps::{AffinityKey, BackendKey, MaglevKey, ServiceKey, SourceRangeKey};
+
+/// What was done for owners that full maps refused.
+#[derive(Default)]
+pub(super) struct GivenBack {
+    /// Owners that have nothing in the maps any more, but for deletions that failed.
+    released: HashSet<Owner>,
+    /// Owners that have in the maps what they had before.
+    restored: HashSet<Owner>,
+    /// Those of both of which something could not be deleted.
+    failed: HashSet<Owner>,
+}
+
+impl GivenBack {
+    /// Whether the state of an owner is settled.
+    pub(super) fn settles(&self, owner: Owner) -> bool {
+        self.released.contains(&owner) || self.restored.contains(&owner)
+    }
+}
+
+// Keys that a frontend added to a state that stays.
+#[derive(Default)]
+struct Added {
+    slots: Vec<(Owner, ServiceKey)>,
+    affinity: Vec<(Owner, AffinityKey)>,
+    ranges: Vec<(Owner, SourceRangeKey)>,
+    maglev: Vec<(Owner, MaglevKey)>,
+}
+
+impl Ops {
+    pub(super) fn give_back(&mut self, wildcards: &mut Vec<(Owner, IpAddr)>) -> GivenBack {
+        let mut given = GivenBack::default();
+        let refused = self.refused_frontends();
+        if refused.is_empty() {
+            return given;
+        }
+        let mut planned = std::mem::take(&mut self.round.planned);
+        let mut restore: Vec<(Owner, L3n4Addr, u16, Box<Served>)> = Vec::new();
+        let mut release: Vec<(Owner, L3n4Addr)> = Vec::new();
+        self.part(&refused, &mut planned, &mut restore, &mut release);
+        given.restored = restore.iter().map(|(owner, ..)| *owner).collect();
+        given.released = release.iter().map(|(owner, _)| *owner).collect();
+
+        let served: HashMap<Owner, &Served> = restore
+            .iter()
+            .map(|(owner, _, _, served)| (*owner, &**served))
+            .collect();
+        let added = self.added(&served);
+        self.round.stages.clear_all_but_backends();
+        // Entries of backends that were to be deleted in this round, and those that are needed after all.
+        let stale = self.round.released.iter().zip(0..);
+        let stale: HashMap<L3n4Addr, usize> = stale
+            .filter_map(|(released, at)| Some((released.address?, at)))
+            .collect();
+        let mut revived: HashSet<usize> = HashSet::default();
+        for (owner, address, high, served) in &restore {
+            self.revive(served, &stale, &mut revived);
+            self.restore_served(*owner, *address, *high, served, &revived);
+        }
+        self.drop_stale_of(&given.restored, &revived);
+        let gone = std::mem::take(&mut self.round.gone);
+        for (owner, ip) in wildcards
+            .iter()
+            .filter(|(owner, _)| given.released.contains(owner))
+        {
+            if self.round.outcome.is_failed(*owner)
+                && let Some(wildcard) = self.wildcards.get_mut(ip)
+            {
+                wildcard.written = None;
+            }
+        }
+        wildcards.retain(|(owner, _)| !given.released.contains(owner));
+        release
+            .iter()
+            .for_each(|(owner, address)| self.stage_gone(*owner, *address));
+        let marks = std::mem::take(&mut self.round.wildcards);
+        for (owner, ip) in &marks {
+            self.stage_wildcard(*owner, *ip);
+        }
+        let stages = &mut self.round.stages;
+        added
+            .slots
+            .iter()
+            .for_each(|(owner, key)| stages.gone_slots.push(*owner, *key));
+        added
+            .affinity
+            .iter()
+            .for_each(|(owner, key)| stages.gone_affinity.push(*owner, *key));
+        added
+            .ranges
+            .iter()
+            .for_each(|(owner, key)| stages.gone_ranges.push(*owner, *key));
+        added
+            .maglev
+            .iter()
+            .for_each(|(owner, key)| stages.gone_maglev.push(*owner, *key));
+
+        let mut outcome = Outcome::default();
+        for _ in &self.round.outcome.errors {
+            outcome.add_owner();
+        }
+        let unwritten = self.round.stages.run_release(&*self.maps, &mut outcome);
+        self.forget_written(&unwritten);
+        self.settle_given_back(&restore, &release, &added, &outcome);
+        for (owner, ip) in marks {
+            if let Some(wildcard) = self.wildcards.get_mut(&ip) {
+                if outcome.is_failed(owner) {
+                    wildcard.written = None;
+                } else if wildcard.parents.is_empty() && wildcard.written == Some(None) {
+                    self.wildcards.remove(&ip);
+                }
+            }
+        }
+        let owners = given.released.iter().chain(&given.restored);
+        given.failed = owners
+            .copied()
+            .filter(|owner| outcome.is_failed(*owner))
+            .collect();
+        self.round.gone = gone;
+        self.round.planned = planned;
+        given
+    }
+
+    /// Keeps the entries of backends that slots of failed frontends may still name. Counts those that are deleted.
+    pub(super) fn keep_named_backends(&mut self, given: &GivenBack, planned_before: usize) {
+        let Self {
+            round, units, freed, ..
+        } = self;
+        let outcome = &round.outcome;
+        if !outcome.has_failures() {
+            let stale = round.stages.stale_backends.iter();
+            stale.for_each(|(_, key)| freed.add(crate::maps::MapKind::Backends, key.ipv6, 1));
+            return;
+        }
+        let planned = round.planned.iter();
+        let addresses: HashMap<Owner, L3n4Addr> = planned.map(|plan| (plan.owner, plan.address)).collect();
+        let released = &round.released;
+        round.stages.stale_backends.retain(|at, owner, key| {
+            let is_named = if released.get(at).is_some_and(|released| released.is_unreferenced) {
+                false
+            } else if given.settles(owner) {
+                given.failed.contains(&owner)
+            } else {
+                outcome.is_failed(owner)
+            };
+            if is_named && let Some(unit) = addresses.get(&owner).and_then(|address| units.get_mut(address)) {
+                unit.leftovers.get_or_insert_default().backends.push(*key);
+                return false;
+            }
+            if at < planned_before && !given.settles(owner) {
+                freed.add(crate::maps::MapKind::Backends, key.ipv6, 1);
+            }
+            true
+        });
+    }
+
+    // Frontends of the round that a full map refused, and its answer.
+    fn refused_frontends(&self) -> HashMap<u32, ReconcileError> {
+        let round = &self.round;
+        if !round.outcome.has_failures() {
+            return HashMap::default();
+        }
+        let errors = round.outcome.errors.iter().zip(0..);
+        errors
+            .filter(|(_, owner)| round.outcome.is_failed(*owner))
+            .filter_map(|(error, owner)| Some((round.frontends[owner as usize], error.as_ref()?.clone())))
+            .filter(|(_, error)| error.is_full())
+            .collect()
+    }
+
+    /// A frontend of which one address was refused stays as it is at all of them.
+    pub(super) fn refuse_as_a_whole(&mut self) {
+        let refused = self.refused_frontends();
+        if refused.is_empty() {
+            return;
+        }
+        let round = &mut self.round;
+        for plan in &round.planned {
+            let is_gone = self.units.get(&plan.address).is_none_or(|unit| unit.is_gone);
+            if let Some(error) = refused.get(&round.frontends[plan.owner as usize])
+                && !is_gone
+                && !round.outcome.is_failed(plan.owner)
+            {
+                round.outcome.fail_early(plan.owner, error.clone());
+            }
+        }
+    }
+
+    // Decides what happens to each address of the refused frontends.
+    fn part(
+        &self,
+        refused: &HashMap<u32, ReconcileError>,
+        planned: &mut [Planned],
+        restore: &mut Vec<(Owner, L3n4Addr, u16, Box<Served>)>,
+        release: &mut Vec<(Owner, L3n4Addr)>,
+    ) {
+        let (frontends, outcome) = (&self.round.frontends, &self.round.outcome);
+        let mut served: HashSet<u32> = HashSet::default();
+        for plan in planned.iter() {
+            if plan.served.is_some() {
+                served.insert(frontends[plan.owner as usize]);
+            }
+        }
+        for plan in planned {
+            let frontend = frontends[plan.owner as usize];
+            let unit = self.units.get(&plan.address);
+            if !refused.contains_key(&frontend) || unit.is_none_or(|unit| unit.is_gone) {
+                continue;
+            }
+            let is_failed = outcome.is_failed(plan.owner);
+            let is_full = outcome.errors[plan.owner as usize]
+                .as_ref()
+                .is_some_and(ReconcileError::is_full);
+            match plan.served.take() {
+                Some(served) if is_failed && is_full && outcome.is_early(plan.owner) => {
+                    restore.push((plan.owner, plan.address, plan.high, served));
+                }
+                Some(_) => {}
+                None if is_failed || !served.contains(&frontend) => release.push((plan.owner, plan.address)),
+                None => {}
+            }
+        }
+    }
+
+    // What was written for owners beyond the state that they had.
+    fn added(&self, served: &HashMap<Owner, &Served>) -> Added {
+        let mut added = Added::default();
+        if served.is_empty() {
+            return added;
+        }
+        let stages = &self.round.stages;
+        for (owner, (key, _)) in stages.new_slots.iter() {
+            if served.contains_key(&owner) {
+                added.slots.push((owner, *key));
+            }
+        }
+        let mut matched: HashSet<(Owner, u32)> = HashSet::default();
+        for (owner, served) in served {
+            let rows = served.set.iter().filter(|_| served.has_affinity);
+            let rows = rows.filter(|row| row.params.state == BackendState::Active);
+            let ids = rows.filter_map(|row| self.backends.get(&row.params.address));
+            matched.extend(ids.map(|known| (*owner, known.id)));
+            matched.extend(served.restored.iter().map(|id| (*owner, *id)));
+        }
+        for (owner, key) in stages.affinity.iter() {
+            if served.contains_key(&owner) && !matched.contains(&(owner, key.backend)) {
+                added.affinity.push((owner, *key));
+            }
+        }
+        for (owner, key) in stages.ranges.iter() {
+            // An earlier run may have written what was written again.
+            let Some(served) = served.get(&owner).filter(|served| served.restored.is_empty()) else {
+                continue;
+            };
+            if !served
+                .ranges
+                .iter()
+                .flat_map(|nets| nets.iter())
+                .any(|net| *net == key.cidr)
+            {
+                added.ranges.push((owner, *key));
+            }
+        }
+        for (owner, (key, _)) in stages.new_maglev.iter() {
+            if served.get(&owner).is_some_and(|served| !served.has_maglev) {
+                added.maglev.push((owner, *key));
+            }
+        }
+        added
+    }
+
+    // Keeps the backends of a state that were to be deleted.
+    fn revive(&mut self, served: &Served, stale: &HashMap<L3n4Addr, usize>, revived: &mut HashSet<usize>) {
+        let Self { round, backends, .. } = self;
+        let held = served.leftovers.iter().flat_map(|leftovers| &leftovers.held);
+        let addresses = served
+            .set
+            .iter()
+            .map(|row| row.params.address)
+            .chain(held.copied());
+        for address in addresses {
+            let Some(at) = stale.get(&address).filter(|_| !backends.contains_key(&address)) else {
+                continue;
+            };
+            if let Some((_, key)) = round.stages.stale_backends.iter().nth(*at) {
+                let mut known = Known::new(key.id);
+                known.written = round.released[*at].written;
+                backends.insert(address, known);
+                revived.insert(*at);
+            }
+        }
+    }
+
+    // Takes the state of a frontend address back that the maps still hold.
+    fn restore_served(
+        &mut self,
+        owner: Owner,
+        address: L3n4Addr,
+        high: u16,
+        served: &Served,
+        revived: &HashSet<usize>,
+    ) {
+        let Self {
+            units,
+            backends,
+            backend_ids,
+            restored_backends,
+            round,
+            settings,
+            ..
+        } = self;
+        let Some(unit) = units.get_mut(&address) else {
+            return;
+        };
+        let mut leftovers = served.leftovers.clone().unwrap_or_default();
+        // Entries that this owner released, if their address has another one by now.
+        for (at, (by, key)) in round.stages.stale_backends.iter().enumerate() {
+            let is_kept = by == owner && !revived.contains(&at) && !round.released[at].is_unreferenced;
+            if is_kept && !leftovers.backends.contains(key) {
+                leftovers.backends.push(*key);
+            }
+        }
+        for address in &leftovers.held {
+            if let Some(known) = backends.get_mut(address) {
+                known.holds += 1;
+            }
+        }
+        for id in &served.restored {
+            let Some(address) = restored_backends.get(id).copied() else {
+                continue;
+            };
+            if !backends.contains_key(&address)
+                && let Some(taken) = backend_ids.take(&address)
+            {
+                if taken != *id {
+                    backend_ids.free(taken);
+                    continue;
+                }
+                backends.insert(address, Known::new(*id));
+            }
+            if let Some(known) = backends.get_mut(&address).filter(|known| known.id == *id) {
+                known.holds += 1;
+                leftovers.held.push(address);
+            }
+        }
+        let new = std::mem::replace(&mut unit.set, served.set.clone());
+        let before = round.released.len();
+        for change in served.set.diff(&new) {
+            match change {
+                Change::Added(row) => release(owner, row, backends, round),
+                Change::Removed(row) => {
+                    if let Some(known) = backends.get_mut(&row.params.address) {
+                        known.add(row, row.revision(), settings);
+                    }
+                }
+                // The newest row says what the backend entry says.
+                Change::Updated { new, .. } => unit.set = unit.set.with(new.clone()),
+            }
+        }
+        let released = round.released.iter_mut().skip(before);
+        released.for_each(|released| released.is_unreferenced = true);
+        unit.leftovers = (leftovers != Box::default()).then_some(leftovers);
+        unit.master = served.master;
+        unit.ranges = served.ranges.clone();
+        unit.has_affinity = served.has_affinity;
+        unit.has_maglev = served.has_maglev;
+        unit.slots = Slots::None;
+        unit.high = high;
+        unit.is_dirty = true;
+    }
+
+    // Entries of backends that are back in the states of these owners stay.
+    fn drop_stale_of(&mut self, restored: &HashSet<Owner>, revived: &HashSet<usize>) {
+        if restored.is_empty() {
+            return;
+        }
+        let Self { round, .. } = self;
+        let unreferenced: Vec<bool> = round
+            .released
+            .iter()
+            .map(|released| released.is_unreferenced)
+            .collect();
+        let is_kept = |at: usize, owner: Owner| {
+            !revived.contains(&at) && (unreferenced[at] || !restored.contains(&owner))
+        };
+        let owners: Vec<Owner> = round
+            .stages
+            .stale_backends
+            .iter()
+            .map(|(owner, _)| owner)
+            .collect();
+        round
+            .stages
+            .stale_backends
+            .retain(|at, owner, _: &BackendKey| is_kept(at, owner));
+        let mut at = 0;
+        round.released.retain(|_| {
+            at += 1;
+            is_kept(at - 1, owners[at - 1])
+        });
+    }
+
+    fn settle_given_back(
+        &mut self,
+        restore: &[(Owner, L3n4Addr, u16, Box<Served>)],
+        release: &[(Owner, L3n4Addr)],
+        added: &Added,
+        outcome: &Outcome,
+    ) {
+        for (owner, address) in release {
+            if outcome.is_failed(*owner) {
+                if let Some(unit) = self.units.get_mut(address) {
+                    unit.is_dirty = true;
+                }
+            } else if let Some(unit) = self.units.remove(address) {
+                self.service_ids.park(*address, u32::from(unit.id));
+            }
+        }
+        for (owner, address, ..) in restore.iter().filter(|(owner, ..)| outcome.is_failed(*owner)) {
+            let Some(unit) = self.units.get_mut(address) else {
+                continue;
+            };
+            let of_owner = |by: Owner| by == *owner;
+            let slots = added.slots.iter().filter(|(by, _)| of_owner(*by));
+            unit.high = slots.map(|(_, key)| key.slot).fold(unit.high, u16::max);
+            unit.has_maglev |= added.maglev.iter().any(|(by, _)| of_owner(*by));
+            let affinity = added.affinity.iter().filter(|(by, _)| of_owner(*by));
+            let ranges = added.ranges.iter().filter(|(by, _)| of_owner(*by));
+            let leftovers = unit.leftovers.get_or_insert_default();
+            leftovers.add(
+                affinity.map(|(_, key)| key.backend),
+                ranges.map(|(_, key)| key.cidr),
+            );
+        }
+    }
+}

@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Full maps: what does not fit leaves nothing behind, what fits is served, whatever comes when and whatever fails.
+
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use super::*;
+
+/// Maps of which single operations fail and batches end in the middle, by a seed.
+struct Cutting {
+    below: Arc<dyn LbMaps>,
+    random: Mutex<StdRng>,
+    is_on: AtomicBool,
+}
+
+impl Cutting {
+    fn run(&self, len: usize, operation: impl Fn(usize) -> Failures) -> Failures {
+        let mut random = self.random.lock();
+        let is_on = self.is_on.load(Ordering::Relaxed);
+        let mut cut = len;
+        if is_on && len > 0 && random.random_bool(0.05) {
+            cut = random.random_range(0..len);
+        }
+        let mut failures = Failures::new();
+        for at in 0..len {
+            let error = if at >= cut || is_on && random.random_bool(0.02) {
+                Some(MapError::Faulty)
+            } else {
+                operation(at).pop().map(|(_, error)| error)
+            };
+            failures.extend(error.map(|error| (at, error)));
+        }
+        failures
+    }
+}
+
+impl LbMaps for Cutting {
+    fn update(&self, entries: Entries<'_>) -> Failures {
+        self.run(entries.len(), |at| self.below.update(entries.at(at)))
+    }
+    fn delete(&self, keys: Keys<'_>) -> Failures {
+        self.run(keys.len(), |at| self.below.delete(keys.at(at)))
+    }
+    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
+        self.below.dump(kind, visit)
+    }
+    fn usage(&self) -> Vec<MapUsage> {
+        self.below.usage()
+    }
+}
+
+/// Two frontends a service, of all kinds that are written differently.
+const FRONTENDS: [[(&str, FrontendKind); 2]; 5] = [
+    [
+        ("10.50.0.1:80/TCP", FrontendKind::ClusterIp),
+        ("10.50.0.2:80/TCP", FrontendKind::ClusterIp),
+    ],
+    [
+        ("10.50.0.2:81/TCP", FrontendKind::ClusterIp),
+        ("172.16.0.1:80/TCP", FrontendKind::LoadBalancer),
+    ],
+    [
+        ("10.50.0.3:80/TCP", FrontendKind::ClusterIp),
+        ("0.0.0.0:30000/TCP", FrontendKind::NodePort),
+    ],
+    [
+        ("172.16.0.1:81/TCP", FrontendKind::LoadBalancer),
+        ("172.16.0.2:81/TCP", FrontendKind::ExternalIps),
+    ],
+    [
+        ("[fd00::1]:80/TCP", FrontendKind::LoadBalancer),
+        ("[fd00::2]:80/TCP", FrontendKind::ClusterIp),
+    ],
+];
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A backend of a service comes, changes or goes.
+    Backend(usize, u8, Option<BackendState>),
+    /// Which frontends a service has.
+    Frontends(usize, [bool; 2]),
+    /// Affinity, number of source ranges, lookup table.
+    Features(usize, bool, u8, bool),
+    Reconcile,
+    Prune,
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    use BackendState::{Active, Maintenance, Terminating, TerminatingNotServing};
+    let states = prop::sample::select(vec![
+        Some(Active),
+        Some(Active),
+        Some(Active),
+        Some(Terminating),
+        Some(TerminatingNotServing),
+        Some(Maintenance),
+        None,
+        None,
+    ]);
+    let service = 0..FRONTENDS.len();
+    prop_oneof![
+        8 => (service.clone(), 1u8..7, states).prop_map(|(s, n, state)| Step::Backend(s, n, state)),
+        5 => (service.clone(), prop::sample::select(vec![[true, true], [true, true], [true, false], [false, true], [false, false]]))
+            .prop_map(|(s, has)| Step::Frontends(s, has)),
+        3 => (service, any::<bool>(), 0u8..4, any::<bool>()).prop_map(|(s, a, r, m)| Step::Features(s, a, r, m)),
+        5 => Just(Step::Reconcile),
+        1 => Just(Step::Prune),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn sizes() -> impl Strategy<Value = LbMapSizes> {
+    (4u32..50, 3u32..20, 2u32..14, 2u32..30, 2u32..20, 1u32..10).prop_map(
+        |(services, backends, reverse_nat, affinity, source_range, maglev)| LbMapSizes {
+            services,
+            backends,
+            reverse_nat,
+            affinity,
+            source_range,
+            maglev,
+            ..LbMapSizes::default()
+        },
+    )
+}
+
+#[derive(Clone, Debug, Default)]
+struct ServiceState {
+    backends: BTreeMap<u8, BackendRow>,
+    has: [bool; 2],
+    has_affinity: bool,
+    ranges: u8,
+    is_maglev: bool,
+}
+
+/// What the tables say, and a reconciler that follows.
+struct World {
+    db: statedb::Db,
+    table: statedb::RwTable<Backend>,
+    services: Vec<ServiceState>,
+    fake: Arc<dyn LbMaps>,
+    cutting: Arc<Cutting>,
+    ops: Ops,
+    dirty: BTreeSet<L3n4Addr>,
+    results: BTreeMap<L3n4Addr, Result<(), ReconcileError>>,
+    // The last state of each frontend that was written without error, and is in the maps.
+    good: BTreeMap<L3n4Addr, Frontend>,
+    had_faults: bool,
+}
+
+impl World {
+    // Every fourth one has no faults.
+    fn new(sizes: LbMapSizes, seed: u64) -> Self {
+        let had_faults = !seed.is_multiple_of(4);
+        let db = statedb::Db::new();
+        let key = statedb::Index::<Backend, str>::new("key", |row, keys| {
+            keys.add(&format!("{} {}", row.service, row.params.address))
+        });
+        let table = statedb::RwTable::builder("rows")
+            .primary(key)
+            .build_plain(&db)
+            .unwrap();
+        let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
+        let cutting = Arc::new(Cutting {
+            below: fake.clone(),
+            random: Mutex::new(StdRng::seed_from_u64(seed)),
+            is_on: AtomicBool::new(had_faults),
+        });
+        let maps: Arc<dyn LbMaps> = cutting.clone();
+        Self {
+            db,
+            table,
+            services: vec![ServiceState::default(); FRONTENDS.len()],
+            fake,
+            cutting,
+            ops: annotated(&maps),
+            dirty: BTreeSet::new(),
+            results: BTreeMap::new(),
+            good: BTreeMap::new(),
+            had_faults,
+        }
+    }
+
+    fn row(&self, service: usize, n: u8, state: BackendState) -> BackendRow {
+        let is_ipv6 = FRONTENDS[service][0].0.starts_with('[');
+        let address = match is_ipv6 {
+            true => format!("[fd01::{n}]:80/TCP"),
+            false => format!("10.0.0.{n}:80/TCP"),
+        };
+        let mut params = BackendParams::new(addr(&address), Source::Kubernetes);
+        params.state = state;
+        let mut row = Backend::new(ServiceName::new("shop", &format!("s{service}")), params);
+        // Checked: what was behind the chosen slots is not taken for quarantined after a restart.
+        row.unhealthy_updated_at = Some(Box::new(std::time::UNIX_EPOCH));
+        let mut txn = self.db.write(&[&self.table as &dyn statedb::WriteTarget]);
+        let row = self.table.insert_get(&mut txn, row).unwrap();
+        txn.commit();
+        row
+    }
+
+    fn frontends(&self) -> BTreeMap<L3n4Addr, Frontend> {
+        let mut all = BTreeMap::new();
+        for (at, state) in self.services.iter().enumerate() {
+            let mut service = Service::new(ServiceName::new("shop", &format!("s{at}")), Source::Kubernetes);
+            service.session_affinity = state.has_affinity;
+            service.session_affinity_timeout = std::time::Duration::from_secs(100);
+            let nets = ["10.0.0.0/8", "192.168.0.0/16", "fd00::/8"];
+            let nets = nets[..usize::from(state.ranges)]
+                .iter()
+                .map(|net| net.parse().unwrap());
+            service.source_ranges = (state.ranges > 0).then(|| nets.collect());
+            if state.is_maglev {
+                service.annotations = [("service.cilium.io/lb-algorithm", "maglev")]
+                    .into_iter()
+                    .collect();
+            }
+            let rows: Vec<BackendRow> = state.backends.values().cloned().collect();
+            for ((address, kind), has) in FRONTENDS[at].iter().zip(state.has) {
+                if has {
+                    let frontend = frontend_of(service.clone(), address, *kind, &rows);
+                    all.insert(addr(address), frontend);
+                }
+            }
+        }
+        all
+    }
+
+    fn change(&mut self, step: &Step) {
+        match *step {
+            Step::Backend(service, n, state) => {
+                let row = state.map(|state| self.row(service, n, state));
+                let backends = &mut self.services[service].backends;
+                match row {
+                    Some(row) => drop(backends.insert(n, row)),
+                    None => drop(backends.remove(&n)),
+                }
+                self.mark(service);
+            }
+            Step::Frontends(service, has) => {
+                self.services[service].has = has;
+                self.mark(service);
+            }
+            Step::Features(service, has_affinity, ranges, is_maglev) => {
+                let state = &mut self.services[service];
+                (state.has_affinity, state.ranges, state.is_maglev) = (has_affinity, ranges, is_maglev);
+                self.mark(service);
+            }
+            Step::Reconcile => self.reconcile(),
+            Step::Prune => {
+                // As the driver does: after all frontends were tried, errors wait for the next time.
+                self.dirty.extend(self.frontends().into_keys());
+                self.reconcile();
+                drop(self.ops.prune(&node()));
+                self.dirty.extend(self.ops.take_requeue());
+            }
+            Step::Restart => {
+                let maps: Arc<dyn LbMaps> = self.cutting.clone();
+                self.ops = annotated(&maps);
+                self.ops.restore().unwrap();
+                self.dirty.extend(self.frontends().into_keys());
+            }
+        }
+    }
+
+    fn mark(&mut self, service: usize) {
+        self.dirty
+            .extend(FRONTENDS[service].map(|(address, _)| addr(address)));
+    }
+
+    // One round, as the driver does it.
+    fn reconcile(&mut self) {
+        let frontends = self.frontends();
+        let batch: Vec<L3n4Addr> = std::mem::take(&mut self.dirty).into_iter().collect();
+        for address in &batch {
+            match frontends.get(address) {
+                Some(frontend) => self.ops.upsert(frontend, &node()),
+                None => self.ops.remove(address),
+            }
+        }
+        let results = self.ops.finish();
+        let mut refused = Vec::new();
+        for (address, result) in batch.iter().zip(results) {
+            match (&result, frontends.get(address)) {
+                (Err(error), Some(frontend)) if error.is_full() => refused.push((frontend, error.clone())),
+                _ => self.note(*address, frontends.get(address), result.map(drop)),
+            }
+        }
+        let again = self.ops.retry_refused(&refused, &node());
+        for ((frontend, _), result) in refused.iter().zip(again) {
+            self.note(*frontend.address(), Some(frontend), result.map(drop));
+        }
+        self.dirty.extend(self.ops.take_requeue());
+        self.check_references();
+    }
+
+    // References to backends are those that the frontends have.
+    fn check_references(&self) {
+        let mut rows: BTreeMap<L3n4Addr, u32> = BTreeMap::new();
+        let mut holds: BTreeMap<L3n4Addr, u32> = BTreeMap::new();
+        for unit in self.ops.units.values() {
+            for row in &unit.set {
+                *rows.entry(row.params.address).or_default() += 1;
+            }
+            for address in unit.leftovers.iter().flat_map(|leftovers| &leftovers.held) {
+                *holds.entry(*address).or_default() += 1;
+            }
+        }
+        for (address, known) in &self.ops.backends {
+            let refs: u32 = known.rows.iter().map(|row| row.refs).sum();
+            assert_eq!(refs, rows.remove(address).unwrap_or(0), "{address}: {known:?}");
+            assert_eq!(
+                known.holds,
+                holds.remove(address).unwrap_or(0),
+                "{address}: {known:?}"
+            );
+            assert!(!known.is_unused(), "{address}");
+        }
+        assert!(rows.is_empty() && holds.is_empty(), "{rows:?} {holds:?}");
+    }
+
+    fn note(&mut self, address: L3n4Addr, frontend: Option<&Frontend>, result: Result<(), ReconcileError>) {
+        match (&result, frontend) {
+            (Ok(()), Some(frontend)) => drop(self.good.insert(address, frontend.clone())),
+            (Ok(()), None) => drop(self.good.remove(&address)),
+            (Err(error), Some(_)) if error.is_full() => {}
+            (Err(_), _) => drop(self.dirty.insert(address)),
+        }
+        self.results.insert(address, result);
+    }
+
+    /// Reconciles without faults until only full maps keep frontends from being written; retries those as the driver
+    /// does.
+    fn settle(&mut self) {
+        self.cutting.is_on.store(false, Ordering::Relaxed);
+        for _ in 0..6 {
+            self.dirty.extend(self.frontends().into_keys());
+            self.reconcile();
+            self.ops.prune(&node()).unwrap();
+            self.dirty.extend(self.ops.take_requeue());
+        }
+        self.reconcile();
+    }
+
+    fn is_full(&self, address: &L3n4Addr) -> bool {
+        let result = self.results.get(address);
+        matches!(result, Some(Err(error)) if error.is_full())
+    }
+
+    fn count(&self) -> BTreeMap<(MapKind, bool), u32> {
+        let mut counts = BTreeMap::new();
+        for entry in maps::dump_all(&*self.fake).unwrap() {
+            let ipv6 = match &entry {
+                MapEntry::Service(key, _) => key.address.is_ipv6(),
+                MapEntry::Backend(key, _) => key.ipv6,
+                MapEntry::ReverseNat(key, _) => key.ipv6,
+                MapEntry::AffinityMatch(_) => false,
+                MapEntry::SourceRange(key) => key.cidr.addr().is_ipv6(),
+                MapEntry::Maglev(key, _) => key.ipv6,
+            };
+            *counts.entry((entry.kind(), ipv6)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Whether a frontend that is not in the maps could be added to them: on a copy with a fresh reconciler.
+    fn would_fit(&self, sizes: LbMapSizes, frontend: &Frontend) -> bool {
+        let mut snapshot = maps::snapshot::MapSnapshot::default();
+        snapshot.take(&*self.fake).unwrap();
+        let copy: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
+        snapshot.restore(&*copy, false).unwrap();
+        self.fake
+            .dump(MapKind::Maglev, &mut |entry| {
+                if let MapEntry::Maglev(key, table) = entry {
+                    copy.update(Entries::Maglev(&[(key, table)]));
+                }
+            })
+            .unwrap();
+        let mut ops = annotated(&copy);
+        ops.restore().unwrap();
+        ops.upsert(frontend, &node());
+        ops.finish().pop().unwrap().is_ok()
+    }
+}
+
+// Lines of `meaning` by the frontend that they belong to, and those of backends.
+fn lines_of(lines: &BTreeSet<String>, address: &L3n4Addr) -> BTreeSet<String> {
+    let is_own = |line: &&String| {
+        let mut words = line.split(' ');
+        let (kind, of) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        kind != "backend" && of.parse::<L3n4Addr>().is_ok_and(|of| is_of(&of, address))
+    };
+    lines.iter().filter(is_own).cloned().collect()
+}
+
+// An address of a frontend, or of its expansion.
+fn is_of(address: &L3n4Addr, frontend: &L3n4Addr) -> bool {
+    address == frontend || (frontend.is_unspecified() && address.port() == frontend.port())
+}
+
+fn written(frontends: &[Frontend]) -> BTreeSet<String> {
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    apply(&mut annotated(&maps), frontends, &node());
+    meaning(&maps)
+}
+
+fn check(world: &mut World, sizes: LbMapSizes) -> Result<(), TestCaseError> {
+    let frontends = world.frontends();
+    let lines = meaning(&world.fake);
+    let text = dump(&world.fake);
+    // An affinity match of a backend that is gone matches nothing.
+    let leads_nowhere = |line: &&String| line.contains("dangling") && !line.starts_with("affinity ");
+    prop_assert!(
+        !lines.iter().any(|line| leads_nowhere(&line)),
+        "{text}\n{lines:#?}"
+    );
+    for (address, frontend) in &frontends {
+        let result = &world.results[address];
+        let own = lines_of(&lines, address);
+        if result.is_ok() {
+            let wanted = lines_of(&written(std::slice::from_ref(frontend)), address);
+            prop_assert_eq!(own, wanted, "{} as the tables say", address);
+            continue;
+        }
+        let error = result.as_ref().unwrap_err().to_string();
+        prop_assert!(
+            error.starts_with("map cilium_lb") && error.contains(" is full ("),
+            "{error}"
+        );
+        if own.is_empty() {
+            prop_assert!(
+                !world.would_fit(sizes, frontend),
+                "{address} fits: {error}\n{text}"
+            );
+            continue;
+        }
+        let masters = |lines: &BTreeSet<String>| -> Vec<String> {
+            let masters = lines.iter().filter(|line| line.starts_with("master "));
+            masters.cloned().collect()
+        };
+        for master in masters(&own) {
+            // Faults may leave one address of it in a later state than another, but each is in one that works.
+            let mut words = master.split(' ').skip(1);
+            let slots = format!("slot {} ", words.next().unwrap());
+            let count: usize = words.next().unwrap().parse().unwrap();
+            let slots = own.iter().filter(|line| line.starts_with(&slots));
+            prop_assert!(slots.count() >= count, "{master}\n{text}");
+        }
+        if !world.had_faults {
+            let before = lines_of(&written(std::slice::from_ref(&world.good[address])), address);
+            prop_assert_eq!(masters(&own), masters(&before), "{} as it was", address);
+        }
+    }
+    let is_known = |address: &L3n4Addr| frontends.keys().any(|frontend| is_of(address, frontend));
+    for line in &lines {
+        let of = line.split(' ').nth(1).unwrap().parse::<L3n4Addr>();
+        let is_backend = line.starts_with("backend ");
+        prop_assert!(
+            is_backend || of.is_ok_and(|of| of.port() == 0 || is_known(&of)),
+            "{line}"
+        );
+    }
+    if frontends.keys().all(|address| !world.is_full(address)) {
+        let all: Vec<Frontend> = frontends.values().cloned().collect();
+        prop_assert_eq!(&lines, &written(&all), "all as a fresh reconciler writes it");
+    }
+    for ((kind, ipv6), count) in world.count() {
+        prop_assert!(count > 0, "{kind:?} {ipv6}");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    // A failure prints its input, the seed of the faults with it, and is stored to be replayed.
+    #[test]
+    fn what_fits_is_served_and_the_rest_leaves_nothing(
+        sizes in sizes(),
+        seed in any::<u64>(),
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        let mut world = World::new(sizes, seed);
+        for step in &steps {
+            world.change(step);
+        }
+        world.settle();
+        check(&mut world, sizes)?;
+
+        // Room for the next with each service that goes, without a change to those that wait.
+        for service in 0..FRONTENDS.len() {
+            world.change(&Step::Frontends(service, [false, false]));
+            for _ in 0..4 {
+                world.reconcile();
+            }
+            world.settle();
+            check(&mut world, sizes)?;
+        }
+        prop_assert_eq!(dump(&world.fake), "");
+        prop_assert_eq!(world.ops.summary(), Summary::default());
+    }
+
+    #[test]
+    fn maps_are_what_the_tables_say_after_any_churn(
+        seed in any::<u64>(),
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        let sizes = LbMapSizes::default();
+        let mut world = World::new(sizes, seed);
+        for step in &steps {
+            world.change(step);
+        }
+        world.cutting.is_on.store(false, Ordering::Relaxed);
+        // Only what changed is reconciled again.
+        for _ in 0..4 {
+            world.reconcile();
+        }
+        let all: Vec<Frontend> = world.frontends().into_values().collect();
+        world.ops.prune(&node()).unwrap();
+
+        prop_assert_eq!(meaning(&world.fake), written(&all));
+    }
+}
