@@ -28,7 +28,7 @@ const WATCHED: [&str; 4] = [
 /// Part `kubernetes` of the agent's status.
 #[must_use]
 pub fn cell() -> Cell {
-    Cell::module("k8s-status", "Kubernetes in the agent's status").provide(probe)
+    Cell::module("k8s-status", "Kubernetes in the status of the agent").provide(probe)
 }
 
 struct Kubernetes {

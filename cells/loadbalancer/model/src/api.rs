@@ -16,7 +16,7 @@ hive::catalogue!(cell);
 /// The frontends of the load balancer, for the agent's API.
 #[must_use]
 pub fn cell() -> Cell {
-    Cell::module("loadbalancer-api", "Services in the agent's API").provide(api)
+    Cell::module("loadbalancer-api", "Services in the API of the agent").provide(api)
 }
 
 /// Without the load balancer there are no services.

@@ -24,7 +24,7 @@ hive::catalogue!(cell);
 pub fn cell() -> Cell {
     Cell::module(
         "local-redirect-policies-api",
-        "Local redirect policies in the agent's API",
+        "Local redirect policies in the API of the agent",
     )
     .provide(api)
 }
