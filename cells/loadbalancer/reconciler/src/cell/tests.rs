@@ -43,7 +43,7 @@ async fn start(flags: &[(&str, &str)]) -> (hive::Running, Arc<Parts>) {
         skep_maglev::cell(),
         skep_loadbalancer_model::cell(),
         crate::in_memory_cell(),
-        crate::testing_cell(),
+        crate::testing::testing_cell(),
         probe,
     ];
     let settings = flags.iter().fold(Settings::default(), |settings, (name, value)| {
