@@ -2,7 +2,7 @@
 #
 # make demo    build, bring a lab of network namespaces up, load-balance in it, take it down
 # make test    every test (installs what is missing first)
-# make check   formatting, lints, documentation, generated files
+# make check   formatting, lints, documentation, generated files, licences, each crate by itself
 # make bench   measurements, as tables and as JSON under target/bench
 # make dist    programs to ship, in target/dist; `skep` linked statically
 # make kernel-test KERNEL=image [MODULES=folder] [TESTS="host bpf …"]
@@ -15,7 +15,7 @@ NEXTEST_PROFILE ?= default
 
 HOST_TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: all dist deps demo test check fmt fmt-check clippy doc doctest generated bench kernel-test
+.PHONY: all dist deps demo test check fmt fmt-check clippy doc generated deny crates bench kernel-test
 
 all: deps
 	$(CARGO) build --workspace
@@ -32,7 +32,9 @@ test:
 	$(CARGO) test --workspace --doc --quiet
 	./tests/hack/nextest.sh --workspace
 
-check: deps fmt-check clippy doc generated
+check:
+	@./tests/hack/deps.sh --checks
+	$(MAKE) fmt-check clippy doc generated deny crates
 
 fmt:
 	$(CARGO) fmt --all
@@ -51,6 +53,15 @@ doc:
 # Reference pages are generated from the code; they must be up to date.
 generated:
 	./tests/hack/generate.sh --check
+
+# Licences, bans and sources of dependencies, of all platforms.
+deny:
+	$(CARGO) fetch --locked
+	$(CARGO) deny --offline --log-level error check licenses bans sources
+
+# Each crate by itself, with its own features; what no crate may depend on.
+crates:
+	./tests/hack/crates.sh
 
 dist: deps
 	$(CARGO) build --profile dist --bin skep-agent --bin skep-lab

@@ -4,10 +4,9 @@
  *
  * All programs are in one object, as they share maps and options and are replaced together.
  */
-#include "socket/v4.h"
-#include "socket/v6.h"
+#include "socket/translate.h"
 
-const volatile struct socket_options options = {
+const volatile struct node_options options = {
 	.nodeport_min = 30000,
 	.nodeport_max = 32767,
 	.ipv4 = 1,
@@ -89,7 +88,7 @@ static __always_inline int translate6(struct bpf_sock_addr *ctx, enum socket_cal
 	int outcome;
 
 	read6(ctx, &call);
-	if (mapped4(call.address))
+	if (is_mapped4(call.address))
 		return options.ipv4 ? translate_mapped(ctx, &call, kind) : SOCKET_PROCEED;
 	if (!options.ipv6)
 		return SOCKET_PROCEED;
@@ -170,7 +169,7 @@ int cil_sock6_post_bind(struct bpf_sock *ctx)
 	__be16 port = bpf_htons((__u16)ctx->src_port);
 	__u8 proto = (__u8)ctx->protocol;
 
-	if (mapped4(address)) {
+	if (is_mapped4(address)) {
 		if (!options.ipv4)
 			return SOCKET_PROCEED;
 		return socket_verdict(bind4(ctx, address[3], port, proto));
@@ -200,7 +199,7 @@ int cil_sock_release(struct bpf_sock *ctx)
 	address[1] = ctx->dst_ip6[1];
 	address[2] = ctx->dst_ip6[2];
 	address[3] = ctx->dst_ip6[3];
-	if (mapped4(address)) {
+	if (is_mapped4(address)) {
 		if (options.ipv4)
 			release4(ctx, address[3], port);
 	} else if (options.ipv6) {

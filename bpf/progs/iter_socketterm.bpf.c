@@ -10,11 +10,11 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "lb/reverse_maps.h"
-#include "socket/address.h"
+#include "common/af.h"
+#include "lb/reverse_sk.h"
 #include "socket/kernel.h"
 
-/* Rust twin: DeadBackendKey in bpf/src/load/terminate.rs */
+/* Rust twin: DeadBackendKey in bpf/programs/src/terminate.rs */
 struct dead_backend_key {
 	__be32 address[4]; /* IPv4 in the first word, rest zero */
 	__be16 port;
@@ -52,7 +52,7 @@ static __always_inline void terminate(struct seq_file *seq, struct sock_common *
 		dead.address[1] = sk->skc_v6_daddr.in6_u.u6_addr32[1];
 		dead.address[2] = sk->skc_v6_daddr.in6_u.u6_addr32[2];
 		dead.address[3] = sk->skc_v6_daddr.in6_u.u6_addr32[3];
-		if (mapped4(dead.address)) {
+		if (is_mapped4(dead.address)) {
 			dead.address[0] = dead.address[3];
 			dead.address[1] = 0;
 			dead.address[2] = 0;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the system packages that building and checking need, and only those that are missing; with --tests also what
-# tests need.
+# Installs the system packages that building needs, and only those that are missing; with --tests also what tests need,
+# with --checks also the cargo commands of `make check` (built from crates.io).
 set -euo pipefail
 
 # program or file -> Debian/Ubuntu package
@@ -54,4 +54,16 @@ fi
 if ! command -v cargo >/dev/null 2>&1; then
 	echo "deps: cargo is missing; install Rust 1.90 or later (https://rustup.rs)" >&2
 	exit 1
+fi
+
+if [ "${1:-}" = --checks ]; then
+	for command in cargo-deny@0.20.2 cargo-hack@0.6.46; do
+		if ! command -v "${command%@*}" >/dev/null 2>&1; then
+			echo "deps: installing $command"
+			# A target folder of its own: its dependencies are built with other features than ours.
+			build=$(mktemp -d)
+			CARGO_TARGET_DIR="$build" cargo install --quiet --locked --no-default-features "$command"
+			rm -rf "$build"
+		fi
+	done
 fi

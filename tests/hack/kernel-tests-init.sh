@@ -136,7 +136,8 @@ demo() {
 }
 
 run host host
-run bpf package skep-bpf
+run bpf-sys package skep-bpf-sys
+run bpf package skep-bpf-programs
 run socketlb package skep-socketlb
 run scripts-loadbalancer scripts loadbalancer
 run scripts-redirectpolicy scripts redirectpolicy

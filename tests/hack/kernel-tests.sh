@@ -58,7 +58,7 @@ EOF
 chmod +x "$work/collect"
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 env "CARGO_TARGET_${host}_RUNNER=$work/collect" KERNEL_TESTS_LIST="$work/tests" cargo test --quiet \
-	-p skep-bpf -p skep-socketlb -p run-scripts -p skep-faults -p skep-lab -p skep-e2e --lib --bins --tests
+	-p skep-bpf-sys -p skep-bpf-programs -p skep-socketlb -p run-scripts -p skep-faults -p skep-lab -p skep-e2e --lib --bins --tests
 
 echo "== Filling the machine"
 # Everything is where it is on this machine: tests know paths.
@@ -86,7 +86,7 @@ mapfile -t tests < <(cut -d ' ' -f 3 "$work/tests")
 program "${tests[@]}" "$target"/debug/{skep-agent,skep,skep-lab,run-scripts,examples/{frontends,kube-apiserver}} \
 	"$(command -v bpftool)" "$(command -v etcd)"
 # Tests compare the layouts of maps with the compiled programs.
-put "$target"/debug/build/skep-bpf-*/out/*.o
+put "$target"/debug/build/skep-bpf-programs-*/out/*.o
 cp "$busybox" "$root/bin/busybox"
 cp tests/hack/kernel-tests-init.sh "$root/init"
 chmod 755 "$root/init"

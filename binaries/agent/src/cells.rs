@@ -56,7 +56,7 @@ fn control_plane() -> Cell {
 /// The kernel: pinned maps, socket programs, identities of nodes.
 fn datapath() -> Cell {
     Cell::group([
-        skep_socketlb::maps_cell(),
+        skep_datapath_maps::cell(),
         skep_socketlb::loadbalancer_cell(),
         skep_socketlb::cell(),
         skep_ipcache::cell(),

@@ -11,15 +11,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skep_bpf::{
-    Map, MapError, MapStore, NestedMap,
+use skep_bpf_maps::{
     event::{METRICS, MetricsKey, MetricsValue, RATELIMIT, RATELIMIT_METRICS, RateLimitKey, RateLimitValue},
     lb::{
         Backend4, Backend6, BackendKey, LbMapSizes, LbMapSpecs, MaglevKey, Service4Key, Service6Key,
         ServiceFlags, ServiceValue,
     },
-    map::{MapSpec, PerCpuMap, Plain},
     node::IPCACHE,
+};
+use skep_bpf_sys::{
+    Map, MapError, MapStore, NestedMap,
+    map::{MapSpec, PerCpuMap, Plain},
 };
 
 use self::text::{Text, host_text, metrics_text, protocol, table_text, usage_text};

@@ -6,10 +6,11 @@
 
 use std::{error::Error, process::Command};
 
-use skep_bpf::{
+use skep_bpf_maps::{
     lb::*,
-    testing::{Frontend, LbMaps, Node},
+    testing::{Frontend, LbMaps},
 };
+use skep_bpf_sys::testing::Node;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 

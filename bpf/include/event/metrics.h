@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Counters. Rust twin: bpf/src/event.rs */
+/* Counters. Rust twin: bpf/maps/src/event.rs */
 #ifndef EVENT_METRICS_H
 #define EVENT_METRICS_H
 
-#include <linux/bpf.h>
-#include <linux/types.h>
-#include <bpf/bpf_helpers.h>
+#include "../common/map.h"
 
 struct metrics_key {
 	__u8 reason;
@@ -22,13 +20,7 @@ struct metrics_value {
 };
 _Static_assert(sizeof(struct metrics_value) == 16, "metrics_value layout");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
-	__type(key, struct metrics_key);
-	__type(value, struct metrics_value);
-	__uint(max_entries, 1024);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-} cilium_metrics SEC(".maps");
+MAP(cilium_metrics, BPF_MAP_TYPE_PERCPU_HASH, struct metrics_key, struct metrics_value);
 
 #define METRIC_SERVICE 3 /* direction */
 
@@ -40,6 +32,7 @@ struct {
 
 #define METRIC_FILE_SOCK 5 /* number that readers show as bpf_sock.c */
 
+#ifdef __bpf__
 static __always_inline void count_event(__u8 reason, __u8 direction, __u16 line)
 {
 	struct metrics_key key = {
@@ -58,5 +51,6 @@ static __always_inline void count_event(__u8 reason, __u8 direction, __u16 line)
 }
 
 #define COUNT_SERVICE(reason) count_event(reason, METRIC_SERVICE, __LINE__)
+#endif
 
 #endif /* EVENT_METRICS_H */

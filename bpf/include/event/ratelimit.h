@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Token buckets for events. Rust twin: bpf/src/event.rs */
+/* Token buckets for events. Rust twin: bpf/maps/src/event.rs */
 #ifndef EVENT_RATELIMIT_H
 #define EVENT_RATELIMIT_H
 
-#include <linux/bpf.h>
-#include <linux/types.h>
-#include <bpf/bpf_helpers.h>
+#include "../common/map.h"
 
 struct ratelimit_key {
 	__u32 usage;
@@ -19,25 +17,28 @@ struct ratelimit_value {
 };
 _Static_assert(sizeof(struct ratelimit_value) == 16, "ratelimit_value layout");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__type(key, struct ratelimit_key);
-	__type(value, struct ratelimit_value);
-	__uint(max_entries, 1024);
-} cilium_ratelimit SEC(".maps");
+MAP(cilium_ratelimit, BPF_MAP_TYPE_LRU_HASH, struct ratelimit_key, struct ratelimit_value);
 
 /* Events dropped, by usage. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__type(key, __u32);
-	__type(value, __u64);
-	__uint(max_entries, 64);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-} cilium_ratelimit_metrics SEC(".maps");
+MAP(cilium_ratelimit_metrics, BPF_MAP_TYPE_HASH, __u32, __u64);
 
 #define RATELIMIT_SOCKET_EVENTS 3
 
-/* True if one event may be sent now: one every interval, not saved up. */
+/* Takes a token: one every interval, unused ones do not add up. */
+static __always_inline int bucket_take(struct ratelimit_value *bucket, __u64 now, __u64 interval)
+{
+	if (now - bucket->last_topup >= interval) {
+		bucket->last_topup = now;
+		bucket->tokens = 1;
+	}
+	if (!bucket->tokens)
+		return 0;
+	bucket->tokens--;
+	return 1;
+}
+
+#ifdef __bpf__
+/* True if one event may be sent now; counts those that may not. */
 static __always_inline int ratelimit_take(__u32 usage, __u64 interval)
 {
 	struct ratelimit_key key = {.usage = usage};
@@ -50,14 +51,8 @@ static __always_inline int ratelimit_take(__u32 usage, __u64 interval)
 		bpf_map_update_elem(&cilium_ratelimit, &key, &fresh, BPF_ANY);
 		return 1;
 	}
-	if (now - bucket->last_topup >= interval) {
-		bucket->last_topup = now;
-		bucket->tokens = 1;
-	}
-	if (bucket->tokens > 0) {
-		bucket->tokens--;
+	if (bucket_take(bucket, now, interval))
 		return 1;
-	}
 	dropped = bpf_map_lookup_elem(&cilium_ratelimit_metrics, &usage);
 	if (dropped)
 		__sync_fetch_and_add(dropped, 1);
@@ -65,5 +60,6 @@ static __always_inline int ratelimit_take(__u32 usage, __u64 interval)
 		bpf_map_update_elem(&cilium_ratelimit_metrics, &usage, &one, BPF_ANY);
 	return 0;
 }
+#endif
 
 #endif /* EVENT_RATELIMIT_H */

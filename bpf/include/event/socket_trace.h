@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Socket trace events. Rust twin: bpf/src/event.rs */
+/* Socket trace events. Rust twin: bpf/maps/src/event.rs */
 #ifndef EVENT_SOCKET_TRACE_H
 #define EVENT_SOCKET_TRACE_H
 
-#include <linux/bpf.h>
-#include <linux/types.h>
-#include <bpf/bpf_helpers.h>
+#include "../common/map.h"
 
 struct socket_trace {
 	__u8 kind; /* SOCKET_TRACE_KIND */
@@ -39,10 +37,6 @@ enum trace_point {
 	TRACE_POST_REVERSE = 4,
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
-	__type(key, __u32);
-	__type(value, __u32);
-} cilium_events SEC(".maps");
+MAP(cilium_events, BPF_MAP_TYPE_PERF_EVENT_ARRAY, __u32, __u32);
 
 #endif /* EVENT_SOCKET_TRACE_H */

@@ -1,36 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Service maps: virtual address to backends. Rust twin: bpf/src/lb/service.rs */
+/* Service maps: virtual address to backends. Rust twin: bpf/maps/src/lb/service.rs */
 #ifndef LB_SERVICE_H
 #define LB_SERVICE_H
 
-#include <linux/types.h>
-
-/* Slot 0 is the master entry, slots 1 to count + qcount name the backends. */
-struct lb4_service_key {
-	__be32 address; /* 0 in the NodePort and HostPort surrogate */
-	__be16 dport;	/* 0 in the wildcard entry of an address */
-	__u16 backend_slot;
-	__u8 proto;  /* 0 in the wildcard entry of an address */
-	__u8 scope;  /* enum lb_scope */
-	__u8 pad[2]; /* always zero: keys are compared as bytes */
-};
-_Static_assert(sizeof(struct lb4_service_key) == 12, "lb4_service_key layout");
-_Static_assert(__builtin_offsetof(struct lb4_service_key, backend_slot) == 6,
-	       "lb4_service_key.backend_slot");
-_Static_assert(__builtin_offsetof(struct lb4_service_key, scope) == 9, "lb4_service_key.scope");
-
-struct lb6_service_key {
-	__be32 address[4];
-	__be16 dport;
-	__u16 backend_slot;
-	__u8 proto;
-	__u8 scope;
-	__u8 pad[2];
-};
-_Static_assert(sizeof(struct lb6_service_key) == 24, "lb6_service_key layout");
-_Static_assert(__builtin_offsetof(struct lb6_service_key, backend_slot) == 18,
-	       "lb6_service_key.backend_slot");
-_Static_assert(__builtin_offsetof(struct lb6_service_key, scope) == 21, "lb6_service_key.scope");
+#include "../common/af.h"
+#include "../common/map.h"
 
 struct lb_service {
 	/* Slots: backend id. Master, in the same bytes: affinity timeout in seconds (bits 0-23) and
@@ -51,12 +25,19 @@ _Static_assert(__builtin_offsetof(struct lb_service, flags) == 8, "lb_service.fl
 _Static_assert(__builtin_offsetof(struct lb_service, flags2) == 9, "lb_service.flags2");
 _Static_assert(__builtin_offsetof(struct lb_service, qcount) == 10, "lb_service.qcount");
 
+#define AF 4
+#include "service.inc.h"
+#undef AF
+#define AF 6
+#include "service.inc.h"
+#undef AF
+
 enum lb_scope {
 	LB_SCOPE_EXTERNAL = 0,
 	LB_SCOPE_INTERNAL = 1,
 };
 
-/* flags: bits 0-7 of ServiceFlags in bpf/src/lb/flags.rs */
+/* flags: bits 0-7 of ServiceFlags in bpf/maps/src/lb/flags.rs */
 #define LB_EXTERNAL_IP (1 << 0)
 #define LB_NODE_PORT (1 << 1)
 #define LB_EXT_LOCAL (1 << 2)
@@ -74,31 +55,31 @@ enum lb_scope {
 
 #define LB_AFFINITY_TIMEOUT_MASK 0xffffffU
 
-static inline int lb_is_l7(const struct lb_service *svc)
+static __always_inline int lb_is_l7(const struct lb_service *svc)
 {
 	return svc->flags2 & LB2_L7;
 }
 
-static inline int lb_is_hostport(const struct lb_service *svc)
+static __always_inline int lb_is_hostport(const struct lb_service *svc)
 {
 	return svc->flags & LB_HOST_PORT;
 }
 
 /* Hand over unmodified: a proxy on this node serves it. */
-static inline int lb_delegates_if_local(const struct lb_service *svc)
+static __always_inline int lb_delegates_if_local(const struct lb_service *svc)
 {
 	return (svc->flags2 & LB2_LOOPBACK) && !lb_is_hostport(svc);
 }
 
 /* Served on the node's own addresses by translation: no socket may take its port. */
-static inline int lb_guards_port(const struct lb_service *svc)
+static __always_inline int lb_guards_port(const struct lb_service *svc)
 {
 	return (svc->flags & (LB_NODE_PORT | LB_EXTERNAL_IP | LB_LOAD_BALANCER)) &&
 	       !lb_is_l7(svc) && !lb_delegates_if_local(svc);
 }
 
 /* The traffic policy that applies to this kind of frontend is Local. */
-static inline int lb_policy_is_local(const struct lb_service *svc)
+static __always_inline int lb_policy_is_local(const struct lb_service *svc)
 {
 	if (svc->flags & (LB_EXTERNAL_IP | LB_NODE_PORT | LB_HOST_PORT | LB_LOAD_BALANCER))
 		return svc->flags & LB_EXT_LOCAL;

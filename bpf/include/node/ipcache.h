@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What an address is: this host, another node, a pod's identity. Rust twin: bpf/src/node.rs */
+/* What an address is: this host, another node, a pod's identity. Rust twin: bpf/maps/src/node.rs */
 #ifndef NODE_IPCACHE_H
 #define NODE_IPCACHE_H
 
-#include <linux/bpf.h>
-#include <linux/types.h>
-#include <bpf/bpf_helpers.h>
+#include "../common/af.h"
+#include "../common/map.h"
 
 struct ipcache_key {
 	__u32 prefixlen; /* counts the 32 bits before the address */
@@ -32,13 +31,7 @@ _Static_assert(__builtin_offsetof(struct ipcache_value, flags) == 23, "ipcache_v
 #define IPCACHE_STATIC_BITS 32
 #define IPCACHE_REMOTE_CLUSTER (1 << 3)
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__type(key, struct ipcache_key);
-	__type(value, struct ipcache_value);
-	__uint(max_entries, 512000);
-	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);
-} cilium_ipcache_v2 SEC(".maps");
+MAP(cilium_ipcache_v2, BPF_MAP_TYPE_LPM_TRIE, struct ipcache_key, struct ipcache_value);
 
 #define IDENTITY_HOST 1
 #define IDENTITY_REMOTE_NODE 6
@@ -46,27 +39,14 @@ struct {
 #define IDENTITY_SCOPE_MASK 0xff000000U
 #define IDENTITY_SCOPE_NODE 0x02000000U
 
-static __always_inline const struct ipcache_value *ipcache_lookup4(__be32 address)
-{
-	struct ipcache_key key = {
-		.prefixlen = IPCACHE_STATIC_BITS + 32,
-		.family = IPCACHE_IPV4,
-		.address = {address},
-	};
-
-	return bpf_map_lookup_elem(&cilium_ipcache_v2, &key);
-}
-
-static __always_inline const struct ipcache_value *ipcache_lookup6(const __be32 *address)
-{
-	struct ipcache_key key = {
-		.prefixlen = IPCACHE_STATIC_BITS + 128,
-		.family = IPCACHE_IPV6,
-		.address = {address[0], address[1], address[2], address[3]},
-	};
-
-	return bpf_map_lookup_elem(&cilium_ipcache_v2, &key);
-}
+#ifdef __bpf__
+#define AF 4
+#include "ipcache.inc.h"
+#undef AF
+#define AF 6
+#include "ipcache.inc.h"
+#undef AF
+#endif
 
 static __always_inline int ipcache_is_host(const struct ipcache_value *value)
 {

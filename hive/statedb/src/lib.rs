@@ -15,8 +15,8 @@
 //! * A [`Reconciler`](reconciler::Reconciler) brings something outside in line with a table.
 //! * [`AnyTable`] gives access by name and text for commands. With feature `http` a table can be read from another process.
 //!
-//! Objects are immutable once inserted. To keep cloning of large objects cheap, use the persistent collections
-//! re-exported as [`imbl`] inside them.
+//! Objects are immutable once inserted. To keep cloning of large objects cheap, use persistent collections or `Arc`
+//! inside them.
 //!
 //! # Features
 //!
@@ -72,7 +72,6 @@ pub use derive::{Derived, derive_table};
 pub use dynamic::{AnyChange, AnyChanges, AnyRow, AnyTable, BoxRow, DynError, Match};
 pub use error::Error;
 pub use hive_macros::Table;
-pub use imbl;
 pub use index::{Index, Keys, Query};
 pub use initializer::{InitGuard, LATE};
 pub use inserted::Inserted;

@@ -12,9 +12,9 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
-use skep_bpf::Map;
-use skep_bpf::lb::{Service4Key, ServiceValue};
-use skep_bpf::testing::Node;
+use skep_bpf_maps::lb::{Service4Key, ServiceValue};
+use skep_bpf_sys::Map;
+use skep_bpf_sys::testing::Node;
 use skep_k8s_apiserver::{
     ApiServer, Domain, Gvr, HttpOptions, HttpServer, Kind, Manner, Registry, Rows, Settings, Tracker,
 };

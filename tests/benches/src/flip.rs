@@ -87,14 +87,14 @@ fn flips(mut world: World, backends: u32, changes: u32) -> anyhow::Result<Found>
         world.feed(events[number % 2].clone());
         world.settle()?;
     }
-    let calls = skep_bpf::sys::calls();
+    let calls = skep_bpf_sys::calls();
     // Rounds of the reconciler are not more frequent than this; nothing waits for the next one.
     let pause = Duration::from_millis(2);
     let event = move |number: u32| events[number as usize % 2].clone();
     let (world, measured) = world.feed_each(changes, pause, event, || {
         (Instant::now(), usage::processor_time())
     })?;
-    let calls = skep_bpf::sys::calls() - calls;
+    let calls = skep_bpf_sys::calls() - calls;
     world.check_done(1, backends - changes % 2)?;
     let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
     let latencies = measured

@@ -3,7 +3,7 @@
 //! What calls cost through a ClusterIP.
 
 use clap::Args;
-use skep_bpf::testing::LatencyBench;
+use skep_bpf_programs::testing::LatencyBench;
 
 use crate::report::{Report, Row};
 

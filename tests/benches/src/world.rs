@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use parking_lot::Mutex;
-use skep_bpf::lb::LbMapSizes;
-use skep_bpf::testing::Node;
+use skep_bpf_maps::lb::LbMapSizes;
+use skep_bpf_sys::testing::Node;
 use skep_loadbalancer_model::{Config, NoAddresses, Tables, Writer, WriterSettings};
 use skep_loadbalancer_reconciler::maps::bpf::BpfMaps;
 use skep_loadbalancer_reconciler::maps::fake::FakeMaps;

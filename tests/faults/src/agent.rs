@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::thread::CapabilitySet;
-use skep_bpf::testing::WriteWatch;
+use skep_bpf_sys::testing::WriteWatch;
 use skep_e2e::program;
 
 use crate::world::slowness;

@@ -4,7 +4,7 @@
 //! version, garbage wherever something is read.
 //!
 //! Each test has a world of its own: a thread with network namespace, control group and BPF file system
-//! ([`skep_bpf::testing::Node`]), in which it runs the real agent, an API server and servers to be reached. The
+//! ([`skep_bpf_sys::testing::Node`]), in which it runs the real agent, an API server and servers to be reached. The
 //! programs must be built first: `cargo build --bins`, as `make test` does.
 
 mod agent;

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use skep_bpf::testing::Node;
+use skep_bpf_sys::testing::Node;
 use skep_e2e::program;
 
 use crate::{calls, calls_udp, privileges};

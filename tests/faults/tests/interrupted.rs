@@ -7,11 +7,8 @@
 use std::{cell::Cell, collections::BTreeMap, net::Ipv4Addr};
 
 use serde_json::Value;
-use skep_bpf::{
-    MapStore,
-    lb::{Backend4, BackendKey, ReverseNat4, ReverseNatKey, Service4Key, ServiceValue},
-    testing::Watched,
-};
+use skep_bpf_maps::lb::{Backend4, BackendKey, ReverseNat4, ReverseNatKey, Service4Key, ServiceValue};
+use skep_bpf_sys::{MapStore, testing::Watched};
 use skep_faults::{Agent, Api, Echo, Outcome, World, calls, on_node, service, slice};
 
 /// Looks in a row that must find everything written before a reconciliation counts as done.

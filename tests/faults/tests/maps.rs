@@ -5,10 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
 use serde_json::Value;
-use skep_bpf::{
-    MapFlags, MapKind, MapSpec, MapStore,
-    lb::{LbMapSizes, LbMapSpecs},
-};
+use skep_bpf_maps::lb::{LbMapSizes, LbMapSpecs};
+use skep_bpf_sys::{MapFlags, MapKind, MapSpec, MapStore};
 use skep_faults::{Agent, Api, Echo, Flow, Outcome, World, on_node, service, slice};
 
 /// Samples of a metric about the IPv4 service map.
@@ -166,9 +164,10 @@ fn maps_of_another_size_are_replaced_without_a_failed_call() {
                     "size",
                     || {
                         let store = MapStore::new(&world.bpf_root);
-                        let map = store.open::<skep_bpf::lb::Service4Key, skep_bpf::lb::ServiceValue>(
-                            "cilium_lb4_services_v2",
-                        )?;
+                        let map = store
+                            .open::<skep_bpf_maps::lb::Service4Key, skep_bpf_maps::lb::ServiceValue>(
+                                "cilium_lb4_services_v2",
+                            )?;
                         Ok(map.max_entries().to_string())
                     },
                     |found| found == max,
@@ -252,18 +251,19 @@ fn entries_of_earlier_versions_without_protocol_are_taken_over() {
         // Protocol 0 in keys and backends, as versions wrote that did not tell protocols apart.
         let specs = LbMapSpecs::new(LbMapSizes::uniform(1024));
         let store = MapStore::new(&world.bpf_root);
-        let services =
-            store.open::<skep_bpf::lb::Service4Key, skep_bpf::lb::ServiceValue>(specs.services4.name())?;
-        let backends =
-            store.open::<skep_bpf::lb::BackendKey, skep_bpf::lb::Backend4>(specs.backends4.name())?;
+        let services = store.open::<skep_bpf_maps::lb::Service4Key, skep_bpf_maps::lb::ServiceValue>(
+            specs.services4.name(),
+        )?;
+        let backends = store
+            .open::<skep_bpf_maps::lb::BackendKey, skep_bpf_maps::lb::Backend4>(specs.backends4.name())?;
         for (key, value) in services.entries()? {
             services.delete(&key)?;
             if key.proto == 6 {
-                services.update(&skep_bpf::lb::Service4Key { proto: 0, ..key }, &value)?;
+                services.update(&skep_bpf_maps::lb::Service4Key { proto: 0, ..key }, &value)?;
             }
         }
         for (key, value) in backends.entries()? {
-            backends.update(&key, &skep_bpf::lb::Backend4 { proto: 0, ..value })?;
+            backends.update(&key, &skep_bpf_maps::lb::Backend4 { proto: 0, ..value })?;
         }
 
         let agent = Agent::well(&world, &api, &[]).await?;

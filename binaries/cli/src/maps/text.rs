@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use skep_bpf::{
+use skep_bpf_maps::{
     event::MetricsKey,
     lb::{
         AFFINITY_NETNS_COOKIE, Affinity, Affinity4Key, Affinity6Key, AffinityMatchKey, Backend4, Backend6,
@@ -280,7 +280,7 @@ pub(super) fn metrics_text(key: &MetricsKey) -> String {
 }
 
 fn reason_text(reason: u8) -> String {
-    use skep_bpf::event::reason::{
+    use skep_bpf_maps::event::reason::{
         LB_NO_BACKEND, LB_NO_BACKEND_SLOT, LB_REVERSE_DELETE, LB_REVERSE_STALE, LB_REVERSE_UPDATE,
     };
     let text = match reason {
@@ -323,7 +323,7 @@ pub(super) fn protocol(number: u8) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use skep_bpf::lb::ServiceFlags;
+    use skep_bpf_maps::lb::ServiceFlags;
 
     use super::*;
 

@@ -1,108 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cells: the store of pinned maps, and the socket programs that use them.
+//! Cell: the socket programs.
 
-use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc};
 
-use hive::{Cell, Cfg, HookCtx, Lifecycle};
-use parking_lot::Mutex;
-use skep_bpf::{
-    Claim, ClaimError, MapStore,
-    capability::{self, CapabilityError},
-    load,
-    mount::{self, MountError},
-};
-use tokio::time::Instant;
+use hive::Cell;
+use skep_bpf_programs::map_types;
+use skep_bpf_sys::MapTypes;
+use skep_datapath_maps::FieldNames;
 
-use crate::{Config, MapsConfig, MonitorConfig, datapath, terminate};
+use crate::{Config, MonitorConfig, datapath, terminate};
 
 /// Loads, attaches and watches the socket programs.
 ///
 /// Needs: [`LbSettings`](crate::LbSettings), `Arc<MapStore>`; takes `Arc<dyn MapsWritten>` and
-/// `Arc<dyn PodNetworks>` if there are any. Gives: [`SocketDatapath`](crate::SocketDatapath) (status) and
-/// [`DeadBackends`](crate::DeadBackends).
+/// `Arc<dyn PodNetworks>` if there are any. Gives: [`SocketDatapath`](crate::SocketDatapath) (status),
+/// [`DeadBackends`](crate::DeadBackends), and the names of the fields of maps (`Arc<dyn FieldNames>`).
 pub fn cell() -> Cell {
     Cell::module("socket-lb", "Socket load balancing")
         .config::<Config>()
         .config::<MonitorConfig>()
+        .provide(field_names)
         .provide(datapath::provide)
         .provide(terminate::provide)
         .run(datapath::watch)
         .run(terminate::run)
 }
 
-/// How long an agent that is being replaced may take to end.
-const HAND_OVER: Duration = Duration::from_secs(3);
-/// Time between two attempts to claim the maps.
-const CLAIM_AGAIN: Duration = Duration::from_millis(50);
+/// Names of fields from the debug information of the compiled programs.
+struct ProgramTypes;
 
-/// Why the pinned maps cannot be used.
-#[derive(Debug, thiserror::Error)]
-enum StoreError {
-    /// This process may not use any.
-    #[error(transparent)]
-    Capability(#[from] CapabilityError),
-    /// There is no BPF file system.
-    #[error(transparent)]
-    Mount(#[from] MountError),
-    /// They are another process's.
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
-}
-
-/// Gives the store of pinned maps; its BPF file system is found or mounted at start, and claimed until the stop: a
-/// second agent on the node is refused.
-pub fn maps_cell() -> Cell {
-    Cell::module("bpf-maps", "Pinned BPF maps")
-        .config::<MapsConfig>()
-        .provide(new_store)
-}
-
-fn new_store(config: Cfg<MapsConfig>, lifecycle: Lifecycle) -> Result<Arc<MapStore>, Infallible> {
-    let store = MapStore::new(&config.bpf_root);
-    let (root, mounted) = (config.bpf_root.clone(), store.clone());
-    let claim: Arc<Mutex<Option<Claim>>> = Arc::default();
-    let claimed = claim.clone();
-    lifecycle.on_start("bpf-file-system", move |cx: HookCtx| {
-        let (root, store, claim) = (root.clone(), mounted.clone(), claimed.clone());
-        async move {
-            capability::require(&[capability::BPF])?;
-            let found = mount::bpffs(&root)?;
-            store.set_root(&found);
-            describe(&store);
-            let taken = take_claim(&store.directory()).await?;
-            *claim.lock() = Some(taken);
-            cx.health.ok(format!("Maps are pinned below {}", found.display()));
-            Ok::<(), StoreError>(())
-        }
-    });
-    lifecycle.on_stop("bpf-file-system", move |_cx: HookCtx| {
-        claim.lock().take();
-        async {}
-    });
-    Ok(store)
-}
-
-/// Names the fields of maps for tools, where the kernel keeps such names.
-fn describe(store: &MapStore) {
-    match load::map_types() {
-        Ok(types) => store.describe(types),
-        Err(error) => tracing::info!(
-            error = &error as &(dyn std::error::Error + 'static),
-            "maps are made without names of fields"
-        ),
+impl FieldNames for ProgramTypes {
+    fn load(&self) -> Result<MapTypes, Box<dyn Error + Send + Sync>> {
+        Ok(map_types()?)
     }
 }
 
-/// Claims the maps; an agent on its way out gets some time.
-async fn take_claim(directory: &Path) -> Result<Claim, ClaimError> {
-    let deadline = Instant::now() + HAND_OVER;
-    loop {
-        match Claim::take(directory) {
-            Err(ClaimError::Taken { .. }) if Instant::now() < deadline => {
-                tokio::time::sleep(CLAIM_AGAIN).await
-            }
-            result => return result,
-        }
-    }
+fn field_names() -> Arc<dyn FieldNames> {
+    Arc::new(ProgramTypes)
 }

@@ -48,11 +48,3 @@ impl Config {
         (!self.cgroup_root.as_os_str().is_empty()).then_some(&self.cgroup_root)
     }
 }
-
-/// Settings of the store of pinned maps.
-#[derive(Debug, Clone, hive::Config)]
-pub struct MapsConfig {
-    /// Root of the BPF file system, mounted if nothing is there.
-    #[config(default = "/sys/fs/bpf", flag = "bpf-root")]
-    pub bpf_root: PathBuf,
-}

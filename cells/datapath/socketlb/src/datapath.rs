@@ -13,14 +13,14 @@ use std::{
 
 use hive::{Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
 use parking_lot::Mutex;
-use skep_bpf::{
+use skep_bpf_programs::{
+    LoadError, NodeOptions, SOCKET_PROGRAMS, SocketLb, SocketProgram, has_getpeername, has_set_retval,
+    kernel_hz,
+};
+use skep_bpf_sys::{
     Hold, MapError, MapStore,
     capability::{self, CapabilityError},
     link::{Attached, CgroupHook, CgroupLinks, LinkError, program_name, running},
-    load::{
-        LoadError, SOCKET_PROGRAMS, SocketLb, SocketOptions, SocketProgram, has_getpeername, has_set_retval,
-        kernel_hz,
-    },
     mount::{self, MountError},
 };
 
@@ -319,9 +319,9 @@ impl SocketDatapath {
             && (!is_peer || has_getpeername())
     }
 
-    fn options(&self) -> SocketOptions {
+    fn options(&self) -> NodeOptions {
         let settings = &self.settings;
-        SocketOptions {
+        NodeOptions {
             ipv4: settings.ipv4,
             ipv6: settings.ipv6,
             nodeport: settings.kube_proxy_replacement,
@@ -335,7 +335,7 @@ impl SocketDatapath {
             trace_aggregation: self.monitor.aggregation.number(),
             trace_interval: self.monitor.interval,
             jiffies: self.tick(),
-            ..SocketOptions::default()
+            ..NodeOptions::default()
         }
     }
 

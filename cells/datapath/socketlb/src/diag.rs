@@ -16,11 +16,9 @@ use std::{
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
-use skep_bpf::{
-    Map, MapError, MapStore,
-    lb::{LbMapSizes, LbMapSpecs, ReverseSk4, ReverseSk4Key, ReverseSk6, ReverseSk6Key, U16},
-    load::DeadBackend,
-};
+use skep_bpf_maps::lb::{LbMapSizes, LbMapSpecs, ReverseSk4, ReverseSk4Key, ReverseSk6, ReverseSk6Key, U16};
+use skep_bpf_programs::DeadBackend;
+use skep_bpf_sys::{Map, MapError, MapStore};
 use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;

@@ -2,11 +2,10 @@
 
 //! Socket load balancing: services become backends when sockets connect, send or ask for their peer.
 //!
-//! - [`cell`] loads the programs of `skep-bpf` with the pinned maps and attaches them to the root of the
+//! - [`cell`] loads the programs of `skep-bpf-programs` with the pinned maps and attaches them to the root of the
 //!   cgroup tree by pinned links. They stay attached when the agent ends, are replaced in place by the next
 //!   one, and are detached when socket load balancing is switched off. Client sockets of backends that were
 //!   reported dead ([`DeadBackends`]) are destroyed.
-//! - [`maps_cell`] gives the store of pinned maps on a BPF file system that is found or mounted.
 //! - [`loadbalancer_cell`] joins it to the load balancer's cells: shared settings ([`LbSettings`]), and
 //!   backends that are gone.
 //! - [`settings_cell`] declares the shared settings in a hive without load balancer.
@@ -24,8 +23,8 @@ mod ports;
 mod settings;
 mod terminate;
 
-pub use cell::{cell, maps_cell};
-pub use config::{Config, MapsConfig};
+pub use cell::cell;
+pub use config::Config;
 pub use datapath::{
     DatapathError, ForeignProgram, MapsWritten, SocketDatapath, SocketStatus, links_directory,
 };
@@ -36,10 +35,9 @@ pub use ports::{Ports, PortsError};
 pub use settings::{
     LbSettings, NodePortRange, NodePortRangeError, SettingsConfig, SharedConfig, settings_cell,
 };
-pub use skep_bpf::load::DeadBackend;
+pub use skep_bpf_programs::DeadBackend;
 pub use terminate::{DeadBackends, PodNetworks};
 
 hive::catalogue!(cell);
-hive::catalogue!(maps_cell);
 hive::catalogue!(loadbalancer_cell);
 hive::catalogue!(settings_cell);

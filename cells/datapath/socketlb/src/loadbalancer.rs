@@ -5,7 +5,8 @@
 use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
-use skep_bpf::{lb::LbMapSizes, map::possible_cpus};
+use skep_bpf_maps::lb::LbMapSizes;
+use skep_bpf_sys::map::possible_cpus;
 use skep_loadbalancer_model::{
     BACKENDS_BY_ADDRESS, Backend, Config as LoadBalancerConfig, Families, KubeProxyReplacement, L3n4Addr,
 };

@@ -5,12 +5,10 @@
 use std::{fmt, fs, str::FromStr};
 
 use hive::{Cell, Cfg, config::Faults};
-use skep_bpf::{
-    lb::{
-        DEFAULT_LB_MAP_MAX, DEFAULT_REVERSE_SK, LbMapSizes, MAX_REVERSE_SK, dynamic_reverse_sk, round_to_cpus,
-    },
-    map::possible_cpus,
+use skep_bpf_maps::lb::{
+    DEFAULT_LB_MAP_MAX, DEFAULT_REVERSE_SK, LbMapSizes, MAX_REVERSE_SK, dynamic_reverse_sk, round_to_cpus,
 };
+use skep_bpf_sys::map::possible_cpus;
 
 /// Facts about load balancing that its writers and its programs must agree on. Provided once in a hive: by
 /// [`loadbalancer_cell`](crate::loadbalancer_cell), or by [`settings_cell`].

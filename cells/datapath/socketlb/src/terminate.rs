@@ -11,9 +11,9 @@ use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time
 
 use hive::{Cfg, Job, JobCtx, Jobs, SpawnError, Trigger};
 use parking_lot::Mutex;
-use skep_bpf::{
+use skep_bpf_programs::{DeadBackend, IterTerminator, LoadError, TerminateError};
+use skep_bpf_sys::{
     MapError, MapStore,
-    load::{DeadBackend, IterTerminator, LoadError, TerminateError},
     netns::{self, NetnsError},
 };
 

@@ -24,14 +24,17 @@ use std::{
 };
 
 use hive::{Cell, Hive, Running, Settings};
-use skep_bpf::{
-    MapStore,
+use skep_bpf_maps::{
     event::RATELIMIT,
     lb::{LbMapSizes, ReverseSk4, ReverseSk4Key, Service4Key, ServiceFlags, ServiceValue},
+    testing::{Frontend, LbMaps},
+};
+use skep_bpf_programs::{NodeOptions, SocketLb};
+use skep_bpf_sys::{
+    MapStore,
     link::{CgroupLinks, running},
-    load::{SocketLb, SocketOptions},
     netns,
-    testing::{Frontend, LbMaps, Node},
+    testing::Node,
 };
 use skep_loadbalancer_model::{
     BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer,
@@ -85,7 +88,7 @@ struct World {
     bpf_root: PathBuf,
     cgroup: PathBuf,
     directory: PathBuf,
-    pods: Vec<skep_bpf::testing::Pod>,
+    pods: Vec<skep_bpf_sys::testing::Pod>,
 }
 
 impl World {
@@ -101,7 +104,7 @@ impl World {
             all.push("--bpf-lb-map-max=1024".to_owned());
         }
         let cells = [
-            skep_socketlb::maps_cell(),
+            skep_datapath_maps::cell(),
             skep_socketlb::settings_cell(),
             skep_socketlb::cell(),
         ]
@@ -358,7 +361,7 @@ fn detached_programs_are_attached_again() {
         let running = node.start([], &["--bpf-lb-sock"]).await?;
         let datapath = running.get::<Arc<SocketDatapath>>().unwrap();
         datapath.check()?;
-        skep_bpf::link::detach(&links_directory(&node.bpf_root), "cil_sock4_connect")?;
+        skep_bpf_sys::link::detach(&links_directory(&node.bpf_root), "cil_sock4_connect")?;
 
         let error = datapath.check().unwrap_err();
 
@@ -384,11 +387,11 @@ fn programs_of_others_in_the_links_are_named() {
         let others = SocketLb::load(
             &store,
             datapath.settings().sizes,
-            &SocketOptions::default(),
+            &NodeOptions::default(),
             |program| ours.contains(&program.name),
         )?;
         others.attach(&CgroupLinks::new(&directory, &node.cgroup)?, &directory)?;
-        let foreign = skep_bpf::link::running(&directory, "cil_sock4_connect")?.unwrap();
+        let foreign = skep_bpf_sys::link::running(&directory, "cil_sock4_connect")?.unwrap();
 
         let error = datapath.check().unwrap_err().to_string();
 
@@ -399,12 +402,12 @@ fn programs_of_others_in_the_links_are_named() {
             "{error}"
         );
         assert_eq!(
-            skep_bpf::link::running(&directory, "cil_sock4_connect")?,
+            skep_bpf_sys::link::running(&directory, "cil_sock4_connect")?,
             Some(foreign),
             "it is left alone"
         );
 
-        skep_bpf::link::detach(&directory, "cil_sock4_sendmsg")?;
+        skep_bpf_sys::link::detach(&directory, "cil_sock4_sendmsg")?;
         let error = datapath.check().unwrap_err().to_string();
 
         assert_eq!(error, "program cil_sock4_sendmsg was detached by somebody else");
@@ -647,7 +650,7 @@ fn services_in_the_load_balancers_tables_work_from_sockets() {
             skep_maglev::cell(),
             skep_loadbalancer_model::cell(),
             skep_loadbalancer_reconciler::cell(),
-            skep_socketlb::maps_cell(),
+            skep_datapath_maps::cell(),
             skep_socketlb::loadbalancer_cell(),
             skep_socketlb::cell(),
         ];
@@ -738,7 +741,7 @@ fn sizes_follow_the_settings() {
 
 fn refused(flags: &[&'static str]) -> String {
     let cells = [
-        skep_socketlb::maps_cell(),
+        skep_datapath_maps::cell(),
         skep_socketlb::settings_cell(),
         skep_socketlb::cell(),
     ];

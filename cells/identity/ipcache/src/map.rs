@@ -9,10 +9,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use skep_bpf::{
-    Map, MapError, MapStore,
-    node::{IPCACHE, IPCACHE_STATIC_BITS, IpcacheKey, IpcacheValue},
-};
+use skep_bpf_maps::node::{IPCACHE, IPCACHE_STATIC_BITS, IpcacheKey, IpcacheValue};
+use skep_bpf_sys::{Map, MapError, MapStore};
 
 /// Why the map cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -89,8 +87,8 @@ impl Ipcache for PinnedIpcache {
         let mut found = Vec::new();
         self.map()?.for_each(|key, value| {
             let ours = [
-                skep_bpf::node::IDENTITY_HOST,
-                skep_bpf::node::IDENTITY_REMOTE_NODE,
+                skep_bpf_maps::node::IDENTITY_HOST,
+                skep_bpf_maps::node::IDENTITY_REMOTE_NODE,
             ];
             if let Some(address) = single_address(&key).filter(|_| ours.contains(&value.identity)) {
                 found.push((address, value.identity));

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use compact_str::{CompactString, format_compact};
 use hive::{Job, JobCtx, Jobs, SpawnError};
-use skep_bpf::node::{IDENTITY_HOST, IDENTITY_REMOTE_NODE};
+use skep_bpf_maps::node::{IDENTITY_HOST, IDENTITY_REMOTE_NODE};
 use skep_k8s::{
     Api, Client,
     node_name::NodeName,

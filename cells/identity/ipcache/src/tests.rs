@@ -7,7 +7,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use skep_bpf::node::{IDENTITY_HOST, IDENTITY_REMOTE_NODE};
+use skep_bpf_maps::node::{IDENTITY_HOST, IDENTITY_REMOTE_NODE};
 use skep_node::NodeAddress;
 use statedb::{
     Db, RwTable,

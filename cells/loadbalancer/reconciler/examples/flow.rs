@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::json;
-use skep_bpf::MapStore;
-use skep_bpf::lb::LbMapSizes;
+use skep_bpf_maps::lb::LbMapSizes;
+use skep_bpf_sys::MapStore;
 use skep_k8s::{ObjectKey, slim};
 use skep_loadbalancer_model::{NoAddresses, Tables, Writer, WriterSettings};
 use skep_loadbalancer_reconciler::maps::bpf::BpfMaps;
@@ -223,7 +223,7 @@ async fn main() -> Result<(), Failure> {
         let flips: Vec<Changed> = (0..rounds)
             .map(|n| flip(n % (backends / 10), (n % 2 == 0).then_some(3)))
             .collect::<Result<_, _>>()?;
-        let (calls, busy, started) = (skep_bpf::sys::calls(), cpu(), Instant::now());
+        let (calls, busy, started) = (skep_bpf_sys::calls(), cpu(), Instant::now());
         for changed in flips {
             let mut batch = Batch::default();
             batch.push(changed);
@@ -234,7 +234,7 @@ async fn main() -> Result<(), Failure> {
             "one of {backends} flips: {:.1?} latency, {:.1?} CPU, {:.1} bpf calls",
             started.elapsed() / rounds as u32,
             (cpu() - busy) / rounds as u32,
-            (skep_bpf::sys::calls() - calls) as f64 / rounds as f64,
+            (skep_bpf_sys::calls() - calls) as f64 / rounds as f64,
         );
     }
     token.cancel();

@@ -3,7 +3,7 @@
 //! The load-balancing maps behind one trait: in memory, in the kernel, and with faults injected.
 //!
 //! Writes are batched: one call carries the entries of many frontends, and says which of them failed. Byte layouts
-//! are those of [`skep_bpf::lb`]; here addresses and ids are in host order and both families go through one call.
+//! are those of [`skep_bpf_maps::lb`]; here addresses and ids are in host order and both families go through one call.
 
 pub mod bpf;
 pub mod cell;
@@ -22,7 +22,7 @@ pub use entry::{
     ServiceKey, SourceRangeKey,
 };
 pub use sizes::map_sizes;
-pub use skep_bpf::lb::{ServiceFlags, ServiceValue};
+pub use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
 
 /// Kind of a map; there is one for each address family, except for the affinity matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use skep_bpf::lb::ServiceValue;
+use skep_bpf_maps::lb::ServiceValue;
 use skep_loadbalancer_model::hash::HashSet;
 
 use super::ReconcileError;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use skep_bpf::lb::{ServiceFlags, ServiceValue};
+use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
 use skep_loadbalancer_model::types::{BackendSet, FrontendKind, L3n4Addr};
 use smallvec::SmallVec;
 

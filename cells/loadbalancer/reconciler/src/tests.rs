@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
-use skep_bpf::lb::LbMapSizes;
+use skep_bpf_maps::lb::LbMapSizes;
 use skep_loadbalancer_model::testing;
 use skep_loadbalancer_model::types::{
     Backend, BackendParams, BackendRow, BackendState, Frontend, FrontendKind, FrontendParams, L3n4Addr,

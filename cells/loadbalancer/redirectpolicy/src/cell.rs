@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use skep_bpf::MapStore;
+use skep_bpf_sys::MapStore;
 use skep_k8s::reflector::{ReflectError, Reflector};
 use skep_k8s::slim::CiliumLocalRedirectPolicy;
 use skep_k8s::tables::LocalPod;
@@ -54,7 +54,7 @@ fn pinned(store: Arc<MapStore>) -> (Arc<dyn SkipMaps>, CanSkip) {
     // Needs Linux 5.14.
     (
         Arc::new(PinnedSkipMaps::new(store)),
-        CanSkip(skep_bpf::netns::cookie().is_ok()),
+        CanSkip(skep_bpf_sys::netns::cookie().is_ok()),
     )
 }
 

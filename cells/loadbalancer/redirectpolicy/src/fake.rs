@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
-use skep_bpf::MapError;
+use skep_bpf_sys::MapError;
 
 use crate::{SkipEntry, SkipMaps};
 

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use skep_bpf::lb::{LbMapSizes, LbMapSpecs, Skip4Key, Skip6Key};
-use skep_bpf::{Map, MapError, MapStore};
+use skep_bpf_maps::lb::{LbMapSizes, LbMapSpecs, Skip4Key, Skip6Key};
+use skep_bpf_sys::{Map, MapError, MapStore};
 
 /// An entry of a skip map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

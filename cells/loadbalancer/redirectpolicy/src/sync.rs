@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hive::JobCtx;
 use jiff::Timestamp;
-use skep_bpf::MapError;
+use skep_bpf_sys::MapError;
 use statedb::reconciler::{Status, StatusKind};
 use statedb::{Db, Obj, RwTable, Snapshot};
 

@@ -110,7 +110,7 @@ impl RuleParams {
             forwarding_mode_annotation: self.config.mode_annotation,
             node_ports: self.config.node_ports.0.clone(),
             // Needs Linux 5.14.
-            loopback_host_ports: skep_bpf::netns::cookie().is_ok(),
+            loopback_host_ports: skep_bpf_sys::netns::cookie().is_ok(),
         }
     }
 }

@@ -32,7 +32,7 @@ impl LocalNodeStore {
             name: Str::new(name.as_str()),
         };
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let cookie = skep_bpf::netns::cookie();
+        let cookie = skep_bpf_sys::netns::cookie();
         if let Err(error) = &cookie {
             tracing::info!(%error, "The kernel does not tell the cookie of a network namespace");
         }

@@ -141,7 +141,7 @@ pub(super) fn cells(maps: Maps) -> Vec<Cell> {
             skep_redirectpolicy::in_memory_cell(),
         ]),
         Maps::Bpf => cells.extend([
-            skep_socketlb::maps_cell(),
+            skep_datapath_maps::cell(),
             skep_loadbalancer_reconciler::cell(),
             skep_redirectpolicy::cell(),
         ]),

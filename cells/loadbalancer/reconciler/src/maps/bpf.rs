@@ -8,13 +8,13 @@ mod raw;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use skep_bpf::lb::{
+use skep_bpf_maps::lb::{
     AffinityMatchKey, Backend4, Backend6, BackendKey as RawBackendKey, IPV4_MAPS, IPV6_MAPS, LbMapSizes,
     LbMapSpecs, MaglevKey as RawMaglevKey, ReverseNat4, ReverseNat6, ReverseNatKey, Service4Key, Service6Key,
     ServiceValue, SourceRange4Key, SourceRange6Key,
 };
-use skep_bpf::map::Plain;
-use skep_bpf::{Map, MapStore, NestedMap};
+use skep_bpf_sys::map::Plain;
+use skep_bpf_sys::{Map, MapStore, NestedMap};
 
 use self::batch::{Part, failure, split};
 use self::raw::Family;
@@ -49,7 +49,7 @@ impl BpfMaps {
         sizes: LbMapSizes,
         ipv4: bool,
         ipv6: bool,
-    ) -> Result<Self, skep_bpf::MapError> {
+    ) -> Result<Self, skep_bpf_sys::MapError> {
         let specs = LbMapSpecs::new(sizes);
         let maps = Self {
             services4: store.open_or_create(&specs.services4)?,

@@ -6,8 +6,8 @@
 use std::sync::{Arc, OnceLock};
 
 use hive::{Cell, Cfg, HookCtx, Jobs, Lifecycle, SpawnError};
-use skep_bpf::MapStore;
-use skep_bpf::lb::LbMapSizes;
+use skep_bpf_sys::MapStore;
+use skep_bpf_maps::lb::LbMapSizes;
 use skep_loadbalancer_model::{Config, Families};
 use skep_maglev::Maglev;
 
@@ -36,7 +36,7 @@ fn in_process(config: Cfg<Config>, maglev: Maglev, metrics: Arc<MapMetrics>) -> 
     let sizes = map_sizes(
         &config,
         maglev.table_size().get(),
-        skep_bpf::lb::DEFAULT_REVERSE_SK,
+        skep_bpf_maps::lb::DEFAULT_REVERSE_SK,
     );
     Arc::new(CountedMaps::new(Arc::new(FakeMaps::new(sizes)), metrics))
 }
@@ -71,7 +71,7 @@ fn open_late(params: KernelParams) -> Arc<dyn LbMaps> {
             map_sizes(
                 &config,
                 maglev.table_size().get(),
-                skep_bpf::lb::DEFAULT_REVERSE_SK,
+                skep_bpf_maps::lb::DEFAULT_REVERSE_SK,
             )
         });
         async move {
@@ -80,7 +80,7 @@ fn open_late(params: KernelParams) -> Arc<dyn LbMaps> {
                 // A second start finds them open.
                 let _ = maps.0.set(opened);
             }
-            Ok::<(), skep_bpf::MapError>(())
+            Ok::<(), skep_bpf_sys::MapError>(())
         }
     });
     Arc::new(CountedMaps::new(late, metrics))

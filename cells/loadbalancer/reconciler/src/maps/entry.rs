@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use skep_bpf::lb::ServiceValue;
+use skep_bpf_maps::lb::ServiceValue;
 use skep_loadbalancer_model::types::{L3n4Addr, L4Proto, Scope};
 
 use super::MapKind;

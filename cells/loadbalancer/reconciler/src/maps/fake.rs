@@ -7,7 +7,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use skep_bpf::lb::{LbMapSizes, ServiceValue};
+use skep_bpf_maps::lb::{LbMapSizes, ServiceValue};
 
 use super::{
     AffinityKey, BackendKey, BackendValue, Entries, Failures, Keys, LbMaps, MaglevKey, MapEntry, MapError,

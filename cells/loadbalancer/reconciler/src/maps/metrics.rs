@@ -127,7 +127,7 @@ impl LbMaps for CountedMaps {
 
 #[cfg(test)]
 mod tests {
-    use skep_bpf::lb::LbMapSizes;
+    use skep_bpf_maps::lb::LbMapSizes;
     use skep_metrics::{MetricSet, Registry, exposition};
 
     use super::*;

@@ -2,7 +2,7 @@
 
 //! Sizes of the maps by the settings.
 
-use skep_bpf::lb::{DEFAULT_LB_MAP_MAX, LbMapSizes};
+use skep_bpf_maps::lb::{DEFAULT_LB_MAP_MAX, LbMapSizes};
 use skep_loadbalancer_model::Config;
 
 /// Sizes of the maps, for Maglev tables of a size and sockets translated back as the node's memory allows.

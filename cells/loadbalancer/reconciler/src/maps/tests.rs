@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use skep_bpf::lb::{LbMapSizes, ServiceFlags, ServiceValue};
-use skep_bpf::testing::Node;
+use skep_bpf_maps::lb::{LbMapSizes, ServiceFlags, ServiceValue};
+use skep_bpf_sys::testing::Node;
 use skep_loadbalancer_model::types::L3n4Addr;
 
 use super::bpf::BpfMaps;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use skep_bpf::lb::{ServiceFlags, ServiceValue};
+use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
 use skep_loadbalancer_model::types::LbAlgorithm;
 
 use super::{MapEntry, ServiceKey};

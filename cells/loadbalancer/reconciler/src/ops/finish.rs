@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use skep_bpf::lb::ServiceValue;
+use skep_bpf_maps::lb::ServiceValue;
 use skep_loadbalancer_model::hash::HashSet;
 
 use super::super::stage::{Outcome, Owner};

@@ -2,7 +2,7 @@
 
 //! The master entry of a frontend: flags, and what the datapath cannot do.
 
-use skep_bpf::lb::{ServiceFlags, ServiceValue};
+use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
 use skep_loadbalancer_model::types::{Frontend, FrontendKind, L3n4Addr, SourceRangesPolicy, TrafficPolicy};
 
 use super::super::ReconcileError;

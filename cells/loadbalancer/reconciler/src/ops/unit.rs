@@ -3,7 +3,7 @@
 //! Plans what of one frontend address differs from what the maps hold, part by part in the order of the stages.
 
 use ipnet::IpNet;
-use skep_bpf::lb::{ServiceFlags, ServiceValue};
+use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
 use skep_loadbalancer_model::hash::HashMap;
 use skep_loadbalancer_model::types::{
     Backend, BackendRow, BackendSet, BackendState, Change, Frontend, L3n4Addr,

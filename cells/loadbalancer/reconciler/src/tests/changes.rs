@@ -204,7 +204,7 @@ fn a_prune_takes_what_nobody_wants_and_nothing_else() {
     apply(&mut ops, &[of(service, &rows)], &());
     let before = dump(&maps);
     let address = addr("172.16.0.1:80/TCP");
-    let flags = skep_bpf::lb::ServiceFlags::empty();
+    let flags = skep_bpf_maps::lb::ServiceFlags::empty();
     let slot = maps::ServiceKey { address, slot: 2 };
     let backend = maps::BackendKey { id: 50, ipv6: false };
     let value = maps::BackendValue {
@@ -220,7 +220,7 @@ fn a_prune_takes_what_nobody_wants_and_nothing_else() {
         cidr: cidr.parse().unwrap(),
     });
     for entries in [
-        Entries::Services(&[(slot, skep_bpf::lb::ServiceValue::slot(1, 1, flags))]),
+        Entries::Services(&[(slot, skep_bpf_maps::lb::ServiceValue::slot(1, 1, flags))]),
         Entries::Backends(&[(backend, value)]),
         Entries::ReverseNat(&[(reverse, addr("[fd00::1]:80/TCP").into())]),
         Entries::Maglev(&[(table, Arc::from([1]))]),

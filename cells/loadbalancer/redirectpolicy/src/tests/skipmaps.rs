@@ -2,7 +2,7 @@
 
 //! What both implementations of [`SkipMaps`] hold to; the maps in the kernel are those of a world of their own.
 
-use skep_bpf::testing::Node;
+use skep_bpf_sys::testing::Node;
 
 use crate::fake::FakeSkipMaps;
 use crate::{PinnedSkipMaps, SkipEntry, SkipMaps};
@@ -24,7 +24,7 @@ fn entry(cookie: u64, ip: &str, port: u16) -> SkipEntry {
     }
 }
 
-fn sorted(maps: &dyn SkipMaps) -> Result<Vec<String>, skep_bpf::MapError> {
+fn sorted(maps: &dyn SkipMaps) -> Result<Vec<String>, skep_bpf_sys::MapError> {
     let mut entries = maps.entries()?;
     entries.sort();
     Ok(entries.iter().map(ToString::to_string).collect())

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use skep_bpf::Map;
-use skep_bpf::map::{BatchError, Plain};
+use skep_bpf_sys::Map;
+use skep_bpf_sys::map::{BatchError, Plain};
 
 use super::raw::Family;
 use crate::maps::{Failures, MapError, MapKind};
@@ -147,7 +147,7 @@ pub(super) fn failure(
     ipv6: bool,
     max: u32,
     operation: &'static str,
-    error: skep_bpf::MapError,
+    error: skep_bpf_sys::MapError,
 ) -> MapError {
     let map = kind.name(ipv6);
     if error.is_full() {

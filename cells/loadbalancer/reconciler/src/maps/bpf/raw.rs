@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use skep_bpf::lb::{
+use skep_bpf_maps::lb::{
     AffinityMatchKey, Backend4, Backend6, ReverseNat4, ReverseNat6, Scope as RawScope, Service4Key,
     Service6Key, ServiceValue, SourceRange4Key, SourceRange6Key,
 };

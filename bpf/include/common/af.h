@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* One text for IPv4 and IPv6. A file `*.inc.h` is written against the macros below and included
+ * twice, with AF defined as 4 and as 6:
+ *
+ *	#define AF 4
+ *	#include "service.inc.h"
+ *	#undef AF
+ *	#define AF 6
+ *	#include "service.inc.h"
+ *	#undef AF
+ *
+ * Addresses are words in network byte order: `__be32` for IPv4, `__be32[4]` for IPv6.
+ */
+#ifndef COMMON_AF_H
+#define COMMON_AF_H
+
+#include "compiler.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+
+#define AF_PASTE_(one, other) one##other
+#define AF_PASTE(one, other) AF_PASTE_(one, other)
+
+/* Function or type of this family: AF_FN(master) is master4. */
+#define AF_FN(name) AF_PASTE(name, AF)
+/* Struct or map of this family: AF_JOIN(lb, _service_key) is lb4_service_key. */
+#define AF_JOIN(before, after) AF_PASTE(AF_PASTE(before, AF), after)
+
+#define AF_SIZE AF_PASTE(AF_SIZE, AF)
+#define AF_SIZE4 4
+#define AF_SIZE6 16
+
+/* Declares an address: field of a struct, or local variable. */
+#define AF_ADDRESS(name) AF_PASTE(AF_ADDRESS, AF)(name)
+#define AF_ADDRESS4(name) __be32 name
+#define AF_ADDRESS6(name) __be32 name[4]
+
+/* Type of a parameter that takes an address. */
+#define AF_ADDRESS_IN AF_PASTE(AF_ADDRESS_IN, AF)
+#define AF_ADDRESS_IN4 __be32
+#define AF_ADDRESS_IN6 const __be32 *
+
+#define AF_COPY(to, from) AF_PASTE(AF_COPY, AF)(to, from)
+#define AF_COPY4(to, from) ((to) = (from))
+#define AF_COPY6(to, from) copy6(to, from)
+
+#define AF_SAME(one, other) AF_PASTE(AF_SAME, AF)(one, other)
+#define AF_SAME4(one, other) ((one) == (other))
+#define AF_SAME6(one, other) same6(one, other)
+
+#define AF_ZERO(address) AF_PASTE(AF_ZERO, AF)(address)
+#define AF_ZERO4(address) ((address) = 0)
+#define AF_ZERO6(address) __builtin_memset(address, 0, 16)
+
+#define AF_SET_LOOPBACK(address) AF_PASTE(AF_SET_LOOPBACK, AF)(address)
+#define AF_SET_LOOPBACK4(address) ((address) = bpf_htonl(0x7f000001))
+#define AF_SET_LOOPBACK6(address) set_loopback6(address)
+
+/* First word of an address, or of a field that has as many words of another size. */
+#define AF_FIRST(field) AF_PASTE(AF_FIRST, AF)(field)
+#define AF_FIRST4(field) (field)
+#define AF_FIRST6(field) ((field)[0])
+
+/* Copies into four words that hold either family; the other words of IPv4 stay as they are. */
+#define AF_TO_WORDS(words, address) AF_PASTE(AF_TO_WORDS, AF)(words, address)
+#define AF_TO_WORDS4(words, address) ((words)[0] = (address))
+#define AF_TO_WORDS6(words, address) copy6(words, address)
+
+static __always_inline void copy6(__be32 *to, const __be32 *from)
+{
+	to[0] = from[0];
+	to[1] = from[1];
+	to[2] = from[2];
+	to[3] = from[3];
+}
+
+static __always_inline int same6(const __be32 *one, const __be32 *other)
+{
+	return one[0] == other[0] && one[1] == other[1] && one[2] == other[2] && one[3] == other[3];
+}
+
+static __always_inline void set_loopback6(__be32 *address)
+{
+	address[0] = 0;
+	address[1] = 0;
+	address[2] = 0;
+	address[3] = bpf_htonl(1);
+}
+
+static __always_inline int is_loopback4(__be32 address)
+{
+	return (address & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+}
+
+static __always_inline int is_loopback6(const __be32 *address)
+{
+	return !address[0] && !address[1] && !address[2] && address[3] == bpf_htonl(1);
+}
+
+/* An IPv4 address in an IPv6 socket: ::ffff:a.b.c.d (RFC 4291 2.5.5.2) */
+static __always_inline int is_mapped4(const __be32 *address)
+{
+	return !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
+}
+
+#endif /* COMMON_AF_H */

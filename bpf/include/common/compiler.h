@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What layouts and pure logic need of a compiler. They compile for BPF and, for unit tests, for the
+ * host (bpf/programs/tests/host).
+ */
+#ifndef COMMON_COMPILER_H
+#define COMMON_COMPILER_H
+
+#include <linux/types.h>
+
+#ifdef __bpf__
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#else
+#include <stddef.h>
+#undef __always_inline
+#define __always_inline inline __attribute__((always_inline, unused))
+#endif
+
+#include <bpf/bpf_endian.h>
+
+#endif /* COMMON_COMPILER_H */

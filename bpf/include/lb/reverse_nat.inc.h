@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Reverse NAT map of one address family. */
+
+struct AF_JOIN(lb, _reverse_nat) {
+	AF_ADDRESS(address);
+	__be16 port;
+} __attribute__((packed));
+_Static_assert(sizeof(struct AF_JOIN(lb, _reverse_nat)) == AF_SIZE + 2, "reverse_nat layout");
+
+MAP(AF_JOIN(cilium_lb, _reverse_nat), BPF_MAP_TYPE_HASH, __be16, struct AF_JOIN(lb, _reverse_nat));

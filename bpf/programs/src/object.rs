@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What loading any object needs: maps that are already there, and the verifier's words when it fails.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, OwnedFd},
+    sync::Once,
+};
+
+use libbpf_rs::{OpenObject, PrintLevel};
+use parking_lot::Mutex;
+
+use skep_bpf_sys::map::MapError;
+
+/// Why programs could not be loaded.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "fields say what the message says")]
+pub enum LoadError {
+    /// A map is missing or does not fit.
+    #[error("object {object}: its maps are not ready")]
+    Map {
+        object: &'static str,
+        #[source]
+        source: MapError,
+    },
+
+    /// The object built into this binary cannot be read.
+    #[error("object {object}: cannot open it")]
+    Open {
+        object: &'static str,
+        #[source]
+        source: libbpf_rs::Error,
+    },
+
+    /// A map of the object cannot be replaced by the pinned one.
+    #[error("object {object}: cannot use the pinned map {map}")]
+    Reuse {
+        object: &'static str,
+        map: String,
+        #[source]
+        source: libbpf_rs::Error,
+    },
+
+    /// The kernel refused a program. `log` has what libbpf and the verifier said.
+    #[error("object {object}: cannot load it: {log}")]
+    Load {
+        object: &'static str,
+        log: String,
+        #[source]
+        source: libbpf_rs::Error,
+    },
+
+    /// A program that answers a question did not run.
+    #[error("object {object}: cannot run it")]
+    Run {
+        object: &'static str,
+        #[source]
+        source: libbpf_rs::Error,
+    },
+
+    /// The object has no such program: it was built from other sources.
+    #[error("object {object}: no program {program}")]
+    NoProgram {
+        object: &'static str,
+        program: &'static str,
+    },
+
+    /// A program's descriptor cannot be duplicated.
+    #[error("object {object}: cannot keep program {program}")]
+    Keep {
+        object: &'static str,
+        program: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
+
+    /// The kernel did not take the types of the maps' fields.
+    #[error("object {object}: cannot load the types of its maps")]
+    Types {
+        object: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
+
+    /// The clock, host namespace or a feature of the kernel cannot be determined.
+    #[error("object {object}: cannot probe the kernel")]
+    Probe {
+        object: &'static str,
+        #[source]
+        source: skep_bpf_sys::netns::NetnsError,
+    },
+}
+
+/// Maps by name, for [`share`].
+pub(crate) type SharedMaps = HashMap<String, OwnedFd>;
+
+/// Replaces the object's maps by existing ones of the same names. Maps in `shrink` (of an address family that is off:
+/// referenced by code that the verifier removes) become private with one entry.
+pub(crate) fn share(
+    object_name: &'static str,
+    object: &mut OpenObject,
+    maps: &SharedMaps,
+    shrink: &[&str],
+) -> Result<(), LoadError> {
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let result = if let Some(fd) = maps.get(&name) {
+            map.reuse_fd(fd.as_fd())
+        } else if shrink.contains(&name.as_str()) {
+            map.set_max_entries(1)
+        } else {
+            Ok(())
+        };
+        result.map_err(|source| LoadError::Reuse {
+            object: object_name,
+            map: name,
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+static LOG: Mutex<Option<String>> = Mutex::new(None);
+static LOADING: Mutex<()> = Mutex::new(());
+const LOG_LIMIT: usize = 64 * 1024;
+
+fn print(level: PrintLevel, message: String) {
+    match LOG.lock().as_mut() {
+        Some(log) if level != PrintLevel::Debug && log.len() < LOG_LIMIT => log.push_str(&message),
+        _ => tracing::debug!(message = message.trim_end(), "libbpf"),
+    }
+}
+
+/// Runs `load` and, if it fails, returns what libbpf printed with the error.
+pub(crate) fn logged<T>(
+    object: &'static str,
+    load: impl FnOnce() -> libbpf_rs::Result<T>,
+) -> Result<T, LoadError> {
+    static PRINT: Once = Once::new();
+    PRINT.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Info, print)));
+    });
+    // One log: loads of different objects take turns.
+    let _turn = LOADING.lock();
+    *LOG.lock() = Some(String::new());
+    let result = load();
+    let log = LOG.lock().take().unwrap_or_default();
+    result.map_err(|source| LoadError::Load {
+        object,
+        log: log.trim().to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The socket load-balancing programs.
+
+use std::{
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+
+use super::{
+    object::{LoadError, SharedMaps, logged, share},
+    options::NodeOptions,
+    skeleton::socketlb::CgroupSocketlbSkelBuilder,
+};
+use skep_bpf_maps::{
+    event,
+    lb::{IPV4_MAPS, IPV6_MAPS, LbMapSizes, LbMapSpecs},
+    node,
+};
+use skep_bpf_sys::{
+    link::{Attached, CgroupHook, CgroupLinks, LinkError, detach},
+    map::{MapError, MapSpec, Plain},
+    store::MapStore,
+};
+
+const OBJECT: &str = "cgroup_socketlb";
+
+/// One program of the object. Its name is the name of its pinned link, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketProgram {
+    /// Name of the program and of its link.
+    pub name: &'static str,
+    /// Where it is attached.
+    pub hook: CgroupHook,
+    /// For IPv6 sockets.
+    pub is_ipv6: bool,
+}
+
+const fn program(name: &'static str, hook: CgroupHook, is_ipv6: bool) -> SocketProgram {
+    SocketProgram { name, hook, is_ipv6 }
+}
+
+/// All programs in the order they are attached: those that translate back come first, so that no socket
+/// is ever sent to a backend without a way back. Detached in the opposite order.
+pub const SOCKET_PROGRAMS: [SocketProgram; 11] = [
+    program("cil_sock_release", CgroupHook::SockRelease, false),
+    program("cil_sock4_recvmsg", CgroupHook::Recvmsg4, false),
+    program("cil_sock6_recvmsg", CgroupHook::Recvmsg6, true),
+    program("cil_sock4_getpeername", CgroupHook::GetPeerName4, false),
+    program("cil_sock6_getpeername", CgroupHook::GetPeerName6, true),
+    program("cil_sock4_post_bind", CgroupHook::PostBind4, false),
+    program("cil_sock6_post_bind", CgroupHook::PostBind6, true),
+    program("cil_sock4_sendmsg", CgroupHook::Sendmsg4, false),
+    program("cil_sock6_sendmsg", CgroupHook::Sendmsg6, true),
+    program("cil_sock4_connect", CgroupHook::Connect4, false),
+    program("cil_sock6_connect", CgroupHook::Connect6, true),
+];
+
+/// Programs that Cilium attaches for a feature that does not exist here: left attached, they would run with maps that
+/// no agent fills or reads.
+const FOREIGN: [&str; 2] = ["cil_sock4_pre_bind", "cil_sock6_pre_bind"];
+
+/// The loaded programs, ready to be attached.
+#[derive(Debug)]
+pub struct SocketLb {
+    programs: Vec<(SocketProgram, OwnedFd)>,
+}
+
+impl SocketLb {
+    /// Loads the programs for which `wanted` is true, with the maps of `store` (made if missing).
+    ///
+    /// Maps of a switched-off address family are not pinned. Nothing is attached yet.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] names the map, or has the verifier's log.
+    pub fn load(
+        store: &MapStore,
+        sizes: LbMapSizes,
+        options: &NodeOptions,
+        wanted: impl Fn(&SocketProgram) -> bool,
+    ) -> Result<Self, LoadError> {
+        let maps = open_maps(store, sizes, options).map_err(|source| LoadError::Map {
+            object: OBJECT,
+            source,
+        })?;
+        let mut shrink = Vec::new();
+        if !options.ipv4 {
+            shrink.extend(IPV4_MAPS);
+        }
+        if !options.ipv6 {
+            shrink.extend(IPV6_MAPS);
+        }
+
+        let mut storage = MaybeUninit::uninit();
+        let mut open = CgroupSocketlbSkelBuilder::default()
+            .open(&mut storage)
+            .map_err(|source| LoadError::Open {
+                object: OBJECT,
+                source,
+            })?;
+        if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+            options.fill(OBJECT, &mut rodata.options)?;
+        }
+        share(OBJECT, open.open_object_mut(), &maps, &shrink)?;
+        let loaded = |name: &str| {
+            SOCKET_PROGRAMS
+                .iter()
+                .any(|program| program.name == name && wanted(program))
+        };
+        for mut program in open.open_object_mut().progs_mut() {
+            let load = loaded(&program.name().to_string_lossy());
+            program.set_autoload(load);
+        }
+        let skeleton = logged(OBJECT, || open.load())?;
+
+        let mut programs = Vec::new();
+        for program in SOCKET_PROGRAMS.into_iter().filter(|program| wanted(program)) {
+            let found = libbpf_rs::skel::Skel::object(&skeleton)
+                .progs()
+                .find(|found| found.name() == program.name)
+                .ok_or(LoadError::NoProgram {
+                    object: OBJECT,
+                    program: program.name,
+                })?;
+            let fd = found
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(|source| LoadError::Keep {
+                    object: OBJECT,
+                    program: program.name,
+                    source,
+                })?;
+            programs.push((program, fd));
+        }
+        Ok(Self { programs })
+    }
+
+    /// Opens or makes the maps that the programs need, so that [`MapStore::has_pending`] tells whether
+    /// loading them now would switch to maps that are still empty.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Map`] names the map.
+    pub fn prepare(store: &MapStore, sizes: LbMapSizes, options: &NodeOptions) -> Result<(), LoadError> {
+        open_maps(store, sizes, options)
+            .map(drop)
+            .map_err(|source| LoadError::Map {
+                object: OBJECT,
+                source,
+            })
+    }
+
+    /// The loaded programs.
+    pub fn programs(&self) -> impl Iterator<Item = SocketProgram> {
+        self.programs.iter().map(|(program, _)| *program)
+    }
+
+    /// Attaches every program to the cgroup, or replaces what its link runs; then detaches programs that
+    /// are pinned in the same directory but were not loaded.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError`] of the first program that failed; those before it are attached.
+    pub fn attach(
+        &self,
+        links: &CgroupLinks,
+        directory: &Path,
+    ) -> Result<Vec<(SocketProgram, Attached)>, LinkError> {
+        let done = self.attach_only(links)?;
+        for stale in SOCKET_PROGRAMS.iter().rev() {
+            if !self.programs.iter().any(|(program, _)| program == stale) {
+                detach(directory, stale.name)?;
+            }
+        }
+        for foreign in FOREIGN {
+            detach(directory, foreign)?;
+        }
+        Ok(done)
+    }
+
+    /// Attaches every program to the cgroup, or replaces what its link runs; leaves all other links alone.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError`] of the first program that failed; those before it are attached.
+    pub fn attach_only(&self, links: &CgroupLinks) -> Result<Vec<(SocketProgram, Attached)>, LinkError> {
+        let attach = |(program, fd): &(SocketProgram, OwnedFd)| {
+            Ok((*program, links.attach(program.name, fd.as_fd(), program.hook)?))
+        };
+        self.programs.iter().map(attach).collect()
+    }
+
+    /// Detaches all socket programs whose links are pinned in `directory`; returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Unpin`] if a pin cannot be removed.
+    pub fn detach_all(directory: &Path) -> Result<usize, LinkError> {
+        let mut detached = 0;
+        for program in SOCKET_PROGRAMS.iter().rev() {
+            detached += usize::from(detach(directory, program.name)?);
+        }
+        for foreign in FOREIGN {
+            detached += usize::from(detach(directory, foreign)?);
+        }
+        Ok(detached)
+    }
+}
+
+fn open_maps(store: &MapStore, sizes: LbMapSizes, options: &NodeOptions) -> Result<SharedMaps, MapError> {
+    let specs = LbMapSpecs::new(sizes);
+    let mut maps = SharedMaps::new();
+    if options.ipv4 {
+        add(&mut maps, store, &specs.services4)?;
+        add(&mut maps, store, &specs.backends4)?;
+        add(&mut maps, store, &specs.affinity4)?;
+        add(&mut maps, store, &specs.reverse_sk4)?;
+        add(&mut maps, store, &specs.skip4)?;
+    }
+    if options.ipv6 {
+        add(&mut maps, store, &specs.services6)?;
+        add(&mut maps, store, &specs.backends6)?;
+        add(&mut maps, store, &specs.affinity6)?;
+        add(&mut maps, store, &specs.reverse_sk6)?;
+        add(&mut maps, store, &specs.skip6)?;
+    }
+    add(&mut maps, store, &specs.affinity_match)?;
+    add(&mut maps, store, &node::IPCACHE)?;
+    add(&mut maps, store, &event::METRICS)?;
+    add(&mut maps, store, &event::RATELIMIT)?;
+    add(&mut maps, store, &event::RATELIMIT_METRICS)?;
+    add(&mut maps, store, &event::events())?;
+    Ok(maps)
+}
+
+pub(crate) fn add<K: Plain, V: Plain>(
+    maps: &mut SharedMaps,
+    store: &MapStore,
+    spec: &MapSpec<K, V>,
+) -> Result<(), MapError> {
+    maps.insert(spec.name().to_owned(), store.ensure(spec)?);
+    Ok(())
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Every pinned map and nothing else: the BTF of this object describes keys and values of all map
+ * families, for the kernel (names of fields in dumps) and for the tests of their Rust twins.
+ */
+#include "event/metrics.h"
+#include "event/ratelimit.h"
+#include "event/socket_trace.h"
+#include "lb/affinity.h"
+#include "lb/backend.h"
+#include "lb/maglev.h"
+#include "lb/reverse_nat.h"
+#include "lb/reverse_sk.h"
+#include "lb/service.h"
+#include "lb/skip.h"
+#include "lb/source_range.h"
+#include "node/ipcache.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

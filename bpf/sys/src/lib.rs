@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `bpf(2)`, and what of the system a datapath in the kernel needs around it.
+//!
+//! - [`map`]: typed access to one map, batched where the kernel can.
+//! - [`store`]: the directory of pinned maps: create, open, replace.
+//! - [`claim`]: one writer a node.
+//! - [`link`]: attaching programs to a cgroup by pinned links.
+//! - [`capability`]: whether this process may do all that.
+//! - [`netns`]: network namespaces and their cookies.
+//! - [`mount`]: finding and mounting the BPF and cgroup file systems.
+//! - `testing` (feature `testing`): network namespace + cgroup + BPF file system for one test.
+//!
+//! Needs neither clang nor libbpf. The families of maps are in `skep-bpf-maps`, the programs in `skep-bpf-programs`.
+
+pub mod capability;
+pub mod claim;
+pub mod link;
+pub mod map;
+pub mod mount;
+pub mod netns;
+pub mod store;
+mod syscall;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use claim::{Claim, ClaimError};
+pub use map::{Map, MapError, MapFlags, MapKind, MapSpec, MapTypes, NestedMap, NestedSpec};
+pub use store::{Hold, MapStore};
+pub use syscall::{LinkInfo, MapInfo, calls};

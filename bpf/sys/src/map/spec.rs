@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What a map must look like.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    marker::PhantomData,
+    mem::size_of,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use super::MapError;
+use crate::syscall::{self as sys, EntryTypes, MapInfo, MapShape};
+
+/// Type of a map, by its number in `linux/bpf.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum MapKind {
+    /// Hash table.
+    Hash = 1,
+    /// Array, all entries always there.
+    Array = 2,
+    /// Programs for tail calls.
+    ProgArray = 3,
+    /// Ring buffers to user space, one a CPU.
+    PerfEventArray = 4,
+    /// Hash table with a value a CPU.
+    PerCpuHash = 5,
+    /// Array with a value a CPU.
+    PerCpuArray = 6,
+    /// Hash table that forgets what was not used for longest.
+    LruHash = 9,
+    /// Longest-prefix match.
+    LpmTrie = 11,
+    /// Array whose values are maps.
+    ArrayOfMaps = 12,
+    /// Hash table whose values are maps.
+    HashOfMaps = 13,
+}
+
+/// Maps with one value for each CPU: hash, array, LRU hash, cgroup storage.
+pub(crate) fn is_per_cpu(kind: u32) -> bool {
+    matches!(kind, 5 | 6 | 10 | 21)
+}
+
+/// Creation flags of a map, as in `linux/bpf.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct MapFlags(u32);
+
+impl MapFlags {
+    /// No flag.
+    pub const NONE: Self = Self(0);
+    /// Memory is taken when entries come.
+    pub const NO_PREALLOC: Self = Self(1);
+    /// Every CPU has its own LRU list.
+    pub const NO_COMMON_LRU: Self = Self(1 << 1);
+    /// Programs may only read (Linux 5.2).
+    pub const RDONLY_PROG: Self = Self(1 << 7);
+
+    /// Both sets of flags.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The number for the kernel.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// Name, type and sizes of a map of `K` to `V`.
+#[derive(Debug)]
+pub struct MapSpec<K, V> {
+    name: &'static str,
+    kind: MapKind,
+    max_entries: u32,
+    flags: MapFlags,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V> Clone for MapSpec<K, V> {
+    fn clone(&self) -> Self {
+        Self {
+            types: PhantomData,
+            ..*self
+        }
+    }
+}
+
+impl<K, V> MapSpec<K, V> {
+    /// A map of this name, type, size and flags.
+    pub const fn new(name: &'static str, kind: MapKind, max_entries: u32, flags: MapFlags) -> Self {
+        Self {
+            name,
+            kind,
+            max_entries,
+            flags,
+            types: PhantomData,
+        }
+    }
+
+    /// Name of the map and of its pin.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Entries it has room for.
+    pub const fn max_entries(&self) -> u32 {
+        self.max_entries
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        Shape(MapShape {
+            kind: self.kind as u32,
+            key_size: size_of::<K>() as u32,
+            value_size: size_of::<V>() as u32,
+            max_entries: self.max_entries,
+            flags: self.flags.bits(),
+        })
+    }
+}
+
+/// Names and types of the fields of maps, as debug information that the kernel keeps: tools that dump a map show
+/// them. Made by `skep_bpf_programs::map_types`.
+#[derive(Debug)]
+pub struct MapTypes {
+    btf: OwnedFd,
+    ids: HashMap<String, (u32, u32)>,
+}
+
+impl MapTypes {
+    /// Types of key and value by the map's name, in `btf`.
+    pub fn new(btf: OwnedFd, ids: HashMap<String, (u32, u32)>) -> Self {
+        Self { btf, ids }
+    }
+
+    fn of(&self, map: &str) -> Option<EntryTypes<'_>> {
+        let (key, value) = *self.ids.get(map)?;
+        Some(EntryTypes {
+            btf: self.btf.as_fd(),
+            key,
+            value,
+        })
+    }
+}
+
+/// Type, sizes and flags, without Rust types.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape(pub(crate) MapShape);
+
+impl Shape {
+    pub(crate) fn create(&self, name: &str, inner: Option<BorrowedFd<'_>>) -> Result<OwnedFd, MapError> {
+        self.create_described(name, inner, None)
+    }
+
+    /// Creates a map whose fields have names. A kernel that refuses the types gets the same map without them.
+    pub(crate) fn create_described(
+        &self,
+        name: &str,
+        inner: Option<BorrowedFd<'_>>,
+        types: Option<&MapTypes>,
+    ) -> Result<OwnedFd, MapError> {
+        if let Some(types) = types.and_then(|types| types.of(name))
+            && let Ok(map) = sys::map_create(name, self.0, inner, Some(types))
+        {
+            return Ok(map);
+        }
+        sys::map_create(name, self.0, inner, None).map_err(|source| MapError::Create {
+            map: name.to_owned(),
+            max_entries: self.0.max_entries,
+            flags: self.0.flags,
+            source,
+        })
+    }
+
+    /// How an existing map differs from this shape.
+    ///
+    /// A map that programs may write although they need not is not a difference: maps of versions that
+    /// did not know the flag are kept.
+    pub(crate) fn differences(&self, info: &MapInfo) -> Mismatch {
+        let read_only = MapFlags::RDONLY_PROG.bits();
+        let tolerated = if info.flags & read_only == 0 {
+            !read_only
+        } else {
+            !0
+        };
+        let mut mismatch = Mismatch::default();
+        mismatch.compare("type", self.0.kind, info.kind);
+        mismatch.compare("key size", self.0.key_size, info.key_size);
+        mismatch.compare("value size", self.0.value_size, info.value_size);
+        mismatch.compare("max entries", self.0.max_entries, info.max_entries);
+        mismatch.compare("flags", self.0.flags & tolerated, info.flags & tolerated);
+        mismatch
+    }
+}
+
+/// How a map differs from what is wanted. Displays as `max entries 10 instead of 20, …`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mismatch(Vec<(&'static str, u32, u32)>);
+
+impl Mismatch {
+    pub(crate) fn compare(&mut self, what: &'static str, wanted: u32, found: u32) {
+        if wanted != found {
+            self.0.push((what, wanted, found));
+        }
+    }
+
+    /// Nothing differs.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (what, wanted, found)) in self.0.iter().enumerate() {
+            let comma = if n > 0 { ", " } else { "" };
+            write!(f, "{comma}{what} {found} instead of {wanted}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: the store of pinned maps.
+
+use std::{convert::Infallible, error::Error, path::Path, sync::Arc, time::Duration};
+
+use hive::{Cell, Cfg, HookCtx, Lifecycle};
+use parking_lot::Mutex;
+use skep_bpf_sys::{
+    Claim, ClaimError, MapStore, MapTypes,
+    capability::{self, CapabilityError},
+    mount::{self, MountError},
+};
+use tokio::time::Instant;
+
+use crate::Config;
+
+/// How long an agent that is being replaced may take to end.
+const HAND_OVER: Duration = Duration::from_secs(3);
+/// Time between two attempts to claim the maps.
+const CLAIM_AGAIN: Duration = Duration::from_millis(50);
+
+/// Names and types of the fields of maps: the compiled programs have them.
+pub trait FieldNames: Send + Sync {
+    /// Loads them into the kernel.
+    ///
+    /// # Errors
+    ///
+    /// Why the kernel has no such names; maps are created without them.
+    fn load(&self) -> Result<MapTypes, Box<dyn Error + Send + Sync>>;
+}
+
+/// Why the pinned maps cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum StoreError {
+    /// This process may not use any.
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
+    /// There is no BPF file system.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// They are another process's.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+}
+
+/// Provides the store of pinned maps; its BPF file system is found or mounted at start, and claimed until the stop: a
+/// second agent on the node is refused. Takes `Arc<dyn FieldNames>` if there is one.
+pub fn cell() -> Cell {
+    Cell::module("bpf-maps", "Pinned BPF maps")
+        .config::<Config>()
+        .provide(new_store)
+}
+
+fn new_store(
+    config: Cfg<Config>,
+    names: Option<Arc<dyn FieldNames>>,
+    lifecycle: Lifecycle,
+) -> Result<Arc<MapStore>, Infallible> {
+    let store = MapStore::new(&config.bpf_root);
+    let (root, mounted) = (config.bpf_root.clone(), store.clone());
+    let claim: Arc<Mutex<Option<Claim>>> = Arc::default();
+    let claimed = claim.clone();
+    lifecycle.on_start("bpf-file-system", move |cx: HookCtx| {
+        let (root, store, claim) = (root.clone(), mounted.clone(), claimed.clone());
+        let names = names.clone();
+        async move {
+            capability::require(&[capability::BPF])?;
+            let found = mount::bpffs(&root)?;
+            store.set_root(&found);
+            if let Some(names) = names {
+                describe(&store, &*names);
+            }
+            let taken = take_claim(&store.directory()).await?;
+            *claim.lock() = Some(taken);
+            cx.health.ok(format!("Maps are pinned below {}", found.display()));
+            Ok::<(), StoreError>(())
+        }
+    });
+    lifecycle.on_stop("bpf-file-system", move |_cx: HookCtx| {
+        claim.lock().take();
+        async {}
+    });
+    Ok(store)
+}
+
+/// Names the fields of maps for tools, where the kernel keeps such names.
+fn describe(store: &MapStore, names: &dyn FieldNames) {
+    match names.load() {
+        Ok(types) => store.describe(types),
+        Err(error) => tracing::info!(
+            error = &*error as &(dyn Error + 'static),
+            "maps are made without names of fields"
+        ),
+    }
+}
+
+/// Claims the maps; an agent on its way out gets some time.
+async fn take_claim(directory: &Path) -> Result<Claim, ClaimError> {
+    let deadline = Instant::now() + HAND_OVER;
+    loop {
+        match Claim::take(directory) {
+            Err(ClaimError::Taken { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(CLAIM_AGAIN).await
+            }
+            result => return result,
+        }
+    }
+}

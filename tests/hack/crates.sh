@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Checks what a build of the whole workspace hides: that each crate builds by itself with each of its features, that
+# crates without BPF programs build where there is no clang, and that no crate sees what it should not depend on.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+# Crates that load BPF programs, or contain a program that does: these alone need clang and libbpf.
+loads=(skep-bpf-programs skep-socketlb skep-agent skep-e2e skep-faults)
+
+# package: dependencies that must not appear below it. Development dependencies do not count.
+guards="
+skep: skep-bpf-programs libbpf-sys libbpf-rs kube axum
+run-scripts: skep-bpf-programs libbpf-sys libbpf-rs
+skep-hive: tokio-util kube axum serde_json
+skep-statedb: kube
+skep-loadbalancer-model: skep-k8s kube serde_norway notify axum skep-bpf-sys skep-bpf-maps
+skep-loadbalancer-sources: skep-bpf-maps skep-loadbalancer-reconciler
+skep-loadbalancer-reconciler: notify skep-loadbalancer-sources kube
+"
+
+failed=0
+below() { # package: names of all packages that it links or builds with
+	cargo tree --quiet --package "$1" --edges normal,build --prefix none --format '{p}' | cut -d' ' -f1 | sort -u
+}
+while IFS=: read -r package banned; do
+	[ -n "$package" ] || continue
+	found=$(below "$package" | grep -xF "$(printf '%s\n' $banned)" || true)
+	if [ -n "$found" ]; then
+		echo "crates.sh: $package must not depend on" $found >&2
+		cargo tree --quiet --package "$package" --edges normal,build --invert "$(head -n1 <<<"$found")" >&2 || true
+		failed=1
+	fi
+done <<<"$guards"
+for package in $(cargo metadata --no-deps --format-version 1 | grep -o '"path+file[^"]*' | sed 's/.*[#/]\([^@]*\)@.*/\1/' | sort -u); do
+	case " ${loads[*]} " in *" $package "*) continue ;; esac
+	if below "$package" | grep -qxF skep-bpf-programs; then
+		echo "crates.sh: $package depends on skep-bpf-programs, so it does not build without clang" >&2
+		failed=1
+	fi
+done
+[ "$failed" -eq 0 ] || exit 1
+
+excluded=()
+included=()
+for package in "${loads[@]}"; do
+	excluded+=(--exclude "$package")
+	included+=(--package "$package")
+done
+# A compiler that does not exist stands in for a machine without clang.
+CLANG=/nonexistent/clang cargo hack check --quiet --workspace --each-feature --no-dev-deps "${excluded[@]}"
+cargo hack check --quiet --each-feature --no-dev-deps "${included[@]}"
