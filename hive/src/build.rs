@@ -7,6 +7,7 @@ use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::control::{Control, Controller};
 use crate::engine::{Engine, Lifetime, LiveConfig, StartError, Step, StepKind, StopError};
@@ -16,11 +17,13 @@ use crate::jobs::{Group, JobMetrics, JobRegistry, Jobs};
 use crate::key::Key;
 use crate::lifecycle::{Hook, Lifecycle};
 use crate::module::ModulePath;
+use crate::options::HiveOptions;
 use crate::panics::catch;
 use crate::plan::{Graph, Plan};
 use crate::readiness::{Readiness, ReadinessState};
 use crate::shutdown::{Shutdown, ShutdownState};
 use crate::supply::{BoxError, Results};
+use crate::watchdog::{Busy, Watchdog};
 
 /// What module-scoped values are made of.
 pub(crate) struct Shared {
@@ -126,7 +129,24 @@ impl fmt::Display for BuildError {
 impl std::error::Error for BuildError {}
 
 pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
+    let watchdog = watchdog(&plan);
+    build_watched(plan, watchdog)
+}
+
+/// The watchdog of what will be built.
+pub(crate) fn watchdog(plan: &Plan) -> Arc<Watchdog> {
+    let options = plan.config::<HiveOptions>();
+    let every = options.map_or(HiveOptions::default().report_every, |options| {
+        options.report_every
+    });
+    Watchdog::new(plan.graph.clone(), every)
+}
+
+pub(crate) fn build_watched(plan: Plan, watchdog: Arc<Watchdog>) -> Result<Built, BuildError> {
     let begun = std::time::Instant::now();
+    let options = plan.config::<HiveOptions>().cloned().unwrap_or_default();
+    let limit = options.start_timeout();
+    let watching = watchdog.watch();
     let Plan {
         graph, values, hive, ..
     } = plan;
@@ -137,8 +157,14 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
         build.shared.hub.connect(build.memory.clone());
     }
     for &index in &graph.order {
+        let entered = watchdog.enter(Busy::constructor(index, begun.checked_add(limit)));
         build.construct(index)?;
+        drop(entered);
+        if begun.elapsed() > limit {
+            return Err(build.late(index, limit, begun.elapsed()));
+        }
     }
+    drop(watching);
     // A sink that nothing asked for has not been constructed.
     build.shared.hub.connect(build.memory.clone());
     for (_, group) in &build.groups {
@@ -163,6 +189,8 @@ pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
         memory,
         configs,
         hive,
+        watchdog,
+        options,
     ));
     let _ = engine.control.0.set(Arc::downgrade(&engine));
     let took = begun.elapsed();
@@ -239,6 +267,24 @@ impl<'a> Build<'a> {
                 let handle = (scope.make)(self.shared.control.clone(), index as u32);
                 self.slots[lifecycle.slot as usize] = Some(handle);
             }
+        }
+    }
+
+    /// The error of the constructor with which the time was over.
+    fn late(&self, index: u32, limit: Duration, took: Duration) -> BuildError {
+        let text = |time: Duration| crate::format_duration(Duration::from_millis(time.as_millis() as u64));
+        let node = &self.graph.nodes[index as usize];
+        BuildError {
+            function: self.graph.name(index),
+            place: node.function.place,
+            module: self.graph.module_of(index).clone(),
+            error: format!(
+                "done too late: the constructors have taken {} and have {} in all (`--hive-start-timeout`); \
+                 what takes time belongs into a start hook or job",
+                text(took),
+                text(limit)
+            )
+            .into(),
         }
     }
 
@@ -401,7 +447,9 @@ impl Running {
     /// ```
     pub async fn stop(self) -> Result<Built, StopError> {
         self.engine.stop().await?;
-        Ok(Built { engine: self.engine })
+        Ok(Built {
+            engine: self.engine.clone(),
+        })
     }
 
     /// Waits until a signal, a job or a module asks the hive to stop.
@@ -423,6 +471,14 @@ impl Running {
     /// ```
     pub async fn wait(&self) -> crate::shutdown::ExitCause {
         self.engine.shutdown.wait().await
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.engine.registry.failures.is_armed() {
+            crate::testing::check_dropped(&self.engine);
+        }
     }
 }
 

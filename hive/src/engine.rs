@@ -27,6 +27,7 @@ use crate::options::HiveOptions;
 use crate::plan::Graph;
 use crate::readiness::ReadinessState;
 use crate::shutdown::ShutdownState;
+use crate::watchdog::Watchdog;
 
 pub use error::{HookFailure, StartError, StopError};
 pub use info::{HookInfo, HookState};
@@ -179,6 +180,7 @@ pub(crate) struct Engine {
     pub(crate) memory: Arc<MemoryHealth>,
     configs: Mutex<Vec<LiveConfig>>,
     hive: Hive,
+    pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) options: HiveOptions,
     pub(crate) metrics: Option<Arc<dyn HiveMetrics>>,
     /// Scopes that run, in the order of their start.
@@ -197,6 +199,8 @@ impl Engine {
         memory: Arc<MemoryHealth>,
         configs: Vec<LiveConfig>,
         hive: Hive,
+        watchdog: Arc<Watchdog>,
+        options: HiveOptions,
     ) -> Self {
         let Shared {
             hub,
@@ -218,14 +222,12 @@ impl Engine {
             memory,
             configs: Mutex::new(configs),
             hive,
-            options: HiveOptions::default(),
+            watchdog,
+            options,
             metrics: None,
             scopes: Mutex::default(),
             state: AtomicU8::new(State::New as u8),
         };
-        if let Some(options) = engine.get::<crate::Cfg<HiveOptions>>() {
-            engine.options = (*options).clone();
-        }
         engine.metrics = engine.get();
         engine
     }

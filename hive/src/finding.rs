@@ -109,6 +109,8 @@ codes! {
     BadSource = "H020";
     /// A call on a cell stands where it changes nothing.
     Misplaced = "H021";
+    /// Members of a group that nothing collects, while a group of nearly the same type is collected.
+    WrongMember = "H022";
 }
 
 impl fmt::Display for Code {

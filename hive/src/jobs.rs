@@ -2,6 +2,7 @@
 
 //! Background work that belongs to a module.
 
+mod failures;
 mod group;
 mod job;
 mod metrics;

@@ -8,12 +8,12 @@
 //!
 //! # Tutorial
 //!
-//! A program that counts visits. `Cargo.toml` needs `hive` with the feature `run`, and for the test at the end
-//! tokio:
+//! A program that counts visits. `Cargo.toml` needs the package `skep-hive` with the feature `run`, from the
+//! repository or from a checkout (`path = "../skep/hive"`), and for the test at the end tokio:
 //!
 //! ```toml
 //! [dependencies]
-//! hive = { version = "0.1", features = ["run"] }
+//! hive = { package = "skep-hive", git = "<repository>", features = ["run"] }
 //!
 //! [dev-dependencies]
 //! tokio = { version = "1", features = ["macros", "rt", "test-util"] }
@@ -252,6 +252,7 @@ mod constructor;
 mod control;
 mod duration;
 mod engine;
+mod fallback;
 mod finding;
 mod health;
 mod inject;
@@ -274,6 +275,7 @@ mod shutdown;
 mod similar;
 mod supply;
 pub mod testing;
+mod watchdog;
 
 pub use assembly::Hive;
 pub use build::{BuildError, Built, Running};
@@ -288,7 +290,114 @@ pub use finding::{Code, Finding, Involved, Report, Severity};
 pub use health::{
     Health, HealthEntry, HealthGuard, HealthId, HealthReport, HealthSink, Level, MemoryHealth, error_chain,
 };
-pub use hive_macros::{Config, Params, Supplies, Value};
+/// Makes a struct with named fields a configuration: each field is a setting, a flag of the command line, a key of
+/// files and an environment variable. The doc comment of a field is its documentation; the first sentence is the help.
+///
+/// `#[config(...)]` on a field, several separated by commas:
+///
+/// | attribute | meaning |
+/// |---|---|
+/// | `default = literal` | the value without any other, as users write it: `"5m"`, `10`, `true`. Without it `Default` of the type. One that cannot be read is an error of the compiler for numbers, switches, durations and addresses, else of the plan. `{program}` stands for the [name of the program](crate::Settings::program) |
+/// | `default_with = function` | the value without any other is what the function returns |
+/// | `flag = "name"` | the name of the setting; otherwise that of the field with dashes |
+/// | `env = "NAME"` | its own environment variable, besides the one made of prefix and name |
+/// | `deprecated_alias = "name"` | an older name (several are allowed), which works and is reported |
+/// | `deprecated = "use --other"` | the setting works; using it is reported with this text |
+/// | `hidden` | not in the help |
+/// | `secret` | the value is printed nowhere |
+/// | `reloadable` | changes of files take effect while the program runs: see [`Cfg::watch`](crate::Cfg::watch) |
+/// | `skip` | no setting: the field is `Default::default()` |
+///
+/// On the struct:
+///
+/// | attribute | meaning |
+/// |---|---|
+/// | `validate = function` | `fn(&Self, &mut hive::config::Faults)`: reports [faults](crate::config::Faults::add) of values, by flag |
+///
+/// ```
+/// use hive::config::Faults;
+/// use std::time::Duration;
+///
+/// #[derive(Clone, hive::Config)]
+/// #[config(validate = CacheConfig::check)]
+/// struct CacheConfig {
+///     /// How long an entry is kept. Longer needs more memory.
+///     #[config(default = "5m", flag = "cache-lifetime", deprecated_alias = "cache-ttl", reloadable)]
+///     lifetime: Duration,
+///     /// Token of the server.
+///     #[config(secret, env = "CACHE_TOKEN")]
+///     cache_token: String,
+/// }
+///
+/// impl CacheConfig {
+///     fn check(&self, faults: &mut Faults) {
+///         if self.lifetime.is_zero() {
+///             faults.add("cache-lifetime", "must not be zero");
+///         }
+///     }
+/// }
+///
+/// let hive = hive::Hive::new([hive::Cell::module("cache", "Keeps things").config::<CacheConfig>()]);
+/// let report = hive.plan(hive::Settings::new().args(["--cache-lifetime=0"])).unwrap_err();
+/// assert!(report.to_string().contains("`--cache-lifetime` (from flag): must not be zero"));
+/// ```
+pub use hive_macros::Config;
+/// Makes a struct a parameter of constructors: every field is one, of any type that implements [`Inject`]. There are no
+/// attributes; the type of a field says all:
+///
+/// | type of a field | what it gets |
+/// |---|---|
+/// | `Arc<T>`, `Arc<dyn Trait>`, a type that derives [`Value`](macro@Value) | the object; it is an error if nothing provides it |
+/// | `Option` of these | the object, or none |
+/// | `All<T>` | all members of a group |
+/// | `Cfg<C>` | a configuration |
+/// | `Health`, `Jobs`, `Lifecycle`, `Shutdown`, `Readiness`, `Controller`, `ModulePath` | made for the module that asks |
+/// | a struct that derives `Params` | its fields |
+///
+/// ```
+/// use std::sync::Arc;
+/// use hive::{Cell, Health, Hive, Jobs, Params, Settings};
+///
+/// struct Store;
+/// #[derive(Params)]
+/// struct ProberParams {
+///     store: Arc<Store>,
+///     backup: Option<Arc<String>>,
+///     jobs: Jobs,
+///     health: Health,
+/// }
+/// fn probe(params: ProberParams) { assert!(params.backup.is_none()); params.health.ok("Ready"); }
+///
+/// let cell = Cell::module("prober", "Probes").provide(|| Arc::new(Store)).run(probe);
+/// Hive::new([cell]).plan(Settings::new())?.build()?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub use hive_macros::Params;
+/// Makes a struct a result of constructors: every field is one, of any type that implements [`Supply`]. There are no
+/// attributes; the type of a field says all:
+///
+/// | type of a field | what it gives |
+/// |---|---|
+/// | `Arc<T>`, `Arc<dyn Trait>`, a type that derives [`Value`](macro@Value) | an object |
+/// | `Member<T>`, `Members<T>` | one or several members of the group `All<T>` |
+/// | a tuple of these, a struct that derives `Supplies` | all of it |
+///
+/// ```
+/// use std::sync::Arc;
+/// use hive::{All, Cell, Hive, Member, Settings, Supplies};
+///
+/// struct Store;
+/// #[derive(Supplies)]
+/// struct StoreAndName { store: Arc<Store>, name: Member<&'static str> }
+/// fn open() -> StoreAndName { StoreAndName { store: Arc::new(Store), name: Member("store") } }
+///
+/// let cell = Cell::module("store", "Store").provide(open);
+/// let built = Hive::new([cell]).root::<All<&'static str>>().plan(Settings::new())?.build()?;
+/// assert_eq!(built.get::<All<&'static str>>().unwrap().to_vec(), ["store"]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub use hive_macros::Supplies;
+pub use hive_macros::Value;
 pub use inject::{After, All, Arguments, Inject, Needs, Value};
 pub use jobs::{
     Backoff, Job, JobCtx, JobInfo, JobKind, JobMetrics, JobOutcome, JobRun, JobState, Jobs, ObserverJob,

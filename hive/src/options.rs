@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 #[derive(Clone, Debug, hive_macros::Config)]
 #[config(validate = HiveOptions::check)]
 pub struct HiveOptions {
-    /// How long all start hooks together may take.
+    /// How long all constructors together may take, and then all start hooks together.
     #[config(default = "5m")]
     pub hive_start_timeout: Duration,
     /// How long all stop hooks together may take.

@@ -3,7 +3,6 @@
 //! The `main` of a program that is a hive.
 
 mod commands;
-mod fallback;
 mod notify;
 mod reload;
 mod signals;
@@ -138,7 +137,8 @@ pub struct Program {
     about: &'static str,
     version: &'static str,
     env_prefix: String,
-    unknown: UnknownKeys,
+    tolerated: Vec<&'static str>,
+    path_name: &'static str,
     hive: Hive,
     #[allow(clippy::type_complexity, reason = "named nowhere else")]
     setup: Option<Box<dyn FnOnce(&Plan)>>,
@@ -172,7 +172,8 @@ impl Program {
             about: "",
             version: "",
             env_prefix,
-            unknown: UnknownKeys::default(),
+            tolerated: Vec::new(),
+            path_name: name,
             hive: Hive::new(cells).with(Cell::group([]).config::<ProgramOptions>()),
             setup: None,
         }
@@ -217,16 +218,31 @@ impl Program {
         self
     }
 
-    /// What to do about unknown settings in files, unless the flag `--config-unknown` says otherwise.
+    /// What `{program}` in [defaults](macro@crate::Config) stands for, such as those of the paths of sockets; otherwise
+    /// the program's name. Two programs on one machine need two.
     ///
     /// ```
     /// # use hive::{Cell, Program};
-    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]).unknown_keys(hive::config::UnknownKeys::Warn);
+    /// let program = Program::new("greeter-agent", [Cell::module("hello", "Greets")]).path_name("greeter");
     /// # let _ = program;
     /// ```
     #[must_use]
-    pub fn unknown_keys(mut self, unknown: UnknownKeys) -> Self {
-        self.unknown = unknown;
+    pub fn path_name(mut self, name: &'static str) -> Self {
+        self.path_name = name;
+        self
+    }
+
+    /// Settings in files that are no errors though no cell knows them, such as those of other programs that share a
+    /// ConfigMap. All others are, unless `--config-unknown` says otherwise.
+    ///
+    /// ```
+    /// # use hive::{Cell, Program};
+    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]).tolerate_keys(["operator-port"]);
+    /// # let _ = program;
+    /// ```
+    #[must_use]
+    pub fn tolerate_keys(mut self, keys: impl IntoIterator<Item = &'static str>) -> Self {
+        self.tolerated.extend(keys);
         self
     }
 
@@ -287,17 +303,20 @@ impl Program {
                 return exit::USAGE;
             }
         };
-        if args
-            .iter()
-            .take_while(|arg| *arg != "--")
-            .any(|arg| arg == "--help" || arg == "-h")
+        let word = args.first().map_or("", String::as_str);
+        if word == "help"
+            || args
+                .iter()
+                .take_while(|arg| *arg != "--")
+                .any(|arg| arg == "--help" || arg == "-h")
         {
             return self.help();
         }
-        if args
-            .iter()
-            .take_while(|arg| *arg != "--")
-            .any(|arg| arg == "--version")
+        if word == "version"
+            || args
+                .iter()
+                .take_while(|arg| *arg != "--")
+                .any(|arg| arg == "--version")
         {
             print(&format!("{} {}\n", self.name, self.version));
             return exit::OK;
@@ -314,10 +333,7 @@ impl Program {
     }
 
     fn help(&self) -> u8 {
-        let plan = match self.hive.clone().plan(Settings::new()) {
-            Ok(plan) => plan,
-            Err(report) => return refuse(&report),
-        };
+        let plan = self.hive.clone().plan(Settings::new().program(self.path_name));
         let mut text = String::new();
         if !self.about.is_empty() {
             text.push_str(self.about);
@@ -335,12 +351,23 @@ impl Program {
              hive graph, dot-graph    the graph (--format dot|json|mermaid, --module m, --from T, --depth n)\n  \
              hive config              settings with their origin (--json, --schema)\n  \
              hive catalogue           cells that are linked in\n  \
-             hive docs                reference of the flags in Markdown\n\n\
+             hive docs                reference of the flags in Markdown\n  \
+             help, version            this text, and the version\n\n\
              Flags:\n",
         );
-        text.push_str(&plan.help());
-        print(&text);
-        exit::OK
+        // A default that cannot be read is an error, but no reason to leave the reader alone.
+        match plan {
+            Ok(plan) => {
+                text.push_str(&plan.help());
+                print(&text);
+                exit::OK
+            }
+            Err(report) => {
+                text.push_str(&crate::show::help_without_defaults(&self.hive));
+                print(&text);
+                refuse(&report)
+            }
+        }
     }
 
     /// Reads where the settings are, then all settings.
@@ -348,32 +375,39 @@ impl Program {
         let first = Hive::new([Cell::group([]).config::<ProgramOptions>()]);
         let base = Settings::new()
             .env_prefix(self.env_prefix.clone())
+            .program(self.path_name)
             .env(env.clone());
         let names = ["config-dir", "config", "config-unknown"];
         let own = names
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), flag_value(&args, name)?)));
         let flags: Vec<_> = own.collect();
-        let chosen = flags.iter().any(|(name, _)| name == "config-unknown")
-            || env
-                .iter()
-                .any(|(name, _)| *name == crate::show::env_name(&self.env_prefix, "config-unknown"));
-        let settings = flags
+        let first_settings = flags
             .into_iter()
             .fold(base.clone(), |settings, (name, value)| settings.flag(name, value));
-        let plan = first.plan(settings)?;
-        let mut settings = base.args(args).unknown_keys(self.unknown);
+        let plan = first.clone().plan(first_settings.clone())?;
+        let mut files = Settings::new();
+        let mut unknown = UnknownKeys::default();
         if let Some(options) = plan.config::<ProgramOptions>() {
-            if let Some(path) = &options.config_dir {
-                settings = settings.config_dir(path);
-            }
-            if let Some(path) = &options.config {
-                settings = settings.config_file(path);
-            }
-            if chosen {
-                settings = settings.unknown_keys(options.config_unknown.0);
-            }
+            files.directories.extend(options.config_dir.clone());
+            files.files.extend(options.config.clone());
+            unknown = options.config_unknown.0;
         }
+        // The files may say themselves what unknown keys are. Whatever else is wrong with them is reported later.
+        let mut reading = first_settings.unknown_keys(UnknownKeys::Ignore);
+        reading.directories.clone_from(&files.directories);
+        reading.files.clone_from(&files.files);
+        if let Ok(plan) = first.plan(reading)
+            && let Some(options) = plan.config::<ProgramOptions>()
+        {
+            unknown = options.config_unknown.0;
+        }
+        let mut settings = base
+            .args(args)
+            .unknown_keys(unknown)
+            .tolerate_keys(&self.tolerated);
+        settings.directories = files.directories;
+        settings.files = files.files;
         Ok(settings)
     }
 
@@ -400,7 +434,7 @@ impl Program {
             if let Some(setup) = self.setup {
                 setup(&plan);
             }
-            fallback::install();
+            crate::fallback::install();
             for finding in plan
                 .report()
                 .warnings()
@@ -420,7 +454,9 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
     let watch_interval = plan
         .config::<ProgramOptions>()
         .map_or(Duration::ZERO, |options| options.config_watch_interval);
-    let built = match plan.build() {
+    let watchdog = crate::build::watchdog(&plan);
+    signals.watch_build(&watchdog);
+    let built = match crate::build::build_watched(plan, watchdog) {
         Ok(built) => built,
         Err(error) => {
             eprintln!("error: {error}");
@@ -438,11 +474,17 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
         tell(notifier.clone(), &engine, env);
     }
     reload::watch(&reloading, &engine, watch_interval);
-    let watchdog = signals::watch(engine.clone());
+    let watchdog = match signals::watch(engine.clone()) {
+        Ok(watchdog) => watchdog,
+        Err(error) => {
+            eprintln!("error: cannot start the watchdog: {error}");
+            return exit::START;
+        }
+    };
     let running = match built.start().await {
         Ok(running) => running,
         Err(error) => {
-            watchdog.abort();
+            drop(watchdog);
             let asked = matches!(&error, crate::StartError::Cancelled { cause, rollback, .. }
                 if !cause.is_failure() && rollback.is_empty());
             if asked {
@@ -457,7 +499,7 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
         eprintln!("error: {cause}");
     }
     let stopped = running.stop().await;
-    watchdog.abort();
+    drop(watchdog);
     match stopped {
         Ok(_) if !cause.is_failure() => exit::OK,
         Ok(_) => exit::RUN,

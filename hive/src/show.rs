@@ -11,7 +11,10 @@ mod tree;
 pub use draw::{DrawError, GraphFormat, GraphView};
 pub use settings::SettingInfo;
 #[cfg(any(feature = "run", feature = "clap"))]
+#[cfg(feature = "clap")]
 pub(crate) use settings::env_name;
+#[cfg(feature = "run")]
+pub(crate) use settings::help_without_defaults;
 
 use std::collections::HashSet;
 use std::fmt::Write;

@@ -41,7 +41,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
     label = "not a thing that the graph can hold",
     note = "return `Arc<T>` or `Arc<dyn Trait>` with `T: Send + Sync`, a type that derives `hive::Value`, `Member<T>`, \
             `Members<T>`, a tuple of these, a struct that derives `hive::Supplies`, or a `Result` of one of these",
-    note = "a function that gives nothing is added with `.run(function)`"
+    note = "a function that gives nothing is added with `.run(function)`",
+    note = "an `async fn` cannot be a constructor: use a start hook, `lifecycle.on_start(name, async function)`, or a job"
 )]
 pub trait Supply: Sized {
     /// Lists what is given, in the order of [`supply`](Self::supply).

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Help for tests of cells and constructors.
+//!
+//! A test must not pass over a hive that is half dead. When a hive that [`start`] or one of its variants has started
+//! is stopped or dropped, the test fails if a job has failed for good or panicked, or a module has stopped the hive with
+//! an error, unless the test [expects](expect_failure) it. Warnings and errors are printed to the output of the test if
+//! the process has no subscriber of `tracing`.
 
 use std::any::type_name;
 use std::panic::Location;
@@ -10,6 +15,7 @@ use crate::assembly::Hive;
 use crate::build::Running;
 use crate::cell::{Cell, CellKind, Item};
 use crate::config::Settings;
+use crate::engine::Engine;
 use crate::health::{Health, MemoryHealth};
 use crate::inject::Inject;
 use crate::key::short_type;
@@ -50,10 +56,12 @@ pub fn start(hive: Hive) -> impl Future<Output = Running> {
 /// ```
 #[track_caller]
 pub fn start_with(hive: Hive, settings: Settings) -> impl Future<Output = Running> {
+    crate::fallback::install();
     let built = match plan(hive, settings).build() {
         Ok(built) => built,
         Err(error) => panic!("{error}"),
     };
+    built.engine.registry.failures.record();
     async move {
         match built.start().await {
             Ok(running) => running,
@@ -115,11 +123,12 @@ pub fn plan(hive: Hive, settings: Settings) -> Plan {
     }
 }
 
-/// Stops a hive.
+/// Stops a hive, once every job has run at least to its first pause.
 ///
 /// # Panics
 ///
-/// With the hooks and jobs that failed or hung.
+/// With the hooks and jobs that failed or hung; in hives of [`start`] also with every job that has failed for good or
+/// panicked, and with the error with which a module has stopped the hive, unless the test [expects](expect_failure) it.
 ///
 /// ```
 /// # use hive::Hive;
@@ -129,9 +138,61 @@ pub fn plan(hive: Hive, settings: Settings) -> Plan {
 /// # }
 /// ```
 pub async fn stop(running: Running) {
-    if let Err(error) = running.stop().await {
-        panic!("{error}");
+    let engine = running.engine.clone();
+    // A job that has not run at all would be cancelled before it can fail.
+    let begun = std::time::Instant::now();
+    while !engine.registry.all_begun() && begun.elapsed() < FIRST_RUN {
+        tokio::task::yield_now().await;
     }
+    engine.registry.failures.disarm();
+    let stopped = running.stop().await.err().map(|error| error.to_string());
+    let problems: Vec<String> = stopped.into_iter().chain(verdict(&engine)).collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// How long [`stop`] waits for jobs that other threads keep from running.
+const FIRST_RUN: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Says that the test expects a failure whose message contains `text`: of a job, or of a module that stops the hive with
+/// an error. Without such a failure, [`stop`] and dropping the hive fail the test.
+///
+/// ```
+/// # use hive::{Cell, Hive, Job, JobCtx, Jobs, OnFailure, SpawnError, testing};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// fn poll(jobs: Jobs) -> Result<(), SpawnError> {
+///     let job = Job::once("poll", |_: JobCtx| async { Err::<(), _>(std::io::Error::other("no route")) });
+///     jobs.spawn(job.on_failure(OnFailure::Shutdown))
+/// }
+/// let running = testing::start(Hive::new([Cell::module("poller", "Polls").run(poll)])).await;
+/// testing::expect_failure(&running, "job `poll` of module `poller` failed: no route");
+/// testing::stop(running).await;
+/// # }
+/// ```
+pub fn expect_failure(running: &Running, text: impl Into<String>) {
+    running.engine.registry.failures.expect(text.into());
+}
+
+/// What failed against the expectations, or did not fail against them.
+fn verdict(engine: &Engine) -> Vec<String> {
+    let failures = &engine.registry.failures;
+    if let Some(cause) = engine.shutdown.cause().filter(crate::ExitCause::is_failure) {
+        failures.add(|| cause.to_string());
+    }
+    failures.verdict()
+}
+
+/// Fails the test whose hive is dropped.
+pub(crate) fn check_dropped(engine: &Engine) {
+    engine.registry.failures.disarm();
+    let problems = verdict(engine).join("\n");
+    if std::thread::panicking() {
+        // The test fails already; a second panic would end all others.
+        if !problems.is_empty() {
+            eprintln!("{problems}");
+        }
+        return;
+    }
+    assert!(problems.is_empty(), "{problems}");
 }
 
 /// Health outside of a hive, and where its reports are.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -199,7 +200,6 @@ fn config_directory_reads_a_mounted_config_map() {
     std::os::unix::fs::symlink("..2026_01_01", directory.0.join("..data")).unwrap();
     std::os::unix::fs::symlink("..data/cache-size", directory.0.join("cache-size")).unwrap();
     std::os::unix::fs::symlink("..data/stale-after", directory.0.join("stale-after")).unwrap();
-    fs::create_dir(directory.0.join("sub")).unwrap();
     fs::remove_file(directory.0.join("enable-probe")).unwrap();
 
     let read = options(Settings::new().config_dir(&directory.0));
@@ -323,6 +323,114 @@ fn all_errors_come_at_once_with_their_origin() {
     ] {
         assert!(report.contains(expected), "{expected}\nis not in\n{report}");
     }
+}
+
+#[test]
+fn what_is_no_text_in_a_config_directory_is_an_error_that_names_it() {
+    let directory = Directory::new("odd", &[("cache-size", "7")]);
+    let path = |name: &str| directory.0.join(name);
+    fs::write(path("stale-after"), b"\xff\xfe").unwrap();
+    fs::create_dir(path("sub")).unwrap();
+    std::os::unix::fs::symlink("nowhere", path("peers")).unwrap();
+    let fifo = std::process::Command::new("mkfifo")
+        .arg(path("enable-probe"))
+        .status()
+        .unwrap();
+    assert!(fifo.success());
+    fs::write(directory.0.join(std::ffi::OsStr::from_bytes(b"na\xffme")), "x").unwrap();
+
+    let report = refused(Settings::new().config_dir(&directory.0));
+
+    let errors: Vec<_> = report.errors().map(|finding| finding.message.as_str()).collect();
+    assert_eq!(errors.len(), 5, "{report}");
+    for (name, what) in [
+        ("stale-after", "valid UTF-8"),
+        ("sub", "it is not a regular file"),
+        ("peers", "No such file or directory"),
+        ("enable-probe", "it is not a regular file"),
+        ("na\u{fffd}me", "its name is not UTF-8"),
+    ] {
+        let begin = format!("cannot read config file {}: ", path(name).display());
+        let error = errors.iter().find(|error| error.starts_with(&begin));
+        assert!(
+            error.is_some_and(|error| error.contains(what)),
+            "{name}: {report}"
+        );
+    }
+}
+
+#[test]
+fn tolerated_keys_are_warnings_and_all_others_errors() {
+    let text = "operator-port: 1\nOPERATOR_NAME: x\n";
+    let settings = Settings::new().config_text("shared", text);
+    let tolerant = settings.clone().tolerate_keys(["operator-port", "operator-name"]);
+
+    let warned = plan(tolerant.clone());
+    let refused = refused(tolerant.config_text("own", "operator-prot: 1"));
+
+    let warnings: Vec<_> = warned
+        .report()
+        .warnings()
+        .map(|finding| finding.message.as_str())
+        .collect();
+    assert!(
+        warnings.contains(&"2 unknown settings `operator-port`, `OPERATOR_NAME` (from file shared)"),
+        "{warnings:?}"
+    );
+    let errors: Vec<_> = refused.errors().map(|finding| finding.message.as_str()).collect();
+    assert_eq!(errors, ["unknown setting `operator-prot` (from file own:1)"]);
+}
+
+#[derive(Clone, Config)]
+struct Reloaded {
+    /// How many a second.
+    #[config(default = 3, reloadable)]
+    rate: u32,
+}
+
+#[derive(Clone, Config)]
+#[config(validate = Misspelt::check)]
+struct Misspelt {
+    /// How many.
+    #[config(default = 3, flag = "queue-size")]
+    size: u32,
+}
+
+impl Misspelt {
+    fn check(&self, faults: &mut Faults) {
+        if self.size > 3 {
+            faults.add("queue-sise", "must be at most 3");
+        }
+    }
+}
+
+#[test]
+fn fault_of_a_flag_that_is_not_declared_says_so() {
+    let hive = Hive::new([Cell::module("queue", "Queue").config::<Misspelt>()]);
+
+    let report = hive.plan(Settings::new().args(["--queue-size=4"])).unwrap_err();
+
+    let finding = report.errors().next().unwrap();
+    assert_eq!(
+        finding.message,
+        "must be at most 3 (reported for `--queue-sise`, which the configuration does not declare)"
+    );
+    assert_eq!(
+        finding.help,
+        ["in the program: write `faults.add(\"queue-size\", ...)`"]
+    );
+}
+
+#[test]
+fn wrong_title_of_a_module_does_not_hide_faults_of_its_settings() {
+    let hive = Hive::new([Cell::module("queue", "Queue (new)").config::<Misspelt>()]);
+
+    let report = hive
+        .plan(Settings::new().args(["--queue-size=many"]))
+        .unwrap_err();
+
+    let codes: Vec<_> = report.errors().map(|finding| finding.code.as_str()).collect();
+    assert_eq!(codes, ["H001", "H010"], "{report}");
 }
 
 #[test]
@@ -513,6 +621,12 @@ fn reference_of_flags_is_generated() {
         "| `--stale-after` | `APP_STALE_AFTER` | duration | `5m0s` | options | How long. Long help, e.g. for the reference. |"
     ));
     assert!(docs.contains("| `--token` | `PROBE_TOKEN` |"));
+    let none = "No setting can be changed while the program runs";
+    assert!(docs.contains(none), "{docs}");
+    let hive = Hive::new([Cell::module("limits", "Limits").config::<Reloaded>()]);
+    let docs = hive::testing::plan(hive, Settings::new()).docs("APP");
+    let some = "changes of these settings in files take effect: `--rate`. Others need a restart.";
+    assert!(docs.contains(some) && !docs.contains(none), "{docs}");
     let help = plan(Settings::new()).help();
     assert!(help.contains("How long. (default 5m0s)"), "{help}");
 }

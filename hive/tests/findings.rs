@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use hive::config::{Faults, UnknownKeys};
-use hive::{Cell, Cfg, Code, Config, Hive, Member, Settings, Supplies};
+use hive::{All, Cell, Cfg, Code, Config, Hive, Member, Settings, Supplies};
 
 struct Store;
 struct Clock;
@@ -40,6 +40,20 @@ fn clock_of_cache(_cache: Arc<Cache>) -> Arc<Clock> {
 fn decorated_store(_store: Arc<Store>) -> Arc<Store> {
     Arc::new(Store)
 }
+
+trait Command: Send + Sync {}
+#[allow(
+    clippy::items_after_statements,
+    reason = "a type that has the name of the trait"
+)]
+mod other {
+    #[derive(Clone, hive::Value)]
+    pub(super) struct Command;
+}
+fn no_command() -> Member<other::Command> {
+    Member(other::Command)
+}
+fn use_commands(_commands: All<Arc<dyn Command>>) {}
 
 #[derive(Supplies)]
 struct Both {
@@ -252,6 +266,14 @@ fn graph_cases() -> Vec<Case> {
             vec![
                 module("probe").when(|limits: &Limits| limits.cache_limit > 0),
                 sizes().check(|_: &Sizes, _: &Limits, _: &mut Faults| ()),
+            ],
+        ),
+        case(
+            Code::WrongMember,
+            "of a group with another element type",
+            vec![
+                module("base").provide(no_command),
+                module("shell").run(use_commands),
             ],
         ),
         case(

@@ -95,6 +95,7 @@ async fn one_shot_with_n_retries_runs_n_plus_one_times_and_its_failure_stays() {
         (job.state.clone(), job.runs, job.failures),
         (JobState::Failed, 3, 3)
     );
+    hive::testing::expect_failure(&running, "job `connect` of module `worker` failed: refused");
     hive::testing::stop(running).await;
 }
 
@@ -421,6 +422,7 @@ async fn panicking_job_is_contained_and_shows_in_health_and_metrics() {
             ("goes-on".to_owned(), JobOutcome::Ok)
         ]
     );
+    hive::testing::expect_failure(&running, "division by zero");
     hive::testing::stop(running).await;
 }
 
@@ -441,6 +443,7 @@ async fn job_that_must_not_fail_stops_the_hive_with_its_error() {
         "job `serve` of module `worker` failed: socket closed"
     );
     assert!(cause.is_failure());
+    hive::testing::expect_failure(&running, "job `serve` of module `worker` failed: socket closed");
     hive::testing::stop(running).await;
 }
 
@@ -578,6 +581,7 @@ async fn only_the_last_sixteen_failures_of_a_module_are_kept() {
     assert_eq!(names.len(), 16);
     assert_eq!(names[0], "worker.job-fails-04");
     assert_eq!(running.controller().jobs().len(), 16);
+    hive::testing::expect_failure(&running, "failed: no");
     hive::testing::stop(running).await;
 }
 

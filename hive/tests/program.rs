@@ -4,7 +4,7 @@
 #![cfg(feature = "run")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,14 @@ fn say(text: &str) {
     let _ = out.flush();
 }
 
+/// Blocks the thread until the process ends.
+fn block() -> ! {
+    say("blocks");
+    loop {
+        std::thread::park();
+    }
+}
+
 fn work(
     options: Cfg<Options>,
     lifecycle: Lifecycle,
@@ -37,6 +45,9 @@ fn work(
     jobs: Jobs,
 ) -> Result<(), SpawnError> {
     let mode = options.mode.clone();
+    if mode == "block-build" {
+        block();
+    }
     lifecycle.add(
         Hook::new("first")
             .on_start(|_: HookCtx| async { say("first started") })
@@ -49,6 +60,7 @@ fn work(
                 let mode = start.clone();
                 async move {
                     match mode.as_str() {
+                        "block-start" => block(),
                         "hang-start" => {
                             say("hangs");
                             std::future::pending().await
@@ -99,13 +111,14 @@ fn work(
 }
 
 fn program() -> Program {
-    Program::new(
-        "test-program",
-        [Cell::module("worker", "Works").config::<Options>().run(work)],
-    )
-    .about("A program for tests")
-    .version("1.2.3")
-    .env_prefix("TESTPROG")
+    let mut worker = Cell::module("worker", "Works").config::<Options>().run(work);
+    if std::env::var_os("HIVE_TEST_BAD_DEFAULT").is_some() {
+        worker = worker.config::<BadDefault>();
+    }
+    Program::new("test-program", [worker])
+        .about("A program for tests")
+        .version("1.2.3")
+        .env_prefix("TESTPROG")
 }
 
 /// Runs the program instead of the tests when the environment says so.
@@ -277,6 +290,66 @@ fn stuck_stop_hook_ends_with_its_own_exit_code() {
 }
 
 #[test]
+fn first_signal_names_what_blocks_and_the_second_forces_the_end() {
+    for (mode, name) in [
+        (
+            "block-start",
+            "start hook `second` of module `worker` (hive/tests/program.rs:",
+        ),
+        (
+            "block-build",
+            "constructor `program::work` of module `worker` (hive/tests/program.rs:",
+        ),
+    ] {
+        let mut child = command(&format!("--mode={mode}")).spawn().unwrap();
+        wait_for(&mut child, "blocks");
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+
+        signal(&child, "TERM");
+
+        let line = lines.next().unwrap().unwrap();
+        assert!(
+            line.starts_with("SIGTERM: the program stops when this is done"),
+            "{line}"
+        );
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.trim_start().starts_with(name), "{line}");
+        signal(&child, "TERM");
+        assert_eq!(end(child).0, 143);
+        let rest: Vec<_> = lines.map(Result::unwrap).collect();
+        assert!(rest[0].contains("forced to end"), "{rest:?}");
+    }
+}
+
+#[test]
+fn what_blocks_past_its_deadline_ends_the_program_and_is_named() {
+    let children = [
+        ("block-start", "start hook `second`"),
+        ("block-build", "constructor `program::work`"),
+    ]
+    .map(|(mode, name)| {
+        let flags = "--hive-start-timeout=300ms --hive-report-interval=100ms";
+        (command(&format!("--mode={mode} {flags}")).spawn().unwrap(), name)
+    });
+
+    for (child, name) in children {
+        let (code, _, err) = end(child);
+        assert_eq!(code, 69, "{err}");
+        assert!(err.contains("warning: Still waiting for "), "{err}");
+        assert!(
+            err.contains("blocks its thread and was not done in time"),
+            "{err}"
+        );
+        let last = err.lines().last().unwrap().trim_start();
+        assert!(last.starts_with(name), "{err}");
+        assert!(
+            last.contains("of module `worker` (hive/tests/program.rs:"),
+            "{err}"
+        );
+    }
+}
+
+#[test]
 fn program_shows_itself_without_running() {
     for (args, expected) in [
         ("hive", "Ⓜ️ worker (Works):"),
@@ -301,13 +374,70 @@ fn program_shows_itself_without_running() {
         ),
         ("--help", "A program for tests"),
         ("--help", "--mode string"),
+        ("help", "--mode string"),
         ("--version", "test-program 1.2.3"),
+        ("version", "test-program 1.2.3"),
     ] {
         let (code, out, err) = output(args);
         assert_eq!(code, 0, "{args}: {err}");
         assert!(out.contains(expected), "{args}: {out}");
         assert!(!out.contains("started"), "{args}: {out}");
     }
+}
+
+#[derive(Clone)]
+struct Even(u32);
+
+impl std::str::FromStr for Even {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<u32>() {
+            Ok(number) if number % 2 == 0 => Ok(Self(number)),
+            _ => Err(format!("`{text}` is not an even number")),
+        }
+    }
+}
+
+impl std::fmt::Display for Even {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+hive::config_value!(Even, "even");
+
+#[derive(Clone, Config)]
+struct BadDefault {
+    /// How many pairs of shoes.
+    #[config(default = 3)]
+    shoes: Even,
+}
+
+#[test]
+fn default_that_cannot_be_read_fails_the_plan_and_leaves_the_help() {
+    let cell = || Cell::module("worker", "Works").config::<BadDefault>();
+
+    let report = hive::Hive::new([cell()]).plan(hive::Settings::new()).unwrap_err();
+    // With a value from elsewhere, too.
+    let settings = hive::Settings::new().args(["--shoes=4"]);
+    let given = hive::Hive::new([cell()]).plan(settings).unwrap_err();
+
+    let expected = "`shoes` (from default): `3` is not an even number";
+    for report in [report, given] {
+        assert!(report.to_string().contains(expected), "{report}");
+    }
+    let child = command("--help")
+        .env("HIVE_TEST_BAD_DEFAULT", "1")
+        .output()
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&child.stdout),
+        String::from_utf8_lossy(&child.stderr),
+    );
+    assert!(out.contains("--shoes even"), "{out}");
+    assert!(err.contains(expected), "{err}");
+    assert_eq!(child.status.code(), Some(78));
 }
 
 #[test]
@@ -323,6 +453,10 @@ fn settings_come_from_environment_and_directory() {
 
     let (_, from_directory, _) = output(&args);
     let strict = output(&format!("hive config --config-dir={}", directory.display()));
+    let refused = output(&format!("--config-dir={}", directory.display()));
+    std::fs::write(directory.join("config-unknown"), "ignore").unwrap();
+    let lenient = output(&format!("hive config --config-dir={}", directory.display()));
+    std::fs::remove_file(directory.join("config-unknown")).unwrap();
     let from_env = command(&args).env("TESTPROG_MODE", "from-env").output().unwrap();
     for key in ["other", "lodness"] {
         std::fs::write(directory.join(key), "x").unwrap();
@@ -342,7 +476,10 @@ fn settings_come_from_environment_and_directory() {
     let slip = "did you mean `loudness`?";
     assert!(checked.1.contains(slip), "{}{}", checked.1, checked.2);
     assert!(from_directory.contains("from-dir"), "{from_directory}");
-    assert_eq!(strict.0, 78);
+    assert_eq!((strict.0, refused.0), (78, 78));
+    let help = "remove it, or accept unknown settings with `--config-unknown=warn`";
+    assert!(refused.2.contains(help), "{}", refused.2);
+    assert_eq!(lenient.0, 0, "a file may say so itself: {}", lenient.2);
     assert!(strict.2.contains("unknown setting `foreign`"), "{}", strict.2);
     assert!(String::from_utf8_lossy(&from_env.stdout).contains("env TESTPROG_MODE"));
 }

@@ -49,7 +49,7 @@ trap 'rm -rf "$root" "$work/initramfs" "$work/collect"' EXIT
 
 echo "== Building"
 cargo build --bins -p skep-agent -p skep -p skep-lab -p run-scripts
-cargo build -p skep-loadbalancer-reconciler --example frontends -p skep-e2e --example kube-apiserver
+cargo build -p skep-loadbalancer-reconciler --example frontends -p skep-k8s-apiserver --example kube-apiserver
 # Cargo hands every test to the runner, in the directory that the test expects.
 cat >"$work/collect" <<-'EOF'
 	#!/bin/sh

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
 use skep_api::ModuleHealth;
+use skep_api_types::ModuleStatus;
 use skep_health::Status;
 use statedb::{Db, Table};
 
@@ -15,16 +15,14 @@ struct Modules {
 }
 
 impl ModuleHealth for Modules {
-    fn modules(&self) -> Vec<Value> {
+    fn modules(&self) -> Vec<ModuleStatus> {
         self.table
             .all(&self.db.read())
-            .map(|row| {
-                json!({
-                    "id": row.id.to_string(),
-                    "level": row.level.to_string(),
-                    "message": row.message,
-                    "error": row.error,
-                })
+            .map(|row| ModuleStatus {
+                id: row.id.to_string(),
+                level: row.level.to_string(),
+                message: row.message.to_string(),
+                error: row.error.to_string(),
             })
             .collect()
     }

@@ -3,6 +3,7 @@
 //! The node agent: a list of cells.
 
 mod cells;
+mod cilium;
 mod health;
 mod logging;
 mod memory;
@@ -11,5 +12,6 @@ mod status;
 mod unserved;
 
 pub use cells::cells;
+pub use cilium::cilium_keys;
 pub use logging::{LogConfig, LogFormat, start_logging};
 pub use status::Configuration;

@@ -4,7 +4,7 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use hive::{Program, config::UnknownKeys};
+use hive::Program;
 use skep_agent::Configuration;
 
 #[global_allocator]
@@ -17,8 +17,9 @@ fn main() -> ExitCode {
         .about("Makes Kubernetes services reachable from every process of a node, through eBPF.")
         .version(env!("CARGO_PKG_VERSION"))
         .env_prefix("CILIUM")
-        // A ConfigMap written for Cilium holds keys of features that are not there; it mounts unchanged.
-        .unknown_keys(UnknownKeys::Warn)
+        // Sockets and files are where Cilium has them.
+        .path_name("cilium")
+        .tolerate_keys(skep_agent::cilium_keys())
         .setup(move |plan| {
             skep_agent::start_logging(plan);
             shown.fill(plan);

@@ -9,16 +9,21 @@ use std::{
 };
 
 use async_trait::async_trait;
-use axum::{Json, Router, extract::State, routing::get};
+use axum::{Json, extract::State};
 use hive::{Cell, Cfg, Member, Plan, Readiness};
-use serde_json::{Value, json};
 use skep_api::{Routes, StatusProbe};
+use skep_api_types::{
+    BpfMapProperties, BpfMapStatus, ClockSource, DaemonConfiguration, DaemonConfigurationStatus,
+    DeviceAddresses, KubeProxyReplacement, KubeProxyReplacementFeatures, Nat46X64Feature, NodePortFeature,
+    Status, StatusResponse, Switch,
+};
 use skep_healthserver::NodeHealth;
 use skep_loadbalancer_model::Config as LbConfig;
 use skep_maglev::Maglev;
 use skep_node::NodeAddress;
 use skep_socketlb::{LbSettings, SharedConfig, SocketDatapath};
 use statedb::{Db, Table};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::health;
 
@@ -64,13 +69,21 @@ impl Configuration {
 
 /// `GET /v1/config`.
 fn configuration(all: Arc<Configuration>) -> Member<Routes> {
-    Member(Routes(
-        Router::new().route("/config", get(config)).with_state(all),
+    Member(Routes::new(
+        OpenApiRouter::new().routes(routes!(config)).with_state(all),
     ))
 }
 
-async fn config(State(all): State<Arc<Configuration>>) -> Json<Value> {
-    Json(json!({"spec": {}, "status": {"daemonConfigurationMap": all.0.get()}}))
+/// Returns the configuration in force.
+#[utoipa::path(get, path = "/config", responses((status = 200, description = "The configuration", body = DaemonConfiguration)))]
+async fn config(State(all): State<Arc<Configuration>>) -> Json<DaemonConfiguration> {
+    let status = DaemonConfigurationStatus {
+        daemon_configuration_map: all.0.get().cloned().unwrap_or_default(),
+    };
+    Json(DaemonConfiguration {
+        status,
+        ..DaemonConfiguration::default()
+    })
 }
 
 #[derive(hive::Params)]
@@ -92,11 +105,11 @@ fn replacement(params: ReplacementParams) -> Member<Arc<dyn StatusProbe>> {
 
 #[async_trait]
 impl StatusProbe for Replacement {
-    fn key(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         "kube-proxy-replacement"
     }
 
-    async fn probe(&self) -> Value {
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
         let ReplacementParams {
             config,
             settings,
@@ -109,10 +122,10 @@ impl StatusProbe for Replacement {
         for row in addresses.all(&db.read()).filter(|row| row.node_port) {
             devices.entry(row.device_name.clone()).or_default().push(row.addr);
         }
-        let device_list: Vec<Value> = devices
-            .iter()
-            .map(|(name, ips)| json!({"name": name, "ip": ips}))
-            .collect();
+        let device_list = devices.iter().map(|(name, ips)| DeviceAddresses {
+            name: name.clone(),
+            ip: ips.iter().map(IpAddr::to_string).collect(),
+        });
         let (on, sockets) = (settings.kube_proxy_replacement, datapath.status());
         let algorithm = config.algorithm.to_string();
         let is_maglev = algorithm.eq_ignore_ascii_case("maglev");
@@ -128,30 +141,38 @@ impl StatusProbe for Replacement {
                 .map(|(_, name)| name),
         );
         annotations.sort_unstable();
-        json!({
-            "mode": if on { "True" } else { "False" },
-            "devices": devices.keys().collect::<Vec<_>>(),
-            "deviceList": device_list,
-            "features": {
-                "nodePort": {
-                    "enabled": on, "mode": mode(&config.mode.to_string()),
-                    "algorithm": if is_maglev { "Maglev" } else { "Random" },
-                    "lutSize": if is_maglev { maglev.table_size().get() } else { 0 },
-                    "acceleration": "Disabled",
-                    "portMin": settings.node_port_range.first(), "portMax": settings.node_port_range.last(),
+        let switch = |enabled: bool| Switch { enabled };
+        response.kube_proxy_replacement = Some(KubeProxyReplacement {
+            mode: if on { "True" } else { "False" }.to_owned(),
+            devices: devices.keys().cloned().collect(),
+            device_list: device_list.collect(),
+            direct_routing_device: String::new(),
+            features: KubeProxyReplacementFeatures {
+                node_port: NodePortFeature {
+                    enabled: on,
+                    mode: mode(&config.mode.to_string()),
+                    dsr_mode: String::new(),
+                    algorithm: if is_maglev { "Maglev" } else { "Random" }.to_owned(),
+                    lut_size: if is_maglev {
+                        maglev.table_size().get().into()
+                    } else {
+                        0
+                    },
+                    acceleration: "Disabled".to_owned(),
+                    port_min: settings.node_port_range.first(),
+                    port_max: settings.node_port_range.last(),
                 },
-                "hostPort": {"enabled": on},
-                "externalIPs": {"enabled": on},
-                "socketLB": {"enabled": sockets.is_enabled},
-                "socketLBTracing": {"enabled": sockets.is_enabled && datapath.config().trace},
-                "sessionAffinity": {"enabled": true},
-                "nat46X64": {
-                    "enabled": false, "gateway": {"enabled": false, "prefixes": []}, "service": {"enabled": false},
-                },
-                "bpfSocketLBHostnsOnly": datapath.config().host_only,
-                "annotations": annotations,
+                host_port: switch(on),
+                external_ips: switch(on),
+                socket_lb: switch(sockets.is_enabled),
+                socket_lb_tracing: switch(sockets.is_enabled && datapath.config().trace),
+                session_affinity: switch(true),
+                nat46_x64: Nat46X64Feature::default(),
+                bpf_socket_lb_hostns_only: datapath.config().host_only,
+                annotations: annotations.into_iter().map(str::to_owned).collect(),
             },
-        })
+        });
+        None
     }
 }
 
@@ -172,15 +193,20 @@ fn clock(datapath: Arc<SocketDatapath>) -> Member<Arc<dyn StatusProbe>> {
 
 #[async_trait]
 impl StatusProbe for Clock {
-    fn key(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         "clock-source"
     }
 
-    async fn probe(&self) -> Value {
-        match self.0.status().tick {
-            Some(hertz) => json!({"mode": "jiffies", "hertz": hertz}),
-            None => json!({"mode": "ktime", "hertz": 0}),
-        }
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
+        let (mode, hertz) = match self.0.status().tick {
+            Some(hertz) => ("jiffies", hertz.into()),
+            None => ("ktime", 0),
+        };
+        response.clock_source = Some(ClockSource {
+            mode: mode.to_owned(),
+            hertz,
+        });
+        None
     }
 }
 
@@ -196,11 +222,11 @@ fn maps(settings: LbSettings, shared: Cfg<SharedConfig>) -> Member<Arc<dyn Statu
 
 #[async_trait]
 impl StatusProbe for Maps {
-    fn key(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         "bpf-maps"
     }
 
-    async fn probe(&self) -> Value {
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
         let sizes = &self.settings.sizes;
         let all = [
             ("Services", sizes.services),
@@ -211,7 +237,15 @@ impl StatusProbe for Maps {
             ("Maglev tables", sizes.maglev),
             ("Sock reverse NAT", sizes.reverse_sk),
         ];
-        json!({"dynamic-size-ratio": self.shared.dynamic_ratio, "maps": all.map(|(name, size)| json!({"name": name, "size": size}))})
+        let maps = all.map(|(name, size)| BpfMapProperties {
+            name: name.to_owned(),
+            size: size.into(),
+        });
+        response.bpf_maps = Some(BpfMapStatus {
+            dynamic_size_ratio: self.shared.dynamic_ratio,
+            maps: maps.to_vec(),
+        });
+        None
     }
 }
 

@@ -11,12 +11,12 @@ use std::{
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Request, StatusCode, body::Bytes};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
-use tokio::net::UnixStream;
+use serde::de::DeserializeOwned;
+use tokio::{net::UnixStream, time::timeout};
 
-/// Longest answer that is read: the services of a large cluster fit many times.
-const LONGEST_ANSWER: usize = 256 << 20;
-/// How long the agent may take to answer.
+/// Longest answer that is read: the tables of a large cluster fit several times.
+const LONGEST_ANSWER: usize = 1 << 30;
+/// How long the agent may take to answer, and may pause in its answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why the agent did not answer.
@@ -48,6 +48,9 @@ pub(crate) enum AgentError {
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// What the agent sent cannot be written; is the disk full?
+    #[error("cannot write the output")]
+    Write(#[source] io::Error),
     /// The agent refused.
     #[error("the agent answered {status} to {path}: {text}")]
     Refused {
@@ -83,12 +86,37 @@ impl Agent {
         })
     }
 
-    /// Reads `/v1/<path>` as JSON.
+    /// Reads the model at `/v1/<path>`.
     ///
     /// # Errors
-    /// When the agent is not there, refuses, or answers something else than JSON.
-    pub(crate) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<Value, AgentError> {
-        let path = format!("/v1/{}", path.trim_start_matches('/'));
+    /// When the agent is not there, refuses, or answers something else than such a document.
+    pub(crate) fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<T, AgentError> {
+        let mut body = Vec::new();
+        self.copy(path, headers, |piece| {
+            body.extend_from_slice(piece);
+            Ok(())
+        })?;
+        serde_json::from_slice(&body).map_err(|err| AgentError::Http {
+            path: below_v1(path),
+            cause: err.into(),
+        })
+    }
+
+    /// Passes the body at `/v1/<path>` to `write` as it comes.
+    ///
+    /// # Errors
+    /// When the agent is not there, refuses, or pauses for long, and when `write` fails.
+    pub(crate) fn copy(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), AgentError> {
+        let path = below_v1(path);
         let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http {
             path: path.clone(),
             cause,
@@ -97,20 +125,15 @@ impl Agent {
             .enable_all()
             .build()
             .map_err(|err| failed(err.into()))?;
-        let (status, body) = runtime.block_on(async {
-            match tokio::time::timeout(PATIENCE, self.request(&path, headers)).await {
-                Ok(answer) => answer,
-                Err(_) => Err(failed("no answer in time".into())),
-            }
-        })?;
-        if !status.is_success() {
-            let text = String::from_utf8_lossy(&body).trim().trim_matches('"').to_owned();
-            return Err(AgentError::Refused { status, path, text });
-        }
-        serde_json::from_slice(&body).map_err(|err| failed(err.into()))
+        runtime.block_on(self.request(&path, headers, write))
     }
 
-    async fn request(&self, path: &str, headers: &[(&str, &str)]) -> Result<(StatusCode, Bytes), AgentError> {
+    async fn request(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        mut write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), AgentError> {
         let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http {
             path: path.to_owned(),
             cause,
@@ -134,19 +157,41 @@ impl Agent {
         let request = request
             .body(Empty::<Bytes>::new())
             .map_err(|err| failed(err.into()))?;
-        let response = sender
-            .send_request(request)
+        let silent = |_| failed("no answer in time".into());
+        let response = timeout(PATIENCE, sender.send_request(request))
             .await
+            .map_err(silent)?
             .map_err(|err| failed(err.into()))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), LONGEST_ANSWER)
-            .collect()
-            .await
-            .map_err(failed)?
-            .to_bytes();
+        let mut refusal = Vec::new();
+        let mut body = Limited::new(response.into_body(), LONGEST_ANSWER);
+        while let Some(frame) = timeout(PATIENCE, body.frame()).await.map_err(silent)? {
+            let Ok(piece) = frame.map_err(failed)?.into_data() else {
+                continue;
+            };
+            if status.is_success() {
+                write(&piece).map_err(AgentError::Write)?;
+            } else {
+                refusal.extend_from_slice(&piece);
+            }
+        }
         driver.abort();
-        Ok((status, body))
+        if status.is_success() {
+            return Ok(());
+        }
+        Err(AgentError::Refused {
+            status,
+            path: path.to_owned(),
+            text: String::from_utf8_lossy(&refusal)
+                .trim()
+                .trim_matches('"')
+                .to_owned(),
+        })
     }
+}
+
+fn below_v1(path: &str) -> String {
+    format!("/v1/{}", path.trim_start_matches('/'))
 }
 
 #[cfg(test)]
@@ -181,7 +226,7 @@ mod tests {
     fn reads_json_below_v1_and_sends_headers() {
         let (agent, thread, path) = agent_answering("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n{\"a\":1}");
 
-        let value = agent.get("healthz", &[("brief", "true")]).unwrap();
+        let value: serde_json::Value = agent.get("healthz", &[("brief", "true")]).unwrap();
 
         let request = thread.join().unwrap();
         std::fs::remove_file(path).unwrap();
@@ -195,7 +240,7 @@ mod tests {
         let (agent, thread, path) =
             agent_answering("HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\n\r\n\"no map\"\n");
 
-        let err = agent.get("map/x", &[]).unwrap_err();
+        let err = agent.get::<()>("map/x", &[]).unwrap_err();
 
         thread.join().unwrap();
         std::fs::remove_file(path).unwrap();
@@ -221,7 +266,7 @@ mod tests {
     fn a_missing_socket_names_its_path() {
         let err = Agent::at("/nowhere/agent.sock")
             .unwrap()
-            .get("healthz", &[])
+            .get::<()>("healthz", &[])
             .unwrap_err();
         assert!(err.to_string().contains("/nowhere/agent.sock"), "{err}");
     }

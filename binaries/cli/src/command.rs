@@ -10,9 +10,10 @@ use std::{
 };
 
 use clap::{CommandFactory, Parser, Subcommand};
+use skep_api_types::{DaemonConfiguration, LrpSpec, Service, StatusResponse};
 
 use crate::{
-    agent::Agent,
+    agent::{Agent, AgentError},
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
@@ -68,9 +69,12 @@ enum Command {
     /// Any pinned map.
     #[command(subcommand)]
     Map(MapCommand),
-    /// The agent's configuration.
+    /// The agent's configuration; none of it can be changed through the API.
+    #[command(args_conflicts_with_subcommands = true)]
     Config {
-        /// Show only this key.
+        #[command(subcommand)]
+        command: Option<ConfigCommand>,
+        /// Show only this key, as `get` does.
         key: Option<String>,
     },
     /// Run a command inside the agent, or talk to it.
@@ -149,6 +153,15 @@ enum MetricsCommand {
 }
 
 #[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// The value of one key.
+    Get {
+        /// The key: the name of a flag of the agent.
+        key: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 enum LbCommand {
     /// Service entries and the backends that they lead to.
     #[command(alias = "ls")]
@@ -193,6 +206,9 @@ enum MapCommand {
     },
 }
 
+/// Where the API serves all tables. Not the shell: that holds its output as one text.
+const TABLES: &str = "debug/db/dump";
+
 /// Runs a command; the exit status is its answer.
 pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     let agent = Agent::at(&line.host)?;
@@ -202,7 +218,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     let text = match line.command {
         Command::Status { brief, verbose } => {
             let headers: &[(&str, &str)] = if brief { &[("brief", "true")] } else { &[] };
-            let answer = agent.get("healthz", headers)?;
+            let answer: StatusResponse = agent.get("healthz", headers)?;
             if brief && !status::is_well(&answer) {
                 code = ExitCode::FAILURE;
             }
@@ -213,15 +229,15 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                     status::details(&answer, tree.as_deref())
                 }
                 Format::Text => status::overview(&answer),
-                _ => print::value(&answer, format),
+                _ => print::document(&answer, format)?,
             }
         }
         Command::Service(command) => services(&agent, &command, format)?,
         Command::Lrp(ListCommand::List) => {
-            let policies = agent.get("lrp", &[])?;
+            let policies: Vec<LrpSpec> = agent.get("lrp", &[])?;
             match format {
                 Format::Text => lrp::list(&policies),
-                _ => print::value(&policies, format),
+                _ => print::document(&policies, format)?,
             }
         }
         Command::Bpf(command) => bpf(&pinned, &command, format)?,
@@ -229,19 +245,23 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             inventory::list(&pinned, &line.shell_sock_path, verbose, format)?
         }
         Command::Map(MapCommand::Get { name }) => inventory::get(&pinned.entries(&name)?, format),
-        Command::Config { key } => config(&agent, key.as_deref(), format)?,
+        Command::Config { command, key } => {
+            let key = command.map(|ConfigCommand::Get { key }| key).or(key);
+            config(&agent, key.as_deref(), format)?
+        }
         Command::Shell { words } if words.is_empty() => {
             return Ok(shell::interactive(&line.shell_sock_path)?);
         }
         Command::Shell { words } => return in_agent(&line.shell_sock_path, &words),
         Command::Hive if format == Format::Text => shell::ask(&line.shell_sock_path, "hive")?,
         Command::Hive => document(&shell::ask(&line.shell_sock_path, "hive/state")?, format)?,
+        Command::Statedb if format == Format::Yaml => {
+            print::value(&agent.get::<serde_json::Value>(TABLES, &[])?, format)
+        }
         Command::Statedb => {
-            let tables = shell::ask(&line.shell_sock_path, "db/dump")?;
-            match format {
-                Format::Yaml => document(&tables, format)?,
-                _ => tables,
-            }
+            let mut out = std::io::stdout().lock();
+            let copied = agent.copy(TABLES, &[], |piece| out.write_all(piece));
+            return written(copied, code);
         }
         Command::Metrics(MetricsCommand::List { match_pattern }) => {
             let mut words = vec!["metrics".to_owned()];
@@ -263,9 +283,15 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         Command::Version => version(&agent, format),
     };
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    let written_all = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written(written_all.map_err(AgentError::Write), code)
+}
+
+/// The exit status after the output was written.
+fn written(result: Result<(), AgentError>, code: ExitCode) -> Result<ExitCode, Box<dyn Error>> {
+    match result {
         // The reader has seen enough (`skep … | head`).
-        Err(err) if err.kind() == std::io::ErrorKind::BrokenPipe => Ok(code),
+        Err(AgentError::Write(err)) if err.kind() == std::io::ErrorKind::BrokenPipe => Ok(code),
         Err(err) => Err(err.into()),
         Ok(()) => Ok(code),
     }
@@ -281,34 +307,38 @@ fn in_agent(socket: &Path, words: &[String]) -> Result<ExitCode, Box<dyn Error>>
 }
 
 fn services(agent: &Agent, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {
-    let all = agent.get("service", &[])?;
+    let path = "service";
     Ok(match command {
-        ServiceCommand::List { .. } if format != Format::Text => print::value(&all, format),
-        ServiceCommand::List { clustermesh_affinity } => service::list(&all, *clustermesh_affinity),
+        ServiceCommand::List { clustermesh_affinity } if format == Format::Text => {
+            service::list(agent.get(path, &[])?, *clustermesh_affinity)
+        }
+        ServiceCommand::List { .. } => print::document(&agent.get::<Vec<Service>>(path, &[])?, format)?,
         ServiceCommand::Get { id } => {
-            let found = service::by_id(&all, *id).ok_or_else(|| format!("no service has the id {id}"))?;
-            match format {
-                Format::Text => service::list(&serde_json::Value::Array(vec![found.clone()]), false),
-                _ => print::value(found, format),
+            let missing = || format!("no service has the id {id}");
+            if format == Format::Text {
+                let all: Vec<service::Specified> = agent.get(path, &[])?;
+                let found = all.into_iter().find(|service| service.spec.id == *id);
+                return Ok(service::list(vec![found.ok_or_else(missing)?], false));
             }
+            let all: Vec<Service> = agent.get(path, &[])?;
+            let found = all.into_iter().find(|service| service.spec.id == *id);
+            print::document(&found.ok_or_else(missing)?, format)?
         }
     })
 }
 
 fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, MapsError> {
-    const SERVICE: [&str; 2] = ["SERVICE ADDRESS", "BACKEND ADDRESS (REVNAT_ID) (SLOT)"];
+    const BACKEND: &str = "BACKEND ADDRESS (REVNAT_ID) (SLOT)";
     let (entries, titles): (Vec<Entry>, [&str; 2]) = match command {
-        BpfCommand::Lb(LbCommand::List { frontends: true, .. }) => (pinned.frontends()?, SERVICE),
-        BpfCommand::Lb(LbCommand::List { backends: true, .. }) => {
-            (pinned.backends()?, ["ID", "BACKEND ADDRESS"])
+        BpfCommand::Lb(LbCommand::List { frontends: true, .. }) => {
+            (pinned.frontends()?, ["SERVICE ADDRESS", "BACKEND ID"])
         }
-        BpfCommand::Lb(LbCommand::List { revnat: true, .. }) => {
-            (pinned.reverse_nat()?, ["ID", "SERVICE ADDRESS"])
-        }
+        BpfCommand::Lb(LbCommand::List { backends: true, .. }) => (pinned.backends()?, ["ID", BACKEND]),
+        BpfCommand::Lb(LbCommand::List { revnat: true, .. }) => (pinned.reverse_nat()?, ["ID", BACKEND]),
         BpfCommand::Lb(LbCommand::List {
             source_ranges: true, ..
         }) => (pinned.source_ranges()?, ["SOURCE RANGE (REVNAT_ID)", ""]),
-        BpfCommand::Lb(LbCommand::List { .. }) => (pinned.services()?, SERVICE),
+        BpfCommand::Lb(LbCommand::List { .. }) => (pinned.services()?, ["SERVICE ADDRESS", BACKEND]),
         BpfCommand::Lb(LbCommand::Maglev(ListCommand::List)) => {
             (pinned.maglev()?, ["SVC ID", "LOOKUP TABLE"])
         }
@@ -333,41 +363,40 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, 
             ["REASON DIRECTION", "PACKETS BYTES"],
         ),
     };
+    if entries.is_empty() && format == Format::Text && matches!(command, BpfCommand::Metrics(_)) {
+        // As Cilium's command does: what reads the table from the standard output finds none.
+        eprintln!("No entries found.");
+        return Ok(String::new());
+    }
     Ok(print::entries(&entries, titles, format))
 }
 
 fn config(agent: &Agent, key: Option<&str>, format: Format) -> Result<String, Box<dyn Error>> {
-    let answer = agent.get("config", &[])?;
-    let all = &answer["status"]["daemonConfigurationMap"];
+    let answer: DaemonConfiguration = agent.get("config", &[])?;
+    let all = answer.status.daemon_configuration_map;
     if let Some(key) = key {
         let value = all
             .get(key)
             .ok_or_else(|| format!("the agent has no configuration key `{key}`"))?;
-        return Ok(format!("{}\n", plain(value)));
+        return Ok(format!("{value}\n"));
     }
     if format != Format::Text {
-        return Ok(print::value(all, format));
+        return Ok(print::document(&all, format)?);
     }
     let mut out = String::new();
-    for (key, value) in all.as_object().into_iter().flatten() {
-        out.push_str(&format!("{key:<34}: {}\n", plain(value)));
+    for (key, value) in all {
+        out.push_str(&format!("{key:<34}: {value}\n"));
     }
     Ok(out)
 }
 
-fn plain(value: &serde_json::Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
 fn version(agent: &Agent, format: Format) -> String {
     let client = env!("CARGO_PKG_VERSION");
-    let answer = agent.get("healthz", &[("brief", "true")]).ok();
-    let daemon = answer
-        .as_ref()
-        .and_then(|answer| answer["cilium"]["msg"].as_str());
+    let answer = agent.get::<StatusResponse>("healthz", &[("brief", "true")]);
+    let daemon = answer.map(|answer| answer.cilium.msg).ok();
     match format {
         Format::Text => {
-            let daemon = daemon.unwrap_or("not reachable");
+            let daemon = daemon.as_deref().unwrap_or("not reachable");
             format!("Client: {client}\nDaemon: {daemon}\n")
         }
         _ => print::value(&serde_json::json!({ "Client": client, "Daemon": daemon }), format),
@@ -381,6 +410,60 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Line::command().debug_assert();
+    }
+
+    /// An agent that serves two settings, `times` times.
+    fn agent_with_settings(folder: &Path, times: usize) -> Agent {
+        use std::io::Read;
+
+        let socket = folder.join("agent.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::thread::spawn(move || {
+            for _ in 0..times {
+                let (mut stream, _) = listener.accept().unwrap();
+                let length = stream.read(&mut [0; 4096]).unwrap();
+                assert!(length > 0);
+                let body =
+                    r#"{"status": {"daemonConfigurationMap": {"bpf-root": "/sys/fs/bpf", "get": "it"}}}"#;
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                stream.write_all((head + body).as_bytes()).unwrap();
+            }
+        });
+        Agent::at(&socket.display().to_string()).unwrap()
+    }
+
+    /// What `skep config` and these words ask for.
+    fn key_asked_for(words: &[&str]) -> Option<String> {
+        let line = ["skep", "config"].iter().chain(words);
+        let Command::Config { command, key } = Line::try_parse_from(line).unwrap().command else {
+            panic!("another command");
+        };
+        command.map(|ConfigCommand::Get { key }| key).or(key)
+    }
+
+    #[test]
+    fn a_setting_is_shown_by_get_and_by_its_name_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let agent = agent_with_settings(folder.path(), 3);
+
+        assert_eq!(key_asked_for(&["get", "bpf-root"]).as_deref(), Some("bpf-root"));
+        assert_eq!(key_asked_for(&["bpf-root"]).as_deref(), Some("bpf-root"));
+        assert_eq!(key_asked_for(&[]), None);
+
+        assert_eq!(
+            config(&agent, Some("bpf-root"), Format::Text).unwrap(),
+            "/sys/fs/bpf\n"
+        );
+        assert_eq!(
+            config(&agent, None, Format::Text).unwrap(),
+            format!("{:<34}: /sys/fs/bpf\n{:<34}: it\n", "bpf-root", "get")
+        );
+        assert_eq!(
+            config(&agent, Some("nope"), Format::Text)
+                .unwrap_err()
+                .to_string(),
+            "the agent has no configuration key `nope`"
+        );
     }
 
     #[test]

@@ -4,46 +4,42 @@
 
 use std::fmt::Write;
 
-use serde_json::Value;
+use skep_api_types::LrpSpec;
 
-use crate::print;
-use crate::service::address;
+use crate::{print, service};
 
 /// Policies in columns; below each a line for every frontend with the pods that take its traffic.
-pub(crate) fn list(policies: &Value) -> String {
-    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let mut rows = Vec::new();
-    for policy in policies.as_array().into_iter().flatten() {
-        rows.push(vec![
-            text(policy, "namespace"),
-            text(policy, "name"),
-            text(policy, "frontend-type"),
-            text(policy, "service-id"),
+pub(crate) fn list(policies: &[LrpSpec]) -> String {
+    let mut table = print::Table::new(["LRP namespace", "LRP name", "FrontendType", "Matching Service"]);
+    for policy in policies {
+        table.row([
+            &*policy.namespace,
+            &policy.name,
+            &policy.frontend_type,
+            &policy.service_id,
         ]);
-        for mapping in policy["frontend-mappings"].as_array().into_iter().flatten() {
-            let mut line = format!("{} -> ", address(&mapping["frontend-address"]));
-            for backend in mapping["backends"].as_array().into_iter().flatten() {
-                let at = address(&backend["backend-address"]);
-                let at = at.rsplit_once('/').map_or(at.as_str(), |(at, _)| at);
+        for mapping in &policy.frontend_mappings {
+            let mut line = format!("{} -> ", service::frontend(&mapping.frontend_address));
+            for backend in &mapping.backends {
+                let at = service::backend(&backend.backend_address);
                 // Writing to a string does not fail.
-                let _ = write!(line, "{at}({}), ", text(backend, "pod-id"));
+                let _ = write!(line, "{at}({}), ", backend.pod_id);
             }
-            rows.push(vec![String::new(), "|".to_owned(), line]);
+            table.row(["", "|", &line]);
         }
     }
-    let titles = ["LRP namespace", "LRP name", "FrontendType", "Matching Service"];
-    print::table(&titles, rows)
+    table.finish()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{from_value, json};
 
     use super::*;
 
     #[test]
     fn lists_policies_with_their_frontends_and_pods() {
-        let policies = json!([
+        let policies: Vec<LrpSpec> = from_value(json!([
             {"uid": "u", "namespace": "kube-system", "name": "dns", "lrp-type": "svc", "service-id": "kube-system/kube-dns",
                 "frontend-type": "clusterIP + all svc ports", "frontend-mappings": [{
                     "frontend-address": {"ip": "10.96.0.10", "port": 53, "protocol": "UDP", "scope": "external"},
@@ -54,7 +50,8 @@ mod tests {
             {"uid": "v", "namespace": "shop", "name": "meta", "lrp-type": "addr", "service-id": "", "frontend-type": "IP + port",
                 "frontend-mappings": [{
                     "frontend-address": {"ip": "169.254.169.254", "port": 80, "protocol": "TCP"}, "backends": []}]},
-        ]);
+        ]))
+        .unwrap();
 
         let expected = [
             "LRP namespace   LRP name   FrontendType                Matching Service",

@@ -4,6 +4,7 @@
 
 use clap::ValueEnum;
 use hive_script::text::TabWriter;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::maps::Entry;
@@ -34,15 +35,35 @@ pub(crate) fn entries(entries: &[Entry], titles: [&str; 2], format: Format) -> S
         }
         return value(&Value::Object(object), format);
     }
-    // One blank more than other tables: where Cilium's command puts its columns.
-    let mut table = TabWriter::with_layout(5, 4);
-    table.row(titles);
+    // Cilium's command ends the last cell with a tab as well: an empty cell follows it, so it is padded.
+    let mut table = TabWriter::new();
+    table.row([titles[0], titles[1], ""]);
     for (key, values) in entries {
         for (number, value) in values.iter().enumerate() {
-            table.row([if number == 0 { key.as_str() } else { "" }, value.as_str()]);
+            table.row([if number == 0 { key.as_str() } else { "" }, value.as_str(), ""]);
         }
     }
     table.finish()
+}
+
+/// Rows below titles.
+#[derive(Debug)]
+pub(crate) struct Table(TabWriter);
+
+impl Table {
+    pub(crate) fn new<const N: usize>(titles: [&str; N]) -> Self {
+        let mut table = TabWriter::new();
+        table.row(titles);
+        Self(table)
+    }
+
+    pub(crate) fn row<const N: usize>(&mut self, cells: [&str; N]) {
+        self.0.row(cells);
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.0.finish()
+    }
 }
 
 /// Rows below titles.
@@ -55,7 +76,20 @@ pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     table.finish()
 }
 
-/// A document: YAML, or indented JSON with a newline.
+/// A document: YAML, or indented JSON with a newline. Only YAML goes by way of a tree.
+///
+/// # Errors
+/// If it has no such form.
+pub(crate) fn document<T: Serialize>(document: &T, format: Format) -> Result<String, serde_json::Error> {
+    if format == Format::Yaml {
+        return Ok(value(&serde_json::to_value(document)?, format));
+    }
+    let mut text = serde_json::to_string_pretty(document)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// As [`document`], of what is a tree already.
 pub(crate) fn value(value: &Value, format: Format) -> String {
     if format == Format::Yaml
         && let Ok(text) = hive_script::text::yaml::emit_v2(value)
@@ -91,10 +125,17 @@ mod tests {
         );
         assert_eq!(
             text,
-            "SERVICE ADDRESS          BACKEND ADDRESS (REVNAT_ID) (SLOT)\n\
-             10.96.0.10:53/UDP (0)    0.0.0.0:0 (2) (0) [ClusterIP, non-routable] \n\
-             10.96.0.10:53/UDP (1)    10.0.1.5:53/UDP (2) (1)\n"
+            "SERVICE ADDRESS         BACKEND ADDRESS (REVNAT_ID) (SLOT)             \n\
+             10.96.0.10:53/UDP (0)   0.0.0.0:0 (2) (0) [ClusterIP, non-routable]    \n\
+             10.96.0.10:53/UDP (1)   10.0.1.5:53/UDP (2) (1)                        \n"
         );
+    }
+
+    #[test]
+    fn every_column_is_at_least_five_wide() {
+        let text = entries(&[("1".into(), vec![String::new()])], ["ID", ""], Format::Text);
+
+        assert_eq!(text, "ID        \n1         \n");
     }
 
     #[test]

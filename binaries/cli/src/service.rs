@@ -2,103 +2,106 @@
 
 //! `skep service`: services as the agent's API tells them.
 
-use serde_json::Value;
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use skep_api_types::{BackendAddress, FrontendAddress, ServiceSpec};
 
 use crate::print;
 
+/// What is read of a [`Service`](skep_api_types::Service) for a table: the status repeats the specification.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Specified {
+    pub(crate) spec: ServiceSpec,
+}
+
 /// Services in columns, sorted by id; one line a backend. `affinity` marks backends that the service prefers.
-pub(crate) fn list(services: &Value, affinity: bool) -> String {
-    let mut services: Vec<&Value> = services
-        .as_array()
-        .map(|all| all.iter().collect())
-        .unwrap_or_default();
-    services.sort_by_key(|service| service["spec"]["id"].as_u64());
-    let rows = services.into_iter().flat_map(|service| {
-        let spec = &service["spec"];
-        let flags = &spec["flags"];
-        let remote = if flags["cluster"]
-            .as_str()
-            .is_some_and(|cluster| !cluster.is_empty())
-        {
-            " (Remote)"
-        } else {
+pub(crate) fn list(mut services: Vec<Specified>, affinity: bool) -> String {
+    services.sort_by_key(|service| service.spec.id);
+    let mut table = print::Table::new(["ID", "Frontend", "Service Type", "Backend"]);
+    for Specified { spec } in &services {
+        let remote = if spec.flags.cluster.is_empty() {
             ""
+        } else {
+            " (Remote)"
         };
-        let head = [
-            spec["id"].as_u64().unwrap_or_default().to_string(),
-            address(&spec["frontend-address"]),
-            format!("{}{remote}", flags["type"].as_str().unwrap_or_default()),
-        ];
-        let backends = spec["backend-addresses"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let mut rows: Vec<Vec<String>> = Vec::new();
-        for (number, backend) in backends.iter().enumerate() {
-            let state = backend["state"].as_str().unwrap_or("active");
-            let mut row = if number == 0 {
-                head.to_vec()
-            } else {
-                vec![String::new(); 3]
+        let id = spec.id.to_string();
+        let frontend = frontend(&spec.frontend_address);
+        let kind = format!("{}{remote}", spec.flags.kind);
+        let mut head = [id.as_str(), &frontend, &kind];
+        if spec.backend_addresses.is_empty() {
+            let [id, frontend, kind] = head;
+            table.row([id, frontend, kind, ""]);
+        }
+        let mut line = String::new();
+        for (number, backend) in (1_usize..).zip(&spec.backend_addresses) {
+            let state = match backend.state.as_str() {
+                "" => "active",
+                state => state,
             };
-            let preferred = if affinity && backend["preferred"] == true {
+            let preferred = if affinity && backend.preferred {
                 " (preferred)"
             } else {
                 ""
             };
-            row.push(format!(
-                "{} => {} ({state}){preferred}",
-                number + 1,
-                address(backend)
-            ));
-            rows.push(row);
+            line.clear();
+            // Writing to a string does not fail.
+            let _ = write!(line, "{number} => ");
+            address(&mut line, &backend.ip, backend.port, &backend.protocol);
+            let _ = write!(line, " ({state}){preferred}");
+            let [id, frontend, kind] = std::mem::take(&mut head);
+            table.row([id, frontend, kind, &line]);
         }
-        if rows.is_empty() {
-            rows.push(head.into_iter().chain([String::new()]).collect());
-        }
-        rows
-    });
-    print::table(&["ID", "Frontend", "Service Type", "Backend"], rows)
-}
-
-/// The service with this id.
-pub(crate) fn by_id(services: &Value, id: u64) -> Option<&Value> {
-    services
-        .as_array()?
-        .iter()
-        .find(|service| service["spec"]["id"].as_u64() == Some(id))
+    }
+    table.finish()
 }
 
 /// `ip:port/PROTOCOL`, with `/i` for the internal scope.
-pub(crate) fn address(value: &Value) -> String {
-    let ip = value["ip"].as_str().unwrap_or_default();
-    let ip = if ip.contains(':') {
-        format!("[{ip}]")
-    } else {
-        ip.to_owned()
-    };
-    let port = value["port"].as_u64().unwrap_or_default();
-    let protocol = value["protocol"].as_str().unwrap_or("TCP");
-    let scope = if value["scope"] == "internal" { "/i" } else { "" };
-    format!("{ip}:{port}/{protocol}{scope}")
+pub(crate) fn frontend(at: &FrontendAddress) -> String {
+    let mut text = String::new();
+    address(&mut text, &at.ip, at.port, &at.protocol);
+    if at.scope == "internal" {
+        text.push_str("/i");
+    }
+    text
+}
+
+/// `ip:port`.
+pub(crate) fn backend(at: &BackendAddress) -> String {
+    let mut text = String::new();
+    endpoint(&mut text, &at.ip, at.port);
+    text
+}
+
+fn endpoint(out: &mut String, ip: &str, port: u16) {
+    let (open, close) = if ip.contains(':') { ("[", "]") } else { ("", "") };
+    let _ = write!(out, "{open}{ip}{close}:{port}");
+}
+
+fn address(out: &mut String, ip: &str, port: u16, protocol: &str) {
+    endpoint(out, ip, port);
+    out.push('/');
+    out.push_str(if protocol.is_empty() { "TCP" } else { protocol });
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{from_value, json};
 
     use super::*;
 
-    fn services() -> Value {
-        json!([
+    fn services() -> Vec<Specified> {
+        from_value(json!([
             {"spec": {"id": 3, "frontend-address": {"ip": "fd00::1", "port": 80, "protocol": "TCP", "scope": "internal"},
                 "flags": {"type": "NodePort"}}},
             {"spec": {"id": 2, "frontend-address": {"ip": "10.96.0.10", "port": 53, "protocol": "UDP", "scope": "external"},
                 "backend-addresses": [
                     {"ip": "10.0.1.5", "port": 53, "protocol": "UDP", "state": "active"},
                     {"ip": "10.0.2.8", "port": 53, "protocol": "UDP", "state": "terminating"}],
-                "flags": {"type": "ClusterIP"}}},
-        ])
+                "flags": {"type": "ClusterIP"}}, "status": {"realized": {"id": 9}}},
+        ]))
+        .unwrap()
     }
 
     #[test]
@@ -110,28 +113,23 @@ mod tests {
             "3    [fd00::1]:80/TCP/i   NodePort       ",
             "",
         ];
-        assert_eq!(list(&services(), false), expected.join("\n"));
+        assert_eq!(list(services(), false), expected.join("\n"));
     }
 
     #[test]
     fn preferred_backends_are_marked_if_asked_for() {
-        let services = json!([{"spec": {"id": 1, "frontend-address": {"ip": "10.96.0.1", "port": 80},
+        let services: Vec<Specified> = from_value(json!([{"spec": {"id": 1,
+            "frontend-address": {"ip": "10.96.0.1", "port": 80},
             "backend-addresses": [{"ip": "10.0.1.5", "port": 80, "preferred": true}, {"ip": "10.0.1.6", "port": 80}],
-            "flags": {"type": "ClusterIP", "cluster": "west"}}}]);
-        let text = list(&services, true);
+            "flags": {"type": "ClusterIP", "cluster": "west"}}}]))
+        .unwrap();
+        let text = list(services.clone(), true);
         assert!(text.contains("ClusterIP (Remote)"), "{text}");
         assert!(
             text.contains("1 => 10.0.1.5:80/TCP (active) (preferred)\n"),
             "{text}"
         );
         assert!(text.contains("2 => 10.0.1.6:80/TCP (active)\n"), "{text}");
-        assert!(!list(&services, false).contains("preferred"));
-    }
-
-    #[test]
-    fn finds_by_id() {
-        let all = services();
-        assert_eq!(by_id(&all, 2).unwrap()["spec"]["flags"]["type"], "ClusterIP");
-        assert!(by_id(&all, 9).is_none());
+        assert!(!list(services, false).contains("preferred"));
     }
 }

@@ -29,9 +29,13 @@ pub(crate) enum ShellError {
     Input(#[source] std::io::Error),
 }
 
-/// Runs one command, and prints what it prints.
+/// Runs one command, and prints what it prints. Fails at once if the agent is down: whoever runs one command from a
+/// program wants to know.
 pub(crate) fn one(socket: &Path, command: &str) -> Result<ExitCode, ShellError> {
-    run(socket, [command])
+    with_runtime(async {
+        let client = Client::connect(socket).await.map_err(ShellError::Unreachable)?;
+        run(client, [command]).await
+    })
 }
 
 /// Talks to the person at the terminal; without a terminal, runs the commands of the standard input until one fails.
@@ -45,32 +49,36 @@ pub(crate) fn interactive(socket: &Path) -> Result<ExitCode, ShellError> {
     std::io::stdin()
         .read_to_string(&mut text)
         .map_err(ShellError::Input)?;
-    run(
-        socket,
-        text.lines().map(str::trim).filter(|line| !line.is_empty()),
-    )
+    with_runtime(async {
+        let client = Client::connect_patiently(socket, |error| eprintln!("{}", error.retry_text())).await?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        run(client, lines).await
+    })
 }
 
-/// Runs commands until one fails or ends the conversation.
-fn run<'line>(socket: &Path, commands: impl IntoIterator<Item = &'line str>) -> Result<ExitCode, ShellError> {
+fn with_runtime<T>(work: impl Future<Output = Result<T, ShellError>>) -> Result<T, ShellError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(ShellError::Input)?;
-    runtime.block_on(async {
-        let mut client =
-            Client::connect_patiently(socket, |error| eprintln!("{}", error.retry_text())).await?;
-        for command in commands.into_iter().take_while(|command| !closes(command)) {
-            match client.run(command, print).await {
-                Err(ClientError::Command(error)) => {
-                    eprintln!("error: {error}");
-                    return Ok(ExitCode::FAILURE);
-                }
-                result => result?,
+    runtime.block_on(work)
+}
+
+/// Runs commands until one fails or ends the conversation.
+async fn run<'line>(
+    mut client: Client,
+    commands: impl IntoIterator<Item = &'line str>,
+) -> Result<ExitCode, ShellError> {
+    for command in commands.into_iter().take_while(|command| !closes(command)) {
+        match client.run(command, print).await {
+            Err(ClientError::Command(error)) => {
+                eprintln!("error: {error}");
+                return Ok(ExitCode::FAILURE);
             }
+            result => result?,
         }
-        Ok(ExitCode::SUCCESS)
-    })
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn print(text: &str) {
@@ -81,11 +89,7 @@ fn print(text: &str) {
 
 /// Runs one command if the agent is there, without waiting for it; returns what it prints.
 pub(crate) fn ask(socket: &Path, command: &str) -> Result<String, ShellError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(ShellError::Input)?;
-    runtime.block_on(async {
+    with_runtime(async {
         let mut answer = String::new();
         let mut client = Client::connect(socket).await.map_err(ShellError::Unreachable)?;
         client.run(command, |text| answer.push_str(text)).await?;
@@ -134,7 +138,7 @@ mod tests {
             Server::bind(&socket, hive_script::shell_commands()).unwrap()
         };
         runtime.spawn(server.serve(CancellationToken::new()));
-        run(&socket, lines.iter().copied()).unwrap()
+        with_runtime(async { run(Client::connect(&socket).await?, lines.iter().copied()).await }).unwrap()
     }
 
     #[test]

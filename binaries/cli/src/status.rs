@@ -3,73 +3,81 @@
 //! `skep status`: the agent's status as text.
 
 use hive_script::text::TabWriter;
-use serde_json::Value;
+use skep_api_types::{
+    BpfMapStatus, KubeProxyReplacement, KubeProxyReplacementFeatures, ModuleStatus, NodePortFeature, State,
+    StatusResponse, Switch,
+};
 
 /// Whether everything is well: what the exit status says.
-pub(crate) fn is_well(status: &Value) -> bool {
-    matches!(status["cilium"]["state"].as_str(), Some("Ok" | "Disabled"))
+pub(crate) fn is_well(status: &StatusResponse) -> bool {
+    status.cilium.state.is_well()
 }
 
 /// One word, or what is wrong.
-pub(crate) fn brief(status: &Value) -> String {
+pub(crate) fn brief(status: &StatusResponse) -> String {
     if is_well(status) {
         return "OK\n".to_owned();
     }
-    let text = |name: &str| status["cilium"][name].as_str().unwrap_or_default();
-    match text("msg") {
-        "" => format!("{}\n", text("state")),
+    match status.cilium.msg.as_str() {
+        "" => format!("{}\n", status.cilium.state.as_str()),
         message => format!("{message}\n"),
     }
 }
 
 /// The overview, and what is degraded.
-pub(crate) fn overview(status: &Value) -> String {
+pub(crate) fn overview(status: &StatusResponse) -> String {
     summary(status) + &unwell(status)
 }
 
-fn summary(status: &Value) -> String {
+fn summary(status: &StatusResponse) -> String {
     let mut table = TabWriter::new();
-    let state = |name: &str| text(&status[name]["state"]).to_owned();
-    table.row(vec![
-        "KVStore:".to_owned(),
-        state("kvstore"),
-        text(&status["kvstore"]["msg"]).to_owned(),
-    ]);
-    table.row(vec![
-        "Kubernetes:".to_owned(),
-        state("kubernetes"),
-        text(&status["kubernetes"]["msg"]).to_owned(),
-    ]);
-    if let Some(apis) = status["kubernetes"]["k8s-api-versions"]
-        .as_array()
+    let mut part = |name: &str, part: Option<(State, &str)>| {
+        let (state, message) = part.map_or(("", ""), |(state, message)| (state.as_str(), message));
+        table.row([name, state, message]);
+    };
+    part(
+        "KVStore:",
+        status
+            .kvstore
+            .as_ref()
+            .map(|part| (part.state, part.msg.as_str())),
+    );
+    let kubernetes = status.kubernetes.as_ref();
+    part(
+        "Kubernetes:",
+        kubernetes.map(|part| (part.state, part.msg.as_str())),
+    );
+    if let Some(apis) = kubernetes
+        .map(|part| &part.k8s_api_versions)
         .filter(|apis| !apis.is_empty())
     {
-        let apis: Vec<String> = apis.iter().map(|api| format!("{:?}", text(api))).collect();
+        let apis: Vec<String> = apis.iter().map(|api| format!("{api:?}")).collect();
         table.row(vec![
             "Kubernetes APIs:".to_owned(),
             format!("[{}]", apis.join(", ")),
         ]);
     }
-    let replacement = &status["kube-proxy-replacement"];
+    let replacement = status.kube_proxy_replacement.as_ref();
     table.row(vec![
         "KubeProxyReplacement:".to_owned(),
-        text(&replacement["mode"]).to_owned(),
-        bracketed(&devices(replacement)),
+        replacement.map(|part| part.mode.clone()).unwrap_or_default(),
+        bracketed(&replacement.map(devices).unwrap_or_default()),
     ]);
-    table.row(vec![
-        "Cilium:".to_owned(),
-        state("cilium"),
-        text(&status["cilium"]["msg"]).to_owned(),
-    ]);
+    table.row(["Cilium:", status.cilium.state.as_str(), &status.cilium.msg]);
     table.row(vec!["Modules Health:".to_owned(), modules_line(status)]);
     table.finish()
 }
 
-/// The overview with the details of service handling, the maps and every module's health. `tree` is the health of all modules as the agent draws it, if it could be asked.
-pub(crate) fn details(status: &Value, tree: Option<&str>) -> String {
+/// The overview with the details of service handling, the maps and every module's health. `tree` is the health of all
+/// modules as the agent draws it, if it could be asked.
+pub(crate) fn details(status: &StatusResponse, tree: Option<&str>) -> String {
     let mut out = summary(status);
-    out.push_str(&replacement_details(&status["kube-proxy-replacement"]));
-    out.push_str(&maps(&status["bpf-maps"]));
+    if let Some(replacement) = &status.kube_proxy_replacement {
+        out.push_str(&replacement_details(replacement));
+    }
+    if let Some(all) = &status.bpf_maps {
+        out.push_str(&maps(all));
+    }
     match tree {
         Some(tree) => {
             out.push_str("Modules:\n");
@@ -82,10 +90,6 @@ pub(crate) fn details(status: &Value, tree: Option<&str>) -> String {
     out
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 fn bracketed(devices: &str) -> String {
     if devices.is_empty() {
         String::new()
@@ -95,49 +99,34 @@ fn bracketed(devices: &str) -> String {
 }
 
 /// Devices with node ports and their addresses.
-fn devices(replacement: &Value) -> String {
-    let list = replacement["deviceList"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    let direct = text(&replacement["directRoutingDevice"]);
-    let devices: Vec<String> = list
+fn devices(replacement: &KubeProxyReplacement) -> String {
+    let direct = &replacement.direct_routing_device;
+    let devices: Vec<String> = replacement
+        .device_list
         .iter()
         .map(|device| {
-            let name = text(&device["name"]);
-            let addresses = device["ip"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let addresses: Vec<&str> = addresses
-                .iter()
-                .map(text)
-                .filter(|address| !address.is_empty())
-                .collect();
-            let mark = if !direct.is_empty() && name == direct {
+            let addresses = device.ip.iter().map(String::as_str);
+            let addresses: Vec<&str> = addresses.filter(|address| !address.is_empty()).collect();
+            let mark = if !direct.is_empty() && device.name == *direct {
                 " (Direct Routing)"
             } else {
                 ""
             };
-            format!("{name}   {}{mark}", addresses.join(" "))
+            format!("{}   {}{mark}", device.name, addresses.join(" "))
         })
         .collect();
     devices.join(", ")
 }
 
-fn level_of(module: &Value) -> &str {
-    text(&module["level"])
+fn all_modules(status: &StatusResponse) -> &[ModuleStatus] {
+    status.modules_health.as_deref().unwrap_or_default()
 }
 
-fn all_modules(status: &Value) -> &[Value] {
-    status["modules-health"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default()
-}
-
-fn modules_line(status: &Value) -> String {
+fn modules_line(status: &StatusResponse) -> String {
     let count = |level: &str| {
         all_modules(status)
             .iter()
-            .filter(|module| level_of(module) == level)
+            .filter(|module| module.level == level)
             .count()
     };
     format!(
@@ -148,24 +137,24 @@ fn modules_line(status: &Value) -> String {
     )
 }
 
-fn module_line(module: &Value) -> String {
-    let error = match text(&module["error"]) {
+fn module_line(module: &ModuleStatus) -> String {
+    let error = match module.error.as_str() {
         "" => String::new(),
         error => format!(": {error}"),
     };
     format!(
         "  {}: [{}] {}{error}\n",
-        text(&module["id"]),
-        level_of(module).to_uppercase(),
-        text(&module["message"])
+        module.id,
+        module.level.to_uppercase(),
+        module.message
     )
 }
 
 /// Modules that are degraded: shown also without `--verbose`.
-fn unwell(status: &Value) -> String {
+fn unwell(status: &StatusResponse) -> String {
     let lines: String = all_modules(status)
         .iter()
-        .filter(|module| level_of(module) == "Degraded")
+        .filter(|module| module.level == "Degraded")
         .map(module_line)
         .collect();
     if lines.is_empty() {
@@ -175,16 +164,13 @@ fn unwell(status: &Value) -> String {
     }
 }
 
-fn modules(status: &Value) -> String {
+fn modules(status: &StatusResponse) -> String {
     let lines: String = all_modules(status).iter().map(module_line).collect();
     format!("Modules:\n{lines}")
 }
 
-fn replacement_details(replacement: &Value) -> String {
-    if replacement.is_null() {
-        return String::new();
-    }
-    let features = &replacement["features"];
+fn replacement_details(replacement: &KubeProxyReplacement) -> String {
+    let features = &replacement.features;
     format!(
         "KubeProxyReplacement Details:\n{}  Services:\n{}{}",
         settings(replacement, features),
@@ -193,64 +179,51 @@ fn replacement_details(replacement: &Value) -> String {
     )
 }
 
-fn switch(value: &Value) -> String {
-    let word = if value.as_bool() == Some(true) {
-        "Enabled"
-    } else {
-        "Disabled"
-    };
+fn enabled(is_enabled: bool) -> String {
+    let word = if is_enabled { "Enabled" } else { "Disabled" };
     word.to_owned()
 }
 
-fn settings(replacement: &Value, features: &Value) -> String {
-    let node_port = &features["nodePort"];
-    let coverage = if features["bpfSocketLBHostnsOnly"] == true {
+fn switch(feature: Switch) -> String {
+    enabled(feature.enabled)
+}
+
+fn settings(replacement: &KubeProxyReplacement, features: &KubeProxyReplacementFeatures) -> String {
+    let node_port = &features.node_port;
+    let coverage = if features.bpf_socket_lb_hostns_only {
         "Hostns-only"
     } else {
         "Full"
     };
-    let selection = match text(&node_port["algorithm"]) {
-        "Maglev" => format!(
-            "Maglev (Table Size: {})",
-            node_port["lutSize"].as_u64().unwrap_or_default()
-        ),
+    let selection = match node_port.algorithm.as_str() {
+        "Maglev" => format!("Maglev (Table Size: {})", node_port.lut_size),
         other => other.to_owned(),
     };
     let mut table = TabWriter::new();
     let mut row = |name: &str, value: String| table.row([format!("  {name}:"), value]);
-    row("Status", text(&replacement["mode"]).to_owned());
-    row("Socket LB", switch(&features["socketLB"]["enabled"]));
-    row(
-        "Socket LB Tracing",
-        switch(&features["socketLBTracing"]["enabled"]),
-    );
+    row("Status", replacement.mode.clone());
+    row("Socket LB", switch(features.socket_lb));
+    row("Socket LB Tracing", switch(features.socket_lb_tracing));
     row("Socket LB Coverage", coverage.to_owned());
     let on_devices = devices(replacement);
     if !on_devices.is_empty() {
         row("Devices", on_devices);
     }
     row("Mode", mode(node_port));
-    let dispatch = text(&node_port["dsrMode"]);
-    if !dispatch.is_empty() {
-        row("  DSR Dispatch Mode", dispatch.to_owned());
+    if !node_port.dsr_mode.is_empty() {
+        row("  DSR Dispatch Mode", node_port.dsr_mode.clone());
     }
     row("Backend Selection", selection);
-    row(
-        "Session Affinity",
-        switch(&features["sessionAffinity"]["enabled"]),
-    );
-    row("NAT46/64 Support", switch(&features["nat46X64"]["enabled"]));
-    row("XDP Acceleration", or_disabled(&node_port["acceleration"]));
+    row("Session Affinity", switch(features.session_affinity));
+    row("NAT46/64 Support", enabled(features.nat46_x64.enabled));
+    row("XDP Acceleration", or_disabled(&node_port.acceleration));
     table.finish()
 }
 
-fn service_kinds(features: &Value) -> String {
-    let node_port = &features["nodePort"];
-    let range = if node_port["enabled"] == true {
-        format!(
-            "Enabled (Range: {}-{})",
-            node_port["portMin"], node_port["portMax"]
-        )
+fn service_kinds(features: &KubeProxyReplacementFeatures) -> String {
+    let node_port = &features.node_port;
+    let range = if node_port.enabled {
+        format!("Enabled (Range: {}-{})", node_port.port_min, node_port.port_max)
     } else {
         "Disabled".to_owned()
     };
@@ -258,58 +231,44 @@ fn service_kinds(features: &Value) -> String {
     let mut row = |name: &str, value: String| table.row([format!("  - {name}:"), value]);
     row("ClusterIP", "Enabled".to_owned());
     row("NodePort", range);
-    row("LoadBalancer", switch(&node_port["enabled"]));
-    row("externalIPs", switch(&features["externalIPs"]["enabled"]));
-    row("HostPort", switch(&features["hostPort"]["enabled"]));
+    row("LoadBalancer", enabled(node_port.enabled));
+    row("externalIPs", switch(features.external_ips));
+    row("HostPort", switch(features.host_port));
     table.finish()
 }
 
-fn annotations(features: &Value) -> String {
-    let annotations = features["annotations"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    if annotations.is_empty() {
+fn annotations(features: &KubeProxyReplacementFeatures) -> String {
+    if features.annotations.is_empty() {
         return "  Annotations: (n/a)\n".to_owned();
     }
-    let lines: String = annotations
+    let lines: String = features
+        .annotations
         .iter()
-        .map(|annotation| format!("  - {}\n", text(annotation)))
+        .map(|annotation| format!("  - {annotation}\n"))
         .collect();
     format!("  Annotations:\n{lines}")
 }
 
 /// How packets reach backends of other nodes, as people write it.
-fn mode(node_port: &Value) -> String {
-    match text(&node_port["mode"]) {
+fn mode(node_port: &NodePortFeature) -> String {
+    match node_port.mode.as_str() {
         "HYBRID" => "Hybrid".to_owned(),
-        "" => "Disabled".to_owned(),
-        other => other.to_owned(),
+        other => or_disabled(other),
     }
 }
 
-fn or_disabled(value: &Value) -> String {
-    value
-        .as_str()
-        .filter(|word| !word.is_empty())
-        .unwrap_or("Disabled")
-        .to_owned()
+fn or_disabled(word: &str) -> String {
+    if word.is_empty() { "Disabled" } else { word }.to_owned()
 }
 
-fn maps(maps: &Value) -> String {
-    let Some(list) = maps["maps"].as_array() else {
-        return String::new();
-    };
+fn maps(maps: &BpfMapStatus) -> String {
     let mut table = TabWriter::new();
     table.row(["  Name", "Size"]);
-    for map in list {
-        table.row([
-            format!("  {}", text(&map["name"])),
-            map["size"].as_u64().unwrap_or_default().to_string(),
-        ]);
+    for map in &maps.maps {
+        table.row([format!("  {}", map.name), map.size.to_string()]);
     }
-    let sizing = match maps["dynamic-size-ratio"].as_f64() {
-        Some(ratio) if ratio > 0.0 => format!("on (ratio: {ratio:.6})"),
+    let sizing = match maps.dynamic_size_ratio {
+        ratio if ratio > 0.0 => format!("on (ratio: {ratio:.6})"),
         _ => "off".to_owned(),
     };
     format!("BPF Maps: dynamic sizing: {sizing}\n{}", table.finish())
@@ -317,12 +276,12 @@ fn maps(maps: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{from_value, json};
 
     use super::*;
 
-    fn status() -> Value {
-        json!({
+    fn status() -> StatusResponse {
+        from_value(json!({
             "cilium": {"state": "Ok", "msg": "0.1.0"},
             "kvstore": {"state": "Disabled"},
             "kubernetes": {"state": "Ok", "msg": "1.33 (v1.33.1)", "k8s-api-versions": ["core/v1::Pods"]},
@@ -334,7 +293,8 @@ mod tests {
             "modules-health": [
                 {"id": "a.b", "level": "OK", "message": "fine"},
                 {"id": "a.c", "level": "Degraded", "message": "not reached", "error": "timeout"}],
-        })
+        }))
+        .unwrap()
     }
 
     #[test]
@@ -385,7 +345,9 @@ mod tests {
     #[test]
     fn brief_is_ok_or_the_reason() {
         assert_eq!(brief(&status()), "OK\n");
-        let ill = json!({"cilium": {"state": "Failure", "msg": "Kubernetes service is not ready"}});
+        let ill =
+            from_value(json!({"cilium": {"state": "Failure", "msg": "Kubernetes service is not ready"}}))
+                .unwrap();
         assert_eq!(brief(&ill), "Kubernetes service is not ready\n");
         assert!(!is_well(&ill));
     }

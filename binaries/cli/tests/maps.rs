@@ -4,9 +4,14 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
-use std::{error::Error, process::Command};
+use std::{
+    error::Error,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use skep_bpf_maps::{
+    event::METRICS,
     lb::*,
     testing::{Frontend, LbMaps},
 };
@@ -88,6 +93,13 @@ fn fill(node: &Node) -> Outcome {
 
 /// What `skep` prints; it must succeed.
 fn skep(node: &Node, words: &[&str]) -> Outcome<String> {
+    let (out, errors) = skep_both(node, words)?;
+    assert_eq!(errors, "", "{words:?}");
+    Ok(out)
+}
+
+/// What `skep` prints, and what it says on the standard error; it must succeed.
+fn skep_both(node: &Node, words: &[&str]) -> Outcome<(String, String)> {
     let output = Command::new(env!("CARGO_BIN_EXE_skep"))
         .arg(format!("--bpf-root={}", node.bpf_root().display()))
         .arg("--shell-sock-path=/nowhere/shell.sock")
@@ -96,8 +108,7 @@ fn skep(node: &Node, words: &[&str]) -> Outcome<String> {
         .output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words:?}: {errors}");
-    assert_eq!(errors, "", "{words:?}");
-    Ok(String::from_utf8(output.stdout)?)
+    Ok((String::from_utf8(output.stdout)?, errors.into_owned()))
 }
 
 /// Every line ends as written here: blanks at the ends of lines count.
@@ -114,14 +125,14 @@ fn services_and_their_backends() {
         assert_lines(
             &skep(node, &["bpf", "lb", "list"])?,
             &[
-                "SERVICE ADDRESS          BACKEND ADDRESS (REVNAT_ID) (SLOT)",
-                "1.1.1.1:80/TCP/i (0)     0.0.0.0:0 (9) (0) [LoadBalancer, InternalLocal, two-scopes] ",
-                "10.96.0.10:0/ANY (0)     0.0.0.0:0 (0) (0) [ClusterIP, non-routable] ",
-                "10.96.0.10:53/UDP (0)    0.0.0.0:0 (4) (0) [ClusterIP, non-routable] ",
-                "10.96.0.10:53/UDP (1)    10.244.1.7:53/UDP (4) (1)",
-                "10.96.0.11:80/TCP (0)    0.0.0.0:0 (5) (0) [ClusterIP, non-routable, l7-load-balancer] (L7LB Proxy Port: 10000)",
-                "10.96.0.12:80/TCP (1)    backend 7 not found",
-                "[::]:8126/TCP (0)        [::]:0 (56) (0) [HostPort, non-routable] ",
+                "SERVICE ADDRESS         BACKEND ADDRESS (REVNAT_ID) (SLOT)                                                       ",
+                "1.1.1.1:80/TCP/i (0)    0.0.0.0:0 (9) (0) [LoadBalancer, InternalLocal, two-scopes]                              ",
+                "10.96.0.10:0/ANY (0)    0.0.0.0:0 (0) (0) [ClusterIP, non-routable]                                              ",
+                "10.96.0.10:53/UDP (0)   0.0.0.0:0 (4) (0) [ClusterIP, non-routable]                                              ",
+                "10.96.0.10:53/UDP (1)   10.244.1.7:53/UDP (4) (1)                                                                ",
+                "10.96.0.11:80/TCP (0)   0.0.0.0:0 (5) (0) [ClusterIP, non-routable, l7-load-balancer] (L7LB Proxy Port: 10000)   ",
+                "10.96.0.12:80/TCP (1)   backend 7 not found                                                                      ",
+                "[::]:8126/TCP (0)       [::]:0 (56) (0) [HostPort, non-routable]                                                 ",
             ],
         );
         let json: serde_json::Value =
@@ -140,10 +151,11 @@ fn entries_as_they_are() {
     with_maps("cli-frontends", |node| {
         let text = skep(node, &["bpf", "lb", "list", "--frontends"])?;
         for line in [
-            "10.96.0.10:53/UDP (0)    0 1[0] (4) [0x0 0x0]",
-            "10.96.0.10:53/UDP (1)    1 0[0] (4) [0x0 0x0]",
-            "1.1.1.1:80/TCP/i (0)     0 0[0] (9) [0x60 0x30]",
-            "[::]:8126/TCP (0)        0 0[0] (56) [0x8 0x0]",
+            "SERVICE ADDRESS         BACKEND ID                ",
+            "10.96.0.10:53/UDP (0)   0 1[0] (4) [0x0 0x0]      ",
+            "10.96.0.10:53/UDP (1)   1 0[0] (4) [0x0 0x0]      ",
+            "1.1.1.1:80/TCP/i (0)    0 0[0] (9) [0x60 0x30]    ",
+            "[::]:8126/TCP (0)       0 0[0] (56) [0x8 0x0]     ",
         ] {
             assert!(text.lines().any(|found| found == line), "no {line:?} in\n{text}");
         }
@@ -157,14 +169,18 @@ fn backends_reverse_addresses_ranges_and_tables() {
         assert_lines(
             &skep(node, &["bpf", "lb", "list", "--backends"])?,
             &[
-                "ID    BACKEND ADDRESS",
-                "1     UDP://10.244.1.7",
-                "12    TCP://fd00::7[3]",
+                "ID   BACKEND ADDRESS (REVNAT_ID) (SLOT)   ",
+                "1    UDP://10.244.1.7                     ",
+                "12   TCP://fd00::7[3]                     ",
             ],
         );
         assert_lines(
             &skep(node, &["bpf", "lb", "list", "--revnat"])?,
-            &["ID    SERVICE ADDRESS", "4     10.96.0.10:53", "56    [::]:8126"],
+            &[
+                "ID   BACKEND ADDRESS (REVNAT_ID) (SLOT)   ",
+                "4    10.96.0.10:53                        ",
+                "56   [::]:8126                            ",
+            ],
         );
         let ranges = skep(node, &["bpf", "lb", "list", "--source-ranges", "-o", "json"])?;
         let ranges: serde_json::Value = serde_json::from_str(&ranges)?;
@@ -175,7 +191,7 @@ fn backends_reverse_addresses_ranges_and_tables() {
         assert_eq!(ranges, ["10.0.0.0/8 (9)", "fd00::/8 (9)"]);
         let tables = skep(node, &["bpf", "lb", "maglev", "list"])?;
         assert!(
-            tables.starts_with("SVC ID    LOOKUP TABLE\n[4]/v4    [1 2 1 1 "),
+            tables.starts_with("SVC ID   LOOKUP TABLE ") && tables.contains("\n[4]/v4   [1 2 1 1 "),
             "{}",
             &tables[..60]
         );
@@ -189,6 +205,44 @@ fn backends_reverse_addresses_ranges_and_tables() {
         );
         Ok(())
     });
+}
+
+#[test]
+fn counters_without_entries_are_no_table() {
+    with_maps("cli-metrics", |node| {
+        node.store().ensure(&METRICS)?;
+
+        let (text, errors) = skep_both(node, &["bpf", "metrics", "list"])?;
+
+        assert_eq!((text.as_str(), errors.as_str()), ("", "No entries found.\n"));
+        assert_eq!(skep(node, &["bpf", "metrics", "list", "-o", "json"])?, "{}\n");
+        Ok(())
+    });
+}
+
+#[test]
+fn one_command_for_an_agent_that_is_down_fails_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("shell.sock");
+    let begun = Instant::now();
+
+    let output = Command::new(env!("CARGO_BIN_EXE_skep"))
+        .arg(format!("--shell-sock-path={}", socket.display()))
+        .args(["shell", "db/show", "services"])
+        .output()
+        .unwrap();
+
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(
+        errors.starts_with(
+            "skep: cannot reach the agent (is it running? see --shell-sock-path): cannot connect to "
+        ),
+        "{errors}"
+    );
+    assert!(!errors.contains("Retrying"), "{errors}");
+    // The shortest pause between two attempts is a second, the last of them after fifteen.
+    assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
 #[test]

@@ -20,11 +20,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     control_plane::Access,
     machine::{Machine, MachineError, Site},
-    process::Process,
+    process::{Process, last_lines},
 };
 
 /// Wait before an agent that ended is started again.
 const RESTART: Duration = Duration::from_millis(500);
+/// Lines of the log that are reported when an agent ends by itself.
+const LAST_WORDS: usize = 8;
 /// How long an agent may take to stop.
 const STOP: Duration = Duration::from_secs(10);
 
@@ -98,6 +100,27 @@ pub fn settings(texts: &[String]) -> Result<BTreeMap<String, String>, AgentError
         .collect()
 }
 
+/// What becomes of an agent.
+#[derive(Debug, Clone)]
+pub enum Report {
+    /// A new process runs.
+    Started {
+        /// Its node.
+        node: String,
+        /// Its id.
+        pid: u32,
+    },
+    /// The process ended by itself.
+    Ended {
+        /// Its node.
+        node: String,
+        /// Its exit status.
+        how: String,
+        /// The last lines of its log.
+        tail: String,
+    },
+}
+
 /// The agent of one node.
 #[derive(Debug, Clone)]
 pub struct Agent {
@@ -158,11 +181,12 @@ impl Agent {
         &self.machine.node.name
     }
 
-    /// Runs it until stopped, and tells `started` the id of each new process.
+    /// Runs it until stopped, and reports each start and end.
     ///
     /// # Errors
     /// When it cannot be started at all.
-    pub async fn run(self, stop: CancellationToken, started: impl Fn(&str, u32)) -> Result<(), AgentError> {
+    pub async fn run(self, stop: CancellationToken, report: impl Fn(Report)) -> Result<(), AgentError> {
+        let (node, log) = (self.node().to_owned(), self.machine.log("agent"));
         loop {
             let program: Vec<OsString> = vec![
                 self.program.clone().into_os_string(),
@@ -170,13 +194,21 @@ impl Agent {
                 self.config.clone().into_os_string(),
             ];
             let placement = self.machine.placement("agent", program)?;
-            let mut process = Process::place("agent", &placement, &self.machine.log("agent"))
+            let mut process = Process::place("agent", &placement, &log)
                 .await
                 .map_err(MachineError::from)?;
-            started(self.node(), process.pid());
+            report(Report::Started {
+                node: node.clone(),
+                pid: process.pid(),
+            });
             tokio::select! {
                 ended = process.ended() => {
-                    tracing::warn!(node = self.node(), ?ended, "agent ended; starting it again");
+                    tracing::warn!(node, ?ended, "agent ended; starting it again");
+                    report(Report::Ended {
+                        node: node.clone(),
+                        how: ended.map_or_else(|err| err.to_string(), |status| status.to_string()),
+                        tail: last_lines(&log, LAST_WORDS),
+                    });
                     tokio::select! {
                         () = tokio::time::sleep(RESTART) => {}
                         () = stop.cancelled() => return Ok(()),

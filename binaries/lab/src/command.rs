@@ -398,10 +398,13 @@ pub async fn exec(name: &str, target: &str, program: Vec<OsString>) -> Result<Ex
 /// # Errors
 /// As [`exec`].
 pub fn in_place(name: &str, target: &str, program: Vec<OsString>) -> Result<Command, CommandError> {
+    Ok(started_by(&placement(name, target, program)?))
+}
+
+/// The command that starts a program in its place.
+pub(crate) fn started_by(placement: &Placement) -> Command {
     let mut command = Command::new(own_program());
-    command
-        .args(placement(name, target, program)?.arguments())
-        .kill_on_drop(true);
+    command.args(placement.arguments()).kill_on_drop(true);
     // The lab's own tools are found by name: `skep status`.
     if let Some(folder) = process::own_folder() {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -410,7 +413,7 @@ pub fn in_place(name: &str, target: &str, program: Vec<OsString>) -> Result<Comm
             command.env("PATH", joined);
         }
     }
-    Ok(command)
+    command
 }
 
 /// The lab in words.
@@ -450,8 +453,5 @@ pub fn describe(state: &State) -> String {
 /// Exit status of a program that ran in a lab, as ours.
 #[must_use]
 pub fn exit_code(status: ExitStatus) -> ExitCode {
-    status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .map_or(ExitCode::FAILURE, ExitCode::from)
+    u8::try_from(process::shell_code(status)).map_or(ExitCode::FAILURE, ExitCode::from)
 }

@@ -3,6 +3,7 @@
 //! The control plane of a cluster: its API server and controllers. The server is the embedded one, or a real one.
 
 mod credentials;
+mod definitions;
 mod forward;
 mod real;
 
@@ -20,8 +21,8 @@ use skep_k8s::{
     remote::{RemoteClient, Settings, Target, TargetError},
 };
 use skep_k8s_apiserver::{
-    ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Tracker, endpointslice_controller_cell,
-    garbage_collector_cell, in_process_client, namespace_controller_cell,
+    ApiServer, Gvr, HttpOptions, HttpServer, Manner, Registry, Rows, Tls, TlsError, Tracker, WriteOptions,
+    endpointslice_controller_cell, garbage_collector_cell, in_process_client, namespace_controller_cell,
 };
 use statedb::Db;
 use tokio::{net::TcpListener, task::JoinSet};
@@ -31,6 +32,7 @@ use crate::{
     link::{self, LinkError},
     machine::Site,
     plan::{API_PORT, Cluster},
+    runtime::Runtime,
 };
 
 pub use credentials::CredentialsError;
@@ -60,6 +62,13 @@ pub enum ControlPlaneError {
     /// The store cannot be made.
     #[error(transparent)]
     Store(#[from] statedb::Error),
+    /// Cilium's kinds cannot be defined in the embedded server.
+    #[error("defining Cilium's kinds")]
+    Define {
+        /// What the server said.
+        #[source]
+        cause: skep_k8s_apiserver::ApiError,
+    },
     /// The controllers do not fit together, or do not start.
     #[error("controllers: {reason}")]
     Controllers {
@@ -72,6 +81,9 @@ pub enum ControlPlaneError {
     /// The real API server does not run.
     #[error(transparent)]
     Real(#[from] RealError),
+    /// The embedded server has no certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A file for the clients cannot be written.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
@@ -143,19 +155,30 @@ impl ControlPlane {
         let kubeconfig = kubeconfig_in(&site.folder, &cluster.name);
         let context = format!("{}-{}", site.name, cluster.name);
         let Some(assets) = assets else {
-            let url = format!("http://{bound}");
-            credentials::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, None))?;
+            let url = format!("https://{bound}");
+            // Who has the token starts programs in pods, as root. Nodes have a door of their own, without that.
+            let secrets = real::Server::credentials(site, cluster)?;
+            credentials::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, &secrets))?;
             let api = embedded(cluster)?;
-            let options = HttpOptions {
+            let local = HttpOptions {
+                token: secrets.token.clone(),
+                tls: Some(Tls::from_files(
+                    secrets.file("server.crt").as_ref(),
+                    secrets.file("server.key").as_ref(),
+                )?),
+                pods: Some(Arc::new(Runtime::new(site, cluster))),
                 pods_hint: format!(
-                    "use `skep-lab exec --name {} NAMESPACE/POD -- COMMAND`, and read the logs in {}",
-                    site.name,
-                    site.folder.join("logs").display()
+                    "use `skep-lab exec --name {} NAMESPACE/POD -- COMMAND`",
+                    site.name
                 ),
                 ..HttpOptions::default()
             };
-            let servers = [listener, listen_inside(fabric, inside).await?]
-                .map(|listener| HttpServer::with_listener(listener, api.clone(), options.clone()));
+            let doors = [
+                (listener, local),
+                (listen_inside(fabric, inside).await?, HttpOptions::default()),
+            ];
+            let servers =
+                doors.map(|(listener, options)| HttpServer::with_listener(listener, api.clone(), options));
             let in_process: Arc<dyn Client> = Arc::new(in_process_client(&api));
             return Ok(Self {
                 url,
@@ -171,7 +194,7 @@ impl ControlPlane {
         };
         let url = format!("https://{bound}");
         let secrets = real::Server::credentials(site, cluster)?;
-        credentials::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, Some(&secrets)))?;
+        credentials::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, &secrets))?;
         let mut server = real::Server::start(assets, site, cluster, fabric, &secrets).await?;
         let door = tokio::spawn(forward::forward(listener, fabric, inside, stop.clone()));
         let client = client(&kubeconfig)?;
@@ -216,22 +239,14 @@ pub fn kubeconfig_in(folder: &Path, cluster: &str) -> PathBuf {
     folder.join(format!("{cluster}.kubeconfig"))
 }
 
-fn kubeconfig_text(name: &str, server: &str, credentials: Option<&credentials::Credentials>) -> String {
-    let (authority, user) = match credentials {
-        None => (String::new(), "{}".to_owned()),
-        Some(credentials) => (
-            format!(
-                "    certificate-authority-data: {}\n",
-                BASE64.encode(&credentials.authority)
-            ),
-            format!("{{token: {}}}", credentials.token),
-        ),
-    };
+fn kubeconfig_text(name: &str, server: &str, secrets: &credentials::Credentials) -> String {
+    let authority = BASE64.encode(&secrets.authority);
+    let token = &secrets.token;
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
-         clusters:\n- name: {name}\n  cluster:\n    server: {server}\n{authority}\
+         clusters:\n- name: {name}\n  cluster:\n    server: {server}\n    certificate-authority-data: {authority}\n\
          contexts:\n- name: {name}\n  context:\n    cluster: {name}\n    user: {name}\n    namespace: default\n\
-         users:\n- name: {name}\n  user: {user}\n"
+         users:\n- name: {name}\n  user: {{token: {token}}}\n"
     )
 }
 
@@ -243,11 +258,13 @@ fn embedded(cluster: &Cluster) -> Result<ApiServer, ControlPlaneError> {
         ..skep_k8s_apiserver::Settings::default()
     };
     let tracker = Tracker::new(Rows::new(&Db::new())?, HISTORY, false);
-    Ok(ApiServer::new(
-        tracker,
-        Registry::with_extensions(),
-        Manner::Real(settings),
-    ))
+    let api = ApiServer::new(tracker, Registry::with_extensions(), Manner::Real(settings));
+    let kind = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    for definition in definitions::all() {
+        let created = api.create(&kind, "", definition, &WriteOptions::default());
+        created.map_err(|cause| ControlPlaneError::Define { cause })?;
+    }
+    Ok(api)
 }
 
 /// Endpoint slices of services; with the embedded server also the emptying of deleted namespaces and the deletion of

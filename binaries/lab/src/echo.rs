@@ -55,10 +55,12 @@ impl EchoServer {
         let mut tasks = tokio::task::JoinSet::new();
         for port in self.tcp {
             let listener = TcpListener::bind(any(port)).await?;
+            println!("{name} serves TCP {port}");
             tasks.spawn(serve_tcp(listener, name.clone()));
         }
         for port in self.udp {
             let socket = UdpSocket::bind(any(port)).await?;
+            println!("{name} serves UDP {port}");
             tasks.spawn(serve_udp(socket, name.clone()));
         }
         while let Some(ended) = tasks.join_next().await {

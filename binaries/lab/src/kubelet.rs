@@ -18,20 +18,20 @@ use skep_k8s::{
     Change, Client, DeleteOptions, Kind, ListOptions, ObjectKey, Patch, RawEvent, Resource, Subresource,
     WatchOptions, WriteOptions, slim,
 };
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    events::{Happened, Recorder},
     link,
     machine::{Machine, PodPlace},
-    pod::{self, Pod},
-    process::Process,
+    pod::{self, Ended, Life, Pod, RESTART},
+    process::{Process, shell_code},
+    runtime,
 };
 
 /// How long a pod goes on serving after its deletion has been announced, so that everybody has heard of it.
 const DRAIN: Duration = Duration::from_millis(1_500);
-/// Wait before a pod whose process ended is started again.
-const RESTART: Duration = Duration::from_secs(1);
 /// Wait before a failed list or watch is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -46,7 +46,8 @@ enum Signal {
     Seen(ObjectKey, Arc<Value>),
     Gone(ObjectKey),
     Listed(Vec<ObjectKey>),
-    Ended(ObjectKey, String),
+    /// Key and uid of a pod, and what a shell would say about its process.
+    Ended(ObjectKey, String, i32),
     Retry(ObjectKey),
 }
 
@@ -58,7 +59,7 @@ struct Running {
     /// Ends the task that owns the process.
     stop: CancellationToken,
     stopping: bool,
-    restarts: u32,
+    life: Life,
 }
 
 impl Kubelet {
@@ -125,6 +126,8 @@ impl Kubelet {
             sender,
             seen: HashMap::new(),
             running: HashMap::new(),
+            crashed: HashMap::new(),
+            recorder: Recorder::new(self.client.clone()),
             tasks: JoinSet::new(),
         };
         loop {
@@ -224,6 +227,9 @@ struct State<'kubelet> {
     sender: mpsc::UnboundedSender<Signal>,
     seen: HashMap<ObjectKey, Pod>,
     running: HashMap<ObjectKey, Running>,
+    /// Pods that wait for their next start, by uid, and until when.
+    crashed: HashMap<String, (Life, Instant)>,
+    recorder: Recorder,
     tasks: JoinSet<()>,
 }
 
@@ -234,10 +240,7 @@ impl State<'_> {
                 self.seen.insert(key.clone(), Pod::read(&object));
                 self.look(&key).await;
             }
-            Signal::Gone(key) => {
-                self.seen.remove(&key);
-                self.look(&key).await;
-            }
+            Signal::Gone(key) => self.gone(&key).await,
             Signal::Listed(keys) => {
                 let listed: BTreeSet<_> = keys.iter().map(ToString::to_string).collect();
                 let gone: Vec<_> = self
@@ -247,13 +250,20 @@ impl State<'_> {
                     .cloned()
                     .collect();
                 for key in gone {
-                    self.seen.remove(&key);
-                    self.look(&key).await;
+                    self.gone(&key).await;
                 }
             }
-            Signal::Ended(key, uid) => self.ended(&key, &uid).await,
+            Signal::Ended(key, uid, code) => self.ended(&key, &uid, code).await,
             Signal::Retry(key) => self.look(&key).await,
         }
+    }
+
+    async fn gone(&mut self, key: &ObjectKey) {
+        if let Some(pod) = self.seen.remove(key) {
+            self.crashed.remove(&pod.uid);
+            self.recorder.forget(&pod.uid);
+        }
+        self.look(key).await;
     }
 
     async fn look(&mut self, key: &ObjectKey) {
@@ -271,9 +281,16 @@ impl State<'_> {
             return;
         }
         if pod.is_deleting {
-            match self.running.contains_key(key) {
-                true => self.stop_process(key, DRAIN),
-                false => self.delete(&pod).await,
+            match self.running.get(key) {
+                Some(running) => {
+                    if !running.stopping {
+                        for at in 0..pod.containers.len() {
+                            self.recorder.record(&pod, Happened::Killing(at)).await;
+                        }
+                    }
+                    self.stop_process(key, DRAIN);
+                }
+                None => self.delete(&pod).await,
             }
             return;
         }
@@ -286,7 +303,9 @@ impl State<'_> {
         }
         if let Some(problem) = &pod.problem {
             if pod.phase != "Failed" {
-                self.write_status(&pod, pod::failed(&problem.to_string())).await;
+                let problem = problem.to_string();
+                self.write_status(&pod, pod::failed(&problem)).await;
+                self.recorder.record(&pod, Happened::Failed(problem)).await;
             }
             return;
         }
@@ -294,14 +313,21 @@ impl State<'_> {
             Some(running) if !running.stopping => {
                 let want = !pod.is_held_unready;
                 if pod.is_ready != want {
-                    let (addresses, restarts) = (running.addresses.clone(), running.restarts);
+                    let life = Life {
+                        is_ready: want,
+                        ..running.life.clone()
+                    };
                     let host = host_addresses(&running.machine);
-                    self.write_status(&pod, pod::running(&pod, &addresses, &host, want, restarts))
-                        .await;
+                    let status = pod::status(&pod, &running.addresses, &host, &life);
+                    self.write_status(&pod, status).await;
                 }
             }
             Some(_) => {}
-            None => self.start(key, &pod, 0).await,
+            None if self
+                .crashed
+                .get(&pod.uid)
+                .is_some_and(|(_, until)| *until > Instant::now()) => {}
+            None => self.start(key, &pod).await,
         }
     }
 
@@ -325,14 +351,23 @@ impl State<'_> {
             .client
             .create(&kind, &pod.namespace, binding, &WriteOptions::default())
             .await;
+        let machine = machine.node.name.clone();
         match created {
+            Ok(_) => {
+                let bound = Pod {
+                    node: machine,
+                    ..pod.clone()
+                };
+                self.recorder.record(&bound, Happened::Scheduled).await;
+                Ok(())
+            }
             // It is gone, or bound already: the watch tells.
             Err(err) if err.is_not_found() || err.is_conflict() => Ok(()),
             other => other.map(drop),
         }
     }
 
-    async fn start(&mut self, key: &ObjectKey, pod: &Pod, restarts: u32) {
+    async fn start(&mut self, key: &ObjectKey, pod: &Pod) {
         let Some(machine) = self
             .kubelet
             .machines
@@ -352,6 +387,7 @@ impl State<'_> {
             hostname: pod.name.clone(),
             slot,
         };
+        keep_log(&machine.log(&place.id), self.crashed.contains_key(&pod.uid));
         let (process, addresses) = if pod.is_on_host_network {
             (
                 start_on_host(&machine, &place, pod).await,
@@ -372,6 +408,13 @@ impl State<'_> {
             }
         };
         let stop = CancellationToken::new();
+        let crashed = self.crashed.remove(&pod.uid);
+        let crashed = crashed.map(|(life, _)| life).unwrap_or_default();
+        let life = Life {
+            started: Some(now()),
+            is_ready: !pod.is_held_unready,
+            ..crashed
+        };
         let running = Running {
             uid: pod.uid.clone(),
             place,
@@ -379,7 +422,7 @@ impl State<'_> {
             addresses: addresses.clone(),
             stop: stop.clone(),
             stopping: false,
-            restarts,
+            life: life.clone(),
         };
         self.running.insert(key.clone(), running);
         if let Some(port) = pod.tcp.first() {
@@ -389,28 +432,28 @@ impl State<'_> {
                 .collect();
             answering(machine.pid(), to).await;
         }
-        let status = pod::running(
-            pod,
-            &addresses,
-            &host_addresses(&machine),
-            !pod.is_held_unready,
-            restarts,
-        );
+        let status = pod::status(pod, &addresses, &host_addresses(&machine), &life);
         self.write_status(pod, status).await;
+        for at in 0..pod.containers.len() {
+            for happened in [Happened::Pulled(at), Happened::Created(at), Happened::Started(at)] {
+                self.recorder.record(pod, happened).await;
+            }
+        }
         let (sender, key, uid) = (self.sender.clone(), key.clone(), pod.uid.clone());
         self.tasks.spawn(async move {
             let mut process = process;
-            tokio::select! {
-                _ = process.ended() => {}
+            let code = tokio::select! {
+                ended = process.ended() => ended.map_or(1, shell_code),
                 () = stop.cancelled() => {
                     process.stop(Duration::from_secs(2)).await;
+                    0
                 }
-            }
-            let _ = sender.send(Signal::Ended(key, uid));
+            };
+            let _ = sender.send(Signal::Ended(key, uid, code));
         });
     }
 
-    async fn ended(&mut self, key: &ObjectKey, uid: &str) {
+    async fn ended(&mut self, key: &ObjectKey, uid: &str, exit_code: i32) {
         let Some(running) = self.running.remove(key).filter(|running| running.uid == uid) else {
             return;
         };
@@ -425,12 +468,19 @@ impl State<'_> {
         match crashed {
             Some(pod) => {
                 let host = host_addresses(&running.machine);
-                let restarts = running.restarts + 1;
-                self.write_status(
-                    &pod,
-                    pod::running(&pod, &running.addresses, &host, false, restarts),
-                )
-                .await;
+                let life = Life {
+                    started: None,
+                    is_ready: false,
+                    restarts: running.life.restarts + 1,
+                    last: Some(Ended { exit_code, at: now() }),
+                };
+                let status = pod::status(&pod, &running.addresses, &host, &life);
+                self.write_status(&pod, status).await;
+                self.crashed
+                    .insert(uid.to_owned(), (life, Instant::now() + RESTART));
+                for at in 0..pod.containers.len() {
+                    self.recorder.record(&pod, Happened::BackOff(at)).await;
+                }
                 self.retry(key.clone());
             }
             None => self.look(key).await,
@@ -504,6 +554,29 @@ impl State<'_> {
     }
 }
 
+/// Gives the process that is about to start a log of its own; that of the run before it is kept.
+fn keep_log(log: &std::path::Path, is_restart: bool) {
+    let before = runtime::previous(log);
+    let done = match is_restart {
+        true => std::fs::rename(log, &before),
+        // Another pod of this name was here, or none.
+        false => [log, &before]
+            .into_iter()
+            .try_for_each(|path| match std::fs::remove_file(path) {
+                Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(err),
+                _ => Ok(()),
+            }),
+    };
+    if let Err(err) = done {
+        tracing::warn!(error = %err, log = %log.display(), "log of the run before not set apart");
+    }
+}
+
+/// The present time as the API writes it.
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%FT%TZ").to_string()
+}
+
 async fn start_on_host(
     machine: &Machine,
     place: &PodPlace,
@@ -522,11 +595,9 @@ fn host_addresses(machine: &Machine) -> Vec<IpAddr> {
 async fn answering(node: u32, to: Vec<SocketAddr>) {
     let waited = tokio::task::spawn_blocking(move || {
         link::inside(node, async move |_| {
-            let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+            let deadline = Instant::now() + Duration::from_secs(5);
             for address in to {
-                while tokio::net::TcpStream::connect(address).await.is_err()
-                    && tokio::time::Instant::now() < deadline
-                {
+                while tokio::net::TcpStream::connect(address).await.is_err() && Instant::now() < deadline {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             }

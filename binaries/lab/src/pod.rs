@@ -2,7 +2,7 @@
 
 //! What the lab reads of a Pod, and what it writes into its status.
 
-use std::{ffi::OsString, net::IpAddr};
+use std::{collections::BTreeSet, ffi::OsString, net::IpAddr, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -12,6 +12,8 @@ use crate::process::own_program;
 pub const ECHO_IMAGE: &str = "skep-lab/echo";
 /// Image that does nothing: a place to run commands in.
 pub const IDLE_IMAGE: &str = "skep-lab/client";
+/// Wait before a pod whose process ended is started again.
+pub const RESTART: Duration = Duration::from_secs(1);
 /// Annotation by which a user makes a running pod unready: `false`.
 pub const READY_ANNOTATION: &str = "skep-lab/ready";
 
@@ -31,6 +33,15 @@ pub enum PodError {
     /// Give the pod a container.
     #[error("the pod has no container")]
     Empty,
+}
+
+/// A container of a pod: they share one process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// Its name.
+    pub name: String,
+    /// Its image.
+    pub image: String,
 }
 
 /// A pod as the lab sees it.
@@ -54,9 +65,11 @@ pub struct Pod {
     pub phase: String,
     /// Whether its status says that it is ready.
     pub is_ready: bool,
-    /// TCP ports of its echo servers.
+    /// Its containers.
+    pub containers: Vec<Container>,
+    /// TCP ports of its echo servers, each once.
     pub tcp: Vec<u16>,
-    /// UDP ports of its echo servers.
+    /// UDP ports of its echo servers, each once.
     pub udp: Vec<u16>,
     /// What is wrong with it.
     pub problem: Option<PodError>,
@@ -90,15 +103,17 @@ impl Pod {
             None if containers.is_empty() => Some(PodError::Empty),
             None => None,
         };
-        let ports = |protocol: &str| {
-            containers
+        let ports = |protocol: &str| -> Vec<u16> {
+            // One port may be listed twice, under two names: it is served once.
+            let ports: BTreeSet<u16> = containers
                 .iter()
                 .filter(|container| image(container).starts_with(ECHO_IMAGE))
                 .filter_map(|container| container["ports"].as_array())
                 .flatten()
                 .filter(|port| port["protocol"].as_str().unwrap_or("TCP") == protocol)
                 .filter_map(|port| port["containerPort"].as_u64()?.try_into().ok())
-                .collect()
+                .collect();
+            ports.into_iter().collect()
         };
         let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
         let is_ready = conditions.is_some_and(|conditions| {
@@ -124,6 +139,13 @@ impl Pod {
             is_held_unready: annotation.and_then(Value::as_str) == Some("false"),
             phase: text("/status/phase"),
             is_ready,
+            containers: containers
+                .iter()
+                .map(|container| Container {
+                    name: container["name"].as_str().unwrap_or_default().to_owned(),
+                    image: image(container),
+                })
+                .collect(),
             tcp: ports("TCP"),
             udp: ports("UDP"),
             problem,
@@ -157,9 +179,31 @@ impl Pod {
     }
 }
 
-/// Status of a running pod, as a merge patch.
+/// How the process of a pod ended the last time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// What a shell would report.
+    pub exit_code: i32,
+    /// When, as the API writes times.
+    pub at: String,
+}
+
+/// What becomes of the process of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Life {
+    /// When it started; none while it does not run.
+    pub started: Option<String>,
+    /// Whether it may get traffic.
+    pub is_ready: bool,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// How it ended the last time.
+    pub last: Option<Ended>,
+}
+
+/// Status of a pod on its node, as a merge patch.
 #[must_use]
-pub fn running(pod: &Pod, addresses: &[IpAddr], host: &[IpAddr], is_ready: bool, restarts: u32) -> Value {
+pub fn status(pod: &Pod, addresses: &[IpAddr], host: &[IpAddr], life: &Life) -> Value {
     let list = |addresses: &[IpAddr]| {
         addresses
             .iter()
@@ -167,7 +211,8 @@ pub fn running(pod: &Pod, addresses: &[IpAddr], host: &[IpAddr], is_ready: bool,
             .collect::<Vec<_>>()
     };
     let first = |addresses: &[IpAddr]| addresses.first().map(IpAddr::to_string);
-    let ready = if is_ready { "True" } else { "False" };
+    let ready = if life.is_ready { "True" } else { "False" };
+    let containers = pod.containers.iter();
     json!({"status": {
         "phase": "Running",
         "podIP": first(addresses),
@@ -180,11 +225,34 @@ pub fn running(pod: &Pod, addresses: &[IpAddr], host: &[IpAddr], is_ready: bool,
             {"type": "ContainersReady", "status": ready},
             {"type": "Ready", "status": ready},
         ],
-        "containerStatuses": [{
-            "name": pod.name, "image": ECHO_IMAGE, "imageID": ECHO_IMAGE, "ready": is_ready, "started": true,
-            "restartCount": restarts, "state": {"running": {}},
-        }],
+        "containerStatuses": containers.map(|container| container_status(pod, container, life)).collect::<Vec<_>>(),
     }})
+}
+
+fn container_status(pod: &Pod, container: &Container, life: &Life) -> Value {
+    let state = match &life.started {
+        Some(at) => json!({"running": {"startedAt": at}}),
+        None => json!({"waiting": {
+            "reason": "CrashLoopBackOff",
+            "message": format!(
+                "back-off {}s restarting failed container={} pod={}_{}({})",
+                RESTART.as_secs(), container.name, pod.name, pod.namespace, pod.uid
+            ),
+        }}),
+    };
+    let last = life.last.as_ref().map(|ended| {
+        let reason = if ended.exit_code == 0 {
+            "Completed"
+        } else {
+            "Error"
+        };
+        json!({"terminated": {"exitCode": ended.exit_code, "reason": reason, "finishedAt": ended.at}})
+    });
+    json!({
+        "name": container.name, "image": container.image, "imageID": container.image,
+        "ready": life.is_ready, "started": life.started.is_some(), "restartCount": life.restarts,
+        "state": state, "lastState": last.unwrap_or_else(|| json!({})),
+    })
 }
 
 /// Status of a pod that cannot run, as a merge patch.
@@ -208,6 +276,48 @@ mod tests {
         assert_eq!((pod.tcp.as_slice(), pod.udp.as_slice()), (&[80][..], &[53][..]));
         assert_eq!(pod.problem, None);
         assert_eq!(pod.id(), "shop.web-0");
+    }
+
+    #[test]
+    fn a_port_that_is_listed_twice_is_served_once() {
+        let pod = Pod::read(&json!({"spec": {"containers": [
+            {"name": "a", "image": "skep-lab/echo", "ports": [
+                {"name": "http", "containerPort": 80}, {"name": "metrics", "containerPort": 80}]},
+            {"name": "b", "image": "skep-lab/echo", "ports": [{"containerPort": 80}]},
+        ]}}));
+
+        assert_eq!(pod.tcp, [80]);
+    }
+
+    #[test]
+    fn the_status_names_containers_and_says_how_they_ended() {
+        let pod = Pod::read(&json!({
+            "metadata": {"namespace": "shop", "name": "web-0", "uid": "u1"},
+            "spec": {"containers": [
+                {"name": "web", "image": "skep-lab/echo:1"}, {"name": "side", "image": "skep-lab/client"}]},
+        }));
+        let crashed = Life {
+            restarts: 2,
+            last: Some(Ended {
+                exit_code: 137,
+                at: "2026-01-01T00:00:00Z".into(),
+            }),
+            ..Life::default()
+        };
+
+        let status = &status(&pod, &[], &[], &crashed)["status"]["containerStatuses"];
+
+        assert_eq!(
+            (&status[0]["name"], &status[1]["name"]),
+            (&json!("web"), &json!("side"))
+        );
+        assert_eq!(status[1]["image"], "skep-lab/client");
+        assert_eq!(status[0]["restartCount"], 2);
+        assert_eq!(status[0]["lastState"]["terminated"]["exitCode"], 137);
+        assert_eq!(
+            status[0]["state"]["waiting"]["message"],
+            "back-off 1s restarting failed container=web pod=web-0_shop(u1)"
+        );
     }
 
     #[test]

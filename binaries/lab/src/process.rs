@@ -6,6 +6,7 @@ use std::{
     ffi::OsString,
     fs::{File, OpenOptions},
     io,
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::OnceLock,
@@ -221,6 +222,13 @@ pub fn own_folder() -> Option<PathBuf> {
 /// Names the lab's program, for callers that are not it. The first call counts.
 pub fn use_program(program: OsString) {
     let _ = PROGRAM.set(program);
+}
+
+/// The exit code that a shell gives a program: 128 and the number of the signal that ended it.
+#[must_use]
+pub fn shell_code(status: ExitStatus) -> i32 {
+    let signal = status.signal().map(|signal| 128 + signal);
+    status.code().or(signal).unwrap_or(1)
 }
 
 /// The last line of a log, for messages.

@@ -12,7 +12,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agents::{self, Agent},
+    agents::{self, Agent, Report},
     command::Shape,
     control_plane::{Assets, ControlPlane},
     kubelet::Kubelet,
@@ -64,7 +64,7 @@ struct Supervisor {
 impl Supervisor {
     async fn run(&mut self, shape: &Shape) -> Result<(), AnyError> {
         let mut terminate = signal(SignalKind::terminate())?;
-        let (sender, mut started) = mpsc::unbounded_channel();
+        let (sender, mut reports) = mpsc::unbounded_channel();
         let up = async {
             let agents = self.bring_up(shape, sender).await?;
             Ok::<_, AnyError>(agents)
@@ -78,10 +78,17 @@ impl Supervisor {
         loop {
             tokio::select! {
                 _ = terminate.recv() => return Ok(()),
-                Some((node, pid)) = started.recv() => {
-                    self.state.agents.insert(node, pid);
-                    self.state.write()?;
-                }
+                Some(report) = reports.recv() => match report {
+                    Report::Started { node, pid } => {
+                        self.state.agents.insert(node, pid);
+                        self.state.write()?;
+                    }
+                    // Its next process would end in the same way: most often a setting is wrong.
+                    Report::Ended { node, how, tail } if self.state.phase != Phase::Ready => {
+                        return Err(format!("the agent of {node} ended ({how}):\n{tail}\n").into());
+                    }
+                    Report::Ended { .. } => {}
+                },
                 () = tokio::time::sleep(Duration::from_millis(50)), if self.state.phase != Phase::Ready => {
                     let mut ill = Vec::new();
                     for agent in &agents {
@@ -103,7 +110,7 @@ impl Supervisor {
     async fn bring_up(
         &mut self,
         shape: &Shape,
-        started: mpsc::UnboundedSender<(String, u32)>,
+        reports: mpsc::UnboundedSender<Report>,
     ) -> Result<Vec<Agent>, AnyError> {
         let lab = self.state.lab.clone();
         let site = Site::of(&lab.name)?;
@@ -136,10 +143,10 @@ impl Supervisor {
             self.tasks.spawn(kubelet.run());
             for machine in machines {
                 let agent = Agent::configure(&site, &access, machine, program.clone(), &settings)?;
-                let (runner, stop, started) = (agent.clone(), self.stop.clone(), started.clone());
+                let (runner, stop, reports) = (agent.clone(), self.stop.clone(), reports.clone());
                 self.tasks.spawn(async move {
-                    let told = runner.run(stop, |node, pid| {
-                        let _ = started.send((node.to_owned(), pid));
+                    let told = runner.run(stop, |report| {
+                        let _ = reports.send(report);
                     });
                     if let Err(err) = told.await {
                         tracing::error!(error = %hive::error_chain(&err), "agent not started");

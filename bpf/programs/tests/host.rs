@@ -23,7 +23,9 @@ fn run(name: &str) {
         String::from_utf8_lossy(&compiled.stderr)
     );
 
-    let ran = Command::new(&program).output().expect("the compiled program runs");
+    let ran = Command::new(&program)
+        .output()
+        .expect("the compiled program runs");
     assert!(
         ran.status.success(),
         "checks of {name}.c failed:\n{}",

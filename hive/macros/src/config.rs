@@ -46,8 +46,14 @@ impl Parts {
         let index = self.descriptions.len();
         self.descriptions.push(describe(field, &options));
         let default = default_of(field, &options)?;
-        self.decodes
-            .push(quote_spanned!(ty.span()=> let #ident = decoder.field::<#ty>(#index, || #default);));
+        // The default of a path may contain the name of the program.
+        let text = options.default.as_ref().map(default_text).transpose()?;
+        let text = text.filter(|text| text.contains("{program}"));
+        let program = text.map(|text| quote!(let default = decoder.with_program(#text);));
+        self.decodes.push(quote_spanned!(ty.span()=> let #ident = {
+            #program
+            decoder.field::<#ty>(#index, || #default)
+        };));
         self.inits.push(quote!(#ident: #ident?,));
         self.renders
             .push(quote_spanned!(ty.span()=> <#ty as ::hive::config::ConfigValue>::render(&self.#ident),));
@@ -142,6 +148,12 @@ fn default_of(field: &Field, options: &Options) -> Result<TokenStream> {
             ::core::result::Result::Ok(<#ty as ::core::default::Default>::default())));
     };
     let text = default_text(expr)?;
+    crate::default::check(ty, &text).map_err(|message| Error::new(expr.span(), message))?;
+    let text = if text.contains("{program}") {
+        quote!(&default)
+    } else {
+        quote!(#text)
+    };
     Ok(quote_spanned!(expr.span()=> <#ty as ::hive::config::ConfigValue>::parse(#text)))
 }
 

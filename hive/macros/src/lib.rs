@@ -3,6 +3,7 @@
 //! Derive macros of the `hive` and `statedb` crates, which re-export and document them.
 
 mod config;
+mod default;
 mod record;
 mod table;
 

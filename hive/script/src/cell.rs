@@ -41,7 +41,7 @@ pub fn cell() -> Cell {
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
     /// Path of the shell's socket. Empty turns the shell off.
-    #[config(default = "/var/run/cilium/shell.sock", flag = "shell-sock-path")]
+    #[config(default = "/var/run/{program}/shell.sock", flag = "shell-sock-path")]
     pub path: PathBuf,
 }
 

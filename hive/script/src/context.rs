@@ -36,12 +36,22 @@ impl Context<'_> {
 
     /// Reads a file of the script. Bytes that are not UTF-8 are replaced.
     pub fn read_file(&self, path: impl AsRef<Path>) -> std::io::Result<String> {
-        Ok(String::from_utf8_lossy(&std::fs::read(self.path(path))?).into_owned())
+        let path = self.known_path(path.as_ref())?;
+        Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
     }
 
     /// Writes a file of the script.
     pub fn write_file(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> std::io::Result<()> {
-        std::fs::write(self.path(path), content)
+        std::fs::write(self.known_path(path.as_ref())?, content)
+    }
+
+    /// A path that both sides of a shell take for the same file.
+    fn known_path(&self, path: &Path) -> std::io::Result<PathBuf> {
+        if self.state.is_shell && path.is_relative() {
+            let message = "the path must be absolute: the shell does not know your directory";
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, message));
+        }
+        Ok(self.path(path))
     }
 
     /// Replaces variables in `text` by their values.

@@ -211,6 +211,19 @@ impl State {
             }
             Err(error) => return Err(fail(&step.args, error.into())),
         };
+        if self.is_shell
+            && let Some(format) = spec.format_as_file(&invocation)
+        {
+            let instead = if spec.flags().iter().any(|flag| flag.name() == "format") {
+                format!("use -f {format}")
+            } else {
+                "this command has one format".to_owned()
+            };
+            let error = CommandError::usage(format_args!(
+                "-o takes a file, not a format: {instead} (or -o ./{format} for a file of that name)"
+            ));
+            return Err(fail(&step.args, error));
+        }
         let args = invocation.args().to_vec();
         self.repeats = line.retries;
         let outcome = self.run_command(command.as_ref(), invocation).await;

@@ -112,6 +112,15 @@ impl Spec {
         self.untimed
     }
 
+    /// The format that a call names as the file to write to: what users of other shells mean by `-o json`.
+    pub(crate) fn format_as_file<'a>(&self, call: &'a Invocation) -> Option<&'a str> {
+        let out = self.flags.iter().find(|flag| flag.short == Some('o'))?;
+        match call.flag(&out.name)? {
+            FlagValue::String(file) if FORMATS.contains(&file.as_str()) => Some(file),
+            _ => None,
+        }
+    }
+
     /// Position among `raw` (not yet expanded) arguments of the one that is a regular expression.
     pub(crate) fn regexp_argument(&self, raw: &[String]) -> Option<usize> {
         if !self.has_regexp {
@@ -128,6 +137,9 @@ impl Spec {
         None
     }
 }
+
+/// Names of formats.
+const FORMATS: [&str; 3] = ["json", "yaml", "table"];
 
 /// A flag of a command, as of Go's pflag.
 #[derive(Debug, Clone)]

@@ -69,6 +69,8 @@ pub struct State {
     pub(crate) quiet: bool,
     /// Whether lines are logged before they are run.
     pub(crate) echo: bool,
+    /// Whether the lines come from a user of the shell, whose working directory is unknown here, not from a script.
+    pub(crate) is_shell: bool,
     /// The time given; `lifetime` ends with it, and with the background commands.
     pub(crate) base: Lifetime,
     pub(crate) lifetime: Lifetime,
@@ -111,6 +113,7 @@ impl State {
             retry: Retry::default(),
             quiet: false,
             echo: true,
+            is_shell: false,
             lifetime: lifetime.child(),
             base: lifetime,
             file: String::new(),

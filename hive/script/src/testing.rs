@@ -22,21 +22,22 @@
 //! those that cells provide as members of [`CommandHandle`]. The hive is planned with the flags of the script's `#!`
 //! line and built before the first line; the script starts it. With the environment variable
 //! [`HIVE_SCRIPT_UPDATE`](UPDATE) set, files that `cmp` and `db/cmp` compare with are replaced by what was seen.
+//!
+//! [`run_script`] is for runners of their own, with other commands, conditions and reports.
+
+mod run;
 
 use std::fmt::Write;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{All, Hive, Settings, error_chain};
-use tokio::time::Instant;
 
+pub use self::run::{Parts, Place, Ran, RunFailure, RunOptions, run_script};
 use crate::hive_command::{HiveParts, Rebuild, ScriptHive};
-use crate::{
-    CommandError, CommandHandle, Environment, Lifetime, ScriptFile, State, default_commands,
-    default_conditions, named,
-};
+use crate::{CommandError, CommandHandle, Retry, default_commands, default_conditions, named};
 
 /// The environment variable that makes tests replace what they expected by what they saw.
 pub const UPDATE: &str = "HIVE_SCRIPT_UPDATE";
@@ -93,7 +94,8 @@ pub fn run_file(
     }
 }
 
-fn scripts_of(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+/// The scripts (`*.txtar`) in a folder, sorted by name.
+pub fn scripts_of(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -107,53 +109,38 @@ fn scripts_of(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 /// Runs a script; a failure is a text for people.
 async fn run(path: &Path, hive: &MakeHive) -> Result<(), String> {
-    let mut script = ScriptFile::load(path).map_err(|error| error_chain(&error))?;
-    let work = tempfile::tempdir().map_err(|error| format!("no folder to work in: {error}"))?;
-    let arguments: Vec<String> = script
-        .args()
-        .into_iter()
-        .filter(|argument| !argument.is_empty())
-        .map(|argument| argument.replace("$WORK", &work.path().to_string_lossy()))
-        .collect();
-    let (make, again) = (hive.clone(), arguments.clone());
+    let options = RunOptions {
+        time: LIMIT,
+        stop_time: LIMIT,
+        retry: Retry::default(),
+        update: std::env::var_os(UPDATE).is_some(),
+        verbose: false,
+        break_on_error: false,
+    };
+    let ran = run_script(path, options, |place| assemble(hive.clone(), place)).await;
+    match ran.result {
+        Ok(_) => Ok(()),
+        Err(failure) => Err(format!("{}{failure}\n", ran.log)),
+    }
+}
+
+/// A hive with the flags of the script, its commands and the usual ones.
+async fn assemble(hive: MakeHive, place: Place) -> Result<Parts, String> {
+    let mut arguments = place.args;
+    arguments.retain(|argument| !argument.is_empty());
+    let first = parts(&hive(), &arguments)?;
     let rebuild: Rebuild = Arc::new(move || {
-        let parts = parts(&make(), &again).map_err(CommandError::new);
+        let parts = parts(&hive(), &arguments).map_err(CommandError::new);
         Box::pin(async move { parts })
     });
-    let hive = ScriptHive::new(parts(&hive(), &arguments)?, Some(rebuild));
+    let hive = ScriptHive::new(first, Some(rebuild));
     let mut commands = default_commands();
     commands.extend(hive.commands());
-    let log = Arc::new(Mutex::new(String::new()));
-    let sink = log.clone();
-    let mut state = State::new(
-        work.path(),
+    Ok(Parts {
+        hive: Some(hive),
         commands,
-        Environment::new(),
-        Lifetime::until(Instant::now() + LIMIT),
-        Box::new(move |text| sink.lock().unwrap_or_else(PoisonError::into_inner).push_str(text)),
-    )
-    .with_conditions(default_conditions());
-    if std::env::var_os(UPDATE).is_some() {
-        state = state.update_mode();
-    }
-    let result = match script.unpack(&mut state) {
-        Ok(()) => script
-            .run(&mut state)
-            .await
-            .map(drop)
-            .map_err(|error| error.to_string()),
-        Err(error) => Err(error_chain(&error)),
-    };
-    let stopped = match tokio::time::timeout(LIMIT, hive.controller().stop()).await {
-        Ok(stopped) => {
-            stopped.map_err(|error| format!("the hive did not stop well: {}", error_chain(&error)))
-        }
-        Err(_) => Err(format!("the hive did not stop within {LIMIT:?}")),
-    };
-    script.write_back(&state).map_err(|error| error_chain(&error))?;
-    result.and(stopped).map_err(|reason| {
-        let log = log.lock().unwrap_or_else(PoisonError::into_inner);
-        format!("{log}{reason}\n")
+        conditions: default_conditions(),
+        ..Parts::default()
     })
 }
 
@@ -177,6 +164,7 @@ fn parts(hive: &Hive, arguments: &[String]) -> Result<HiveParts, String> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::Mutex;
 
     use hive::{Cell, Cfg, HookCtx, Lifecycle, Member};
 

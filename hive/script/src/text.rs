@@ -5,7 +5,6 @@
 mod duration;
 mod int;
 pub mod json;
-mod plot;
 mod tabwriter;
 pub mod yaml;
 
@@ -14,5 +13,4 @@ pub use duration::{
     parse_duration, parse_duration_nanos,
 };
 pub use int::{IntError, parse_int};
-pub use plot::Plot;
 pub use tabwriter::TabWriter;

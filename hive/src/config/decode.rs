@@ -116,17 +116,23 @@ pub(crate) enum Fault {
         secret: bool,
     },
     /// A source that cannot be read.
-    Source {
-        what: String,
-        message: String,
-        severe: bool,
-    },
+    Source { what: String, message: String },
     /// An old name or setting.
     Deprecated {
         key: String,
         origin: Origin,
         instead: String,
     },
+}
+
+/// The text of a file; of nothing else, since a pipe would have to be waited for.
+fn read_regular(path: &Path) -> std::io::Result<String> {
+    // Follows links.
+    if fs::metadata(path)?.is_file() {
+        fs::read_to_string(path)
+    } else {
+        Err(std::io::Error::other("it is not a regular file"))
+    }
 }
 
 /// All sources, merged by key; the strongest first.
@@ -136,6 +142,7 @@ pub(crate) struct Layers {
     values: HashMap<String, Vec<Setting>>,
     /// Environment variables by name, for fields that name their own.
     env: HashMap<String, String>,
+    program: String,
     pub(crate) arguments: Vec<String>,
     pub(crate) faults: Vec<Fault>,
 }
@@ -146,7 +153,10 @@ impl Layers {
         settings: &Settings,
         fields: impl Iterator<Item = &'a DeclaredSetting> + Clone,
     ) -> Self {
-        let mut layers = Self::default();
+        let mut layers = Self {
+            program: settings.program.clone(),
+            ..Self::default()
+        };
         let idle = settings.args.is_empty()
             && settings.flags.is_empty()
             && settings.env.is_empty()
@@ -169,19 +179,17 @@ impl Layers {
         }
         layers.read_env(settings);
         for path in settings.directories.iter().rev() {
-            layers.read_directory(path, settings.unknown, &known);
+            layers.read_directory(path, settings, &known);
         }
         for (path, text) in settings.texts.iter().rev() {
-            layers.read_text(path, text, settings.unknown, &known);
+            layers.read_text(path, text, settings, &known);
         }
         for path in settings.files.iter().rev() {
             match fs::read_to_string(path) {
-                Ok(text) => layers.read_text(path, &text, settings.unknown, &known),
-                Err(error) => layers.faults.push(Fault::Source {
-                    what: format!("config file {}", path.display()),
-                    message: error.to_string(),
-                    severe: true,
-                }),
+                Ok(text) => layers.read_text(path, &text, settings, &known),
+                Err(error) => {
+                    layers.unreadable(format!("config file {}", path.display()), error.to_string());
+                }
             }
         }
         layers
@@ -305,50 +313,56 @@ impl Layers {
     fn read_directory(
         &mut self,
         path: &Path,
-        unknown: UnknownKeys,
+        settings: &Settings,
         known: &HashMap<String, &DeclaredSetting>,
     ) {
         let what = || format!("config directory {}", path.display());
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
             Err(error) => {
-                self.faults.push(Fault::Source {
-                    what: what(),
-                    message: error.to_string(),
-                    severe: true,
-                });
+                self.unreadable(what(), error.to_string());
                 return;
             }
         };
-        let mut files: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
-        files.sort();
-        for file in files {
-            // Follows links: keys of a mounted ConfigMap are links into `..data`, a link to a directory.
-            let (Some(key), false) = (file.file_name().and_then(|name| name.to_str()), file.is_dir()) else {
-                continue;
-            };
-            if key.starts_with("..") {
-                continue;
-            }
-            match fs::read_to_string(&file) {
-                Ok(text) => {
-                    let raw = Raw::Text(text.trim().to_owned());
-                    self.set_key(key, raw, Origin::Directory(file.clone()), unknown, known);
-                }
-                Err(error) => self.faults.push(Fault::Source {
-                    what: format!("config file {}", file.display()),
-                    message: error.to_string(),
-                    severe: false,
-                }),
+        let mut files = Vec::new();
+        for entry in entries {
+            match entry {
+                Ok(entry) => files.push(entry.path()),
+                Err(error) => self.unreadable(what(), error.to_string()),
             }
         }
+        files.sort();
+        for file in files {
+            // Keys of a mounted ConfigMap are links into `..data`, a link to a directory.
+            let name = file.file_name().unwrap_or_default();
+            if name.as_encoded_bytes().starts_with(b"..") {
+                continue;
+            }
+            match (name.to_str(), read_regular(&file)) {
+                (Some(key), Ok(text)) => {
+                    let raw = Raw::Text(text.trim().to_owned());
+                    self.set_key(key, raw, Origin::Directory(file.clone()), settings, known);
+                }
+                (None, _) => self.unreadable(
+                    format!("config file {}", file.display()),
+                    "its name is not UTF-8".to_owned(),
+                ),
+                (_, Err(error)) => {
+                    self.unreadable(format!("config file {}", file.display()), error.to_string());
+                }
+            }
+        }
+    }
+
+    fn unreadable(&mut self, what: String, message: String) {
+        self.faults.push(Fault::Source { what, message });
     }
 
     fn read_text(
         &mut self,
         path: &Path,
         text: &str,
-        unknown: UnknownKeys,
+        settings: &Settings,
         known: &HashMap<String, &DeclaredSetting>,
     ) {
         match read_file_text(text) {
@@ -361,16 +375,12 @@ impl Layers {
                             path: path.to_owned(),
                             line,
                         },
-                        unknown,
+                        settings,
                         known,
                     );
                 }
             }
-            Err(message) => self.faults.push(Fault::Source {
-                what: format!("config file {}", path.display()),
-                message,
-                severe: true,
-            }),
+            Err(message) => self.unreadable(format!("config file {}", path.display()), message),
         }
     }
 
@@ -379,7 +389,7 @@ impl Layers {
         key: &str,
         raw: Raw,
         origin: Origin,
-        unknown: UnknownKeys,
+        settings: &Settings,
         known: &HashMap<String, &DeclaredSetting>,
     ) {
         let normalized = normalize(key);
@@ -389,12 +399,13 @@ impl Layers {
                 origin,
                 key: key.to_owned(),
             });
-        } else if unknown != UnknownKeys::Ignore {
+        } else if settings.unknown != UnknownKeys::Ignore {
+            let tolerated = settings.tolerated.contains(&*normalized);
             self.faults.push(Fault::UnknownKey {
                 key: key.to_owned(),
                 origin,
-                similar: similar(&normalized, known),
-                severe: unknown == UnknownKeys::Error,
+                similar: similar(&normalized, known).filter(|_| !tolerated),
+                severe: settings.unknown == UnknownKeys::Error && !tolerated,
             });
         }
     }
@@ -503,6 +514,34 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// The text of a default, with the name of the program in place of `{program}`.
+    ///
+    /// ```
+    /// # use hive::config::{ConfigValue, Decoder, Field};
+    /// #[derive(Clone)]
+    /// struct Socket(String);
+    ///
+    /// impl hive::Config for Socket {
+    ///     const FIELDS: &'static [Field] = &[Field::new::<String>("socket", "socket")];
+    ///     fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
+    ///         let default = decoder.with_program("/run/{program}.sock");
+    ///         decoder.field(0, || Ok(default)).map(Self)
+    ///     }
+    ///     fn render(&self) -> Vec<String> { vec![self.0.render()] }
+    ///     fn reload(&mut self, _newer: &Self) {}
+    /// }
+    /// # use hive::Config;
+    /// assert_eq!(Socket::defaults().unwrap().0, "/run/hive.sock");
+    /// ```
+    #[must_use]
+    pub fn with_program(&self, text: &str) -> String {
+        let program = match &*self.layers.program {
+            "" => "hive",
+            program => program,
+        };
+        text.replace("{program}", program)
+    }
+
     /// Reads field number `index`; `None` if its value is bad, which is noted.
     ///
     /// ```
@@ -527,19 +566,17 @@ impl<'a> Decoder<'a> {
         default: impl FnOnce() -> Result<T, String>,
     ) -> Option<T> {
         let field = &mut self.settings[index];
+        // Read even where it does not count: a bad one is a mistake that any test of a plan shall find.
+        let default = default().map_err(|message| {
+            self.faults.push(Fault::Value {
+                flag: field.name.to_string(),
+                origin: Origin::Default,
+                message,
+                secret: field.field.secret,
+            });
+        });
         let Some((setting, alias)) = self.layers.find(field) else {
-            return match default() {
-                Ok(value) => Some(value),
-                Err(message) => {
-                    self.faults.push(Fault::Value {
-                        flag: field.name.to_string(),
-                        origin: Origin::Default,
-                        message,
-                        secret: field.field.secret,
-                    });
-                    None
-                }
-            };
+            return default.ok();
         };
         field.origin = setting.origin.clone();
         if alias {

@@ -2,10 +2,12 @@
 
 //! Where values come from.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::Raw;
+use super::{Raw, normalize};
 
 /// Where the value of a setting came from.
 ///
@@ -91,7 +93,10 @@ pub struct Settings {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) texts: Vec<(PathBuf, String)>,
     pub(crate) unknown: UnknownKeys,
+    /// Unknown keys that are no errors.
+    pub(crate) tolerated: Arc<HashSet<String>>,
     pub(crate) positional: bool,
+    pub(crate) program: String,
 }
 
 impl Settings {
@@ -201,6 +206,43 @@ impl Settings {
     #[must_use]
     pub fn unknown_keys(mut self, unknown: UnknownKeys) -> Self {
         self.unknown = unknown;
+        self
+    }
+
+    /// What `{program}` in [defaults](macro@crate::Config) stands for; otherwise `hive`.
+    ///
+    /// ```
+    /// # use hive::{Cell, Config, Hive, Settings};
+    /// #[derive(Clone, Config)]
+    /// struct Listener {
+    ///     /// Where to listen.
+    ///     #[config(default = "/run/{program}/api.sock")]
+    ///     socket: String,
+    /// }
+    /// let hive = Hive::new([Cell::module("api", "Answers").config::<Listener>()]);
+    /// let plan = hive.plan(Settings::new().program("greeter"))?;
+    /// assert_eq!(plan.config::<Listener>().unwrap().socket, "/run/greeter/api.sock");
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn program(mut self, name: impl Into<String>) -> Self {
+        self.program = name.into();
+        self
+    }
+
+    /// Keys that files may have though no cell knows them, such as those of other programs that share a ConfigMap: they
+    /// are warnings where unknown keys are errors.
+    ///
+    /// ```
+    /// # use hive::{Hive, Settings};
+    /// let settings = Settings::new().config_text("shared", "operator-port: 1").tolerate_keys(["operator-port"]);
+    /// assert_eq!(Hive::new([]).plan(settings)?.report().warnings().count(), 1);
+    /// # Ok::<_, hive::Report>(())
+    /// ```
+    #[must_use]
+    pub fn tolerate_keys<I: IntoIterator<Item = impl AsRef<str>>>(mut self, keys: I) -> Self {
+        let tolerated = Arc::make_mut(&mut self.tolerated);
+        tolerated.extend(keys.into_iter().map(|key| normalize(key.as_ref())));
         self
     }
 

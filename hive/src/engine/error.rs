@@ -3,6 +3,7 @@
 //! Why a start or stop failed.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +42,23 @@ pub enum HookFailure {
         module: ModulePath,
         /// The hook.
         hook: Arc<str>,
+        /// Where it was added.
+        place: &'static Location<'static>,
         /// How long it had.
         after: Duration,
+    },
+    /// The hook was done, but only after its deadline: it blocked its thread.
+    Late {
+        /// Its module.
+        module: ModulePath,
+        /// The hook.
+        hook: Arc<str>,
+        /// Where it was added.
+        place: &'static Location<'static>,
+        /// How long it had.
+        limit: Duration,
+        /// How long it took.
+        took: Duration,
     },
     /// A job did not end when asked to, and was aborted.
     StuckJob {
@@ -66,12 +82,31 @@ impl fmt::Display for HookFailure {
             Self::Stuck {
                 module,
                 hook,
+                place,
                 after: time,
             } => {
                 write!(
                     f,
-                    "hook `{hook}` of module `{module}` was not done after {}",
-                    after(time)
+                    "hook `{hook}` of module `{module}` was not done after {} ({}:{})",
+                    after(time),
+                    place.file(),
+                    place.line()
+                )
+            }
+            Self::Late {
+                module,
+                hook,
+                place,
+                limit,
+                took,
+            } => {
+                write!(
+                    f,
+                    "hook `{hook}` of module `{module}` was done too late: it took {}, blocked its thread and had {} ({}:{})",
+                    after(took),
+                    after(limit),
+                    place.file(),
+                    place.line()
                 )
             }
             Self::StuckJob {

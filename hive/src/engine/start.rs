@@ -15,16 +15,23 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument;
 
 use super::parallel::run_units;
+use super::stop::LEAST;
 use super::{Engine, HookFailure, HookState, StartError, State, StepKind};
 use crate::lifecycle::{Hook, HookCtx};
 use crate::panics::{Caught, catch};
 use crate::shutdown::SharedError;
 use crate::supply::BoxError;
+use crate::watchdog::{Busy, Watching, What};
 
 /// How a hook ended that did not end well.
 pub(super) enum Ended {
     Failed(BoxError),
     Stuck(Duration),
+    /// It succeeded after its deadline.
+    Late {
+        limit: Duration,
+        took: Duration,
+    },
     Cancelled,
 }
 
@@ -75,6 +82,7 @@ impl Engine {
 
     /// Runs the start of all steps of a lifecycle; on failure stops those that had started.
     pub(super) async fn start_steps(&self, lifecycle: u32) -> Result<(), StartError> {
+        let _watching = self.watch_hooks(lifecycle);
         let deadline = Instant::now() + self.options.start_timeout();
         let cancel = self.shutdown.token();
         let result = if self.options.hive_parallel {
@@ -87,6 +95,13 @@ impl Engine {
             Ok(()) => Ok(()),
             Err(failed) => Err(self.roll_back(lifecycle, failed).await),
         }
+    }
+
+    /// Watches the hooks of a lifecycle, if it has any.
+    pub(super) fn watch_hooks(&self, lifecycle: u32) -> Option<Watching<'_>> {
+        let steps = &self.lifetimes[lifecycle as usize].steps;
+        let has_hooks = steps.iter().any(|step| matches!(step.kind, StepKind::Hook(_)));
+        has_hooks.then(|| self.watchdog.watch())
     }
 
     /// Starts every constructor's steps as soon as those of what it needs have started.
@@ -162,7 +177,8 @@ impl Engine {
                     .await
             };
             let took = begun.elapsed();
-            let state = if result.is_ok() {
+            // One that was late has started and is stopped.
+            let state = if matches!(result, Ok(()) | Err(Ended::Late { .. })) {
                 HookState::Started
             } else {
                 HookState::Failed
@@ -191,9 +207,10 @@ impl Engine {
         let FailedStep { step, ended, took } = failed;
         let step = &self.lifetimes[lifecycle as usize].steps[step];
         let module = self.module(step.node).clone();
-        let hook = match &step.kind {
-            StepKind::Hook(hook) => hook.name.clone(),
-            StepKind::Open(_) | StepKind::Jobs(_) => Arc::from(""),
+        let function = &self.graph.nodes[step.node as usize].function;
+        let (hook, place) = match &step.kind {
+            StepKind::Hook(hook) => (hook.name.clone(), hook.place),
+            StepKind::Open(_) | StepKind::Jobs(_) => (Arc::from(""), function.place),
         };
         let failure = match ended {
             Ended::Cancelled => None,
@@ -211,7 +228,18 @@ impl Engine {
                 Some(HookFailure::Stuck {
                     module: module.clone(),
                     hook: hook.clone(),
+                    place,
                     after,
+                })
+            }
+            Ended::Late { limit, took } => {
+                tracing::error!(%module, %hook, ?took, ?limit, "Start hook blocked its thread and was done too late");
+                Some(HookFailure::Late {
+                    module: module.clone(),
+                    hook: hook.clone(),
+                    place,
+                    limit,
+                    took,
                 })
             }
         };
@@ -239,7 +267,7 @@ impl Engine {
         let deadline = hook
             .start_timeout
             .map_or(phase, |timeout| Instant::now() + self.options.scaled(timeout));
-        self.run_hook("start", node, &hook.name, start, deadline, Some(cancel), token)
+        self.run_hook(What::StartHook, node, hook, start, deadline, Some(cancel), token)
             .await
     }
 
@@ -251,9 +279,9 @@ impl Engine {
     )]
     pub(super) async fn run_hook(
         &self,
-        phase: &'static str,
+        what: What,
         node: u32,
-        name: &Arc<str>,
+        hook: &Hook,
         function: &crate::lifecycle::HookFn,
         deadline: Instant,
         cancel: Option<&CancellationToken>,
@@ -266,26 +294,47 @@ impl Engine {
             module: self.module(node).clone(),
         };
         let module = self.module(node);
+        let name = &hook.name;
         let span = tracing::error_span!(parent: None, "hook", %module, hook = &**name);
-        let future =
-            catch(|| span.in_scope(|| function(cx))).map_err(|panic| Ended::Failed(Box::new(panic)))?;
-        let mut future = Caught(future.instrument(span));
-        let ended = |result| match result {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Ended::Failed(error)),
-            Err(panic) => Err(Ended::Failed(Box::new(panic))),
-        };
+        let (since, begun) = (std::time::Instant::now(), Instant::now());
+        let mut called = None;
+        let mut future = poll_fn(|task| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let entered = self
+                .watchdog
+                .enter(Busy::hook(what, node, (name, hook.place), since, left));
+            let future = match &mut called {
+                Some(future) => future,
+                None => match catch(|| span.in_scope(|| function(cx.clone()))) {
+                    Ok(future) => called.insert(Caught(future.instrument(span.clone()))),
+                    Err(panic) => return Poll::Ready(Err(Ended::Failed(Box::new(panic)))),
+                },
+            };
+            let result = match Pin::new(future).poll(task) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(Ok(()))) => Ok(()),
+                Poll::Ready(Ok(Err(error))) => Err(Ended::Failed(error)),
+                Poll::Ready(Err(panic)) => Err(Ended::Failed(Box::new(panic))),
+            };
+            // With a paused clock no time passes while a thread is blocked.
+            let in_time = Instant::now() <= deadline && entered.elapsed() <= left.max(LEAST);
+            Poll::Ready(result.and_then(|()| {
+                in_time.then_some(()).ok_or_else(|| Ended::Late {
+                    limit: deadline.saturating_duration_since(begun),
+                    took: since.elapsed().max(begun.elapsed()),
+                })
+            }))
+        });
         // Most hooks are done at once and need no timer.
         if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(Pin::new(&mut future).poll(cx))).await {
-            return ended(result);
+            return result;
         }
         let _own = std::mem::replace(token, CancellationToken::new().drop_guard());
-        let begun = Instant::now();
         let mut report = begun + self.options.report_every;
         loop {
             tokio::select! {
                 biased;
-                result = &mut future => return ended(result),
+                result = &mut future => return result,
                 () = async {
                     match cancel {
                         Some(cancel) => cancel.cancelled().await,
@@ -295,7 +344,7 @@ impl Engine {
                 () = tokio::time::sleep_until(deadline) => return Err(Ended::Stuck(begun.elapsed())),
                 () = tokio::time::sleep_until(report) => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    tracing::warn!(phase, module = %self.module(node), hook = %name, age = ?begun.elapsed(), ?left, "Still waiting for hook");
+                    tracing::warn!(%module, hook = %name, place = %hook.place, age = ?begun.elapsed(), ?left, "Still waiting for {}", what.name());
                     report += self.options.report_every;
                 }
             }

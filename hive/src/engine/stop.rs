@@ -15,9 +15,10 @@ use super::{Engine, HookFailure, HookState, State, StepKind, StopError};
 use crate::jobs::stop_tasks;
 use crate::lifecycle::Hook;
 use crate::shutdown::SharedError;
+use crate::watchdog::What;
 
 /// What a hook gets at least, however late it is.
-const LEAST: Duration = Duration::from_millis(100);
+pub(super) const LEAST: Duration = Duration::from_millis(100);
 
 impl Engine {
     /// Stops the hive. Does nothing if it does not run.
@@ -59,6 +60,7 @@ impl Engine {
     ///
     /// Each gets half of the time that is left, so that one which hangs leaves time for those after it.
     pub(super) async fn stop_steps(&self, lifecycle: u32) -> Vec<HookFailure> {
+        let _watching = self.watch_hooks(lifecycle);
         let deadline = Instant::now() + self.options.stop_timeout();
         let mut failures = Vec::new();
         for (_, group) in self.groups.iter().filter(|(of, _)| *of == lifecycle) {
@@ -159,7 +161,7 @@ impl Engine {
         let deadline = slice(own, phase);
         let (module, name) = (self.module(node).clone(), hook.name.clone());
         match self
-            .run_hook("stop", node, &hook.name, stop, deadline, None, token)
+            .run_hook(What::StopHook, node, hook, stop, deadline, None, token)
             .await
         {
             Ok(()) => None,
@@ -171,7 +173,15 @@ impl Engine {
             Err(Ended::Stuck(after)) => Some(HookFailure::Stuck {
                 module,
                 hook: name,
+                place: hook.place,
                 after,
+            }),
+            Err(Ended::Late { limit, took }) => Some(HookFailure::Late {
+                module,
+                hook: name,
+                place: hook.place,
+                limit,
+                took,
             }),
             Err(Ended::Cancelled) => None,
         }

@@ -4,7 +4,10 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -12,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::failures::Failures;
 use super::job::{Job, JobKind};
 use super::metrics::MetricsHub;
 use super::runner::{self, Run};
@@ -95,6 +99,8 @@ pub struct JobInfo {
     /// The stack of the newest panic, if `RUST_BACKTRACE` is set.
     pub last_backtrace: Option<String>,
     since: Instant,
+    /// Its first section has run.
+    begun: bool,
     pub(super) run_since: Option<Instant>,
 }
 
@@ -146,6 +152,7 @@ pub(crate) struct JobRegistry {
     pub(crate) metrics: MetricsHub,
     pub(crate) shutdown: Arc<ShutdownState>,
     pub(crate) readiness: ReadinessState,
+    pub(crate) failures: Failures,
     runtime: Mutex<Option<Handle>>,
     running: Mutex<Running>,
 }
@@ -193,6 +200,7 @@ impl JobRegistry {
             metrics: MetricsHub::default(),
             shutdown,
             readiness,
+            failures: Failures::default(),
             runtime: Mutex::new(None),
             running: Mutex::new(Running::default()),
         }
@@ -213,6 +221,11 @@ impl JobRegistry {
             .collect();
         failed.sort_by(|a, b| (&a.module, &a.name).cmp(&(&b.module, &b.name)));
         running.jobs.values().cloned().chain(failed).collect()
+    }
+
+    /// Whether all jobs have been polled at least once.
+    pub(crate) fn all_begun(&self) -> bool {
+        crate::lock(&self.running).jobs.values().all(|info| info.begun)
     }
 
     pub(crate) fn update(&self, id: u64, change: impl FnOnce(&mut JobInfo)) {
@@ -291,6 +304,7 @@ impl JobRegistry {
             last_error: None,
             last_backtrace: None,
             since: Instant::now(),
+            begun: false,
             run_since: None,
         };
         running.jobs.insert(id, info);
@@ -312,7 +326,8 @@ impl JobRegistry {
         let work = job.work.clone();
         let registry = self.clone();
         let task = handle.spawn(async move {
-            let failed = runner::run(&run, work).await;
+            let begun = || registry.update(id, |info| info.begun = true);
+            let failed = after_first_poll(runner::run(&run, work), begun).await;
             registry.ended(id, &key, failed.then_some(run.health));
         });
         let task = Task {
@@ -454,6 +469,17 @@ impl Group {
             .iter()
             .map(|(job, _)| (job.name.clone(), job.kind()))
             .collect()
+    }
+}
+
+/// Runs a future; calls `begun` when it has been polled once.
+async fn after_first_poll<T>(future: impl Future<Output = T>, begun: impl FnOnce()) -> T {
+    let mut future = pin!(future);
+    let first = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    begun();
+    match first {
+        Poll::Ready(output) => output,
+        Poll::Pending => future.await,
     }
 }
 

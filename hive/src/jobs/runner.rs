@@ -115,6 +115,9 @@ impl Run {
                 "Job failed"
             );
         }
+        if let Err(panic @ Failure::Panic(_)) = &result {
+            self.note_failure(|| panic.text());
+        }
         (duration, result.map_err(Failure::into_error))
     }
 
@@ -122,7 +125,19 @@ impl Run {
         self.health.degraded(message, &**error);
     }
 
+    fn note_failure(&self, text: impl FnOnce() -> String) {
+        self.registry.failures.add(|| {
+            format!(
+                "job `{}` of module `{}` failed: {}",
+                self.name,
+                self.module,
+                text()
+            )
+        });
+    }
+
     fn give_up(&self, error: BoxError) {
+        self.note_failure(|| error_chain(&*error));
         if self.on_failure == OnFailure::Shutdown {
             self.registry.shutdown.request(ExitCause::JobFailed {
                 module: self.module.clone(),

@@ -4,15 +4,18 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::PlannedConfig;
 use super::flatten::{Flat, PlacedCondition};
 use crate::assembly::Hive;
-use crate::config::{Decoder, Fault, Faults, Layers, Origin, Settings, Shared, normalized};
+use crate::config::{DeclaredSetting, Decoder, Fault, Faults, Layers, Origin, Settings, Shared, normalized};
 use crate::finding::{Code, Finding};
 use crate::key::KeyHasher;
 use crate::module::ModulePath;
+
+/// The setting of programs that says what unknown keys are.
+const ACCEPTS_UNKNOWN: &str = "config-unknown";
 
 /// Reads all values; returns the arguments that are not flags.
 pub(crate) fn decode(
@@ -28,7 +31,18 @@ pub(crate) fn decode(
     let arguments = std::mem::take(&mut layers.arguments);
     let faults = std::mem::take(&mut layers.faults);
     let (foreign, faults): (Vec<_>, Vec<_>) = faults.into_iter().partition(is_foreign);
-    findings.extend(faults.into_iter().map(|fault| describe(fault, None)));
+    let mut settings_here = flat.configs.iter().flat_map(|config| &config.settings);
+    let lenient = settings_here.any(|setting| setting.name == ACCEPTS_UNKNOWN);
+    for fault in faults {
+        let severe = matches!(fault, Fault::UnknownKey { severe: true, .. });
+        let mut finding = describe(fault, None);
+        if severe && lenient {
+            finding = finding.help(format!(
+                "remove it, or accept unknown settings with `--{ACCEPTS_UNKNOWN}=warn`"
+            ));
+        }
+        findings.push(finding);
+    }
     findings.extend(describe_foreign(foreign));
 
     for (config, value) in flat.configs.iter_mut().zip(&mut flat.values) {
@@ -72,17 +86,36 @@ fn decode_one(
             .settings
             .iter()
             .find(|setting| setting.name == flag || setting.field.flag == flag);
-        let (name, origin) = setting.map_or((flag, &Origin::Default), |setting| {
-            (&*setting.name, &setting.origin)
-        });
-        findings.push(
-            Finding::error(Code::Invalid, format!("`--{name}` (from {origin}): {message}")).involve(
-                "declared",
-                config.config.name.to_string(),
-                Some(config.place),
-                module,
-            ),
-        );
+        let declared = |finding: Finding| {
+            let name = config.config.name.to_string();
+            finding.involve("declared", name, Some(config.place), module)
+        };
+        let Some(setting) = setting else {
+            findings.push(declared(misspelt(flag, message, &config.settings)));
+            continue;
+        };
+        let (name, origin) = (&setting.name, &setting.origin);
+        findings.push(declared(Finding::error(
+            Code::Invalid,
+            format!("`--{name}` (from {origin}): {message}"),
+        )));
+    }
+}
+
+/// A fault of a flag that its configuration does not have: a mistake in the program.
+fn misspelt<'a>(
+    flag: &str,
+    message: &str,
+    settings: impl IntoIterator<Item = &'a DeclaredSetting>,
+) -> Finding {
+    let known: Vec<&str> = settings.into_iter().map(|setting| &*setting.name).collect();
+    let finding = Finding::error(
+        Code::Invalid,
+        format!("{message} (reported for `--{flag}`, which the configuration does not declare)"),
+    );
+    match crate::similar::closest(flag, known.into_iter()) {
+        Some(near) => finding.help(format!("in the program: write `faults.add(\"{near}\", ...)`")),
+        None => finding,
     }
 }
 
@@ -165,12 +198,11 @@ fn find_duplicates(flat: &Flat, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a fault is a key of a directory that several programs share, and like none of this one's.
+/// Whether a fault is a key of files that several programs share, and like none of this one's.
 fn is_foreign(fault: &Fault) -> bool {
     matches!(
         fault,
         Fault::UnknownKey {
-            origin: Origin::Directory(_),
             similar: None,
             severe: false,
             ..
@@ -178,21 +210,23 @@ fn is_foreign(fault: &Fault) -> bool {
     )
 }
 
-/// One finding for all keys of a directory: a ConfigMap may have a hundred that are for others.
+/// One finding for all keys of a directory or file: a ConfigMap may have a hundred that are for others.
 fn describe_foreign(faults: Vec<Fault>) -> impl Iterator<Item = Finding> {
-    let mut directories: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
+    let mut sources: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for fault in faults {
-        if let Fault::UnknownKey {
-            key,
-            origin: Origin::Directory(file),
-            ..
-        } = fault
-        {
-            let directory = file.parent().map(Path::to_owned).unwrap_or_default();
-            directories.entry(directory).or_default().push(format!("`{key}`"));
+        if let Fault::UnknownKey { key, origin, .. } = fault {
+            let source = match &origin {
+                Origin::Directory(file) => {
+                    let directory = file.parent().unwrap_or(Path::new(""));
+                    format!("dir {}", directory.display())
+                }
+                Origin::File { path, .. } => format!("file {}", path.display()),
+                other => other.to_string(),
+            };
+            sources.entry(source).or_default().push(format!("`{key}`"));
         }
     }
-    directories.into_iter().map(|(directory, keys)| {
+    sources.into_iter().map(|(source, keys)| {
         let number = match keys.len() {
             1 => String::new(),
             several => format!("{several} "),
@@ -201,10 +235,7 @@ fn describe_foreign(faults: Vec<Fault>) -> impl Iterator<Item = Finding> {
         let keys = keys.join(", ");
         Finding::warning(
             Code::UnknownKey,
-            format!(
-                "{number}unknown setting{plural} {keys} (from dir {})",
-                directory.display()
-            ),
+            format!("{number}unknown setting{plural} {keys} (from {source})",),
         )
     })
 }
@@ -251,18 +282,9 @@ fn describe(fault: Fault, place: Option<(&'static std::panic::Location<'static>,
                 Some(flag),
             )
         }
-        Fault::Source {
-            what,
-            message,
-            severe,
-        } => {
+        Fault::Source { what, message } => {
             let message = format!("cannot read {what}: {message}");
-            let finding = if severe {
-                Finding::error(Code::BadSource, message)
-            } else {
-                Finding::warning(Code::BadSource, message)
-            };
-            (finding, None)
+            (Finding::error(Code::BadSource, message), None)
         }
         Fault::Deprecated { key, origin, instead } => {
             let message = format!("`{key}` (from {origin}) is deprecated");
@@ -308,13 +330,18 @@ fn check(flat: &Flat, findings: &mut Vec<Finding>) {
         let mut faults = Faults::default();
         (check.check)(&values, &mut faults);
         for (flag, message) in faults.iter() {
-            let message = format!("`--{flag}`: {message}");
-            findings.push(Finding::error(Code::Invalid, message).involve(
-                "checked by",
-                "check",
-                Some(check.place),
-                module,
-            ));
+            let mut configs = flat.configs.iter();
+            let known = configs.any(|config| {
+                let mut settings = config.settings.iter();
+                settings.any(|setting| setting.name == flag || setting.field.flag == flag)
+            });
+            let finding = if known {
+                Finding::error(Code::Invalid, format!("`--{flag}`: {message}"))
+            } else {
+                let settings = flat.configs.iter().flat_map(|config| &config.settings);
+                misspelt(flag, message, settings)
+            };
+            findings.push(finding.involve("checked by", "check", Some(check.place), module));
         }
     }
 }

@@ -316,8 +316,8 @@ impl<'a> Walk<'a> {
                 parent,
             )
             .help(format!("expected {form}"));
+            // Goes on: what is inside may have faults of its own.
             self.findings.push(finding);
-            return None;
         }
         let path = parent.child_of(id);
         if !self.without.is_empty() && self.without.contains(path.as_str()) {

@@ -8,9 +8,10 @@ use super::graph::{Connect, Unmet};
 use super::{Graph, Node, Provider, Role};
 use crate::cell::Visibility;
 use crate::finding::{Code, Finding, Severity};
+use crate::inject::NeedKind;
 use crate::key::{Key, short_function, short_type};
 use crate::module::ModulePath;
-use crate::supply::Give;
+use crate::supply::{Give, GiveKind};
 
 /// Reports needs that are not met, escapes from scopes, and what nobody uses.
 pub(crate) fn report(connect: &Connect, reachable: &[bool], findings: &mut Vec<Finding>) {
@@ -42,6 +43,58 @@ pub(crate) fn report(connect: &Connect, reachable: &[bool], findings: &mut Vec<F
     }
     report_escapes(connect, reachable, findings);
     report_unused(connect, reachable, findings);
+    report_wrong_members(graph, reachable, findings);
+}
+
+/// Reports members of groups that no constructor collects, if one collects a group whose elements have the same name:
+/// `Member<Command>` is in no list of `All<dyn Command>`.
+fn report_wrong_members(graph: &Graph, reachable: &[bool], findings: &mut Vec<Finding>) {
+    let enabled = || (0..graph.nodes.len() as u32).filter(|node| graph.nodes[*node as usize].enabled);
+    let mut collected: Vec<(Key, u32)> = Vec::new();
+    for node in enabled().filter(|node| reachable[*node as usize]) {
+        let groups = graph
+            .needs_of(node)
+            .iter()
+            .filter(|need| need.kind == NeedKind::Group);
+        collected.extend(groups.map(|need| (need.key, node)));
+    }
+    for node in enabled() {
+        for give in graph
+            .gives_of(node)
+            .iter()
+            .filter(|give| give.kind != GiveKind::One)
+        {
+            if collected.iter().any(|(key, _)| *key == give.key) {
+                continue;
+            }
+            let core = element(&give.key.to_string());
+            let Some((near, collector)) = collected
+                .iter()
+                .find(|(key, _)| element(&key.to_string()) == core)
+            else {
+                continue;
+            };
+            let message = format!(
+                "nothing collects members of `{}`; `{near}` is collected",
+                give.key
+            );
+            let finding = Finding::warning(Code::WrongMember, message);
+            let finding = involve_node(finding, graph, "provided by", node);
+            findings.push(involve_node(finding, graph, "collected by", *collector).help(
+                "give and collect members of one type, such as `Member<dyn Trait>` and `All<dyn Trait>`",
+            ));
+        }
+    }
+}
+
+/// The name of the elements of a group: `Command` of `All<Arc<dyn Command>>`.
+fn element(group: &str) -> String {
+    const AROUND: [&str; 8] = ["All", "Member", "Members", "Arc", "Box", "dyn", "Send", "Sync"];
+    group
+        .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .filter(|word| !word.is_empty() && !AROUND.contains(word))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn report_escapes(connect: &Connect, reachable: &[bool], findings: &mut Vec<Finding>) {
@@ -426,7 +479,7 @@ pub(crate) fn bad_decorator(graph: &Graph, index: u32) -> Finding {
 }
 
 pub(crate) fn bad_replacement(graph: &Graph, index: u32, give: &Give) -> Finding {
-    let message = if give.kind == crate::supply::GiveKind::One {
+    let message = if give.kind == GiveKind::One {
         format!("replace changes nothing: no cell provides `{}`", give.key)
     } else {
         format!("members of the group `{}` cannot be replaced", give.key)

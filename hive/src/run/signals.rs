@@ -2,23 +2,49 @@
 
 //! Signals: the first asks to stop, the second forces it, SIGHUP reads the settings again.
 
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::exit;
 use super::reload::Reloading;
 use crate::engine::{Engine, State};
 use crate::shutdown::ExitCause;
+use crate::watchdog::{GRACE, Watchdog};
 
-/// How long after the deadline of a phase the program is ended, when a hook blocks its thread.
-const GRACE: Duration = Duration::from_secs(5);
+/// Runs a future on a thread of its own, which no hook or job can block, until the guard is dropped. It is made in the
+/// runtime of that thread.
+fn on_own_thread<F>(name: &str, make: impl FnOnce() -> io::Result<F>) -> io::Result<DropGuard>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let entered = runtime.enter();
+    let future = make()?;
+    drop(entered);
+    let end = CancellationToken::new();
+    let ended = end.clone().cancelled_owned();
+    std::thread::Builder::new().name(name.into()).spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                () = ended => {}
+                () = future => {}
+            }
+        });
+    })?;
+    Ok(end.drop_guard())
+}
 
-/// Ends the program when a hook blocks its thread, so that no deadline can help.
-pub(super) fn watch(engine: Arc<Engine>) -> tokio::task::JoinHandle<()> {
-    tokio::spawn(async move {
+/// Ends the program when it does not stop, because a hook or job blocks its thread.
+pub(super) fn watch(engine: Arc<Engine>) -> io::Result<DropGuard> {
+    let ending = async move {
         let stop = engine.options.stop_timeout() + GRACE;
         let start = engine.options.start_timeout() + stop;
         let late_start = async {
@@ -37,7 +63,8 @@ pub(super) fn watch(engine: Arc<Engine>) -> tokio::task::JoinHandle<()> {
         eprintln!("error: start or stop did not finish in time");
         print_pending(&engine);
         std::process::exit(code.into());
-    })
+    };
+    on_own_thread("hive-deadline", || Ok(ending))
 }
 
 /// Says what a start or stop waits for.
@@ -67,58 +94,107 @@ fn print_pending(engine: &Engine) {
 
 /// Signals of the process.
 pub(super) struct Signals {
-    target: Arc<Mutex<Option<Reloading>>>,
-    first: Arc<Mutex<Option<&'static str>>>,
+    shared: Arc<Shared>,
+    _thread: DropGuard,
+}
+
+#[derive(Default)]
+struct Shared {
+    target: Mutex<Option<Reloading>>,
+    /// What is built.
+    watchdog: Mutex<Option<Arc<Watchdog>>>,
+    first: Mutex<Option<&'static str>>,
+    seen: AtomicU32,
 }
 
 impl Signals {
-    pub(super) fn listen() -> std::io::Result<Self> {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut hangup = signal(SignalKind::hangup())?;
-        let this = Self {
-            target: Arc::default(),
-            first: Arc::default(),
-        };
-        let (target, first) = (this.target.clone(), this.first.clone());
-        let seen = AtomicU32::new(0);
-        tokio::spawn(async move {
-            loop {
-                let stop = tokio::select! {
-                    _ = interrupt.recv() => Some(("SIGINT", 2)),
-                    _ = terminate.recv() => Some(("SIGTERM", 15)),
-                    _ = hangup.recv() => None,
-                };
-                let target = crate::lock(&target).clone();
-                let Some((name, number)) = stop else {
-                    if let Some(target) = target {
-                        // Not awaited here: signals must get through.
-                        tokio::spawn(async move { target.reload().await });
-                    }
-                    continue;
-                };
-                let engine = target.and_then(|target| target.engine.upgrade());
-                if seen.fetch_add(1, Ordering::Relaxed) > 0 {
-                    eprintln!("{name} again: forced to end");
-                    if let Some(engine) = engine {
-                        print_pending(&engine);
-                    }
-                    std::process::exit(i32::from(exit::FORCED) + number);
-                }
-                match engine {
-                    Some(engine) => engine.shutdown.request(ExitCause::Signal(name)),
-                    None => *crate::lock(&first) = Some(name),
-                }
+    pub(super) fn listen() -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let (seen, runtime) = (shared.clone(), Handle::current());
+        let thread = on_own_thread("hive-signals", move || {
+            let kinds = [
+                SignalKind::interrupt(),
+                SignalKind::terminate(),
+                SignalKind::hangup(),
+            ];
+            let [interrupt, terminate, hangup] = kinds.map(signal);
+            let signals = (interrupt?, terminate?, hangup?);
+            Ok(async move { seen.run(signals, &runtime).await })
+        })?;
+        Ok(Self {
+            shared,
+            _thread: thread,
+        })
+    }
+
+    /// From now on the first signal says which constructor it waits for, and one that is stuck ends the program.
+    pub(super) fn watch_build(&self, watchdog: &Arc<Watchdog>) {
+        let pending = Arc::downgrade(watchdog);
+        watchdog.on_overdue(move || {
+            eprintln!("error: start did not finish in time; not done:");
+            for line in pending.upgrade().iter().flat_map(|watchdog| watchdog.busy()) {
+                eprintln!("  {line}");
             }
+            std::process::exit(exit::START.into());
         });
-        Ok(this)
+        *crate::lock(&self.shared.watchdog) = Some(watchdog.clone());
     }
 
     /// Signals go to this engine from now on, also one that has come already.
     pub(super) fn attach(&self, engine: &Arc<Engine>, target: Reloading) {
-        *crate::lock(&self.target) = Some(target);
-        if let Some(name) = crate::lock(&self.first).take() {
+        let mut attached = crate::lock(&self.shared.target);
+        *attached = Some(target);
+        if let Some(name) = crate::lock(&self.shared.first).take() {
             engine.shutdown.request(ExitCause::Signal(name));
+        }
+    }
+}
+
+impl Shared {
+    async fn run(
+        &self,
+        (mut interrupt, mut terminate, mut hangup): (Signal, Signal, Signal),
+        runtime: &Handle,
+    ) {
+        loop {
+            let stop = tokio::select! {
+                _ = interrupt.recv() => Some(("SIGINT", 2)),
+                _ = terminate.recv() => Some(("SIGTERM", 15)),
+                _ = hangup.recv() => None,
+            };
+            match stop {
+                Some((name, number)) => self.stop(name, number),
+                None => {
+                    if let Some(target) = crate::lock(&self.target).clone() {
+                        // Not awaited here: signals must get through.
+                        runtime.spawn(async move { target.reload().await });
+                    }
+                }
+            }
+        }
+    }
+
+    fn stop(&self, name: &'static str, number: i32) {
+        // Locked to the end: an engine that comes meanwhile must find the signal.
+        let target = crate::lock(&self.target);
+        let engine = target.as_ref().and_then(|target| target.engine.upgrade());
+        let watchdog = crate::lock(&self.watchdog).clone();
+        let busy = watchdog.map(|watchdog| watchdog.busy()).unwrap_or_default();
+        if self.seen.fetch_add(1, Ordering::Relaxed) > 0 {
+            eprintln!("{name} again: forced to end");
+            match engine {
+                Some(engine) => print_pending(&engine),
+                None => busy.iter().for_each(|line| eprintln!("  {line}")),
+            }
+            std::process::exit(i32::from(exit::FORCED) + number);
+        }
+        if !busy.is_empty() {
+            eprintln!("{name}: the program stops when this is done, or at once at the next signal:");
+            busy.iter().for_each(|line| eprintln!("  {line}"));
+        }
+        match engine {
+            Some(engine) => engine.shutdown.request(ExitCause::Signal(name)),
+            None => *crate::lock(&self.first) = Some(name),
         }
     }
 }

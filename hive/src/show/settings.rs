@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use crate::config::Origin;
+use crate::config::{DeclaredSetting, Origin};
 use crate::module::ModulePath;
 use crate::plan::Plan;
 
@@ -65,29 +65,9 @@ impl Plan {
         let mut infos = Vec::new();
         for (config, value) in self.graph.configs.iter().zip(&self.values) {
             let Some(value) = value else { continue };
-            for (setting, value) in config.settings.iter().zip(value.value.render()) {
-                let field = setting.field;
-                infos.push(SettingInfo {
-                    name: setting.name.to_string(),
-                    kind: field.kind,
-                    is_bool: field.is_bool,
-                    value: if field.secret && !value.is_empty() {
-                        "***".into()
-                    } else {
-                        value
-                    },
-                    origin: setting.origin.clone(),
-                    help: field.help(),
-                    docs: field.doc,
-                    module: self.graph.modules[config.module as usize].path.clone(),
-                    hidden: field.hidden,
-                    secret: field.secret,
-                    reloadable: field.reloadable,
-                    deprecated: field.deprecated,
-                    aliases: setting.aliases().map(Cow::into_owned).collect(),
-                    env: field.env,
-                });
-            }
+            let module = &self.graph.modules[config.module as usize].path;
+            let values = config.settings.iter().zip(value.value.render());
+            infos.extend(values.map(|(setting, value)| info(setting, value, module)));
         }
         infos
     }
@@ -138,6 +118,11 @@ impl Plan {
     #[must_use]
     pub fn docs(&self, env_prefix: &str) -> String {
         let settings = self.sorted_settings();
+        let reloadable: Vec<String> = settings
+            .iter()
+            .filter(|setting| setting.reloadable)
+            .map(|setting| setting.name.clone())
+            .collect();
         let mut out = String::from(
             "| Flag | Environment | Kind | Default | Module | Meaning |\n|---|---|---|---|---|---|\n",
         );
@@ -174,6 +159,16 @@ impl Plan {
                 cell(setting.kind)
             );
         }
+        let reloadable: Vec<String> = reloadable.iter().map(|name| format!("`--{name}`")).collect();
+        if reloadable.is_empty() {
+            out.push_str("\nNo setting can be changed while the program runs: a changed file takes effect at the next start.\n");
+        } else {
+            let _ = writeln!(
+                out,
+                "\nWhile the program runs, changes of these settings in files take effect: {}. Others need a restart.",
+                reloadable.join(", ")
+            );
+        }
         out
     }
 
@@ -187,36 +182,79 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn help(&self) -> String {
-        let mut settings = self.sorted_settings();
-        settings.retain(|setting| setting.deprecated.is_none());
-        let left = |setting: &SettingInfo| {
-            if setting.is_bool {
-                format!("--{}", setting.name)
-            } else {
-                format!("--{} {}", setting.name, setting.kind)
-            }
-        };
-        let width = settings
-            .iter()
-            .map(|setting| left(setting).len())
-            .max()
-            .unwrap_or(0)
-            .min(44);
-        let mut out = String::new();
-        for setting in &settings {
-            let default = match &*setting.value {
-                "" | "false" => String::new(),
-                value => format!(" (default {value})"),
-            };
-            let _ = writeln!(
-                out,
-                "  {:<width$}   {}{default}",
-                left(setting),
-                setting.help.replace('\n', " ")
-            );
-        }
-        out
+        help(self.sorted_settings())
     }
+}
+
+/// Describes a setting.
+fn info(setting: &DeclaredSetting, value: String, module: &ModulePath) -> SettingInfo {
+    let field = setting.field;
+    SettingInfo {
+        name: setting.name.to_string(),
+        kind: field.kind,
+        is_bool: field.is_bool,
+        value: if field.secret && !value.is_empty() {
+            "***".into()
+        } else {
+            value
+        },
+        origin: setting.origin.clone(),
+        help: field.help(),
+        docs: field.doc,
+        module: module.clone(),
+        hidden: field.hidden,
+        secret: field.secret,
+        reloadable: field.reloadable,
+        deprecated: field.deprecated,
+        aliases: setting.aliases().map(Cow::into_owned).collect(),
+        env: field.env,
+    }
+}
+
+/// The help text of the flags of a hive that cannot be planned, without their defaults.
+#[cfg(feature = "run")]
+pub(crate) fn help_without_defaults(hive: &crate::Hive) -> String {
+    // What is wrong is reported by the plan.
+    let flat = crate::plan::flatten(hive, &mut Vec::new());
+    let infos = flat.configs.iter().flat_map(|config| {
+        let module = &flat.modules[config.module as usize].path;
+        let settings = config.settings.iter();
+        settings.map(move |setting| info(setting, String::new(), module))
+    });
+    let mut infos: Vec<_> = infos.filter(|setting| !setting.hidden).collect();
+    infos.sort_by(|a, b| a.name.cmp(&b.name));
+    help(infos)
+}
+
+fn help(mut settings: Vec<SettingInfo>) -> String {
+    settings.retain(|setting| setting.deprecated.is_none());
+    let left = |setting: &SettingInfo| {
+        if setting.is_bool {
+            format!("--{}", setting.name)
+        } else {
+            format!("--{} {}", setting.name, setting.kind)
+        }
+    };
+    let width = settings
+        .iter()
+        .map(|setting| left(setting).len())
+        .max()
+        .unwrap_or(0)
+        .min(44);
+    let mut out = String::new();
+    for setting in &settings {
+        let default = match &*setting.value {
+            "" | "false" => String::new(),
+            value => format!(" (default {value})"),
+        };
+        let _ = writeln!(
+            out,
+            "  {:<width$}   {}{default}",
+            left(setting),
+            setting.help.replace('\n', " ")
+        );
+    }
+    out
 }
 
 /// `PREFIX_FOO_BAR` for `foo-bar`.

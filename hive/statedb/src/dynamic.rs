@@ -65,6 +65,11 @@ pub trait AnyRow: Send + Sync {
     /// # Errors
     /// If the type has none.
     fn json(&self) -> Result<Value, BoxError>;
+    /// Appends the text of the JSON form.
+    ///
+    /// # Errors
+    /// If the type has none.
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<(), BoxError>;
     /// YAML form.
     ///
     /// # Errors
@@ -225,6 +230,15 @@ impl dyn AnyTable {
                 .into()
         })
     }
+
+    /// Appends the text of [`json_of`](Self::json_of) a row, without a tree of values if the type can do without.
+    pub fn write_json_of(&self, row: &dyn AnyRow, out: &mut Vec<u8>) {
+        let start = out.len();
+        if row.write_json(out).is_err() {
+            out.truncate(start);
+            out.extend_from_slice(self.json_of(row).to_string().as_bytes());
+        }
+    }
 }
 
 impl fmt::Debug for dyn AnyTable {
@@ -247,6 +261,9 @@ impl<T: Send + Sync + 'static> AnyRow for RowOf<T> {
     }
     fn json(&self) -> Result<Value, BoxError> {
         (self.table.0.row.json)(&self.object)
+    }
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<(), BoxError> {
+        (self.table.0.row.write_json)(&self.object, out)
     }
     fn yaml(&self) -> Result<Value, BoxError> {
         (self.table.0.row.yaml)(&self.object)

@@ -71,6 +71,16 @@ pub use define::Define;
 pub use derive::{Derived, derive_table};
 pub use dynamic::{AnyChange, AnyChanges, AnyRow, AnyTable, BoxRow, DynError, Match};
 pub use error::Error;
+/// Makes a struct with named fields a row of a table: see [`Define`](trait@Define) for an example.
+///
+/// | attribute | where | meaning |
+/// |---|---|---|
+/// | `#[table(name = "...")]` | struct | the name of the table |
+/// | `#[index]` | field | an index of the name of the field: the constant `BY_<FIELD>` |
+/// | `#[index(primary)]` | field | identifies the row; exactly one field |
+/// | `#[index(unique)]` | field | no two rows may have the same value |
+/// | `#[index(each)]` | field | the field is a collection or an `Option`; each element is a key |
+/// | `#[index(name = "...")]` | field | another name of the index |
 pub use hive_macros::Table;
 pub use index::{Index, Keys, Query};
 pub use initializer::{InitGuard, LATE};

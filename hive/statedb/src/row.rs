@@ -44,6 +44,15 @@ pub trait Row: Send + Sync + Sized + 'static {
         Err("objects of this table have no JSON form".into())
     }
 
+    /// Appends the text of [`to_json`](Self::to_json). Override it, with [`write_json`], if there are many objects: the
+    /// default makes a tree of values first.
+    ///
+    /// # Errors
+    /// If the object has no JSON form. Nothing or something may have been written then.
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<(), BoxError> {
+        write_json(&self.to_json()?, out)
+    }
+
     /// The object as a YAML document tree. Default: the JSON form with lower-cased keys; override it if the object
     /// holds maps whose keys are data.
     ///
@@ -82,6 +91,14 @@ pub trait Row: Send + Sync + Sized + 'static {
 /// If serialisation fails.
 pub fn to_json<T: Serialize>(object: &T) -> Result<Value, BoxError> {
     Ok(serde_json::to_value(object)?)
+}
+
+/// [`Row::write_json`] for a serialisable type.
+///
+/// # Errors
+/// If serialisation fails.
+pub fn write_json<T: Serialize>(object: &T, out: &mut Vec<u8>) -> Result<(), BoxError> {
+    Ok(serde_json::to_writer(out, object)?)
 }
 
 /// [`Row::from_yaml`] for a type that can be deserialised from lower-case keys. An empty document is read as `{}`, and
@@ -186,6 +203,7 @@ pub(crate) struct RowFns<T> {
     pub(crate) type_name: String,
     pub(crate) cells: fn(&T) -> Vec<String>,
     pub(crate) json: fn(&T) -> Result<Value, BoxError>,
+    pub(crate) write_json: fn(&T, &mut Vec<u8>) -> Result<(), BoxError>,
     pub(crate) yaml: fn(&T) -> Result<Value, BoxError>,
     pub(crate) is_yaml_time: fn(&str) -> bool,
     pub(crate) from_yaml: fn(&str) -> Result<T, BoxError>,
@@ -198,6 +216,7 @@ impl<T: Row> RowFns<T> {
             type_name: T::type_name(),
             cells: T::cells,
             json: T::to_json,
+            write_json: T::write_json,
             yaml: T::to_yaml,
             is_yaml_time: T::is_yaml_time,
             from_yaml: T::from_yaml,
@@ -213,6 +232,7 @@ impl<T> RowFns<T> {
             type_name: std::any::type_name::<T>().to_owned(),
             cells: |_| Vec::new(),
             json: |_| Err("objects of this table have no JSON form".into()),
+            write_json: |_, _| Err("objects of this table have no JSON form".into()),
             yaml: |_| Err("objects of this table have no YAML form".into()),
             is_yaml_time: |_| true,
             from_yaml: |_| Err("objects of this table cannot be made from YAML".into()),

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 use skep_e2e::TestLab;
-use skep_lab::session::{Way, at, client_pod, cluster_ips, echo_pod};
+use skep_lab::session::{Way, at, client_pod, cluster_ips, echo_pod, node_port};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
@@ -28,11 +28,12 @@ async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
             .unwrap()
     };
     // Addresses of the node that come up after the first look are seen up to a second later.
-    let on_the_node = ["172.30.1.1:30000/UDP", "[fd00:30:0:1::1]:30000/UDP"];
+    let port = node_port(&service, "UDP");
+    let on_the_node = ["172.30.1.1", "[fd00:30:0:1::1]"].map(|address| format!("{address}:{port}/UDP"));
     lab.session
         .wait("node ports are on the addresses of the node", || async {
             let list = ids().await;
-            on_the_node.iter().all(|address| list.contains(address))
+            on_the_node.iter().all(|address| list.contains(address.as_str()))
         })
         .await
         .unwrap();

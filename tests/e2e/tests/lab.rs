@@ -122,12 +122,39 @@ async fn programs_on_nodes_end_as_they_would_in_a_shell() {
     let missing = exec(&["no-such-program"]).await;
     assert_eq!(missing.status.code(), Some(127), "{}", said(&missing));
     assert_eq!(exec(&["/etc"]).await.status.code(), Some(126));
+    let killed = exec(&["sh", "-c", "kill -KILL $$"]).await;
+    assert_eq!(killed.status.code(), Some(137));
     let nowhere = skep_lab(lab.name(), &["exec", "c9-n9", "--", "true"]).await;
     assert!(
         said(&nowhere).contains("no node or running pod called `c9-n9`; it has c1-n1"),
         "{}",
         said(&nowhere)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_cannot_start_is_reported_at_once_with_what_it_says() {
+    let name = format!("setting-{}", std::process::id());
+    let began = std::time::Instant::now();
+
+    let up = skep_lab(
+        &name,
+        &["up", "--nodes", "1", "--agent-config", "bpf-lb-map-max=abc"],
+    )
+    .await;
+
+    let took = began.elapsed();
+    skep_lab::command::down(&name).unwrap();
+    assert!(!up.status.success());
+    let said = said(&up);
+    assert!(
+        said.contains("the agent of c1-n1 ended")
+            && said.contains("`bpf-lb-map-max`")
+            && said.contains("`abc`"),
+        "{said}"
+    );
+    // It is not the time that agents have to become well.
+    assert!(took < Duration::from_secs(40), "{took:?}");
 }
 
 #[test]

@@ -172,6 +172,7 @@ impl Assembly {
                 hive: Some(hive),
                 conditions: this.conditions.clone(),
                 environment: this.environment.clone(),
+                keep: None,
             })
         })
     }

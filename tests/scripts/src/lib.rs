@@ -14,6 +14,7 @@ mod suite;
 pub mod suites;
 
 pub use assembly::{Assembly, AssemblyError, Wait, base_cells, built_ins};
+pub use hive_script::testing::Parts;
 pub use report::{FileReport, Summary, Verdict};
 pub use runner::{Options, run, run_folder};
-pub use suite::{Maps, Parts, Setup, Suite};
+pub use suite::{Maps, Setup, Suite};

@@ -4,14 +4,14 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use hive_script::hive_command::ScriptHive;
-use hive_script::{CommandError, Ending, Lifetime, ScriptError, ScriptFile, State};
+use hive::error_chain;
+use hive_script::Ending;
+use hive_script::testing::{Parts, Place, Ran, RunFailure, RunOptions, run_script, scripts_of};
 
-use crate::{FileReport, Maps, Parts, Setup, Suite, Summary, Verdict};
+use crate::{FileReport, Maps, Setup, Suite, Summary, Verdict};
 
 /// Time for the hive to stop after a script.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
@@ -95,12 +95,7 @@ pub async fn run_folder(suite: &str, folder: &Path, options: Options) -> Result<
         time: options.time.or(Some(FOLDER_TIME)),
         ..options
     };
-    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut files: Vec<PathBuf> = entries
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "txtar"))
-        .collect();
-    files.sort();
+    let files = scripts_of(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     if files.is_empty() {
         return Err(format!("no scripts in {}", folder.display()));
     }
@@ -118,19 +113,22 @@ pub async fn run_folder(suite: &str, folder: &Path, options: Options) -> Result<
     }
 }
 
-/// The log of a script, shared with its report.
-type SharedLog = Arc<Mutex<String>>;
-
 async fn run_file(suite: &'static Suite, path: PathBuf, options: Options) -> FileReport {
     let started = Instant::now();
-    let log = SharedLog::default();
-    let mut updated = false;
-    let verdict = match run_script(suite, &path, options, &log, &mut updated).await {
+    let how = RunOptions {
+        time: options.time.unwrap_or(suite.timeout),
+        stop_time: STOP_LIMIT,
+        retry: suite.retry,
+        update: options.update,
+        verbose: options.verbose,
+        break_on_error: options.break_on_error,
+    };
+    let Ran { result, log, updated } = run_script(&path, how, |place| assemble(suite, place, options)).await;
+    let verdict = match result {
         Ok(Ending::Skipped(message)) => Verdict::Skipped(message),
         Ok(_) => Verdict::Passed,
-        Err(reason) => Verdict::Failed(reason),
+        Err(failure) => Verdict::Failed(explain(&failure)),
     };
-    let log = log.lock().unwrap_or_else(PoisonError::into_inner).clone();
     FileReport {
         path,
         verdict,
@@ -140,78 +138,21 @@ async fn run_file(suite: &'static Suite, path: PathBuf, options: Options) -> Fil
     }
 }
 
-async fn run_script(
-    suite: &'static Suite,
-    path: &Path,
-    options: Options,
-    log: &SharedLog,
-    updated: &mut bool,
-) -> Result<Ending, String> {
-    let mut script = ScriptFile::load(path).map_err(|error| chain(&error))?;
-    let place = tempfile::Builder::new()
-        .prefix("run-scripts-")
-        .tempdir()
-        .map_err(|error| chain(&error))?;
-    let (work_dir, state_dir) = (place.path().join("001"), place.path().join("state"));
-    for dir in [&work_dir, &state_dir] {
-        std::fs::create_dir(dir).map_err(|error| chain(&error))?;
-    }
-    let work = work_dir.to_string_lossy();
+async fn assemble(suite: &'static Suite, place: Place, options: Options) -> Result<Parts, String> {
     let setup = Setup {
-        args: script
-            .args()
-            .iter()
-            .map(|arg| arg.replace("$WORK", &work))
-            .collect(),
-        script: script.text().to_owned(),
-        work_dir: work_dir.clone(),
-        state_dir,
+        args: place.args,
+        script: place.script,
+        work_dir: place.work_dir,
+        state_dir: place.state_dir,
         maps: options.maps,
         verbose: options.verbose,
     };
-    let _mount = (options.maps == Maps::Bpf).then(|| BpfMount(setup.bpf_root()));
-    let Parts {
-        hive,
-        commands,
-        conditions,
-        environment,
-    } = (suite.assemble)(setup).await.map_err(|error| chain(&error))?;
-
-    let lifetime = Lifetime::until(tokio::time::Instant::now() + options.time.unwrap_or(suite.timeout));
-    let sink = log.clone();
-    let echo = options.break_on_error;
-    let write = Box::new(move |text: &str| {
-        if echo {
-            print!("{text}");
-        }
-        sink.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
-    });
-    let mut state = State::new(&work_dir, commands, environment, lifetime, write)
-        .with_conditions(conditions)
-        .with_retry(suite.retry);
-    if options.update {
-        state = state.update_mode();
-    }
-    if options.break_on_error {
-        state = state.break_on_error();
-    }
-    let result = match script.unpack(&mut state) {
-        Err(error) => Err(chain(&error)),
-        Ok(()) => {
-            if options.verbose {
-                // Fails only if the suite has replaced `env`; the script is run all the same.
-                let _ = state.context().run_line("env").await;
-            }
-            script.run(&mut state).await.map_err(|error| explain(&error))
-        }
-    };
-    let stopped = stop(hive).await;
-    if options.update {
-        *updated = script.write_back(&state).map_err(|error| chain(&error))?;
-    }
-    let ending = result?;
-    stopped?;
-    Ok(ending)
+    let mount = (options.maps == Maps::Bpf).then(|| BpfMount(setup.bpf_root()));
+    let mut parts = (suite.assemble)(setup)
+        .await
+        .map_err(|error| error_chain(&error))?;
+    parts.keep = mount.map(|mount| Box::new(mount) as _);
+    Ok(parts)
 }
 
 /// The BPF file system of a script. It is unmounted at the end, also if the script is interrupted.
@@ -224,31 +165,10 @@ impl Drop for BpfMount {
     }
 }
 
-/// Stops the hive; one that does not run has nothing to stop.
-async fn stop(hive: Option<ScriptHive>) -> Result<(), String> {
-    let Some(hive) = hive else { return Ok(()) };
-    let controller = hive.controller();
-    match tokio::time::timeout(STOP_LIMIT, controller.stop()).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(format!("the hive did not stop well: {}", chain(&error))),
-        Err(_) => Err("the hive did not stop in a minute".to_owned()),
-    }
-}
-
 /// The error and what its command logged.
-fn explain(error: &ScriptError) -> String {
-    let log = error
-        .failure()
-        .map(hive_script::Failure::log)
-        .unwrap_or_default()
-        .trim_end();
-    if log.is_empty() {
-        error.to_string()
-    } else {
-        format!("{error}\n{log}")
+fn explain(failure: &RunFailure) -> String {
+    match failure.output.trim_end() {
+        "" => failure.reason.clone(),
+        output => format!("{failure}\n{output}"),
     }
-}
-
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    CommandError::chain(error).to_string()
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use hive_script::hive_command::ScriptHive;
-use hive_script::{CommandSet, Conditions, Environment, Retry};
+use hive_script::Retry;
+use hive_script::testing::Parts;
 
 use crate::AssemblyError;
 
@@ -43,18 +43,6 @@ impl Setup {
     pub fn bpf_root(&self) -> PathBuf {
         self.state_dir.join("bpf")
     }
-}
-
-/// What a suite makes for a script.
-pub struct Parts {
-    /// The hive, which is stopped after the script.
-    pub hive: Option<ScriptHive>,
-    /// All commands.
-    pub commands: CommandSet,
-    /// Conditions in brackets; suites have their own.
-    pub conditions: Conditions,
-    /// Variables before those that every script has.
-    pub environment: Environment,
 }
 
 /// A way to make the surroundings of scripts.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Certificates, keys and the token of a real API server, made anew for each lab.
+//! Certificates, keys and the token of an API server, made anew for each lab.
 
 use std::{
     fs,
@@ -94,6 +94,7 @@ impl Credentials {
             ("server.crt", &certificate.pem()),
             ("server.key", &key.serialize_pem()),
             ("accounts.key", &accounts.serialize_pem()),
+            ("accounts.pub", &accounts.public_key_pem()),
             ("tokens.csv", &tokens),
         ] {
             write_secret(&folder.join(name), text)?;
@@ -158,6 +159,11 @@ mod tests {
             tokens,
             format!("{},skep-lab,skep-lab,\"system:masters\"\n", first.token)
         );
+        // The server verifies with a public key: it does not take it from a private one in PKCS#8.
+        let public = fs::read_to_string(first.file("accounts.pub")).unwrap();
+        assert!(public.starts_with("-----BEGIN PUBLIC KEY-----\n"), "{public}");
+        let private = KeyPair::from_pem(&fs::read_to_string(first.file("accounts.key")).unwrap()).unwrap();
+        assert_eq!(public, private.public_key_pem());
         for name in ["server.key", "accounts.key", "tokens.csv"] {
             let mode = fs::metadata(first.file(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");

@@ -13,13 +13,15 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use skep_k8s::{ApiError, Client, Kind, WriteOptions};
-use skep_k8s_apiserver::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::credentials::{Credentials, CredentialsError};
+use super::{
+    credentials::{Credentials, CredentialsError},
+    definitions,
+};
 use crate::{
     cgroup::{self, CgroupError},
     enter::Placement,
@@ -40,9 +42,6 @@ const STOP: Duration = Duration::from_secs(10);
 const LAST_WORDS: usize = 5;
 /// Ports of etcd, for clients and for peers.
 const ETCD: (u16, u16) = (2379, 2380);
-/// The group whose kinds the embedded server knows by itself, and a real one is told.
-const CUSTOM_GROUP: &str = "cilium.io";
-
 /// Why there is no real API server.
 #[derive(Debug, thiserror::Error)]
 pub enum RealError {
@@ -257,7 +256,7 @@ impl Server {
                 Err(_) => tokio::time::sleep(LOOK).await,
             }
         }
-        for definition in definitions() {
+        for definition in definitions::all() {
             define(client, definition).await?;
         }
         Ok(())
@@ -308,7 +307,7 @@ fn server_arguments(cluster: &Cluster, credentials: &Credentials) -> Vec<String>
         "--authorization-mode=RBAC".to_owned(),
         format!("--service-cluster-ip-range={v4}/{v4_bits},{v6}/{v6_bits}"),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        format!("--service-account-key-file={}", credentials.file("accounts.key")),
+        format!("--service-account-key-file={}", credentials.file("accounts.pub")),
         format!(
             "--service-account-signing-key-file={}",
             credentials.file("accounts.key")
@@ -317,35 +316,6 @@ fn server_arguments(cluster: &Cluster, credentials: &Credentials) -> Vec<String>
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--allow-privileged=true".to_owned(),
     ]
-}
-
-/// Definitions of Cilium's kinds, which take any object: the agents check what they read.
-fn definitions() -> Vec<Value> {
-    let any =
-        json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
-    let kinds = Registry::with_extensions().all();
-    let kinds = kinds.iter().filter(|kind| kind.gvr.group == CUSTOM_GROUP);
-    kinds
-        .map(|kind| {
-            let resource = kind.gvr.resource.as_str();
-            json!({
-                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-                "metadata": { "name": format!("{resource}.{CUSTOM_GROUP}") },
-                "spec": {
-                    "group": CUSTOM_GROUP,
-                    "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
-                    "names": {
-                        "plural": resource, "singular": kind.singular.as_str(), "kind": kind.kind.as_str(),
-                        "listKind": kind.list_kind.as_str(),
-                    },
-                    "versions": [{
-                        "name": kind.gvr.version.as_str(), "served": true, "storage": true, "schema": any,
-                        "subresources": { "status": {} },
-                    }],
-                },
-            })
-        })
-        .collect()
 }
 
 async fn define(client: &Arc<dyn Client>, definition: Value) -> Result<(), RealError> {
@@ -410,17 +380,5 @@ mod tests {
                 "{arguments:?}"
             );
         }
-    }
-
-    #[test]
-    fn defines_each_of_ciliums_kinds_once() {
-        let definitions = definitions();
-        let names: std::collections::HashSet<&str> = definitions
-            .iter()
-            .filter_map(|d| d["metadata"]["name"].as_str())
-            .collect();
-
-        assert_eq!(names.len(), definitions.len());
-        assert!(names.contains("ciliumlocalredirectpolicies.cilium.io"));
     }
 }

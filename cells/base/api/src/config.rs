@@ -6,7 +6,7 @@
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
     /// Path of the unix socket of the agent's API. Mode 0660.
-    #[config(default = "/var/run/cilium/cilium.sock")]
+    #[config(default = "/var/run/{program}/cilium.sock")]
     pub socket_path: String,
     /// TCP port of the health endpoint on the loopback addresses; 0 switches it off.
     #[config(default = "9879")]

@@ -14,7 +14,7 @@ use hive::{Controller, GraphFormat, GraphView, Member};
 use serde::Deserialize;
 use statedb::Db;
 
-use crate::server::Routes;
+use crate::routes::Routes;
 
 /// Which part of the graph to draw, and how.
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ struct View {
 pub(crate) fn routes(hive: Controller) -> Member<Routes> {
     let (state, tree, graph) = (hive.clone(), hive.clone(), hive);
     let json = [(header::CONTENT_TYPE, "application/json")];
-    Member(Routes(
+    Member(Routes::undocumented(
         Router::new()
             .route("/debug/hive", get(move || async move { (json, state.to_json()) }))
             .route("/debug/hive/tree", get(move || async move { tree.tree() }))
@@ -43,7 +43,7 @@ pub(crate) fn routes(hive: Controller) -> Member<Routes> {
 /// The tables of the hive, and their changes.
 pub(crate) fn tables(db: Option<Db>) -> Member<Routes> {
     let tables = db.map(|db| statedb::http::router(&db)).unwrap_or_default();
-    Member(Routes(Router::new().nest("/debug/db", tables)))
+    Member(Routes::undocumented(Router::new().nest("/debug/db", tables)))
 }
 
 fn draw(hive: Controller, view: View) -> Result<impl IntoResponse, (StatusCode, String)> {

@@ -2,24 +2,26 @@
 
 //! Agent API and status over a unix socket and HTTP.
 //!
-//! - [`Routes`]: what a cell adds to the API below `/v1`.
+//! - [`Routes`]: what a cell adds to the API below `/v1`, with its part of the OpenAPI [`Document`], which is served as
+//!   `/v1/openapi.json`.
 //! - [`StatusProbe`]: what a cell adds to the status.
 //!
-//! Paths and models are those of Cilium's agent, so that its clients work; `/v1/debug/hive` (`tree`, `graph`) and
+//! It knows none of the cells that bring these. Paths and [models](skep_api_types) are those of Cilium's agent, so that its clients work; `/v1/debug/hive` (`tree`, `graph`) and
 //! `/v1/debug/db` ([tables](statedb::http)) are our own.
 
 mod cell;
 mod config;
 mod debug;
-mod kubernetes;
-mod lrp;
+mod list;
+mod routes;
 mod server;
-mod service;
 mod status;
 
 pub use cell::cell;
 pub use config::Config;
-pub use server::{Routes, ServeError};
+pub use list::json_list;
+pub use routes::{Document, Routes};
+pub use server::ServeError;
 pub use status::{ModuleHealth, StatusProbe};
 
 hive::catalogue!(cell);

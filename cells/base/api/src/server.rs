@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Listens, and hands requests to the routes of all cells.
+//! Listens, and passes requests to the routes of all cells.
 
 use std::{
     io,
@@ -10,16 +10,12 @@ use std::{
     sync::Arc,
 };
 
-use axum::{Extension, Router, http::StatusCode};
-use hive::{All, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle};
+use axum::{Extension, Router};
+use hive::{Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::{config::Config, status::Status};
-
-/// What a cell adds to the API: handlers, their paths below `/v1`.
-#[derive(Debug, Clone)]
-pub struct Routes(pub Router);
+use crate::{config::Config, routes::Paths, status::Probes};
 
 /// Why the API cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -51,18 +47,8 @@ pub enum ServeError {
 }
 
 /// Registers the sockets with the lifecycle.
-pub(crate) fn serve(
-    config: Cfg<Config>,
-    routes: All<Routes>,
-    status: Status,
-    lifecycle: Lifecycle,
-    jobs: Jobs,
-) {
-    let all = routes
-        .into_vec()
-        .into_iter()
-        .fold(Router::new(), |all, Routes(some)| all.merge(some));
-    let api = Router::new().nest("/v1", all).fallback(not_found);
+pub(crate) fn serve(config: Cfg<Config>, paths: Paths, status: Probes, lifecycle: Lifecycle, jobs: Jobs) {
+    let Paths(api) = paths;
     let path = PathBuf::from(&config.socket_path);
     {
         let (path, jobs) = (path.clone(), jobs.clone());
@@ -83,13 +69,6 @@ pub(crate) fn serve(
             async move { listen_for_health(port, &jobs, router).await }
         });
     }
-}
-
-async fn not_found() -> (StatusCode, axum::Json<String>) {
-    (
-        StatusCode::NOT_FOUND,
-        axum::Json("no such path in the agent's API".to_owned()),
-    )
 }
 
 async fn listen(path: &Path, jobs: &Jobs, api: Router) -> Result<(), ServeError> {

@@ -2,50 +2,57 @@
 
 //! The agent's status: a document to which cells add their parts.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use axum::{
     Json, Router,
-    extract::State,
+    extract::State as Extract,
     http::{HeaderMap, StatusCode},
     routing::get,
 };
 use hive::{All, Member, Readiness};
-use serde_json::{Map, Value, json};
+use jiff::Timestamp;
+use skep_api_types::{ModuleStatus, State, Status, StatusResponse};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::server::Routes;
+use crate::routes::Routes;
 
-/// A part of the status, given by a cell as `Member<Arc<dyn StatusProbe>>`.
+/// How long a probe may take before what it reported is stale.
+const STALE_AFTER: Duration = Duration::from_secs(15);
+
+/// A part of the status, brought by a cell as `Member<Arc<dyn StatusProbe>>`.
 #[async_trait]
 pub trait StatusProbe: Send + Sync {
-    /// Key in the status document, such as `kubernetes`.
-    fn key(&self) -> &'static str;
+    /// Name of the part, such as `kubernetes`.
+    fn name(&self) -> &'static str;
 
-    /// The part as it is now. Answers at once: what takes time is looked at beforehand by a job.
-    async fn probe(&self) -> Value;
+    /// Fills the part in as it is now. Returns its state if the agent is unhealthy with it in another state than `Ok` and
+    /// `Disabled`. Answers at once: what takes time is looked at beforehand by a job.
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status>;
 
-    /// Whether a `state` other than `Ok` and `Disabled` in the part makes the agent unhealthy.
-    fn is_required(&self) -> bool {
-        false
+    /// How long a probe has been waiting for its answer. The part is stale when that takes too long: what it reports was
+    /// true before.
+    fn pending(&self) -> Option<Duration> {
+        None
     }
 }
 
 /// Where the status finds the health of modules: `Option`, since programs without it have none.
 pub trait ModuleHealth: Send + Sync {
-    /// One element a report: `id`, `level` (`OK`, `Degraded`, `Stopped`), `message`, `error`.
-    fn modules(&self) -> Vec<Value>;
+    /// One element a report.
+    fn modules(&self) -> Vec<ModuleStatus>;
 }
 
 /// Puts the status together.
 #[derive(Clone, hive::Value)]
-pub(crate) struct Status {
+pub(crate) struct Probes {
     probes: All<Arc<dyn StatusProbe>>,
     modules: Option<Arc<dyn ModuleHealth>>,
     readiness: Readiness,
 }
 
-impl Status {
+impl Probes {
     pub(crate) fn new(
         probes: All<Arc<dyn StatusProbe>>,
         modules: Option<Arc<dyn ModuleHealth>>,
@@ -60,48 +67,68 @@ impl Status {
 
     /// The whole document, or with `brief` only the verdict. `kubernetes_counts` says whether a lost API server
     /// makes the agent unhealthy.
-    pub(crate) async fn document(&self, brief: bool, kubernetes_counts: bool) -> Value {
-        let mut document = Map::new();
-        let mut verdict = match self.readiness.pending() {
-            waiting if waiting.is_empty() => Ok(()),
-            waiting => Err((
-                "Warning".to_owned(),
-                format!("starting: waiting for {}", waiting.join(", ")),
-            )),
+    pub(crate) async fn document(&self, brief: bool, kubernetes_counts: bool) -> StatusResponse {
+        let mut response = StatusResponse::default();
+        let mut unwell = match self.readiness.pending() {
+            waiting if waiting.is_empty() => None,
+            waiting => Some(Status {
+                state: State::Warning,
+                msg: format!("starting: waiting for {}", waiting.join(", ")),
+            }),
         };
+        let stale = self.stale();
+        if unwell.is_none() && !stale.is_empty() {
+            unwell = Some(Status {
+                state: State::Warning,
+                msg: "Stale status data".to_owned(),
+            });
+        }
         for probe in self.probes.iter() {
-            let part = probe.probe().await;
-            let state = part["state"].as_str().unwrap_or("Ok").to_owned();
-            let counts = probe.is_required() && (kubernetes_counts || probe.key() != "kubernetes");
-            if counts && verdict.is_ok() && !matches!(state.as_str(), "Ok" | "Disabled") {
-                let message = part["msg"].as_str().unwrap_or_default();
-                let name = capitalised(probe.key());
-                verdict = Err((
-                    state.to_owned(),
-                    format!("{name} service is not ready: {message}"),
-                ));
-            }
-            document.insert(probe.key().to_owned(), part);
+            let decides = probe.probe(&mut response).await;
+            let decides = decides.filter(|_| kubernetes_counts || probe.name() != "kubernetes");
+            let part = decides.filter(|part| !part.state.is_well());
+            unwell = unwell.or_else(|| {
+                part.map(|part| Status {
+                    state: part.state,
+                    msg: format!("{} service is not ready: {}", capitalised(probe.name()), part.msg),
+                })
+            });
         }
-        let overall = match verdict {
-            Ok(()) => json!({"state": "Ok", "msg": env!("CARGO_PKG_VERSION")}),
-            Err((state, message)) => json!({"state": state, "msg": message}),
-        };
+        let cilium = unwell.unwrap_or_else(|| Status {
+            state: State::Ok,
+            msg: env!("CARGO_PKG_VERSION").to_owned(),
+        });
         if brief {
-            return json!({"cilium": overall});
+            return StatusResponse {
+                cilium,
+                stale,
+                ..StatusResponse::default()
+            };
         }
-        document.insert("cilium".to_owned(), overall);
-        document
-            .entry("kvstore")
-            .or_insert_with(|| json!({"state": "Disabled"}));
-        if let Some(modules) = &self.modules {
-            document.insert("modules-health".to_owned(), modules.modules().into());
-        }
-        Value::Object(document)
+        response.cilium = cilium;
+        response.stale = stale;
+        // Parts that every client looks for.
+        response.kvstore.get_or_insert_default();
+        response.kubernetes.get_or_insert_default();
+        response.modules_health = self.modules.as_ref().map(|modules| modules.modules());
+        response
+    }
+
+    /// Parts that are stale, with the time since which they are looked at.
+    fn stale(&self) -> BTreeMap<String, String> {
+        let now = Timestamp::now();
+        self.probes
+            .iter()
+            .filter_map(|probe| {
+                let pending = probe.pending().filter(|pending| *pending > STALE_AFTER)?;
+                let since = now.checked_sub(pending).unwrap_or(now);
+                Some((probe.name().to_owned(), since.to_string()))
+            })
+            .collect()
     }
 
     async fn is_well(&self, kubernetes_counts: bool) -> bool {
-        self.document(true, kubernetes_counts).await["cilium"]["state"] == "Ok"
+        self.document(true, kubernetes_counts).await.cilium.state == State::Ok
     }
 }
 
@@ -122,13 +149,23 @@ fn switch(headers: &HeaderMap, name: &str) -> Option<bool> {
 }
 
 /// `GET /v1/healthz`.
-pub(crate) fn routes(status: Status) -> Member<Routes> {
-    Member(Routes(
-        Router::new().route("/healthz", get(healthz)).with_state(status),
+pub(crate) fn api(status: Probes) -> Member<Routes> {
+    Member(Routes::new(
+        OpenApiRouter::new().routes(routes!(healthz)).with_state(status),
     ))
 }
 
-async fn healthz(State(status): State<Status>, headers: HeaderMap) -> Json<Value> {
+/// Returns how the agent is.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    params(
+        ("brief" = Option<bool>, Header, description = "Only the verdict"),
+        ("require-k8s-connectivity" = Option<bool>, Header, description = "Whether a lost API server counts; true if absent"),
+    ),
+    responses((status = 200, description = "The status", body = StatusResponse))
+)]
+async fn healthz(Extract(status): Extract<Probes>, headers: HeaderMap) -> Json<StatusResponse> {
     let brief = switch(&headers, "brief").unwrap_or_default();
     let kubernetes_counts = switch(&headers, "require-k8s-connectivity").unwrap_or(true);
     Json(status.document(brief, kubernetes_counts).await)
@@ -136,11 +173,11 @@ async fn healthz(State(status): State<Status>, headers: HeaderMap) -> Json<Value
 
 /// `GET /healthz` of the loopback port: empty, 200 or 503. A lost API server does not count unless the
 /// header `require-k8s-connectivity` says so: restarting the agent would not bring it back.
-pub(crate) fn health_router(status: Status) -> Router {
+pub(crate) fn health_router(status: Probes) -> Router {
     Router::new().route("/healthz", get(verdict)).with_state(status)
 }
 
-async fn verdict(State(status): State<Status>, headers: HeaderMap) -> StatusCode {
+async fn verdict(Extract(status): Extract<Probes>, headers: HeaderMap) -> StatusCode {
     let kubernetes_counts = switch(&headers, "require-k8s-connectivity").unwrap_or_default();
     if status.is_well(kubernetes_counts).await {
         StatusCode::OK

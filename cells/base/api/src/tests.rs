@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::TryStreamExt;
 use hive::{Cell, Hive, Member, Readiness, Settings};
 use serde_json::{Value, json};
+use skep_api_types::{State, Status, StatusResponse};
 use statedb::{
     Db, Index, RwTable,
     http::{Endpoint, RemoteChange, RemoteObject, RemoteTable},
@@ -14,38 +16,30 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::StatusProbe;
 
-struct Part {
-    key: &'static str,
-    state: &'static str,
-}
+struct Part(State);
 
 #[async_trait]
 impl StatusProbe for Part {
-    fn key(&self) -> &'static str {
-        self.key
+    fn name(&self) -> &'static str {
+        "kvstore"
     }
 
-    async fn probe(&self) -> Value {
-        json!({"state": self.state, "msg": "as the test says"})
-    }
-
-    fn is_required(&self) -> bool {
-        true
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
+        let part = Status {
+            state: self.0,
+            msg: "as the test says".to_owned(),
+        };
+        response.kvstore = Some(part.clone());
+        Some(part)
     }
 }
 
 fn well() -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Part {
-        key: "kvstore",
-        state: "Ok",
-    }))
+    Member(Arc::new(Part(State::Ok)))
 }
 
 fn ill() -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Part {
-        key: "kvstore",
-        state: "Failure",
-    }))
+    Member(Arc::new(Part(State::Failure)))
 }
 
 /// Sends a request over the socket; the status line and the body.
@@ -82,6 +76,7 @@ async fn the_status_is_ok_only_if_every_required_part_is() {
 
         let (head, whole) = ask(&socket, "/v1/healthz", "").await;
         let (_, brief) = ask(&socket, "/v1/healthz", "brief: true\r\n").await;
+        let (_, openapi) = ask(&socket, "/v1/openapi.json", "").await;
         let (missing, _) = ask(&socket, "/v1/nothing", "").await;
 
         assert_eq!(head, "HTTP/1.1 200 OK");
@@ -92,6 +87,14 @@ async fn the_status_is_ok_only_if_every_required_part_is() {
         }
         assert_eq!(whole["kubernetes"]["state"], "Disabled");
         assert_eq!(brief.as_object().unwrap().len(), 1);
+        let answer =
+            &openapi["paths"]["/v1/healthz"]["get"]["responses"]["200"]["content"]["application/json"];
+        assert_eq!(
+            answer["schema"]["$ref"], "#/components/schemas/StatusResponse",
+            "{openapi}"
+        );
+        let schemas = &openapi["components"]["schemas"];
+        assert!(schemas["KubeProxyReplacement"].is_object(), "{schemas}");
         assert_eq!(missing, "HTTP/1.1 404 Not Found");
         running.stop().await.unwrap();
         assert!(!socket.exists(), "the socket stays");
@@ -259,4 +262,77 @@ async fn tables_can_be_followed_until_the_agent_stops() {
     hive::testing::stop(running).await;
     assert_eq!(changes.try_next().await.unwrap(), None);
     assert!(begun.elapsed().as_secs() < 10, "the stop waits for the reader");
+}
+
+/// A server that answers until it is frozen.
+#[derive(Default)]
+struct Freezing {
+    is_frozen: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait]
+impl Client for Freezing {
+    fn is_enabled(&self) -> bool {
+        true
+    }
+
+    async fn server_version(&self) -> Result<ServerVersion, ApiError> {
+        if self.is_frozen.load(std::sync::atomic::Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        Ok(ServerVersion::default())
+    }
+
+    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn list(&self, _: &Kind, _: &str, _: &ListOptions) -> Result<RawPage, ApiError> {
+        Err(ApiError::Disabled)
+    }
+
+    async fn watch(&self, _: &Kind, _: &str, _: &WatchOptions) -> Result<RawWatch, ApiError> {
+        Err(ApiError::Disabled)
+    }
+}
+
+#[tokio::test]
+async fn a_part_is_stale_when_looking_at_it_takes_too_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    let server = Arc::new(Freezing::default());
+    let client: Arc<dyn Client> = server.clone();
+    let cells = [
+        crate::cell(),
+        Cell::module("client", "Client").provide(move || client.clone()),
+    ];
+    let running = hive::testing::start_with(Hive::new(cells), settings(&socket)).await;
+    while ask(&socket, "/v1/healthz", "").await.1["kubernetes"]["state"] != "Ok" {
+        tokio::task::yield_now().await;
+    }
+    let after = async |seconds| {
+        tokio::time::pause();
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        tokio::time::resume();
+    };
+    server.is_frozen.store(true, std::sync::atomic::Ordering::SeqCst);
+
+    // Asked every 10 s: the question is 15 s old after 25 s.
+    after(23).await;
+    let (_, before) = ask(&socket, "/v1/healthz", "").await;
+    after(3).await;
+    let (_, whole) = ask(&socket, "/v1/healthz", "").await;
+    let (_, brief) = ask(&socket, "/v1/healthz", "brief: true\r\n").await;
+
+    assert_eq!(before["cilium"]["state"], "Ok", "{before}");
+    assert_eq!(before.get("stale"), None);
+    for status in [whole, brief] {
+        assert_eq!(
+            status["cilium"],
+            json!({"state": "Warning", "msg": "Stale status data"})
+        );
+        let since = status["stale"]["kubernetes"].as_str().unwrap();
+        assert!(since.ends_with('Z'), "{since}");
+    }
+    running.stop().await.unwrap();
 }

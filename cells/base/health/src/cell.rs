@@ -6,9 +6,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hive::{Cell, Cfg, HookCtx, Lifecycle};
+use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
+use tracing::warn;
 
-use crate::history::{History, HistoryError};
+use crate::history::History;
 use crate::table::{self, HealthTable};
 use crate::{Clock, SystemClock, command, metrics};
 
@@ -33,7 +34,7 @@ pub fn cell() -> Cell {
 pub fn history_cell() -> Cell {
     Cell::module("health-history", "History of health")
         .config::<HistoryConfig>()
-        .provide(open_history)
+        .provide(new_history)
         .provide(command::history)
         .run(mark_life)
 }
@@ -41,25 +42,28 @@ pub fn history_cell() -> Cell {
 /// Where the history of health is kept.
 #[derive(Debug, Clone, hive::Config)]
 pub struct HistoryConfig {
-    /// File for the history of health. One older file is kept beside it.
-    #[config(default = "/var/run/cilium/health-history.log", flag = "health-history-file")]
+    /// File for the history of health. One older file is kept beside it. Empty: none is kept.
+    #[config(
+        default = "/var/run/{program}/health-history.log",
+        flag = "health-history-file"
+    )]
     pub file: PathBuf,
 }
 
-fn open_history(
-    config: Cfg<HistoryConfig>,
-    clock: Option<Arc<dyn Clock>>,
-) -> Result<Arc<History>, HistoryError> {
+fn new_history(config: Cfg<HistoryConfig>, clock: Option<Arc<dyn Clock>>) -> Arc<History> {
     let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
-    History::open(&config.file, clock).map(Arc::new)
+    Arc::new(History::new(&config.file, clock))
 }
 
-/// Writes starts and stops of the hive.
-fn mark_life(lifecycle: Lifecycle, history: Arc<History>) {
+/// Writes starts and stops of the hive. A file that cannot be written is no reason not to start.
+fn mark_life(lifecycle: Lifecycle, history: Arc<History>, health: Health) {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let (starting, stopping) = (history.clone(), history);
     lifecycle.on_start("mark-start", move |_: HookCtx| {
-        starting.started(VERSION);
+        if let Err(error) = starting.started(VERSION) {
+            warn!(error = %hive::error_chain(&error), "There is no history of health");
+            health.degraded("The history of health is not kept", &error);
+        }
         async {}
     });
     lifecycle.on_stop("mark-stop", move |_: HookCtx| {

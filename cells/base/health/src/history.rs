@@ -24,9 +24,9 @@ const LIMIT: u64 = 5 << 20;
 /// Why there is no history.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The file cannot be opened; check its directory.
-    #[error("cannot open health history {path}")]
-    Open {
+    /// The file cannot be written; check its directory. The program works without it.
+    #[error("cannot write health history {path}")]
+    Write {
         /// The file.
         path: PathBuf,
         /// The reason.
@@ -57,22 +57,19 @@ impl std::fmt::Debug for History {
 }
 
 impl History {
-    /// Continues the file at `path`, which is made if it does not exist, with its directories.
-    ///
-    /// # Errors
-    /// If the file cannot be opened.
-    pub fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self, HistoryError> {
-        let path = path.into();
-        let file = open(&path).map_err(|cause| HistoryError::Open {
-            path: path.clone(),
-            cause,
-        })?;
-        Ok(Self {
-            path,
+    /// The history in the file at `path`. The first line makes it if it does not exist, with its directories. There is
+    /// no history if the path is empty.
+    pub fn new(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            path: path.into(),
             limit: LIMIT,
             clock,
-            file: Mutex::new(Some(file)),
-        })
+            file: Mutex::new(None),
+        }
+    }
+
+    fn is_off(&self) -> bool {
+        self.path.as_os_str().is_empty()
     }
 
     #[cfg(test)]
@@ -86,6 +83,9 @@ impl History {
     /// # Errors
     /// If a file cannot be read.
     pub fn read(&self) -> io::Result<String> {
+        if self.is_off() {
+            return Ok(String::new());
+        }
         // Held so that no line moves between the files in between.
         let _file = self.file.lock();
         let mut text = match fs::read_to_string(old(&self.path)) {
@@ -97,8 +97,15 @@ impl History {
     }
 
     /// The hive starts.
-    pub(crate) fn started(&self, version: &str) {
-        self.write(&format!("{} | Started | {version}\n", time(self.clock.now())));
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn started(&self, version: &str) -> Result<(), HistoryError> {
+        let line = format!("{} | Started | {version}\n", time(self.clock.now()));
+        self.try_write(&line).map_err(|cause| HistoryError::Write {
+            path: self.path.clone(),
+            cause,
+        })
     }
 
     /// The hive stops.
@@ -136,12 +143,22 @@ impl History {
     }
 
     fn write(&self, line: &str) {
-        let mut file = self.file.lock();
-        if let Err(error) = self.append(&mut file, line) {
+        if let Err(error) = self.try_write(line) {
             warn!(path = %self.path.display(), error = %error, "cannot write health history");
+        }
+    }
+
+    fn try_write(&self, line: &str) -> io::Result<()> {
+        if self.is_off() {
+            return Ok(());
+        }
+        let mut file = self.file.lock();
+        let result = self.append(&mut file, line);
+        if result.is_err() {
             // Opened again with the next line.
             *file = None;
         }
+        result
     }
 
     fn append(&self, file: &mut Option<Open>, line: &str) -> io::Result<()> {

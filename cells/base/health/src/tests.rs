@@ -209,14 +209,61 @@ async fn history_keeps_what_was_closed() {
     );
 }
 
+fn with_history_in(file: &str) -> Built {
+    let cells = [
+        statedb::cell(),
+        skep_metrics::cell(),
+        cell(),
+        history_cell(),
+        Cell::module("test", "Reports").provide(clock).run(report),
+    ];
+    let settings = Settings::new().flag("health-history-file", file);
+    let hive = Hive::new(cells).root::<Arc<History>>().root::<Table<Status>>();
+    hive.root::<Db>().plan(settings).unwrap().build().unwrap()
+}
+
+fn level_of(built: &Built, id: &str) -> Option<String> {
+    let (db, table) = (built.get::<Db>().unwrap(), built.get::<Table<Status>>().unwrap());
+    let snapshot = db.read();
+    let status = table.get(&snapshot, BY_IDENTIFIER.key(id))?;
+    Some(format!("{} {}", status.level, status.error))
+}
+
+#[tokio::test]
+async fn empty_path_turns_the_history_off() {
+    let running = with_history_in("").start().await.unwrap();
+    let built = running.stop().await.unwrap();
+
+    assert_eq!(built.get::<Arc<History>>().unwrap().read().unwrap(), "");
+    assert_eq!(level_of(&built, "health-history"), None);
+}
+
+#[tokio::test]
+async fn history_that_cannot_be_written_degrades_health_and_the_hive_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let path = file.join("history.log");
+
+    let running = with_history_in(path.to_str().unwrap()).start().await.unwrap();
+    let built = running.stop().await.unwrap();
+
+    let status = level_of(&built, "health-history").unwrap();
+    let expected = format!("cannot write health history {}", path.display());
+    assert!(
+        status.starts_with("Degraded") && status.contains(&expected),
+        "{status}"
+    );
+}
+
 #[test]
 fn full_history_is_put_aside() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("history");
-    let history = History::open(&path, clock()).unwrap().with_limit(100);
+    let history = History::new(&path, clock()).with_limit(100);
 
     for version in 0..7 {
-        history.started(&version.to_string());
+        history.started(&version.to_string()).unwrap();
     }
 
     let text = history.read().unwrap();

@@ -2,6 +2,7 @@
 
 //! Commands: `metrics`, `metrics/plot`, `metrics/html`.
 
+mod canvas;
 mod html;
 mod list;
 mod plot;

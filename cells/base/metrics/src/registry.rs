@@ -17,6 +17,14 @@ pub enum RegistryError {
     /// A change that starts neither with `+` nor with `-`.
     #[error("`{0}` in --metrics must start with + or -")]
     Change(String),
+    /// No cell has the metric; the reference of metrics lists all.
+    #[error("`+{name}` in --metrics: there is no such metric{}", .near.as_ref().map_or_else(String::new, |near| format!("; did you mean `+{near}`?")))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The name of a metric that was probably meant.
+        near: Option<String>,
+    },
 }
 
 struct Entry {
@@ -38,6 +46,17 @@ pub struct Registry {
     entries: Vec<Entry>,
 }
 
+/// The metric whose name shares most words with `name`.
+fn nearest(name: &str, entries: &[Entry]) -> Option<String> {
+    let words: Vec<&str> = name.split('_').collect();
+    let common = |entry: &Entry| {
+        let full = entry.metric.opts().name();
+        full.split('_').filter(|word| words.contains(word)).count()
+    };
+    let best = entries.iter().max_by_key(|entry| common(entry))?;
+    (common(best) * 2 > words.len()).then(|| best.metric.opts().name().to_owned())
+}
+
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()
@@ -47,11 +66,11 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Collects metrics; `changes` are `+name` or `-name`, with or without the prefix of names. Unknown names are
-    /// logged: a setting may be made for a program with more cells.
+    /// Collects metrics; `changes` are `+name` or `-name`, with or without the prefix of names. A metric that is to be
+    /// hidden and does not exist is logged.
     ///
     /// # Errors
-    /// Two metrics of one name, a change without a sign.
+    /// Two metrics of one name, a change without a sign, `+name` of a metric that does not exist.
     pub fn new(
         metrics: impl IntoIterator<Item = MetricHandle>,
         changes: &[String],
@@ -82,6 +101,12 @@ impl Registry {
             };
             match entries.iter_mut().find(matches) {
                 Some(entry) => entry.enabled = enabled,
+                None if enabled => {
+                    return Err(RegistryError::Unknown {
+                        name: name.to_owned(),
+                        near: nearest(name, &entries),
+                    });
+                }
                 None => warn!(
                     metric = name,
                     "setting `metrics` names a metric that does not exist"

@@ -18,15 +18,20 @@ const PREFIXES: [(f64, &str); 9] = [
 /// Go's `%.4g` with a prefix of the unit; `s` behind it if `name` ends in `seconds`.
 pub(crate) fn with_prefix(name: &str, value: f64) -> String {
     let unit = if name.ends_with("seconds") { "s" } else { "" };
-    if value == 0.0 || !value.is_finite() {
-        return format!("{}{unit}", general(value, 4));
-    }
+    let (scale, prefix) = scale_of(value);
+    format!("{}{prefix}{unit}", general(value / scale, 4))
+}
+
+/// The prefix of the unit for a value, and what the value is divided by; none for 0 and what is not finite.
+pub(crate) fn scale_of(value: f64) -> (f64, &'static str) {
     let size = value.abs();
-    let (scale, prefix) = PREFIXES
+    if size == 0.0 || !size.is_finite() {
+        return (1.0, "");
+    }
+    PREFIXES
         .into_iter()
         .find(|(scale, _)| size >= *scale)
-        .unwrap_or(PREFIXES[8]);
-    format!("{}{prefix}{unit}", general(value / scale, 4))
+        .unwrap_or(PREFIXES[8])
 }
 
 /// Go's `%.<digits>g`: so many significant digits, no trailing zeros, an exponent for very large and small numbers.

@@ -64,7 +64,7 @@ async fn values_are_listed_in_columns() {
 
     assert_eq!(
         log,
-        "> metrics ^test\nMetric           Labels   Value\ntest_A                    1.000000\ntest_C_seconds   lbl=a    10ms / 900ms / 990ms\n"
+        "> metrics ^test\nMetric           Labels   Value\ntest_A                    1.000000\ntest_C_seconds   lbl=a    10ms / 800ms / 980ms\n"
     );
 }
 
@@ -98,8 +98,8 @@ async fn values_are_listed_as_json_and_yaml() {
         log.contains("[\n  {\n    \"name\": \"test_A\",\n    \"value\": 1\n  }\n]\n"),
         "{log}"
     );
-    assert!(log.contains("[\n  {\n    \"labels\": {\n      \"lbl\": \"a\"\n    },\n    \"name\": \"test_C_seconds\",\n    \"value\": 0.9\n  }\n]\n"), "{log}");
-    assert!(log.ends_with("- labels: {}\n  name: test_A\n  value: 1\n- labels:\n    lbl: a\n  name: test_C_seconds\n  value: 0.9\n"), "{log}");
+    assert!(log.contains("[\n  {\n    \"labels\": {\n      \"lbl\": \"a\"\n    },\n    \"name\": \"test_C_seconds\",\n    \"value\": 0.8\n  }\n]\n"), "{log}");
+    assert!(log.ends_with("- labels: {}\n  name: test_A\n  value: 1\n- labels:\n    lbl: a\n  name: test_C_seconds\n  value: 0.8\n"), "{log}");
     let error = script(&built, "metrics -f xml\n").await.unwrap_err();
     assert_eq!(
         error,
@@ -215,6 +215,24 @@ async fn flag_turns_metrics_on_and_off() {
         Registry::new([], &["test_A".to_owned()]),
         Err(RegistryError::Change(_))
     ));
+}
+
+#[test]
+fn metric_that_does_not_exist_cannot_be_shown() {
+    let change = |change: &str| {
+        let metric: MetricHandle = Arc::new(Counter::new(Opts::new("api_calls_total", "")));
+        Registry::new([metric], &[change.to_owned()]).map(drop)
+    };
+
+    assert_eq!(
+        change("+nope").unwrap_err().to_string(),
+        "`+nope` in --metrics: there is no such metric"
+    );
+    assert_eq!(
+        change("+cilium_api_cals_total").unwrap_err().to_string(),
+        "`+cilium_api_cals_total` in --metrics: there is no such metric; did you mean `+cilium_api_calls_total`?"
+    );
+    change("-nope").unwrap();
 }
 
 #[test]

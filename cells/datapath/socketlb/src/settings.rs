@@ -172,6 +172,12 @@ pub struct SettingsConfig {
 
 impl SettingsConfig {
     fn check(&self, faults: &mut Faults) {
+        if !self.ipv4 && !self.ipv6 {
+            faults.add(
+                "enable-ipv4",
+                "and --enable-ipv6 are both off: one address family is needed",
+            );
+        }
         if self.map_max == 0 {
             faults.add("bpf-lb-map-max", "must be larger than 0");
         }

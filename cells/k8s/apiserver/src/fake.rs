@@ -141,7 +141,8 @@ impl FakeClient {
         Ok(())
     }
 
-    /// Replaces the object of a YAML text. If `strict`, its resource version must be the current one.
+    /// Replaces the object of a YAML text, which keeps its uid. If `strict`, its resource version must be the current
+    /// one.
     ///
     /// # Errors
     /// If there is no such object, or another version of it.
@@ -156,7 +157,9 @@ impl FakeClient {
                 if strict {
                     check_version(gvr, &name, &stored, copy)?;
                 }
-                insert(tx, domain, &object.kind, copy.clone());
+                let mut new = copy.clone();
+                object::set_metadata(&mut new, "uid", object::uid(&stored));
+                insert(tx, domain, &object.kind, new);
                 Ok(())
             })?;
         }
@@ -287,18 +290,32 @@ impl FakeClient {
             .collect()
     }
 
-    /// Resources with the number of live objects, by domain.
+    /// The number of live objects of every resource seen so far, by domain. A domain lists each resource whose kind it
+    /// knows, in the order in which the tracker has them, even if only the other domain has seen it.
     pub(crate) fn summary(&self) -> String {
+        let mut resources: Vec<Gvr> = Vec::new();
+        for (_, gvr) in self.tracker().resources() {
+            if !resources.contains(&gvr) {
+                resources.push(gvr);
+            }
+        }
         let mut text = String::new();
-        let known = self.tracker().resources();
         for domain in DOMAINS {
             text.push_str(&format!("{}:\n", domain.name()));
-            for (_, gvr) in known.iter().filter(|(d, _)| *d == domain) {
-                let count = self.tracker().list(domain, gvr, None).0.len();
-                text.push_str(&format!("- {}: {count}\n", gvr.dotted()));
+            for gvr in &resources {
+                if self.knows(domain, gvr) {
+                    let count = self.tracker().list(domain, gvr, None).0.len();
+                    text.push_str(&format!("- {}: {count}\n", gvr.dotted()));
+                }
             }
         }
         text
+    }
+
+    /// Whether the scheme of a domain has the kind of a resource: that of compact types has all, that of the ordinary
+    /// client those of Kubernetes itself.
+    fn knows(&self, domain: Domain, gvr: &Gvr) -> bool {
+        domain == Domain::Slim || self.api.kind(gvr).is_ok_and(|kind| kind.in_core_domain)
     }
 
     /// Replaces all objects of a resource at once by those of `files` (name, YAML) and ends its watches, so that

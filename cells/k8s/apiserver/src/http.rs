@@ -7,17 +7,21 @@
 mod discovery;
 mod negotiate;
 mod openapi;
+mod pods;
 mod protobuf;
 mod request;
 mod respond;
 mod reviews;
 mod route;
 mod serve;
+mod tls;
 
 pub use serve::{HttpOptions, HttpServer};
+pub use tls::{Tls, TlsError};
 
-/// The version of Kubernetes that this server's API is like.
-pub(crate) const VERSION: &str = "v1.33.0";
+/// The version of Kubernetes that this server's API is like, with feature gate RelaxedServiceNameValidation. The fields
+/// of the built-in kinds are those of 1.33 (`generated/schema.txt`).
+pub(crate) const VERSION: &str = "v1.34.0";
 
 /// Operating system and architecture, as Go names them.
 pub(crate) fn platform() -> String {

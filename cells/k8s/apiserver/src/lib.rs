@@ -5,7 +5,7 @@
 //! - [`Tracker`]: the store, a table of objects whose revision is the resource version;
 //! - [`ApiServer`]: the API as a library, acting like a real server or as a plain fake ([`Manner`]);
 //! - [`Registry`]: the kinds that are served;
-//! - [`HttpServer`]: the API over HTTP, for kubectl;
+//! - [`HttpServer`]: the API over HTTP, for kubectl; with a [`PodRuntime`], logs of pods and programs in them;
 //! - [`InProcessClient`] and [`FakeClient`]: clients without a network; the fake one is filled by scripts
 //!   ([`command`]);
 //! - cells: [`fake_client_cell`], [`server_cell`], [`endpointslice_controller_cell`],
@@ -37,6 +37,7 @@ mod kinds;
 mod names;
 mod object;
 mod patch;
+mod pods;
 mod print;
 mod schema;
 mod selector;
@@ -55,9 +56,10 @@ pub use controller::namespace::namespace_controller_cell;
 pub use error::{ApiError, Fault};
 pub use fake::{FakeClient, FakeError};
 pub use gvr::{Gvr, api_version, guess_plural, split_api_version};
-pub use http::{HttpOptions, HttpServer};
+pub use http::{HttpOptions, HttpServer, Tls, TlsError};
 pub use kinds::{Custom, Kind, Registry, Scale};
 pub use patch::Patch;
+pub use pods::{ExecOptions, Execution, LogOptions, PodRuntime, PodRuntimeError};
 pub use schema::{Field, List as ListShape, Merge, Object, Scalar, Shape};
 pub use selector::{FieldSelector, LabelSelector};
 pub use server::{

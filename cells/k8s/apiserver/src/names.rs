@@ -28,7 +28,7 @@ pub(crate) fn subdomain(text: &str) -> Option<String> {
     (!text.split('.').all(is_label)).then(|| SUBDOMAIN.to_owned())
 }
 
-/// A DNS label: the rule for namespaces.
+/// A DNS label: the rule for namespaces and services.
 pub(crate) fn label(text: &str) -> Option<String> {
     if text.len() > 63 {
         return too_long(63);
@@ -36,7 +36,7 @@ pub(crate) fn label(text: &str) -> Option<String> {
     (!is_label(text)).then(|| LABEL.to_owned())
 }
 
-/// A DNS label that starts with a letter: the rule for services.
+/// A DNS label that starts with a letter: the rule for versions of custom resources.
 pub(crate) fn label_1035(text: &str) -> Option<String> {
     if text.len() > 63 {
         return too_long(63);

@@ -3,8 +3,11 @@
 //! Changes of objects: merge patch, JSON patch, strategic merge patch and server-side apply.
 
 pub(crate) mod apply;
-pub(crate) mod fields;
+mod fields;
+mod merge;
+mod owners;
 mod strategic;
+mod typed;
 
 use serde_json::Value;
 

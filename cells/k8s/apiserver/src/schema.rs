@@ -49,6 +49,16 @@ pub struct List {
     pub item: Shape,
     /// How two versions merge.
     pub merge: Merge,
+    /// Values of fields that items are told apart by, where items leave them out.
+    pub key_defaults: Vec<(String, Value)>,
+}
+
+impl List {
+    /// The value of the key `name` in items that leave it out, if it has a default.
+    pub(crate) fn key_default(&self, name: &str) -> Option<Value> {
+        let found = self.key_defaults.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.clone())
+    }
 }
 
 /// How two versions of a list merge.
@@ -78,7 +88,7 @@ pub struct Object {
 }
 
 /// A field of a struct.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Field {
     /// Name in JSON.
     pub name: String,
@@ -224,9 +234,15 @@ fn shape(ty: &'static str, flags: &str) -> Shape {
                 merge = Merge::Keys(keys.split(',').map(str::to_owned).collect());
             }
         }
+        // Of all keys of built-in lists, only protocols have a default.
+        let has_protocol = matches!(&merge, Merge::Keys(keys) if keys.iter().any(|key| key == "protocol"));
         return Shape::List(Arc::new(List {
             item: shape(item, ""),
             merge,
+            key_defaults: has_protocol
+                .then(|| ("protocol".to_owned(), "TCP".into()))
+                .into_iter()
+                .collect(),
         }));
     }
     if let Some(item) = ty.strip_prefix("{}") {
@@ -267,6 +283,35 @@ impl Shape {
                 .unwrap_or(Shape::Any),
             _ => Shape::Any,
         }
+    }
+
+    /// True if this is a struct with a field `key`.
+    pub(crate) fn has_field(&self, key: &str) -> bool {
+        self.object().is_some_and(|object| object.field(key).is_some())
+    }
+
+    /// The shape of a whole object of this shape: every kind has the standard metadata.
+    pub(crate) fn of_resource(&self) -> Shape {
+        let object = match self {
+            Shape::Object(object) => Some(object),
+            Shape::Any => None,
+            _ => return self.clone(),
+        };
+        let known = object.map_or(&[][..], |object| &object.fields);
+        let mut fields: Vec<Field> = known.iter().filter(|f| f.name != "metadata").cloned().collect();
+        fields.push(Field {
+            name: "metadata".to_owned(),
+            shape: Shape::Named("meta.v1.ObjectMeta"),
+            required: false,
+            description: String::new(),
+            number: Vec::new(),
+        });
+        fields.sort_by(|a, b| a.name.cmp(&b.name));
+        Shape::Object(Arc::new(Object {
+            fields,
+            keeps_unknown: object.is_none_or(|object| object.keeps_unknown),
+            ..Object::default()
+        }))
     }
 
     /// Shape and merge rule of the items, if this is a list.
@@ -333,7 +378,19 @@ impl Shape {
                     ),
                     _ => Merge::Atomic,
                 };
-                Shape::List(Arc::new(List { item, merge }))
+                let keys: &[String] = if let Merge::Keys(keys) = &merge { keys } else { &[] };
+                let key_defaults = keys
+                    .iter()
+                    .filter_map(|key| {
+                        let default = schema.get("items")?.get("properties")?.get(key)?.get("default")?;
+                        Some((key.clone(), default.clone()))
+                    })
+                    .collect();
+                Shape::List(Arc::new(List {
+                    item,
+                    merge,
+                    key_defaults,
+                }))
             }
             Some("string") => Shape::Scalar(Scalar::Text),
             Some("integer") => Shape::Scalar(Scalar::Long),

@@ -725,7 +725,7 @@ fn refuses_invalid_objects() {
         ),
         (
             service("A", 80),
-            "metadata.name: Invalid value: \"A\": a DNS-1035 label",
+            "metadata.name: Invalid value: \"A\": a lowercase RFC 1123 label",
         ),
         (
             service("a", 0),

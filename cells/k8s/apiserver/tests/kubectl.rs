@@ -95,7 +95,8 @@ impl Kubectl {
 
     async fn run(&self, arguments: &str, input: &str) -> Output {
         let mut command = self.command(arguments);
-        let input = input.to_owned();
+        // Older kubectls take what starts with a brace for JSON.
+        let input = format!("---\n{input}");
         tokio::task::spawn_blocking(move || {
             let mut child = command.spawn().unwrap();
             child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -245,6 +246,43 @@ async fn applies_on_the_server_side() {
             .await,
         "None"
     );
+    kubectl.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moves_from_client_side_to_server_side_apply() {
+    let Some(kubectl) = Kubectl::start().await else {
+        return;
+    };
+    let manifest = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c, labels: {app: web}}
+data:
+  a: '1'
+  b: '2'
+";
+
+    kubectl.apply("apply -f -", manifest).await;
+    kubectl
+        .ok(r#"patch configmap c --type merge -p {"data":{"z":"9"}}"#)
+        .await;
+    kubectl.apply("apply --server-side -f -", manifest).await;
+    let kept = kubectl
+        .ok("get configmap c -o jsonpath={.data}{.metadata.labels}")
+        .await;
+    assert_eq!(kept, r#"{"a":"1","b":"2","z":"9"}{"app":"web"}"#);
+
+    let less = manifest.replace("  b: '2'\n", "");
+    kubectl.apply("apply --server-side -f -", &less).await;
+    let left = kubectl.ok("get configmap c -o jsonpath={.data}").await;
+    assert_eq!(left, r#"{"a":"1","z":"9"}"#);
+
+    // And back: client-side apply removes what was applied on the server side.
+    kubectl.apply("apply --server-side -f -", manifest).await;
+    kubectl.apply("apply -f -", &less).await;
+    let left = kubectl.ok("get configmap c -o jsonpath={.data}").await;
+    assert_eq!(left, r#"{"a":"1","z":"9"}"#);
     kubectl.end().await;
 }
 

@@ -9,7 +9,7 @@
 //! - [`Client`], [`Api`], [`ListerWatcher`]: reading, watching and writing objects, whatever is behind.
 //!
 //! Feature `hive` adds what brings objects into tables: `follow` (an endless stream of changes), `reflector`,
-//! `tables` (namespaces and local pods), `readiness`, `node_name`. Feature `client` adds `remote`, the client of a real
+//! `tables` (namespaces and local pods), `readiness`, `node_name`. Feature `api` adds `status`, the part of the agent's status. Feature `client` adds `remote`, the client of a real
 //! API server.
 
 mod api;
@@ -33,6 +33,8 @@ pub mod reflector;
 pub mod remote;
 pub mod selector;
 pub mod slim;
+#[cfg(feature = "api")]
+pub mod status;
 #[cfg(feature = "hive")]
 pub mod tables;
 

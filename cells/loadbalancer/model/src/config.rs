@@ -22,6 +22,7 @@ pub struct KubeProxyReplacement {
 
 /// Address families in use.
 #[derive(Debug, Clone, hive::Config)]
+#[config(validate = Families::check)]
 pub struct Families {
     /// Serve IPv4 addresses.
     #[config(default = true, flag = "enable-ipv4")]
@@ -29,6 +30,17 @@ pub struct Families {
     /// Serve IPv6 addresses.
     #[config(default = true, flag = "enable-ipv6")]
     pub ipv6: bool,
+}
+
+impl Families {
+    fn check(&self, faults: &mut Faults) {
+        if !self.ipv4 && !self.ipv6 {
+            faults.add(
+                "enable-ipv4",
+                "and --enable-ipv6 are both off: one address family is needed",
+            );
+        }
+    }
 }
 
 /// Settings of tables, maps and reconciler.

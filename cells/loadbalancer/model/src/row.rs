@@ -4,18 +4,22 @@
 
 mod yaml;
 
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use hive_script::text::{format_duration, human_duration_nanos};
 use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use statedb::Row;
-use statedb::row::BoxError;
+use statedb::reconciler::Status;
+use statedb::row::{self, BoxError};
 
 use crate::selection::NodeFacts;
 use crate::types::{
-    Backend, BackendSet, Frontend, LbAlgorithm, Names, ProxyRedirect, Service, SourceRangesPolicy, StringMap,
+    Backend, BackendSet, Frontend, L3n4Addr, LbAlgorithm, Names, ProxyRedirect, Service, SourceRangesPolicy,
+    StringMap,
 };
 
 /// Most backends shown in a cell.
@@ -69,10 +73,6 @@ impl Form {
                 .collect()
         };
         self.map((!map.is_absent()).then(items))
-    }
-
-    fn names(self, names: &Names) -> Value {
-        self.list((!names.is_absent()).then(|| names.iter().map(Value::from).collect()))
     }
 
     fn duration(self, duration: Duration) -> Value {
@@ -215,63 +215,131 @@ fn service_value(service: &Service, form: Form) -> Value {
     ])
 }
 
-fn backend_value(backend: &Backend, form: Form) -> Value {
-    let params = &backend.params;
-    let zone = params.zone.as_deref().map(|zone| {
-        form.object([
-            ("Zone", zone.zone.as_str().into()),
-            ("ForZones", form.names(&zone.for_zones)),
-        ])
-    });
-    form.object([
-        ("ServiceName", backend.service.as_str().into()),
-        ("Address", params.address.to_string().into()),
-        ("PortNames", form.names(&params.port_names)),
-        ("Weight", params.weight.into()),
-        ("NodeName", params.node_name.as_deref().unwrap_or_default().into()),
-        ("Zone", zone.into()),
-        ("ClusterID", params.cluster_id.into()),
-        ("Source", params.source.as_str().into()),
-        ("State", (params.state as u8).into()),
-        ("Unhealthy", backend.unhealthy.into()),
-        (
-            "UnhealthyUpdatedAt",
-            backend
-                .unhealthy_updated_at
-                .as_deref()
-                .map_or(Value::Null, |at| time(*at)),
-        ),
-    ])
+/// A backend as a document; keys as in JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct BackendDocument<'a> {
+    service_name: &'a str,
+    address: Shown<'a, L3n4Addr>,
+    port_names: NameList<'a>,
+    weight: u16,
+    node_name: &'a str,
+    zone: Option<ZoneDocument<'a>>,
+    #[serde(rename = "ClusterID")]
+    cluster_id: u32,
+    source: &'a str,
+    state: u8,
+    unhealthy: bool,
+    unhealthy_updated_at: Option<Value>,
 }
 
-fn frontend_value(frontend: &Frontend, form: Form) -> Result<Value, BoxError> {
-    let params = form.object([
-        ("Address", frontend.params.address.to_string().into()),
-        ("Type", frontend.params.kind.as_str().into()),
-        ("ServiceName", frontend.service.name.as_str().into()),
-        ("PortName", frontend.params.port_name.as_str().into()),
-        ("ServicePort", frontend.params.service_port.into()),
-    ]);
-    let backends = |set: &BackendSet| Value::Array(set.iter().map(|row| backend_value(row, form)).collect());
-    let managed = form.object([
-        ("Status", serde_json::to_value(&frontend.status)?),
-        ("Backends", backends(&frontend.backends)),
-        ("HealthCheckBackends", backends(&frontend.health_check_backends)),
-        ("ID", frontend.id.into()),
-        (
-            "RedirectTo",
-            frontend.redirect_to.as_ref().map(|name| name.as_str()).into(),
-        ),
-    ]);
-    let mut fields = Map::new();
-    match (params, form) {
-        (Value::Object(params), Form::Json) => fields.extend(params),
-        (params, _) => drop(fields.insert("frontendparams".to_owned(), params)),
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ZoneDocument<'a> {
+    zone: &'a str,
+    for_zones: NameList<'a>,
+}
+
+impl<'a> BackendDocument<'a> {
+    fn new(backend: &'a Backend, form: Form) -> Self {
+        let params = &backend.params;
+        Self {
+            service_name: backend.service.as_str(),
+            address: Shown(&params.address),
+            port_names: NameList(&params.port_names, form),
+            weight: params.weight,
+            node_name: params.node_name.as_deref().unwrap_or_default(),
+            zone: params.zone.as_deref().map(|zone| ZoneDocument {
+                zone: zone.zone.as_str(),
+                for_zones: NameList(&zone.for_zones, form),
+            }),
+            cluster_id: params.cluster_id,
+            source: params.source.as_str(),
+            state: params.state as u8,
+            unhealthy: backend.unhealthy,
+            unhealthy_updated_at: backend.unhealthy_updated_at.as_deref().map(|at| time(*at)),
+        }
     }
-    if let Value::Object(managed) = managed {
-        fields.extend(managed);
+}
+
+/// As its text.
+struct Shown<'a, T>(&'a T);
+
+impl<T: Display> Serialize for Shown<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self.0)
     }
-    Ok(Value::Object(fields))
+}
+
+// An absent list is null in JSON and empty in YAML.
+struct NameList<'a>(&'a Names, Form);
+
+impl Serialize for NameList<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.is_absent() && self.1 == Form::Json {
+            return serializer.serialize_none();
+        }
+        serializer.collect_seq(self.0.iter())
+    }
+}
+
+struct BackendList<'a>(&'a BackendSet, Form);
+
+impl Serialize for BackendList<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|row| BackendDocument::new(row, self.1)))
+    }
+}
+
+/// A frontend as a document. JSON has the parameters beside the rest, YAML below a key of their own.
+#[derive(Serialize)]
+struct FrontendDocument<'a> {
+    #[serde(flatten)]
+    params: FrontendParamsDocument<'a>,
+    #[serde(flatten)]
+    managed: FrontendManaged<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct FrontendParamsDocument<'a> {
+    address: Shown<'a, L3n4Addr>,
+    r#type: &'a str,
+    service_name: &'a str,
+    port_name: &'a str,
+    service_port: u16,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct FrontendManaged<'a> {
+    status: &'a Status,
+    backends: BackendList<'a>,
+    health_check_backends: BackendList<'a>,
+    #[serde(rename = "ID")]
+    id: u16,
+    redirect_to: Option<&'a str>,
+}
+
+impl<'a> FrontendDocument<'a> {
+    fn new(frontend: &'a Frontend, form: Form) -> Self {
+        Self {
+            params: FrontendParamsDocument {
+                address: Shown(&frontend.params.address),
+                r#type: frontend.params.kind.as_str(),
+                service_name: frontend.service.name.as_str(),
+                port_name: frontend.params.port_name.as_str(),
+                service_port: frontend.params.service_port,
+            },
+            managed: FrontendManaged {
+                status: &frontend.status,
+                backends: BackendList(&frontend.backends, form),
+                health_check_backends: BackendList(&frontend.health_check_backends, form),
+                id: frontend.id,
+                redirect_to: frontend.redirect_to.as_ref().map(|name| name.as_str()),
+            },
+        }
+    }
 }
 
 impl Row for Service {
@@ -358,11 +426,24 @@ impl Row for Frontend {
     }
 
     fn to_json(&self) -> Result<Value, BoxError> {
-        frontend_value(self, Form::Json)
+        row::to_json(&FrontendDocument::new(self, Form::Json))
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<(), BoxError> {
+        row::write_json(&FrontendDocument::new(self, Form::Json), out)
     }
 
     fn to_yaml(&self) -> Result<Value, BoxError> {
-        frontend_value(self, Form::Yaml)
+        let FrontendDocument { params, managed } = FrontendDocument::new(self, Form::Yaml);
+        let status = serde_json::to_value(managed.status)?;
+        let mut document = json!({ "frontendparams": row::lower_case_keys(row::to_json(&params)?) });
+        if let (Value::Object(all), Value::Object(managed)) =
+            (&mut document, row::lower_case_keys(row::to_json(&managed)?))
+        {
+            all.extend(managed);
+            all.insert("status".to_owned(), status);
+        }
+        Ok(document)
     }
 
     fn from_yaml(text: &str) -> Result<Self, BoxError> {
@@ -425,11 +506,16 @@ impl Row for Backend {
     }
 
     fn to_json(&self) -> Result<Value, BoxError> {
-        Ok(backend_value(self, Form::Json))
+        row::to_json(&BackendDocument::new(self, Form::Json))
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<(), BoxError> {
+        row::write_json(&BackendDocument::new(self, Form::Json), out)
     }
 
     fn to_yaml(&self) -> Result<Value, BoxError> {
-        Ok(backend_value(self, Form::Yaml))
+        let document = row::to_json(&BackendDocument::new(self, Form::Yaml))?;
+        Ok(row::lower_case_keys(document))
     }
 
     fn from_yaml(text: &str) -> Result<Self, BoxError> {
@@ -503,6 +589,9 @@ mod tests {
         };
         let frontend = Frontend::new(params, crate::testing::service(service()));
         let json = frontend.to_json().unwrap();
+        let mut written = Vec::new();
+        frontend.write_json(&mut written).unwrap();
+        assert_eq!(written, json.to_string().as_bytes());
         let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
         assert_eq!(
             keys,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: sends traffic for an address or a service to pods of this node.
-//! Needs: the load balancer's [`Writer`], a Kubernetes client, the pods of this node. Gives: tables
+//! Requires: the load balancer's [`Writer`], a Kubernetes client, the pods of this node. Provides: tables
 //! `localredirectpolicies` and `desired-skiplbmap`, [`NetnsCookies`], command `skiplbmap`.
 
 use std::sync::Arc;
@@ -100,6 +100,7 @@ struct StartParams {
     skips: RwTable<SkipRedirects>,
     maps: Arc<dyn SkipMaps>,
     can_skip: CanSkip,
+    cookies: NetnsCookies,
     metrics: Arc<PolicyMetrics>,
     jobs: Jobs,
 }
@@ -116,6 +117,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         skips,
         maps,
         can_skip,
+        cookies,
         metrics,
         jobs,
     } = params;
@@ -134,6 +136,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         families: (families.ipv4, families.ipv6),
         can_skip: can_skip.0,
         rejected,
+        cookies: cookies.sources(),
         metrics,
         state: Mutex::new(State::default()),
     });

@@ -14,18 +14,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use compact_str::CompactString;
-use hive::JobCtx;
+use hive::{Health, JobCtx};
 use parking_lot::Mutex;
 use skep_k8s::tables::LocalPod;
 use skep_loadbalancer_model::{
     FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, FrontendKind, KUBERNETES_SERVICES, L3n4Addr, ServiceName,
     Source, Writer, WriterError,
 };
-use statedb::reconciler::Status;
 use statedb::{Db, InitGuard, RwTable, Snapshot, Table, WatchSet, WriteTxn};
 
 use tokio::sync::Notify;
 
+use crate::cookies::Sources;
 use crate::desired::{Redirect, Selected, redirect, select};
 use crate::metrics::PolicyMetrics;
 use crate::table::SKIP_BY_POD;
@@ -47,6 +47,8 @@ pub(crate) struct Controller {
     pub(crate) can_skip: bool,
     pub(crate) initializer: InitGuard,
     pub(crate) rejected: Rejected,
+    /// Who knows the cookies of pods.
+    pub(crate) cookies: Arc<Sources>,
     pub(crate) metrics: Arc<PolicyMetrics>,
     pub(crate) state: Mutex<State>,
 }
@@ -58,10 +60,10 @@ pub(crate) struct Rejected {
     changed: Arc<Notify>,
 }
 
-/// Policies without effect.
+/// Policies without effect, or not with all of it: one a line, with the reason.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct RejectedPolicies(String);
+#[error("{}", .0.join("\n"))]
+struct Problems(Vec<String>);
 
 impl Rejected {
     pub(crate) fn set(&self, policy: String, error: &PolicyError) {
@@ -79,15 +81,28 @@ impl Rejected {
         }
     }
 
-    fn error(&self) -> Option<RejectedPolicies> {
+    fn problems(&self) -> Vec<String> {
         let rejected = self.reasons.lock();
-        let texts: Vec<String> = rejected
+        rejected
             .iter()
             .map(|(policy, error)| format!("{policy}: {error}"))
-            .collect();
-        (!texts.is_empty()).then(|| RejectedPolicies(texts.join("\n")))
+            .collect()
     }
 }
+
+/// What a look at all policies came to.
+pub(crate) struct Looked {
+    policies: usize,
+    /// Policies that cannot leave the traffic of their own pods alone, with the reason.
+    redirecting: BTreeMap<ServiceName, &'static str>,
+}
+
+/// Why `skipRedirectFromBackend` has no effect: nothing knows the network namespaces of pods.
+const NO_ENDPOINTS: &str =
+    "skipRedirectFromBackend has no effect without endpoints, which know the network namespaces of pods";
+/// Why `skipRedirectFromBackend` has no effect: the kernel cannot tell network namespaces apart.
+const NO_COOKIES: &str =
+    "skipRedirectFromBackend has no effect on a kernel without network namespace cookies (before Linux 5.14)";
 
 /// What was made real.
 #[derive(Default)]
@@ -96,7 +111,6 @@ pub(crate) struct State {
     applied: BTreeMap<ServiceName, ServiceName>,
     /// Addresses not taken because another service has them, and what was said about it.
     conflicts: BTreeSet<(L3n4Addr, ServiceName)>,
-    warned_of_kernel: bool,
     /// The first look at complete inputs has been taken.
     complete: bool,
 }
@@ -111,14 +125,12 @@ impl Controller {
         }
         loop {
             let mut watches = WatchSet::new();
-            let policies = self.look(&mut watches);
-            match self.rejected.error() {
-                None => cx.health.ok(format!("{policies} policies")),
-                Some(error) => cx.health.degraded("Invalid policies", &error),
-            }
+            let looked = self.look(&mut watches);
+            self.report(&cx.health, &looked);
             tokio::select! {
                 _ = watches.wait(Duration::ZERO) => {}
                 () = self.rejected.changed.notified() => {}
+                () = self.cookies.changed.notified() => {}
                 () = cx.cancelled() => return,
             }
             tokio::select! {
@@ -126,6 +138,21 @@ impl Controller {
                 () = cx.cancelled() => return,
             }
         }
+    }
+
+    fn report(&self, health: &Health, looked: &Looked) {
+        let mut problems = self.rejected.problems();
+        if problems.is_empty() && looked.redirecting.is_empty() {
+            return health.ok(format!("{} policies", looked.policies));
+        }
+        let message = if looked.redirecting.is_empty() {
+            "Invalid policies"
+        } else {
+            "Policies without effect, or not with all of it"
+        };
+        let redirecting = looked.redirecting.iter();
+        problems.extend(redirecting.map(|(policy, reason)| format!("{policy}: {reason}")));
+        health.degraded(message, &Problems(problems));
     }
 
     /// Whether what the tables ask for is everything.
@@ -151,7 +178,7 @@ impl Controller {
     }
 
     /// Makes real what policies ask for now; `watches` tell when to look again.
-    pub(crate) fn look(&self, watches: &mut WatchSet) -> usize {
+    pub(crate) fn look(&self, watches: &mut WatchSet) -> Looked {
         let start = Instant::now();
         let snapshot = self.db.read();
         let (policies, watch) = self.policies.all_watch(&snapshot);
@@ -174,20 +201,31 @@ impl Controller {
             state: &mut state,
             redirected: HashMap::new(),
             skips: BTreeMap::new(),
+            redirecting: BTreeMap::new(),
         };
         round.drop_gone(&policies.iter().map(|policy| &policy.name).collect());
         for policy in &policies {
             round.apply(policy, &snapshot);
         }
-        let skips = round.skips;
+        let Round {
+            skips,
+            mut redirecting,
+            ..
+        } = round;
         state.complete = true;
         if let Err(error) = txn.initialized(&self.initializer) {
             tracing::error!(%error, "Cannot report that redirect policies are in force");
         }
         txn.commit();
-        self.write_skips(skips);
+        let without_cookie = self.write_skips(skips);
+        if !self.cookies.any() {
+            redirecting.extend(without_cookie.into_iter().map(|policy| (policy, NO_ENDPOINTS)));
+        }
         self.metrics.look.observe_duration(start.elapsed());
-        policies.len()
+        Looked {
+            policies: policies.len(),
+            redirecting,
+        }
     }
 
     fn watch_frontends(&self, policy: &Policy, snapshot: &Snapshot, watches: &mut WatchSet) {
@@ -212,8 +250,9 @@ impl Controller {
         }
     }
 
-    /// Brings `desired-skiplbmap` up to date; cookies stay.
-    fn write_skips(&self, wanted: BTreeMap<CompactString, Skips>) {
+    /// Brings `desired-skiplbmap` up to date; cookies stay. Returns the policies with a pod whose cookie is unknown.
+    fn write_skips(&self, wanted: BTreeMap<CompactString, Skips>) -> BTreeSet<ServiceName> {
+        let mut without_cookie = BTreeSet::new();
         let mut txn = self.db.write(&[&self.skips]);
         let rows: Vec<_> = self.skips.all(&txn).cloned().collect();
         let mut stale: BTreeMap<CompactString, _> =
@@ -224,15 +263,19 @@ impl Controller {
             let same = row
                 .as_ref()
                 .is_some_and(|row| row.policies == policies && row.frontends == frontends);
+            let cookie = row.and_then(|row| row.cookie);
+            if cookie.is_none() {
+                without_cookie.extend(policies.iter().cloned());
+            }
             if !same {
-                let cookie = row.and_then(|row| row.cookie);
-                changes.push(SkipRedirects {
+                let row = SkipRedirects {
                     pod,
                     policies,
                     frontends,
                     cookie,
-                    status: Status::pending(),
-                });
+                    ..SkipRedirects::default()
+                };
+                changes.push(row.unwritten());
             }
         }
         let mut result = Ok(());
@@ -247,12 +290,14 @@ impl Controller {
                     )
                 }
                 Some(_) if is_empty => {}
-                Some(cookie) => changes.push(SkipRedirects {
-                    pod: row.pod.clone(),
-                    cookie: Some(cookie),
-                    status: Status::pending(),
-                    ..SkipRedirects::default()
-                }),
+                Some(cookie) => {
+                    let row = SkipRedirects {
+                        pod: row.pod.clone(),
+                        cookie: Some(cookie),
+                        ..SkipRedirects::default()
+                    };
+                    changes.push(row.unwritten());
+                }
             }
         }
         for row in changes {
@@ -262,6 +307,7 @@ impl Controller {
             Ok(()) => drop(txn.commit()),
             Err(error) => tracing::error!(%error, "Cannot write what pods should reach untranslated"),
         }
+        without_cookie
     }
 }
 
@@ -276,6 +322,7 @@ struct Round<'a> {
     /// Who redirects a frontend: of several policies the first by name.
     redirected: HashMap<L3n4Addr, ServiceName>,
     skips: BTreeMap<CompactString, Skips>,
+    redirecting: BTreeMap<ServiceName, &'static str>,
 }
 
 impl Round<'_> {
@@ -425,10 +472,7 @@ impl Round<'_> {
             return;
         }
         if !self.controller.can_skip {
-            if !std::mem::replace(&mut self.state.warned_of_kernel, true) {
-                tracing::warn!(policy = %policy.name,
-                    "skipRedirectFromBackend needs network namespace cookies (Linux 5.14), it is ignored");
-            }
+            self.redirecting.insert(policy.name.clone(), NO_COOKIES);
             return;
         }
         for pod in pods {

@@ -7,6 +7,8 @@
 //! balancer's tables; without a pod nothing is redirected. Traffic of the pods themselves can be left
 //! alone, by their network namespaces ([`SkipRedirects`], [`NetnsCookies`]).
 
+#[cfg(feature = "api")]
+pub mod api;
 mod cell;
 mod command;
 mod config;
@@ -25,7 +27,7 @@ mod tests;
 
 pub use cell::{cell, in_memory_cell};
 pub use config::Config;
-pub use cookies::NetnsCookies;
+pub use cookies::{CookieSource, NetnsCookies};
 pub use policy::{FrontendType, Policy, PolicyError, Port, Target};
 pub use skipmap::{PinnedSkipMaps, SkipEntry, SkipMaps};
 pub use table::{

@@ -124,6 +124,17 @@ pub struct SkipRedirects {
     pub status: Status,
 }
 
+impl SkipRedirects {
+    /// The row with the status of one that was just made. Without a cookie there is nothing to write.
+    pub(crate) fn unwritten(mut self) -> Self {
+        self.status = Status::pending();
+        if self.cookie.is_none() {
+            self.status = self.status.into_done(Timestamp::now());
+        }
+        self
+    }
+}
+
 /// Pods by `namespace/name`.
 pub const SKIP_BY_POD: Index<SkipRedirects, str> = Index::new("pod-name", |row, keys| keys.add(&row.pod));
 /// Pods by policy.

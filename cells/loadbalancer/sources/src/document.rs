@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::Value;
 use skep_k8s::slim::{EndpointSlice, Service};
 use skep_k8s::{DecodeError, RawObject};
@@ -42,12 +41,26 @@ impl Format {
 /// Why a state file can't be used. What was read before stays.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    /// No JSON, or no object with lists `services` and `endpoints`.
-    #[error("not a state document")]
+    /// No JSON.
+    #[error("not a JSON document")]
     Json(#[from] serde_json::Error),
     /// No YAML.
     #[error("not a YAML document")]
     Yaml(#[from] serde_norway::Error),
+    /// No object at all. Write lists `services` and `endpoints`.
+    #[error("a state file is an object with lists `services` and `endpoints`, not {0}")]
+    NotObject(&'static str),
+    /// A key that means nothing in a state file, such as a misspelt one.
+    #[error("unknown key `{0}`, a state file has `services` and `endpoints`")]
+    UnknownKey(String),
+    /// A key with something else than a list.
+    #[error("`{key}` is {found}, expected a list")]
+    NotList {
+        /// The key.
+        key: &'static str,
+        /// What it has.
+        found: &'static str,
+    },
     /// An object that is not what the list holds.
     #[error(transparent)]
     Decode(Box<DecodeError>),
@@ -59,11 +72,52 @@ pub enum DocumentError {
     Orphan(String),
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Default)]
 struct Lists {
-    services: Option<Vec<Value>>,
-    endpoints: Option<Vec<Value>>,
+    services: Vec<Value>,
+    endpoints: Vec<Value>,
+}
+
+impl Lists {
+    /// The lists of a document; what has no value is as good as absent.
+    fn of(document: Value) -> Result<Self, DocumentError> {
+        let mut lists = Self::default();
+        let keys = match document {
+            Value::Null => return Ok(lists),
+            Value::Object(keys) => keys,
+            other => return Err(DocumentError::NotObject(kind(&other))),
+        };
+        for (key, value) in keys {
+            let (key, list) = match key.as_str() {
+                "services" => ("services", &mut lists.services),
+                "endpoints" => ("endpoints", &mut lists.endpoints),
+                _ => return Err(DocumentError::UnknownKey(key)),
+            };
+            match value {
+                Value::Null => {}
+                Value::Array(values) => *list = values,
+                other => {
+                    return Err(DocumentError::NotList {
+                        key,
+                        found: kind(&other),
+                    });
+                }
+            }
+        }
+        Ok(lists)
+    }
+}
+
+/// What a value is, for people.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
 }
 
 impl From<DecodeError> for DocumentError {
@@ -84,19 +138,18 @@ pub struct Document {
 impl Document {
     /// Reads a file's text. An empty one asks for nothing.
     pub fn parse(text: &str, format: Format, rules: &Rules) -> Result<Self, DocumentError> {
-        let lists: Option<Lists> = match format {
-            _ if text.trim().is_empty() => None,
+        let lists = Lists::of(match format {
+            _ if text.trim().is_empty() => Value::Null,
             Format::Json => serde_json::from_str(text)?,
-            Format::Yaml => serde_json::from_value(serde_norway::from_str(text)?)?,
-        };
-        let lists = lists.unwrap_or_default();
+            Format::Yaml => serde_norway::from_str(text)?,
+        })?;
         let mut document = Self::default();
-        for value in lists.services.unwrap_or_default() {
+        for value in lists.services {
             let service = RawObject::from_value(Arc::new(value)).decode::<Service>()?;
             document.services.push(convert::service(&service, rules)?);
         }
         let mut interner = Interner::default();
-        for value in lists.endpoints.unwrap_or_default() {
+        for value in lists.endpoints {
             let slice = RawObject::from_value(Arc::new(value)).decode::<EndpointSlice>()?;
             let converted = convert::endpoint_slice(&slice, rules, &mut interner)
                 .ok_or_else(|| DocumentError::Orphan(slice.metadata.name.to_string()))?;
@@ -183,7 +236,19 @@ endpoints:
     fn faults_name_what_is_wrong() {
         let fault = |text| parse(text, Format::Yaml).unwrap_err().to_string();
         assert_eq!(fault("services: [unclosed"), "not a YAML document");
-        assert_eq!(fault("services: 5"), "not a state document");
+        assert_eq!(fault("services: 5"), "`services` is a number, expected a list");
+        assert_eq!(
+            fault("endpoints: {a: b}"),
+            "`endpoints` is an object, expected a list"
+        );
+        assert_eq!(
+            fault("service: []"),
+            "unknown key `service`, a state file has `services` and `endpoints`"
+        );
+        assert_eq!(
+            fault("[]"),
+            "a state file is an object with lists `services` and `endpoints`, not a list"
+        );
         assert_eq!(
             fault("services: [{metadata: {namespace: a, name: b}, spec: {ports: [{port: x}]}}]"),
             r#"Service a/b: spec.ports[0].port: invalid type: string "x", expected i32"#

@@ -58,35 +58,51 @@ impl HostPorts {
         txn.commit();
     }
 
-    /// Writes the host ports of changed pods in one transaction; `None` for a pod that is gone. What pods give up is
-    /// written before what others take.
+    /// Writes the host ports of changed pods in one transaction; `None` for a pod that is gone.
+    ///
+    /// A pod's new frontends are written before those are deleted that it no longer asks for: a backend that both have
+    /// is never without a frontend, and keeps its id. What conflicts is tried again at the end, when all pods have
+    /// released their ports.
     pub(super) fn write<'a>(
         &mut self,
         pods: impl IntoIterator<Item = (&'a str, &'a str, Option<&'a Pod>)>,
         done: Option<&InitGuard>,
     ) {
         let mut txn = self.writer.write();
-        let mut wanted = Vec::new();
+        let known = std::mem::take(&mut self.refusals.0);
+        let mut refused = Vec::new();
         for (namespace, name, pod) in pods {
             let services = pod
                 .map(|pod| host_port_services(pod, &self.rules))
                 .unwrap_or_default();
-            let keep: HashSet<&ServiceName> = services.iter().map(|service| &service.service.name).collect();
+            let keep: HashSet<ServiceName> = services
+                .iter()
+                .map(|service| service.service.name.clone())
+                .collect();
             let prefix = ServiceName::new(namespace, &format!("{name}{HOST_PORT_MARK}"));
             self.waiting
                 .retain(|name, _| !name.as_str().starts_with(prefix.as_str()));
+            for service in services {
+                if self.upsert(&mut txn, &service).is_err() {
+                    refused.push(service);
+                }
+            }
             for gone in self.writer.service_names_with_prefix(&txn, prefix.as_str()) {
                 if !keep.contains(&gone) {
                     self.remove(&mut txn, &gone);
                 }
             }
-            wanted.extend(services);
         }
-        wanted.extend(std::mem::take(&mut self.waiting).into_values());
-        let known = std::mem::take(&mut self.refusals.0);
-        for service in wanted {
-            let is_new = !known.contains_key(&service.service.name);
-            self.upsert(&mut txn, service, is_new);
+        refused.extend(std::mem::take(&mut self.waiting).into_values());
+        for service in refused {
+            if let Err(error) = self.upsert(&mut txn, &service) {
+                let name = service.service.name.clone();
+                if !known.contains_key(&name) {
+                    tracing::warn!(service = %name, error = &error as &dyn std::error::Error, "Cannot serve a host port");
+                }
+                self.refusals.0.insert(name.clone(), error);
+                self.waiting.insert(name, service);
+            }
         }
         if let Some(guard) = done
             && let Err(error) = txn.initialized(guard)
@@ -104,25 +120,17 @@ impl HostPorts {
         }
     }
 
-    // `is_new`: a refusal has not been told yet.
-    fn upsert(&mut self, txn: &mut WriteTxn, wanted: HostPortService, is_new: bool) {
+    fn upsert(&mut self, txn: &mut WriteTxn, wanted: &HostPortService) -> Result<(), WriterError> {
         let HostPortService {
             service,
             frontends,
             backends,
         } = wanted.clone();
         let name = service.name.clone();
-        match self.writer.upsert_service_and_frontends(txn, service, frontends) {
-            Ok(()) => self
-                .writer
-                .set_backends(txn, &name, self.rules.source, 0, backends),
-            Err(error) => {
-                if is_new {
-                    tracing::warn!(service = %name, error = &error as &dyn std::error::Error, "Cannot serve a host port");
-                }
-                self.waiting.insert(name.clone(), wanted);
-                self.refusals.0.insert(name, error);
-            }
-        }
+        self.writer
+            .upsert_service_and_frontends(txn, service, frontends)?;
+        self.writer
+            .set_backends(txn, &name, self.rules.source, 0, backends);
+        Ok(())
     }
 }

@@ -101,6 +101,11 @@ pub(crate) fn reflect_devices(params: DeviceParams) -> Result<(), RegisterError>
     Ok(())
 }
 
+/// Names in `--devices` that no device has. Correct them, or make the devices.
+#[derive(Debug, thiserror::Error)]
+#[error("no device matches `{0}` of --devices")]
+struct NoSuchDevice(String);
+
 struct Devices {
     db: Db,
     table: RwTable<Device>,
@@ -147,6 +152,7 @@ impl Devices {
             if synced {
                 self.commit(&known, &touched, &node_addrs, false)?;
                 touched.clear();
+                self.report(health, known.len());
             }
             let chunk = tokio::select! {
                 biased;
@@ -167,14 +173,24 @@ impl Devices {
                         synced = true;
                         touched.clear();
                         self.commit(&known, &known.keys().copied().collect(), &node_addrs, true)?;
-                        health.ok(format!("{} devices", known.len()));
                     }
                     Ok(event) => touched.extend(apply(&mut known, event)),
                 }
             }
-            if synced {
-                health.ok(format!("{} devices", known.len()));
-            }
+        }
+    }
+
+    /// Reports how many devices there are, and names in `--devices` that none has. The agent works with the others, as
+    /// Cilium's does: a device may come later.
+    fn report(&self, health: &Health, devices: usize) {
+        let snapshot = self.db.read();
+        let rows: Vec<_> = self.table.all(&snapshot).collect();
+        let unmatched = self.filter.unmatched(rows.iter().map(|row| &***row));
+        if unmatched.is_empty() {
+            health.ok(format!("{devices} devices"));
+        } else {
+            let error = NoSuchDevice(unmatched.join("`, `"));
+            health.degraded(format!("{devices} devices, not all that are named"), &error);
         }
     }
 

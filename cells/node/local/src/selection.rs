@@ -77,6 +77,16 @@ impl DeviceFilter {
         }
         filter
     }
+
+    /// The words that name no device: misspelt, or not there yet.
+    pub(crate) fn unmatched<'a>(&self, devices: impl Iterator<Item = &'a Device> + Clone) -> Vec<String> {
+        let missing = |pattern: &&Pattern| !devices.clone().any(|device| pattern.matches(device));
+        let text = |pattern: &Pattern| match pattern.is_prefix {
+            true => format!("{}+", pattern.text),
+            false => pattern.text.clone(),
+        };
+        self.include.iter().filter(missing).map(text).collect()
+    }
 }
 
 /// A route of the main table, as far as it counts here.

@@ -159,6 +159,10 @@ fn route(text: &str) -> Route {
 }
 
 async fn start_scripted() -> (mpsc::UnboundedSender<DeviceEvent>, Bench) {
+    start_scripted_with(Settings::new()).await
+}
+
+async fn start_scripted_with(settings: Settings) -> (mpsc::UnboundedSender<DeviceEvent>, Bench) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let source: Arc<dyn DeviceSource> = Arc::new(Scripted(Mutex::new(Some(receiver))));
     let db = Db::new();
@@ -170,7 +174,7 @@ async fn start_scripted() -> (mpsc::UnboundedSender<DeviceEvent>, Bench) {
         cells::local_node_sync(),
     ];
     let hive = Hive::new(cells).replace(move || source.clone());
-    let hive = hive::testing::start(hive).await;
+    let hive = hive::testing::start_with(hive, settings).await;
     (sender, Bench { db, hive })
 }
 
@@ -440,6 +444,31 @@ fn what_bridges_tell_of_their_ports_is_not_taken_for_the_devices() {
         eth7_has("eth7 veth 192.0.2.7, 192.0.2.8, 192.0.2.9").await;
         bench.hive.stop().await.unwrap();
     });
+}
+
+#[tokio::test]
+async fn names_that_no_device_has_degrade_health_until_one_comes() {
+    let settings = Settings::new().flag("devices", "eth0,nope,ens+,!eth9");
+    let (events, bench) = start_scripted_with(settings).await;
+    let health = bench.hive.health();
+    let status = || {
+        health
+            .get("devices-controller.job-devices")
+            .map(|entry| format!("{entry:?}"))
+    };
+    let wait_for = async |text: &str| {
+        while !status().is_some_and(|status| status.contains(text)) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    events.send(DeviceEvent::Link(link(2, "eth0"))).unwrap();
+    events.send(DeviceEvent::Synced).unwrap();
+
+    wait_for("no device matches `nope`, `ens+` of --devices").await;
+    events.send(DeviceEvent::Link(link(3, "nope"))).unwrap();
+    wait_for("no device matches `ens+` of --devices").await;
+    events.send(DeviceEvent::Link(link(4, "ens5"))).unwrap();
+    wait_for("3 devices").await;
 }
 
 #[test]

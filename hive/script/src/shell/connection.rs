@@ -92,6 +92,7 @@ impl Connection {
         let sink = Box::new(move |text: &str| log.send(text));
         let mut state = State::new(work_dir, commands, Environment::new(), lifetime, sink);
         state.echo = false;
+        state.is_shell = true;
         Self {
             number,
             stream,

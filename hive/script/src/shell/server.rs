@@ -5,6 +5,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,12 @@ pub enum ServerError {
     #[error("{path} is in use by another process")]
     InUse {
         /// The socket.
+        path: PathBuf,
+    },
+    /// There is a file that is no socket; give the shell another path.
+    #[error("{path} is there and is no socket")]
+    NotSocket {
+        /// The file.
         path: PathBuf,
     },
     /// The socket cannot be made; check the directory and its permissions.
@@ -92,6 +99,9 @@ impl Server {
         }
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(failed)?;
+        }
+        if fs::symlink_metadata(&path).is_ok_and(|found| !found.file_type().is_socket()) {
+            return Err(ServerError::NotSocket { path });
         }
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),

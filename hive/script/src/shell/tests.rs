@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{Command, CommandError, Context, Invocation, Outcome, Spec, function, shell_commands};
+use crate::{Command, CommandError, Context, Flag, Invocation, Outcome, Spec, function, shell_commands};
 
 struct Shell {
     _dir: TempDir,
@@ -55,6 +55,22 @@ impl Shell {
                 cx.log("greeting\n");
                 Ok(Outcome::stdout(format!("hello {}", inv.args().join(","))))
             }),
+            function(
+                Spec::new("list", "List")
+                    .flag(Flag::string("out", "", "File").short('o'))
+                    .flag(Flag::string("format", "table", "Format").short('f')),
+                |cx, inv| match inv.string("out") {
+                    "" => Ok(Outcome::stdout(inv.string("format"))),
+                    file => {
+                        cx.log(format!("to {}\n", cx.path(file).display()));
+                        Ok(Outcome::Silent)
+                    }
+                },
+            ),
+            function(
+                Spec::new("dump", "Dump").flag(Flag::string("out", "", "File").short('o')),
+                |_, _| Ok(Outcome::Silent),
+            ),
             function(Spec::new("fail", "Fail"), |_, _| Err("it failed".into())),
             function(Spec::new("panic", "Panic"), |_, _| panic!("on purpose")),
             Arc::new(Watch(Spec::new("watch", "Wait"), cancelled.clone())),
@@ -93,6 +109,32 @@ impl Shell {
 }
 
 #[tokio::test]
+async fn a_format_is_not_taken_for_the_file_to_write_to() {
+    let shell = Shell::start();
+
+    for (line, hint) in [
+        (
+            "list -o json",
+            "use -f json (or -o ./json for a file of that name)",
+        ),
+        ("list --out=yaml", "use -f yaml"),
+        ("dump -ojson", "this command has one format"),
+    ] {
+        let (_, result) = shell.run(line).await;
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("-o takes a file, not a format"), "{line}: {error}");
+        assert!(error.contains(hint), "{line}: {error}");
+    }
+    let (text, result) = shell.run("list -f json").await;
+    assert!(result.is_ok() && text.contains("json"), "{text}");
+    for file in ["./json", "json.out"] {
+        let (text, result) = shell.run(&format!("list -o {file}")).await;
+        assert!(result.is_ok(), "{file}");
+        assert_eq!(text, format!("to /tmp/{}\n", file.trim_start_matches("./")));
+    }
+}
+
+#[tokio::test]
 async fn socket_is_private_and_removed_at_the_end() {
     let shell = Shell::start();
 
@@ -115,6 +157,36 @@ async fn dead_socket_is_replaced() {
     assert!(path.exists());
 
     Server::bind(&path, shell_commands()).unwrap();
+}
+
+#[tokio::test]
+async fn file_that_is_no_socket_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    std::fs::write(&path, "precious").unwrap();
+
+    let error = Server::bind(&path, shell_commands()).unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        format!("{} is there and is no socket", path.display())
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn relative_paths_are_refused_since_the_directory_is_unknown() {
+    let shell = Shell::start();
+    let file = shell.path.with_file_name("rows.yaml");
+    std::fs::write(&file, "a row\n").unwrap();
+
+    let (_, relative) = shell.run("cat rows.yaml").await;
+    let (absolute, result) = shell.run(&format!("cat {}", file.display())).await;
+
+    let error = relative.unwrap_err().to_string();
+    assert!(error.contains("the path must be absolute"), "{error}");
+    assert!(absolute.contains("a row"), "{absolute}");
+    result.unwrap();
 }
 
 #[tokio::test]

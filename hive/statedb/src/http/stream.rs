@@ -5,11 +5,10 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures::{Stream, stream};
-use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::{AnyChange, AnyChanges, AnyTable, BoxRow, Db, Revision, Watch};
+use crate::{AnyChange, AnyChanges, AnyTable, BoxRow, Db, Watch};
 
 /// Objects in one piece of a body.
 const PIECE: usize = 256;
@@ -18,48 +17,32 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long changes gather before they are sent.
 const SETTLE: Duration = Duration::from_millis(50);
 
-type Piece = Result<String, Infallible>;
+type Piece = Result<Vec<u8>, Infallible>;
 
-#[derive(Serialize, Default)]
-struct Line {
-    #[serde(skip_serializing_if = "Option::is_none")]
+/// Appends a line: the kind of a change, a row with its revision, or both.
+fn write_line(
+    text: &mut Vec<u8>,
     change: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    revision: Option<Revision>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    object: Option<Value>,
-}
-
-impl Line {
-    fn of(table: &(dyn AnyTable + 'static), row: &BoxRow) -> Self {
-        Self {
-            change: None,
-            revision: Some(row.revision()),
-            object: Some(table.json_of(&**row)),
-        }
+    row: Option<(&(dyn AnyTable + 'static), &BoxRow)>,
+) {
+    let mut separator = "{";
+    if let Some(change) = change {
+        text.extend_from_slice(format!("{separator}\"change\":\"{change}\"").as_bytes());
+        separator = ",";
     }
-
-    fn change(name: &'static str) -> Self {
-        Self {
-            change: Some(name),
-            ..Self::default()
-        }
+    if let Some((table, row)) = row {
+        let revision = row.revision();
+        text.extend_from_slice(format!("{separator}\"revision\":{revision},\"object\":").as_bytes());
+        table.write_json_of(&**row, text);
     }
-
-    fn write(&self, text: &mut String) {
-        // A tree of JSON values whose keys are texts always has a text.
-        if let Ok(line) = serde_json::to_string(self) {
-            text.push_str(&line);
-            text.push('\n');
-        }
-    }
+    text.extend_from_slice(b"}\n");
 }
 
 pub(super) fn objects(table: Arc<dyn AnyTable>, rows: Vec<BoxRow>) -> impl Stream<Item = Piece> + Send {
     stream::unfold(rows.into_iter(), move |mut rows| {
-        let mut text = String::new();
+        let mut text = Vec::new();
         for row in rows.by_ref().take(PIECE) {
-            Line::of(&*table, &row).write(&mut text);
+            write_line(&mut text, None, Some((&*table, &row)));
         }
         std::future::ready((!text.is_empty()).then_some((Ok(text), rows)))
     })
@@ -106,12 +89,12 @@ impl Following {
         db: &Db,
         table: &(dyn AnyTable + 'static),
         stop: &CancellationToken,
-    ) -> Option<String> {
+    ) -> Option<Vec<u8>> {
         loop {
-            let mut text = String::new();
+            let mut text = Vec::new();
             self.write(table, &mut text);
             if text.is_empty() && std::mem::take(&mut self.initialized) {
-                Line::change("initialized").write(&mut text);
+                write_line(&mut text, Some("initialized"), None);
             }
             if !text.is_empty() {
                 return Some(text);
@@ -124,7 +107,7 @@ impl Following {
                     () = stop.cancelled() => return None,
                     () = tokio::time::sleep(KEEP_ALIVE) => {
                         (self.watch, self.sources) = (Some(watch), sources);
-                        return Some("\n".to_owned());
+                        return Some(b"\n".to_vec());
                     }
                 }
                 tokio::time::sleep(SETTLE).await;
@@ -141,19 +124,14 @@ impl Following {
         }
     }
 
-    fn write(&mut self, table: &(dyn AnyTable + 'static), text: &mut String) {
+    fn write(&mut self, table: &(dyn AnyTable + 'static), text: &mut Vec<u8>) {
         for change in self.batch.by_ref().take(PIECE) {
             let (name, row) = match &change {
                 AnyChange::Upsert(row) => ("upsert", Some(row)),
                 AnyChange::Delete(row) => ("delete", Some(row)),
                 AnyChange::Relist => ("relist", None),
             };
-            let line = row.map_or_else(Line::default, |row| Line::of(table, row));
-            Line {
-                change: Some(name),
-                ..line
-            }
-            .write(text);
+            write_line(text, Some(name), row.map(|row| (table, row)));
         }
     }
 }
@@ -176,33 +154,34 @@ pub(super) fn dump(db: Db) -> impl Stream<Item = Piece> + Send {
         if ended {
             return None;
         }
-        let mut text = String::new();
+        let mut text = Vec::new();
         if first_table && rows.is_none() {
-            text.push('{');
+            text.push(b'{');
         }
         match &mut rows {
             None => match tables.next() {
                 Some(table) => {
-                    text.push_str(if first_table { "\n" } else { ",\n" });
-                    text.push_str(&Value::from(table.name()).to_string());
-                    text.push_str(": [");
+                    let separator = if first_table { "\n" } else { ",\n" };
+                    let name = Value::from(table.name());
+                    text.extend_from_slice(format!("{separator}{name}: [").as_bytes());
                     let all = table.rows(&snapshot).into_iter();
                     (first_table, first_row) = (false, true);
                     rows = Some((table, all));
                 }
                 None => {
-                    text.push_str("\n}\n");
+                    text.extend_from_slice(b"\n}\n");
                     ended = true;
                 }
             },
             Some((table, left)) => {
                 for row in left.by_ref().take(PIECE) {
-                    text.push_str(if first_row { "\n  " } else { ",\n  " });
+                    let separator: &[u8] = if first_row { b"\n  " } else { b",\n  " };
+                    text.extend_from_slice(separator);
                     first_row = false;
-                    text.push_str(&table.json_of(&*row).to_string());
+                    table.write_json_of(&*row, &mut text);
                 }
                 if left.as_slice().is_empty() {
-                    text.push(']');
+                    text.push(b']');
                     rows = None;
                 }
             }

@@ -294,12 +294,12 @@ async fn silence_is_broken_every_half_minute() {
     let mut pieces = Box::pin(stream::changes(db, table, CancellationToken::new()));
     assert_eq!(
         pieces.next().await.unwrap().unwrap(),
-        "{\"change\":\"initialized\"}\n"
+        b"{\"change\":\"initialized\"}\n"
     );
 
     let begun = tokio::time::Instant::now();
     for _ in 0..2 {
-        assert_eq!(pieces.next().await.unwrap().unwrap(), "\n");
+        assert_eq!(pieces.next().await.unwrap().unwrap(), b"\n");
     }
     assert_eq!(begun.elapsed().as_secs(), 60);
 }

@@ -42,7 +42,7 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     .build()
 }
 
-/// One second after the epoch, for ever.
+/// Always one second after the epoch.
 struct Fixed;
 
 impl Clock for Fixed {
@@ -59,7 +59,7 @@ fn report(sink: Arc<dyn HealthSink>) {
     let agent = |module| Health::new(sink.clone(), ModulePath::root().child("agent").child(module));
     agent("m0").scope("c0").ok("ok");
     let closed = agent("m2").scope("degraded-closed");
-    closed.degraded("broken", &io::Error::other("err1"));
+    closed.degraded("broken", &io::Error::other("err2"));
     closed.close();
     agent("m2")
         .scope("degraded")

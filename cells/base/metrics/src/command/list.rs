@@ -70,7 +70,7 @@ fn value_table(series: &[Series]) -> String {
             let value = match &series.value {
                 Value::Number(number) => format!("{number:.6}"),
                 Value::Distribution(distribution) => {
-                    let text = |quantile| with_prefix(&series.name, distribution.coarse_quantile(quantile));
+                    let text = |quantile| with_prefix(&series.name, distribution.quantile(quantile));
                     format!("{} / {} / {}", text(0.5), text(0.9), text(0.99))
                 }
             };
@@ -136,7 +136,7 @@ fn short_duration(duration: Duration) -> String {
 fn number(value: &Value) -> f64 {
     match value {
         Value::Number(number) => *number,
-        Value::Distribution(distribution) => distribution.coarse_quantile(0.9),
+        Value::Distribution(distribution) => distribution.quantile(0.9),
     }
 }
 

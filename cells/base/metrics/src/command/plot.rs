@@ -5,15 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive_script::text::Plot;
 use hive_script::{CommandError, CommandHandle, Flag, Spec, function};
 
+use super::canvas::Canvas;
 use super::{matcher, write_out};
-use crate::render::{general, with_prefix};
 use crate::sampler::{SAMPLES, SampledSeries, SampledValues, Sampler};
-
-/// Size of the drawing in characters.
-const SIZE: (usize, usize) = (80, 10);
 
 pub(super) fn command(sampler: Arc<Sampler>) -> CommandHandle {
     let spec = Spec::new("metrics/plot", "Plot samples of metrics")
@@ -69,25 +65,16 @@ fn plot(
             .windows(2)
             .map(|pair| (pair[1] - pair[0]) / seconds)
             .collect();
-        title.push_str(" (per second)");
+        title.push_str(" (rate per second)");
     }
-    let name = series.name.clone();
-    let window = interval.saturating_mul(SAMPLES as u32 - 1);
-    let mut plot = Plot::new(title, SIZE.0, SIZE.1)
-        .y_labels(move |value| {
-            if is_rate {
-                general(value, 4)
-            } else {
-                with_prefix(&name, value)
-            }
-        })
-        .x_labels([
-            format!("-{}", hive_script::text::human_duration(window)),
-            format!("-{}", hive_script::text::human_duration(window / 2)),
-            "now".to_owned(),
-        ]);
-    if !series.labels.is_empty() {
-        plot = plot.subtitle(format!("[ {} ]", series.labels));
+    let window = interval.saturating_mul(SAMPLES as u32);
+    let minutes = |span: Duration| format!("-{}min", span.as_secs() / 60);
+    Canvas {
+        title,
+        labels: &series.labels,
+        unit: if series.name.contains("seconds") { "s" } else { "" },
+        times: [minutes(window), minutes(window / 2), "now".to_owned()],
+        values: &values,
     }
-    plot.draw(&values)
+    .to_string()
 }

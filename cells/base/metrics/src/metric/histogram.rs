@@ -145,67 +145,21 @@ impl Distribution {
     /// The value below which the part `quantile` of the observations lies, by linear interpolation between the bounds
     /// of its bucket; 0 without observations. Above the highest bound it is that bound.
     pub fn quantile(&self, quantile: f64) -> f64 {
-        let Some(found) = self.find(quantile) else {
-            return 0.0;
-        };
-        let part = (found.rank - found.below as f64) / found.inside as f64;
-        found.lower + (found.upper - found.lower) * part
-    }
-
-    /// Like [`Distribution::quantile`], interpolated between 0 and the upper bound of the bucket over all
-    /// observations up to that bound. What the command `metrics` shows for the whole life of a series.
-    pub fn coarse_quantile(&self, quantile: f64) -> f64 {
-        let Some(found) = self.find(quantile) else {
-            return 0.0;
-        };
-        if found.is_above {
-            return found.upper;
-        }
-        found.upper * (found.rank / (found.below + found.inside) as f64)
-    }
-
-    fn find(&self, quantile: f64) -> Option<Found> {
         let total = self.count();
-        let highest = *self.bounds.last()?;
         if total == 0 {
-            return None;
+            return 0.0;
         }
         let rank = quantile.clamp(0.0, 1.0) * total as f64;
         let (mut lower, mut below) = (0.0, 0);
         for (upper, up_to) in self.cumulative() {
             if up_to as f64 >= rank && up_to > below {
-                return Some(Found {
-                    lower,
-                    upper,
-                    below,
-                    inside: up_to - below,
-                    rank,
-                    is_above: false,
-                });
+                let part = (rank - below as f64) / (up_to - below) as f64;
+                return lower + (upper - lower) * part;
             }
             (lower, below) = (upper, up_to);
         }
-        Some(Found {
-            lower: highest,
-            upper: highest,
-            below,
-            inside: total - below,
-            rank,
-            is_above: true,
-        })
+        lower
     }
-}
-
-/// The bucket in which a quantile lies.
-struct Found {
-    lower: f64,
-    upper: f64,
-    /// Observations in the buckets before it.
-    below: u64,
-    /// Observations in it.
-    inside: u64,
-    rank: f64,
-    is_above: bool,
 }
 
 #[cfg(test)]
@@ -230,16 +184,12 @@ mod tests {
         assert_close(distribution.quantile(0.5), 0.01);
         assert_close(distribution.quantile(0.9), 0.8);
         assert_close(distribution.quantile(0.99), 0.98);
-        assert_close(distribution.coarse_quantile(0.5), 0.01);
-        assert_close(distribution.coarse_quantile(0.9), 0.9);
-        assert_close(distribution.coarse_quantile(0.99), 0.99);
     }
 
     #[test]
     fn quantiles_of_extremes_stay_in_the_bounds() {
         assert_close(observed(&[]).quantile(0.5), 0.0);
         assert_close(observed(&[100.0]).quantile(0.5), 10.0);
-        assert_close(observed(&[100.0]).coarse_quantile(0.5), 10.0);
         assert_close(observed(&[0.0]).quantile(0.0), 0.0);
     }
 

@@ -64,6 +64,15 @@ impl Query {
         )
     }
 
+    /// All values of a key that may be repeated.
+    pub(super) fn all(text: &str, key: &str) -> Vec<String> {
+        let parts = text.split('&').filter_map(|part| part.split_once('='));
+        parts
+            .filter(|(found, _)| decode_percent(found, true) == key)
+            .map(|(_, value)| decode_percent(value, true))
+            .collect()
+    }
+
     pub(super) fn text(&self, key: &str) -> &str {
         self.0.get(key).map_or("", String::as_str)
     }
@@ -80,7 +89,7 @@ impl Query {
             .is_some_and(|value| !matches!(value.as_str(), "false" | "0" | "f" | "F" | "FALSE" | "False"))
     }
 
-    fn number<N: std::str::FromStr>(&self, key: &str) -> Result<Option<N>, ApiError> {
+    pub(super) fn number<N: std::str::FromStr>(&self, key: &str) -> Result<Option<N>, ApiError> {
         match self.text(key) {
             "" => Ok(None),
             text => text.parse().map(Some).map_err(|_| {

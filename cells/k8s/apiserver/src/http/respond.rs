@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -43,6 +43,16 @@ pub(super) fn text(code: u16, text: &str) -> Response<Body> {
 /// Bytes of another form.
 pub(super) fn bytes(content_type: &str, bytes: Vec<u8>) -> Response<Body> {
     build(200, content_type, full(bytes))
+}
+
+/// Text that goes on.
+pub(super) fn stream(parts: impl stream::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let frames = parts.map(|part| Ok::<_, Infallible>(Frame::data(part)));
+    build(
+        200,
+        "text/plain; charset=utf-8",
+        StreamBody::new(frames).boxed_unsync(),
+    )
 }
 
 /// A value, in JSON unless the client wants YAML.

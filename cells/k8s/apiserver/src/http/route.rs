@@ -8,11 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::request::Parts;
-use http::{Method, Response};
+use http::{HeaderMap, Method, Request, Response};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::negotiate::{Accept, Form, decode};
+use super::pods::{self, PodCall};
 use super::request::{Query, Target, decode_percent, target};
 use super::respond::{self, Body};
 use super::{discovery, openapi, protobuf, reviews};
@@ -21,6 +22,7 @@ use crate::gvr::Gvr;
 use crate::kinds::Kind;
 use crate::object;
 use crate::patch::Patch;
+use crate::pods::PodRuntime;
 use crate::print::Include;
 use crate::schema::Shape;
 use crate::server::{ApiServer, DeleteOptions, Deleted, Subresource, read_scale, scale_patch};
@@ -32,6 +34,8 @@ pub(super) struct Router {
     pub(super) token: String,
     /// Address that discovery tells.
     pub(super) address: String,
+    /// Who runs the pods.
+    pub(super) pods: Option<Arc<dyn PodRuntime>>,
     /// What to do instead of reaching into pods.
     pub(super) pods_hint: String,
     /// Ends watches.
@@ -55,22 +59,49 @@ impl Router {
             .unwrap_or_else(|error| respond::error(&error))
     }
 
+    /// The call that a request is, if it goes to whoever runs the pods.
+    pub(super) fn pod_call<B>(&self, request: &Request<B>) -> Result<Option<PodCall>, ApiError> {
+        let Some(runtime) = &self.pods else {
+            return Ok(None);
+        };
+        let segments = segments(request.uri());
+        let names: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let [
+            "api",
+            "v1",
+            "namespaces",
+            namespace,
+            "pods",
+            name,
+            what @ ("exec" | "log"),
+        ] = names[..]
+        else {
+            return Ok(None);
+        };
+        self.authenticate(request.headers())?;
+        let pod = self.api.get(&Gvr::new("", "v1", "pods"), namespace, name)?;
+        match what {
+            "log" => pods::log_call(runtime.clone(), pod, request).map(Some),
+            _ => pods::exec_call(runtime.clone(), pod, request).map(Some),
+        }
+    }
+
+    fn authenticate(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        if !self.token.is_empty() && shown != Some(&format!("Bearer {}", self.token)) {
+            return Err(ApiError::unauthorized());
+        }
+        Ok(())
+    }
+
     fn route(&self, parts: &Parts, body: &Bytes) -> Answer {
-        let segments: Vec<String> = parts
-            .uri
-            .path()
-            .split('/')
-            .filter(|s| !s.is_empty())
-            .map(|s| decode_percent(s, false))
-            .collect();
+        let segments = segments(&parts.uri);
         let names: Vec<&str> = segments.iter().map(String::as_str).collect();
         // Probes come without credentials.
         if let ["healthz" | "readyz" | "livez", ..] = names[..] {
             return Ok(respond::text(200, &probe(&names, &parts.uri)));
         }
-        if !self.token.is_empty() && header(parts, &AUTHORIZATION) != format!("Bearer {}", self.token) {
-            return Err(ApiError::unauthorized());
-        }
+        self.authenticate(&parts.headers)?;
         let accept_text = header(parts, &ACCEPT);
         let registry = self.api.registry();
         let plain = |value: Value| -> Answer {
@@ -170,6 +201,15 @@ impl Router {
             _ => Err(ApiError::no_resource()),
         }
     }
+}
+
+/// The parts of a path.
+fn segments(uri: &http::Uri) -> Vec<String> {
+    uri.path()
+        .split('/')
+        .filter(|s| !s.is_empty())
+        .map(|s| decode_percent(s, false))
+        .collect()
 }
 
 /// What a probe says: one word, or with `verbose` every check by name.

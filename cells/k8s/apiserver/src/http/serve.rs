@@ -14,13 +14,19 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::pods::Session;
 use super::respond::{self, Body};
 use super::route::Router;
+use super::tls::Tls;
 use crate::error::ApiError;
+use crate::pods::PodRuntime;
 use crate::server::ApiServer;
 
 /// Settings of the HTTP side.
@@ -28,12 +34,16 @@ use crate::server::ApiServer;
 pub struct HttpOptions {
     /// Bearer token that clients must show; empty: everybody may do everything.
     pub token: String,
+    /// Serve HTTPS with this certificate. kubectl shows a token over HTTPS only.
+    pub tls: Option<Tls>,
     /// Longest request body in bytes.
     pub body_limit: usize,
     /// Connections served at a time; further ones wait.
     pub connections: usize,
-    /// What those are told who ask for logs of pods or a shell in them, which this server does not have: how to get
-    /// them elsewhere. May be empty.
+    /// Who runs the pods: without, there are no logs and no programs in pods. Whoever may reach such a server without a
+    /// `token` may start programs.
+    pub pods: Option<Arc<dyn PodRuntime>>,
+    /// What those are told who ask for what there is no way to in pods: how to get it elsewhere. May be empty.
     pub pods_hint: String,
 }
 
@@ -42,8 +52,10 @@ impl Default for HttpOptions {
         // The limit of real servers: twice what etcd takes.
         HttpOptions {
             token: String::new(),
+            tls: None,
             body_limit: 3 * 1024 * 1024,
             connections: 4096,
+            pods: None,
             pods_hint: String::new(),
         }
     }
@@ -96,9 +108,11 @@ impl HttpServer {
             api: self.api,
             token: self.options.token.clone(),
             address,
+            pods: self.options.pods.clone(),
             pods_hint: self.options.pods_hint.clone(),
             stop: stop.clone(),
         });
+        let acceptor = self.options.tls.as_ref().map(Tls::acceptor);
         // Connections end with this future: none outlives the job that runs it.
         let mut connections = JoinSet::new();
         loop {
@@ -114,7 +128,7 @@ impl HttpServer {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         let _ = stream.set_nodelay(true);
-                        connections.spawn(connection(stream, router.clone(), self.options.body_limit, stop.clone()));
+                        connections.spawn(accept(stream, acceptor.clone(), router.clone(), self.options.body_limit, stop.clone()));
                     }
                     Err(error) => {
                         // Out of file descriptors, most likely: others may close.
@@ -132,12 +146,40 @@ impl HttpServer {
     }
 }
 
-async fn connection(stream: TcpStream, router: Arc<Router>, limit: usize, stop: CancellationToken) {
-    let service = service_fn(move |request| answer(router.clone(), limit, request));
+async fn accept(
+    stream: TcpStream,
+    acceptor: Option<TlsAcceptor>,
+    router: Arc<Router>,
+    limit: usize,
+    stop: CancellationToken,
+) {
+    let Some(acceptor) = acceptor else {
+        return connection(stream, router, limit, stop).await;
+    };
+    let accepted = tokio::select! {
+        accepted = tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)) => accepted,
+        () = stop.cancelled() => return,
+    };
+    match accepted {
+        Ok(Ok(stream)) => connection(stream, router, limit, stop).await,
+        Ok(Err(error)) => tracing::debug!(error = %error, "no TLS connection"),
+        Err(_) => tracing::debug!("no TLS connection in time"),
+    }
+}
+
+async fn connection<S>(stream: S, router: Arc<Router>, limit: usize, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    // What goes on after the connection has become a WebSocket: in this task, so that it ends with the server.
+    let session: Arc<Mutex<Option<Session>>> = Arc::default();
+    let begun = session.clone();
+    let service = service_fn(move |request| answer(router.clone(), limit, request, begun.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
@@ -149,13 +191,35 @@ async fn connection(stream: TcpStream, router: Arc<Router>, limit: usize, stop: 
     if let Err(error) = result {
         tracing::debug!(error = %error, "connection ended");
     }
+    let session = session.lock().take();
+    if let Some(session) = session {
+        tokio::select! {
+            () = session => {}
+            () = stop.cancelled() => {}
+        }
+    }
 }
 
 async fn answer(
     router: Arc<Router>,
     limit: usize,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
+    session: Arc<Mutex<Option<Session>>>,
 ) -> Result<Response<Body>, Infallible> {
+    match router.pod_call(&request) {
+        Ok(None) => {}
+        Err(error) => return Ok(respond::error(&error)),
+        Ok(Some(call)) => {
+            let upgraded = hyper::upgrade::on(&mut request);
+            return Ok(match call.answer(upgraded, router.stop.clone()).await {
+                Ok((response, begun)) => {
+                    *session.lock() = begun;
+                    response
+                }
+                Err(error) => respond::error(&error),
+            });
+        }
+    }
     let (parts, body) = request.into_parts();
     let bytes: Bytes = match Limited::new(body, limit).collect().await {
         Ok(body) => body.to_bytes(),

@@ -16,6 +16,7 @@ fn router(token: &str) -> Router {
         api: server(),
         token: token.to_owned(),
         address: "127.0.0.1:1".to_owned(),
+        pods: None,
         pods_hint: "look elsewhere".to_owned(),
         stop: CancellationToken::new(),
     }

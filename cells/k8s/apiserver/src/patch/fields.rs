@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Merge, Shape};
-
 /// A set of paths into an object. Keys of the tree are `f:<name>`, `k:{<keys>}` and `v:<value>`.
+///
+/// No node below the root is empty: a key leads to at least one path of the set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fields {
     /// The path to here is in the set.
     pub(crate) own: bool,
-    pub(crate) below: BTreeMap<String, Fields>,
+    below: BTreeMap<String, Fields>,
 }
 
 impl Fields {
     pub(crate) fn is_empty(&self) -> bool {
-        !self.own && self.below.values().all(Fields::is_empty)
+        !self.own && self.below.is_empty()
     }
 
     pub(crate) fn leaf() -> Self {
@@ -28,24 +28,57 @@ impl Fields {
         }
     }
 
-    /// Reads the form of `fieldsV1`.
-    pub(crate) fn from_json(value: &Value) -> Self {
+    /// Keys and sets below this path.
+    pub(crate) fn below(&self) -> impl Iterator<Item = (&str, &Fields)> {
+        self.below.iter().map(|(key, fields)| (key.as_str(), fields))
+    }
+
+    /// The set below `key`, if there is one.
+    pub(crate) fn get(&self, key: &str) -> Option<&Fields> {
+        self.below.get(key)
+    }
+
+    /// True if `path` is in the set.
+    pub(crate) fn contains(&self, path: &[&str]) -> bool {
+        let found = path.iter().try_fold(self, |fields, key| fields.get(key));
+        found.is_some_and(|fields| fields.own)
+    }
+
+    /// Adds a set below `key`.
+    pub(crate) fn insert(&mut self, key: String, fields: Fields) {
+        if !fields.is_empty() {
+            self.below.entry(key).or_default().union(&fields);
+        }
+    }
+
+    /// Removes the set below `key`.
+    pub(crate) fn remove(&mut self, key: &str) -> Option<Fields> {
+        self.below.remove(key)
+    }
+
+    /// Changes the set below `key`, if there is one.
+    pub(crate) fn edit(&mut self, key: &str, change: impl FnOnce(&mut Fields)) {
+        if let Some(mut fields) = self.below.remove(key) {
+            change(&mut fields);
+            self.insert(key.to_owned(), fields);
+        }
+    }
+
+    /// Reads the form of `fieldsV1`; `None` if it is malformed. Keys of an unknown kind are left out, as they may come
+    /// from a later version of Kubernetes.
+    pub(crate) fn from_json(value: &Value) -> Option<Self> {
         let mut fields = Fields::default();
-        let Some(map) = value.as_object() else {
-            return fields;
-        };
-        for (key, below) in map {
+        for (key, below) in value.as_object()? {
             if key == "." {
                 fields.own = true;
                 continue;
             }
-            let mut child = Fields::from_json(below);
-            if below.as_object().is_none_or(Map::is_empty) {
-                child.own = true;
-            }
-            fields.below.insert(key.clone(), child);
+            let Some(key) = canonical(key)? else { continue };
+            let mut child = Fields::from_json(below)?;
+            child.own |= below.as_object().is_some_and(Map::is_empty);
+            fields.insert(key, child);
         }
-        fields
+        Some(fields)
     }
 
     /// Writes the form of `fieldsV1`.
@@ -55,47 +88,50 @@ impl Fields {
             map.insert(".".to_owned(), Value::Object(Map::new()));
         }
         for (key, below) in &self.below {
-            if !below.is_empty() {
-                map.insert(key.clone(), below.to_json());
-            }
+            map.insert(key.clone(), below.to_json());
         }
         Value::Object(map)
     }
 
+    /// Adds the paths of `other`.
     pub(crate) fn union(&mut self, other: &Fields) {
         self.own |= other.own;
-        for (key, below) in &other.below {
-            self.below.entry(key.clone()).or_default().union(below);
+        for (key, theirs) in &other.below {
+            self.below.entry(key.clone()).or_default().union(theirs);
         }
     }
 
+    /// Removes the paths of `other`; those below them stay.
     pub(crate) fn subtract(&mut self, other: &Fields) {
-        if other.own {
-            self.own = false;
-        }
+        self.own &= !other.own;
         for (key, theirs) in &other.below {
-            if let Some(ours) = self.below.get_mut(key) {
-                ours.subtract(theirs);
-                if ours.is_empty() {
-                    self.below.remove(key);
-                }
+            self.edit(key, |ours| ours.subtract(theirs));
+        }
+    }
+
+    /// Removes the paths of `other` and all below them: for values that are gone.
+    pub(crate) fn subtract_trees(&mut self, other: &Fields) {
+        for (key, theirs) in &other.below {
+            if theirs.own {
+                self.below.remove(key);
+            } else {
+                self.edit(key, |ours| ours.subtract_trees(theirs));
             }
         }
     }
 
+    /// The paths that are in both.
     pub(crate) fn intersection(&self, other: &Fields) -> Fields {
-        let below = self
-            .below
-            .iter()
-            .filter_map(|(key, ours)| {
-                let both = ours.intersection(other.below.get(key)?);
-                (!both.is_empty()).then(|| (key.clone(), both))
-            })
-            .collect();
-        Fields {
+        let mut both = Fields {
             own: self.own && other.own,
-            below,
+            below: BTreeMap::new(),
+        };
+        for (key, ours) in &self.below {
+            if let Some(theirs) = other.below.get(key) {
+                both.insert(key.clone(), ours.intersection(theirs));
+            }
         }
+        both
     }
 
     /// Paths as conflict messages show them, such as `.spec.ports[port=80,protocol="TCP"].name`.
@@ -111,194 +147,49 @@ impl Fields {
         }
         for (key, below) in &self.below {
             let length = path.len();
-            if let Some(name) = key.strip_prefix("f:") {
-                path.push('.');
-                path.push_str(name);
-            } else if let Some(keys) = key.strip_prefix("k:") {
-                let keys: Value = serde_json::from_str(keys).unwrap_or_default();
-                let parts: Vec<String> = keys
-                    .as_object()
-                    .into_iter()
-                    .flatten()
-                    .map(|(k, v)| format!("{k}={v}"))
-                    .collect();
-                path.push_str(&format!("[{}]", parts.join(",")));
-            } else if let Some(value) = key.strip_prefix("v:") {
-                path.push_str(&format!("[={value}]"));
-            }
+            path.push_str(&shown(key));
             below.collect(path, paths);
             path.truncate(length);
         }
     }
+}
 
-    /// The fields that `value` sets, as an applier owns them.
-    pub(crate) fn of(shape: &Shape, value: &Value) -> Fields {
-        let mut fields = Fields::default();
-        match value {
-            Value::Object(map) if !shape.is_atomic() => {
-                if map.is_empty() {
-                    fields.own = true;
-                }
-                for (key, value) in map {
-                    fields
-                        .below
-                        .insert(format!("f:{key}"), Fields::of(&shape.child(key), value));
-                }
-            }
-            Value::Array(items) if !shape.is_atomic() && !matches!(shape, Shape::Any) => {
-                let (item_shape, rule) = shape.items();
-                if items.is_empty() {
-                    fields.own = true;
-                }
-                for item in items {
-                    let mut below = match &rule {
-                        Merge::Keys(_) => Fields::of(&item_shape, item),
-                        _ => Fields::default(),
-                    };
-                    below.own = true;
-                    fields.below.insert(item_key(&rule, item), below);
-                }
-            }
-            _ => fields.own = true,
+/// How messages show one key of a path.
+pub(super) fn shown(key: &str) -> String {
+    if let Some(name) = key.strip_prefix("f:") {
+        return format!(".{name}");
+    }
+    if let Some(keys) = key.strip_prefix("k:") {
+        let keys: Value = serde_json::from_str(keys).unwrap_or_default();
+        let parts: Vec<String> = keys
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        return format!("[{}]", parts.join(","));
+    }
+    format!("[={}]", key.strip_prefix("v:").unwrap_or(key))
+}
+
+/// The key of an item that is told apart by `keys`.
+pub(super) fn keyed(keys: Map<String, Value>) -> String {
+    let mut keys: Vec<(String, Value)> = keys.into_iter().collect();
+    keys.sort_by(|a, b| a.0.cmp(&b.0));
+    format!("k:{}", Value::Object(keys.into_iter().collect()))
+}
+
+/// Brings a key of `fieldsV1` to the form that this server writes. `None`: malformed; `Some(None)`: of an unknown kind.
+fn canonical(key: &str) -> Option<Option<String>> {
+    Some(match key.split_at_checked(2) {
+        Some(("f:", _)) => Some(key.to_owned()),
+        Some(("k:", keys)) => Some(keyed(serde_json::from_str(keys).ok()?)),
+        Some(("v:", value)) => {
+            let value: Value = serde_json::from_str(value).ok()?;
+            Some(format!("v:{value}"))
         }
-        fields
-    }
-
-    /// All paths of `value`, inner nodes too, as an updater owns what it adds.
-    fn whole(shape: &Shape, value: &Value) -> Fields {
-        let mut fields = Fields::leaf();
-        match value {
-            Value::Object(map) if !shape.is_atomic() => {
-                for (key, value) in map {
-                    fields
-                        .below
-                        .insert(format!("f:{key}"), Fields::whole(&shape.child(key), value));
-                }
-            }
-            Value::Array(items) if !shape.is_atomic() && !matches!(shape, Shape::Any) => {
-                let (item_shape, rule) = shape.items();
-                for item in items {
-                    let below = match &rule {
-                        Merge::Keys(_) => Fields::whole(&item_shape, item),
-                        _ => Fields::leaf(),
-                    };
-                    fields.below.insert(item_key(&rule, item), below);
-                }
-            }
-            _ => {}
-        }
-        fields
-    }
-}
-
-/// The key of an item of a list in a tree of fields.
-pub(crate) fn item_key(rule: &Merge, item: &Value) -> String {
-    match rule {
-        Merge::Keys(keys) => {
-            let mut sorted: Vec<&String> = keys.iter().collect();
-            sorted.sort();
-            let map: Map<String, Value> = sorted
-                .into_iter()
-                .map(|key| {
-                    let value = item.get(key).cloned().unwrap_or_else(|| default_of(key));
-                    (key.clone(), value)
-                })
-                .collect();
-            format!("k:{}", Value::Object(map))
-        }
-        _ => format!("v:{item}"),
-    }
-}
-
-/// The value that a key of a list has when it is left out: protocols default to TCP.
-fn default_of(key: &str) -> Value {
-    if key == "protocol" {
-        "TCP".into()
-    } else {
-        Value::Null
-    }
-}
-
-/// How two versions of an object differ.
-#[derive(Debug, Default)]
-pub(crate) struct Difference {
-    /// Paths that were added or have another value.
-    pub(crate) changed: Fields,
-    /// Paths that are gone.
-    pub(crate) removed: Fields,
-}
-
-/// Compares two versions of an object.
-pub(crate) fn compare(shape: &Shape, old: &Value, new: &Value) -> Difference {
-    let mut difference = Difference::default();
-    diff(shape, old, new, &mut difference.changed, &mut difference.removed);
-    difference
-}
-
-fn diff(shape: &Shape, old: &Value, new: &Value, changed: &mut Fields, removed: &mut Fields) {
-    if old == new {
-        return;
-    }
-    match (old, new) {
-        (Value::Object(old), Value::Object(new)) if !shape.is_atomic() => {
-            for (key, new) in new {
-                let below = shape.child(key);
-                let name = format!("f:{key}");
-                match old.get(key) {
-                    Some(old) => descend(&below, old, new, name, changed, removed),
-                    None => {
-                        changed.below.insert(name, Fields::whole(&below, new));
-                    }
-                }
-            }
-            for (key, old) in old {
-                if !new.contains_key(key) {
-                    removed
-                        .below
-                        .insert(format!("f:{key}"), Fields::whole(&shape.child(key), old));
-                }
-            }
-        }
-        (Value::Array(old), Value::Array(new)) if !shape.is_atomic() && !matches!(shape, Shape::Any) => {
-            let (item_shape, rule) = shape.items();
-            let keyed = |items: &[Value]| -> BTreeMap<String, Value> {
-                items
-                    .iter()
-                    .map(|item| (item_key(&rule, item), item.clone()))
-                    .collect()
-            };
-            let (old, new) = (keyed(old), keyed(new));
-            let whole = |value: &Value| match &rule {
-                Merge::Keys(_) => Fields::whole(&item_shape, value),
-                _ => Fields::leaf(),
-            };
-            for (key, new) in &new {
-                match old.get(key) {
-                    Some(old) => descend(&item_shape, old, new, key.clone(), changed, removed),
-                    None => {
-                        changed.below.insert(key.clone(), whole(new));
-                    }
-                }
-            }
-            for (key, old) in &old {
-                if !new.contains_key(key) {
-                    removed.below.insert(key.clone(), whole(old));
-                }
-            }
-        }
-        _ => changed.own = true,
-    }
-}
-
-fn descend(shape: &Shape, old: &Value, new: &Value, key: String, changed: &mut Fields, removed: &mut Fields) {
-    let (mut c, mut r) = (Fields::default(), Fields::default());
-    diff(shape, old, new, &mut c, &mut r);
-    if !c.is_empty() {
-        changed.below.insert(key.clone(), c);
-    }
-    if !r.is_empty() {
-        removed.below.insert(key, r);
-    }
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -307,79 +198,75 @@ mod tests {
 
     use super::*;
 
-    const SERVICE: Shape = Shape::Named("core.v1.Service");
+    fn fields(value: Value) -> Fields {
+        Fields::from_json(&value).unwrap()
+    }
 
     #[test]
-    fn names_fields_as_managed_fields_does() {
-        let fields = Fields::of(
-            &SERVICE,
-            &json!({
-                "metadata": { "labels": { "a": "b" }, "finalizers": ["x"] },
-                "spec": { "ports": [{ "port": 80, "targetPort": 8080 }], "externalIPs": ["1.1.1.1"] },
-            }),
+    fn reads_and_writes_fields_v1() {
+        let json = json!({
+            "f:metadata": { "f:labels": { ".": {}, "f:a": {} } },
+            "f:spec": { "f:ports": { "k:{\"port\":80,\"protocol\":\"TCP\"}": { ".": {}, "f:port": {} } } },
+        });
+        assert_eq!(fields(json.clone()).to_json(), json);
+
+        let unordered =
+            json!({ "f:a": { "k:{\"b\": 1, \"a\":2}": {} }, "f:b": { "v: \"x\"": {} }, "x:later": {} });
+        let ordered = json!({ "f:a": { "k:{\"a\":2,\"b\":1}": {} }, "f:b": { "v:\"x\"": {} } });
+        assert_eq!(fields(unordered).to_json(), ordered);
+
+        for malformed in [
+            json!("x"),
+            json!({ "f:a": 1 }),
+            json!({ "k:{": {} }),
+            json!({ "v:x": {} }),
+        ] {
+            assert_eq!(Fields::from_json(&malformed), None, "{malformed}");
+        }
+    }
+
+    #[test]
+    fn sets_add_subtract_and_intersect() {
+        let parent = fields(json!({ "f:a": { ".": {}, "f:b": {}, "f:c": {} }, "f:d": {} }));
+
+        let mut without_parent = parent.clone();
+        without_parent.subtract(&fields(json!({ "f:a": {} })));
+        assert_eq!(
+            without_parent.to_json(),
+            json!({ "f:a": { "f:b": {}, "f:c": {} }, "f:d": {} })
         );
 
-        let expected = json!({
-            "f:metadata": { "f:finalizers": { "v:\"x\"": {} }, "f:labels": { "f:a": {} } },
-            "f:spec": {
-                "f:externalIPs": {},
-                "f:ports": {
-                    "k:{\"port\":80,\"protocol\":\"TCP\"}": { ".": {}, "f:port": {}, "f:targetPort": {} },
-                },
-            },
-        });
-        assert_eq!(fields.to_json(), expected);
-        assert_eq!(Fields::from_json(&expected), fields);
+        let mut without_children = parent.clone();
+        without_children.subtract(&fields(json!({ "f:a": { "f:b": {}, "f:c": {} } })));
+        assert_eq!(without_children.to_json(), json!({ "f:a": {}, "f:d": {} }));
+
+        let mut without_tree = parent.clone();
+        without_tree.subtract_trees(&fields(json!({ "f:a": {} })));
+        assert_eq!(without_tree.to_json(), json!({ "f:d": {} }));
+
+        let both = parent.intersection(&fields(json!({ "f:a": { "f:b": {} }, "f:e": {} })));
+        assert_eq!(both.to_json(), json!({ "f:a": { "f:b": {} } }));
+
+        without_parent.union(&parent);
+        assert_eq!(without_parent, parent);
     }
 
     #[test]
     fn shows_paths() {
-        let fields = Fields::of(
-            &SERVICE,
-            &json!({ "spec": { "ports": [{ "port": 80, "name": "a" }], "type": "x" } }),
-        );
+        let fields = fields(json!({
+            "f:spec": {
+                "f:ports": { "k:{\"port\":80,\"protocol\":\"TCP\"}": { ".": {}, "f:name": {} } },
+                "f:set": { "v:\"x\"": {} },
+            },
+        }));
 
         assert_eq!(
             fields.paths(),
             [
                 r#".spec.ports[port=80,protocol="TCP"]"#,
                 r#".spec.ports[port=80,protocol="TCP"].name"#,
-                r#".spec.ports[port=80,protocol="TCP"].port"#,
-                ".spec.type",
+                r#".spec.set[="x"]"#,
             ]
         );
-    }
-
-    #[test]
-    fn compares_versions() {
-        let old = json!({ "spec": { "type": "A", "ports": [{ "port": 80 }], "clusterIP": "x" } });
-        let new = json!({ "spec": { "type": "B", "ports": [{ "port": 80 }, { "port": 81 }] } });
-
-        let difference = compare(&SERVICE, &old, &new);
-
-        assert_eq!(
-            difference.changed.to_json(),
-            json!({ "f:spec": {
-                "f:ports": { "k:{\"port\":81,\"protocol\":\"TCP\"}": { ".": {}, "f:port": {} } },
-                "f:type": {},
-            } })
-        );
-        assert_eq!(
-            difference.removed.to_json(),
-            json!({ "f:spec": { "f:clusterIP": {} } })
-        );
-    }
-
-    #[test]
-    fn sets_add_subtract_and_intersect() {
-        let a = Fields::of(&SERVICE, &json!({ "spec": { "type": "x", "clusterIP": "y" } }));
-        let b = Fields::of(&SERVICE, &json!({ "spec": { "type": "z" } }));
-
-        assert_eq!(a.intersection(&b), b);
-        let mut rest = a.clone();
-        rest.subtract(&b);
-        assert_eq!(rest.to_json(), json!({ "f:spec": { "f:clusterIP": {} } }));
-        rest.union(&b);
-        assert_eq!(rest, a);
     }
 }

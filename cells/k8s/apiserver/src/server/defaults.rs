@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::{crd, service};
 use crate::kinds::Kind;
 use crate::object;
 
@@ -21,8 +22,8 @@ fn each(value: &mut Value, key: &str, f: impl FnMut(&mut Fields)) {
     }
 }
 
+/// What the server sets in new objects, whatever was sent.
 pub(super) fn on_create(kind: &Kind, object: &mut Value) {
-    common(kind, object);
     match (kind.gvr.group.as_str(), kind.gvr.resource.as_str()) {
         ("", "namespaces") => {
             let spec = object::map_mut(object, "spec");
@@ -54,6 +55,7 @@ pub(super) fn on_create(kind: &Kind, object: &mut Value) {
     }
 }
 
+/// What the server keeps or resets in objects that change, whatever was sent.
 pub(super) fn on_update(kind: &Kind, old: &Value, object: &mut Value) {
     if kind.gvr.group.is_empty() && kind.gvr.resource == "namespaces" {
         let finalizers = object::at(old, &["spec", "finalizers"]).cloned();
@@ -71,10 +73,13 @@ pub(super) fn on_update(kind: &Kind, old: &Value, object: &mut Value) {
         // The addresses were those of a load balancer that is no more.
         object::map_mut(object, "status").insert("loadBalancer".to_owned(), json!({}));
     }
-    common(kind, object);
 }
 
-fn common(kind: &Kind, object: &mut Value) {
+/// Fills in what a client may leave out. Belongs to the client, as if it had sent it.
+pub(super) fn fill_in(kind: &Kind, object: &mut Value) {
+    if let Some(custom) = &kind.custom {
+        crd::fill(&custom.schema, object);
+    }
     match (kind.gvr.group.as_str(), kind.gvr.resource.as_str()) {
         ("", "namespaces") => {
             let name = object::name(object).to_owned();
@@ -90,6 +95,9 @@ fn common(kind: &Kind, object: &mut Value) {
             }
         }
         ("", "secrets") => secret(object),
+        ("", "services") => {
+            service::default_spec(object);
+        }
         ("", "endpoints") => {
             if let Some(subsets) = object.get_mut("subsets").and_then(Value::as_array_mut) {
                 for subset in subsets {

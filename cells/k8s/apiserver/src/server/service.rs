@@ -523,7 +523,7 @@ fn keep_allocated(old: &Value, service: &mut Value) {
 }
 
 /// Fills in the plain defaults; gives the type.
-fn default_spec(service: &mut Value) -> String {
+pub(super) fn default_spec(service: &mut Value) -> String {
     let spec = object::map_mut(service, "spec");
     let kind = spec
         .entry("type")

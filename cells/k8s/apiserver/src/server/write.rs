@@ -14,7 +14,7 @@ use crate::gvr::Gvr;
 use crate::kinds::Kind;
 use crate::object;
 use crate::patch::Patch;
-use crate::patch::apply::{Manager, apply, note_update};
+use crate::patch::apply::{Manager, Ownership, apply};
 use crate::schema::{Shape, decode, fill_required};
 use crate::tracker::Transaction;
 
@@ -78,6 +78,19 @@ pub(super) struct Request<'a> {
     pub(super) options: &'a WriteOptions,
 }
 
+impl Request<'_> {
+    /// Who writes. `api_version` is that of the kind.
+    fn manager<'a>(&'a self, api_version: &'a str) -> Manager<'a> {
+        let name = self.options.field_manager.as_str();
+        Manager {
+            name: if name.is_empty() { "unknown" } else { name },
+            api_version,
+            subresource: self.subresource.name(),
+            status_apart: self.kind.has_status,
+        }
+    }
+}
+
 impl ApiServer {
     /// Creates an object.
     pub fn create(
@@ -100,7 +113,9 @@ impl ApiServer {
             subresource: Subresource::None,
             options,
         };
-        let written = self.in_transaction(options, |tx, plan| self.create_in(tx, plan, &request, object))?;
+        let written = self.in_transaction(options, |tx, plan| {
+            self.create_in(tx, plan, &request, object, None)
+        })?;
         Ok(Written {
             object: present(&kind, written),
             created: true,
@@ -132,10 +147,10 @@ impl ApiServer {
         let (object, created) = self.in_transaction(options, |tx, plan| {
             let stored = tx.get(self.domain(&kind), &kind.stored(), namespace, name);
             match stored {
-                Some(old) => Ok((self.update_in(tx, plan, &request, &old, object)?, false)),
+                Some(old) => Ok((self.update_in(tx, plan, &request, &old, object, None)?, false)),
                 // Leases are made by whoever renews them first.
                 None if kind.gvr.resource == "leases" && object::resource_version(&object).is_empty() => {
-                    Ok((self.create_in(tx, plan, &request, object)?, true))
+                    Ok((self.create_in(tx, plan, &request, object, None)?, true))
                 }
                 None => Err(ApiError::not_found(gvr, name)),
             }
@@ -184,7 +199,7 @@ impl ApiServer {
                 return Err(ApiError::bad_request("a patch must leave an object"));
             }
             self.receive(&kind, &mut new, options, &mut warnings)?;
-            Ok((self.update_in(tx, plan, &request, &old, new)?, false))
+            Ok((self.update_in(tx, plan, &request, &old, new, None)?, false))
         })?;
         Ok(Written {
             object: present(&kind, object),
@@ -281,7 +296,6 @@ impl ApiServer {
         decoded.map_err(|problem| refuse(problem.to_string()))?;
         if let Some(custom) = &kind.custom {
             unknown.extend(crd::prune(&custom.schema, object));
-            crd::fill(&custom.schema, object);
         }
         warnings.extend(crd::unheeded(kind, object));
         if unknown.is_empty() || options.validation == FieldValidation::Ignore {
@@ -302,6 +316,7 @@ impl ApiServer {
         plan: &mut Plan,
         request: &Request<'_>,
         mut object: Value,
+        applied: Option<Ownership>,
     ) -> Result<Arc<Value>, ApiError> {
         let Request {
             kind,
@@ -350,13 +365,24 @@ impl ApiServer {
             {
                 map.shift_remove("status");
             }
+            let api_version = kind.api_version();
+            let (shape, manager) = (kind.shape.of_resource(), request.manager(&api_version));
+            defaults::fill_in(kind, &mut object);
+            let ownership = applied.unwrap_or_else(|| Ownership::update(&shape, None, &object, &manager));
             defaults::on_create(kind, &mut object);
             self.admit(plan, kind, None, &mut object)?;
             validate::object(kind, None, &object)?;
             fill_required(&kind.shape, &mut object);
-            self.note_owner(request, None, &mut object);
-        } else if object::uid(&object).is_empty() {
-            object::set_metadata(&mut object, "uid", &uuid::Uuid::new_v4().to_string());
+            ownership.finish(&shape, None, &mut object, &manager);
+        } else {
+            if object::uid(&object).is_empty() {
+                object::set_metadata(&mut object, "uid", &uuid::Uuid::new_v4().to_string());
+            }
+            if let Some(applied) = applied {
+                let api_version = kind.api_version();
+                let manager = request.manager(&api_version);
+                applied.finish(&kind.shape.of_resource(), None, &mut object, &manager);
+            }
         }
         // After validation, as real servers do: what is wrong with an object is told first.
         if tx
@@ -425,6 +451,7 @@ impl ApiServer {
         request: &Request<'_>,
         old: &Arc<Value>,
         mut new: Value,
+        applied: Option<Ownership>,
     ) -> Result<Arc<Value>, ApiError> {
         let Request {
             kind,
@@ -433,11 +460,14 @@ impl ApiServer {
             subresource,
             ..
         } = *request;
+        let api_version = kind.api_version();
+        let (shape, manager) = (kind.shape.of_resource(), request.manager(&api_version));
         place(kind, namespace, &mut new)?;
         check_name(name, &new)?;
         self.check_identity(request, old, &mut new)?;
         let old_shown = present(kind, old.clone());
         if self.is_real() {
+            defaults::fill_in(kind, &mut new);
             for key in [
                 "creationTimestamp",
                 "deletionTimestamp",
@@ -459,6 +489,8 @@ impl ApiServer {
                     new = changed;
                 }
             }
+            let ownership =
+                applied.unwrap_or_else(|| Ownership::update(&shape, Some(&old_shown), &new, &manager));
             if subresource == Subresource::None {
                 defaults::on_update(kind, &old_shown, &mut new);
                 self.admit(plan, kind, Some(&old_shown), &mut new)?;
@@ -469,9 +501,14 @@ impl ApiServer {
             }
             validate::object(kind, Some(&old_shown), &new)?;
             fill_required(&kind.shape, &mut new);
-            self.note_owner(request, Some(&old_shown), &mut new);
-        } else if subresource == Subresource::Status {
-            new = status_only(&old_shown, &new);
+            ownership.finish(&shape, Some(&old_shown), &mut new, &manager);
+        } else {
+            if subresource == Subresource::Status {
+                new = status_only(&old_shown, &new);
+            }
+            if let Some(applied) = applied {
+                applied.finish(&shape, Some(&old_shown), &mut new, &manager);
+            }
         }
         self.settle(tx, plan, request, old, &old_shown, new)
     }
@@ -577,11 +614,7 @@ impl ApiServer {
             object::set_metadata(&mut config, "name", name);
         }
         let api_version = kind.api_version();
-        let manager = Manager {
-            name: &options.field_manager,
-            api_version: &api_version,
-            subresource: subresource.name(),
-        };
+        let manager = request.manager(&api_version);
         let sent_version = object::resource_version(&config).to_owned();
         if let Some(live) = stored
             && !sent_version.is_empty()
@@ -590,7 +623,8 @@ impl ApiServer {
             return Err(ApiError::modified(&kind.gvr, name));
         }
         let live = stored.map(|s| (*present(kind, Arc::new(s.clone()))).clone());
-        let mut new = apply(&kind.shape, live.as_ref(), &config, &manager, options.force)?;
+        let shape = kind.shape.of_resource();
+        let (mut new, applied) = apply(&shape, live.as_ref(), &config, &manager, options.force)?;
         if let Some(live) = &live {
             for key in ["uid", "resourceVersion"] {
                 object::copy_metadata(&mut new, live, key);
@@ -600,51 +634,17 @@ impl ApiServer {
         match stored {
             Some(old) => {
                 let old = Arc::new(old.clone());
-                Ok((self.update_in(tx, plan, request, &old, new)?, false))
+                Ok((
+                    self.update_in(tx, plan, request, &old, new, Some(applied))?,
+                    false,
+                ))
             }
             None if subresource != Subresource::None => Err(ApiError::not_found(&kind.gvr, name)),
             None => {
                 object::set_metadata(&mut new, "resourceVersion", "");
-                Ok((self.create_in(tx, plan, request, new)?, true))
+                Ok((self.create_in(tx, plan, request, new, Some(applied))?, true))
             }
         }
-    }
-
-    /// Notes who owns the fields that changed. Apply has done so already.
-    fn note_owner(&self, request: &Request<'_>, old: Option<&Value>, new: &mut Value) {
-        let Request {
-            kind,
-            subresource,
-            options,
-            ..
-        } = *request;
-        let name = if options.field_manager.is_empty() {
-            "unknown"
-        } else {
-            &options.field_manager
-        };
-        let applied = object::items(new, &["metadata", "managedFields"])
-            .iter()
-            .any(|entry| {
-                object::text(entry, &["operation"]) == "Apply"
-                    && object::text(entry, &["manager"]) == name
-                    && !old
-                        .is_some_and(|old| object::items(old, &["metadata", "managedFields"]).contains(entry))
-            });
-        if applied {
-            return;
-        }
-        let api_version = kind.api_version();
-        note_update(
-            &kind.shape,
-            old,
-            new,
-            &Manager {
-                name,
-                api_version: &api_version,
-                subresource: subresource.name(),
-            },
-        );
     }
 
     /// What depends on the state of the cluster: addresses and ports of services, definitions.

@@ -22,6 +22,8 @@ pub(crate) struct Subject {
     pub(crate) client: Arc<dyn Client>,
     /// Makes the server forget the past, where that can be done.
     pub(crate) compact: Option<Box<dyn Fn() + Send + Sync>>,
+    /// A server that is not ours: what depends on its version, its feature gates or its etcd may differ.
+    pub(crate) is_real: bool,
 }
 
 pub(crate) async fn all(subject: &Subject) {
@@ -35,7 +37,7 @@ pub(crate) async fn all(subject: &Subject) {
     lists::pages(&Space::new(client).await).await;
     lists::selectors(&Space::new(client).await).await;
     watches::changes(&Space::new(client).await).await;
-    watches::bookmarks(&Space::new(client).await).await;
+    watches::bookmarks(&Space::new(client).await, subject.is_real).await;
     if let Some(compact) = &subject.compact {
         watches::gone(&Space::new(client).await, compact).await;
     }
@@ -43,8 +45,9 @@ pub(crate) async fn all(subject: &Subject) {
     patches::server_side_apply(&Space::new(client).await).await;
     kinds::status(&Space::new(client).await).await;
     kinds::service_defaults(&Space::new(client).await).await;
+    kinds::service_names(&Space::new(client).await, subject.is_real).await;
     kinds::leases(&Space::new(client).await).await;
-    kinds::bindings(&Space::new(client).await).await;
+    kinds::bindings(&Space::new(client).await, subject.is_real).await;
     kinds::definitions(&Space::new(client).await).await;
 }
 

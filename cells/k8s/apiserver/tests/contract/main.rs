@@ -51,6 +51,7 @@ async fn in_process() {
     let subject = Subject {
         client: Arc::new(in_process_client(&api)),
         compact: Some(Box::new(move || tracker.compact())),
+        is_real: false,
     };
 
     cases::all(&subject).await;
@@ -69,6 +70,7 @@ async fn over_http() {
     let subject = Subject {
         client: remote(&url),
         compact: Some(Box::new(move || tracker.compact())),
+        is_real: false,
     };
 
     cases::all(&subject).await;
@@ -82,27 +84,79 @@ async fn over_http() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn real_server() {
-    let Some(server) = real::start().await else {
+    let Some(programs) = real::assets() else {
         eprintln!("skipped: KUBEBUILDER_ASSETS names no folder with kube-apiserver and etcd");
         return;
     };
+
+    of_its_own_processes(real::start(programs), true).await;
+}
+
+/// What `real_server` does, with a program that refuses the flags that a real server refuses.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stand_in_for_a_real_server() {
+    of_its_own_processes(real::start(real::stand_in()), false).await;
+}
+
+async fn of_its_own_processes(server: real::RealServer, is_real: bool) {
     let settings = RemoteSettings {
         qps: 0.0,
         ..RemoteSettings::default()
     };
     let target = Target::Kubeconfig(server.kubeconfig(), Vec::new());
     let client = Arc::new(RemoteClient::new(target, settings).unwrap());
-    client
-        .wait_connected(
-            std::time::Duration::from_secs(60),
-            std::time::Duration::from_millis(500),
-        )
-        .await
-        .unwrap();
+    let connected = client.wait_connected(
+        std::time::Duration::from_secs(60),
+        std::time::Duration::from_millis(500),
+    );
+    if let Err(error) = connected.await {
+        panic!("{error}; the server's last words:\n{}", server.last_words());
+    }
 
-    cases::all(&Subject {
+    let subject = Subject {
         client,
         compact: None,
-    })
-    .await;
+        is_real,
+    };
+    cases::all(&subject).await;
+}
+
+/// Mistakes that a real server ends at: the stand-in must, too, or tests with it show nothing.
+#[test]
+fn the_stand_in_refuses_what_a_real_server_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let pair = rcgen::KeyPair::generate().unwrap();
+    std::fs::write(at("private"), pair.serialize_pem()).unwrap();
+    std::fs::write(at("public"), pair.public_key_pem()).unwrap();
+    let said = |verify: &str, sign: &str, more: &str| {
+        let (_, program) = real::stand_in();
+        let output = std::process::Command::new(program)
+            .args([
+                "--etcd-servers=http://127.0.0.1:1",
+                "--service-account-issuer=https://127.0.0.1",
+                &format!("--service-account-key-file={}", at(verify)),
+                &format!("--service-account-signing-key-file={}", at(sign)),
+                more,
+            ])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+
+    assert_eq!(
+        said("private", "private", "--secure-port=0"),
+        "Error: data does not contain any valid RSA or ECDSA public keys\n"
+    );
+    assert!(said("public", "public", "--secure-port=0").contains("a valid RSA or ECDSA private key"));
+    assert_eq!(
+        said("public", "private", "--bogus=1"),
+        "Error: unknown flag: --bogus\n"
+    );
+    assert_eq!(
+        said("public", "private", "--secure-port=0"),
+        "W AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. You should \
+         use a different authorizer\nError: --cert-dir must be specified\n"
+    );
 }

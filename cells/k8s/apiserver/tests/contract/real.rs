@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! A real API server with its etcd, from the folder that `KUBEBUILDER_ASSETS` names.
+//! An API server of its own processes with its etcd: a real one from the folder that `KUBEBUILDER_ASSETS` names, or the
+//! stand-in for it.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,14 @@ impl RealServer {
     /// How to reach it.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.directory.path().join("kubeconfig")
+    }
+
+    /// The end of the server's log.
+    pub(crate) fn last_words(&self) -> String {
+        let log =
+            std::fs::read_to_string(self.directory.path().join("kube-apiserver.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
     }
 }
 
@@ -49,24 +58,52 @@ fn run(program: &Path, arguments: &[String], log: &Path) -> Child {
         .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
 }
 
-/// Starts a server; nothing if there is none on this machine.
-pub(crate) async fn start() -> Option<RealServer> {
+fn openssl(arguments: &[&str]) {
+    let made = Command::new("openssl").args(arguments).output().unwrap();
+    assert!(
+        made.status.success(),
+        "openssl: {}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+}
+
+/// The programs in the folder that `KUBEBUILDER_ASSETS` names; nothing if there are none.
+pub(crate) fn assets() -> Option<(PathBuf, PathBuf)> {
     let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
     let (etcd, server) = (assets.join("etcd"), assets.join("kube-apiserver"));
-    if !etcd.exists() || !server.exists() {
-        return None;
-    }
+    (etcd.exists() && server.exists()).then_some((etcd, server))
+}
+
+/// The stand-in of this package, which is as strict about its flags, and the etcd of this machine.
+pub(crate) fn stand_in() -> (PathBuf, PathBuf) {
+    let test = std::env::current_exe().unwrap();
+    // target/debug/deps/contract-… → target/debug/examples
+    let programs = test.parent().and_then(Path::parent).unwrap();
+    let server = programs.join("examples/kube-apiserver");
+    assert!(
+        server.is_file(),
+        "{} is not built; run `cargo build --examples`",
+        server.display()
+    );
+    (PathBuf::from("etcd"), server)
+}
+
+/// Starts `etcd` and `server`.
+pub(crate) fn start((etcd, server): (PathBuf, PathBuf)) -> RealServer {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
-    let key = Command::new("openssl")
-        .args(["genrsa", "-out", &at("accounts.key"), "2048"])
-        .output()
-        .unwrap();
-    assert!(
-        key.status.success(),
-        "openssl: {}",
-        String::from_utf8_lossy(&key.stderr)
-    );
+    openssl(&["genrsa", "-out", &at("accounts.key"), "2048"]);
+    openssl(&[
+        "rsa",
+        "-in",
+        &at("accounts.key"),
+        "-pubout",
+        "-out",
+        &at("accounts.pub"),
+    ]);
+    // With `AlwaysAllow` the server refuses whoever shows no token, whatever `--anonymous-auth` says.
+    let token = "contract";
+    std::fs::write(at("tokens.csv"), format!("{token},contract,contract\n")).unwrap();
     let (store, peer, port) = (free_port(), free_port(), free_port());
     let storage = run(
         &etcd,
@@ -90,9 +127,9 @@ pub(crate) async fn start() -> Option<RealServer> {
             "--bind-address=127.0.0.1".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
             "--authorization-mode=AlwaysAllow".to_owned(),
-            "--anonymous-auth=true".to_owned(),
+            format!("--token-auth-file={}", at("tokens.csv")),
             "--service-account-issuer=https://127.0.0.1".to_owned(),
-            format!("--service-account-key-file={}", at("accounts.key")),
+            format!("--service-account-key-file={}", at("accounts.pub")),
             format!("--service-account-signing-key-file={}", at("accounts.key")),
             "--disable-admission-plugins=ServiceAccount".to_owned(),
         ],
@@ -100,12 +137,12 @@ pub(crate) async fn start() -> Option<RealServer> {
     );
     let kubeconfig = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{cluster: c, user: u}}\n\
-         users:\n- name: u\n  user: {{}}\nclusters:\n- name: c\n  cluster:\n    server: https://127.0.0.1:{port}\n    \
+         users:\n- name: u\n  user: {{token: {token}}}\nclusters:\n- name: c\n  cluster:\n    server: https://127.0.0.1:{port}\n    \
          insecure-skip-tls-verify: true\n"
     );
     std::fs::write(directory.path().join("kubeconfig"), kubeconfig).unwrap();
-    Some(RealServer {
+    RealServer {
         processes: vec![storage, api],
         directory,
-    })
+    }
 }

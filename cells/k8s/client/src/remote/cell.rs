@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: the client of the cluster's API server.
-//! Gives: `Arc<dyn Client>`, disabled when no cluster is configured. Start waits until the server answers.
+//! Provides: `Arc<dyn Client>`, disabled when no cluster is configured. Start waits until the server answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,10 +77,12 @@ async fn heartbeat(client: &RemoteClient, health: &Health, cx: &JobCtx) {
     let mut lost = false;
     loop {
         let interval = client.heartbeat_interval();
+        // The interval begins with the last answer. Probing a lost server drops all connections: not more often.
+        let wait = if lost { interval } else { client.until_heartbeat() };
         let suspicious = tokio::select! {
             () = cx.token.cancelled() => return,
             () = client.inner.suspicious.notified() => true,
-            () = tokio::time::sleep(interval), if !interval.is_zero() => false,
+            () = tokio::time::sleep(wait), if !interval.is_zero() => false,
         };
         match client.heartbeat(suspicious || lost).await {
             Ok(()) if lost => {

@@ -38,7 +38,7 @@ pub struct Config {
     #[config(default = "30s")]
     pub k8s_heartbeat_timeout: Duration,
     /// File that remembers which API server works.
-    #[config(default = "/var/run/cilium/state/k8s-api-server", hidden)]
+    #[config(default = "/var/run/{program}/state/k8s-api-server", hidden)]
     pub k8s_api_server_state_file: String,
 }
 

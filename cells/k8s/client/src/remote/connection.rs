@@ -3,6 +3,7 @@
 //! Which server is in use, and when to use another.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -137,6 +138,16 @@ pub(super) struct Inner {
     pub(super) suspicious: Notify,
 }
 
+/// The server did not answer its health probe while a request waited.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection was closed because the server did not answer a health probe")]
+struct GivenUp;
+
+/// A request without answer.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {}s", ANSWER.as_secs())]
+struct Silent;
+
 /// Number of no server.
 const NOBODY: usize = usize::MAX;
 
@@ -253,8 +264,7 @@ impl RemoteClient {
     ///
     /// Why the server in use was given up.
     pub async fn heartbeat(&self, suspicious: bool) -> Result<(), ConnectError> {
-        let idle = self.inner.last_answer.lock().elapsed();
-        if !suspicious && idle < self.inner.settings.heartbeat {
+        if !suspicious && self.idle() < self.inner.settings.heartbeat {
             return Ok(());
         }
         let result = self.healthz().await;
@@ -363,17 +373,46 @@ impl RemoteClient {
         request: Request<Body>,
     ) -> Result<(Response<Body>, Arc<Connection>), ApiError> {
         let connection = self.connection().await.map_err(into_api_error)?;
-        let response = tokio::time::timeout(ANSWER, self.send_on(&connection, request))
-            .await
-            .map_err(|elapsed| unreachable_server(&connection.server, elapsed))
-            .flatten();
-        match response {
+        match self.answer_of(&connection, request).await {
             Ok(response) => Ok((response, connection)),
             Err(error) => {
                 self.inner.suspicious.notify_one();
                 Err(error)
             }
         }
+    }
+
+    /// The answer to a request; an error if the server is given up meanwhile. A server that is silent for long is
+    /// suspicious before that: the heartbeat probes it.
+    async fn answer_of(
+        &self,
+        connection: &Connection,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, ApiError> {
+        let mut generation = self.inner.generation.subscribe();
+        let mut answer = pin!(self.send_on(connection, request));
+        let suspect = async {
+            tokio::time::sleep(PROBE).await;
+            if self.idle() >= PROBE {
+                self.inner.suspicious.notify_one();
+            }
+            tokio::time::sleep(ANSWER.saturating_sub(PROBE)).await;
+        };
+        tokio::select! {
+            answer = &mut answer => answer,
+            _ = generation.changed() => Err(unreachable_server(&connection.server, GivenUp)),
+            () = suspect => Err(unreachable_server(&connection.server, Silent)),
+        }
+    }
+
+    /// Time since the server last answered anything.
+    fn idle(&self) -> Duration {
+        self.inner.last_answer.lock().elapsed()
+    }
+
+    /// Time until the server has been silent for a heartbeat's interval.
+    pub(super) fn until_heartbeat(&self) -> Duration {
+        self.inner.settings.heartbeat.saturating_sub(self.idle())
     }
 
     async fn send_on(

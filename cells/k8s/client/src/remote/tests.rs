@@ -27,7 +27,9 @@ use super::connection::{ConnectError, RemoteClient, Settings};
 use super::target::Target;
 use crate::selector::FieldSelector;
 use crate::slim::{Pod, Service};
-use crate::{Api, ApiError, Client, ListerWatcher, Resource, WatchEvent};
+use crate::{
+    Api, ApiError, Backoff, Client, ListerWatcher, Resource, SourceEvent, WatchEvent, WatchOptions, follow,
+};
 
 mod tls;
 
@@ -58,6 +60,8 @@ struct Server {
     url: String,
     script: Arc<Mutex<Script>>,
     healthy: Arc<std::sync::atomic::AtomicBool>,
+    /// Takes connections and requests, and answers nothing: a process that was stopped.
+    frozen: Arc<std::sync::atomic::AtomicBool>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -80,16 +84,22 @@ impl Server {
         let acceptor = tls.map(tls::TlsAcceptor::from);
         let script = Arc::new(Mutex::new(Script::default()));
         let healthy = Arc::new(std::sync::atomic::AtomicBool::new(true));
-        let (script_in, healthy_in) = (script.clone(), healthy.clone());
+        let frozen = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (script_in, healthy_in, frozen_in) = (script.clone(), healthy.clone(), frozen.clone());
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (script, healthy) = (script_in.clone(), healthy_in.clone());
+                let frozen = frozen_in.clone();
                 let acceptor = acceptor.clone();
                 connections.spawn(async move {
                     let service = hyper::service::service_fn(move |request| {
                         let (script, healthy) = (script.clone(), healthy.clone());
+                        let frozen = frozen.clone();
                         async move {
+                            if frozen.load(std::sync::atomic::Ordering::SeqCst) {
+                                std::future::pending::<()>().await;
+                            }
                             let healthy = healthy.load(std::sync::atomic::Ordering::SeqCst);
                             Ok::<_, Infallible>(answer(request, &script, healthy).await)
                         }
@@ -110,6 +120,7 @@ impl Server {
             url,
             script,
             healthy,
+            frozen,
             task,
         }
     }
@@ -129,6 +140,10 @@ impl Server {
 
     fn set_healthy(&self, healthy: bool) {
         self.healthy.store(healthy, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn set_frozen(&self, frozen: bool) {
+        self.frozen.store(frozen, std::sync::atomic::Ordering::SeqCst);
     }
 
     fn lines(&self) -> Vec<String> {
@@ -250,6 +265,48 @@ async fn starts_the_list_over_when_the_continue_token_has_expired() {
     assert_eq!(page.items.len(), 1);
     assert_eq!(page.items[0].metadata.name, "b");
     assert_eq!(page.resource_version, "9");
+}
+
+/// Real servers refuse to stream lists where their etcd cannot report progress.
+#[tokio::test]
+async fn a_server_that_does_not_stream_lists_is_listed_and_watched() {
+    let server = Server::start().await;
+    let client: Arc<dyn Client> = Arc::new(server.client());
+    server.json(
+        500,
+        r#"{"kind":"Status","code":500,"reason":"InternalError","message":"etcd does not support RequestProgress"}"#,
+    );
+    let streamed = WatchOptions {
+        bookmarks: true,
+        initial_events: true,
+        ..WatchOptions::default()
+    };
+    let refused = client.watch(&Service::kind(), "", &streamed).await.map(drop);
+    assert_eq!(refused.unwrap_err().status().unwrap().code, 500);
+    server.json(
+        200,
+        r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}}]}"#,
+    );
+    let watch = server.stream();
+    let object = r#"{"type":"ADDED","object":{"metadata":{"name":"b","resourceVersion":"8"}}}"#;
+    watch.send(Bytes::from(format!("{object}\n"))).unwrap();
+
+    let mut events = follow(Arc::new(Api::<Service>::all(client)), Backoff::default());
+
+    let Some(SourceEvent::Replaced { items, .. }) = events.next().await else {
+        panic!("no list");
+    };
+    assert_eq!(items[0].metadata.name, "a");
+    let Some(SourceEvent::Upserted(added)) = events.next().await else {
+        panic!("no event");
+    };
+    assert_eq!(added.metadata.name, "b");
+    let lines = server.lines();
+    assert!(lines[0].contains("sendInitialEvents=true"), "{lines:?}");
+    assert!(
+        !lines[1..].iter().any(|line| line.contains("sendInitialEvents")),
+        "{lines:?}"
+    );
 }
 
 #[tokio::test]
@@ -553,6 +610,63 @@ async fn cell_waits_for_the_server_and_tells_where_it_is() {
     };
     tokio::time::timeout(Duration::from_secs(30), lost).await.unwrap();
     running.stop().await.unwrap();
+}
+
+/// How long it takes, by a clock that runs ahead when nothing happens, until the client of a server that answers no
+/// more is degraded.
+async fn time_until_degraded(server: &Server, has_request: bool) -> Duration {
+    use hive::{Hive, Settings as Flags};
+
+    let flags = Flags::new().flag("k8s-api-server-urls", server.url.clone());
+    let hive = Hive::new([super::cell()]).root::<Arc<dyn Client>>();
+    let running = hive::testing::start_with(hive, flags).await;
+    let client = running.get::<Arc<dyn Client>>().unwrap();
+    client.server_version().await.unwrap();
+    server.set_frozen(true);
+    tokio::time::pause();
+
+    let begun = tokio::time::Instant::now();
+    let request = has_request.then(|| tokio::spawn(async move { client.server_version().await }));
+    let is_degraded = || {
+        let all = running.health().entries();
+        all.iter().any(|entry| {
+            entry.id.to_string() == "k8s-client.connection" && entry.level == hive::Level::Degraded
+        })
+    };
+    while !is_degraded() {
+        assert!(begun.elapsed() < Duration::from_secs(600), "never degraded");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let elapsed = begun.elapsed();
+    if let Some(request) = request {
+        let answer = tokio::time::timeout(Duration::from_secs(1), request).await;
+        let error = answer.expect("failed with the connection").unwrap().unwrap_err();
+        assert!(matches!(error, ApiError::Unreachable { .. }), "{error}");
+    }
+    tokio::time::resume();
+    server.set_frozen(false);
+    running.stop().await.unwrap();
+    elapsed
+}
+
+#[tokio::test]
+async fn an_idle_client_notices_a_frozen_server_after_one_heartbeat() {
+    let server = Server::start().await;
+
+    let elapsed = time_until_degraded(&server, false).await;
+
+    // 30 s of silence, and 10 s for the probe.
+    assert!(elapsed <= Duration::from_secs(41), "{elapsed:?}");
+}
+
+#[tokio::test]
+async fn a_waiting_request_makes_a_frozen_server_suspicious() {
+    let server = Server::start().await;
+
+    let elapsed = time_until_degraded(&server, true).await;
+
+    // 10 s without answer, and 10 s for the probe.
+    assert!(elapsed <= Duration::from_secs(21), "{elapsed:?}");
 }
 
 #[tokio::test]

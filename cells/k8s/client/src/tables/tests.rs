@@ -259,6 +259,7 @@ async fn program_ends_with_the_names_of_tables_that_are_late() {
         Settings::new().flag("k8s-sync-timeout", "20ms"),
     )
     .await;
+    hive::testing::expect_failure(&running, "tables are not filled in time");
 
     let cause = tokio::time::timeout(Duration::from_secs(30), running.wait())
         .await

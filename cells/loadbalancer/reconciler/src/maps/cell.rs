@@ -6,8 +6,8 @@
 use std::sync::{Arc, OnceLock};
 
 use hive::{Cell, Cfg, HookCtx, Jobs, Lifecycle, SpawnError};
-use skep_bpf_sys::MapStore;
 use skep_bpf_maps::lb::LbMapSizes;
+use skep_bpf_sys::MapStore;
 use skep_loadbalancer_model::{Config, Families};
 use skep_maglev::Maglev;
 

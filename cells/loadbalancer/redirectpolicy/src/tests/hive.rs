@@ -5,14 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{Cell, Hive, Running, Settings};
+use hive::{Cell, HealthEntry, Hive, Level, MemoryHealth, Running, Settings};
 use serde_json::{Value, json};
 use skep_k8s::node_name::NodeName;
 use skep_k8s_apiserver::FakeClient;
 use skep_loadbalancer_model::{Frontend, Writer};
 use statedb::Table;
 
-use crate::{NetnsCookies, SkipMaps, SkipRedirects};
+use crate::{CookieSource, NetnsCookies, SkipEntry, SkipMaps, SkipRedirects};
 
 struct Fixture {
     api: Arc<FakeClient>,
@@ -20,11 +20,42 @@ struct Fixture {
     skips: Table<SkipRedirects>,
     maps: Arc<dyn SkipMaps>,
     cookies: NetnsCookies,
+    health: Arc<MemoryHealth>,
     _running: Running,
+}
+
+/// Skip maps that cannot be read or written.
+struct Broken;
+
+impl SkipMaps for Broken {
+    fn entries(&self) -> Result<Vec<SkipEntry>, skep_bpf_sys::MapError> {
+        Err(broken())
+    }
+
+    fn insert(&self, _: &SkipEntry) -> Result<(), skep_bpf_sys::MapError> {
+        Err(broken())
+    }
+
+    fn remove(&self, _: &SkipEntry) -> Result<(), skep_bpf_sys::MapError> {
+        Err(broken())
+    }
+}
+
+fn broken() -> skep_bpf_sys::MapError {
+    skep_bpf_sys::MapError::NotMap {
+        map: "cilium_skip_lb4".to_owned(),
+        path: "/broken".into(),
+    }
 }
 
 impl Fixture {
     async fn new() -> Self {
+        Self::with(|hive| hive).await
+    }
+
+    async fn with(change: fn(Hive) -> Hive) -> Self {
+        let health = Arc::new(MemoryHealth::new());
+        let sink: Arc<dyn hive::HealthSink> = health.clone();
         let cells = [
             statedb::cell(),
             skep_loadbalancer_model::cell(),
@@ -33,8 +64,9 @@ impl Fixture {
             skep_k8s::tables::cell(),
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),
             crate::in_memory_cell(),
+            Cell::module("health", "Health").provide(move || sink.clone()),
         ];
-        let hive = Hive::new(cells)
+        let hive = change(Hive::new(cells))
             .root::<Arc<FakeClient>>()
             .root::<Writer>()
             .root::<Table<SkipRedirects>>()
@@ -48,6 +80,7 @@ impl Fixture {
             skips: running.get().unwrap(),
             maps: running.get().unwrap(),
             cookies: running.get().unwrap(),
+            health,
             _running: running,
         }
     }
@@ -80,6 +113,21 @@ impl Fixture {
             )
         };
         table.all(&txn).map(|row| text(row)).collect()
+    }
+
+    fn health(&self) -> Option<HealthEntry> {
+        self.health.get("local-redirect-policies.job-controller")
+    }
+
+    fn is_well(&self) -> bool {
+        self.health().is_some_and(|entry| entry.level == Level::Ok)
+    }
+
+    /// Statuses in `desired-skiplbmap`, by pod and cookie.
+    fn skips(&self) -> Vec<String> {
+        let txn = self.writer.db().read();
+        let text = |row: &SkipRedirects| format!("{} {:?} {}", row.pod, row.cookie, row.status.kind);
+        self.skips.all(&txn).map(|row| text(row)).collect()
     }
 
     fn entries(&self) -> Vec<String> {
@@ -216,16 +264,17 @@ async fn an_address_is_taken_unless_a_service_has_it() {
 async fn traffic_of_the_pods_themselves_is_left_alone_when_their_cookie_is_known() {
     for cookie_first in [true, false] {
         let fixture = Fixture::new().await;
+        let cookies: CookieSource = fixture.cookies.register();
         fixture.add(service("web", "10.96.0.1"));
         fixture.add(pod("True"));
         if cookie_first {
-            fixture.cookies.set("shop/proxy-0", Some(4711)).unwrap();
+            cookies.set("shop/proxy-0", Some(4711)).unwrap();
         }
         fixture.add(policy(of_service(), true));
         fixture
             .wait_for(&["ClusterIP 10.96.0.1:80/TCP shop/web > shop/lrp:local-redirect [10.1.0.1:8080/TCP]"])
             .await;
-        fixture.cookies.set("shop/proxy-0", Some(4711)).unwrap();
+        cookies.set("shop/proxy-0", Some(4711)).unwrap();
 
         let entry = "COOKIE=4711 IP=10.96.0.1 PORT=80";
         fixture.holds(|| fixture.entries() == [entry]).await.unwrap();
@@ -237,10 +286,53 @@ async fn traffic_of_the_pods_themselves_is_left_alone_when_their_cookie_is_known
                 .all(|row| row.status.kind == statedb::reconciler::StatusKind::Done)
         };
         fixture.holds(is_done).await.unwrap();
+        assert!(fixture.is_well());
 
         fixture.delete(policy(of_service(), true));
         fixture.holds(|| fixture.entries().is_empty()).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_policy_that_cannot_skip_its_backends_without_endpoints_is_in_the_health() {
+    let fixture = Fixture::new().await;
+    fixture.add(service("web", "10.96.0.1"));
+    fixture.add(pod("True"));
+    fixture.add(policy(of_service(), true));
+
+    let names_policy = || {
+        let entry = fixture.health().filter(|entry| entry.level == Level::Degraded);
+        let error = entry.and_then(|entry| entry.error).unwrap_or_default();
+        error.contains("shop/lrp: skipRedirectFromBackend has no effect without endpoints")
+    };
+    fixture.holds(names_policy).await.unwrap();
+
+    let cookies = fixture.cookies.register();
+    fixture.holds(|| fixture.is_well()).await.unwrap();
+    cookies.set("shop/proxy-0", Some(4711)).unwrap();
+    let entry = "COOKIE=4711 IP=10.96.0.1 PORT=80";
+    fixture.holds(|| fixture.entries() == [entry]).await.unwrap();
+
+    cookies.set("shop/proxy-0", None).unwrap();
+    fixture.holds(|| fixture.entries().is_empty()).await.unwrap();
+    drop(cookies);
+    fixture.holds(names_policy).await.unwrap();
+    fixture.delete(policy(of_service(), true));
+    fixture.holds(|| fixture.is_well()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_has_no_cookie_is_done_without_a_look_at_the_maps() {
+    let fixture = Fixture::with(|hive| hive.replace(|| -> Arc<dyn SkipMaps> { Arc::new(Broken) })).await;
+    let cookies = fixture.cookies.register();
+    fixture.add(service("web", "10.96.0.1"));
+    fixture.add(pod("True"));
+    fixture.add(policy(of_service(), true));
+    let skips = || fixture.skips() == ["shop/proxy-0 None Done"];
+    fixture.holds(skips).await.unwrap();
+
+    cookies.set("shop/proxy-0", Some(4711)).unwrap();
+    assert_eq!(fixture.skips(), ["shop/proxy-0 Some(4711) Pending"]);
 }
 
 #[tokio::test]

@@ -191,9 +191,22 @@ async fn keeps_the_last_good_state() {
     let fixture = follow(&path).await;
     fixture.wait_for(&["shop/a"]).await;
 
-    put(&path, "services: [unclosed");
-    fixture.wait_until(Fixture::is_degraded).await;
-    assert_eq!(services(&fixture.writer), ["shop/a"]);
+    let refused = |key: &'static str| {
+        move |fixture: &Fixture| {
+            let entry = fixture.health.get("file-reflector.job-sync");
+            let error = entry.and_then(|entry| entry.error);
+            fixture.is_degraded() && error.is_some_and(|error| error.contains(key))
+        }
+    };
+    for (text, error) in [
+        ("services: [unclosed", "not a YAML document"),
+        ("service: []", "unknown key `service`"),
+        ("services: none", "`services` is a string"),
+    ] {
+        put(&path, text);
+        fixture.wait_until(refused(error)).await;
+        assert_eq!(services(&fixture.writer), ["shop/a"]);
+    }
 
     std::fs::remove_file(&path).unwrap();
     fixture.wait_until(|fixture| !fixture.is_degraded()).await;

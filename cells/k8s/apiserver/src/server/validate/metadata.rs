@@ -13,8 +13,7 @@ use crate::server::Propagation;
 pub(super) fn check(kind: &Kind, old: Option<&Value>, new: &Value, faults: &mut Vec<Fault>) {
     let name = object::name(new);
     let problem = match (kind.gvr.group.as_str(), kind.gvr.resource.as_str()) {
-        ("", "namespaces") => names::label(name),
-        ("", "services") => names::label_1035(name),
+        ("", "namespaces" | "services") => names::label(name),
         ("rbac.authorization.k8s.io", _) => names::path_segment(name),
         _ => names::subdomain(name),
     };

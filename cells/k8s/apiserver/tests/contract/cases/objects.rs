@@ -136,7 +136,7 @@ pub(super) async fn invalid(space: &Space<'_>) {
         ),
         (
             &SERVICE,
-            json!({ "metadata": { "name": "1a" }, "spec": { "ports": [{ "port": 80 }] } }),
+            json!({ "metadata": { "name": "a.b" }, "spec": { "ports": [{ "port": 80 }] } }),
             422,
         ),
     ] {

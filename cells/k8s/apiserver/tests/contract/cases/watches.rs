@@ -77,14 +77,19 @@ pub(super) async fn changes(space: &Space<'_>) {
     assert_eq!(change(&mut watch).await.0, Change::Deleted);
 }
 
-pub(super) async fn bookmarks(space: &Space<'_>) {
+pub(super) async fn bookmarks(space: &Space<'_>, is_real: bool) {
     space.config("a", "1").await;
     let options = WatchOptions {
         bookmarks: true,
         initial_events: true,
         ..WatchOptions::default()
     };
-    let mut watch = space.watch(&options).await.unwrap();
+    let mut watch = match space.watch(&options).await {
+        Ok(watch) => watch,
+        // A server whose etcd cannot report progress (before 3.4.25 and 3.5.8) refuses; clients list and watch.
+        Err(error) if is_real && error.status().is_some_and(|status| status.code == 500) => return,
+        Err(error) => panic!("{error}"),
+    };
 
     // Real servers make an object of their own in each namespace.
     let mut seen = Vec::new();

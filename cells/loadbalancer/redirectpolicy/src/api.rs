@@ -5,16 +5,29 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use axum::{Json, Router, extract::State, routing::get};
-use hive::Member;
-use serde_json::{Value, json};
+use axum::{extract::State, response::Response};
+use hive::{Cell, Member};
+use skep_api::{Routes, json_list};
+use skep_api_types::{BackendAddress, FrontendMapping, LrpBackend, LrpSpec};
 use skep_k8s::tables::LocalPod;
+use skep_loadbalancer_model::api::frontend_address;
 use skep_loadbalancer_model::{FRONTENDS_BY_SERVICE, Frontend, FrontendKind, L3n4Addr};
-use skep_redirectpolicy::{Policy, Target};
 use statedb::{Db, Snapshot, Table};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::server::Routes;
-use crate::service::frontend_address;
+use crate::{Policy, Target};
+
+hive::catalogue!(cell);
+
+/// The policies, for the agent's API. Not a part of their own cell: the path is there also where they are switched off.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module(
+        "local-redirect-policies-api",
+        "Local redirect policies in the agent's API",
+    )
+    .provide(api)
+}
 
 #[derive(Clone)]
 struct Tables {
@@ -24,8 +37,8 @@ struct Tables {
     pods: Table<LocalPod>,
 }
 
-/// `GET /v1/lrp`. There are no policies where they are switched off.
-pub(crate) fn routes(
+/// There are no policies where they are switched off.
+fn api(
     db: Option<Db>,
     policies: Option<Table<Policy>>,
     frontends: Option<Table<Frontend>>,
@@ -39,21 +52,27 @@ pub(crate) fn routes(
             pods: pods?,
         })
     })();
-    Member(Routes(Router::new().route("/lrp", get(all)).with_state(tables)))
+    Member(Routes::new(
+        OpenApiRouter::new().routes(routes!(all)).with_state(tables),
+    ))
 }
 
-async fn all(State(tables): State<Option<Tables>>) -> Json<Vec<Value>> {
-    let Some(Tables {
+/// Lists local redirect policies, with the frontends they redirect and the pods these lead to.
+#[utoipa::path(get, path = "/lrp", responses((status = 200, description = "The policies", body = [LrpSpec])))]
+async fn all(State(tables): State<Option<Tables>>) -> Response {
+    let models = tables.map(|tables| models(&tables)).unwrap_or_default();
+    json_list(models, |model, out| serde_json::to_writer(out, model))
+}
+
+fn models(tables: &Tables) -> Vec<LrpSpec> {
+    let Tables {
         db,
         policies,
         frontends,
         pods,
-    }) = tables
-    else {
-        return Json(Vec::new());
-    };
+    } = tables;
     let snapshot = db.read();
-    let pods = pods_by_address(&pods, &snapshot);
+    let pods = pods_by_address(pods, &snapshot);
     let models = policies.all(&snapshot).map(|policy| {
         let pseudo = policy.redirect_service();
         let redirected = frontends.list(&snapshot, FRONTENDS_BY_SERVICE.key(&pseudo));
@@ -67,7 +86,7 @@ async fn all(State(tables): State<Option<Tables>>) -> Json<Vec<Value>> {
         let frontends: Vec<&Frontend> = redirected.chain(of_service).map(|frontend| &**frontend).collect();
         model(policy, &frontends, &pods)
     });
-    Json(models.collect())
+    models.collect()
 }
 
 /// Names of the pods of this node by their addresses.
@@ -82,48 +101,55 @@ fn pods_by_address(pods: &Table<LocalPod>, snapshot: &Snapshot) -> HashMap<IpAdd
 }
 
 /// One element of the answer. `frontends` are those that the policy redirects and those that it could.
-fn model(policy: &Policy, frontends: &[&Frontend], pods: &HashMap<IpAddr, String>) -> Value {
+fn model(policy: &Policy, frontends: &[&Frontend], pods: &HashMap<IpAddr, String>) -> LrpSpec {
     let pseudo = policy.redirect_service();
     let mut addresses: Vec<L3n4Addr> = policy.addresses().map(|(address, _)| address).collect();
     addresses.extend(frontends.iter().map(|frontend| *frontend.address()));
     addresses.sort();
     addresses.dedup();
-    let mappings: Vec<Value> = addresses
+    let frontend_mappings = addresses
         .iter()
         .map(|address| {
             let redirected = frontends.iter().find(|frontend| {
                 frontend.address() == address
                     && (frontend.service_name() == &pseudo || frontend.redirect_to.as_ref() == Some(&pseudo))
             });
-            let backends: Vec<Value> = redirected
+            let backends = redirected
                 .into_iter()
                 .flat_map(|frontend| frontend.backends.iter())
                 .map(|backend| backend_model(&backend.params.address, pods))
                 .collect();
-            json!({"frontend-address": frontend_address(address), "backends": backends})
+            FrontendMapping {
+                frontend_address: frontend_address(address),
+                backends,
+            }
         })
         .collect();
-    json!({
-        "uid": policy.uid.as_str(),
-        "name": policy.name.name(),
-        "namespace": policy.name.namespace(),
-        "lrp-type": match policy.target {
-            Target::Address(_) => "addr",
-            Target::Service(_) => "svc",
-        },
-        "frontend-type": policy.frontend_type.description(),
-        "service-id": policy.service().map(ToString::to_string).unwrap_or_default(),
-        "frontend-mappings": mappings,
-    })
+    let lrp_type = match policy.target {
+        Target::Address(_) => "addr",
+        Target::Service(_) => "svc",
+    };
+    LrpSpec {
+        uid: policy.uid.to_string(),
+        name: policy.name.name().to_owned(),
+        namespace: policy.name.namespace().to_owned(),
+        lrp_type: lrp_type.to_owned(),
+        frontend_type: policy.frontend_type.description().to_owned(),
+        service_id: policy.service().map(ToString::to_string).unwrap_or_default(),
+        frontend_mappings,
+    }
 }
 
-fn backend_model(address: &L3n4Addr, pods: &HashMap<IpAddr, String>) -> Value {
-    json!({
-        "pod-id": pods.get(&address.ip()).map_or("", String::as_str),
-        "backend-address": {
-            "ip": address.ip().to_string(), "port": address.port(), "protocol": address.proto().as_str(),
+fn backend_model(address: &L3n4Addr, pods: &HashMap<IpAddr, String>) -> LrpBackend {
+    LrpBackend {
+        pod_id: pods.get(&address.ip()).cloned().unwrap_or_default(),
+        backend_address: BackendAddress {
+            ip: address.ip().to_string(),
+            port: address.port(),
+            protocol: address.proto().as_str().to_owned(),
+            ..BackendAddress::default()
         },
-    })
+    }
 }
 
 #[cfg(test)]
@@ -133,8 +159,19 @@ mod tests {
         Backend, BackendParams, BackendSet, FrontendParams, Service, ServiceName, Source,
     };
 
+    use axum::body::to_bytes;
+    use serde_json::{Value, json, to_value};
+    use statedb::{Index, Obj, RwTable};
+
     use super::*;
-    use crate::service::tests::row;
+
+    /// As a row of a table: what frontends hold of services and backends.
+    fn row<T: Send + Sync + 'static>(object: T) -> Obj<T> {
+        let db = Db::new();
+        let only: Index<T, str> = Index::new("only", |_, keys| keys.add("one"));
+        let table = RwTable::builder("rows").primary(only).build_plain(&db).unwrap();
+        table.insert_get(&mut db.write(&[&table]), object).unwrap()
+    }
 
     fn policy(frontend: Value) -> Policy {
         let resource: CiliumLocalRedirectPolicy = serde_json::from_value(json!({
@@ -181,7 +218,7 @@ mod tests {
         let model = model(&policy, &[&redirected, &redirected, &other], &pods());
 
         assert_eq!(
-            model,
+            to_value(model).unwrap(),
             json!({
                 "uid": "u-1", "name": "dns", "namespace": "kube-system", "lrp-type": "svc",
                 "frontend-type": "clusterIP + all svc ports", "service-id": "kube-system/kube-dns",
@@ -205,7 +242,7 @@ mod tests {
         let matcher = json!({"ip": "169.254.169.254", "toPorts": [{"port": "53", "protocol": "UDP"}]});
         let policy = policy(json!({"addressMatcher": matcher}));
 
-        let idle = model(&policy, &[], &pods());
+        let idle = to_value(model(&policy, &[], &pods())).unwrap();
         assert_eq!(idle["lrp-type"], "addr");
         assert_eq!(idle["frontend-type"], "IP + port");
         assert_eq!(idle["service-id"], "");
@@ -220,7 +257,7 @@ mod tests {
             "169.254.169.254:53/UDP",
             "10.244.0.5:53/UDP",
         );
-        let busy = model(&policy, &[&served], &pods());
+        let busy = to_value(model(&policy, &[&served], &pods())).unwrap();
         assert_eq!(busy["frontend-mappings"].as_array().unwrap().len(), 1);
         assert_eq!(
             busy["frontend-mappings"][0]["backends"][0]["pod-id"],
@@ -230,7 +267,8 @@ mod tests {
 
     #[tokio::test]
     async fn there_are_none_where_they_are_switched_off() {
-        let Json(answer) = all(State(None)).await;
-        assert!(answer.is_empty());
+        let answer = all(State(None)).await;
+
+        assert_eq!(to_bytes(answer.into_body(), 100).await.unwrap(), "[]\n");
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Warnings and errors on standard error, for programs that set no subscriber up: a job that fails shall not do so in
-//! silence.
+//! Warnings and errors on standard error, for programs and tests without a subscriber of `tracing`.
 
 use std::fmt::{self, Write};
 
@@ -10,8 +9,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Takes over what nobody else listens to.
-pub(super) fn install() {
+/// Prints warnings and errors, unless the process has a subscriber.
+pub(crate) fn install() {
     if !tracing::dispatcher::has_been_set() {
         // Fails only if somebody was faster, who then listens.
         let _ = tracing::subscriber::set_global_default(Fallback(|line: &str| eprintln!("{line}")));

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Logs of the lab's pods, and programs started in them, for the embedded API server.
+//!
+//! The containers of a pod share one process: each has the log of all.
+
+use std::{
+    collections::VecDeque,
+    io,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use serde_json::Value;
+use skep_k8s_apiserver::{ExecOptions, Execution, LogOptions, PodRuntime, PodRuntimeError};
+use tokio::{
+    fs::File,
+    io::{AsyncReadExt, AsyncSeekExt},
+};
+
+use crate::{
+    cgroup, command,
+    enter::Placement,
+    machine::Site,
+    plan::{Cluster, Node},
+    pod::Pod,
+    process::shell_code,
+};
+
+/// Time between two looks at a log that is followed.
+const LOOK: Duration = Duration::from_millis(100);
+/// Bytes that are read of a log at a time.
+const CHUNK: usize = 64 * 1024;
+
+/// The pods of a cluster as processes of this machine.
+#[derive(Debug)]
+pub(crate) struct Runtime {
+    site: Site,
+    nodes: Vec<Node>,
+}
+
+impl Runtime {
+    pub(crate) fn new(site: &Site, cluster: &Cluster) -> Self {
+        Self {
+            site: site.clone(),
+            nodes: cluster.nodes.clone(),
+        }
+    }
+
+    /// The control group and the log of a pod.
+    fn place(&self, pod: &Pod) -> Result<(PathBuf, PathBuf), PodRuntimeError> {
+        let node = self.nodes.iter().find(|node| node.name == pod.node);
+        let node = node.ok_or_else(|| {
+            PodRuntimeError::NotRunning(format!("pod {} does not have a node of this lab", pod.name))
+        })?;
+        let group = self.site.node_cgroup(node).join("pods").join(pod.id());
+        Ok((group, self.site.log(&format!("{}-{}", node.name, pod.id()))))
+    }
+}
+
+/// Where the log of the run before is.
+pub(crate) fn previous(log: &Path) -> PathBuf {
+    log.with_extension("previous.log")
+}
+
+#[async_trait]
+impl PodRuntime for Runtime {
+    async fn log(
+        &self,
+        pod: &Value,
+        options: &LogOptions,
+    ) -> Result<BoxStream<'static, bytes::Bytes>, PodRuntimeError> {
+        let pod = Pod::read(pod);
+        let (group, log) = self.place(&pod)?;
+        let path = if options.previous { previous(&log) } else { log };
+        let failed = |cause: io::Error| match cause.kind() {
+            io::ErrorKind::NotFound if options.previous => PodRuntimeError::NotRunning(format!(
+                "previous terminated container \"{}\" in pod \"{}\" not found",
+                options.container, pod.name
+            )),
+            io::ErrorKind::NotFound => PodRuntimeError::NotRunning(format!(
+                "container \"{}\" in pod \"{}\" is waiting to start: ContainerCreating",
+                options.container, pod.name
+            )),
+            _ => PodRuntimeError::Io {
+                what: format!("reading {}", path.display()),
+                cause,
+            },
+        };
+        let mut file = File::open(&path).await.map_err(failed)?;
+        if let Some(lines) = options.tail {
+            let start = tail(&mut file, lines).await.map_err(failed)?;
+            file.seek(io::SeekFrom::Start(start)).await.map_err(failed)?;
+        }
+        let follow = (options.follow && !options.previous).then_some(group);
+        let left = options.limit.unwrap_or(usize::MAX);
+        Ok(stream::unfold((file, follow, left), read_on).boxed())
+    }
+
+    async fn exec(&self, pod: &Value, options: &ExecOptions) -> Result<Execution, PodRuntimeError> {
+        let pod = Pod::read(pod);
+        let (group, _) = self.place(&pod)?;
+        let process = cgroup::processes(&group).first().copied();
+        let beside = process.and_then(|pid| u32::try_from(pid).ok()).ok_or_else(|| {
+            PodRuntimeError::NotRunning(format!(
+                "container {} of pod {} is not running",
+                options.container, pod.name
+            ))
+        })?;
+        let placement = Placement {
+            cgroup: Some(group),
+            beside: Some(beside),
+            program: options.command.iter().map(Into::into).collect(),
+            ..Placement::default()
+        };
+        let pipe = |wanted: bool| if wanted { Stdio::piped() } else { Stdio::null() };
+        let mut child = command::started_by(&placement)
+            .stdin(pipe(options.stdin))
+            .stdout(pipe(options.stdout))
+            .stderr(pipe(options.stderr))
+            .spawn()
+            .map_err(|cause| PodRuntimeError::Io {
+                what: format!("starting a program in pod {}", pod.name),
+                cause,
+            })?;
+        Ok(Execution {
+            stdin: child.stdin.take().map(|stdin| Box::pin(stdin) as _),
+            stdout: child.stdout.take().map(|stdout| Box::pin(stdout) as _),
+            stderr: child.stderr.take().map(|stderr| Box::pin(stderr) as _),
+            ended: Box::pin(async move { child.wait().await.map(shell_code) }),
+        })
+    }
+}
+
+/// Where the last so many lines begin.
+async fn tail(file: &mut File, lines: usize) -> io::Result<u64> {
+    // The starts of the last lines that were seen, the oldest first.
+    let mut starts = VecDeque::from([0]);
+    let (mut at, mut buffer) = (0_u64, vec![0; CHUNK]);
+    loop {
+        let read = file.read(&mut buffer).await?;
+        if read == 0 {
+            break;
+        }
+        for (offset, byte) in (1..).zip(&buffer[..read]) {
+            if *byte == b'\n' {
+                starts.push_back(at + offset);
+                if starts.len() > lines + 1 {
+                    starts.pop_front();
+                }
+            }
+        }
+        at += u64::try_from(read).unwrap_or_default();
+    }
+    // A line break at the very end begins no line.
+    if starts.back() == Some(&at) {
+        starts.pop_back();
+    } else if starts.len() > lines {
+        starts.pop_front();
+    }
+    Ok(if lines == 0 {
+        at
+    } else {
+        starts.front().copied().unwrap_or(at)
+    })
+}
+
+/// The next part of a log; nothing at its end, or when the pod whose control group is followed has no process left.
+async fn read_on(
+    (mut file, follow, left): (File, Option<PathBuf>, usize),
+) -> Option<(bytes::Bytes, (File, Option<PathBuf>, usize))> {
+    let mut buffer = vec![0; CHUNK.min(left)];
+    if buffer.is_empty() {
+        return None;
+    }
+    loop {
+        // Asked before the read: what was written before the end is read.
+        let goes_on = follow
+            .as_ref()
+            .is_some_and(|group| !cgroup::processes(group).is_empty());
+        match file.read(&mut buffer).await {
+            Ok(0) if goes_on => tokio::time::sleep(LOOK).await,
+            Ok(0) => return None,
+            Ok(read) => {
+                buffer.truncate(read);
+                return Some((buffer.into(), (file, follow, left - read)));
+            }
+            Err(err) => {
+                tracing::warn!(error = %err, "log of a pod not read");
+                return None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_tail_is_the_last_lines_whether_the_last_is_complete_or_not() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (text, lines, expected) in [
+            ("a\nb\nc\n", 2, "b\nc\n"),
+            ("a\nb\nc", 2, "b\nc"),
+            ("a\nb\nc\n", 3, "a\nb\nc\n"),
+            ("a\nb\nc\n", 9, "a\nb\nc\n"),
+            ("a\nb\nc\n", 0, ""),
+            ("a", 1, "a"),
+            ("", 1, ""),
+        ] {
+            std::fs::write(file.path(), text).unwrap();
+            let mut open = File::open(file.path()).await.unwrap();
+            let start = usize::try_from(tail(&mut open, lines).await.unwrap()).unwrap();
+            assert_eq!(&text[start..], expected, "{lines} of {text:?}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Models of the agent's API: what its handlers return and its clients read.
+//!
+//! Names, fields and omissions are those of Cilium's REST models, so that the clients of either agent read the other.
+//! Fields that a model lacks are ignored when it is read, those that an agent left out are empty.
+
+mod config;
+mod policy;
+mod service;
+mod status;
+
+pub use config::{DaemonConfiguration, DaemonConfigurationSpec, DaemonConfigurationStatus};
+pub use policy::{FrontendMapping, LrpBackend, LrpSpec};
+pub use service::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags, ServiceStatus};
+pub use status::{
+    BpfMapProperties, BpfMapStatus, ClockSource, DeviceAddresses, GatewayFeature, K8sStatus,
+    KubeProxyReplacement, KubeProxyReplacementFeatures, ModuleStatus, Nat46X64Feature, NodePortFeature,
+    State, Status, StatusResponse, Switch,
+};
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `GET /v1/lrp`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BackendAddress, FrontendAddress};
+
+/// A local redirect policy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct LrpSpec {
+    /// Uid of the Kubernetes object.
+    pub uid: String,
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// `addr`, `svc` or `none`.
+    pub lrp_type: String,
+    /// Which of the frontends are redirected, such as `clusterIP + all svc ports`.
+    pub frontend_type: String,
+    /// `namespace/name` of the service that is redirected; empty for an address.
+    pub service_id: String,
+    /// The frontends, and who gets their traffic.
+    pub frontend_mappings: Vec<FrontendMapping>,
+}
+
+/// A frontend that a policy redirects.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct FrontendMapping {
+    /// Its address.
+    pub frontend_address: FrontendAddress,
+    /// Pods that get its traffic.
+    pub backends: Vec<LrpBackend>,
+}
+
+/// A pod that gets redirected traffic.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct LrpBackend {
+    /// `namespace/name` of the pod; empty if it is not known.
+    pub pod_id: String,
+    /// Its address.
+    pub backend_address: BackendAddress,
+}

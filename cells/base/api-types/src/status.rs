@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `GET /v1/healthz`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::is_default;
+
+/// How the agent is. Parts that it does not have are absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct StatusResponse {
+    /// The verdict over all parts.
+    pub cilium: Status,
+    /// The key-value store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kvstore: Option<Status>,
+    /// The API server of Kubernetes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<K8sStatus>,
+    /// Service handling in place of kube-proxy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kube_proxy_replacement: Option<KubeProxyReplacement>,
+    /// What programs tell time by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_source: Option<ClockSource>,
+    /// Sizes of the BPF maps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bpf_maps: Option<BpfMapStatus>,
+    /// Health of every module.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modules_health: Option<Vec<ModuleStatus>>,
+    /// Parts whose probe has waited too long for its answer, with the time since when.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stale: BTreeMap<String, String>,
+}
+
+/// State of a part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum State {
+    /// Works.
+    Ok,
+    /// Works in part, or does not know yet.
+    Warning,
+    /// Does not work.
+    Failure,
+    /// Switched off.
+    #[default]
+    Disabled,
+}
+
+impl State {
+    /// The word in the document.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "Ok",
+            Self::Warning => "Warning",
+            Self::Failure => "Failure",
+            Self::Disabled => "Disabled",
+        }
+    }
+
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_well(self) -> bool {
+        matches!(self, Self::Ok | Self::Disabled)
+    }
+}
+
+/// State of a part, with a message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Status {
+    /// The state.
+    pub state: State,
+    /// Why, or a version.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub msg: String,
+}
+
+/// State of the connection to Kubernetes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct K8sStatus {
+    /// The state.
+    pub state: State,
+    /// Version of the API server, or what went wrong.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub msg: String,
+    /// Kinds that the agent watches.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub k8s_api_versions: Vec<String>,
+}
+
+/// Service handling in place of kube-proxy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct KubeProxyReplacement {
+    /// `True` or `False`.
+    pub mode: String,
+    /// Devices with node ports.
+    pub devices: Vec<String>,
+    /// The same with their addresses.
+    pub device_list: Vec<DeviceAddresses>,
+    /// The device that leads to other nodes.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub direct_routing_device: String,
+    /// Features that are on.
+    pub features: KubeProxyReplacementFeatures,
+}
+
+/// A device and its addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct DeviceAddresses {
+    /// Its name.
+    pub name: String,
+    /// Its addresses; empty ones, which Cilium's agent sends, mean nothing.
+    pub ip: Vec<String>,
+}
+
+/// Whether a feature is on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Switch {
+    /// On or off.
+    pub enabled: bool,
+}
+
+/// Features of service handling.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct KubeProxyReplacementFeatures {
+    /// Node ports.
+    pub node_port: NodePortFeature,
+    /// Host ports of pods.
+    pub host_port: Switch,
+    /// External addresses of services.
+    #[serde(rename = "externalIPs")]
+    pub external_ips: Switch,
+    /// Load balancing at `connect()`.
+    #[serde(rename = "socketLB")]
+    pub socket_lb: Switch,
+    /// Events of load balancing at `connect()`.
+    #[serde(rename = "socketLBTracing")]
+    pub socket_lb_tracing: Switch,
+    /// Clients that keep their backend.
+    pub session_affinity: Switch,
+    /// Translation between address families.
+    pub nat46_x64: Nat46X64Feature,
+    /// Whether only sockets of the host are load-balanced at `connect()`.
+    #[serde(rename = "bpfSocketLBHostnsOnly")]
+    pub bpf_socket_lb_hostns_only: bool,
+    /// Annotations of services that are heeded, sorted.
+    pub annotations: Vec<String>,
+}
+
+/// How node ports work.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePortFeature {
+    /// On or off.
+    pub enabled: bool,
+    /// `SNAT`, `DSR` or `HYBRID`: how packets reach backends of other nodes.
+    pub mode: String,
+    /// How such packets carry the address of the service, with `DSR` and `HYBRID`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub dsr_mode: String,
+    /// `Random` or `Maglev`.
+    pub algorithm: String,
+    /// Size of Maglev tables; 0 without.
+    pub lut_size: u64,
+    /// `Disabled`, `Native`, `Best-Effort` or `Generic`.
+    pub acceleration: String,
+    /// First node port.
+    pub port_min: u16,
+    /// Last node port.
+    pub port_max: u16,
+}
+
+/// Translation between address families.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Nat46X64Feature {
+    /// On or off.
+    pub enabled: bool,
+    /// For networks behind a gateway.
+    pub gateway: GatewayFeature,
+    /// For services whose backends are of the other family.
+    pub service: Switch,
+}
+
+/// Translation for networks behind a gateway.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct GatewayFeature {
+    /// On or off.
+    pub enabled: bool,
+    /// The networks.
+    pub prefixes: Vec<String>,
+}
+
+/// What programs tell time by.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct ClockSource {
+    /// `ktime` or `jiffies`.
+    pub mode: String,
+    /// Ticks a second of `jiffies`, else 0.
+    #[serde(skip_serializing_if = "is_default")]
+    pub hertz: u64,
+}
+
+/// Sizes of the BPF maps.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct BpfMapStatus {
+    /// Share of the machine's memory for maps that are sized by it; 0: sizes are fixed.
+    pub dynamic_size_ratio: f64,
+    /// The maps.
+    pub maps: Vec<BpfMapProperties>,
+}
+
+/// Size of a BPF map.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct BpfMapProperties {
+    /// What the map is for.
+    pub name: String,
+    /// Most entries.
+    pub size: u64,
+}
+
+/// Health of a module.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct ModuleStatus {
+    /// The module, and the part of it.
+    pub id: String,
+    /// `OK`, `Degraded` or `Stopped`.
+    pub level: String,
+    /// What it says of itself.
+    pub message: String,
+    /// What went wrong.
+    pub error: String,
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Stands in for `kube-apiserver` in tests: refuses the flags that the real one refuses, waits for etcd, and serves
+//! the embedded API server over TLS. Its state is in memory.
+//!
+//! As the real one, it needs a public key (or one in PKCS#1 or SEC 1) in `--service-account-key-file`, ends at flags
+//! that it does not know, and does not allow anonymous requests together with `AlwaysAllow`. It knows the flags that
+//! the tests use.
+//!
+//! The flags are written to the file `flags` in the folder of `--cert-dir`, one a line.
+
+#![expect(clippy::disallowed_methods, reason = "a program of its own, without a hive")]
+
+use std::{
+    collections::HashMap, error::Error, net::SocketAddr, path::Path, process::ExitCode, sync::Arc,
+    time::Duration,
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use skep_k8s_apiserver::{ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tracker};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    },
+};
+use tokio_util::sync::CancellationToken;
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+/// Flags that are known here. The real server has more: one that a test comes to use is added.
+const FLAGS: [&str; 18] = [
+    "advertise-address",
+    "allow-privileged",
+    "anonymous-auth",
+    "authorization-mode",
+    "bind-address",
+    "cert-dir",
+    "client-ca-file",
+    "disable-admission-plugins",
+    "etcd-servers",
+    "feature-gates",
+    "secure-port",
+    "service-account-issuer",
+    "service-account-key-file",
+    "service-account-signing-key-file",
+    "service-cluster-ip-range",
+    "tls-cert-file",
+    "tls-private-key-file",
+    "token-auth-file",
+];
+/// Without these the real server does not start either.
+const NEEDED: [&str; 4] = [
+    "etcd-servers",
+    "service-account-issuer",
+    "service-account-key-file",
+    "service-account-signing-key-file",
+];
+/// Object identifiers of public keys, in DER: rsaEncryption and id-ecPublicKey.
+const KEYS: [&[u8]; 2] = [
+    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01],
+    &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01],
+];
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), AnyError> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let flags = Flags::parse(&arguments)?;
+    for name in NEEDED {
+        flags.get(name)?;
+    }
+    check_keys(&flags)?;
+    let token = token(&flags)?;
+    std::fs::create_dir_all(flags.get("cert-dir")?)?;
+    std::fs::write(format!("{}/flags", flags.get("cert-dir")?), arguments.join("\n"))?;
+    eprintln!("waiting for {}", flags.get("etcd-servers")?);
+    let etcd = flags.get("etcd-servers")?.trim_start_matches("http://");
+    while TcpStream::connect(etcd).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let plain = serve_plain(&flags, token).await?;
+    serve_tls(&flags, plain).await
+}
+
+struct Flags<'a>(HashMap<&'a str, &'a str>);
+
+impl<'a> Flags<'a> {
+    fn parse(arguments: &'a [String]) -> Result<Self, AnyError> {
+        let mut flags = HashMap::new();
+        for argument in arguments {
+            let Some(flag) = argument.strip_prefix("--") else {
+                return Err(format!("unknown command {argument:?} for \"kube-apiserver\"").into());
+            };
+            let (name, value) = flag.split_once('=').unwrap_or((flag, "true"));
+            if !FLAGS.contains(&name) {
+                return Err(format!("unknown flag: --{name}").into());
+            }
+            flags.insert(name, value);
+        }
+        Ok(Self(flags))
+    }
+
+    fn get(&self, name: &str) -> Result<&'a str, AnyError> {
+        let found = self.0.get(name).copied();
+        found.ok_or_else(|| format!("--{name} must be specified").into())
+    }
+
+    /// A flag that need not be given.
+    fn or(&self, name: &str, default: &'a str) -> &'a str {
+        self.0.get(name).copied().unwrap_or(default)
+    }
+}
+
+/// The blocks of a PEM file: label and content.
+fn blocks(path: &Path) -> Result<Vec<(String, Vec<u8>)>, AnyError> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut blocks = Vec::new();
+    for part in text.split("-----BEGIN ").skip(1) {
+        let Some((label, rest)) = part.split_once("-----") else {
+            continue;
+        };
+        let body: String = rest
+            .split("-----END")
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        blocks.push((label.to_owned(), BASE64.decode(body)?));
+    }
+    Ok(blocks)
+}
+
+/// The keys that verify the tokens of service accounts, and the one that signs them.
+fn check_keys(flags: &Flags<'_>) -> Result<(), AnyError> {
+    let verify = blocks(Path::new(flags.get("service-account-key-file")?))?;
+    let is_public = |(label, content): &(String, Vec<u8>)| match label.as_str() {
+        "PUBLIC KEY" | "CERTIFICATE" => KEYS
+            .iter()
+            .any(|key| content.windows(key.len()).any(|bytes| bytes == *key)),
+        "RSA PUBLIC KEY" | "RSA PRIVATE KEY" | "EC PRIVATE KEY" => true,
+        _ => false,
+    };
+    if !verify.iter().any(is_public) {
+        return Err("data does not contain any valid RSA or ECDSA public keys".into());
+    }
+    let sign = blocks(Path::new(flags.get("service-account-signing-key-file")?))?;
+    if !sign.iter().any(|(label, _)| label.ends_with("PRIVATE KEY")) {
+        return Err(
+            "failed to parse service-account-issuer-key-file: data does not contain a valid RSA or ECDSA private key"
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+/// The token that clients must show; empty where anonymous requests are let in.
+fn token(flags: &Flags<'_>) -> Result<String, AnyError> {
+    if let Ok(path) = flags.get("token-auth-file") {
+        let text = std::fs::read_to_string(path)?;
+        let first = text.lines().next().unwrap_or_default();
+        if first.split(',').count() < 3 {
+            return Err(format!(
+                "token file {path:?} must have at least 3 columns (token, user name, user uid)"
+            )
+            .into());
+        }
+        return Ok(first.split(',').next().unwrap_or_default().to_owned());
+    }
+    let mut anonymous = flags.or("anonymous-auth", "true") == "true";
+    if anonymous
+        && flags
+            .or("authorization-mode", "AlwaysAllow")
+            .split(',')
+            .any(|mode| mode == "AlwaysAllow")
+    {
+        eprintln!(
+            "W AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. \
+             You should use a different authorizer"
+        );
+        anonymous = false;
+    }
+    if anonymous {
+        return Ok(String::new());
+    }
+    // There is no client that has it.
+    let unguessable: [u8; 32] = rand::random();
+    Ok(BASE64.encode(unguessable))
+}
+
+/// Serves on a free port of the loopback.
+async fn serve_plain(flags: &Flags<'_>, token: String) -> Result<SocketAddr, AnyError> {
+    let networks = flags
+        .or("service-cluster-ip-range", "10.0.0.0/24")
+        .split(',')
+        .map(str::parse);
+    let settings = Settings {
+        service_networks: networks.collect::<Result<_, _>>()?,
+        ..Settings::default()
+    };
+    let options = HttpOptions {
+        token,
+        ..HttpOptions::default()
+    };
+    let tracker = Tracker::new(Rows::new(&statedb::Db::new())?, 10_000, false);
+    let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(settings));
+    let server = HttpServer::bind(SocketAddr::from(([127, 0, 0, 1], 0)), api, options).await?;
+    let address = server.address()?;
+    tokio::spawn(server.serve(CancellationToken::new()));
+    Ok(address)
+}
+
+async fn serve_tls(flags: &Flags<'_>, plain: SocketAddr) -> Result<(), AnyError> {
+    let (certificates, key) = certificate(flags)?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)?;
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let address = format!(
+        "{}:{}",
+        flags.or("bind-address", "0.0.0.0"),
+        flags.or("secure-port", "6443")
+    );
+    let listener = TcpListener::bind(&address).await?;
+    eprintln!("serving on {address}");
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let acceptor = acceptor.clone();
+        tokio::spawn(async move {
+            let mut outside = acceptor.accept(stream).await?;
+            let mut inside = TcpStream::connect(plain).await?;
+            tokio::io::copy_bidirectional(&mut outside, &mut inside).await
+        });
+    }
+}
+
+/// The certificate that the flags name; as the real server, one of its own where they name none.
+fn certificate(
+    flags: &Flags<'_>,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), AnyError> {
+    if let Ok(file) = flags.get("tls-cert-file") {
+        let certificates = CertificateDer::pem_file_iter(file)?.collect::<Result<_, _>>()?;
+        return Ok((
+            certificates,
+            PrivateKeyDer::from_pem_file(flags.get("tls-private-key-file")?)?,
+        ));
+    }
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
+    Ok((vec![made.cert.der().clone()], key))
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use super::*;
+
+const SERVICE: Shape = Shape::Named("core.v1.Service");
+
+fn by(name: &str) -> Manager<'_> {
+    Manager {
+        name,
+        api_version: "v1",
+        subresource: "",
+        status_apart: true,
+    }
+}
+
+#[track_caller]
+fn applies(live: Option<&Value>, config: Value, manager: &str, force: bool) -> Value {
+    let (mut new, ownership) = apply(&SERVICE, live, &config, &by(manager), force).unwrap();
+    ownership.finish(&SERVICE, live, &mut new, &by(manager));
+    new
+}
+
+#[track_caller]
+fn refused(live: &Value, config: Value, manager: &str) -> String {
+    match apply(&SERVICE, Some(live), &config, &by(manager), false) {
+        Ok((new, _)) => panic!("applied: {new}"),
+        Err(error) => error.message,
+    }
+}
+
+fn updates(old: Option<&Value>, mut new: Value, manager: &str) -> Value {
+    let ownership = Ownership::update(&SERVICE, old, &new, &by(manager));
+    ownership.finish(&SERVICE, old, &mut new, &by(manager));
+    new
+}
+
+/// Managers, operations and fields.
+fn owners(object: &Value) -> Value {
+    object::items(object, &["metadata", "managedFields"])
+        .iter()
+        .map(|entry| json!([entry["manager"], entry["operation"], entry["fieldsV1"]]))
+        .collect()
+}
+
+#[test]
+fn removes_what_is_not_applied_any_more() {
+    let first = applies(
+        None,
+        json!({ "spec": { "ports": [{ "port": 80 }, { "port": 81 }], "type": "NodePort" } }),
+        "a",
+        false,
+    );
+
+    let second = applies(
+        Some(&first),
+        json!({ "spec": { "ports": [{ "port": 81 }] } }),
+        "a",
+        false,
+    );
+
+    assert_eq!(second["spec"], json!({ "ports": [{ "port": 81 }] }));
+}
+
+#[test]
+fn keeps_what_others_own() {
+    let a = applies(None, json!({ "spec": { "type": "NodePort" } }), "a", false);
+    let b = json!({ "spec": { "type": "NodePort", "clusterIP": "x" } });
+    let ab = applies(Some(&a), b, "b", false);
+
+    let b = applies(Some(&ab), json!({ "spec": {} }), "a", false);
+
+    assert_eq!(b["spec"], json!({ "type": "NodePort", "clusterIP": "x" }));
+    assert_eq!(
+        owners(&b),
+        json!([["b", "Apply", { "f:spec": { "f:clusterIP": {}, "f:type": {} } }]])
+    );
+}
+
+#[test]
+fn conflicts_unless_forced() {
+    let live = updates(None, json!({ "spec": { "type": "NodePort" } }), "kubectl-edit");
+    let config = json!({ "spec": { "type": "ClusterIP" } });
+
+    assert_eq!(
+        refused(&live, config.clone(), "a"),
+        "Apply failed with 1 conflict: conflict with \"kubectl-edit\" using v1: .spec.type"
+    );
+
+    let forced = applies(Some(&live), config, "a", true);
+    assert_eq!(
+        owners(&forced),
+        json!([["a", "Apply", { "f:spec": { "f:type": {} } }]])
+    );
+}
+
+#[test]
+fn a_value_that_replaces_a_map_conflicts_with_owners_below() {
+    let shape = Shape::Any.of_resource();
+    let apply = |live: Option<&Value>, config: &Value, name: &str, force: bool| {
+        let (mut new, ownership) = apply(&shape, live, config, &by(name), force)?;
+        ownership.finish(&shape, live, &mut new, &by(name));
+        Ok::<_, ApiError>(new)
+    };
+    let live = apply(None, &json!({ "spec": { "a": { "b": 1 } } }), "a", false).unwrap();
+    let config = json!({ "spec": { "a": 2 } });
+
+    let error = apply(Some(&live), &config, "b", false).unwrap_err();
+    assert_eq!(
+        error.message,
+        "Apply failed with 2 conflicts: conflicts with \"a\":\n- .spec.a\n- .spec.a.b"
+    );
+    let forced = apply(Some(&live), &config, "b", true).unwrap();
+    assert_eq!(
+        owners(&forced),
+        json!([
+            ["a", "Apply", { "f:spec": {} }],
+            ["b", "Apply", { "f:spec": { ".": {}, "f:a": {} } }],
+        ])
+    );
+}
+
+#[test]
+fn updates_take_ownership() {
+    let applied = applies(None, json!({ "spec": { "type": "NodePort" } }), "a", false);
+    let mut updated = applied.clone();
+    updated["spec"]["type"] = "LoadBalancer".into();
+
+    let updated = updates(Some(&applied), updated, "b");
+
+    assert_eq!(
+        owners(&updated),
+        json!([["b", "Update", { "f:spec": { "f:type": {} } }]])
+    );
+}
+
+#[test]
+fn one_manager_has_an_entry_for_each_version_it_updates() {
+    let first = updates(None, json!({ "spec": { "type": "NodePort" } }), "a");
+    let mut new = first.clone();
+    new["spec"]["clusterIP"] = "x".into();
+    let later = Manager {
+        api_version: "v2",
+        ..by("a")
+    };
+    Ownership::update(&SERVICE, Some(&first), &new, &later).finish(&SERVICE, Some(&first), &mut new, &later);
+
+    assert_eq!(
+        owners(&new),
+        json!([
+            ["a", "Update", { "f:spec": { "f:type": {} } }],
+            ["a", "Update", { "f:spec": { "f:clusterIP": {} } }],
+        ])
+    );
+}
+
+#[test]
+fn an_object_without_managers_gets_one_before_its_first_apply() {
+    let live = json!({ "metadata": { "name": "x" }, "spec": { "type": "NodePort", "clusterIP": "x" } });
+    let config = json!({ "spec": { "type": "NodePort" } });
+
+    assert_eq!(
+        refused(&live, json!({ "spec": { "clusterIP": "y" } }), "a"),
+        "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .spec.clusterIP"
+    );
+    let first = applies(Some(&live), config, "a", false);
+    let second = applies(Some(&first), json!({ "spec": {} }), "a", false);
+
+    assert_eq!(second["spec"], live["spec"]);
+}
+
+#[test]
+fn clients_set_and_reset_managers() {
+    let live = applies(None, json!({ "spec": { "type": "NodePort" } }), "a", false);
+    let with = |managers: Value| {
+        let mut sent = live.clone();
+        sent["metadata"]["managedFields"] = managers;
+        owners(&updates(Some(&live), sent, "b"))
+    };
+    let entry = |operation: &str| {
+        let fields = json!({ "f:spec": { "f:clusterIP": {} } });
+        json!([{ "manager": "c", "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields }])
+    };
+
+    assert_eq!(with(json!([{}])), json!([]));
+    assert_eq!(
+        with(entry("Apply")),
+        json!([["c", "Apply", { "f:spec": { "f:clusterIP": {} } }]])
+    );
+    // Clients that do not know the field change nothing, and neither do those that get it wrong.
+    for ignored in [json!([]), Value::Null, entry("Nonsense")] {
+        assert_eq!(with(ignored), owners(&live));
+    }
+}
+
+#[test]
+fn an_apply_without_effect_keeps_its_time() {
+    let mut live = applies(None, json!({ "spec": { "type": "NodePort" } }), "a", false);
+    live["metadata"]["managedFields"][0]["time"] = "2020-01-01T00:00:00Z".into();
+
+    let again = applies(Some(&live), json!({ "spec": { "type": "NodePort" } }), "a", false);
+    assert_eq!(again, live);
+    let changed = applies(
+        Some(&live),
+        json!({ "spec": { "type": "ClusterIP" } }),
+        "a",
+        false,
+    );
+    assert_ne!(
+        changed["metadata"]["managedFields"][0]["time"],
+        live["metadata"]["managedFields"][0]["time"]
+    );
+}
+
+#[test]
+fn kubectl_takes_over_what_client_side_apply_manages() {
+    let config = |kind: &str| json!({ "spec": { "type": kind } });
+    let mut created = config("NodePort");
+    created["metadata"]["annotations"][LAST_APPLIED] = config("NodePort").to_string().into();
+    created["spec"]["clusterIP"] = "x".into();
+    let live = updates(None, created, "kubectl-client-side-apply");
+
+    let other = refused(&live, config("ClusterIP"), "other");
+    assert!(
+        other.contains("conflict with \"kubectl-client-side-apply\""),
+        "{other}"
+    );
+    // Not in the last applied configuration.
+    let address = refused(&live, json!({ "spec": { "clusterIP": "y" } }), KUBECTL);
+    assert!(address.contains(".spec.clusterIP"), "{address}");
+    let taken = applies(Some(&live), config("ClusterIP"), KUBECTL, false);
+    assert_eq!(taken["spec"]["type"], "ClusterIP");
+
+    // Another changed it since: no longer a field of client-side apply.
+    let mut patched = live.clone();
+    patched["spec"]["type"] = "LoadBalancer".into();
+    let patched = updates(Some(&live), patched, "kubectl-patch");
+    let changed = refused(&patched, config("ClusterIP"), KUBECTL);
+    assert!(changed.contains("\"kubectl-patch\""), "{changed}");
+}
+
+#[test]
+fn a_manager_that_loses_a_field_keeps_its_time() {
+    let spec = json!({ "spec": { "type": "NodePort", "clusterIP": "x" } });
+    let mut live = updates(None, spec, "a");
+    let past = "2020-01-01T00:00:00Z";
+    live["metadata"]["managedFields"][0]["time"] = past.into();
+    let time = |object: &Value, manager: &str| {
+        let entries = object::items(object, &["metadata", "managedFields"]);
+        let entry = entries.iter().find(|entry| entry["manager"] == manager);
+        entry.unwrap()["time"].clone()
+    };
+
+    let mut taken = live.clone();
+    taken["spec"]["type"] = "ClusterIP".into();
+    let taken = updates(Some(&live), taken, "b");
+    assert_eq!(time(&taken, "a"), past);
+    assert_ne!(time(&taken, "b"), past);
+
+    let mut removed = live.clone();
+    removed["spec"].as_object_mut().unwrap().shift_remove("type");
+    let removed = updates(Some(&live), removed, "a");
+    assert_ne!(time(&removed, "a"), past);
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Whether the Kubernetes API server answers, as part of the status.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use hive::{Cell, Job, JobCtx, Jobs, Member, SpawnError};
+use parking_lot::Mutex;
+use skep_api::StatusProbe;
+use skep_api_types::{K8sStatus, State, Status, StatusResponse};
+use tokio::time::Instant;
+
+use crate::{ApiError, Client, DisabledClient, ServerVersion};
+
+hive::catalogue!(cell);
+
+/// Time between two questions to the API server.
+const PERIOD: Duration = Duration::from_secs(10);
+/// What the agent watches.
+const WATCHED: [&str; 4] = [
+    "cilium/v2::CiliumLocalRedirectPolicy",
+    "core/v1::Pods",
+    "core/v1::Service",
+    "discovery/v1::EndpointSlice",
+];
+
+/// Part `kubernetes` of the agent's status.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("k8s-status", "Kubernetes in the agent's status").provide(probe)
+}
+
+struct Kubernetes {
+    client: Arc<dyn Client>,
+    last: Mutex<K8sStatus>,
+    /// When the request was sent that has no answer yet.
+    asked: Mutex<Option<Instant>>,
+}
+
+/// A request to the server, pending until it is dropped.
+struct Question<'a>(&'a Kubernetes);
+
+impl<'a> Question<'a> {
+    fn new(probe: &'a Kubernetes) -> Self {
+        *probe.asked.lock() = Some(Instant::now());
+        Self(probe)
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        *self.0.asked.lock() = None;
+    }
+}
+
+#[async_trait]
+impl StatusProbe for Kubernetes {
+    fn name(&self) -> &'static str {
+        "kubernetes"
+    }
+
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
+        let part = response.kubernetes.insert(self.last.lock().clone());
+        Some(Status {
+            state: part.state,
+            msg: part.msg.clone(),
+        })
+    }
+
+    fn pending(&self) -> Option<Duration> {
+        let asked = *self.asked.lock();
+        asked.map(|asked| asked.elapsed())
+    }
+}
+
+/// Asks the API server for its version now and then; the status shows the last answer.
+fn probe(client: Option<Arc<dyn Client>>, jobs: Jobs) -> Result<Member<Arc<dyn StatusProbe>>, SpawnError> {
+    let client = client.unwrap_or_else(|| Arc::new(DisabledClient));
+    let first = if client.is_enabled() {
+        status(State::Warning, "not asked yet".to_owned())
+    } else {
+        K8sStatus::default()
+    };
+    let probe = Arc::new(Kubernetes {
+        client,
+        last: Mutex::new(first),
+        asked: Mutex::default(),
+    });
+    if probe.client.is_enabled() {
+        let asking = probe.clone();
+        jobs.spawn(
+            Job::every(PERIOD, "kubernetes-version", move |cx: JobCtx| {
+                let probe = asking.clone();
+                async move {
+                    // A server that does not answer is not waited for when the agent stops.
+                    tokio::select! {
+                        result = ask(&probe) => result,
+                        () = cx.cancelled() => Ok(()),
+                    }
+                }
+            })
+            .run_at_start(),
+        )?;
+    }
+    Ok(Member(probe))
+}
+
+fn status(state: State, msg: String) -> K8sStatus {
+    K8sStatus {
+        state,
+        msg,
+        k8s_api_versions: Vec::new(),
+    }
+}
+
+/// The version as people read it: `1.33 (v1.33.1) [linux/amd64]`.
+fn text(version: &ServerVersion) -> String {
+    let mut text = format!("{version} ({})", version.git_version);
+    if !version.platform.is_empty() {
+        text.push_str(&format!(" [{}]", version.platform));
+    }
+    text
+}
+
+async fn ask(probe: &Kubernetes) -> Result<(), ApiError> {
+    let _question = Question::new(probe);
+    let answer = probe.client.server_version().await;
+    *probe.last.lock() = match &answer {
+        Ok(version) => K8sStatus {
+            k8s_api_versions: WATCHED.map(str::to_owned).to_vec(),
+            ..status(State::Ok, text(version))
+        },
+        Err(error) => status(State::Failure, error.to_string()),
+    };
+    answer.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_platform_if_the_server_does() {
+        let mut version = ServerVersion {
+            major: 1,
+            minor: 33,
+            git_version: "v1.33.1".to_owned(),
+            ..ServerVersion::default()
+        };
+        assert_eq!(text(&version), "1.33 (v1.33.1)");
+
+        version.platform = "linux/amd64".to_owned();
+        assert_eq!(text(&version), "1.33 (v1.33.1) [linux/amd64]");
+    }
+}
