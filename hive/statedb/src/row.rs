@@ -102,13 +102,14 @@ pub fn write_json<T: Serialize>(object: &T, out: &mut Vec<u8>) -> Result<(), Box
 }
 
 /// [`Row::from_yaml`] for a type that can be deserialised from lower-case keys. An empty document is read as `{}`, and
-/// a key whose value is null as one that is missing.
+/// a key whose value is null as one that is missing. Without feature `yaml` the document must be JSON, which is YAML
+/// too: who only embeds a table needs no parser.
 ///
 /// ```
 /// #[derive(serde::Deserialize)]
 /// struct Route { #[serde(default)] device: String }
 ///
-/// assert_eq!(statedb::row::from_yaml::<Route>("device: eth0").unwrap().device, "eth0");
+/// assert_eq!(statedb::row::from_yaml::<Route>(r#"{"device": "eth0"}"#).unwrap().device, "eth0");
 /// assert_eq!(statedb::row::from_yaml::<Route>("# nothing").unwrap().device, "");
 /// ```
 ///
@@ -119,6 +120,33 @@ pub fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
         .lines()
         .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
     let text = if blank { "{}" } else { text };
+    #[cfg(feature = "yaml")]
+    let parse = parse_yaml;
+    #[cfg(not(feature = "yaml"))]
+    let parse = parse_json;
+    parse(text)
+}
+
+#[cfg(any(test, not(feature = "yaml")))]
+fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
+    fn drop_nulls(tree: &mut Value) {
+        match tree {
+            Value::Object(map) => {
+                map.retain(|_, value| !value.is_null());
+                map.values_mut().for_each(drop_nulls);
+            }
+            Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+            _ => {}
+        }
+    }
+
+    let mut tree: Value = serde_json::from_str(text)?;
+    drop_nulls(&mut tree);
+    Ok(serde_json::from_value(tree)?)
+}
+
+#[cfg(feature = "yaml")]
+fn parse_yaml<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
     let error = match serde_norway::from_str(text) {
         Ok(object) => return Ok(object),
         Err(error) => error,
@@ -134,6 +162,7 @@ pub fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
 }
 
 /// Removes keys without a value from all mappings; whether there were any.
+#[cfg(feature = "yaml")]
 fn drop_nulls(tree: &mut serde_norway::Value) -> bool {
     match tree {
         serde_norway::Value::Mapping(map) => {
@@ -208,5 +237,37 @@ impl<T> RowFns<T> {
             is_yaml_time: |_| true,
             from_yaml: |_| Err("objects of this table cannot be made from YAML".into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Route {
+        #[serde(default)]
+        device: String,
+        #[serde(default)]
+        hops: Vec<Hop>,
+    }
+
+    #[derive(Deserialize)]
+    struct Hop {
+        #[serde(default)]
+        metric: u32,
+    }
+
+    #[test]
+    fn rows_are_read_from_json_without_a_yaml_parser() {
+        let text = r#"{"device": "eth0", "hops": [{"metric": null}, {"metric": 7}]}"#;
+
+        let route: Route = parse_json(text).unwrap();
+
+        assert_eq!(route.device, "eth0");
+        assert_eq!(route.hops.iter().map(|hop| hop.metric).collect::<Vec<_>>(), [0, 7]);
+        assert!(parse_json::<Route>("device: eth0").is_err());
     }
 }

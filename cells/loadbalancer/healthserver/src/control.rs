@@ -258,7 +258,7 @@ impl Control {
     /// Addresses of this node that answer node ports, one a family. (When they change the writer marks the frontends
     /// that are watched here.)
     fn node_addresses(&self) -> Vec<IpAddr> {
-        let addresses = self.writer.node_port_addresses();
+        let addresses = self.writer.node_port_addresses(&self.db.read());
         let v4 = addresses.iter().copied().find(IpAddr::is_ipv4);
         let v6 = addresses.iter().copied().find(IpAddr::is_ipv6);
         v4.into_iter().chain(v6).collect()
@@ -412,7 +412,7 @@ impl Listener {
         {
             return 1;
         }
-        let node = self.writer.node();
+        let node = self.writer.node(&snapshot);
         let backends = self.writer.preferred_backends(&snapshot, name);
         backends
             .iter()

@@ -27,7 +27,7 @@ pub use node::{Addresses, NoAddresses, NodeAddresses};
 pub use selection::{ChooseAll, ClusterAffinity, NodeFacts, SecondChoice};
 pub use table::{
     BACKENDS_BY_ADDRESS, BACKENDS_BY_KEY, BackendKey, FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE,
-    KUBERNETES_SERVICES, SERVICES_BY_NAME, Tables,
+    KUBERNETES_SERVICES, NODE_FACTS, SERVICES_BY_NAME, Tables,
 };
 pub use types::{
     Backend, BackendParams, BackendSet, BackendState, Frontend, FrontendKind, FrontendParams, L3n4Addr,

@@ -5,6 +5,7 @@
 mod yaml;
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use hive_script::text::{format_duration, human_duration_nanos};
@@ -15,6 +16,7 @@ use statedb::Row;
 use statedb::reconciler::Status;
 use statedb::row::{self, BoxError};
 
+use crate::selection::NodeFacts;
 use crate::types::{
     Backend, BackendSet, Frontend, L3n4Addr, LbAlgorithm, Names, ProxyRedirect, Service, SourceRangesPolicy,
     StringMap,
@@ -450,6 +452,31 @@ impl Row for Frontend {
 
     fn type_name() -> String {
         "*loadbalancer.Frontend".to_owned()
+    }
+}
+
+impl Row for NodeFacts {
+    fn header() -> &'static [&'static str] {
+        &["Name", "Zone", "Addresses", "NodePortAddresses"]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let list = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        vec![
+            self.name.to_string(),
+            self.zone.as_deref().unwrap_or_default().to_owned(),
+            list(&self.addresses),
+            list(&self.node_port_addresses),
+        ]
+    }
+
+    fn to_json(&self) -> Result<Value, BoxError> {
+        Ok(json!({
+            "Name": &*self.name,
+            "Zone": self.zone.as_deref().unwrap_or_default(),
+            "Addresses": &*self.addresses,
+            "NodePortAddresses": &*self.node_port_addresses,
+        }))
     }
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The three tables and how to find rows in them.
+//! The tables and how to find rows in them.
 //!
 //! Written only by [`Writer`](crate::Writer); others read.
 
 use smallvec::SmallVec;
 use statedb::{Db, Index, Key, KeyBuf, KeyWriter, RwTable, Table, TextKeyError};
 
+use crate::selection::NodeFacts;
 use crate::types::{Backend, Frontend, L3n4Addr, Service, ServiceName};
 
 /// Services by name.
@@ -37,6 +38,12 @@ pub const BACKENDS_BY_ADDRESS: Index<Backend, L3n4Addr> =
 
 /// Initializer of table `frontends` that is done when the services of Kubernetes were listed.
 pub const KUBERNETES_SERVICES: &str = "k8s-services";
+
+/// The one row of table `node-facts`.
+pub const NODE_FACTS: Index<NodeFacts, str> = Index::new("node", |_, keys| keys.add(THIS_NODE));
+
+/// Key of the one row of table `node-facts`.
+pub(crate) const THIS_NODE: &str = "local";
 
 impl Key for ServiceName {
     fn encode(&self, out: &mut KeyWriter) {
@@ -108,6 +115,8 @@ pub struct Tables {
     pub frontends: RwTable<Frontend>,
     /// Table `backends`.
     pub backends: RwTable<Backend>,
+    /// Table `node-facts`: what selection must know of this node.
+    pub node: RwTable<NodeFacts>,
 }
 
 impl Tables {
@@ -125,10 +134,12 @@ impl Tables {
             .primary(BACKENDS_BY_KEY)
             .index(BACKENDS_BY_ADDRESS)
             .build(db)?;
+        let node = RwTable::builder("node-facts").primary(NODE_FACTS).build(db)?;
         Ok(Self {
             services,
             frontends,
             backends,
+            node,
         })
     }
 

@@ -19,14 +19,13 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use statedb::reconciler::Status;
 use statedb::{Db, InitGuard, ReadTxn, Table, WriteTxn};
 
 use crate::node::{NoAddresses, NodeAddresses};
 use crate::selection::{ChooseAll, NodeFacts, SecondChoice, Selector};
-use crate::table::Tables;
+use crate::table::{NODE_FACTS, THIS_NODE, Tables};
 use crate::types::{Backend, Frontend, L3n4Addr, SOURCE_COUNT, Service, ServiceName, Source};
 use crate::{BackendKey, SERVICES_BY_NAME};
 
@@ -91,7 +90,6 @@ struct Inner {
     db: Db,
     tables: Tables,
     settings: WriterSettings,
-    node: ArcSwap<NodeFacts>,
     addresses: Arc<dyn NodeAddresses>,
     second: RwLock<Arc<dyn SecondChoice>>,
     is_health_checked: RwLock<Option<IsHealthChecked>>,
@@ -122,11 +120,13 @@ impl Writer {
             name: addresses.name(),
             ..NodeFacts::default()
         };
+        let mut txn = db.write(&[&tables.node]);
+        log_error(tables.node.insert(&mut txn, facts));
+        txn.commit();
         Self(Arc::new(Inner {
             db,
             tables,
             settings,
-            node: ArcSwap::from_pointee(facts),
             addresses,
             second: RwLock::new(Arc::new(ChooseAll)),
             is_health_checked: RwLock::new(None),
@@ -153,12 +153,15 @@ impl Writer {
         self.0.tables.backends.reader()
     }
 
-    /// A transaction over all three tables.
+    /// A transaction over all tables of the load balancer.
     pub fn write(&self) -> WriteTxn {
         let tables = &self.0.tables;
-        self.0
-            .db
-            .write(&[&tables.services, &tables.frontends, &tables.backends])
+        self.0.db.write(&[
+            &tables.services,
+            &tables.frontends,
+            &tables.backends,
+            &tables.node,
+        ])
     }
 
     /// Registers a source: the frontends count as complete, and maps are pruned, only when it reported its guard done
@@ -174,8 +177,9 @@ impl Writer {
     }
 
     /// What is known of this node.
-    pub fn node(&self) -> Arc<NodeFacts> {
-        self.0.node.load_full()
+    pub fn node(&self, txn: &impl ReadTxn) -> NodeFacts {
+        let row = self.0.tables.node.get(txn, NODE_FACTS.key(THIS_NODE));
+        row.map(|row| NodeFacts::clone(row)).unwrap_or_default()
     }
 
     /// Chooses between backends after policies and zones did; for clusters of a mesh.
@@ -221,7 +225,7 @@ impl Writer {
     /// Backends of a service for somebody who has no frontend, such as a proxy: those on this node if the external
     /// policy is local, and only those with an address of the node if the service delegates to a local proxy.
     pub fn backends_for_proxy(&self, txn: &impl ReadTxn, service: &Service) -> Vec<crate::types::BackendRow> {
-        let node = self.node();
+        let node = self.node(txn);
         let mut rows = self.preferred_backends(txn, &service.name);
         if service.ext_traffic_policy == crate::types::TrafficPolicy::Local {
             rows.retain(|row| row.is_on_node(&node.name));
@@ -235,7 +239,7 @@ impl Writer {
 
     /// Addresses of this node that answer node ports: those in the table now, IPv4 before IPv6, then those that were
     /// known before. [`node`](Self::node) may be a second old.
-    pub fn node_port_addresses(&self) -> Vec<IpAddr> {
+    pub fn node_port_addresses(&self, txn: &impl ReadTxn) -> Vec<IpAddr> {
         let now = self.0.addresses.addresses(&self.0.db.read());
         let mut ips: Vec<IpAddr> = now
             .node_port_v4
@@ -243,7 +247,7 @@ impl Writer {
             .chain(&now.node_port_v6)
             .copied()
             .collect();
-        for ip in self.0.node.load().node_port_addresses.iter() {
+        for ip in self.node(txn).node_port_addresses.iter() {
             if !ips.contains(ip) {
                 ips.push(*ip);
             }
@@ -251,8 +255,8 @@ impl Writer {
         ips
     }
 
-    fn is_node_port_address(&self, ip: IpAddr) -> bool {
-        self.node_port_addresses().contains(&ip)
+    fn is_node_port_address(&self, txn: &impl ReadTxn, ip: IpAddr) -> bool {
+        self.node_port_addresses(txn).contains(&ip)
     }
 
     fn priority(&self, source: Source) -> u8 {
@@ -265,8 +269,13 @@ impl Writer {
     }
 
     // Calls `f` with what decides about the backends of a service.
-    fn with_selector<R>(&self, service: &Service, f: impl FnOnce(&Selector<'_>) -> R) -> R {
-        let node = self.0.node.load();
+    fn with_selector<R>(
+        &self,
+        txn: &impl ReadTxn,
+        service: &Service,
+        f: impl FnOnce(&Selector<'_>) -> R,
+    ) -> R {
+        let node = self.node(txn);
         let second = self.0.second.read().clone();
         let is_health_checked = self
             .0

@@ -13,7 +13,7 @@ use skep_metrics::ReconcilerMetricSet;
 
 use crate::command;
 use crate::maps::LbMaps;
-use crate::maps::cell::{TestConfig, in_memory, kernel};
+use crate::maps::cell::{in_memory, kernel};
 use crate::{FrontendReconciler, InitWait, Ops, Settings, Timing};
 
 /// The reconciler with the pinned maps in the kernel.
@@ -24,13 +24,6 @@ pub fn cell() -> Cell {
 /// The reconciler with maps in memory, for tests and for nodes without BPF.
 pub fn in_memory_cell() -> Cell {
     Cell::group([reconciler_cell(), in_memory()])
-}
-
-/// Commands and settings for tests; add it to one of the others.
-pub fn testing_cell() -> Cell {
-    Cell::module("loadbalancer-testing", "Commands for tests")
-        .config::<TestConfig>()
-        .provide(command::testing::commands)
 }
 
 const RECONCILER: &str = "loadbalancer-reconciler";

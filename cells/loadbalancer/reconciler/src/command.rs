@@ -2,8 +2,6 @@
 
 //! Commands of scripts and the shell: a look into the maps, and a prune.
 
-pub(crate) mod testing;
-
 use std::sync::Arc;
 
 use async_trait::async_trait;

@@ -19,10 +19,12 @@ mod settings;
 mod slots;
 mod stage;
 mod state;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use cell::{cell, in_memory_cell, testing_cell};
+pub use cell::{cell, in_memory_cell};
 pub use driver::{FrontendOps, FrontendReconciler, InitWait, SharedOps, Timing};
 pub use error::ReconcileError;
 pub use ops::{FrontendResult, Ops};

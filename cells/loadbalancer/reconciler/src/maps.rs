@@ -9,10 +9,8 @@ pub mod bpf;
 pub mod cell;
 mod entry;
 pub mod fake;
-pub mod faulty;
 pub mod metrics;
 mod sizes;
-pub mod snapshot;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -135,11 +133,6 @@ pub trait LbMaps: Send + Sync {
 
     /// How full the plain hash maps are: services, backends, reverse NAT, affinity matches.
     fn usage(&self) -> Vec<MapUsage>;
-
-    /// The maps below a layer that injects faults; `None` if there is no such layer.
-    fn below(&self) -> Option<&dyn LbMaps> {
-        None
-    }
 }
 
 /// Every entry of every kind.
@@ -147,7 +140,6 @@ pub trait LbMaps: Send + Sync {
 /// # Errors
 /// If a map cannot be read.
 pub fn dump_all(maps: &dyn LbMaps) -> Result<Vec<MapEntry>, MapError> {
-    let maps = maps.below().unwrap_or(maps);
     let mut entries = Vec::new();
     for kind in MapKind::ALL {
         maps.dump(kind, &mut |entry| entries.push(entry))?;

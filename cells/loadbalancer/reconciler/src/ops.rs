@@ -113,6 +113,12 @@ impl Ops {
         &self.maps
     }
 
+    /// Puts a layer between the reconciler and its maps.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn wrap_maps(&mut self, wrap: impl FnOnce(Arc<dyn LbMaps>) -> Arc<dyn LbMaps>) {
+        self.maps = wrap(self.maps.clone());
+    }
+
     /// Plans a frontend that is to be in the maps.
     pub fn upsert(&mut self, frontend: &Frontend, around: &dyn Surroundings) {
         if self.round.stages.slots.len() + self.round.stages.new_slots.len() > FLUSH_AT {

@@ -22,8 +22,8 @@ use skep_maglev::{HashSeed, Maglev, TableSize};
 
 use super::*;
 use crate::maps::fake::FakeMaps;
-use crate::maps::faulty::FaultyMaps;
 use crate::maps::{self, Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage, text};
+use crate::testing::faulty::FaultyMaps;
 
 fn addr(text: &str) -> L3n4Addr {
     text.parse().unwrap()
@@ -321,7 +321,7 @@ fn takes_over_maps_with_protocol_any() {
     apply(&mut first, &state, &());
     first.remove(other.address());
     first.finish();
-    let mut snapshot = maps::snapshot::MapSnapshot::default();
+    let mut snapshot = crate::testing::snapshot::MapSnapshot::default();
     snapshot.take(&*maps).unwrap();
     let wanted = dump(&maps);
 

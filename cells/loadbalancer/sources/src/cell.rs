@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use parking_lot::Mutex;
@@ -145,7 +144,6 @@ fn start_services(rules: RuleParams, params: ServiceParams, jobs: Jobs) -> Resul
         frontends: writer.frontends(),
         node,
         wait: config.wait_time,
-        window: Duration::ZERO,
         services_done: writer.register_initializer(KUBERNETES_SERVICES)?,
         slices_done: writer.register_initializer("k8s-endpoints")?,
         ingest: Mutex::new(Ingest::new(writer, rules.rules(Source::Kubernetes)).measured(metrics)),
@@ -171,7 +169,6 @@ fn start_pods(
     let source = Arc::new(PodSource {
         db,
         pods,
-        window: Duration::ZERO,
         done: writer.register_initializer("k8s-pods")?,
         frontends: writer.frontends(),
         ports: Mutex::new(HostPorts::new(writer, rules.rules(Source::Kubernetes))),

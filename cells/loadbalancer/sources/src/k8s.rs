@@ -79,9 +79,6 @@ pub(super) struct ApiSource {
     /// This node, whose labels decide about services that name nodes. Without it the node has no labels.
     pub(super) node: Option<LocalNodeStore>,
     pub(super) wait: Duration,
-    /// How long sources must be quiet at the end of a batch. Zero but for tests: there, what a script does in one go is
-    /// to be one transaction, because that decides about the order of numbers.
-    pub(super) window: Duration,
     pub(super) services_done: InitGuard,
     pub(super) slices_done: InitGuard,
     /// Kept when the job runs again: the rows are still in the tables.
@@ -174,12 +171,6 @@ impl ApiSource {
                     // Whoever feeds the sources may have more to say when it gets its turn.
                     tokio::task::yield_now().await;
                     next = events.next().now_or_never().flatten();
-                }
-                if next.is_none() && !self.window.is_zero() {
-                    let quiet = self
-                        .window
-                        .min(deadline.saturating_duration_since(Instant::now()));
-                    next = tokio::time::timeout(quiet, events.next()).await.ok().flatten();
                 }
             }
             let mut ingest = self.ingest.lock();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use compact_str::CompactString;
 use hive::{Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
-use skep_loadbalancer_model::{Addresses, NodeAddresses, NodeFacts, Writer};
+use skep_loadbalancer_model::{Addresses, NodeAddresses, Writer};
 use skep_node::{LocalNodeStore, NodeAddress};
 use statedb::{InitGuard, Revision, Snapshot, Table};
 
@@ -190,12 +190,12 @@ impl NodeWatcher {
     }
 
     fn note(&self, part: Part, snapshot: &Snapshot) {
-        if part == Part::Zone && self.writer.node().zone == self.zone(snapshot) {
+        if part == Part::Zone && self.writer.node(snapshot).zone == self.zone(snapshot) {
             // Something else of the node changed.
             return;
         }
         let mut txn = self.writer.write();
-        let mut facts = NodeFacts::clone(&self.writer.node());
+        let mut facts = self.writer.node(&txn);
         match part {
             Part::Zone => facts.zone = self.zone(snapshot),
             Part::NodePorts | Part::Wildcards => {
@@ -243,13 +243,13 @@ mod tests {
         txn.commit();
 
         let known: Vec<String> = writer
-            .node_port_addresses()
+            .node_port_addresses(&db.read())
             .iter()
             .map(ToString::to_string)
             .collect();
 
         assert_eq!(known, ["172.30.1.1", "2001:db8::1"]);
-        assert!(writer.node().node_port_addresses.is_empty());
+        assert!(writer.node(&db.read()).node_port_addresses.is_empty());
     }
 
     // A script gave the node a zone and services right after: they were written with all backends first.
@@ -267,7 +267,7 @@ mod tests {
                 for _ in 0..100 {
                     tokio::task::yield_now().await;
                 }
-                assert_eq!(writer.node().zone.as_deref(), Some(zone));
+                assert_eq!(writer.node(&db.read()).zone.as_deref(), Some(zone));
             }
         };
 
@@ -316,6 +316,6 @@ mod tests {
 
         assert!(early.is_err());
         assert_eq!(pending, ["node-addresses"]);
-        assert_eq!(*writer.node().node_port_addresses, [address]);
+        assert_eq!(*writer.node(&db.read()).node_port_addresses, [address]);
     }
 }

@@ -4,7 +4,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hive::JobCtx;
 use parking_lot::Mutex;
@@ -19,8 +18,6 @@ use super::pods::HostPorts;
 pub(super) struct PodSource {
     pub(super) db: Db,
     pub(super) pods: Table<LocalPod>,
-    /// How long changes are gathered after the first one; zero but for tests.
-    pub(super) window: Duration,
     pub(super) done: InitGuard,
     /// Whose addresses host ports may have to wait for.
     pub(super) frontends: Table<Frontend>,
@@ -68,10 +65,6 @@ impl PodSource {
                 () = freed.wait() => self.db.read(),
                 () = cx.cancelled() => return,
             };
-            if !self.window.is_zero() {
-                tokio::time::sleep(self.window).await;
-                snapshot = self.db.read();
-            }
         }
     }
 

@@ -34,7 +34,7 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     with_presets(Assembly::new(move || {
         let mut cells = cells(maps);
         cells.extend([
-            skep_loadbalancer_reconciler::testing_cell(),
+            skep_loadbalancer_reconciler::testing::testing_cell(),
             skep_healthserver::cell(),
         ]);
         cells

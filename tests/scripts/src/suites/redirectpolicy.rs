@@ -27,7 +27,7 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     on_a_node(Assembly::new(move || {
         let mut cells = cells(maps);
         cells.extend([
-            skep_loadbalancer_reconciler::testing_cell(),
+            skep_loadbalancer_reconciler::testing::testing_cell(),
             skep_healthserver::cell(),
         ]);
         cells

@@ -51,7 +51,7 @@ impl Writer {
         service: Service,
         mut frontends: Vec<FrontendParams>,
     ) -> Result<Result<(), Box<Refused>>, WriterError> {
-        frontends.retain(|frontend| !self.conflicts_with_node_port(&service.name, frontend));
+        frontends.retain(|frontend| !self.conflicts_with_node_port(txn, &service.name, frontend));
         for params in &frontends {
             if let Some(owner) = self.other_owner(txn, &params.address, &service.name) {
                 return Ok(Err(Box::new(Refused {
@@ -85,6 +85,7 @@ impl Writer {
             services,
             frontends: table,
             backends: rows,
+            ..
         } = &self.0.tables;
         let of_service = BACKENDS_BY_KEY.key(&BackendKey::of_service(name));
         services.get(txn, SERVICES_BY_NAME.key(name)).is_none()
@@ -110,12 +111,12 @@ impl Writer {
         let mut cache = (frontends.len() > 1).then(Cache::default);
         let mut made = Vec::with_capacity(frontends.len());
         for params in frontends {
-            if self.conflicts_with_node_port(&row.name, &params) {
+            if self.conflicts_with_node_port(txn, &row.name, &params) {
                 continue;
             }
             let mut frontend = Frontend::new(params, row.clone());
             (frontend.backends, frontend.health_check_backends) =
-                self.select_first(&frontend, &backends, cache.as_mut());
+                self.select_first(txn, &frontend, &backends, cache.as_mut());
             made.push(frontend);
         }
         Ok(made)
@@ -368,12 +369,17 @@ impl Writer {
             .collect()
     }
 
-    fn conflicts_with_node_port(&self, service: &ServiceName, frontend: &FrontendParams) -> bool {
+    fn conflicts_with_node_port(
+        &self,
+        txn: &WriteTxn,
+        service: &ServiceName,
+        frontend: &FrontendParams,
+    ) -> bool {
         let conflicts = matches!(
             frontend.kind,
             FrontendKind::LoadBalancer | FrontendKind::ExternalIps
         ) && self.0.settings.node_ports.contains(&frontend.address.port())
-            && self.is_node_port_address(frontend.address.ip());
+            && self.is_node_port_address(txn, frontend.address.ip());
         if conflicts {
             tracing::warn!(
                 %service,

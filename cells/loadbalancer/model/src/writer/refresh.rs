@@ -2,8 +2,6 @@
 
 //! Which backends frontends have, made anew when something that decides about it changed.
 
-use std::sync::Arc;
-
 use compact_str::CompactString;
 use statedb::reconciler::Status;
 use statedb::{Obj, WriteTxn};
@@ -120,13 +118,14 @@ impl Writer {
     /// Backends of a new frontend, and those to be checked, out of all rows of its service.
     pub(super) fn select_first(
         &self,
+        txn: &WriteTxn,
         frontend: &Frontend,
         rows: &[BackendRow],
         cache: Option<&mut Cache>,
     ) -> (BackendSet, BackendSet) {
         let policy = frontend.traffic_policy();
         let select = || {
-            self.with_selector(&frontend.service, |selector| {
+            self.with_selector(txn, &frontend.service, |selector| {
                 let rows = rows.iter();
                 let rows = rows.filter(|row| selector.suits(&frontend.params, policy, row));
                 narrowed(selector, frontend, rows.cloned().collect())
@@ -166,7 +165,7 @@ impl Writer {
         {
             return None;
         }
-        self.with_selector(&frontend.service, |selector| {
+        self.with_selector(txn, &frontend.service, |selector| {
             let few = match cause {
                 Cause::Backends(addresses)
                     if !is_redirected
@@ -212,8 +211,9 @@ impl Writer {
     /// Notes what is new of this node. Frontends that depend on it become pending: those of services that prefer zones
     /// or nodes, node ports, wildcard entries.
     pub fn set_node(&self, txn: &mut WriteTxn, facts: NodeFacts) {
-        let old = self.0.node.swap(Arc::new(facts));
-        let new = self.node();
+        let old = self.node(txn);
+        let new = facts.clone();
+        log_error(self.0.tables.node.insert(txn, facts));
         let is_moved = old.zone != new.zone || old.name != new.name;
         let has_ports = old.node_port_addresses != new.node_port_addresses;
         let has_addresses = old.addresses != new.addresses;

@@ -115,6 +115,26 @@ fn serve_node_ports_at(writer: &Writer, address: &str) {
     );
 }
 
+#[test]
+fn facts_of_the_node_are_kept_only_with_their_transaction() {
+    let writer = writer(WriterSettings::default());
+    let facts = |zone: &str| NodeFacts {
+        zone: Some(zone.into()),
+        ..NodeFacts::default()
+    };
+    set_node(&writer, facts("a"));
+
+    let mut aborted = writer.write();
+    writer.set_node(&mut aborted, facts("b"));
+    let within = writer.node(&aborted).zone;
+    let outside = writer.node(&writer.db().read()).zone;
+    aborted.abort();
+
+    assert_eq!(within.as_deref(), Some("b"));
+    assert_eq!(outside.as_deref(), Some("a"));
+    assert_eq!(writer.node(&writer.db().read()).zone.as_deref(), Some("a"));
+}
+
 fn pending(writer: &Writer) -> Vec<String> {
     let txn = writer.db().read();
     let table = writer.frontends();

@@ -43,7 +43,7 @@ async fn start(flags: &[(&str, &str)]) -> (hive::Running, Arc<Parts>) {
         skep_maglev::cell(),
         skep_loadbalancer_model::cell(),
         crate::in_memory_cell(),
-        crate::testing_cell(),
+        crate::testing::testing_cell(),
         probe,
     ];
     let settings = flags.iter().fold(Settings::default(), |settings, (name, value)| {
@@ -140,6 +140,24 @@ async fn frontends_get_into_the_maps_through_faults() {
         parts.ops.lock().summary() == crate::Summary::default()
     })
     .await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn faults_are_met_by_the_reconciler_alone() {
+    let flags = [("lb-test-fault-probability", "1"), ("lb-retry-backoff-min", "1h")];
+    let (running, parts) = start(&flags).await;
+    let key = maps::BackendKey { id: 9, ipv6: false };
+
+    add(&parts.writer, 1, &["10.0.0.1:80/TCP"]);
+    until("an error", || {
+        frontend(&parts.writer, 1).status.kind == StatusKind::Error
+    })
+    .await;
+    let failures = parts.maps.delete(maps::Keys::Backends(&[key]));
+
+    assert!(failures.is_empty(), "{failures:?}");
+    assert_eq!(dump(&parts.maps), "");
     running.stop().await.unwrap();
 }
 

@@ -13,17 +13,8 @@ use skep_maglev::Maglev;
 
 use super::bpf::BpfMaps;
 use super::fake::FakeMaps;
-use super::faulty::FaultyMaps;
 use super::metrics::{self, CountedMaps, MapMetrics};
 use super::{Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage, map_sizes};
-
-/// Settings for tests.
-#[derive(Debug, Clone, hive::Config)]
-pub struct TestConfig {
-    /// Probability with which an operation on a map fails, 0 to 1.
-    #[config(default = 0.1, flag = "lb-test-fault-probability")]
-    pub fault_probability: f64,
-}
 
 fn module() -> Cell {
     Cell::module("loadbalancer-maps", "Load-balancing maps")
@@ -41,18 +32,13 @@ pub fn in_memory() -> Cell {
     module().provide(in_process)
 }
 
-fn in_process(
-    config: Cfg<Config>,
-    maglev: Maglev,
-    metrics: Arc<MapMetrics>,
-    test: Option<Cfg<TestConfig>>,
-) -> Arc<dyn LbMaps> {
+fn in_process(config: Cfg<Config>, maglev: Maglev, metrics: Arc<MapMetrics>) -> Arc<dyn LbMaps> {
     let sizes = map_sizes(
         &config,
         maglev.table_size().get(),
         skep_bpf_maps::lb::DEFAULT_REVERSE_SK,
     );
-    with_layers(Arc::new(FakeMaps::new(sizes)), metrics, test)
+    Arc::new(CountedMaps::new(Arc::new(FakeMaps::new(sizes)), metrics))
 }
 
 #[derive(hive::Params)]
@@ -63,7 +49,6 @@ struct KernelParams {
     store: Arc<MapStore>,
     shared_sizes: Option<Arc<LbMapSizes>>,
     metrics: Arc<MapMetrics>,
-    test: Option<Cfg<TestConfig>>,
     lifecycle: Lifecycle,
 }
 
@@ -75,7 +60,6 @@ fn open_late(params: KernelParams) -> Arc<dyn LbMaps> {
         store,
         shared_sizes,
         metrics,
-        test,
         lifecycle,
     } = params;
     let late = Arc::new(LateMaps::default());
@@ -99,19 +83,7 @@ fn open_late(params: KernelParams) -> Arc<dyn LbMaps> {
             Ok::<(), skep_bpf_sys::MapError>(())
         }
     });
-    with_layers(late, metrics, test)
-}
-
-fn with_layers(
-    maps: Arc<dyn LbMaps>,
-    metrics: Arc<MapMetrics>,
-    test: Option<Cfg<TestConfig>>,
-) -> Arc<dyn LbMaps> {
-    let maps: Arc<dyn LbMaps> = Arc::new(CountedMaps::new(maps, metrics));
-    match test {
-        Some(test) if test.fault_probability > 0.0 => Arc::new(FaultyMaps::new(maps, test.fault_probability)),
-        _ => maps,
-    }
+    Arc::new(CountedMaps::new(late, metrics))
 }
 
 fn report_pressure(

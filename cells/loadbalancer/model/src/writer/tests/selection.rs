@@ -308,7 +308,7 @@ fn a_new_zone_of_the_node_is_told_to_services_that_ask_for_zones() {
     let mut txn = writer.write();
     let facts = NodeFacts {
         zone: Some("b".into()),
-        ..NodeFacts::clone(&writer.node())
+        ..writer.node(&txn)
     };
     writer.set_node(&mut txn, facts);
     txn.commit();

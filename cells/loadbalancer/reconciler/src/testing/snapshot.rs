@@ -4,7 +4,7 @@
 
 use skep_loadbalancer_model::types::L4Proto;
 
-use super::{Entries, LbMaps, MapEntry, MapError, MapKind};
+use crate::maps::{Entries, LbMaps, MapEntry, MapError, MapKind};
 
 /// Content of the service, backend, reverse NAT, affinity and source range maps.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage};
+use crate::maps::{Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage};
 
 /// Lets single operations on the maps below fail at random.
 pub struct FaultyMaps {
@@ -62,9 +62,5 @@ impl LbMaps for FaultyMaps {
 
     fn usage(&self) -> Vec<MapUsage> {
         self.below.usage()
-    }
-
-    fn below(&self) -> Option<&dyn LbMaps> {
-        Some(&*self.below)
     }
 }

@@ -15,12 +15,12 @@ use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_model::types::{L3n4Addr, ServiceName};
 use skep_node::LocalNodeStore;
 
-use crate::maps::snapshot::MapSnapshot;
+use super::snapshot::MapSnapshot;
 use crate::maps::{self, LbMaps};
 use crate::{InitWait, Ops};
 
 /// The commands.
-pub(crate) fn commands(
+pub(super) fn commands(
     maps: Arc<dyn LbMaps>,
     writer: Writer,
     ops: Arc<Mutex<Ops>>,
@@ -145,7 +145,7 @@ impl Command for TestCommand {
         match self.action {
             Action::MapsEmpty => shared.maps_empty(),
             Action::MapsSnapshot => {
-                let result = shared.snapshot.lock().take(shared.plain_maps());
+                let result = shared.snapshot.lock().take(&*shared.maps);
                 result.map_err(|error| CommandError::chain(&error))?;
                 Ok(Outcome::Silent)
             }
@@ -153,7 +153,7 @@ impl Command for TestCommand {
                 let result = shared
                     .snapshot
                     .lock()
-                    .restore(shared.plain_maps(), inv.bool("any-proto"));
+                    .restore(&*shared.maps, inv.bool("any-proto"));
                 result.map_err(|error| CommandError::chain(&error))?;
                 Ok(Outcome::Silent)
             }
@@ -200,10 +200,6 @@ impl Command for TestCommand {
 }
 
 impl Shared {
-    fn plain_maps(&self) -> &dyn LbMaps {
-        self.maps.below().unwrap_or(&*self.maps)
-    }
-
     fn maps_empty(&self) -> Result<Outcome, CommandError> {
         let entries = maps::dump_all(&*self.maps).map_err(|error| CommandError::chain(&error))?;
         match entries.len() {

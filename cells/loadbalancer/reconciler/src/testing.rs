@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What tests add to the reconciler: commands, maps that fail, copies of the maps' content.
+
+mod command;
+pub mod faulty;
+pub mod snapshot;
+
+use std::sync::Arc;
+
+use hive::{Cell, Cfg};
+
+use crate::SharedOps;
+use faulty::FaultyMaps;
+
+/// Settings for tests.
+#[derive(Debug, Clone, hive::Config)]
+pub struct TestConfig {
+    /// Probability with which an operation of the reconciler on a map fails, 0 to 1.
+    #[config(default = 0.1, flag = "lb-test-fault-probability")]
+    pub fault_probability: f64,
+}
+
+/// Commands for tests, and faults below the reconciler; add it to one of the cells with maps.
+pub fn testing_cell() -> Cell {
+    let commands = Cell::module("loadbalancer-testing", "Commands for tests").provide(command::commands);
+    Cell::group([commands])
+        .config::<TestConfig>()
+        .decorate(with_faults)
+}
+
+// Only the reconciler meets the faults; commands that look into the maps do not.
+fn with_faults(ops: SharedOps, test: Cfg<TestConfig>) -> SharedOps {
+    if test.fault_probability > 0.0 {
+        let faulty = |maps| Arc::new(FaultyMaps::new(maps, test.fault_probability)) as _;
+        ops.lock().wrap_maps(faulty);
+    }
+    ops
+}
