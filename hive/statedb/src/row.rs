@@ -267,7 +267,10 @@ mod tests {
         let route: Route = parse_json(text).unwrap();
 
         assert_eq!(route.device, "eth0");
-        assert_eq!(route.hops.iter().map(|hop| hop.metric).collect::<Vec<_>>(), [0, 7]);
+        assert_eq!(
+            route.hops.iter().map(|hop| hop.metric).collect::<Vec<_>>(),
+            [0, 7]
+        );
         assert!(parse_json::<Route>("device: eth0").is_err());
     }
 }
