@@ -15,6 +15,7 @@ skep: skep-bpf-programs libbpf-sys libbpf-rs kube axum
 run-scripts: skep-bpf-programs libbpf-sys libbpf-rs
 skep-hive: tokio-util kube axum serde_json
 skep-statedb: kube
+skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s axum
 skep-loadbalancer-model: skep-k8s kube serde_norway notify axum skep-bpf-sys skep-bpf-maps
 skep-loadbalancer-sources: skep-bpf-maps skep-loadbalancer-reconciler
 skep-loadbalancer-reconciler: notify skep-loadbalancer-sources kube

@@ -10,7 +10,7 @@ use crate::{
     logging::LogConfig,
     memory, pods,
     status::{self, Configuration},
-    unserved,
+    unsupported,
 };
 
 /// All cells of the agent; `configuration` is what its API shows as such.
@@ -59,11 +59,12 @@ fn control_plane() -> Cell {
 /// The kernel: pinned maps, socket programs, identities of nodes.
 fn datapath() -> Cell {
     Cell::group([
+        skep_datapath_config::cell(),
         skep_datapath_maps::cell(),
         skep_socketlb::loadbalancer_cell(),
         skep_socketlb::cell(),
         skep_ipcache::cell(),
-        unserved::cell(),
+        unsupported::cell(),
         pods::cell(),
     ])
 }

@@ -1,91 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Settings of Cilium's programs that have no effect here.
-//!
-//! A ConfigMap written for Cilium mounts unchanged: it holds keys of the operator, of the proxy, and of features that are
-//! not there. They are accepted and named in one line of the log. Every other unknown key is an error, since it is most
-//! likely a misspelt one.
+//! Tests that settings written for Cilium are accepted.
 
-/// The names, sorted.
-pub fn cilium_keys() -> impl Iterator<Item = &'static str> {
-    let lines = include_str!("cilium_keys.txt").lines();
-    lines.filter(|line| !line.starts_with('#'))
+use std::sync::Arc;
+
+use hive::{Code, Hive, Settings};
+
+use skep_datapath_config::cilium_keys;
+
+/// What Cilium's chart writes with default values.
+const DEFAULT: &str = include_str!("testdata/cilium-config.yaml");
+
+fn hive() -> Hive {
+    Hive::new(crate::cells(Arc::default()))
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
+fn settings(text: &str) -> Settings {
+    Settings::new()
+        .config_text("cilium-config.yaml", text)
+        .tolerate_keys(cilium_keys())
+}
 
-    use hive::{Code, Hive, Settings};
+#[test]
+fn default_config_map_mounts_unchanged() {
+    assert_eq!(DEFAULT.lines().filter(|line| !line.starts_with('#')).count(), 160);
 
-    use super::*;
+    let plan = hive()
+        .plan(settings(DEFAULT))
+        .unwrap_or_else(|report| panic!("{report}"));
 
-    /// What Cilium's chart writes with default values.
-    const DEFAULT: &str = include_str!("testdata/cilium-config.yaml");
+    let mut unknown = plan
+        .report()
+        .warnings()
+        .filter(|finding| finding.code == Code::UnknownKey);
+    let line = unknown.next().expect("one line").to_string();
+    assert!(line.contains("`agent-not-ready-taint-key`"), "{line}");
+    assert_eq!(unknown.count(), 0, "one line for all");
+}
 
-    fn hive() -> Hive {
-        Hive::new(crate::cells(Arc::default()))
-    }
+#[test]
+fn misspelt_key_ends_the_start() {
+    let text = format!("{DEFAULT}\nenable-ipv44: \"true\"\n");
 
-    fn settings(text: &str) -> Settings {
-        Settings::new()
-            .config_text("cilium-config.yaml", text)
-            .tolerate_keys(cilium_keys())
-    }
+    let report = hive().plan(settings(&text)).expect_err("a misspelt key");
 
-    #[test]
-    fn default_config_map_mounts_unchanged() {
-        assert_eq!(DEFAULT.lines().filter(|line| !line.starts_with('#')).count(), 160);
+    let errors: Vec<_> = report.errors().map(ToString::to_string).collect();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].contains("unknown setting `enable-ipv44`"), "{errors:?}");
+    assert!(errors[0].contains("did you mean `enable-ipv4`?"), "{errors:?}");
+}
 
-        let plan = hive()
-            .plan(settings(DEFAULT))
-            .unwrap_or_else(|report| panic!("{report}"));
+#[test]
+fn both_families_off_is_an_error() {
+    let report = hive()
+        .plan(settings("enable-ipv4: false\nenable-ipv6: false\n"))
+        .expect_err("no family");
 
-        let mut unknown = plan
-            .report()
-            .warnings()
-            .filter(|finding| finding.code == Code::UnknownKey);
-        let line = unknown.next().expect("one line").to_string();
-        assert!(line.contains("`agent-not-ready-taint-key`"), "{line}");
-        assert_eq!(unknown.count(), 0, "one line for all");
-    }
+    let text = report.to_string();
+    assert!(text.contains("one address family is needed"), "{text}");
+}
 
-    #[test]
-    fn misspelt_key_ends_the_start() {
-        let text = format!("{DEFAULT}\nenable-ipv44: \"true\"\n");
+#[test]
+fn names_are_sorted_and_none_is_a_setting_of_the_agent() {
+    let names: Vec<_> = cilium_keys().collect();
+    assert!(names.is_sorted());
 
-        let report = hive().plan(settings(&text)).expect_err("a misspelt key");
+    let plan = hive()
+        .plan(Settings::new())
+        .unwrap_or_else(|report| panic!("{report}"));
 
-        let errors: Vec<_> = report.errors().map(ToString::to_string).collect();
-        assert_eq!(errors.len(), 1, "{errors:?}");
-        assert!(errors[0].contains("unknown setting `enable-ipv44`"), "{errors:?}");
-        assert!(errors[0].contains("did you mean `enable-ipv4`?"), "{errors:?}");
-    }
-
-    #[test]
-    fn both_families_off_is_an_error() {
-        let report = hive()
-            .plan(settings("enable-ipv4: false\nenable-ipv6: false\n"))
-            .expect_err("no family");
-
-        let text = report.to_string();
-        assert!(text.contains("one address family is needed"), "{text}");
-    }
-
-    #[test]
-    fn names_are_sorted_and_none_is_a_setting_of_the_agent() {
-        let names: Vec<_> = cilium_keys().collect();
-        assert!(names.is_sorted());
-
-        let plan = hive()
-            .plan(Settings::new())
-            .unwrap_or_else(|report| panic!("{report}"));
-
-        let settings = plan.settings();
-        let own = settings
-            .iter()
-            .flat_map(|setting| std::iter::once(&setting.name).chain(&setting.aliases));
-        let both: Vec<_> = own.filter(|name| names.contains(&name.as_str())).collect();
-        assert_eq!(both, [""; 0], "have an effect");
-    }
+    let settings = plan.settings();
+    let own = settings
+        .iter()
+        .flat_map(|setting| std::iter::once(&setting.name).chain(&setting.aliases));
+    let both: Vec<_> = own.filter(|name| names.contains(&name.as_str())).collect();
+    assert_eq!(both, [""; 0], "have an effect");
 }

@@ -3,15 +3,15 @@
 //! The node agent: a list of cells.
 
 mod cells;
+#[cfg(test)]
 mod cilium;
 mod health;
 mod logging;
 mod memory;
 mod pods;
 mod status;
-mod unserved;
+mod unsupported;
 
 pub use cells::cells;
-pub use cilium::cilium_keys;
 pub use logging::{LogConfig, LogFormat, start_logging};
 pub use status::Configuration;

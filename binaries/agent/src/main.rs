@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         .env_prefix("CILIUM")
         // Sockets and files are where Cilium has them.
         .path_name("cilium")
-        .tolerate_keys(skep_agent::cilium_keys())
+        .tolerate_keys(skep_datapath_config::cilium_keys())
         .setup(move |plan| {
             skep_agent::start_logging(plan);
             shown.fill(plan);

@@ -17,11 +17,13 @@ use skep_api_types::{
     DeviceAddresses, KubeProxyReplacement, KubeProxyReplacementFeatures, Nat46X64Feature, NodePortFeature,
     Status, StatusResponse, Switch,
 };
+use skep_bpf_maps::lb::LbMapSizes;
+use skep_datapath_config::MapConfig;
 use skep_healthserver::NodeHealth;
 use skep_loadbalancer_model::Config as LbConfig;
 use skep_maglev::Maglev;
 use skep_node::NodeAddress;
-use skep_socketlb::{LbSettings, SharedConfig, SocketDatapath};
+use skep_socketlb::SocketDatapath;
 use statedb::{Db, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -89,7 +91,6 @@ async fn config(State(all): State<Arc<Configuration>>) -> Json<DaemonConfigurati
 #[derive(hive::Params)]
 struct ReplacementParams {
     config: Cfg<LbConfig>,
-    settings: LbSettings,
     maglev: Maglev,
     datapath: Arc<SocketDatapath>,
     addresses: Table<NodeAddress>,
@@ -112,7 +113,6 @@ impl StatusProbe for Replacement {
     async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
         let ReplacementParams {
             config,
-            settings,
             maglev,
             datapath,
             addresses,
@@ -126,7 +126,8 @@ impl StatusProbe for Replacement {
             name: name.clone(),
             ip: ips.iter().map(IpAddr::to_string).collect(),
         });
-        let (on, sockets) = (settings.kube_proxy_replacement, datapath.status());
+        let (settings, sockets) = (datapath.settings(), datapath.status());
+        let on = settings.replacement.enabled;
         let algorithm = config.algorithm.to_string();
         let is_maglev = algorithm.eq_ignore_ascii_case("maglev");
         let mut annotations: Vec<&str> = if on { ANNOTATIONS.to_vec() } else { Vec::new() };
@@ -159,16 +160,16 @@ impl StatusProbe for Replacement {
                         0
                     },
                     acceleration: "Disabled".to_owned(),
-                    port_min: settings.node_port_range.first(),
-                    port_max: settings.node_port_range.last(),
+                    port_min: settings.node_ports.range.first(),
+                    port_max: settings.node_ports.range.last(),
                 },
                 host_port: switch(on),
                 external_ips: switch(on),
                 socket_lb: switch(sockets.is_enabled),
-                socket_lb_tracing: switch(sockets.is_enabled && datapath.config().trace),
+                socket_lb_tracing: switch(sockets.is_enabled && settings.sockets.trace),
                 session_affinity: switch(true),
                 nat46_x64: Nat46X64Feature::default(),
-                bpf_socket_lb_hostns_only: datapath.config().host_only,
+                bpf_socket_lb_hostns_only: settings.sockets.host_only,
                 annotations: annotations.into_iter().map(str::to_owned).collect(),
             },
         });
@@ -211,13 +212,13 @@ impl StatusProbe for Clock {
 }
 
 struct Maps {
-    settings: LbSettings,
-    shared: Cfg<SharedConfig>,
+    sizes: Arc<LbMapSizes>,
+    config: Cfg<MapConfig>,
 }
 
 /// Part `bpf-maps`: sizes of the maps.
-fn maps(settings: LbSettings, shared: Cfg<SharedConfig>) -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Maps { settings, shared }))
+fn maps(sizes: Arc<LbMapSizes>, config: Cfg<MapConfig>) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Maps { sizes, config }))
 }
 
 #[async_trait]
@@ -227,7 +228,7 @@ impl StatusProbe for Maps {
     }
 
     async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
-        let sizes = &self.settings.sizes;
+        let sizes = &self.sizes;
         let all = [
             ("Services", sizes.services),
             ("Service backends", sizes.backends),
@@ -242,7 +243,7 @@ impl StatusProbe for Maps {
             size: size.into(),
         });
         response.bpf_maps = Some(BpfMapStatus {
-            dynamic_size_ratio: self.shared.dynamic_ratio,
+            dynamic_size_ratio: self.config.dynamic_size_ratio,
             maps: maps.to_vec(),
         });
         None

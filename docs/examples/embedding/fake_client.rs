@@ -13,6 +13,7 @@ async fn services_become_frontends() {
     let hive = Hive::new([
         statedb::cell(),
         skep_maglev::cell(),
+        skep_datapath_config::cell(),
         skep_loadbalancer_model::cell(),
         skep_loadbalancer_sources::cell(),
         skep_k8s_apiserver::fake_client_cell(),

@@ -27,6 +27,7 @@ impl Fixture {
         let cells = [
             statedb::cell(),
             skep_maglev::cell(),
+            skep_datapath_config::cell(),
             skep_loadbalancer_model::cell(),
             skep_loadbalancer_sources::cell(),
             skep_loadbalancer_reconciler::in_memory_cell(),

@@ -184,7 +184,7 @@ fn a_config_map_of_cilium_mounts_and_what_is_not_served_is_told() {
             .wait(
                 "status",
                 || world.skep(&["status"]),
-                |status| status.contains("unserved-settings"),
+                |status| status.contains("unsupported-config"),
             )
             .await?;
         for setting in [

@@ -13,6 +13,8 @@ use hive_script::{
     Spec, default_commands, named,
 };
 
+use skep_datapath_config::cilium_keys;
+
 use crate::{Parts, Setup};
 
 /// Why a script gets no hive.
@@ -90,9 +92,14 @@ impl Assembly {
         }
     }
 
-    /// Takes the script's `#!` arguments as flags. What is no flag is ignored, as the original does.
+    /// Takes the script's `#!` arguments as flags. What is no flag is ignored, as the original does, and so are flags of
+    /// Cilium's programs that have no effect here.
     pub fn flags(mut self, setup: &Setup) -> Self {
-        self.args = setup.args.iter().filter(|arg| !arg.is_empty()).cloned().collect();
+        let args = setup
+            .args
+            .iter()
+            .filter(|arg| !arg.is_empty() && !is_ignored(arg));
+        self.args = args.cloned().collect();
         self
     }
 
@@ -215,6 +222,14 @@ impl Assembly {
         };
         Ok((parts, wait))
     }
+}
+
+/// Whether an argument sets one of Cilium's settings that have no effect here.
+fn is_ignored(arg: &str) -> bool {
+    let flag = arg
+        .strip_prefix("--")
+        .map(|flag| flag.split('=').next().unwrap_or(flag));
+    flag.is_some_and(|flag| cilium_keys().any(|key| key == flag))
 }
 
 /// A command that starts the hive, and the wait afterwards.

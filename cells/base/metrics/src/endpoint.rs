@@ -3,7 +3,6 @@
 //! `GET /metrics` for Prometheus.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,9 +24,6 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Why the endpoint cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EndpointError {
-    /// Not `host:port` or `:port`.
-    #[error("`{0}` in --prometheus-serve-addr is not an address such as `:9962`")]
-    Address(String),
     /// The port is taken, or not for this user.
     #[error("cannot serve metrics on {address}")]
     Listen {
@@ -42,10 +38,10 @@ pub(crate) enum EndpointError {
 
 /// Serves the metrics as long as the hive runs, if an address is configured.
 pub(crate) fn serve(config: Cfg<Config>, registry: Arc<Registry>, jobs: Jobs) -> Result<(), EndpointError> {
-    if config.serve_addr.is_empty() {
+    let addresses = config.addresses();
+    if addresses.is_empty() {
         return Ok(());
     }
-    let addresses = parse(&config.serve_addr)?;
     let text = config.serve_addr.clone();
     let job = Job::once("prometheus-endpoint", move |cx: JobCtx| {
         let (addresses, registry, address) = (addresses.clone(), registry.clone(), text.clone());
@@ -70,41 +66,4 @@ pub(crate) fn serve(config: Cfg<Config>, registry: Arc<Registry>, jobs: Jobs) ->
 
 async fn answer(registry: Arc<Registry>) -> ([(axum::http::HeaderName, &'static str); 1], String) {
     ([(CONTENT_TYPE, FORMAT)], exposition(&registry))
-}
-
-/// The addresses to try in turn: without a host those of all interfaces.
-fn parse(text: &str) -> Result<Vec<SocketAddr>, EndpointError> {
-    let bad = || EndpointError::Address(text.to_owned());
-    match text.strip_prefix(':') {
-        Some(port) => {
-            let port: u16 = port.parse().map_err(|_| bad())?;
-            Ok(vec![
-                (Ipv6Addr::UNSPECIFIED, port).into(),
-                (Ipv4Addr::UNSPECIFIED, port).into(),
-            ])
-        }
-        None => {
-            let address = text.replace("localhost:", "127.0.0.1:");
-            Ok(vec![address.parse().map_err(|_| bad())?])
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_may_lack_the_host() {
-        let texts =
-            |text: &str| parse(text).map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>());
-
-        assert_eq!(texts(":9962").unwrap(), ["[::]:9962", "0.0.0.0:9962"]);
-        assert_eq!(texts("127.0.0.1:1").unwrap(), ["127.0.0.1:1"]);
-        assert_eq!(texts("localhost:1").unwrap(), ["127.0.0.1:1"]);
-        assert_eq!(
-            texts("9962").unwrap_err().to_string(),
-            "`9962` in --prometheus-serve-addr is not an address such as `:9962`"
-        );
-    }
 }

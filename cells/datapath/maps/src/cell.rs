@@ -13,7 +13,7 @@ use skep_bpf_sys::{
 };
 use tokio::time::Instant;
 
-use crate::Config;
+use crate::{Config, sizes};
 
 /// Time between two checks of the pins of maps.
 const CHECK_PINS: Duration = Duration::from_secs(60);
@@ -48,12 +48,16 @@ enum StoreError {
 
 /// Provides the store of pinned maps; its BPF file system is found or mounted at start, and claimed until the stop: a
 /// second agent on the node is refused. Pins that others remove are made again: health reports them until the next
-/// check. Takes `Arc<dyn FieldNames>` if there is one.
+/// check. Provides the sizes of the maps, too (`Arc<LbMapSizes>`).
+///
+/// Requires: the settings of [`skep_datapath_config`]. Takes `Arc<dyn FieldNames>` and [`Maglev`](skep_maglev::Maglev),
+/// which has the size of lookup tables, if there are any.
 pub fn cell() -> Cell {
     Cell::module("bpf-maps", "Pinned BPF maps")
         .config::<Config>()
         .provide(new_store)
         .provide(pin_check)
+        .provide(sizes::provide)
         .run(watch_pins)
 }
 

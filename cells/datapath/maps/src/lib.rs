@@ -8,8 +8,10 @@
 
 mod cell;
 mod config;
+mod sizes;
 
 pub use cell::{FieldNames, PinCheck, cell};
 pub use config::Config;
+pub use sizes::lb_map_sizes;
 
 hive::catalogue!(cell);

@@ -9,17 +9,15 @@ use skep_bpf_programs::map_types;
 use skep_bpf_sys::MapTypes;
 use skep_datapath_maps::FieldNames;
 
-use crate::{Config, MonitorConfig, datapath, terminate};
+use crate::{datapath, terminate};
 
 /// Loads, attaches and watches the socket programs.
 ///
-/// Needs: [`LbSettings`](crate::LbSettings), `Arc<MapStore>`; takes `Arc<dyn MapsWritten>` and
-/// `Arc<dyn PodNetworks>` if there are any. Gives: [`SocketDatapath`](crate::SocketDatapath) (status),
+/// Requires: the settings of [`skep_datapath_config`], `Arc<LbMapSizes>`, `Arc<MapStore>`; takes `Arc<dyn MapsWritten>` and
+/// `Arc<dyn PodNetworks>` if there are any. Provides: [`SocketDatapath`](crate::SocketDatapath) (status),
 /// [`DeadBackends`](crate::DeadBackends), and the names of the fields of maps (`Arc<dyn FieldNames>`).
 pub fn cell() -> Cell {
     Cell::module("socket-lb", "Socket load balancing")
-        .config::<Config>()
-        .config::<MonitorConfig>()
         .provide(field_names)
         .provide(datapath::provide)
         .provide(terminate::provide)

@@ -11,8 +11,9 @@ use std::{
     time::Duration,
 };
 
-use hive::{Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
+use hive::{Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Params, SpawnError};
 use parking_lot::Mutex;
+use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_programs::{
     LoadError, NodeOptions, SOCKET_PROGRAMS, SocketLb, SocketProgram, has_getpeername, has_set_retval,
     kernel_hz,
@@ -24,8 +25,12 @@ use skep_bpf_sys::{
     mount::{self, MountError},
 };
 
+use skep_datapath_config::{
+    AddressFamilies, KubeProxyReplacement, MonitorConfig, NodePorts, ServiceConfig, SocketLbConfig,
+};
+
 use crate::{
-    Config, LbSettings, MonitorConfig, jit,
+    jit,
     ports::{self, PortsError},
 };
 
@@ -127,13 +132,30 @@ pub struct SocketStatus {
     pub tick: Option<u32>,
 }
 
+/// Settings that decide which socket programs run, and how.
+#[derive(Debug, Clone, Params)]
+pub struct SocketSettings {
+    /// Address families in use.
+    pub families: Cfg<AddressFamilies>,
+    /// The kube-proxy replacement switches socket load balancing on, and serves NodePort and HostPort.
+    pub replacement: Cfg<KubeProxyReplacement>,
+    /// Ports of NodePort services.
+    pub node_ports: Cfg<NodePorts>,
+    /// What calls to services without backends get.
+    pub services: Cfg<ServiceConfig>,
+    /// Socket load balancing itself.
+    pub sockets: Cfg<SocketLbConfig>,
+    /// Events and clock.
+    pub monitor: Cfg<MonitorConfig>,
+    /// Sizes of the maps, the same for programs and for those who write the maps.
+    pub sizes: Arc<LbMapSizes>,
+}
+
 /// The socket programs of this node.
 #[derive(Debug)]
 pub struct SocketDatapath {
     store: Arc<MapStore>,
-    config: Cfg<Config>,
-    monitor: Cfg<MonitorConfig>,
-    settings: LbSettings,
+    settings: SocketSettings,
     tick: OnceLock<Option<u32>>,
     hold: Mutex<Option<Hold>>,
     status: Mutex<SocketStatus>,
@@ -144,17 +166,10 @@ pub struct SocketDatapath {
 impl SocketDatapath {
     /// The programs as configured; nothing is done yet, but maps that get replaced keep their pins until
     /// [`apply`](Self::apply).
-    pub fn new(
-        store: Arc<MapStore>,
-        config: Cfg<Config>,
-        monitor: Cfg<MonitorConfig>,
-        settings: LbSettings,
-    ) -> Arc<Self> {
+    pub fn new(store: Arc<MapStore>, settings: SocketSettings) -> Arc<Self> {
         let hold = Mutex::new(Some(store.hold()));
         Arc::new(Self {
             store,
-            config,
-            monitor,
             settings,
             tick: OnceLock::new(),
             hold,
@@ -165,7 +180,7 @@ impl SocketDatapath {
 
     /// Socket load balancing is switched on.
     pub fn is_enabled(&self) -> bool {
-        self.config.enabled || self.settings.kube_proxy_replacement
+        self.settings.sockets.enabled || self.settings.replacement.enabled
     }
 
     /// What is attached.
@@ -173,14 +188,9 @@ impl SocketDatapath {
         self.status.lock().clone()
     }
 
-    /// The settings shared with the writers of the maps.
-    pub fn settings(&self) -> &LbSettings {
+    /// The settings.
+    pub fn settings(&self) -> &SocketSettings {
         &self.settings
-    }
-
-    /// The settings of its own.
-    pub fn config(&self) -> &Config {
-        &self.config
     }
 
     /// Loads and attaches the programs, or detaches them if socket load balancing is off; then lets replaced
@@ -201,8 +211,8 @@ impl SocketDatapath {
         if self.is_enabled() {
             capability::require(&capability::REQUIRED)?;
             jit::enable(Path::new(jit::SWITCH));
-            let cgroup = mount::cgroup2(self.config.chosen_cgroup_root())?;
-            let programs = SocketLb::load(&self.store, self.settings.sizes, &self.options(), |program| {
+            let cgroup = mount::cgroup2(self.settings.sockets.configured_cgroup_root())?;
+            let programs = SocketLb::load(&self.store, *self.settings.sizes, &self.options(), |program| {
                 self.wants(program)
             })?;
             let done = programs.attach(&CgroupLinks::new(&directory, &cgroup)?, &directory)?;
@@ -235,10 +245,10 @@ impl SocketDatapath {
 
     /// Keeps the node ports for services.
     fn protect_ports(&self) -> Result<(), PortsError> {
-        let range = self.settings.node_port_range;
+        let range = self.settings.node_ports.range;
         let directory = Path::new(ports::DIRECTORY);
-        if self.settings.kube_proxy_replacement
-            && ports::protect(directory, range, self.config.protect_node_ports)?
+        if self.settings.replacement.enabled
+            && ports::protect(directory, range, self.settings.node_ports.reserve)?
         {
             tracing::info!(ports = %range, "node ports are reserved, the kernel would have given them away");
         }
@@ -248,7 +258,7 @@ impl SocketDatapath {
     /// Whether programs can be switched now: false if maps were replaced, and the new ones are not filled.
     fn is_ready(&self) -> Result<bool, DatapathError> {
         if self.is_enabled() {
-            SocketLb::prepare(&self.store, self.settings.sizes, &self.options())?;
+            SocketLb::prepare(&self.store, *self.settings.sizes, &self.options())?;
         }
         Ok(!self.store.has_pending())
     }
@@ -290,8 +300,8 @@ impl SocketDatapath {
     /// Attaches these programs and no others: the rest may run programs of somebody else, which are left there.
     fn attach_again(&self, missing: &[&'static str]) -> Result<(), DatapathError> {
         let directory = links_directory(&self.store.root());
-        let cgroup = mount::cgroup2(self.config.chosen_cgroup_root())?;
-        let programs = SocketLb::load(&self.store, self.settings.sizes, &self.options(), |program| {
+        let cgroup = mount::cgroup2(self.settings.sockets.configured_cgroup_root())?;
+        let programs = SocketLb::load(&self.store, *self.settings.sizes, &self.options(), |program| {
             missing.contains(&program.name)
         })?;
         programs.attach_only(&CgroupLinks::new(&directory, &cgroup)?)?;
@@ -308,32 +318,42 @@ impl SocketDatapath {
     fn wants(&self, program: &SocketProgram) -> bool {
         let is_bind = matches!(program.hook, CgroupHook::PostBind4 | CgroupHook::PostBind6);
         let is_peer = matches!(program.hook, CgroupHook::GetPeerName4 | CgroupHook::GetPeerName6);
+        let families = &self.settings.families;
         let has_family = if program.is_ipv6 {
             // Without IPv6 services, IPv6 sockets still reach IPv4 ones by mapped addresses.
-            self.settings.ipv6 || (self.settings.ipv4 && kernel_has_ipv6())
+            families.ipv6 || (families.ipv4 && kernel_has_ipv6())
         } else {
-            self.settings.ipv4 || program.hook == CgroupHook::SockRelease
+            families.ipv4 || program.hook == CgroupHook::SockRelease
         };
         has_family
-            && (!is_bind || (self.settings.kube_proxy_replacement && self.config.bind_protection))
+            && (!is_bind || (self.settings.replacement.enabled && self.settings.node_ports.bind_protection))
             && (!is_peer || has_getpeername())
     }
 
     fn options(&self) -> NodeOptions {
-        let settings = &self.settings;
+        let SocketSettings {
+            families,
+            replacement,
+            node_ports,
+            services,
+            sockets,
+            monitor,
+            ..
+        } = &self.settings;
         NodeOptions {
-            ipv4: settings.ipv4,
-            ipv6: settings.ipv6,
-            nodeport: settings.kube_proxy_replacement,
-            nodeport_range: (settings.node_port_range.first(), settings.node_port_range.last()),
-            host_only: self.config.host_only,
-            reject_no_endpoints: settings.reject_no_endpoints,
-            external_ip_mitigation: !self.config.disable_external_ip_mitigation,
-            local_redirect: settings.local_redirect,
-            mke: self.config.mke,
-            trace: self.config.trace,
-            trace_aggregation: self.monitor.aggregation.number(),
-            trace_interval: self.monitor.interval,
+            ipv4: families.ipv4,
+            ipv6: families.ipv6,
+            nodeport: replacement.enabled,
+            nodeport_range: (node_ports.range.first(), node_ports.range.last()),
+            host_only: sockets.host_only,
+            reject_no_endpoints: services.reject_without_backends,
+            external_ip_mitigation: !sockets.disable_external_ip_mitigation,
+            // Costs a lookup only for services of redirect policies.
+            local_redirect: true,
+            mke: sockets.mke,
+            trace: sockets.trace,
+            trace_aggregation: monitor.aggregation.number(),
+            trace_interval: monitor.interval,
             jiffies: self.tick(),
             ..NodeOptions::default()
         }
@@ -353,7 +373,7 @@ impl SocketDatapath {
         };
         *self
             .tick
-            .get_or_init(|| self.monitor.clock_probe.then(measure).flatten())
+            .get_or_init(|| self.settings.monitor.clock_probe.then(measure).flatten())
     }
 
     fn hold_again(&self) {
@@ -386,12 +406,10 @@ async fn apply(datapath: Arc<SocketDatapath>) -> Result<String, DatapathError> {
 
 pub(crate) fn provide(
     store: Arc<MapStore>,
-    config: Cfg<Config>,
-    monitor: Cfg<MonitorConfig>,
-    settings: LbSettings,
+    settings: SocketSettings,
     lifecycle: Lifecycle,
 ) -> Arc<SocketDatapath> {
-    let datapath = SocketDatapath::new(store, config, monitor, settings);
+    let datapath = SocketDatapath::new(store, settings);
     let (at_start, at_stop) = (datapath.clone(), datapath.clone());
     lifecycle.on_start("attach-socket-programs", move |cx: HookCtx| {
         let datapath = at_start.clone();

@@ -6,38 +6,28 @@
 //!   cgroup tree by pinned links. They stay attached when the agent ends, are replaced in place by the next
 //!   one, and are detached when socket load balancing is switched off. Client sockets of backends that were
 //!   reported dead ([`DeadBackends`]) are destroyed.
-//! - [`loadbalancer_cell`] joins it to the load balancer's cells: shared settings ([`LbSettings`]), and
-//!   backends that are gone.
-//! - [`settings_cell`] declares the shared settings in a hive without load balancer.
+//! - [`loadbalancer_cell`] joins it to the load balancer's cells: it reports removed backends, and when the maps
+//!   are filled.
 //!
 //! What the programs do is written in `bpf/progs/cgroup_socketlb.bpf.c`.
 
 mod cell;
-mod config;
 mod datapath;
 mod diag;
 mod jit;
 mod loadbalancer;
-mod monitor;
 mod ports;
-mod settings;
 mod terminate;
 
 pub use cell::cell;
-pub use config::Config;
 pub use datapath::{
-    DatapathError, ForeignProgram, MapsWritten, SocketDatapath, SocketStatus, links_directory,
+    DatapathError, ForeignProgram, MapsWritten, SocketDatapath, SocketSettings, SocketStatus, links_directory,
 };
 pub use diag::{DiagError, DiagTerminator};
 pub use loadbalancer::loadbalancer_cell;
-pub use monitor::{Aggregation, MonitorConfig};
 pub use ports::{Ports, PortsError};
-pub use settings::{
-    LbSettings, NodePortRange, NodePortRangeError, SettingsConfig, SharedConfig, settings_cell,
-};
 pub use skep_bpf_programs::DeadBackend;
 pub use terminate::{DeadBackends, PodNetworks};
 
 hive::catalogue!(cell);
 hive::catalogue!(loadbalancer_cell);
-hive::catalogue!(settings_cell);

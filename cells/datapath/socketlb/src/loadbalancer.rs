@@ -1,34 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What the load balancer's cells say: shared settings, when the maps are filled, which backends are gone.
+//! What the load balancer's cells report: when the maps are filled, and which backends are removed.
 
 use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
 
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
-use skep_bpf_maps::lb::LbMapSizes;
-use skep_bpf_sys::map::possible_cpus;
-use skep_loadbalancer_model::{
-    BACKENDS_BY_ADDRESS, Backend, Config as LoadBalancerConfig, Families, KubeProxyReplacement, L3n4Addr,
-};
-use skep_loadbalancer_reconciler::{InitWait, maps::map_sizes};
-use skep_maglev::Maglev;
+use hive::{Cell, Job, JobCtx, Jobs, SpawnError};
+use skep_loadbalancer_model::{BACKENDS_BY_ADDRESS, Backend, L3n4Addr};
+use skep_loadbalancer_reconciler::InitWait;
 use statedb::{Change, ChangeIterator, Db, Snapshot, Table};
 use tokio::sync::Mutex;
 
-use crate::{
-    DeadBackends, LbSettings, MapsWritten, SocketDatapath,
-    settings::{self, SharedConfig},
-};
+use crate::{DeadBackends, MapsWritten, SocketDatapath};
 
-/// Joins the socket load balancer to the load balancer's cells: gives [`LbSettings`] as they are configured
-/// there and the sizes of the maps, tells when replaced maps are filled, and reports backends that are gone.
+/// Joins the socket load balancer to the load balancer's cells: reports when replaced maps are filled, and removed
+/// backends.
 ///
-/// Needs: the load balancer's settings, [`InitWait`] and `Table<Backend>`, [`Maglev`], [`Db`].
+/// Requires: [`InitWait`], `Table<Backend>`, [`Db`]. Provides: `Arc<dyn MapsWritten>`.
 pub fn loadbalancer_cell() -> Cell {
     Cell::module("socket-lb-services", "Services for socket load balancing")
-        .config::<SharedConfig>()
-        .provide(shared)
-        .provide(sizes)
         .provide(written)
         .run(watch_backends)
 }
@@ -44,31 +33,6 @@ impl MapsWritten for FirstState {
 
 fn written(wait: InitWait) -> Arc<dyn MapsWritten> {
     Arc::new(FirstState(wait))
-}
-
-fn sizes(settings: LbSettings) -> Arc<LbMapSizes> {
-    Arc::new(settings.sizes)
-}
-
-fn shared(
-    replacement: Cfg<KubeProxyReplacement>,
-    families: Cfg<Families>,
-    config: Cfg<LoadBalancerConfig>,
-    shared: Cfg<SharedConfig>,
-    maglev: Maglev,
-) -> LbSettings {
-    let reverse_sk = shared.reverse_sk(settings::memory());
-    let sizes = map_sizes(&config, maglev.table_size().get(), reverse_sk);
-    LbSettings {
-        kube_proxy_replacement: replacement.enabled,
-        ipv4: families.ipv4,
-        ipv6: families.ipv6,
-        node_port_range: (&config.node_ports.0).into(),
-        reject_no_endpoints: shared.reject_no_endpoints,
-        // Costs a look only for services of redirect policies.
-        local_redirect: true,
-        sizes: shared.distribute(sizes, possible_cpus()),
-    }
 }
 
 fn watch_backends(

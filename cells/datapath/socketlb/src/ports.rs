@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::NodePortRange;
+use skep_datapath_config::PortRange;
 
 /// Where the kernel has both, for the network namespace of whoever looks.
 pub(crate) const DIRECTORY: &str = "/proc/sys/net/ipv4";
@@ -28,7 +28,7 @@ pub enum PortsError {
     )]
     Overlap {
         /// The configured range.
-        node_ports: NodePortRange,
+        node_ports: PortRange,
         /// The kernel's.
         ephemeral: Ports,
     },
@@ -36,7 +36,7 @@ pub enum PortsError {
     #[error("node-port-range {node_ports} is behind the ephemeral ports {ephemeral}")]
     Behind {
         /// The configured range.
-        node_ports: NodePortRange,
+        node_ports: PortRange,
         /// The kernel's.
         ephemeral: Ports,
     },
@@ -67,7 +67,7 @@ impl fmt::Display for Ports {
 /// told to.
 pub(crate) fn protect(
     directory: &Path,
-    node_ports: NodePortRange,
+    node_ports: PortRange,
     may_reserve: bool,
 ) -> Result<bool, PortsError> {
     let ephemeral = ephemeral(&directory.join(EPHEMERAL))?;
@@ -108,7 +108,7 @@ fn ephemeral(path: &Path) -> Result<RangeInclusive<u16>, PortsError> {
 }
 
 /// Adds the range to a list such as `8080,30000-32767`, unless all of it is there.
-fn reserve(path: &Path, node_ports: NodePortRange) -> Result<bool, PortsError> {
+fn reserve(path: &Path, node_ports: PortRange) -> Result<bool, PortsError> {
     let text = fs::read_to_string(path).map_err(failed(path, "cannot read the reserved ports"))?;
     let listed = text.trim();
     let is_reserved = |port: u16| {

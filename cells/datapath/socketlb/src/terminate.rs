@@ -16,8 +16,9 @@ use skep_bpf_sys::{
     MapError, MapStore,
     netns::{self, NetnsError},
 };
+use skep_datapath_config::SocketLbConfig;
 
-use crate::{Config, DiagError, DiagTerminator, LbSettings, SocketDatapath};
+use crate::{DiagError, DiagTerminator, SocketDatapath, SocketSettings};
 
 /// Reports gather this long after the last one…
 const QUIET: Duration = Duration::from_millis(25);
@@ -115,13 +116,14 @@ enum Method {
 
 impl Method {
     /// The iterator where the kernel has it, else netlink.
-    fn choose(store: &MapStore, settings: &LbSettings) -> Result<Self, MapError> {
-        match IterTerminator::load(store, settings.sizes, settings.ipv4, settings.ipv6) {
+    fn choose(store: &MapStore, settings: &SocketSettings) -> Result<Self, MapError> {
+        let (sizes, families) = (*settings.sizes, &settings.families);
+        match IterTerminator::load(store, sizes, families.ipv4, families.ipv6) {
             Ok(terminator) => Ok(Self::Iterator(terminator)),
             Err(LoadError::Map { source, .. }) => Err(source),
             Err(error) => {
                 tracing::info!(%error, "destroying sockets by netlink: this kernel has no iterator for it");
-                DiagTerminator::open(store, settings.sizes, settings.ipv4, settings.ipv6).map(Self::Netlink)
+                DiagTerminator::open(store, sizes, families.ipv4, families.ipv6).map(Self::Netlink)
             }
         }
     }
@@ -202,7 +204,7 @@ pub(crate) fn run(
     dead: Arc<DeadBackends>,
     datapath: Arc<SocketDatapath>,
     store: Arc<MapStore>,
-    config: Cfg<Config>,
+    config: Cfg<SocketLbConfig>,
     pods: Option<Arc<dyn PodNetworks>>,
     jobs: Jobs,
 ) -> Result<(), SpawnError> {
@@ -236,7 +238,6 @@ pub(crate) fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MonitorConfig;
 
     #[test]
     fn what_failed_is_reported_again_unless_it_lives_again() {
@@ -266,15 +267,24 @@ mod tests {
     fn sockets_are_tried_again_after_the_maps_could_not_be_opened() {
         // A directory cannot be made below a file.
         let store = MapStore::new("/proc/version");
-        let config = Config {
-            enabled: true,
-            ..<Config as hive::Config>::defaults().unwrap()
+        fn defaults<C: hive::Config>() -> Cfg<C> {
+            Cfg::fixed(C::defaults().unwrap())
+        }
+        let settings = SocketSettings {
+            families: defaults(),
+            replacement: defaults(),
+            node_ports: defaults(),
+            services: defaults(),
+            sockets: Cfg::fixed(SocketLbConfig {
+                enabled: true,
+                ..<SocketLbConfig as hive::Config>::defaults().unwrap()
+            }),
+            monitor: defaults(),
+            sizes: Arc::default(),
         };
-        let monitor = <MonitorConfig as hive::Config>::defaults().unwrap();
-        let (config, monitor) = (Cfg::fixed(config), Cfg::fixed(monitor));
         let terminator = Terminator {
             dead: Arc::default(),
-            datapath: SocketDatapath::new(store.clone(), config, monitor, LbSettings::default()),
+            datapath: SocketDatapath::new(store.clone(), settings),
             store,
             pods: None,
             protos: vec![UDP],

@@ -26,7 +26,7 @@ use std::{
 use hive::{Cell, Hive, Running, Settings};
 use skep_bpf_maps::{
     event::RATELIMIT,
-    lb::{LbMapSizes, ReverseSk4, ReverseSk4Key, Service4Key, ServiceFlags, ServiceValue},
+    lb::{ReverseSk4, ReverseSk4Key, Service4Key, ServiceFlags, ServiceValue},
     testing::{Frontend, LbMaps},
 };
 use skep_bpf_programs::{NodeOptions, SocketLb};
@@ -41,8 +41,7 @@ use skep_loadbalancer_model::{
 };
 use skep_loadbalancer_reconciler::InitWait;
 use skep_socketlb::{
-    DeadBackend, DeadBackends, DiagTerminator, MapsWritten, PodNetworks, SettingsConfig, SharedConfig,
-    SocketDatapath, links_directory,
+    DeadBackend, DeadBackends, DiagTerminator, MapsWritten, PodNetworks, SocketDatapath, links_directory,
 };
 use tokio::sync::Notify;
 
@@ -104,8 +103,8 @@ impl World {
             all.push("--bpf-lb-map-max=1024".to_owned());
         }
         let cells = [
+            skep_datapath_config::cell(),
             skep_datapath_maps::cell(),
-            skep_socketlb::settings_cell(),
             skep_socketlb::cell(),
         ]
         .into_iter()
@@ -122,7 +121,7 @@ impl World {
         let settings = running.get::<Arc<SocketDatapath>>().unwrap();
         Ok(LbMaps::open(
             &running.get::<Arc<MapStore>>().unwrap(),
-            settings.settings().sizes,
+            *settings.settings().sizes,
         )?)
     }
 
@@ -387,7 +386,7 @@ fn programs_of_others_in_the_links_are_named() {
         let ours = datapath.status().programs;
         let others = SocketLb::load(
             &store,
-            datapath.settings().sizes,
+            *datapath.settings().sizes,
             &NodeOptions::default(),
             |program| ours.contains(&program.name),
         )?;
@@ -561,7 +560,7 @@ fn netlink_destroys_the_same_sockets() {
     run("diag", async |node: World| {
         let running = node.start([], &["--bpf-lb-sock"]).await?;
         let maps = node.maps(&running)?;
-        let sizes = running.get::<Arc<SocketDatapath>>().unwrap().settings().sizes;
+        let sizes = *running.get::<Arc<SocketDatapath>>().unwrap().settings().sizes;
         let terminator = DiagTerminator::open(&MapStore::new(&node.bpf_root), sizes, true, true)?;
         let (_listener, tcp) = server("10.244.0.1:0");
         let (four, six) = (at("10.244.0.1:5001"), at("[fd00::1]:5001"));
@@ -651,6 +650,7 @@ fn services_in_the_load_balancers_tables_work_from_sockets() {
             skep_maglev::cell(),
             skep_loadbalancer_model::cell(),
             skep_loadbalancer_reconciler::cell(),
+            skep_datapath_config::cell(),
             skep_datapath_maps::cell(),
             skep_socketlb::loadbalancer_cell(),
             skep_socketlb::cell(),
@@ -711,59 +711,4 @@ fn services_in_the_load_balancers_tables_work_from_sockets() {
         running.stop().await?;
         Ok(())
     });
-}
-
-#[test]
-fn sizes_follow_the_settings() {
-    let memory = 16 << 30;
-    let mut config = <SettingsConfig as hive::Config>::defaults().unwrap();
-    let mut shared = <SharedConfig as hive::Config>::defaults().unwrap();
-
-    let sizes = config.sizes(&shared, memory, 4);
-    assert_eq!(
-        sizes,
-        LbMapSizes {
-            reverse_sk: 530_242,
-            ..LbMapSizes::uniform(65_536)
-        }
-    );
-
-    config.map_max = 1001;
-    config.backends = 7;
-    config.reverse_sk = 1025;
-    shared.distributed_lru = true;
-    let sizes = config.sizes(&shared, memory, 4);
-    assert_eq!(
-        (sizes.services, sizes.backends, sizes.affinity, sizes.reverse_sk),
-        (1001, 7, 1004, 1028)
-    );
-    assert!(sizes.distributed_lru);
-}
-
-fn refused(flags: &[&'static str]) -> String {
-    let cells = [
-        skep_datapath_maps::cell(),
-        skep_socketlb::settings_cell(),
-        skep_socketlb::cell(),
-    ];
-    Hive::new(cells)
-        .plan(Settings::new().args(flags.iter().copied()))
-        .unwrap_err()
-        .to_string()
-}
-
-#[test]
-fn bad_settings_are_refused_all_at_once() {
-    let report = refused(&["--node-port-range=2,1", "--bpf-lb-sock=maybe"]);
-    assert!(
-        report.contains("node-port-range") && report.contains("bpf-lb-sock"),
-        "{report}"
-    );
-    assert!(report.contains("2 is not smaller than 1"), "{report}");
-
-    let report = refused(&["--bpf-lb-map-max=0", "--bpf-sock-rev-map-max=5"]);
-    assert!(
-        report.contains("bpf-lb-map-max") && report.contains("bpf-sock-rev-map-max"),
-        "{report}"
-    );
 }

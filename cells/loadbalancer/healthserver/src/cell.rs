@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
-use skep_loadbalancer_model::{KubeProxyReplacement, Writer};
+use skep_datapath_config::KubeProxyReplacement;
+use skep_loadbalancer_model::Writer;
 use statedb::Db;
 
 use crate::config::{Config, ListenAddress};

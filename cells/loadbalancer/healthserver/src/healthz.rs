@@ -14,7 +14,8 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
-use skep_loadbalancer_model::{KubeProxyReplacement, Writer};
+use skep_datapath_config::KubeProxyReplacement;
+use skep_loadbalancer_model::Writer;
 use statedb::Db;
 use statedb::reconciler::StatusKind;
 

@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg};
+use skep_datapath_config::NodePorts;
 use statedb::{Db, Table};
 
-use crate::config::{Config, Families, KubeProxyReplacement};
+use crate::config::Config;
 use crate::node::{NoAddresses, NodeAddresses};
 use crate::table::Tables;
 use crate::types::{Backend, Frontend, Service};
@@ -22,10 +23,7 @@ pub fn cell() -> Cell {
 
 /// Settings alone: what cells without tables need to know.
 pub fn config_cell() -> Cell {
-    Cell::module("loadbalancer-config", "Settings of the load balancer")
-        .config::<Config>()
-        .config::<Families>()
-        .config::<KubeProxyReplacement>()
+    Cell::module("loadbalancer-config", "Settings of the load balancer").config::<Config>()
 }
 
 fn tables_cell() -> Cell {
@@ -37,13 +35,14 @@ type ReadTables = (Table<Service>, Table<Frontend>, Table<Backend>);
 fn writer(
     db: Db,
     config: Cfg<Config>,
+    node_ports: Cfg<NodePorts>,
     node: Option<Arc<dyn NodeAddresses>>,
 ) -> Result<(Writer, ReadTables), statedb::Error> {
     let tables = Tables::new(&db)?;
     let readers = tables.readers();
     let settings = WriterSettings {
         has_topology: config.topology,
-        node_ports: config.node_ports.0.clone(),
+        node_ports: node_ports.range,
         ..WriterSettings::default()
     };
     let node = node.unwrap_or_else(|| Arc::new(NoAddresses));

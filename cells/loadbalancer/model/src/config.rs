@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -12,74 +11,10 @@ use hive::config::Faults;
 
 use crate::types::LbAlgorithm;
 
-/// Most entries that the kernel creates a hash map with: 2³² bytes of buckets, rounded to a power of two.
-const MAP_MAX: i64 = 1 << 27;
-
-/// Whether this agent replaces kube-proxy.
-#[derive(Debug, Clone, hive::Config)]
-pub struct KubeProxyReplacement {
-    /// Serve node ports, load balancer addresses, external IPs and host ports, as kube-proxy does.
-    #[config(default = false, flag = "kube-proxy-replacement")]
-    pub enabled: bool,
-}
-
-/// Address families in use.
-#[derive(Debug, Clone, hive::Config)]
-#[config(validate = Families::check)]
-pub struct Families {
-    /// Serve IPv4 addresses.
-    #[config(default = true, flag = "enable-ipv4")]
-    pub ipv4: bool,
-    /// Serve IPv6 addresses.
-    #[config(default = true, flag = "enable-ipv6")]
-    pub ipv6: bool,
-}
-
-impl Families {
-    fn check(&self, faults: &mut Faults) {
-        if !self.ipv4 && !self.ipv6 {
-            faults.add(
-                "enable-ipv4",
-                "and --enable-ipv6 are both off: one address family is needed",
-            );
-        }
-    }
-}
-
-/// Settings of tables, maps and reconciler.
+/// Settings of tables and reconciler.
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Most entries of each load-balancing map that has no limit of its own.
-    #[config(default = 65536, flag = "bpf-lb-map-max")]
-    pub map_max: i64,
-    /// Most service entries; 0: as many as bpf-lb-map-max says.
-    #[config(default = 0, flag = "bpf-lb-service-map-max", hidden)]
-    pub service_map_max: i64,
-    /// Most backends; 0: as many as bpf-lb-map-max says.
-    #[config(default = 0, flag = "bpf-lb-service-backend-map-max", hidden)]
-    pub backend_map_max: i64,
-    /// Most reverse NAT entries; 0: as many as bpf-lb-map-max says.
-    #[config(default = 0, flag = "bpf-lb-rev-nat-map-max", hidden)]
-    pub rev_nat_map_max: i64,
-    /// Most session affinity entries; 0: as many as bpf-lb-map-max says.
-    #[config(default = 0, flag = "bpf-lb-affinity-map-max", hidden)]
-    pub affinity_map_max: i64,
-    /// Most client networks; 0: as many as bpf-lb-map-max says.
-    #[config(default = 0, flag = "bpf-lb-source-range-map-max", hidden)]
-    pub source_range_map_max: i64,
-    /// Most Maglev tables; 0: as many as bpf-lb-map-max says.
-    #[config(default = 0, flag = "bpf-lb-maglev-map-max", hidden)]
-    pub maglev_map_max: i64,
-    /// Most entries for translating back addresses of sockets; 0: by the memory of the node.
-    #[config(default = 0, flag = "bpf-sock-rev-map-max")]
-    pub sock_rev_map_max: i64,
-    /// Allocate maps in full when they are made: faster updates, more memory.
-    #[config(default = false, flag = "preallocate-bpf-maps")]
-    pub preallocate: bool,
-    /// First and last port for node ports.
-    #[config(default = "30000,32767", flag = "node-port-range")]
-    pub node_ports: PortRange,
     /// How backends are picked: `random` or `maglev`.
     #[config(default = "random", flag = "bpf-lb-algorithm")]
     pub algorithm: Algorithm,
@@ -116,35 +51,10 @@ pub struct Config {
     /// Longest pause between retries; not shorter than the first.
     #[config(default = "1m", flag = "lb-retry-backoff-max", hidden)]
     pub retry_max: Duration,
-    /// Time between two measurements of how full the maps are; 0: none.
-    #[config(default = "5m", flag = "lb-pressure-metrics-interval", hidden)]
-    pub pressure_interval: Duration,
 }
 
 impl Config {
     fn check(&self, faults: &mut Faults) {
-        if self.map_max <= 0 {
-            faults.add("bpf-lb-map-max", "must be larger than zero");
-        }
-        let limits = [
-            ("bpf-lb-map-max", self.map_max.max(0)),
-            ("bpf-lb-service-map-max", self.service_map_max),
-            ("bpf-lb-service-backend-map-max", self.backend_map_max),
-            ("bpf-lb-rev-nat-map-max", self.rev_nat_map_max),
-            ("bpf-lb-affinity-map-max", self.affinity_map_max),
-            ("bpf-lb-source-range-map-max", self.source_range_map_max),
-            ("bpf-lb-maglev-map-max", self.maglev_map_max),
-        ];
-        for (flag, limit) in limits {
-            if limit < 0 {
-                faults.add(flag, "must not be negative");
-            } else if limit > MAP_MAX {
-                faults.add(flag, format!("too large, a map has at most {MAP_MAX} entries"));
-            }
-        }
-        if self.sock_rev_map_max != 0 && !(1024..=16_777_216).contains(&self.sock_rev_map_max) {
-            faults.add("bpf-sock-rev-map-max", "must be 0 or between 1024 and 16777216");
-        }
         if self.mode_annotation && self.mode.0 == NodeMode::Hybrid {
             faults.add(
                 "bpf-lb-mode",
@@ -169,34 +79,6 @@ fn refused(text: &str, expected: &'static str) -> SettingError {
     SettingError {
         text: text.to_owned(),
         expected,
-    }
-}
-
-/// A range of ports, written `first,last`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortRange(pub RangeInclusive<u16>);
-
-impl FromStr for PortRange {
-    type Err = SettingError;
-
-    fn from_str(text: &str) -> Result<Self, SettingError> {
-        let error = || refused(text, "of the form min,max with min < max");
-        let (first, last) = text.split_once(',').ok_or_else(error)?;
-        let (first, last): (u16, u16) = (
-            first.trim().parse().map_err(|_| error())?,
-            last.trim().parse().map_err(|_| error())?,
-        );
-        if first == 0 || first >= last {
-            Err(error())
-        } else {
-            Ok(Self(first..=last))
-        }
-    }
-}
-
-impl fmt::Display for PortRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},{}", self.0.start(), self.0.end())
     }
 }
 
@@ -295,7 +177,6 @@ impl fmt::Display for DefaultIpam {
     }
 }
 
-hive::config_value!(PortRange, "min,max");
 hive::config_value!(Algorithm, "random or maglev");
 hive::config_value!(Mode, "snat, dsr or hybrid");
 hive::config_value!(DefaultIpam, "lbipam, nodeipam or none");
@@ -308,52 +189,7 @@ mod tests {
     fn defaults_are_those_of_cilium_but_for_the_retries() {
         let config = <Config as hive::Config>::defaults().unwrap();
 
-        assert_eq!(config.map_max, 65536);
-        assert_eq!(config.node_ports.0, 30000..=32767);
         assert_eq!(config.retry_max, Duration::from_secs(60));
         assert_eq!(config.default_ipam, DefaultIpam::LbIpam);
-    }
-
-    #[test]
-    fn sizes_beyond_those_of_the_kernel_are_refused_by_name() {
-        let faults = |edit: &dyn Fn(&mut Config)| {
-            let mut config = <Config as hive::Config>::defaults().unwrap();
-            edit(&mut config);
-            let mut faults = Faults::default();
-            config.check(&mut faults);
-            let texts: Vec<String> = faults
-                .iter()
-                .map(|(flag, text)| format!("{flag}: {text}"))
-                .collect();
-            texts.join("\n")
-        };
-        let too_large = "too large, a map has at most 134217728 entries";
-        for (flag, edit) in [
-            ("bpf-lb-map-max", (|c, n| c.map_max = n) as fn(&mut Config, i64)),
-            ("bpf-lb-service-map-max", |c, n| c.service_map_max = n),
-            ("bpf-lb-service-backend-map-max", |c, n| c.backend_map_max = n),
-            ("bpf-lb-rev-nat-map-max", |c, n| c.rev_nat_map_max = n),
-            ("bpf-lb-affinity-map-max", |c, n| c.affinity_map_max = n),
-            ("bpf-lb-source-range-map-max", |c, n| c.source_range_map_max = n),
-            ("bpf-lb-maglev-map-max", |c, n| c.maglev_map_max = n),
-        ] {
-            for size in [99_999_999_999_999, 2_000_000_000, 134_217_729] {
-                let text = faults(&|config| edit(config, size));
-                assert!(text.contains(flag) && text.contains(too_large), "{size}: {text}");
-                assert!(!text.contains("larger than zero"), "{size}: {text}");
-            }
-            assert_eq!(faults(&|config| edit(config, 134_217_728)), "", "{flag}");
-            let text = faults(&|config| edit(config, -1));
-            assert!(text.contains(flag) && !text.contains("too large"), "{text}");
-        }
-        assert!(faults(&|config| config.map_max = 0).contains("must be larger than zero"));
-    }
-
-    #[test]
-    fn refuses_ranges_that_are_none() {
-        for text in ["30000", "30000,30000", "32767,30000", "a,b", "0,10"] {
-            assert!(text.parse::<PortRange>().is_err(), "{text}");
-        }
-        assert_eq!("1,2".parse::<PortRange>().unwrap().to_string(), "1,2");
     }
 }

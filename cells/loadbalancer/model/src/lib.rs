@@ -20,9 +20,7 @@ pub mod types;
 mod writer;
 
 pub use cell::{cell, config_cell};
-pub use config::{
-    Algorithm, Config, DefaultIpam, Families, KubeProxyReplacement, Mode, NodeMode, PortRange, SettingError,
-};
+pub use config::{Algorithm, Config, DefaultIpam, Mode, NodeMode, SettingError};
 pub use node::{Addresses, NoAddresses, NodeAddresses};
 pub use selection::{ChooseAll, ClusterAffinity, NodeFacts, SecondChoice};
 pub use table::{

@@ -16,10 +16,10 @@ mod tests;
 pub use frontends::Refused;
 
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use skep_datapath_config::PortRange;
 use statedb::reconciler::Status;
 use statedb::{Db, InitGuard, ReadTxn, Table, WriteTxn};
 
@@ -65,7 +65,7 @@ pub struct WriterSettings {
     /// Whether zones and nodes are preferred as services ask for (`enable-service-topology`).
     pub has_topology: bool,
     /// Ports that node ports are taken from (`node-port-range`).
-    pub node_ports: RangeInclusive<u16>,
+    pub node_ports: PortRange,
     /// Priority of each source, by its number; the smallest wins.
     pub priorities: [u8; SOURCE_COUNT],
 }
@@ -74,7 +74,7 @@ impl Default for WriterSettings {
     fn default() -> Self {
         Self {
             has_topology: false,
-            node_ports: 30000..=32767,
+            node_ports: PortRange::default(),
             priorities: Source::ALL.map(Source::priority),
         }
     }

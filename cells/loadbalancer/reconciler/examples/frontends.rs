@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     let cells = [
         statedb::cell(),
         skep_maglev::cell(),
+        skep_datapath_config::cell(),
         skep_loadbalancer_model::cell(),
         skep_loadbalancer_sources::cell(),
         skep_loadbalancer_reconciler::in_memory_cell(),

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
-use skep_loadbalancer_model::{Config, Families, NoAddresses, NodeAddresses, Writer};
+use skep_datapath_config::AddressFamilies;
+use skep_loadbalancer_model::{Config, NoAddresses, NodeAddresses, Writer};
 use skep_maglev::Maglev;
 use skep_metrics::ReconcilerMetricSet;
 
@@ -39,7 +40,7 @@ fn reconciler_cell() -> Cell {
 
 fn ops(
     config: Cfg<Config>,
-    families: Cfg<Families>,
+    families: Cfg<AddressFamilies>,
     maps: Arc<dyn LbMaps>,
     maglev: Maglev,
 ) -> Arc<Mutex<Ops>> {

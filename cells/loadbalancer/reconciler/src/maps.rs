@@ -10,7 +10,6 @@ pub mod cell;
 mod entry;
 pub mod fake;
 pub mod metrics;
-mod sizes;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -21,7 +20,6 @@ pub use entry::{
     AffinityKey, BackendKey, BackendValue, Entries, Keys, MaglevKey, MapEntry, RevNatKey, RevNatValue,
     ServiceKey, SourceRangeKey,
 };
-pub use sizes::map_sizes;
 pub use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
 
 /// Kind of a map; there is one for each address family, except for the affinity matches.

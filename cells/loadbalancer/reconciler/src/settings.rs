@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use compact_str::CompactString;
+use skep_datapath_config::AddressFamilies;
 use skep_loadbalancer_model::types::{
     ForwardingMode, Frontend, FrontendKind, L3n4Addr, L4Proto, LbAlgorithm, Scope,
 };
-use skep_loadbalancer_model::{Config, DefaultIpam, Families, NodeMode};
+use skep_loadbalancer_model::{Config, DefaultIpam, NodeMode};
 
 /// Configuration of the reconciler, resolved.
 #[derive(Clone, Debug)]
@@ -55,7 +56,7 @@ impl Default for Settings {
 
 impl Settings {
     /// The configuration of the reconciler in the settings of the load balancer.
-    pub fn new(config: &Config, families: &Families) -> Self {
+    pub fn new(config: &Config, families: &AddressFamilies) -> Self {
         Self {
             ipv4: families.ipv4,
             ipv6: families.ipv6,

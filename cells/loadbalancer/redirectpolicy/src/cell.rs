@@ -10,11 +10,12 @@ use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use skep_bpf_sys::MapStore;
+use skep_datapath_config::AddressFamilies;
 use skep_k8s::reflector::{ReflectError, Reflector};
 use skep_k8s::slim::CiliumLocalRedirectPolicy;
 use skep_k8s::tables::LocalPod;
 use skep_k8s::{Api, Client};
-use skep_loadbalancer_model::{Families, Writer};
+use skep_loadbalancer_model::Writer;
 use statedb::{Db, RwTable, Table};
 
 use crate::config::Config;
@@ -91,7 +92,7 @@ enum StartError {
 #[derive(Params)]
 struct StartParams {
     config: Cfg<Config>,
-    families: Cfg<Families>,
+    families: Cfg<AddressFamilies>,
     db: Db,
     writer: Writer,
     client: Arc<dyn Client>,

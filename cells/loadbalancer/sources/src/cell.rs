@@ -9,12 +9,11 @@ use std::sync::atomic::AtomicBool;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use parking_lot::Mutex;
+use skep_datapath_config::{AddressFamilies, KubeProxyReplacement, NodePorts};
 use skep_k8s::selector::SelectorError;
 use skep_k8s::tables::LocalPod;
 use skep_k8s::{Api, Client};
-use skep_loadbalancer_model::{
-    Config, Families, KUBERNETES_SERVICES, KubeProxyReplacement, NodeAddresses, Source, Writer,
-};
+use skep_loadbalancer_model::{Config, KUBERNETES_SERVICES, NodeAddresses, Source, Writer};
 use skep_node::{LocalNodeStore, NodeAddress};
 use statedb::{Db, Table};
 
@@ -96,7 +95,8 @@ enum StartError {
 #[derive(Params)]
 struct RuleParams {
     config: Cfg<Config>,
-    families: Cfg<Families>,
+    families: Cfg<AddressFamilies>,
+    node_ports: Cfg<NodePorts>,
     replacement: Cfg<KubeProxyReplacement>,
 }
 
@@ -108,7 +108,7 @@ impl RuleParams {
             ipv6: self.families.ipv6,
             replaces_kube_proxy: self.replacement.enabled,
             forwarding_mode_annotation: self.config.mode_annotation,
-            node_ports: self.config.node_ports.0.clone(),
+            node_ports: self.node_ports.range,
             // Needs Linux 5.14.
             loopback_host_ports: skep_bpf_sys::netns::cookie().is_ok(),
         }

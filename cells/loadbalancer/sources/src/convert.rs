@@ -23,8 +23,8 @@ pub use intern::Interner;
 pub use service::{ServiceFrontends, service};
 
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 
+use skep_datapath_config::PortRange;
 use skep_k8s::slim::Protocol;
 use skep_loadbalancer_model::types::{L4Proto, Source};
 
@@ -42,7 +42,7 @@ pub struct Rules {
     /// Whether `service.cilium.io/forwarding-mode` is read.
     pub forwarding_mode_annotation: bool,
     /// Ports that belong to node ports, and can't be host ports.
-    pub node_ports: RangeInclusive<u16>,
+    pub node_ports: PortRange,
     /// Whether the kernel can tell sockets of the host's network namespace, which host ports on loopback
     /// addresses need.
     pub loopback_host_ports: bool,
@@ -57,7 +57,7 @@ impl Default for Rules {
             ipv6: true,
             replaces_kube_proxy: false,
             forwarding_mode_annotation: false,
-            node_ports: 30000..=32767,
+            node_ports: PortRange::default(),
             loopback_host_ports: false,
         }
     }

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use hive::{Cfg, Members};
-use skep_loadbalancer_model::{Config, KubeProxyReplacement};
+use skep_datapath_config::KubeProxyReplacement;
+use skep_loadbalancer_model::Config;
 use skep_metrics::{Counter, CounterVec, Gauge, GaugeVec, MetricHandle, Metrics, supply};
 
 /// What arrived from Kubernetes, and how the load balancer is set up.

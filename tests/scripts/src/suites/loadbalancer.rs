@@ -8,10 +8,11 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hive::{Built, Cell};
 use hive_script::{Condition, Conditions, Retry};
+use skep_healthserver::HealthzConfig;
 use skep_k8s::node_name::NodeName;
 use skep_k8s_apiserver::fake_client_cell;
 use skep_loadbalancer_model::Writer;
-use skep_node::{LocalNode, NodeAddress};
+use skep_node::{AddressConfig, LocalNode, NodeAddress};
 use statedb::Table;
 
 use crate::{Assembly, AssemblyError, Maps, Parts, Setup, Suite, Wait, base_cells};
@@ -45,81 +46,6 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     .build()
 }
 
-/// Settings which scripts give and nobody here obeys: in these hives nobody gives addresses to services, scripts
-/// themselves say which addresses the node has, and there are no programs.
-#[derive(Debug, Clone, hive::Config)]
-struct OutsideConfig {
-    /// Give addresses of pools to load balancer services.
-    #[config(default = true, flag = "enable-lb-ipam")]
-    _lb_ipam: bool,
-    /// Give addresses of nodes to load balancer services.
-    #[config(default = false, flag = "enable-node-ipam")]
-    _node_ipam: bool,
-    /// Networks of the addresses that node ports are served on.
-    #[config(flag = "nodeport-addresses")]
-    _node_port_networks: Vec<String>,
-    /// Services at sockets.
-    #[config(default = false, flag = "bpf-lb-sock")]
-    _bpf_lb_sock: bool,
-    /// Services at sockets of the host only.
-    #[config(default = false, flag = "bpf-lb-sock-hostns-only")]
-    _bpf_lb_sock_hostns_only: bool,
-    /// End sockets of pods, too, whose backends are gone.
-    #[config(default = true, flag = "bpf-lb-sock-terminate-pod-connections")]
-    _bpf_lb_sock_terminate_pod_connections: bool,
-    /// End TCP sockets, too, whose backends are gone.
-    #[config(default = false, flag = "lb-sock-terminate-all-protos")]
-    _lb_sock_terminate_all_protos: bool,
-    /// Events of services at sockets.
-    #[config(default = true, flag = "trace-sock")]
-    _trace_sock: bool,
-    /// Refuse sockets on node ports.
-    #[config(default = true, flag = "node-port-bind-protection")]
-    _node_port_bind_protection: bool,
-    /// Reserve node ports in the kernel.
-    #[config(default = true, flag = "enable-auto-protect-node-port-range")]
-    _enable_auto_protect_node_port_range: bool,
-    /// Backends of the other family.
-    #[config(default = false, flag = "bpf-lb-nat46x64")]
-    _bpf_lb_nat46x64: bool,
-    /// Translate between families.
-    #[config(default = false, flag = "enable-nat46x64-gateway")]
-    _enable_nat46x64_gateway: bool,
-    /// Mark sockets of health probes.
-    #[config(default = false, flag = "bpf-lb-ipip-sock-mark")]
-    _bpf_lb_ipip_sock_mark: bool,
-    /// Take source addresses from the routing table.
-    #[config(default = false, flag = "enable-dynamic-source-lookup-nodeport")]
-    _enable_dynamic_source_lookup_nodeport: bool,
-    /// Route addresses of services without endpoints.
-    #[config(default = true, flag = "enable-no-service-endpoints-routable")]
-    _enable_no_service_endpoints_routable: bool,
-    /// Count connections by zone.
-    #[config(default = false, flag = "enable-active-connection-tracking")]
-    _enable_active_connection_tracking: bool,
-    /// How addresses travel in packets that are answered directly.
-    #[config(default = "opt", flag = "bpf-lb-dsr-dispatch")]
-    _bpf_lb_dsr_dispatch: String,
-    /// Source addresses of packets in IPIP.
-    #[config(default = "", flag = "bpf-lb-rss-ipv4-src-cidr")]
-    _bpf_lb_rss_ipv4_src_cidr: String,
-    /// The same for IPv6.
-    #[config(default = "", flag = "bpf-lb-rss-ipv6-src-cidr")]
-    _bpf_lb_rss_ipv6_src_cidr: String,
-    /// Services at drivers.
-    #[config(default = "disabled", flag = "bpf-lb-acceleration")]
-    _bpf_lb_acceleration: String,
-    /// The old name of the same.
-    #[config(default = "disabled", flag = "node-port-acceleration")]
-    _node_port_acceleration: String,
-    /// What clients of services without backends get.
-    #[config(default = "reject", flag = "service-no-backend-response")]
-    _service_no_backend_response: String,
-    /// Where kube-proxy's health is told.
-    #[config(default = "", flag = "kube-proxy-replacement-healthz-bind-address")]
-    _kube_proxy_replacement_healthz_bind_address: String,
-}
-
 /// What the suites of the load balancer have in common.
 pub(super) fn cells(maps: Maps) -> Vec<Cell> {
     let mut cells = base_cells();
@@ -128,12 +54,15 @@ pub(super) fn cells(maps: Maps) -> Vec<Cell> {
         fake_client_cell(),
         skep_k8s::tables::cell(),
         skep_maglev::cell(),
+        skep_datapath_config::cell(),
         skep_loadbalancer_model::cell(),
         skep_loadbalancer_sources::cell(),
         skep_node::cells::local_node(),
         skep_node::cells::empty_addresses(),
         Cell::module("test-node", "Name of the node").provide(new_name),
-        Cell::module("outside-config", "Settings of others that scripts may give").config::<OutsideConfig>(),
+        Cell::module("test-config", "Settings of cells that these hives lack")
+            .config::<AddressConfig>()
+            .config::<HealthzConfig>(),
     ]);
     match maps {
         Maps::Fake => cells.extend([

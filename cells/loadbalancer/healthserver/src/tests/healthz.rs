@@ -40,6 +40,7 @@ async fn start(flags: &[(&str, &str)]) -> (Arc<Node>, Running) {
     };
     let cells = [
         statedb::cell(),
+        skep_datapath_config::cell(),
         skep_loadbalancer_model::config_cell(),
         Cell::module("tables", "Tables of the load balancer").provide(writer),
         Cell::module("node", "Health of the node").provide(move || health.clone()),

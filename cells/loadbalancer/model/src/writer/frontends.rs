@@ -378,7 +378,7 @@ impl Writer {
         let conflicts = matches!(
             frontend.kind,
             FrontendKind::LoadBalancer | FrontendKind::ExternalIps
-        ) && self.0.settings.node_ports.contains(&frontend.address.port())
+        ) && self.0.settings.node_ports.contains(frontend.address.port())
             && self.is_node_port_address(txn, frontend.address.ip());
         if conflicts {
             tracing::warn!(

@@ -41,6 +41,7 @@ async fn start(flags: &[(&str, &str)]) -> (hive::Running, Arc<Parts>) {
     let cells = [
         statedb::cell(),
         skep_maglev::cell(),
+        skep_datapath_config::cell(),
         skep_loadbalancer_model::cell(),
         crate::in_memory_cell(),
         crate::testing::testing_cell(),

@@ -8,13 +8,14 @@ use std::sync::{Arc, OnceLock};
 use hive::{Cell, Cfg, HookCtx, Jobs, Lifecycle, SpawnError};
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_sys::MapStore;
-use skep_loadbalancer_model::{Config, Families};
+use skep_datapath_config::{AddressFamilies, MapConfig};
+use skep_datapath_maps::lb_map_sizes;
 use skep_maglev::Maglev;
 
 use super::bpf::BpfMaps;
 use super::fake::FakeMaps;
 use super::metrics::{self, CountedMaps, MapMetrics};
-use super::{Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage, map_sizes};
+use super::{Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage};
 
 fn module() -> Cell {
     Cell::module("loadbalancer-maps", "Load-balancing maps")
@@ -32,48 +33,33 @@ pub fn in_memory() -> Cell {
     module().provide(in_process)
 }
 
-fn in_process(config: Cfg<Config>, maglev: Maglev, metrics: Arc<MapMetrics>) -> Arc<dyn LbMaps> {
-    let sizes = map_sizes(
-        &config,
-        maglev.table_size().get(),
-        skep_bpf_maps::lb::DEFAULT_REVERSE_SK,
-    );
+fn in_process(config: Cfg<MapConfig>, maglev: Maglev, metrics: Arc<MapMetrics>) -> Arc<dyn LbMaps> {
+    // What depends on the machine is only in the kernel.
+    let sizes = lb_map_sizes(&config, maglev.table_size().get(), 0, 1);
     Arc::new(CountedMaps::new(Arc::new(FakeMaps::new(sizes)), metrics))
 }
 
 #[derive(hive::Params)]
 struct KernelParams {
-    config: Cfg<Config>,
-    families: Cfg<Families>,
-    maglev: Maglev,
+    families: Cfg<AddressFamilies>,
+    sizes: Arc<LbMapSizes>,
     store: Arc<MapStore>,
-    shared_sizes: Option<Arc<LbMapSizes>>,
     metrics: Arc<MapMetrics>,
     lifecycle: Lifecycle,
 }
 
 fn open_late(params: KernelParams) -> Arc<dyn LbMaps> {
     let KernelParams {
-        config,
         families,
-        maglev,
+        sizes,
         store,
-        shared_sizes,
         metrics,
         lifecycle,
     } = params;
     let late = Arc::new(LateMaps::default());
     let maps = late.clone();
     lifecycle.on_start("open-maps", move |_: HookCtx| {
-        let (maps, store, config, families) = (maps.clone(), store.clone(), config.clone(), families.clone());
-        // The programs use these maps, too: both must be made with the same sizes.
-        let sizes = shared_sizes.as_deref().copied().unwrap_or_else(|| {
-            map_sizes(
-                &config,
-                maglev.table_size().get(),
-                skep_bpf_maps::lb::DEFAULT_REVERSE_SK,
-            )
-        });
+        let (maps, store, sizes, families) = (maps.clone(), store.clone(), *sizes, families.clone());
         async move {
             if maps.0.get().is_none() {
                 let opened = BpfMaps::open(&store, sizes, families.ipv4, families.ipv6)?;
@@ -89,7 +75,7 @@ fn open_late(params: KernelParams) -> Arc<dyn LbMaps> {
 fn report_pressure(
     maps: Arc<dyn LbMaps>,
     metrics: Arc<MapMetrics>,
-    config: Cfg<Config>,
+    config: Cfg<MapConfig>,
     jobs: Jobs,
 ) -> Result<(), SpawnError> {
     metrics::report_pressure(maps, metrics, config.pressure_interval, &jobs)

@@ -58,6 +58,7 @@ impl Fixture {
         let sink: Arc<dyn hive::HealthSink> = health.clone();
         let cells = [
             statedb::cell(),
+            skep_datapath_config::cell(),
             skep_loadbalancer_model::cell(),
             skep_loadbalancer_sources::cell(),
             skep_k8s_apiserver::fake_client_cell(),

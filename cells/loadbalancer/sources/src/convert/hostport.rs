@@ -64,7 +64,7 @@ fn check(each: &ContainerPort, rules: &Rules) -> Result<(u16, L4Proto, u16), &'s
     let host_port = port("hostPort", each.host_port).map_err(|_| "the number is not a port")?;
     let target =
         port("containerPort", each.container_port).map_err(|_| "the container port is not a port")?;
-    if rules.node_ports.contains(&host_port) {
+    if rules.node_ports.contains(host_port) {
         return Err("it lies in the range of node ports");
     }
     let proto = protocol_or_tcp(&each.protocol).ok_or("the protocol is unknown")?;

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: reports settings of features that the datapath does not have, in the health of module `unsupported-config` and
+//! in `skep status`. Requires: the settings of [`skep_datapath_config`] and of the load balancer.
+
+use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
+use skep_datapath_config::{SocketLbConfig, Unsupported, UnsupportedConfig};
+use skep_loadbalancer_model::{Config as LbConfig, NodeMode};
+
+/// Requested features that are not supported. Remove the keys, or have another program do it.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(|unsupported| format!("{}: {}", unsupported.setting, unsupported.effect)).collect::<Vec<_>>().join("; "))]
+struct UnsupportedSettings(Vec<Unsupported>);
+
+hive::catalogue!(cell);
+
+/// Reports settings of features that the datapath does not have.
+pub(crate) fn cell() -> Cell {
+    Cell::module("unsupported-config", "Settings of unsupported features").run(report)
+}
+
+fn requested(config: &UnsupportedConfig, lb: &LbConfig, sockets: &SocketLbConfig) -> Vec<Unsupported> {
+    let mut requested = config.requested();
+    if lb.mode.0 != NodeMode::Snat {
+        requested.push(Unsupported::new(
+            "bpf-lb-mode",
+            lb.mode,
+            "packets from outside the node are not translated",
+        ));
+    }
+    if sockets.host_only {
+        requested.push(Unsupported::new(
+            "bpf-lb-sock-hostns-only",
+            true,
+            "services are not translated for pods",
+        ));
+    }
+    requested
+}
+
+fn report(
+    config: Cfg<UnsupportedConfig>,
+    lb: Cfg<LbConfig>,
+    sockets: Cfg<SocketLbConfig>,
+    health: Health,
+    lifecycle: Lifecycle,
+) {
+    lifecycle.on_start("report", move |_cx: HookCtx| {
+        let unsupported = UnsupportedSettings(requested(&config, &lb, &sockets));
+        if unsupported.0.is_empty() {
+            health.ok("All settings are supported");
+        } else {
+            tracing::warn!(
+                settings = unsupported.to_string(),
+                "settings request features that are not supported"
+            );
+            health.degraded(
+                format!(
+                    "{} settings request features that are not supported",
+                    unsupported.0.len()
+                ),
+                &unsupported,
+            );
+        }
+        async {}
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_loadbalancer_model::Mode;
+
+    use super::*;
+
+    fn defaults<C: hive::Config>() -> C {
+        C::defaults().unwrap()
+    }
+
+    #[test]
+    fn settings_of_several_cells_are_reported() {
+        let (config, mut lb, mut sockets) =
+            (defaults(), defaults::<LbConfig>(), defaults::<SocketLbConfig>());
+        assert_eq!(requested(&config, &lb, &sockets), []);
+
+        lb.mode = Mode(NodeMode::Dsr);
+        sockets.host_only = true;
+
+        let found = requested(&config, &lb, &sockets);
+        let settings: Vec<_> = found
+            .iter()
+            .map(|unsupported| unsupported.setting.as_str())
+            .collect();
+        assert_eq!(settings, ["bpf-lb-mode=dsr", "bpf-lb-sock-hostns-only=true"]);
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Settings of the datapath, named as Cilium's.
+//!
+//! Each setting is declared once, by [`cell`]. Every other cell reads what it needs as `Cfg<T>` and declares nothing:
+//!
+//! | struct | what it holds |
+//! |---|---|
+//! | [`AddressFamilies`] | `enable-ipv4`, `enable-ipv6` |
+//! | [`KubeProxyReplacement`] | `kube-proxy-replacement` |
+//! | [`NodePorts`] | `node-port-range` and how the range is protected |
+//! | [`ServiceConfig`] | what calls to services without backends get |
+//! | [`MapConfig`] | sizes of maps |
+//! | [`SocketLbConfig`] | socket load balancing |
+//! | [`MonitorConfig`] | events, and the clock of the programs |
+//! | [`UnsupportedConfig`] | settings of features that the datapath does not have |
+//!
+//! [`cilium_keys`] lists the settings of Cilium's programs that have no effect here at all.
+
+mod cell;
+mod cilium;
+mod maps;
+mod monitor;
+mod node_ports;
+mod services;
+mod socketlb;
+mod unsupported;
+
+pub use cell::cell;
+pub use cilium::cilium_keys;
+pub use maps::MapConfig;
+pub use monitor::{Aggregation, MonitorConfig};
+pub use node_ports::{NodePorts, PortRange, PortRangeError};
+pub use services::{AddressFamilies, KubeProxyReplacement, ServiceConfig};
+pub use socketlb::SocketLbConfig;
+pub use unsupported::{Unsupported, UnsupportedConfig};
+
+hive::catalogue!(cell);

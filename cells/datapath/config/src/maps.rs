@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Sizes of maps.
+
+use std::time::Duration;
+
+use hive::config::Faults;
+
+/// Most entries that the kernel creates a hash map with: 2³² bytes of buckets, rounded to a power of two.
+const MAP_MAX: i64 = 1 << 27;
+/// Fewest and most entries of the reverse socket maps.
+const REVERSE_SK: std::ops::RangeInclusive<i64> = 1024..=16_777_216;
+
+/// Sizes of maps, and how their memory is allocated.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = MapConfig::check)]
+pub struct MapConfig {
+    /// Most entries of each load-balancing map that has no limit of its own.
+    #[config(default = 65536, flag = "bpf-lb-map-max")]
+    pub lb_max: i64,
+    /// Most service entries; 0: as many as bpf-lb-map-max says.
+    #[config(default = 0, flag = "bpf-lb-service-map-max", hidden)]
+    pub lb_service_max: i64,
+    /// Most backends; 0: as many as bpf-lb-map-max says.
+    #[config(default = 0, flag = "bpf-lb-service-backend-map-max", hidden)]
+    pub lb_backend_max: i64,
+    /// Most reverse NAT entries; 0: as many as bpf-lb-map-max says.
+    #[config(default = 0, flag = "bpf-lb-rev-nat-map-max", hidden)]
+    pub lb_reverse_nat_max: i64,
+    /// Most session affinity entries; 0: as many as bpf-lb-map-max says.
+    #[config(default = 0, flag = "bpf-lb-affinity-map-max", hidden)]
+    pub lb_affinity_max: i64,
+    /// Most client networks; 0: as many as bpf-lb-map-max says.
+    #[config(default = 0, flag = "bpf-lb-source-range-map-max", hidden)]
+    pub lb_source_range_max: i64,
+    /// Most Maglev tables; 0: as many as bpf-lb-map-max says.
+    #[config(default = 0, flag = "bpf-lb-maglev-map-max", hidden)]
+    pub lb_maglev_max: i64,
+    /// Most entries for reverse translation at sockets; 0: by the memory of the node.
+    #[config(default = 0, flag = "bpf-sock-rev-map-max")]
+    pub reverse_sk_max: i64,
+    /// Allocate the memory of hash maps when they are created: faster updates, more memory.
+    #[config(default = false, flag = "preallocate-bpf-maps")]
+    pub preallocate: bool,
+    /// Part of the machine's memory for maps that grow with connections; 0: fixed sizes.
+    #[config(default = 0.0025, flag = "bpf-map-dynamic-size-ratio")]
+    pub dynamic_size_ratio: f64,
+    /// Keep an LRU list for each CPU.
+    #[config(default = false, flag = "bpf-distributed-lru")]
+    pub distributed_lru: bool,
+    /// Time between two measurements of how full the maps are; 0: none.
+    #[config(default = "5m", flag = "lb-pressure-metrics-interval", hidden)]
+    pub pressure_interval: Duration,
+}
+
+impl MapConfig {
+    fn check(&self, faults: &mut Faults) {
+        if self.lb_max <= 0 {
+            faults.add("bpf-lb-map-max", "must be larger than zero");
+        }
+        let limits = [
+            ("bpf-lb-map-max", self.lb_max.max(0)),
+            ("bpf-lb-service-map-max", self.lb_service_max),
+            ("bpf-lb-service-backend-map-max", self.lb_backend_max),
+            ("bpf-lb-rev-nat-map-max", self.lb_reverse_nat_max),
+            ("bpf-lb-affinity-map-max", self.lb_affinity_max),
+            ("bpf-lb-source-range-map-max", self.lb_source_range_max),
+            ("bpf-lb-maglev-map-max", self.lb_maglev_max),
+        ];
+        for (flag, limit) in limits {
+            if limit < 0 {
+                faults.add(flag, "must not be negative");
+            } else if limit > MAP_MAX {
+                faults.add(flag, format!("too large, a map has at most {MAP_MAX} entries"));
+            }
+        }
+        if self.reverse_sk_max != 0 && !REVERSE_SK.contains(&self.reverse_sk_max) {
+            let (least, most) = (REVERSE_SK.start(), REVERSE_SK.end());
+            faults.add(
+                "bpf-sock-rev-map-max",
+                format!("must be 0, or from {least} to {most}"),
+            );
+        }
+        if !(0.0..=1.0).contains(&self.dynamic_size_ratio) {
+            faults.add("bpf-map-dynamic-size-ratio", "must be from 0 to 1");
+        }
+        if self.distributed_lru && self.dynamic_size_ratio <= 0.0 {
+            faults.add(
+                "bpf-distributed-lru",
+                "requires bpf-map-dynamic-size-ratio larger than 0",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(edit: &dyn Fn(&mut MapConfig)) -> String {
+        let mut config = <MapConfig as hive::Config>::defaults().unwrap();
+        edit(&mut config);
+        let mut faults = Faults::default();
+        config.check(&mut faults);
+        let texts: Vec<String> = faults
+            .iter()
+            .map(|(flag, text)| format!("{flag}: {text}"))
+            .collect();
+        texts.join("\n")
+    }
+
+    #[test]
+    fn sizes_beyond_those_of_the_kernel_are_refused_by_name() {
+        let too_large = "too large, a map has at most 134217728 entries";
+        for (flag, edit) in [
+            ("bpf-lb-map-max", (|c, n| c.lb_max = n) as fn(&mut MapConfig, i64)),
+            ("bpf-lb-service-map-max", |c, n| c.lb_service_max = n),
+            ("bpf-lb-service-backend-map-max", |c, n| c.lb_backend_max = n),
+            ("bpf-lb-rev-nat-map-max", |c, n| c.lb_reverse_nat_max = n),
+            ("bpf-lb-affinity-map-max", |c, n| c.lb_affinity_max = n),
+            ("bpf-lb-source-range-map-max", |c, n| c.lb_source_range_max = n),
+            ("bpf-lb-maglev-map-max", |c, n| c.lb_maglev_max = n),
+        ] {
+            for size in [99_999_999_999_999, 2_000_000_000, 134_217_729] {
+                let text = faults(&|config| edit(config, size));
+                assert!(text.contains(flag) && text.contains(too_large), "{size}: {text}");
+                assert!(!text.contains("larger than zero"), "{size}: {text}");
+            }
+            assert_eq!(faults(&|config| edit(config, 134_217_728)), "", "{flag}");
+            let text = faults(&|config| edit(config, -1));
+            assert!(text.contains(flag) && !text.contains("too large"), "{text}");
+        }
+        assert!(faults(&|config| config.lb_max = 0).contains("must be larger than zero"));
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        assert!(faults(&|config| config.reverse_sk_max = 5).contains("from 1024 to 16777216"));
+        assert!(faults(&|config| config.dynamic_size_ratio = 1.5).contains("from 0 to 1"));
+        let text = faults(&|config| {
+            config.distributed_lru = true;
+            config.dynamic_size_ratio = 0.0;
+        });
+        assert!(text.contains("bpf-distributed-lru"), "{text}");
+    }
+}

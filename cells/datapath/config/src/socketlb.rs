@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Settings of socket load balancing.
+
+use std::path::{Path, PathBuf};
+
+/// Settings of socket load balancing.
+#[derive(Debug, Clone, hive::Config)]
+pub struct SocketLbConfig {
+    /// Translate services to backends at the socket. The kube-proxy replacement switches it on, too.
+    #[config(default = false, flag = "bpf-lb-sock")]
+    pub enabled: bool,
+    /// Translate only sockets of the host's network namespace; pods' packets are translated on their way.
+    #[config(default = false, flag = "bpf-lb-sock-hostns-only")]
+    pub host_only: bool,
+    /// Destroy pods' sockets that are connected to removed backends, not only the host's.
+    #[config(default = true, flag = "bpf-lb-sock-terminate-pod-connections", hidden)]
+    pub terminate_pod_connections: bool,
+    /// Destroy TCP sockets of removed backends, not only UDP sockets.
+    #[config(default = false, flag = "lb-sock-terminate-all-protos", hidden)]
+    pub terminate_all_protos: bool,
+    /// Send an event for each translation to the monitor.
+    #[config(default = true, flag = "trace-sock")]
+    pub trace: bool,
+    /// Translate external IPs of services even if they are not addresses of this node. Anybody who may
+    /// create services can then capture traffic to any address.
+    #[config(default = false, flag = "disable-external-ip-mitigation")]
+    pub disable_external_ip_mitigation: bool,
+    /// Treat sockets of the MKE host extension as the host's.
+    #[config(default = false, flag = "enable-mke", hidden)]
+    pub mke: bool,
+    /// Root of the cgroup v2 tree to attach to. Detected if empty, and mounted if there is none.
+    #[config(default = "", flag = "cgroup-root")]
+    pub cgroup_root: PathBuf,
+}
+
+impl SocketLbConfig {
+    /// The configured cgroup root, if there is one.
+    pub fn configured_cgroup_root(&self) -> Option<&Path> {
+        (!self.cgroup_root.as_os_str().is_empty()).then_some(&self.cgroup_root)
+    }
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Settings of features that the datapath does not have.
+//!
+//! A ConfigMap written for Cilium mounts unchanged, so these keys are known. [`UnsupportedConfig::requested`] lists those
+//! that request a feature, for health and status.
+
+/// Settings of features that the datapath does not have. All are off by default, whatever Cilium's default is: only what
+/// a user sets is reported.
+#[derive(Debug, Clone, hive::Config)]
+pub struct UnsupportedConfig {
+    /// How packets travel between nodes: `native`, or `tunnel`, which is not supported.
+    #[config(default = "", hidden)]
+    pub routing_mode: String,
+    /// Load balancing in XDP: not supported unless `disabled`.
+    #[config(default = "", hidden)]
+    pub bpf_lb_acceleration: String,
+    /// Enforcement of network policies: not supported unless `never`.
+    #[config(default = "", hidden)]
+    pub enable_policy: String,
+    /// Event buffers of maps: not supported.
+    #[config(default = "", hidden)]
+    pub bpf_map_event_buffers: String,
+    /// Services with backends of the other address family: not supported.
+    #[config(default = false, hidden)]
+    pub bpf_lb_nat46x64: bool,
+    /// NAT46 and NAT64 for packets: not supported.
+    #[config(default = false, hidden)]
+    pub enable_nat46x64_gateway: bool,
+    /// Health probes through IPIP tunnels: not supported.
+    #[config(default = false, hidden)]
+    pub bpf_lb_ipip_sock_mark: bool,
+    /// Counters of connections by zone: not supported.
+    #[config(default = false, hidden)]
+    pub enable_active_connection_tracking: bool,
+    /// Masquerading in BPF: not supported.
+    #[config(default = false, hidden)]
+    pub enable_bpf_masquerade: bool,
+    /// Masquerading of IPv4: not supported.
+    #[config(default = false, hidden)]
+    pub enable_ipv4_masquerade: bool,
+    /// Masquerading of IPv6: not supported.
+    #[config(default = false, hidden)]
+    pub enable_ipv6_masquerade: bool,
+    /// Host firewall: not supported.
+    #[config(default = false, hidden)]
+    pub enable_host_firewall: bool,
+    /// Encryption by WireGuard: not supported.
+    #[config(default = false, hidden)]
+    pub enable_wireguard: bool,
+    /// Encryption by IPsec: not supported.
+    #[config(default = false, hidden)]
+    pub enable_ipsec: bool,
+    /// Bandwidth limits of pods: not supported.
+    #[config(default = false, hidden)]
+    pub enable_bandwidth_manager: bool,
+    /// Egress gateways: not supported.
+    #[config(default = false, hidden, deprecated_alias = "enable-ipv4-egress-gateway")]
+    pub enable_egress_gateway: bool,
+    /// L2 announcements of service addresses: not supported.
+    #[config(default = false, hidden)]
+    pub enable_l2_announcements: bool,
+    /// Prefilter in XDP: not supported.
+    #[config(default = false, hidden)]
+    pub enable_xdp_prefilter: bool,
+    /// Segment routing: not supported.
+    #[config(default = false, hidden)]
+    pub enable_srv6: bool,
+    /// VXLAN tunnel endpoints outside the cluster: not supported.
+    #[config(default = false, hidden)]
+    pub enable_vtep: bool,
+}
+
+/// A setting that requests an unsupported feature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsupported {
+    /// Key and value: `routing-mode=tunnel`.
+    pub setting: String,
+    /// What does not happen.
+    pub effect: &'static str,
+}
+
+impl Unsupported {
+    /// A key whose value requests what does not happen.
+    pub fn new(key: &str, value: impl std::fmt::Display, effect: &'static str) -> Self {
+        Self {
+            setting: format!("{key}={value}"),
+            effect,
+        }
+    }
+}
+
+const NO_PACKETS: &str = "packets are left as they are";
+const NO_MASQUERADE: &str = "packets are not masqueraded";
+const NO_ENCRYPTION: &str = "packets are not encrypted";
+const NO_XDP: &str = "no XDP programs are attached";
+
+impl UnsupportedConfig {
+    /// Settings that request a feature, with what does not happen.
+    pub fn requested(&self) -> Vec<Unsupported> {
+        let mut requested = self.requested_values();
+        requested.extend(self.requested_switches());
+        requested
+    }
+
+    /// Settings with values, and the value that requests nothing.
+    fn requested_values(&self) -> Vec<Unsupported> {
+        let values = [
+            (
+                "routing-mode",
+                &self.routing_mode,
+                "native",
+                "packets are not tunnelled between nodes",
+            ),
+            (
+                "bpf-lb-acceleration",
+                &self.bpf_lb_acceleration,
+                "disabled",
+                NO_XDP,
+            ),
+            (
+                "enable-policy",
+                &self.enable_policy,
+                "never",
+                "network policies are not enforced",
+            ),
+            (
+                "bpf-map-event-buffers",
+                &self.bpf_map_event_buffers,
+                "",
+                "updates of maps are not recorded",
+            ),
+        ];
+        values
+            .into_iter()
+            .filter(|(_, value, off, _)| !value.is_empty() && value != off)
+            .map(|(key, value, _, effect)| Unsupported::new(key, value, effect))
+            .collect()
+    }
+
+    fn requested_switches(&self) -> impl Iterator<Item = Unsupported> {
+        let switches = [
+            ("bpf-lb-nat46x64", self.bpf_lb_nat46x64, NO_PACKETS),
+            (
+                "enable-nat46x64-gateway",
+                self.enable_nat46x64_gateway,
+                NO_PACKETS,
+            ),
+            (
+                "bpf-lb-ipip-sock-mark",
+                self.bpf_lb_ipip_sock_mark,
+                "health probes are not sent through tunnels",
+            ),
+            (
+                "enable-active-connection-tracking",
+                self.enable_active_connection_tracking,
+                "connections are not counted",
+            ),
+            ("enable-bpf-masquerade", self.enable_bpf_masquerade, NO_MASQUERADE),
+            (
+                "enable-ipv4-masquerade",
+                self.enable_ipv4_masquerade,
+                NO_MASQUERADE,
+            ),
+            (
+                "enable-ipv6-masquerade",
+                self.enable_ipv6_masquerade,
+                NO_MASQUERADE,
+            ),
+            (
+                "enable-host-firewall",
+                self.enable_host_firewall,
+                "host policies are not enforced",
+            ),
+            ("enable-wireguard", self.enable_wireguard, NO_ENCRYPTION),
+            ("enable-ipsec", self.enable_ipsec, NO_ENCRYPTION),
+            (
+                "enable-bandwidth-manager",
+                self.enable_bandwidth_manager,
+                "bandwidth is not limited",
+            ),
+            ("enable-egress-gateway", self.enable_egress_gateway, NO_PACKETS),
+            (
+                "enable-l2-announcements",
+                self.enable_l2_announcements,
+                "service addresses are not announced",
+            ),
+            ("enable-xdp-prefilter", self.enable_xdp_prefilter, NO_XDP),
+            ("enable-srv6", self.enable_srv6, NO_PACKETS),
+            ("enable-vtep", self.enable_vtep, NO_PACKETS),
+        ];
+        switches
+            .into_iter()
+            .filter(|(_, is_on, _)| *is_on)
+            .map(|(key, _, effect)| Unsupported::new(key, true, effect))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requested(edit: impl Fn(&mut UnsupportedConfig)) -> Vec<String> {
+        let mut config = <UnsupportedConfig as hive::Config>::defaults().unwrap();
+        edit(&mut config);
+        config
+            .requested()
+            .into_iter()
+            .map(|unsupported| unsupported.setting)
+            .collect()
+    }
+
+    #[test]
+    fn defaults_request_nothing() {
+        assert_eq!(requested(|_| ()), [""; 0]);
+    }
+
+    #[test]
+    fn values_that_switch_off_request_nothing() {
+        let found = requested(|config| {
+            config.routing_mode = "native".to_owned();
+            config.bpf_lb_acceleration = "disabled".to_owned();
+            config.enable_policy = "never".to_owned();
+        });
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn each_setting_is_reported_with_its_value() {
+        let found = requested(|config| {
+            config.routing_mode = "tunnel".to_owned();
+            config.enable_wireguard = true;
+        });
+        assert_eq!(found, ["routing-mode=tunnel", "enable-wireguard=true"]);
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Sizes of the maps on this machine.
+
+use std::{fs, sync::Arc};
+
+use hive::Cfg;
+use skep_bpf_maps::lb::{
+    DEFAULT_LB_MAP_MAX, DEFAULT_MAGLEV_TABLE, DEFAULT_REVERSE_SK, LbMapSizes, dynamic_reverse_sk,
+    round_to_cpus,
+};
+use skep_bpf_sys::map::possible_cpus;
+use skep_datapath_config::MapConfig;
+use skep_maglev::Maglev;
+
+/// Sizes of the load-balancing maps as configured, on a machine with `memory` bytes and `cpus` possible CPUs.
+pub fn lb_map_sizes(config: &MapConfig, maglev_table: u32, memory: u64, cpus: u32) -> LbMapSizes {
+    let own = |size: i64| u32::try_from(size).ok().filter(|size| *size > 0);
+    let max = own(config.lb_max).unwrap_or(DEFAULT_LB_MAP_MAX);
+    let sizes = LbMapSizes {
+        services: own(config.lb_service_max).unwrap_or(max),
+        backends: own(config.lb_backend_max).unwrap_or(max),
+        reverse_nat: own(config.lb_reverse_nat_max).unwrap_or(max),
+        affinity: own(config.lb_affinity_max).unwrap_or(max),
+        source_range: own(config.lb_source_range_max).unwrap_or(max),
+        maglev: own(config.lb_maglev_max).unwrap_or(max),
+        maglev_table,
+        reverse_sk: own(config.reverse_sk_max).unwrap_or_else(|| reverse_sk(config, memory)),
+        preallocate: config.preallocate,
+        ..LbMapSizes::default()
+    };
+    if !config.distributed_lru {
+        return sizes;
+    }
+    LbMapSizes {
+        affinity: round_to_cpus(sizes.affinity, cpus),
+        reverse_sk: round_to_cpus(sizes.reverse_sk, cpus),
+        distributed_lru: true,
+        ..sizes
+    }
+}
+
+/// Entries of the reverse socket maps if none are configured.
+fn reverse_sk(config: &MapConfig, memory: u64) -> u32 {
+    if config.dynamic_size_ratio > 0.0 {
+        dynamic_reverse_sk(memory, config.dynamic_size_ratio)
+    } else {
+        DEFAULT_REVERSE_SK
+    }
+}
+
+pub(crate) fn provide(config: Cfg<MapConfig>, maglev: Option<Maglev>) -> Arc<LbMapSizes> {
+    let table = maglev.map_or(DEFAULT_MAGLEV_TABLE, |maglev| maglev.table_size().get());
+    Arc::new(lb_map_sizes(&config, table, memory(), possible_cpus()))
+}
+
+/// Bytes of the machine's memory; 0, which selects the smallest maps, if unknown.
+fn memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kibibytes: Option<u64> = text.lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?
+            .trim()
+            .strip_suffix(" kB")?
+            .parse()
+            .ok()
+    });
+    kibibytes.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: u64 = 16 << 30;
+
+    fn sizes(edit: impl Fn(&mut MapConfig)) -> LbMapSizes {
+        let mut config = <MapConfig as hive::Config>::defaults().unwrap();
+        edit(&mut config);
+        lb_map_sizes(&config, 16_381, MEMORY, 4)
+    }
+
+    #[test]
+    fn defaults_are_those_of_cilium() {
+        assert_eq!(
+            sizes(|_| ()),
+            LbMapSizes {
+                reverse_sk: 530_242,
+                ..LbMapSizes::uniform(65_536)
+            }
+        );
+        assert_eq!(
+            sizes(|config| config.dynamic_size_ratio = 0.0).reverse_sk,
+            262_144
+        );
+    }
+
+    #[test]
+    fn limits_of_single_maps_win() {
+        let sizes = sizes(|config| {
+            config.lb_max = 1001;
+            config.lb_backend_max = 7;
+            config.reverse_sk_max = 1025;
+        });
+
+        assert_eq!(
+            (sizes.services, sizes.backends, sizes.affinity, sizes.reverse_sk),
+            (1001, 7, 1001, 1025)
+        );
+    }
+
+    #[test]
+    fn lru_maps_have_a_share_for_each_cpu() {
+        let sizes = sizes(|config| {
+            config.lb_max = 1001;
+            config.reverse_sk_max = 1025;
+            config.distributed_lru = true;
+        });
+
+        assert!(sizes.distributed_lru);
+        assert_eq!(
+            (sizes.affinity, sizes.reverse_sk, sizes.services),
+            (1004, 1028, 1001)
+        );
+    }
+}
