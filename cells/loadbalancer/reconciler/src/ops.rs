@@ -58,6 +58,8 @@ pub struct Ops {
     pub(super) restored_backends: HashMap<u32, L3n4Addr>,
     // Frontends that a full map refused.
     pub(super) waiting: HashMap<L3n4Addr, Waiting>,
+    // Backends that left the maps with their frontend, by frontend: they keep their ids for it.
+    pub(super) parked: HashMap<L3n4Addr, Vec<L3n4Addr>>,
     // Most entries that each map can take, as far as it is known.
     pub(super) room: Room,
     // Deletions since that was looked at.
@@ -90,6 +92,7 @@ impl Ops {
             restored: HashMap::default(),
             restored_backends: HashMap::default(),
             waiting: HashMap::default(),
+            parked: HashMap::default(),
             room: Room::UNKNOWN,
             freed: Room::default(),
             lingering: Vec::new(),
@@ -138,6 +141,7 @@ impl Ops {
         if self.waiting.remove(address).is_some() {
             self.service_ids.forget(address);
         }
+        self.forget_parked(address);
         let is_own = self.units.get(address).is_some_and(|unit| !unit.is_expansion);
         if is_own {
             self.plan_gone(*address);
@@ -178,13 +182,29 @@ impl Ops {
                 *result = Err(error);
             }
         }
-        for (address, result) in self.round.addresses.drain(..).zip(&results) {
+        for (address, result) in std::mem::take(&mut self.round.addresses)
+            .into_iter()
+            .zip(&results)
+        {
             if result.is_ok() && !self.waiting.is_empty() {
                 self.waiting.remove(&address);
+            }
+            if result.is_ok() {
+                self.forget_parked(&address);
             }
         }
         self.requeue_waiting();
         results
+    }
+
+    // Drops the ids kept for backends of a frontend that does not wait any more.
+    fn forget_parked(&mut self, frontend: &L3n4Addr) {
+        if self.parked.is_empty() {
+            return;
+        }
+        for backend in self.parked.remove(frontend).unwrap_or_default() {
+            self.backend_ids.forget(&backend);
+        }
     }
 
     /// Frontends that must be planned again because an address they share became free.

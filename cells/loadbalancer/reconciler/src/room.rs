@@ -111,7 +111,9 @@ impl Ops {
             if let Err(error) = &result
                 && let Some(map) = error.full_map()
             {
-                if least[map].as_ref().is_none_or(|(least, _)| need.0[map] < *least) {
+                // An entry of an earlier run that was counted on may be missing: that says nothing about others.
+                let is_counted = need.0[map] > 0;
+                if is_counted && least[map].as_ref().is_none_or(|(least, _)| need.0[map] < *least) {
                     least[map] = Some((need.0[map], error.clone()));
                     self.room.0[map] = need.0[map].saturating_sub(1);
                 }

@@ -5,14 +5,15 @@
 use std::net::IpAddr;
 
 use skep_bpf_maps::lb::ServiceValue;
-use skep_loadbalancer_model::hash::HashSet;
+use skep_loadbalancer_model::hash::{HashMap, HashSet};
+use skep_loadbalancer_model::types::L3n4Addr;
 
 use super::super::stage::{Outcome, Owner};
 use super::super::state::Round;
 use super::Ops;
 use super::master::kind_flag;
 use super::release::GivenBack;
-use crate::maps::ServiceKey;
+use crate::maps::{BackendKey, ServiceKey};
 
 impl Ops {
     // Does what is planned; owners and their errors stay until `finish`.
@@ -35,7 +36,7 @@ impl Ops {
         stages.count_deletions(&mut self.freed);
         let stale = self.round.released.len();
         let given = self.give_back(&mut wildcards);
-        self.keep_named_backends(&given, stale);
+        let refused = self.keep_named_backends(&given, stale);
         for key in std::mem::take(&mut self.lingering) {
             if !self.round.frontends.is_empty() {
                 self.round.stages.stale_backends.push(0, key);
@@ -45,11 +46,7 @@ impl Ops {
         }
         let Round { stages, outcome, .. } = &mut self.round;
         let undeleted = stages.run_stale_backends(&*self.maps, outcome);
-        for (_, key) in self.round.stages.stale_backends.iter() {
-            if !undeleted.contains(key) {
-                self.backend_ids.free(key.id);
-            }
-        }
+        self.free_backend_ids(&refused, &undeleted);
         self.lingering.extend(undeleted);
         self.write_unwritten();
         if is_any_unwanted || self.round.outcome.has_failures() {
@@ -64,6 +61,26 @@ impl Ops {
         self.round.planned.clear();
         self.round.waits.clear();
         self.round.tables = None;
+    }
+
+    // Frees the ids of deleted backends. A frontend that a full map refused keeps those of its backends until it fits.
+    fn free_backend_ids(
+        &mut self,
+        refused: &HashMap<BackendKey, (Owner, L3n4Addr)>,
+        undeleted: &[BackendKey],
+    ) {
+        for (_, key) in self.round.stages.stale_backends.iter() {
+            if undeleted.contains(key) {
+                continue;
+            }
+            let Some((owner, backend)) = refused.get(key) else {
+                self.backend_ids.free(key.id);
+                continue;
+            };
+            self.backend_ids.park(*backend, key.id);
+            let frontend = self.round.addresses[self.round.frontends[*owner as usize] as usize];
+            self.parked.entry(frontend).or_default().push(*backend);
+        }
     }
 
     // Backends whose entry was not written when it had to say something else. No frontend relies on them: those that

@@ -140,8 +140,14 @@ impl Ops {
         given
     }
 
-    /// Keeps the entries of backends that slots of failed frontends may still name. Counts those that are deleted.
-    pub(super) fn keep_named_backends(&mut self, given: &GivenBack, planned_before: usize) {
+    /// Keeps the entries of backends that slots of failed frontends may still name. Counts those that are deleted, and
+    /// returns those that are deleted because a full map refused their frontend.
+    pub(super) fn keep_named_backends(
+        &mut self,
+        given: &GivenBack,
+        planned_before: usize,
+    ) -> HashMap<BackendKey, (Owner, L3n4Addr)> {
+        let mut refused = HashMap::default();
         let Self {
             round, units, freed, ..
         } = self;
@@ -149,7 +155,7 @@ impl Ops {
         if !outcome.has_failures() {
             let stale = round.stages.stale_backends.iter();
             stale.for_each(|(_, key)| freed.add(crate::maps::MapKind::Backends, key.ipv6, 1));
-            return;
+            return refused;
         }
         let planned = round.planned.iter();
         let addresses: HashMap<Owner, L3n4Addr> = planned.map(|plan| (plan.owner, plan.address)).collect();
@@ -166,11 +172,17 @@ impl Ops {
                 unit.leftovers.get_or_insert_default().backends.push(*key);
                 return false;
             }
+            if given.released.contains(&owner)
+                && let Some(address) = released.get(at).and_then(|released| released.address)
+            {
+                refused.insert(*key, (owner, address));
+            }
             if at < planned_before && !given.settles(owner) {
                 freed.add(crate::maps::MapKind::Backends, key.ipv6, 1);
             }
             true
         });
+        refused
     }
 
     // Frontends of the round that a full map refused, and its answer.
