@@ -104,6 +104,10 @@ impl PodRuntime for Runtime {
     }
 
     async fn exec(&self, pod: &Value, options: &ExecOptions) -> Result<Execution, PodRuntimeError> {
+        if options.tty {
+            let why = "tty is unsupported: the lab has no terminals; leave -t out";
+            return Err(PodRuntimeError::Unsupported(why.to_owned()));
+        }
         let pod = Pod::read(pod);
         let (group, _) = self.place(&pod)?;
         let process = cgroup::processes(&group).first().copied();
@@ -133,6 +137,7 @@ impl PodRuntime for Runtime {
             stdin: child.stdin.take().map(|stdin| Box::pin(stdin) as _),
             stdout: child.stdout.take().map(|stdout| Box::pin(stdout) as _),
             stderr: child.stderr.take().map(|stderr| Box::pin(stderr) as _),
+            resize: None,
             ended: Box::pin(async move { child.wait().await.map(shell_code) }),
         })
     }
