@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     cgroup::{self, CgroupError},
-    enter::Placement,
+    enter::{Mount, Placement},
     link::{self, LinkError, Net},
     plan::{Cluster, Lab, Node},
     process::{Process, ProcessError, own_program},
@@ -69,6 +69,12 @@ impl Site {
     #[must_use]
     pub fn node_cgroup(&self, node: &Node) -> PathBuf {
         self.cgroup.join(&node.name)
+    }
+
+    /// Folder with the files of a pod's volumes.
+    #[must_use]
+    pub fn volumes(&self, node: &Node, pod: &str) -> PathBuf {
+        self.folder.join("volumes").join(format!("{}-{pod}", node.name))
     }
 
     fn group(&self, path: PathBuf) -> Result<PathBuf, CgroupError> {
@@ -211,12 +217,18 @@ impl Machine {
         })
     }
 
-    /// Starts a pod: a process with a network of its own, routed through the node.
+    /// Starts a pod: a process with a network of its own, routed through the node, and with `mounts`.
     ///
     /// # Errors
     /// What the kernel says.
-    pub async fn start_pod(&self, pod: &PodPlace, program: Vec<OsString>) -> Result<Process, MachineError> {
+    pub async fn start_pod(
+        &self,
+        pod: &PodPlace,
+        mounts: Vec<Mount>,
+        program: Vec<OsString>,
+    ) -> Result<Process, MachineError> {
         let placement = Placement {
+            mounts,
             cgroup: Some(self.site.group(self.pod_cgroup(pod))?),
             beside: Some(self.pid()),
             new_network: true,
@@ -275,7 +287,27 @@ impl Machine {
         Ok(process)
     }
 
-    /// Removes what a pod leaves behind when its process has ended: its link, pin and control group.
+    /// Folder with the files of a pod's volumes.
+    #[must_use]
+    pub fn volumes(&self, pod: &str) -> PathBuf {
+        self.site.volumes(&self.node, pod)
+    }
+
+    /// Removes the files of a pod's volumes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn remove_volumes(&self, pod: &str) -> Result<(), MachineError> {
+        let path = self.volumes(pod);
+        match std::fs::remove_dir_all(&path) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                Err(CgroupError::Io { path, cause }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what a pod leaves behind when its process has ended: its link, pin, control group and volumes.
     ///
     /// # Errors
     /// What the kernel says.
@@ -294,7 +326,7 @@ impl Machine {
         let mut process = Process::place(&name, &unpin, &self.site.log(&name)).await?;
         let _ = process.ended().await;
         cgroup::remove(&self.pod_cgroup(pod), Duration::from_secs(5))?;
-        Ok(())
+        self.remove_volumes(&pod.id)
     }
 
     /// Control group of a pod.
