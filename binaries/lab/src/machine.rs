@@ -103,12 +103,16 @@ impl Fabric {
         };
         let mut holder = Process::place("fabric", &placement, &site.log("fabric")).await?;
         let addresses: Vec<_> = lab.clusters.iter().map(Cluster::api_address).collect();
+        let routes = routes_to_pods(lab);
         in_namespace(holder.pid(), async move |net| {
             link::immediate_addresses()?;
             net.up("lo").await?;
             net.bridge(BRIDGE).await?;
             for address in addresses {
                 net.address(BRIDGE, address.into(), 16).await?;
+            }
+            for (network, gateway) in routes {
+                net.route(network, gateway, BRIDGE).await?;
             }
             Ok(())
         })
@@ -362,6 +366,16 @@ fn holder() -> Placement {
     }
 }
 
+/// Routes from the API servers, which have addresses of IPv4, to the pods of all nodes.
+fn routes_to_pods(lab: &Lab) -> Vec<((std::net::IpAddr, u8), std::net::IpAddr)> {
+    let nodes = lab.clusters.iter().flat_map(|cluster| &cluster.nodes);
+    nodes
+        .flat_map(|node| node.pod_networks().into_iter().zip(node.addresses()))
+        .map(|(network, (address, _))| (network, address))
+        .filter(|(_, gateway)| gateway.is_ipv4())
+        .collect()
+}
+
 /// Routes from `node` to the pods of all other nodes.
 fn routes_from(lab: &Lab, node: &Node) -> Vec<((std::net::IpAddr, u8), std::net::IpAddr)> {
     lab.clusters
@@ -391,6 +405,16 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn api_servers_reach_the_pods_of_every_node() {
+        let lab = Lab::plan("t", 2, 2).unwrap();
+
+        let routes = routes_to_pods(&lab);
+
+        assert_eq!(routes.len(), 4);
+        assert!(routes.contains(&(("10.2.1.0".parse().unwrap(), 24), "172.30.2.1".parse().unwrap())));
+    }
 
     #[test]
     fn routes_lead_to_the_pods_of_every_other_node() {

@@ -288,6 +288,20 @@ async fn pods_have_the_token_of_their_account() {
     let extra = &seen["user"]["extra"];
     assert_eq!(extra["authentication.kubernetes.io/pod-name"], json!(["client"]));
     assert_eq!(extra["authentication.kubernetes.io/node-name"], json!(["c1-n1"]));
+    // A program in the pod logs in with it.
+    let server = "exec 3<>/dev/tcp/172.30.1.250/6443";
+    let login = async |token: &str| {
+        let request = format!(
+            r#"{server}; printf 'GET /api HTTP/1.0\r\nAuthorization: Bearer %s\r\n\r\n' "{token}" >&3; head -1 <&3"#
+        );
+        lab.session
+            .run("client", &["bash", "-c", &request])
+            .await
+            .unwrap()
+    };
+    let answer = login(&format!("$(cat {})", file("token"))).await;
+    assert!(answer.contains(" 200 "), "{answer}");
+    assert!(login("wrong").await.contains(" 401 "));
     // Nobody writes there, and nobody else sees it.
     let write = format!("echo x > {}", file("token"));
     assert!(lab.session.run("client", &["sh", "-c", &write]).await.is_err());
