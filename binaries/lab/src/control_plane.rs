@@ -21,8 +21,9 @@ use skep_k8s::{
     remote::{RemoteClient, Settings, Target, TargetError},
 };
 use skep_k8s_apiserver::{
-    ApiServer, Gvr, HttpOptions, HttpServer, Manner, Registry, Rows, Tls, TlsError, Tracker, WriteOptions,
-    endpointslice_controller_cell, garbage_collector_cell, in_process_client, namespace_controller_cell,
+    ApiServer, Gvr, HttpOptions, HttpServer, Manner, Registry, Rows, SigningKey, SigningKeyError, Tls,
+    TlsError, Tracker, WriteOptions, endpointslice_controller_cell, garbage_collector_cell,
+    in_process_client, namespace_controller_cell,
 };
 use statedb::Db;
 use tokio::{net::TcpListener, task::JoinSet};
@@ -84,6 +85,9 @@ pub enum ControlPlaneError {
     /// The embedded server has no certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The embedded server has no key for the tokens of service accounts.
+    #[error(transparent)]
+    SigningKey(#[from] SigningKeyError),
     /// A file for the clients cannot be written.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
@@ -159,7 +163,7 @@ impl ControlPlane {
             // Who has the token starts programs in pods, as root. Nodes have a door of their own, without that.
             let secrets = real::Server::credentials(site, cluster)?;
             credentials::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, &secrets))?;
-            let api = embedded(cluster)?;
+            let api = embedded(cluster, &secrets)?;
             let local = HttpOptions {
                 token: secrets.token.clone(),
                 tls: Some(Tls::from_files(
@@ -250,11 +254,13 @@ fn kubeconfig_text(name: &str, server: &str, secrets: &credentials::Credentials)
     )
 }
 
-fn embedded(cluster: &Cluster) -> Result<ApiServer, ControlPlaneError> {
+fn embedded(cluster: &Cluster, secrets: &credentials::Credentials) -> Result<ApiServer, ControlPlaneError> {
     let (v4, v4_bits) = cluster.service_range_v4();
     let (v6, v6_bits) = cluster.service_range_v6();
     let settings = skep_k8s_apiserver::Settings {
         service_networks: vec![IpNet::new(v4.into(), v4_bits)?, IpNet::new(v6.into(), v6_bits)?],
+        signing_key: Some(SigningKey::from_file(secrets.file("accounts.key").as_ref())?),
+        root_ca: Some(secrets.authority.clone()),
         ..skep_k8s_apiserver::Settings::default()
     };
     let tracker = Tracker::new(Rows::new(&Db::new())?, HISTORY, false);

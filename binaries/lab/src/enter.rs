@@ -13,6 +13,7 @@ use std::{
     io::{self, BufRead, Write},
     os::{fd::AsRawFd, unix::process::CommandExt},
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use clap::Args;
@@ -61,6 +62,33 @@ impl EnterError {
     }
 }
 
+/// A folder that a process sees at another place, and cannot write there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// The folder.
+    pub source: PathBuf,
+    /// Where the process sees it.
+    pub target: PathBuf,
+}
+
+/// A mount is written as `source=target`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not source=target")]
+pub struct MountError(String);
+
+impl FromStr for Mount {
+    type Err = MountError;
+
+    fn from_str(text: &str) -> Result<Self, MountError> {
+        // Sources are folders of the lab: there is no such sign in their names.
+        let (source, target) = text.split_once('=').ok_or_else(|| MountError(text.to_owned()))?;
+        Ok(Self {
+            source: source.into(),
+            target: target.into(),
+        })
+    }
+}
+
 /// Where a process belongs, and what it is.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Placement {
@@ -82,6 +110,12 @@ pub struct Placement {
     /// Folder below `/run` that stays visible in a new node's mounts.
     #[arg(long)]
     pub keep: Option<PathBuf>,
+    /// Folder to mount read-only, in mounts of its own: `source=target`; may be repeated.
+    #[arg(long = "mount")]
+    pub mounts: Vec<Mount>,
+    /// Make the terminal on the standard input the controlling terminal of a new session.
+    #[arg(long)]
+    pub terminal: bool,
     /// Host name of the new place.
     #[arg(long)]
     pub hostname: Option<String>,
@@ -109,9 +143,16 @@ impl Placement {
         option("--pin-network", self.pin_network.clone().map(Into::into));
         option("--keep", self.keep.clone().map(Into::into));
         option("--hostname", self.hostname.clone().map(Into::into));
+        for mount in &self.mounts {
+            let mut text = mount.source.clone().into_os_string();
+            text.push("=");
+            text.push(&mount.target);
+            option("--mount", Some(text));
+        }
         for (name, set) in [
             ("--new-network", self.new_network),
             ("--new-node", self.new_node),
+            ("--terminal", self.terminal),
             ("--handshake", self.handshake),
         ] {
             if set {
@@ -143,6 +184,13 @@ impl Placement {
         }
         if self.new_node {
             make_node_mounts(self.keep.as_deref())?;
+        }
+        // After the pin, which the node is to see.
+        if !self.mounts.is_empty() {
+            make_pod_mounts(&self.mounts)?;
+        }
+        if self.terminal {
+            control_terminal()?;
         }
         if let Some(name) = &self.hostname {
             nix::unistd::sethostname(name).map_err(failed("setting the host name"))?;
@@ -215,6 +263,27 @@ fn make_node_mounts(keep: Option<&Path>) -> Result<(), EnterError> {
     Ok(())
 }
 
+fn make_pod_mounts(mounts: &[Mount]) -> Result<(), EnterError> {
+    unshare(CloneFlags::CLONE_NEWNS).map_err(failed("making a mount namespace"))?;
+    let none: Option<&str> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(failed("making the mounts private"))?;
+    let read_only = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    for Mount { source, target } in mounts {
+        let what = format!("mounting {} at {}", source.display(), target.display());
+        fs::create_dir_all(target).map_err(step(&format!("making {}", target.display())))?;
+        mount(Some(source), target, none, MsFlags::MS_BIND, none).map_err(failed(&what))?;
+        mount(none, target, none, read_only, none).map_err(failed(&what))?;
+    }
+    Ok(())
+}
+
+fn control_terminal() -> Result<(), EnterError> {
+    let what = "taking the terminal";
+    nix::unistd::setsid().map_err(failed(what))?;
+    rustix::process::ioctl_tiocsctty(io::stdin()).map_err(|errno| step(what)(errno.into()))
+}
+
 fn pin_network(name: &str) -> Result<(), EnterError> {
     let folder = Path::new("/run/netns");
     fs::create_dir_all(folder).map_err(step("making /run/netns"))?;
@@ -283,6 +352,11 @@ mod tests {
             pin_network: Some("web".into()),
             new_node: true,
             keep: Some("/run/x".into()),
+            mounts: vec![Mount {
+                source: "/run/a".into(),
+                target: "/var/run/b=c".into(),
+            }],
+            terminal: true,
             hostname: Some("h".into()),
             handshake: true,
             program: vec!["echo".into(), "--x".into()],

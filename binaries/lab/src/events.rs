@@ -28,6 +28,8 @@ pub(crate) enum Happened {
     BackOff(usize),
     /// This container is being stopped.
     Killing(usize),
+    /// A volume of it is not there, for this reason.
+    FailedMount(String),
     /// It cannot run, for this reason.
     Failed(String),
 }
@@ -41,13 +43,14 @@ impl Happened {
             Self::Started(_) => "Started",
             Self::BackOff(_) => "BackOff",
             Self::Killing(_) => "Killing",
+            Self::FailedMount(_) => "FailedMount",
             Self::Failed(_) => "Failed",
         }
     }
 
     fn kind(&self) -> &'static str {
         match self {
-            Self::BackOff(_) | Self::Failed(_) => "Warning",
+            Self::BackOff(_) | Self::FailedMount(_) | Self::Failed(_) => "Warning",
             _ => "Normal",
         }
     }
@@ -66,7 +69,7 @@ impl Happened {
             | Self::Started(at)
             | Self::BackOff(at)
             | Self::Killing(at) => Some(*at),
-            Self::Scheduled | Self::Failed(_) => None,
+            Self::Scheduled | Self::FailedMount(_) | Self::Failed(_) => None,
         }
     }
 
@@ -86,6 +89,7 @@ impl Happened {
                 pod.name, pod.namespace, pod.uid
             ),
             Self::Killing(_) => format!("Stopping container {name}"),
+            Self::FailedMount(problem) => problem.clone(),
             Self::Failed(problem) => format!("Error: {problem}"),
         }
     }

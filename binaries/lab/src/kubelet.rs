@@ -22,12 +22,14 @@ use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    enter::{Mount, Placement},
     events::{Happened, Recorder},
     link,
     machine::{Machine, PodPlace},
     pod::{self, Ended, Life, Pod, RESTART},
     process::{Process, shell_code},
     runtime,
+    volumes::Volumes,
 };
 
 /// How long a pod goes on serving after its deletion has been announced, so that everybody has heard of it.
@@ -262,6 +264,11 @@ impl State<'_> {
         if let Some(pod) = self.seen.remove(key) {
             self.crashed.remove(&pod.uid);
             self.recorder.forget(&pod.uid);
+            // One that runs is cleaned up when its process has ended; one that never started, here.
+            let machine = self.machine(&pod).filter(|_| !self.running.contains_key(key));
+            if let Some(Err(err)) = machine.map(|machine| machine.remove_volumes(&pod.id())) {
+                tracing::warn!(error = %err, pod = %key, "volumes of a pod not removed");
+            }
         }
         self.look(key).await;
     }
@@ -367,14 +374,14 @@ impl State<'_> {
         }
     }
 
+    /// The node of a pod.
+    fn machine(&self, pod: &Pod) -> Option<&Arc<Machine>> {
+        let mut machines = self.kubelet.machines.iter();
+        machines.find(|machine| machine.node.name == pod.node)
+    }
+
     async fn start(&mut self, key: &ObjectKey, pod: &Pod) {
-        let Some(machine) = self
-            .kubelet
-            .machines
-            .iter()
-            .find(|machine| machine.node.name == pod.node)
-            .cloned()
-        else {
+        let Some(machine) = self.machine(pod).cloned() else {
             return;
         };
         let Some(slot) = self.free_slot(&machine) else {
@@ -387,15 +394,27 @@ impl State<'_> {
             hostname: pod.name.clone(),
             slot,
         };
+        let volumes = Volumes::new(self.kubelet.client.clone(), pod, machine.volumes(&place.id));
+        let mounts = match volumes.write().await {
+            Ok(mounts) => mounts,
+            Err(err) => {
+                tracing::warn!(error = %err, pod = %key, "pod waits for its volumes");
+                self.recorder
+                    .record(pod, Happened::FailedMount(err.to_string()))
+                    .await;
+                self.retry(key.clone());
+                return;
+            }
+        };
         keep_log(&machine.log(&place.id), self.crashed.contains_key(&pod.uid));
         let (process, addresses) = if pod.is_on_host_network {
             (
-                start_on_host(&machine, &place, pod).await,
+                start_on_host(&machine, &place, mounts, pod).await,
                 host_addresses(&machine),
             )
         } else {
             (
-                machine.start_pod(&place, pod.program()).await,
+                machine.start_pod(&place, mounts, pod.program()).await,
                 machine.node.pod_addresses(slot).to_vec(),
             )
         };
@@ -444,6 +463,7 @@ impl State<'_> {
             let mut process = process;
             let code = tokio::select! {
                 ended = process.ended() => ended.map_or(1, shell_code),
+                never = volumes.keep_fresh() => match never {},
                 () = stop.cancelled() => {
                     process.stop(Duration::from_secs(2)).await;
                     0
@@ -580,10 +600,14 @@ fn now() -> String {
 async fn start_on_host(
     machine: &Machine,
     place: &PodPlace,
+    mounts: Vec<Mount>,
     pod: &Pod,
 ) -> Result<Process, crate::machine::MachineError> {
     let group = format!("pods/{}", place.id);
-    let placement = machine.placement(&group, pod.program())?;
+    let placement = Placement {
+        mounts,
+        ..machine.placement(&group, pod.program())?
+    };
     Ok(Process::place(&place.id, &placement, &machine.log(&place.id)).await?)
 }
 

@@ -25,3 +25,5 @@ mod runtime;
 pub mod session;
 pub mod state;
 pub mod supervisor;
+mod terminal;
+pub mod volumes;

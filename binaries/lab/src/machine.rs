@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     cgroup::{self, CgroupError},
-    enter::Placement,
+    enter::{Mount, Placement},
     link::{self, LinkError, Net},
     plan::{Cluster, Lab, Node},
     process::{Process, ProcessError, own_program},
@@ -71,6 +71,12 @@ impl Site {
         self.cgroup.join(&node.name)
     }
 
+    /// Folder with the files of a pod's volumes.
+    #[must_use]
+    pub fn volumes(&self, node: &Node, pod: &str) -> PathBuf {
+        self.folder.join("volumes").join(format!("{}-{pod}", node.name))
+    }
+
     fn group(&self, path: PathBuf) -> Result<PathBuf, CgroupError> {
         cgroup::create(&path)?;
         Ok(path)
@@ -97,12 +103,16 @@ impl Fabric {
         };
         let mut holder = Process::place("fabric", &placement, &site.log("fabric")).await?;
         let addresses: Vec<_> = lab.clusters.iter().map(Cluster::api_address).collect();
+        let routes = routes_to_pods(lab);
         in_namespace(holder.pid(), async move |net| {
             link::immediate_addresses()?;
             net.up("lo").await?;
             net.bridge(BRIDGE).await?;
             for address in addresses {
                 net.address(BRIDGE, address.into(), 16).await?;
+            }
+            for (network, gateway) in routes {
+                net.route(network, gateway, BRIDGE).await?;
             }
             Ok(())
         })
@@ -211,12 +221,18 @@ impl Machine {
         })
     }
 
-    /// Starts a pod: a process with a network of its own, routed through the node.
+    /// Starts a pod: a process with a network of its own, routed through the node, and with `mounts`.
     ///
     /// # Errors
     /// What the kernel says.
-    pub async fn start_pod(&self, pod: &PodPlace, program: Vec<OsString>) -> Result<Process, MachineError> {
+    pub async fn start_pod(
+        &self,
+        pod: &PodPlace,
+        mounts: Vec<Mount>,
+        program: Vec<OsString>,
+    ) -> Result<Process, MachineError> {
         let placement = Placement {
+            mounts,
             cgroup: Some(self.site.group(self.pod_cgroup(pod))?),
             beside: Some(self.pid()),
             new_network: true,
@@ -275,7 +291,27 @@ impl Machine {
         Ok(process)
     }
 
-    /// Removes what a pod leaves behind when its process has ended: its link, pin and control group.
+    /// Folder with the files of a pod's volumes.
+    #[must_use]
+    pub fn volumes(&self, pod: &str) -> PathBuf {
+        self.site.volumes(&self.node, pod)
+    }
+
+    /// Removes the files of a pod's volumes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn remove_volumes(&self, pod: &str) -> Result<(), MachineError> {
+        let path = self.volumes(pod);
+        match std::fs::remove_dir_all(&path) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                Err(CgroupError::Io { path, cause }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what a pod leaves behind when its process has ended: its link, pin, control group and volumes.
     ///
     /// # Errors
     /// What the kernel says.
@@ -294,7 +330,7 @@ impl Machine {
         let mut process = Process::place(&name, &unpin, &self.site.log(&name)).await?;
         let _ = process.ended().await;
         cgroup::remove(&self.pod_cgroup(pod), Duration::from_secs(5))?;
-        Ok(())
+        self.remove_volumes(&pod.id)
     }
 
     /// Control group of a pod.
@@ -330,6 +366,16 @@ fn holder() -> Placement {
     }
 }
 
+/// Routes from the API servers, which have addresses of IPv4, to the pods of all nodes.
+fn routes_to_pods(lab: &Lab) -> Vec<((std::net::IpAddr, u8), std::net::IpAddr)> {
+    let nodes = lab.clusters.iter().flat_map(|cluster| &cluster.nodes);
+    nodes
+        .flat_map(|node| node.pod_networks().into_iter().zip(node.addresses()))
+        .map(|(network, (address, _))| (network, address))
+        .filter(|(_, gateway)| gateway.is_ipv4())
+        .collect()
+}
+
 /// Routes from `node` to the pods of all other nodes.
 fn routes_from(lab: &Lab, node: &Node) -> Vec<((std::net::IpAddr, u8), std::net::IpAddr)> {
     lab.clusters
@@ -359,6 +405,16 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn api_servers_reach_the_pods_of_every_node() {
+        let lab = Lab::plan("t", 2, 2).unwrap();
+
+        let routes = routes_to_pods(&lab);
+
+        assert_eq!(routes.len(), 4);
+        assert!(routes.contains(&(("10.2.1.0".parse().unwrap(), 24), "172.30.2.1".parse().unwrap())));
+    }
 
     #[test]
     fn routes_lead_to_the_pods_of_every_other_node() {

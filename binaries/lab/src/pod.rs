@@ -6,7 +6,10 @@ use std::{collections::BTreeSet, ffi::OsString, net::IpAddr, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::process::own_program;
+use crate::{
+    process::own_program,
+    volumes::{self, Volume},
+};
 
 /// Image of the echo server; serves on the container's ports.
 pub const ECHO_IMAGE: &str = "skep-lab/echo";
@@ -71,6 +74,10 @@ pub struct Pod {
     pub tcp: Vec<u16>,
     /// UDP ports of its echo servers, each once.
     pub udp: Vec<u16>,
+    /// Its service account.
+    pub service_account: String,
+    /// Its projected volumes that containers mount.
+    pub volumes: Vec<Volume>,
     /// What is wrong with it.
     pub problem: Option<PodError>,
 }
@@ -148,6 +155,8 @@ impl Pod {
                 .collect(),
             tcp: ports("TCP"),
             udp: ports("UDP"),
+            service_account: text("/spec/serviceAccountName"),
+            volumes: volumes::read(object),
             problem,
         }
     }

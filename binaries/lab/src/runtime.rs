@@ -31,6 +31,7 @@ use crate::{
     plan::{Cluster, Node},
     pod::Pod,
     process::shell_code,
+    terminal::Terminal,
 };
 
 /// Time between two looks at a log that is followed.
@@ -116,9 +117,16 @@ impl PodRuntime for Runtime {
         let placement = Placement {
             cgroup: Some(group),
             beside: Some(beside),
+            terminal: options.tty,
             program: options.command.iter().map(Into::into).collect(),
             ..Placement::default()
         };
+        if options.tty {
+            return in_terminal(&placement, options.stdin).map_err(|cause| PodRuntimeError::Io {
+                what: format!("starting a program in a terminal of pod {}", pod.name),
+                cause,
+            });
+        }
         let pipe = |wanted: bool| if wanted { Stdio::piped() } else { Stdio::null() };
         let mut child = command::started_by(&placement)
             .stdin(pipe(options.stdin))
@@ -133,9 +141,32 @@ impl PodRuntime for Runtime {
             stdin: child.stdin.take().map(|stdin| Box::pin(stdin) as _),
             stdout: child.stdout.take().map(|stdout| Box::pin(stdout) as _),
             stderr: child.stderr.take().map(|stderr| Box::pin(stderr) as _),
+            resize: None,
             ended: Box::pin(async move { child.wait().await.map(shell_code) }),
         })
     }
+}
+
+/// Starts a program that has a terminal. What ends it, when the client is gone, is that nobody holds the other end.
+fn in_terminal(placement: &Placement, has_input: bool) -> io::Result<Execution> {
+    let terminal = Terminal::open()?;
+    let mut child = {
+        let end = || terminal.program.try_clone().map(Stdio::from);
+        command::started_by(placement)
+            .env("TERM", "xterm")
+            .stdin(end()?)
+            .stdout(end()?)
+            .stderr(end()?)
+            .spawn()?
+    };
+    let parts = terminal.into_parts()?;
+    Ok(Execution {
+        stdin: has_input.then(|| Box::pin(parts.input) as _),
+        stdout: Some(Box::pin(parts.output)),
+        stderr: None,
+        resize: Some(parts.resize),
+        ended: Box::pin(async move { child.wait().await.map(shell_code) }),
+    })
 }
 
 /// Where the last so many lines begin.

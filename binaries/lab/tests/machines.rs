@@ -86,7 +86,7 @@ async fn pods_of_different_nodes_reach_each_other_over_both_families() {
     .map(Into::into)
     .to_vec();
 
-    let web: Process = first.start_pod(&place, serve).await.unwrap();
+    let web: Process = first.start_pod(&place, Vec::new(), serve).await.unwrap();
     let shell = second.placement("tools", Vec::new()).unwrap();
 
     for address in first.node.pod_addresses(2) {

@@ -9,7 +9,7 @@ use std::{io::Write as _, process::Stdio};
 use serde_json::{Value, json};
 use skep_e2e::TestLab;
 use skep_k8s::{
-    Client as _, Kind, ListOptions,
+    Client as _, Kind, ListOptions, WriteOptions,
     remote::{RemoteClient, Settings, Target},
 };
 use skep_lab::{
@@ -203,6 +203,182 @@ async fn kubectl_shows_logs_and_starts_programs() {
         .await
         .unwrap();
     assert_eq!(ok(&["logs", "web-0", "--previous"], ""), logs);
+}
+
+/// Terminals, as people use them: kubectl has one of its own here.
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_has_a_terminal_in_a_pod() {
+    let lab = TestLab::up_with("terminal", skep_e2e::shape(1, &[], None)).await;
+    lab.create_all([client_pod("client", "c1-n1")]).await;
+    lab.session
+        .wait("the pod is ready", || async {
+            pod(&lab, "client").await["status"]["containerStatuses"][0]["ready"] == true
+        })
+        .await
+        .unwrap();
+    let config = lab.session.state().unwrap().kubeconfig("c1").unwrap();
+    if kubectl(&config, &["version", "--client"], "").is_none() {
+        eprintln!("kubectl is not installed: nothing to check");
+        return;
+    }
+
+    // The size arrives after the start.
+    let inside = "until [ \"$(stty size)\" = \"40 100\" ]; do sleep 0.05; done; tty; echo $TERM; exit 7";
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let text = format!("stty rows 40 cols 100\nkubectl exec -it client -- sh -c '{inside}'\n");
+    std::fs::write(&program, text).unwrap();
+    let output = std::process::Command::new("script")
+        .args(["-qec", &format!("sh {}", program.display()), "/dev/null"])
+        .env("KUBECONFIG", &config)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("/dev/pts/") && said.contains("xterm"), "{said}");
+    assert_eq!(output.status.code(), Some(7), "{said}");
+}
+
+/// What a client in a pod logs in with.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_have_the_token_of_their_account() {
+    let lab = TestLab::up_with("accounts", skep_e2e::shape(1, &[], None)).await;
+    let mut quiet = client_pod("quiet", "c1-n1");
+    quiet["spec"]["automountServiceAccountToken"] = false.into();
+    lab.create_all([client_pod("client", "c1-n1"), quiet]).await;
+    for name in ["client", "quiet"] {
+        lab.session
+            .wait("the pod is ready", || async {
+                pod(&lab, name).await["status"]["containerStatuses"][0]["ready"] == true
+            })
+            .await
+            .unwrap();
+    }
+    let file = |name: &str| format!("/var/run/secrets/kubernetes.io/serviceaccount/{name}");
+    let read = async |pod: &str, name: &str| lab.session.run(pod, &["cat", &file(name)]).await;
+
+    assert_eq!(read("client", "namespace").await.unwrap(), "default");
+    let certificate = read("client", "ca.crt").await.unwrap();
+    assert!(
+        certificate.starts_with("-----BEGIN CERTIFICATE-----"),
+        "{certificate}"
+    );
+    let token = read("client", "token").await.unwrap();
+    let review = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token},
+    });
+    let kind = Kind::new(
+        "authentication.k8s.io",
+        "v1",
+        "TokenReview",
+        "tokenreviews",
+        false,
+    );
+    let status = async || {
+        let answer = lab
+            .session
+            .client()
+            .create(&kind, "", review.clone(), &WriteOptions::default())
+            .await;
+        answer.unwrap().to_value().unwrap()["status"].clone()
+    };
+    let seen = status().await;
+    assert_eq!(seen["user"]["username"], "system:serviceaccount:default:default");
+    let extra = &seen["user"]["extra"];
+    assert_eq!(extra["authentication.kubernetes.io/pod-name"], json!(["client"]));
+    assert_eq!(extra["authentication.kubernetes.io/node-name"], json!(["c1-n1"]));
+    // A program in the pod logs in with it.
+    let server = "exec 3<>/dev/tcp/172.30.1.250/6443";
+    let login = async |token: &str| {
+        let request = format!(
+            r#"{server}; printf 'GET /api HTTP/1.0\r\nAuthorization: Bearer %s\r\n\r\n' "{token}" >&3; head -1 <&3"#
+        );
+        lab.session
+            .run("client", &["bash", "-c", &request])
+            .await
+            .unwrap()
+    };
+    let answer = login(&format!("$(cat {})", file("token"))).await;
+    assert!(answer.contains(" 200 "), "{answer}");
+    assert!(login("wrong").await.contains(" 401 "));
+    // Nobody writes there, and nobody else sees it.
+    let write = format!("echo x > {}", file("token"));
+    assert!(lab.session.run("client", &["sh", "-c", &write]).await.is_err());
+    for place in ["quiet", "c1-n1"] {
+        assert!(read(place, "token").await.is_err(), "{place}");
+    }
+
+    let config = lab.session.state().unwrap().kubeconfig("c1").unwrap();
+    if let Some((code, issued, err)) = kubectl(&config, &["create", "token", "default"], "") {
+        assert_eq!(code, 0, "{err}");
+        let words = [
+            "auth",
+            "whoami",
+            "-o",
+            "jsonpath={.status.userInfo.username}",
+            "--token",
+            issued.trim(),
+        ];
+        let (_, name, err) = kubectl(&config, &words, "").unwrap();
+        assert_eq!(name, "system:serviceaccount:default:default", "{err}");
+    }
+    let site = Site::of(lab.name()).unwrap();
+    let state = lab.session.state().unwrap();
+    let files = site.volumes(state.lab.node("c1-n1").unwrap(), "default.client");
+    assert!(files.is_dir());
+    lab.session.delete(&client_pod("client", "c1-n1")).await.unwrap();
+    lab.session
+        .wait("the pod is gone", || async { !files.exists() })
+        .await
+        .unwrap();
+    lab.session
+        .wait("its token is worth nothing", || async {
+            status().await["error"] == "[invalid bearer token, service account token has been invalidated]"
+        })
+        .await
+        .unwrap();
+}
+
+/// A pod whose volume cannot be made waits for it, and its events say why.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_waits_for_its_config_map() {
+    let lab = TestLab::up_with("volumes", skep_e2e::shape(1, &[], None)).await;
+    let mut waiting = client_pod("client", "c1-n1");
+    let sources = json!([{"configMap": {"name": "settings"}}]);
+    waiting["spec"]["volumes"] = json!([{"name": "v", "projected": {"sources": sources}}]);
+    waiting["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/run/settings"}]);
+    lab.create_all([waiting]).await;
+    lab.session
+        .wait("an event says what is missing", || async {
+            let events = events(&lab, "client").await;
+            events.iter().any(|(reason, message, _)| {
+                reason == "FailedMount" && message.contains("configmaps \"settings\" not found")
+            })
+        })
+        .await
+        .unwrap();
+
+    let config = Kind::new("", "v1", "ConfigMap", "configmaps", true);
+    let settings = json!({"metadata": {"name": "settings"}, "data": {"color": "red"}});
+    let client = lab.session.client();
+    client
+        .create(&config, "default", settings, &WriteOptions::default())
+        .await
+        .unwrap();
+    lab.session
+        .wait("the pod is ready", || async {
+            pod(&lab, "client").await["status"]["containerStatuses"][0]["ready"] == true
+        })
+        .await
+        .unwrap();
+
+    let read = lab
+        .session
+        .run("client", &["cat", "/run/settings/color"])
+        .await
+        .unwrap();
+    assert_eq!(read, "red");
 }
 
 /// Programs in pods run as root: whoever has no token is refused.

@@ -17,7 +17,9 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
-use skep_k8s_apiserver::{ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tracker};
+use skep_k8s_apiserver::{
+    ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, SigningKey, Tracker,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{
     TlsAcceptor,
@@ -208,6 +210,14 @@ async fn serve_plain(flags: &Flags<'_>, token: String) -> Result<SocketAddr, Any
         .map(str::parse);
     let settings = Settings {
         service_networks: networks.collect::<Result<_, _>>()?,
+        admits_service_accounts: !flags
+            .or("disable-admission-plugins", "")
+            .split(',')
+            .any(|name| name == "ServiceAccount"),
+        service_account_issuer: flags.get("service-account-issuer")?.to_owned(),
+        signing_key: Some(SigningKey::from_file(
+            flags.get("service-account-signing-key-file")?.as_ref(),
+        )?),
         ..Settings::default()
     };
     let options = HttpOptions {

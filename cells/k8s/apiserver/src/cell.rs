@@ -3,6 +3,7 @@
 //! Cells: the fake client of scripts, and the API server of the lab.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Members};
@@ -12,6 +13,7 @@ use skep_k8s::Client;
 use statedb::{Db, Table};
 use tokio::net::TcpListener;
 
+use crate::accounts::{SigningKey, SigningKeyError};
 use crate::client::InProcessClient;
 use crate::command;
 use crate::config::{ApiServerConfig, ConfigError};
@@ -63,6 +65,18 @@ pub enum ServerError {
     /// A setting cannot be used.
     #[error("API server configuration")]
     Config(#[from] ConfigError),
+    /// The file has no key for the tokens of service accounts.
+    #[error("signing key of service accounts")]
+    SigningKey(#[from] SigningKeyError),
+    /// The file with the certificates for namespaces cannot be read.
+    #[error("certificates for pods: {}", path.display())]
+    RootCa {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        cause: std::io::Error,
+    },
     /// The table of objects exists already: there can be one server or fake client in a database.
     #[error("API server table")]
     Table(#[from] statedb::Error),
@@ -84,10 +98,19 @@ fn api_server(db: Db, config: Cfg<ApiServerConfig>) -> Result<Arc<ApiServer>, Se
     let rows = Rows::new(&db)?;
     let history = usize::try_from(config.history).unwrap_or(usize::MAX);
     let tracker = Tracker::new(rows, history, false);
+    let mut settings = config.settings()?;
+    if !config.signing_key_file.is_empty() {
+        settings.signing_key = Some(SigningKey::from_file(Path::new(&config.signing_key_file))?);
+    }
+    if !config.root_ca_file.is_empty() {
+        let path = PathBuf::from(&config.root_ca_file);
+        let text = std::fs::read_to_string(&path);
+        settings.root_ca = Some(text.map_err(|cause| ServerError::RootCa { path, cause })?);
+    }
     Ok(Arc::new(ApiServer::new(
         tracker,
         Registry::builtin(),
-        Manner::Real(config.settings()?),
+        Manner::Real(settings),
     )))
 }
 

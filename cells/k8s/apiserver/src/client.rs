@@ -66,6 +66,15 @@ fn gvr(kind: &Kind) -> Gvr {
     Gvr::new(&kind.group, &kind.version, &kind.plural)
 }
 
+/// The service account whose tokens this kind is: `serviceaccounts/<name>/token`.
+fn token_of(kind: &Kind) -> Option<&str> {
+    let name = kind
+        .plural
+        .strip_prefix("serviceaccounts/")?
+        .strip_suffix("/token")?;
+    kind.group.is_empty().then_some(name)
+}
+
 fn scope(kind: &Kind, namespace: &str) -> Option<String> {
     (kind.namespaced && !namespace.is_empty()).then(|| namespace.to_owned())
 }
@@ -236,6 +245,11 @@ impl Client for InProcessClient {
         object: Value,
         options: &skep_k8s::WriteOptions,
     ) -> Result<RawObject, skep_k8s::ApiError> {
+        // As over HTTP, a token is created at a path below its account.
+        if let Some(account) = token_of(kind) {
+            let made = self.api.request_token(namespace, account, object);
+            return made.map(|token| raw(Arc::new(token))).map_err(failed);
+        }
         let written = self
             .api
             .create(&gvr(kind), namespace, object, &write_options(options));

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use hive::Config;
 
+/// The admission plugin that can be left out.
+const SERVICE_ACCOUNT: &str = "ServiceAccount";
+
 /// Where and how the embedded Kubernetes API server serves.
 #[derive(Config, Clone, Debug)]
 pub struct ApiServerConfig {
@@ -28,6 +31,21 @@ pub struct ApiServerConfig {
     /// Time between two bookmarks of a watch.
     #[config(default = "1m", flag = "apiserver-bookmark-interval")]
     pub bookmark_every: Duration,
+    /// How long events are kept after they were written last. 0 keeps them for ever.
+    #[config(default = "1h", flag = "event-ttl")]
+    pub event_ttl: Duration,
+    /// Admission plugins to leave out: ServiceAccount, which gives pods an account and its token, is the only one.
+    #[config(default = "", flag = "disable-admission-plugins")]
+    pub disable_admission_plugins: Vec<String>,
+    /// Issuer of the tokens of service accounts; also the audience of the API server.
+    #[config(default = "https://kubernetes.default.svc", flag = "service-account-issuer")]
+    pub service_account_issuer: String,
+    /// PEM file (PKCS#8) with the P-256 key that signs the tokens of service accounts. Empty: a new key at each start.
+    #[config(default = "", flag = "service-account-signing-key-file")]
+    pub signing_key_file: String,
+    /// PEM file with the certificates that every namespace gets as ConfigMap kube-root-ca.crt. Empty: none.
+    #[config(default = "", flag = "root-ca-file")]
+    pub root_ca_file: String,
 }
 
 /// Why the configuration cannot be used.
@@ -39,6 +57,9 @@ pub enum ConfigError {
     /// Not a network, or a second one of a family.
     #[error("`{0}` is not a network of a family that has none yet, such as 10.96.0.0/16")]
     Network(String),
+    /// Not an admission plugin of this server.
+    #[error("`{0}` is not an admission plugin here; there is ServiceAccount")]
+    Plugin(String),
     /// Not a range of ports.
     #[error("`{0}` is not a range of ports, such as 30000-32767")]
     Ports(String),
@@ -55,10 +76,10 @@ impl ApiServerConfig {
             .map_err(|_| ConfigError::Listen(self.listen.clone()))
     }
 
-    /// The settings of the server.
+    /// The settings of the server, without what files hold.
     ///
     /// # Errors
-    /// If a network or the range of ports is malformed.
+    /// If a network or the range of ports is malformed, or an admission plugin unknown.
     pub fn settings(&self) -> Result<crate::Settings, ConfigError> {
         let mut networks: Vec<ipnet::IpNet> = Vec::new();
         for text in &self.service_networks {
@@ -72,6 +93,11 @@ impl ApiServerConfig {
             }
             networks.push(network);
         }
+        let plugins = self.disable_admission_plugins.iter().map(|name| name.trim());
+        let plugins: Vec<&str> = plugins.filter(|name| !name.is_empty()).collect();
+        if let Some(unknown) = plugins.iter().find(|name| **name != SERVICE_ACCOUNT) {
+            return Err(ConfigError::Plugin((*unknown).to_owned()));
+        }
         let ports = || {
             let (first, last) = self.node_ports.split_once('-')?;
             let (first, last): (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
@@ -82,6 +108,11 @@ impl ApiServerConfig {
             service_networks: networks,
             node_ports,
             bookmark_every: self.bookmark_every,
+            event_ttl: self.event_ttl,
+            admits_service_accounts: plugins.is_empty(),
+            service_account_issuer: self.service_account_issuer.clone(),
+            signing_key: None,
+            root_ca: None,
         })
     }
 }

@@ -6,6 +6,8 @@
 //! - [`ApiServer`]: the API as a library, acting like a real server or as a plain fake ([`Manner`]);
 //! - [`Registry`]: the kinds that are served;
 //! - [`HttpServer`]: the API over HTTP, for kubectl; with a [`PodRuntime`], logs of pods and programs in them;
+//! - service accounts: every namespace has one, pods get tokens of theirs, and a request with a token comes from the
+//!   account; a [`SigningKey`] signs them ([`ApiServer::request_token`]);
 //! - [`InProcessClient`] and [`FakeClient`]: clients without a network; the fake one is filled by scripts
 //!   ([`command`]);
 //! - cells: [`fake_client_cell`], [`server_cell`], [`endpointslice_controller_cell`],
@@ -23,6 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod accounts;
 mod cell;
 mod client;
 pub mod command;
@@ -46,6 +49,7 @@ mod table;
 mod tracker;
 mod yaml;
 
+pub use accounts::{SigningKey, SigningKeyError};
 pub use cell::{Listening, ServerError, fake_client_cell, in_process_client, server_cell};
 pub use client::InProcessClient;
 pub use command::update_status_command;
@@ -59,7 +63,7 @@ pub use gvr::{Gvr, api_version, guess_plural, split_api_version};
 pub use http::{HttpOptions, HttpServer, Tls, TlsError};
 pub use kinds::{Custom, Kind, Registry, Scale};
 pub use patch::Patch;
-pub use pods::{ExecOptions, Execution, LogOptions, PodRuntime, PodRuntimeError};
+pub use pods::{ExecOptions, Execution, LogOptions, PodRuntime, PodRuntimeError, TerminalSize};
 pub use schema::{Field, List as ListShape, Merge, Object, Scalar, Shape};
 pub use selector::{FieldSelector, LabelSelector};
 pub use server::{

@@ -71,8 +71,19 @@ pub struct ExecOptions {
     pub stdin: bool,
     /// Whether the standard output is wanted.
     pub stdout: bool,
-    /// Whether the standard error is wanted.
+    /// Whether the standard error is wanted; never with a terminal, which has one output.
     pub stderr: bool,
+    /// Whether the program gets a terminal.
+    pub tty: bool,
+}
+
+/// Columns and rows of a terminal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TerminalSize {
+    /// Columns.
+    pub width: u16,
+    /// Rows.
+    pub height: u16,
 }
 
 /// A program that runs in a container. Dropping it ends the program.
@@ -83,6 +94,8 @@ pub struct Execution {
     pub stdout: Option<Pin<Box<dyn AsyncRead + Send>>>,
     /// Its standard error.
     pub stderr: Option<Pin<Box<dyn AsyncRead + Send>>>,
+    /// Sets the size of its terminal; nothing if it has none.
+    pub resize: Option<Box<dyn FnMut(TerminalSize) + Send>>,
     /// The exit code that a shell would report.
     pub ended: BoxFuture<'static, std::io::Result<i32>>,
 }

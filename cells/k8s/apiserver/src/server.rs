@@ -2,20 +2,23 @@
 
 //! The API as a library: what the HTTP server and the in-process client call.
 
+mod accounts;
 mod bind;
 mod crd;
 mod defaults;
 mod delete;
+mod expiry;
 mod list;
 mod options;
 mod scale;
 mod service;
+mod tokens;
 mod validate;
 mod watch;
 mod write;
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -28,11 +31,13 @@ pub use scale::{read_scale, scale_patch};
 pub use watch::{Watch, WatchEvent, WatchKind};
 pub use write::{Deleted, Subresource, Written};
 
+use crate::accounts::SigningKey;
 use crate::error::ApiError;
 use crate::gvr::Gvr;
 use crate::kinds::{Kind, Registry};
 use crate::object;
 use crate::tracker::{Domain, Tracker};
+use expiry::Expiry;
 use service::Allocator;
 
 /// How much like a real server it acts.
@@ -53,6 +58,16 @@ pub struct Settings {
     pub node_ports: RangeInclusive<u16>,
     /// Time between two bookmarks of a watch that asked for them.
     pub bookmark_every: Duration,
+    /// How long events are kept after they were written last; zero keeps them for ever.
+    pub event_ttl: Duration,
+    /// Admission plugin ServiceAccount: pods get an account, which must exist, and a volume with its token.
+    pub admits_service_accounts: bool,
+    /// Who issues the tokens of service accounts; also the audience of this server.
+    pub service_account_issuer: String,
+    /// The key that signs tokens; `None` makes one, and tokens end with the server.
+    pub signing_key: Option<SigningKey>,
+    /// Certificates in PEM by which pods verify this server; every namespace gets them as ConfigMap `kube-root-ca.crt`.
+    pub root_ca: Option<String>,
 }
 
 impl Default for Settings {
@@ -61,6 +76,11 @@ impl Default for Settings {
             service_networks: vec![IpNet::new_assert("10.96.0.0".parse().expect("an address"), 16)],
             node_ports: 30000..=32767,
             bookmark_every: Duration::from_secs(60),
+            event_ttl: Duration::from_secs(60 * 60),
+            admits_service_accounts: true,
+            service_account_issuer: "https://kubernetes.default.svc".to_owned(),
+            signing_key: None,
+            root_ca: None,
         }
     }
 }
@@ -74,20 +94,35 @@ struct Inner {
     registry: Registry,
     manner: Manner,
     allocator: Mutex<Allocator>,
+    expiry: Mutex<Expiry>,
+    event_ttl: Option<Duration>,
+    admits_service_accounts: bool,
+    issuer: String,
+    signing_key: OnceLock<SigningKey>,
+    root_ca: Option<String>,
 }
 
 impl ApiServer {
     /// A server over `tracker` for the kinds of `registry`. Objects that are there already are taken over.
     pub fn new(tracker: Tracker, registry: Registry, manner: Manner) -> Self {
-        let allocator = match &manner {
-            Manner::Real(settings) => Allocator::new(settings),
-            Manner::Fake => Allocator::new(&Settings::default()),
+        let settings = match &manner {
+            Manner::Real(settings) => settings.clone(),
+            Manner::Fake => Settings {
+                event_ttl: Duration::ZERO,
+                ..Settings::default()
+            },
         };
         let server = ApiServer(Arc::new(Inner {
             tracker,
             registry,
             manner,
-            allocator: Mutex::new(allocator),
+            allocator: Mutex::new(Allocator::new(&settings)),
+            expiry: Mutex::default(),
+            event_ttl: Some(settings.event_ttl).filter(|ttl| !ttl.is_zero()),
+            admits_service_accounts: settings.admits_service_accounts,
+            issuer: settings.service_account_issuer,
+            signing_key: settings.signing_key.map(OnceLock::from).unwrap_or_default(),
+            root_ca: settings.root_ca,
         }));
         if matches!(server.0.manner, Manner::Real(_)) {
             server.take_over();

@@ -19,7 +19,7 @@ use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use skep_k8s_apiserver::{
     ApiServer, ExecOptions, Execution, Gvr, HttpOptions, HttpServer, LogOptions, Manner, PodRuntime,
-    PodRuntimeError, Registry, Rows, Settings, Tracker, WriteOptions,
+    PodRuntimeError, Registry, Rows, Settings, TerminalSize, Tracker, WriteOptions,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -32,6 +32,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 #[derive(Debug, Default)]
 struct ThisMachine {
     logs: Mutex<Vec<LogOptions>>,
+    sizes: Arc<Mutex<Vec<TerminalSize>>>,
 }
 
 #[async_trait]
@@ -63,6 +64,10 @@ impl PodRuntime for ThisMachine {
             stdin: options.stdin.then(|| Box::pin(child.stdin.take().unwrap()) as _),
             stdout: Some(Box::pin(child.stdout.take().unwrap())),
             stderr: Some(Box::pin(child.stderr.take().unwrap())),
+            resize: options.tty.then(|| {
+                let sizes = self.sizes.clone();
+                Box::new(move |size| sizes.lock().unwrap().push(size)) as _
+            }),
             ended: Box::pin(async move { Ok(child.wait().await?.code().unwrap()) }),
         })
     }
@@ -106,9 +111,11 @@ const POD: &str = "/api/v1/namespaces/default/pods/p";
 
 /// What a program wrote to each channel, after `input` was sent, and its status.
 async fn exec(address: SocketAddr, protocol: &str, query: &str, input: &[&[u8]]) -> (String, String, Value) {
-    let mut request = format!("ws://{address}{POD}/exec?container=web&stdout=true&stderr=true&{query}")
-        .into_client_request()
-        .unwrap();
+    let has_stderr = !query.contains("tty=true");
+    let mut request =
+        format!("ws://{address}{POD}/exec?container=web&stdout=true&stderr={has_stderr}&{query}")
+            .into_client_request()
+            .unwrap();
     let headers = request.headers_mut();
     headers.insert("sec-websocket-protocol", protocol.parse().unwrap());
     let stream = TcpStream::connect(address).await.unwrap();
@@ -168,6 +175,30 @@ async fn programs_have_input_output_and_an_exit_code() {
     assert_eq!(status["status"], "Success");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terminals_take_the_size_of_the_client() {
+    let (address, runtime, _stop) = serve("").await;
+
+    let input: [&[u8]; 5] = [
+        b"\x04{\"Width\":80,\"Height\":24}",
+        b"\x04{\"Width\":132,\"Height\":43}",
+        b"\x04{\"Width\":-1,\"Height\":43}",
+        b"\x04no size",
+        &[255, 0],
+    ];
+    let (out, _, status) = exec(
+        address,
+        "v5.channel.k8s.io",
+        "command=sh&command=-c&command=cat;+echo+done&stdin=true&tty=true",
+        &input,
+    )
+    .await;
+
+    assert_eq!((out.as_str(), &status["status"]), ("done\n", &json!("Success")));
+    let size = |width, height| TerminalSize { width, height };
+    assert_eq!(*runtime.sizes.lock().unwrap(), [size(80, 24), size(132, 43)]);
+}
+
 /// More than what fits into pipes, in both directions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_may_write_before_it_has_read() {
@@ -203,10 +234,10 @@ async fn what_cannot_be_done_is_refused_with_the_reason() {
         ),
         ("exec?container=web", v5, 400, "at least 1 command"),
         (
-            "exec?container=web&command=sh&tty=true",
+            "exec?container=web&command=sh&tty=true&stderr=true",
             v5,
             400,
-            "tty is unsupported",
+            "tty and stderr cannot both be true",
         ),
         ("exec?container=web&command=sh", old, 400, "by WebSocket only"),
         ("exec?container=web&command=sh", "", 400, "by WebSocket only"),

@@ -11,8 +11,13 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
-use skep_k8s_apiserver::{ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tracker};
+use skep_k8s_apiserver::{
+    ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tls, Tracker,
+};
 use tokio_util::sync::CancellationToken;
+
+/// Static token of a server.
+const SECRET: &str = "secret";
 
 /// A kubectl that prints lines.
 struct Running {
@@ -46,6 +51,25 @@ struct Kubectl {
 impl Kubectl {
     /// A server of its own, and kubectl for it; nothing if kubectl is not installed.
     async fn start() -> Option<Self> {
+        Self::start_with(HttpOptions::default()).await
+    }
+
+    /// As [`Kubectl::start`], over HTTPS: kubectl shows tokens to nobody else.
+    async fn start_secure() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (certificate, key) = (folder.path().join("server.crt"), folder.path().join("server.key"));
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let options = HttpOptions {
+            token: SECRET.to_owned(),
+            tls: Some(Tls::from_files(&certificate, &key).unwrap()),
+            ..HttpOptions::default()
+        };
+        Self::start_with(options).await
+    }
+
+    async fn start_with(options: HttpOptions) -> Option<Self> {
         if Command::new("kubectl").arg("--help").output().is_err() {
             eprintln!("skipped: kubectl is not installed");
             return None;
@@ -53,10 +77,11 @@ impl Kubectl {
         let rows = Rows::new(&statedb::Db::new()).unwrap();
         let tracker = Tracker::new(rows, 10_000, false);
         let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(Settings::default()));
-        let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, HttpOptions::default())
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, options)
             .await
             .unwrap();
-        let url = format!("http://{}", server.address().unwrap());
+        let url = format!("{scheme}://{}", server.address().unwrap());
         let stop = CancellationToken::new();
         let serving = tokio::spawn(server.serve(stop.clone()));
         Some(Kubectl {
@@ -70,14 +95,24 @@ impl Kubectl {
     fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new("kubectl");
         command
-            .args(["--server", &self.url])
+            .args(["--server", &self.url, "--insecure-skip-tls-verify"])
             .args(arguments.split_whitespace())
+            .args(self.credentials(arguments))
             .env("HOME", self.home.path())
             .env_remove("KUBECONFIG")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
+    }
+
+    /// The token of the server, unless another one is shown. Without one kubectl asks for a password over HTTPS.
+    fn credentials(&self, arguments: &str) -> Vec<&str> {
+        if self.url.starts_with("https:") && !arguments.contains("--token") {
+            vec!["--token", SECRET]
+        } else {
+            Vec::new()
+        }
     }
 
     /// Starts it and goes on; it ends with what is returned.
@@ -388,5 +423,34 @@ async fn watches_and_waits() {
             .contains("FIELD: nodePort")
     );
     assert!(kubectl.ok("api-resources").await.contains("endpointslices"));
+    kubectl.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn creates_tokens_and_says_whom_they_stand_for() {
+    let Some(kubectl) = Kubectl::start_secure().await else {
+        return;
+    };
+
+    kubectl.ok("create serviceaccount robot").await;
+    let accounts = kubectl.ok("get serviceaccounts -o name").await;
+    assert_eq!(accounts, "serviceaccount/default\nserviceaccount/robot\n");
+    let token = kubectl.ok("create token robot --duration=10m").await;
+    let user = kubectl.ok(&format!("auth whoami --token {}", token.trim())).await;
+    assert!(user.contains("system:serviceaccount:default:robot"), "{user}");
+    assert!(user.contains("system:serviceaccounts:default"), "{user}");
+    let short = kubectl.fails("create token robot --duration=5m", "").await;
+    assert!(
+        short.contains("may not specify a duration less than 10 minutes"),
+        "{short}"
+    );
+    kubectl.ok("delete serviceaccount robot").await;
+    let gone = kubectl
+        .fails(&format!("auth whoami --token {}", token.trim()), "")
+        .await;
+    assert!(
+        gone.contains("Unauthorized") || gone.contains("logged in"),
+        "{gone}"
+    );
     kubectl.end().await;
 }

@@ -144,6 +144,11 @@ fn refuses_settings_that_make_no_sense() {
             node_ports: "30000-32767".to_owned(),
             history: 10,
             bookmark_every: Duration::from_secs(60),
+            event_ttl: Duration::from_secs(60),
+            disable_admission_plugins: vec!["ServiceAccount".to_owned()],
+            service_account_issuer: "https://issuer".to_owned(),
+            signing_key_file: String::new(),
+            root_ca_file: String::new(),
         };
         change(&mut config);
         config.settings().map(drop)
@@ -154,8 +159,46 @@ fn refuses_settings_that_make_no_sense() {
         config(|c| c.node_ports = "9-1".into()),
         Err(ConfigError::Ports("9-1".into()))
     );
+    assert_eq!(
+        config(|c| c.disable_admission_plugins.push("Other".into())),
+        Err(ConfigError::Plugin("Other".into()))
+    );
     assert!(config(|c| c.service_networks[1] = "10.1.0.0/16".into()).is_err());
     assert!(config(|c| c.service_networks[0] = "x".into()).is_err());
+}
+
+#[tokio::test]
+async fn keys_and_certificates_come_from_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (key, certificate) = (file("accounts.key"), file("ca.crt"));
+    let build = || {
+        let (key, certificate) = (key.clone(), certificate.clone());
+        Hive::new([statedb::cell(), server_cell()])
+            .override_config(move |config: &mut ApiServerConfig| {
+                config.signing_key_file = key.clone();
+                config.root_ca_file = certificate.clone();
+            })
+            .root::<Arc<ApiServer>>()
+            .plan(Settings::new())
+            .unwrap()
+            .build()
+    };
+
+    let error = hive::error_chain(&build().map(drop).unwrap_err());
+    assert!(error.contains("accounts.key"), "{error}");
+    std::fs::write(&key, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    let error = hive::error_chain(&build().map(drop).unwrap_err());
+    assert!(error.contains("ca.crt"), "{error}");
+    std::fs::write(&certificate, "CERTIFICATE").unwrap();
+    let api = build().unwrap().get::<Arc<ApiServer>>().unwrap();
+
+    let config = api.get(&Gvr::new("", "v1", "configmaps"), "default", "kube-root-ca.crt");
+    assert_eq!(config.unwrap()["data"]["ca.crt"], "CERTIFICATE");
+    let made = api.request_token("default", "default", json!({})).unwrap();
+    let token = made["status"]["token"].as_str().unwrap();
+    let same = SigningKey::from_file(key.as_ref()).unwrap();
+    assert!(same.verify::<serde_json::Value>(token).is_some());
 }
 
 // Scripts change labels that selectors are about, and look at what the cell makes of the changed object.

@@ -123,6 +123,10 @@ fn subresources(kind: &Kind) -> Vec<(&'static str, Value, Value)> {
         let eviction = json!({ "group": "policy", "version": "v1", "kind": "Eviction" });
         found.push(("eviction", eviction, json!(["create"])));
     }
+    if kind.gvr.group.is_empty() && kind.gvr.resource == "serviceaccounts" {
+        let request = json!({ "group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest" });
+        found.push(("token", request, json!(["create"])));
+    }
     if kind.scale.is_some() {
         let scale = json!({ "group": "autoscaling", "version": "v1", "kind": "Scale" });
         found.push(("scale", scale, json!(["get", "patch", "update"])));

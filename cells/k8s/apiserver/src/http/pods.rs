@@ -31,7 +31,7 @@ use super::request::Query;
 use super::respond::{self, Body};
 use crate::error::ApiError;
 use crate::object;
-use crate::pods::{ExecOptions, Execution, LogOptions, PodRuntime, PodRuntimeError};
+use crate::pods::{ExecOptions, Execution, LogOptions, PodRuntime, PodRuntimeError, TerminalSize};
 
 /// Protocols that are spoken, the best first.
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -40,6 +40,8 @@ const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const STATUS: u8 = 3;
+/// Sizes of the client's terminal.
+const RESIZE: u8 = 4;
 /// Closes another channel (v5).
 const CLOSE: u8 = 255;
 /// How long a client may take to confirm the end.
@@ -132,14 +134,13 @@ pub(super) fn exec_call<B>(
         stdin: query.flag("stdin"),
         stdout: query.flag("stdout"),
         stderr: query.flag("stderr"),
+        tty: query.flag("tty"),
     };
     if options.command.is_empty() {
         return Err(ApiError::bad_request("you must specify at least 1 command"));
     }
-    if query.flag("tty") {
-        return Err(ApiError::bad_request(
-            "tty is unsupported: this server has no terminals; leave -t out",
-        ));
+    if options.tty && options.stderr {
+        return Err(ApiError::bad_request("tty and stderr cannot both be true"));
     }
     let header = |name: &http::HeaderName| {
         let value = request.headers().get(name).and_then(|value| value.to_str().ok());
@@ -218,6 +219,7 @@ where
         stdin,
         mut stdout,
         mut stderr,
+        mut resize,
         mut ended,
     } = execution;
     // Written beside the rest: a program that does not read its input still writes.
@@ -255,6 +257,11 @@ where
                             let _ = input.try_send(bytes.slice(1..));
                         }
                     }
+                    Some(&RESIZE) => {
+                        if let (Some(resize), Some(size)) = (&mut resize, terminal_size(&bytes[1..])) {
+                            resize(size);
+                        }
+                    }
                     Some(&CLOSE) if bytes.get(1) == Some(&STDIN) => input = None,
                     _ => {}
                 },
@@ -275,6 +282,16 @@ where
     let answered = async { while messages.next().await.is_some_and(|message| message.is_ok()) {} };
     let _ = tokio::time::timeout(CLOSING, answered).await;
     Ok(())
+}
+
+/// The size in a message of the client; nothing if it has none, which is no reason to end.
+fn terminal_size(text: &[u8]) -> Option<TerminalSize> {
+    let size: Value = serde_json::from_slice(text).ok()?;
+    let number = |key: &str| u16::try_from(size.get(key)?.as_u64()?).ok();
+    Some(TerminalSize {
+        width: number("Width")?,
+        height: number("Height")?,
+    })
 }
 
 /// Reads what is there; nothing at the end, which closes the channel.

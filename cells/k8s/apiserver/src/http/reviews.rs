@@ -1,18 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Reviews: objects that are answered, not stored. Everybody may do everything here.
+//! Reviews: objects that are answered, not stored. Everybody who is known may do everything here.
 
 use serde_json::{Value, json};
 
+use crate::accounts::{SigningKey, TokenError, User};
+use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::object;
+use crate::server::ApiServer;
+
+/// Who a token stands for, and which of `audiences` it is for. `secret` is the static token of the server; empty if it
+/// has none.
+pub(super) fn authenticate(
+    api: &ApiServer,
+    secret: &str,
+    token: &str,
+    audiences: &[String],
+) -> Result<(User, Vec<String>), TokenError> {
+    if !secret.is_empty() && token == secret {
+        return Ok((User::administrator(), audiences.to_vec()));
+    }
+    api.authenticate(token, audiences)
+}
 
 /// Answers a review.
-pub(super) fn answer(kind: &Kind, mut review: Value) -> Value {
-    let user = json!({ "username": "system:admin", "groups": ["system:masters", "system:authenticated"] });
+pub(super) fn answer(
+    kind: &Kind,
+    mut review: Value,
+    api: &ApiServer,
+    secret: &str,
+    user: &User,
+) -> Result<Value, ApiError> {
     let status = match kind.kind.as_str() {
-        "SelfSubjectReview" => json!({ "userInfo": user }),
-        "TokenReview" => json!({ "authenticated": true, "user": user }),
+        "SelfSubjectReview" => json!({ "userInfo": user.value() }),
+        "TokenReview" => token_review(&review, api, secret)?,
         "SelfSubjectRulesReview" => json!({
             "resourceRules": [{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }],
             "nonResourceRules": [{ "verbs": ["*"], "nonResourceURLs": ["*"] }],
@@ -26,5 +48,37 @@ pub(super) fn answer(kind: &Kind, mut review: Value) -> Value {
     if let Some(map) = review.as_object_mut() {
         map.insert("status".to_owned(), status);
     }
-    object::with_type(review, &kind.api_version(), &kind.kind)
+    Ok(object::with_type(review, &kind.api_version(), &kind.kind))
+}
+
+fn token_review(review: &Value, api: &ApiServer, secret: &str) -> Result<Value, ApiError> {
+    let token = object::text(review, &["spec", "token"]);
+    if token.is_empty() {
+        return Err(ApiError::bad_request(
+            "token is required for TokenReview in authentication",
+        ));
+    }
+    let audiences = object::items(review, &["spec", "audiences"]).iter();
+    let audiences: Vec<String> = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
+    Ok(match authenticate(api, secret, token, &audiences) {
+        Ok((user, audiences)) => {
+            let mut status = json!({ "authenticated": true, "user": user.value() });
+            if !audiences.is_empty() {
+                status["audiences"] = audiences.into();
+            }
+            status
+        }
+        Err(error) => json!({ "user": {}, "error": error.review() }),
+    })
+}
+
+/// Where others find the keys that verify tokens (OpenID Connect Discovery 1.0, section 3).
+pub(super) fn discovery(api: &ApiServer, address: &str) -> Value {
+    json!({
+        "issuer": api.issuer(),
+        "jwks_uri": format!("https://{address}/openid/v1/jwks"),
+        "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": [SigningKey::algorithm()],
+    })
 }

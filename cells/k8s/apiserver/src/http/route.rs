@@ -17,6 +17,7 @@ use super::pods::{self, PodCall};
 use super::request::{Query, Target, decode_percent, target};
 use super::respond::{self, Body};
 use super::{discovery, openapi, protobuf, reviews};
+use crate::accounts::User;
 use crate::error::{ApiError, deleted_status};
 use crate::gvr::Gvr;
 use crate::kinds::Kind;
@@ -86,12 +87,23 @@ impl Router {
         }
     }
 
-    fn authenticate(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+    /// Who sent a request. Without credentials, where none are required, that is the administrator.
+    fn authenticate(&self, headers: &HeaderMap) -> Result<User, ApiError> {
         let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        if !self.token.is_empty() && shown != Some(&format!("Bearer {}", self.token)) {
-            return Err(ApiError::unauthorized());
+        let bearer = shown
+            .and_then(|text| text.split_once(' '))
+            .and_then(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()));
+        match bearer {
+            None if self.token.is_empty() => Ok(User::administrator()),
+            None => Err(ApiError::unauthorized()),
+            Some(token) => match reviews::authenticate(&self.api, &self.token, token, &[]) {
+                Ok((user, _)) => Ok(user),
+                Err(error) => {
+                    tracing::debug!(error = %error, "bearer token refused");
+                    Err(ApiError::unauthorized())
+                }
+            },
         }
-        Ok(())
     }
 
     fn route(&self, parts: &Parts, body: &Bytes) -> Answer {
@@ -101,7 +113,7 @@ impl Router {
         if let ["healthz" | "readyz" | "livez", ..] = names[..] {
             return Ok(respond::text(200, &probe(&names, &parts.uri)));
         }
-        self.authenticate(&parts.headers)?;
+        let user = self.authenticate(&parts.headers)?;
         let accept_text = header(parts, &ACCEPT);
         let registry = self.api.registry();
         let plain = |value: Value| -> Answer {
@@ -120,10 +132,25 @@ impl Router {
             }
         };
         match names[..] {
-            [] => plain(
-                json!({ "paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"] }),
-            ),
+            [] => plain(json!({ "paths": [
+                    "/.well-known/openid-configuration", "/api", "/apis", "/healthz", "/livez", "/openapi/v2",
+                    "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version",
+                ] })),
             ["version"] => plain(version()),
+            [".well-known", "openid-configuration"] => {
+                let document = reviews::discovery(&self.api, &self.address);
+                Ok(respond::bytes(
+                    "application/json",
+                    document.to_string().into_bytes(),
+                ))
+            }
+            ["openid", "v1", "jwks"] => {
+                let keys = self.api.signing_key().key_set();
+                Ok(respond::bytes(
+                    "application/jwk-set+json",
+                    keys.to_string().into_bytes(),
+                ))
+            }
             ["api"] => aggregated(true, discovery::core_versions(&self.address)),
             ["apis"] => aggregated(false, discovery::group_list(registry)),
             ["openapi", "v2"] if openapi::proto::is_wanted(accept_text) => {
@@ -137,15 +164,15 @@ impl Router {
             ["api", version] => found(discovery::resource_list(registry, "", version)),
             ["apis", group] => found(discovery::group(registry, group)),
             ["apis", group, version] => found(discovery::resource_list(registry, group, version)),
-            ["api", version, ..] => self.resource(parts, body, target("", version, &segments[2..])),
+            ["api", version, ..] => self.resource(user, parts, body, target("", version, &segments[2..])),
             ["apis", group, version, ..] => {
-                self.resource(parts, body, target(group, version, &segments[3..]))
+                self.resource(user, parts, body, target(group, version, &segments[3..]))
             }
             _ => Ok(respond::text(404, "404 page not found\n")),
         }
     }
 
-    fn resource(&self, parts: &Parts, body: &Bytes, target: Option<Target>) -> Answer {
+    fn resource(&self, user: User, parts: &Parts, body: &Bytes, target: Option<Target>) -> Answer {
         let mut target = target.ok_or_else(ApiError::no_resource)?;
         // The old path of what `pods/<name>/binding` is today: the name is in the body.
         let is_binding = target.gvr == Gvr::new("", "v1", "bindings") && target.name.is_empty();
@@ -160,6 +187,8 @@ impl Router {
         }
         let request = Call {
             api: &self.api,
+            token: &self.token,
+            user,
             kind,
             query: Query::parse(parts.uri.query().unwrap_or_default()),
             accept: Accept::parse(header(parts, &ACCEPT), false)?,
@@ -190,6 +219,12 @@ impl Router {
             },
             (&Method::PUT, false, "finalize") => request.update(Subresource::Finalize),
             (method, false, "scale") if request.kind.scale.is_some() => request.scale(method),
+            (&Method::POST, false, "token") if request.kind.gvr.resource == "serviceaccounts" => {
+                request.issue_token()
+            }
+            (_, false, "token") if request.kind.gvr.resource == "serviceaccounts" => {
+                Err(ApiError::method_not_allowed())
+            }
             (&Method::POST, false, "eviction") if request.kind.gvr.resource == "pods" => request.evict(),
             (_, false, "attach" | "exec" | "log" | "portforward" | "proxy")
                 if request.kind.gvr.resource == "pods" =>
@@ -244,6 +279,8 @@ fn version() -> Value {
 /// One call of the API.
 struct Call<'a> {
     api: &'a ApiServer,
+    token: &'a str,
+    user: User,
     kind: Arc<Kind>,
     query: Query,
     accept: Accept,
@@ -281,6 +318,9 @@ impl Call<'_> {
                     (_, "DeleteOptions") => Some(Shape::Named("meta.v1.DeleteOptions")),
                     ("v1", "Binding") => Some(Shape::Named("core.v1.Binding")),
                     ("policy/v1", "Eviction") => Some(Shape::Named("policy.v1.Eviction")),
+                    ("authentication.k8s.io/v1", "TokenRequest") => {
+                        Some(Shape::Named("authentication.v1.TokenRequest"))
+                    }
                     ("autoscaling/v1", "Scale") => Some(Shape::Named("autoscaling.v1.Scale")),
                     _ => self
                         .api
@@ -431,11 +471,15 @@ impl Call<'_> {
         if !review.is_object() {
             return Err(ApiError::bad_request("a review must be an object"));
         }
-        Ok(respond::value(
-            201,
-            &reviews::answer(&self.kind, review),
-            self.accept.yaml,
-        ))
+        let answer = reviews::answer(&self.kind, review, self.api, self.token, &self.user)?;
+        Ok(respond::value(201, &answer, self.accept.yaml))
+    }
+
+    fn issue_token(&self) -> Answer {
+        let issued = self
+            .api
+            .request_token(self.namespace, &self.target.name, self.sent()?)?;
+        Ok(respond::value(201, &issued, self.accept.yaml))
     }
 
     fn scale(&self, method: &Method) -> Answer {

@@ -115,6 +115,11 @@ impl HttpServer {
         let acceptor = self.options.tls.as_ref().map(Tls::acceptor);
         // Connections end with this future: none outlives the job that runs it.
         let mut connections = JoinSet::new();
+        let mut expiry = router.api.expiry_interval().map(|period| {
+            let mut interval = tokio::time::interval(period);
+            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            interval
+        });
         loop {
             while connections.try_join_next().is_some() {}
             if connections.len() >= self.options.connections {
@@ -136,6 +141,7 @@ impl HttpServer {
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 },
+                () = tick(&mut expiry) => router.api.expire_events(),
                 () = stop.cancelled() => break,
             }
         }
@@ -143,6 +149,14 @@ impl HttpServer {
         if tokio::time::timeout(DRAIN, drained).await.is_err() {
             connections.shutdown().await;
         }
+    }
+}
+
+/// Waits for the next tick; for ever if there is none.
+async fn tick(interval: &mut Option<tokio::time::Interval>) {
+    match interval {
+        Some(interval) => drop(interval.tick().await),
+        None => std::future::pending().await,
     }
 }
 

@@ -258,8 +258,14 @@ fn pod_spec(spec: &mut Value, restarts: bool) {
     or(map, "terminationGracePeriodSeconds", 30);
     or(map, "schedulerName", "default-scheduler");
     or(map, "securityContext", json!({}));
-    if let Some(account) = map.get("serviceAccountName").cloned() {
-        or(map, "serviceAccount", account);
+    // Two names of one field: the first is the one in use.
+    for (from, to) in [
+        ("serviceAccountName", "serviceAccount"),
+        ("serviceAccount", "serviceAccountName"),
+    ] {
+        if let Some(account) = map.get(from).cloned() {
+            or(map, to, account);
+        }
     }
     for list in ["containers", "initContainers"] {
         each(spec, list, |container| self::container(container, host_network));

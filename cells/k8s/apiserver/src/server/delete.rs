@@ -110,7 +110,7 @@ impl ApiServer {
         }
         plan.release(kind, &old);
         let gone = tx.delete(domain, kind, namespace, name);
-        self.after_delete(tx, kind, name);
+        self.after_delete(tx, kind, namespace, name);
         Ok(Deleted::Gone(gone.unwrap_or(old)))
     }
 
@@ -153,9 +153,13 @@ impl ApiServer {
         tx.put(self.domain(kind), kind, new)
     }
 
-    /// What goes with an object.
-    pub(super) fn after_delete(&self, tx: &mut Transaction<'_>, kind: &Kind, name: &str) {
-        if !self.is_real() || kind.gvr.group != crd::GROUP || kind.gvr.resource != crd::RESOURCE {
+    /// What goes with an object, and what comes in its place.
+    pub(super) fn after_delete(&self, tx: &mut Transaction<'_>, kind: &Kind, namespace: &str, name: &str) {
+        if !self.is_real() {
+            return;
+        }
+        self.restore_in_namespace(tx, kind, namespace, name);
+        if kind.gvr.group != crd::GROUP || kind.gvr.resource != crd::RESOURCE {
             return;
         }
         let Some((resource, group)) = name.split_once('.') else {

@@ -370,6 +370,9 @@ impl ApiServer {
             defaults::fill_in(kind, &mut object);
             let ownership = applied.unwrap_or_else(|| Ownership::update(&shape, None, &object, &manager));
             defaults::on_create(kind, &mut object);
+            if kind.gvr.group.is_empty() && kind.gvr.resource == "pods" {
+                self.admit_pod(tx, kind, namespace, &mut object)?;
+            }
             self.admit(plan, kind, None, &mut object)?;
             validate::object(kind, None, &object)?;
             fill_required(&kind.shape, &mut object);
@@ -391,7 +394,11 @@ impl ApiServer {
         {
             return Err(ApiError::already_exists(&kind.gvr, &name));
         }
-        self.store(tx, kind, object, options)
+        let stored = self.store(tx, kind, object, options)?;
+        if self.is_real() && kind.gvr.group.is_empty() && kind.gvr.resource == "namespaces" {
+            self.populate_namespace(tx, &name);
+        }
+        Ok(stored)
     }
 
     /// A free name that starts with `prefix`.
@@ -581,7 +588,7 @@ impl ApiServer {
                 plan.release(kind, &new);
                 tx.put(self.domain(kind), kind, new);
                 let gone = tx.delete(self.domain(kind), kind, namespace, name);
-                self.after_delete(tx, kind, name);
+                self.after_delete(tx, kind, namespace, name);
                 return Ok(gone.unwrap_or_else(|| old.clone()));
             }
         }
@@ -686,6 +693,7 @@ impl ApiServer {
             object::set_metadata(&mut shown, "resourceVersion", &before);
             return Ok(Arc::new(shown));
         }
+        self.note_event(tx, kind, &stored);
         if self.is_real() && kind.gvr.group == crd::GROUP && kind.gvr.resource == crd::RESOURCE {
             self.define(&stored);
         }

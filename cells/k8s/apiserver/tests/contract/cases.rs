@@ -7,6 +7,7 @@ mod kinds;
 mod lists;
 mod objects;
 mod patches;
+mod tokens;
 mod watches;
 
 use std::sync::Arc;
@@ -49,6 +50,7 @@ pub(crate) async fn all(subject: &Subject) {
     kinds::leases(&Space::new(client).await).await;
     kinds::bindings(&Space::new(client).await, subject.is_real).await;
     kinds::definitions(&Space::new(client).await).await;
+    tokens::requests(&Space::new(client).await).await;
 }
 
 const CONFIG: Kind = Kind::new("", "v1", "ConfigMap", "configmaps", true);

@@ -92,9 +92,17 @@ pub(crate) fn stand_in() -> (PathBuf, PathBuf) {
 pub(crate) fn start((etcd, server): (PathBuf, PathBuf)) -> RealServer {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
-    openssl(&["genrsa", "-out", &at("accounts.key"), "2048"]);
     openssl(&[
-        "rsa",
+        "genpkey",
+        "-algorithm",
+        "EC",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-out",
+        &at("accounts.key"),
+    ]);
+    openssl(&[
+        "pkey",
         "-in",
         &at("accounts.key"),
         "-pubout",
