@@ -58,11 +58,6 @@ pub struct Hive {
 
 impl Hive {
     /// A hive of these cells.
-    ///
-    /// ```
-    /// let hive = hive::Hive::new([hive::Cell::module("hello", "Greets").run(|| println!("hello"))]);
-    /// # let _ = hive;
-    /// ```
     #[must_use]
     pub fn new(cells: impl IntoIterator<Item = Cell>) -> Self {
         Self {
@@ -76,11 +71,6 @@ impl Hive {
     }
 
     /// Adds a cell.
-    ///
-    /// ```
-    /// let hive = hive::Hive::new([]).with(hive::Cell::module("clock", "Tells the time"));
-    /// # let _ = hive;
-    /// ```
     #[must_use]
     pub fn with(mut self, cell: Cell) -> Self {
         self.cells.push(cell);

@@ -304,7 +304,7 @@ impl<'a> Build<'a> {
         let span = tracing::error_span!(parent: None, "constructor", %module, function = node.function.name);
         let call = || span.in_scope(|| (node.function.call)(&mut arguments, &mut self.results));
         let error = match catch(call) {
-            Ok(Ok(())) => add_ready(&site).err().map(Into::into),
+            Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error),
             Err(panic) => Some(Box::new(panic) as BoxError),
         };
@@ -361,19 +361,6 @@ impl<'a> Build<'a> {
     }
 }
 
-/// Makes jobs of what a constructor wants to run once the hive is ready.
-fn add_ready(site: &Site<'_>) -> Result<(), crate::jobs::SpawnError> {
-    let mut jobs = Vec::new();
-    site.hooks.borrow_mut().retain_mut(|hook| {
-        let job = hook.ready.take();
-        let keep = job.is_none();
-        jobs.extend(job);
-        keep
-    });
-    jobs.into_iter()
-        .try_for_each(|job| site.group().spawn(*job, site.health()))
-}
-
 /// A hive whose objects are constructed and whose hooks wait.
 ///
 /// ```
@@ -395,14 +382,6 @@ impl Built {
     /// # Errors
     ///
     /// The hook that failed, and those that failed when the others were stopped again.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let running = Hive::new([]).plan(Settings::new())?.build()?.start().await?;
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn start(self) -> Result<Running, StartError> {
         self.engine.start().await?;
         Ok(Running { engine: self.engine })

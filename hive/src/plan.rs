@@ -15,7 +15,7 @@ use crate::assembly::Hive;
 pub(crate) use flatten::flatten;
 
 use crate::build::Built;
-use crate::cell::{Function, Text, Visibility};
+use crate::cell::{Function, Visibility};
 use crate::config::{ConfigType, DeclaredSetting, Settings, Shared};
 use crate::finding::{Finding, Report};
 use crate::inject::{Need, Source};
@@ -27,7 +27,7 @@ use crate::supply::Give;
 /// A module of the hive.
 pub(crate) struct Module {
     pub(crate) path: ModulePath,
-    pub(crate) title: Text,
+    pub(crate) title: &'static str,
     pub(crate) parent: u32,
     pub(crate) enabled: bool,
 }
@@ -96,7 +96,6 @@ pub(crate) struct PlannedConfig {
     pub(crate) slot: u32,
     pub(crate) place: &'static std::panic::Location<'static>,
     pub(crate) settings: Vec<DeclaredSetting>,
-    pub(crate) private: bool,
 }
 
 /// Who provides a key.
@@ -300,13 +299,6 @@ impl Plan {
     /// # Errors
     ///
     /// The first constructor that fails or panics.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// # let _ = built;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
     pub fn build(self) -> Result<Built, crate::build::BuildError> {
         crate::build::build(self)
     }

@@ -215,23 +215,6 @@ impl Shutdown {
         });
     }
 
-    /// Whether the hive was asked to stop.
-    ///
-    /// ```
-    /// # use hive::{Cell, ExitCause, Hive, Settings, Shutdown};
-    /// # use std::sync::Arc;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cell = Cell::module("app", "App").provide(|shutdown: Shutdown| Arc::new(shutdown));
-    /// # let running = Hive::new([cell]).root::<Arc<Shutdown>>().plan(Settings::new())?.build()?.start().await?;
-    /// # let shutdown = running.get::<Arc<Shutdown>>().unwrap();
-    /// assert!(!shutdown.is_requested());
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn is_requested(&self) -> bool {
-        self.state.cause().is_some()
-    }
 }
 
 impl fmt::Debug for Shutdown {

@@ -286,22 +286,21 @@ fn prefixes_stand_before_old_names_too() {
         #[config(deprecated_alias = "listen-port")]
         port: u16,
     }
-    fn check(config: Cfg<Port>, module: hive::ModulePath) -> hive::Member<(String, u16)> {
-        hive::Member((module.to_string(), config.port))
+    for flag in ["--north-listen-port=1", "--north-port=1"] {
+        let server = Cell::module("server", "Serves")
+            .config::<Port>()
+            .config_prefix("north");
+        let hive = Hive::new([server]).root::<Cfg<Port>>();
+        let built = hive::testing::plan(hive, Settings::new().args([flag]))
+            .build()
+            .unwrap();
+        assert_eq!(built.get::<Cfg<Port>>().unwrap().port, 1, "{flag}");
     }
-    let server = |name: &'static str| {
-        Cell::module(name, "Serves")
-            .config_private::<Port>()
-            .provide(check)
-            .config_prefix(name)
-    };
-    let settings = Settings::new().args(["--north-listen-port=1", "--south-port=2"]);
-
-    let hive = Hive::new([server("north"), server("south")]).root::<hive::All<(String, u16)>>();
-    let built = hive::testing::plan(hive, settings).build().unwrap();
-
-    let ports = built.get::<hive::All<(String, u16)>>().unwrap();
-    assert_eq!(ports.to_vec(), [("north".to_owned(), 1), ("south".to_owned(), 2)]);
+    let hive = Hive::new([Cell::module("server", "Serves")
+        .config::<Port>()
+        .config_prefix("north")]);
+    let report = hive.plan(Settings::new().args(["--port=1"])).err().unwrap();
+    assert_eq!(report.errors().next().unwrap().code.as_str(), "H016", "{report}");
 }
 
 #[test]

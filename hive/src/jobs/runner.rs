@@ -173,7 +173,7 @@ impl Run {
                 }
                 Err(error) => error,
             };
-            let stable = retry.map(|retry| retry.stable_after.unwrap_or(retry.backoff.max * 2));
+            let stable = retry.map(|retry| retry.backoff.max * 2);
             if stable.is_some_and(|stable| duration >= stable && !stable.is_zero()) {
                 retries = 0;
             }
