@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use crate::config::{Config, ConfigType, Shared};
 use crate::constructor::{Constructor, ParameterList, RunOutput};
+use crate::error::BoxError;
 use crate::inject::{Arguments, Inject, NeedKind, Needs, Value};
 use crate::key::Key;
 use crate::scope::ScopeType;
-use crate::supply::{BoxError, Gives, Results, Supply};
+use crate::supply::{Gives, Results, Supply};
 
 /// How a function is called: it takes its arguments and hands over its results.
 pub(crate) type Call = dyn Fn(&mut Arguments<'_>, &mut Results) -> Result<(), BoxError> + Send + Sync;

@@ -2,11 +2,13 @@
 
 //! What constructors may ask for.
 
+mod site;
+
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::build::Site;
 use crate::key::Key;
+pub(crate) use site::{Shared, Site};
 
 /// A parameter of a constructor.
 ///

@@ -247,11 +247,14 @@ mod cell;
 pub mod config;
 mod constructor;
 mod control;
+mod controller;
 mod duration;
 mod engine;
+mod error;
 mod fallback;
 mod finding;
 mod health;
+mod hook_error;
 mod inject;
 mod jobs;
 mod json;
@@ -280,9 +283,10 @@ pub use catalogue::{CatalogueEntry, UnknownCell, catalogue, cell_named};
 pub use cell::Cell;
 pub use config::{Cfg, Config, Settings};
 pub use constructor::{Constructor, ParameterList, RunOutput};
-pub use control::{Controller, Reload};
+pub use controller::Controller;
 pub use duration::{format_duration, parse_duration};
-pub use engine::{HookFailure, HookInfo, HookState, StartError, State, StopError};
+pub use engine::{HookInfo, HookState, Reload, State};
+pub use error::{BoxError, SharedError};
 pub use finding::{Code, Finding, Involved, Report, Severity};
 pub use health::{
     Health, HealthEntry, HealthGuard, HealthId, HealthReport, HealthSink, Level, MemoryHealth, error_chain,
@@ -395,6 +399,7 @@ pub use hive_macros::Params;
 /// ```
 pub use hive_macros::Supplies;
 pub use hive_macros::Value;
+pub use hook_error::{HookFailure, StartError, StopError};
 pub use inject::{All, Arguments, Inject, Needs, Value};
 pub use jobs::{
     Backoff, Job, JobCtx, JobInfo, JobKind, JobMetrics, JobOutcome, JobRun, JobState, Jobs, ObserverJob,
@@ -411,8 +416,8 @@ pub use readiness::{Readiness, ReadyGuard};
 pub use run::{Program, exit, run};
 pub use scope::Scope;
 pub use show::{DrawError, GraphFormat, GraphView, SettingInfo};
-pub use shutdown::{ExitCause, SharedError, Shutdown};
-pub use supply::{BoxError, Gives, Member, Members, Results, Supply};
+pub use shutdown::{ExitCause, Shutdown};
+pub use supply::{Gives, Member, Members, Results, Supply};
 /// What [`HookCtx`] and [`JobCtx`] carry.
 pub use tokio_util::sync::CancellationToken;
 

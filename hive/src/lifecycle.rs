@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::BoxError;
 use crate::health::Health;
 use crate::module::ModulePath;
-use crate::supply::BoxError;
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) type HookFn = Arc<dyn Fn(HookCtx) -> BoxFuture<Result<(), BoxError>> + Send + Sync>;
@@ -261,5 +261,4 @@ impl Lifecycle {
     pub fn add(&self, hook: Hook) {
         self.hooks.borrow_mut().push(hook);
     }
-
 }

@@ -5,7 +5,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-
 /// Path of a module from the root of the hive, printed dotted: `agent.service-cache`.
 ///
 /// Constructors get the path of the module they stand in. The root has the empty path.

@@ -7,22 +7,21 @@ mod flatten;
 mod graph;
 mod lookup;
 mod problems;
+mod variants;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::assembly::Hive;
-pub(crate) use flatten::flatten;
-
-use crate::build::Built;
 use crate::cell::{Function, Visibility};
 use crate::config::{ConfigType, DeclaredSetting, Settings, Shared};
 use crate::finding::{Finding, Report};
-use crate::inject::{Need, Source};
+use crate::inject::{Inject, Need, Needs, Source};
 use crate::key::{Key, TypeMap};
 use crate::module::ModulePath;
 use crate::scope::ScopeType;
 use crate::supply::Give;
+pub(crate) use flatten::flatten;
 
 /// A module of the hive.
 pub(crate) struct Module {
@@ -196,6 +195,13 @@ impl Graph {
         &self.sources[self.nodes[index as usize].needs.numbers()]
     }
 
+    /// Where all that `T` needs is to be had from outside, if it is.
+    pub(crate) fn outside_sources_of<T: Inject>(&self) -> Option<Vec<Source>> {
+        let mut needs = Needs::default();
+        T::needs(&mut needs);
+        needs.0.iter().map(|need| self.look(need)).collect()
+    }
+
     /// The nodes that are constructed before this one.
     pub(crate) fn edges_of(&self, index: u32) -> &[u32] {
         &self.edges[self.edge_spans[index as usize].numbers()]
@@ -222,6 +228,25 @@ pub struct Plan {
     pub(crate) report: Report,
     pub(crate) arguments: Vec<String>,
     pub(crate) hive: Hive,
+}
+
+impl Hive {
+    /// Checks the whole graph and the configuration. Runs no constructor.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, at once.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings};
+    /// # use std::sync::Arc; struct Store; struct Clock;
+    /// let cell = Cell::module("app", "App").run(|_: Arc<Store>| ()).run(|_: Arc<Clock>| ());
+    /// let report = Hive::new([cell]).plan(Settings::new()).unwrap_err();
+    /// assert_eq!(report.errors().count(), 2);
+    /// ```
+    pub fn plan(self, settings: Settings) -> Result<Plan, Report> {
+        Plan::new(self, settings)
+    }
 }
 
 impl Plan {
@@ -287,20 +312,11 @@ impl Plan {
     /// # Ok::<_, hive::Report>(())
     /// ```
     #[must_use]
-    pub fn config<C: crate::Config>(&self) -> Option<&C> {
+    pub fn config<C: crate::config::Config>(&self) -> Option<&C> {
         self.values
             .iter()
             .flatten()
             .find_map(|shared| shared.value.as_any().downcast_ref())
-    }
-
-    /// Runs the constructors that are needed, in the order of the plan.
-    ///
-    /// # Errors
-    ///
-    /// The first constructor that fails or panics.
-    pub fn build(self) -> Result<Built, crate::build::BuildError> {
-        crate::build::build(self)
     }
 }
 

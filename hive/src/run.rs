@@ -417,7 +417,7 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
         Ok(running) => running,
         Err(error) => {
             drop(watchdog);
-            let asked = matches!(&error, crate::StartError::Cancelled { cause, rollback, .. }
+            let asked = matches!(&error, crate::hook_error::StartError::Cancelled { cause, rollback, .. }
                 if !cause.is_failure() && rollback.is_empty());
             if asked {
                 return exit::OK;

@@ -2,23 +2,14 @@
 
 //! Why a hive stops.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::error::{BoxError, SharedError};
 use crate::health::error_chain;
 use crate::module::ModulePath;
-use crate::supply::BoxError;
-
-/// An error that several places may look at.
-///
-/// ```
-/// let error: hive::SharedError = std::sync::Arc::new(std::io::Error::other("disk full"));
-/// assert_eq!(error.to_string(), "disk full");
-/// ```
-pub type SharedError = Arc<dyn Error + Send + Sync>;
 
 /// Why a hive stopped. The first cause counts; later ones are logged.
 ///
@@ -214,7 +205,6 @@ impl Shutdown {
             error,
         });
     }
-
 }
 
 impl fmt::Debug for Shutdown {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hive::{
-    All, Cell, Cfg, Code, Config, Hive, Member, Members, ModulePath, Params, Report, Settings,
-    Supplies, Value, as_dyn,
+    All, Cell, Cfg, Code, Config, Hive, Member, Members, ModulePath, Params, Report, Settings, Supplies,
+    Value, as_dyn,
 };
 
 #[derive(Debug)]
@@ -410,9 +410,7 @@ fn order_is_the_same_in_every_run_and_follows_declaration() {
 fn after_orders_without_a_value() {
     fn maps() {}
     let cells = [
-        Cell::module("maps", "Maps")
-            .run(maps)
-            .after::<Arc<Clock>>(),
+        Cell::module("maps", "Maps").run(maps).after::<Arc<Clock>>(),
         Cell::module("mounts", "Mounts").provide(clock),
     ];
 
@@ -420,9 +418,9 @@ fn after_orders_without_a_value() {
 
     assert!(order.lines().next().unwrap().contains("clock"), "{order}");
     assert_eq!(
-        codes(&refused(Hive::new([
-            Cell::module("maps", "Maps").run(maps).after::<Arc<Clock>>()
-        ]))),
+        codes(&refused(Hive::new([Cell::module("maps", "Maps")
+            .run(maps)
+            .after::<Arc<Clock>>()]))),
         ["H003"]
     );
 }

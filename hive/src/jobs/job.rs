@@ -12,10 +12,10 @@ use futures_core::Stream;
 use tokio_util::sync::CancellationToken;
 
 use super::trigger::Trigger;
+use crate::error::BoxError;
 use crate::health::Health;
 use crate::lifecycle::{BoxFuture, HookOutput};
 use crate::module::ModulePath;
-use crate::supply::BoxError;
 
 /// What a job gets to know.
 ///
@@ -223,7 +223,6 @@ impl Retry {
         self.backoff = backoff;
         self
     }
-
 }
 
 /// A job to be given to [`Jobs::spawn`](super::Jobs::spawn).

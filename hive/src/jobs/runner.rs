@@ -14,12 +14,12 @@ use super::group::{JobRegistry, JobState};
 use super::job::{EventsFn, JobCtx, JobKind, OnFailure, Retry, RunFn, Timer, Work};
 use super::metrics::{JobOutcome, JobRun};
 use crate::duration::format_duration;
+use crate::error::BoxError;
 use crate::health::{Health, error_chain};
 use crate::lifecycle::BoxFuture;
 use crate::module::ModulePath;
 use crate::panics::{Caught, Panic, catch};
 use crate::shutdown::ExitCause;
-use crate::supply::BoxError;
 
 /// How often an observer reports that all is well.
 const REPORT_EVERY: Duration = Duration::from_secs(10);

@@ -7,9 +7,7 @@ use std::panic::Location;
 
 use super::{Module, Node, PlannedConfig, PlannedLifecycle, Role, Span};
 use crate::assembly::Hive;
-use crate::cell::{
-    Cell, CellKind, CellNode, Check, Condition, ConfigChange, Declared, Item, Visibility,
-};
+use crate::cell::{Cell, CellKind, CellNode, Check, Condition, ConfigChange, Declared, Item, Visibility};
 use crate::config::{ConfigType, DeclaredSetting, Origin, Shared};
 use crate::finding::{Code, Finding};
 use crate::inject::Needs;
@@ -284,7 +282,13 @@ impl<'a> Walk<'a> {
         Some(number)
     }
 
-    fn module(&mut self, id: &'static str, title: &'static str, place: &'static Location<'static>, at: At) -> Option<u32> {
+    fn module(
+        &mut self,
+        id: &'static str,
+        title: &'static str,
+        place: &'static Location<'static>,
+        at: At,
+    ) -> Option<u32> {
         let parent = &self.flat.modules[at.module as usize].path;
         if !is_module_id(id) || !is_module_title(title) {
             let (what, text, form) = if is_module_id(id) {

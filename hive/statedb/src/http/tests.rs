@@ -70,7 +70,11 @@ impl Bench {
     /// Status and body of an answer.
     async fn ask(&self, path: &str) -> (u16, String) {
         let mut answer = String::new();
-        self.request(path).await.read_to_string(&mut answer).await.unwrap();
+        self.request(path)
+            .await
+            .read_to_string(&mut answer)
+            .await
+            .unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
@@ -145,7 +149,10 @@ async fn queries_return_what_the_table_itself_returns() {
         bench.ids("/tables/test1?index=key&key=key-99&match=prefix").await,
         [99, 990, 991, 992, 993, 994, 995, 996, 997, 998, 999]
     );
-    assert_eq!(bench.ids("/tables/test1?key=998&match=lower-bound").await, [998, 999]);
+    assert_eq!(
+        bench.ids("/tables/test1?key=998&match=lower-bound").await,
+        [998, 999]
+    );
     assert_eq!(bench.ids("/tables/test2").await, [0; 0]);
 }
 
