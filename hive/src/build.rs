@@ -220,7 +220,7 @@ impl<'a> Build<'a> {
     /// The error of the constructor with which the time was over.
     fn late(&self, index: u32, limit: Duration, took: Duration) -> BuildError {
         let text =
-            |time: Duration| crate::duration::format_duration(Duration::from_millis(time.as_millis() as u64));
+            |time: Duration| skep_duration::format_duration(Duration::from_millis(time.as_millis() as u64));
         let node = &self.graph.nodes[index as usize];
         BuildError {
             function: self.graph.name(index),

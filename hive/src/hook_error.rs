@@ -75,7 +75,7 @@ pub enum HookFailure {
 impl fmt::Display for HookFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let after = |after: &Duration| {
-            crate::duration::format_duration(Duration::from_millis(after.as_millis() as u64))
+            skep_duration::format_duration(Duration::from_millis(after.as_millis() as u64))
         };
         match self {
             Self::Failed { module, hook, error } => {

@@ -174,7 +174,7 @@ impl Backoff {
             .saturating_mul(1u32.checked_shl(retry.min(31)).unwrap_or(u32::MAX))
             .min(self.max);
         if self.jitter > 0.0 {
-            wait.mul_f64(1.0 - self.jitter * crate::random::unit())
+            wait.mul_f64(1.0 - self.jitter * fastrand::f64())
         } else {
             wait
         }
