@@ -32,7 +32,6 @@ mod cell;
 mod changes;
 #[cfg(feature = "script")]
 pub mod command;
-mod current;
 mod db;
 mod define;
 mod dynamic;
