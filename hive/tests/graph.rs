@@ -664,6 +664,22 @@ fn unused_constructor_is_a_warning_unless_the_cell_is_a_library() {
         warnings(Cell::module("store", "Store").provide(store).library()),
         []
     );
+    let inner = Cell::module("store", "Store").provide(store);
+    assert_eq!(warnings(Cell::group([inner]).library()), []);
+}
+
+#[test]
+fn what_a_cell_of_the_catalogue_keeps_to_itself_is_no_hint() {
+    struct Hidden;
+    fn hiding_cell() -> Cell {
+        Cell::module("hiding", "Keeps it").provide_private(|| Arc::new(Hidden))
+    }
+    hive::catalogue!(hiding_cell);
+
+    let report = refused(Hive::new([Cell::module("app", "App").run(|_: Arc<Hidden>| ())]));
+
+    assert_eq!(codes(&report), ["H003"]);
+    assert!(!report.to_string().contains("hiding_cell"), "{report}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use super::Engine;
 
-/// What a [reload](Controller::reload) changed.
+/// What a [reload](crate::Controller::reload) changed.
 ///
 /// ```
 /// # use hive::{Hive, Settings};

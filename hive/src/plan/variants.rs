@@ -6,7 +6,7 @@ use super::flatten::flatten;
 use crate::assembly::Hive;
 
 impl Hive {
-    /// The hive with every combination of its [conditions](Cell::when), to be planned in a test. With more than
+    /// The hive with every combination of its [conditions](crate::Cell::when), to be planned in a test. With more than
     /// eight conditions: all on, all off, and each one alone on or off.
     ///
     /// ```
