@@ -7,12 +7,10 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::cell::{Cell, Declared, Function};
-use crate::config::{Config, ConfigType, Settings};
+use crate::config::{Config, ConfigType};
 use crate::constructor::{Constructor, ParameterList};
-use crate::finding::Report;
 use crate::inject::Inject;
 use crate::key::Key;
-use crate::plan::Plan;
 use crate::supply::Supply;
 
 /// Changes a decoded config.
@@ -58,11 +56,6 @@ pub struct Hive {
 
 impl Hive {
     /// A hive of these cells.
-    ///
-    /// ```
-    /// let hive = hive::Hive::new([hive::Cell::module("hello", "Greets").run(|| println!("hello"))]);
-    /// # let _ = hive;
-    /// ```
     #[must_use]
     pub fn new(cells: impl IntoIterator<Item = Cell>) -> Self {
         Self {
@@ -76,11 +69,6 @@ impl Hive {
     }
 
     /// Adds a cell.
-    ///
-    /// ```
-    /// let hive = hive::Hive::new([]).with(hive::Cell::module("clock", "Tells the time"));
-    /// # let _ = hive;
-    /// ```
     #[must_use]
     pub fn with(mut self, cell: Cell) -> Self {
         self.cells.push(cell);
@@ -191,69 +179,6 @@ impl Hive {
             place: Location::caller(),
         });
         self
-    }
-
-    /// The hive with every combination of its [conditions](Cell::when), to be planned in a test. With more than
-    /// eight conditions: all on, all off, and each one alone on or off.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// # #[derive(Clone, hive::Config)] struct Config { /// Turns it on.
-    /// # enable_probe: bool }
-    /// # let cell = Cell::module("probe", "Probes").config::<Config>().when(|config: &Config| config.enable_probe);
-    /// for (name, variant) in Hive::new([cell]).variants() {
-    ///     variant.plan(Settings::new()).unwrap_or_else(|report| panic!("with {name}: {report}"));
-    /// }
-    /// ```
-    #[must_use]
-    pub fn variants(&self) -> Vec<(String, Self)> {
-        let flat = crate::plan::flatten(self, &mut Vec::new());
-        let mut modules: Vec<String> = flat
-            .conditions
-            .iter()
-            .map(|placed| flat.modules[placed.module as usize].path.to_string())
-            .collect();
-        modules.dedup();
-        let count = modules.len();
-        let choices: Vec<Vec<bool>> = if count <= 8 {
-            (0..1usize << count)
-                .map(|bits| (0..count).map(|bit| bits >> bit & 1 == 1).collect())
-                .collect()
-        } else {
-            let single =
-                |base: bool| (0..count).map(move |at| (0..count).map(|bit| (bit == at) != base).collect());
-            let all = [vec![true; count], vec![false; count]];
-            all.into_iter().chain(single(true)).chain(single(false)).collect()
-        };
-        choices
-            .into_iter()
-            .map(|choice| {
-                let mut hive = self.clone();
-                let mut names = Vec::new();
-                for (module, holds) in modules.iter().zip(choice) {
-                    names.push(format!("{module}={}", if holds { "on" } else { "off" }));
-                    hive = hive.force_condition(module.clone(), holds);
-                }
-                (names.join(" "), hive)
-            })
-            .collect()
-    }
-
-    /// Checks the whole graph and the configuration. Runs no constructor.
-    ///
-    /// # Errors
-    ///
-    /// Everything that is wrong, at once.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// # use std::sync::Arc; struct Store; struct Clock;
-    /// let cell = Cell::module("app", "App").run(|_: Arc<Store>| ()).run(|_: Arc<Clock>| ());
-    /// let report = Hive::new([cell]).plan(Settings::new()).unwrap_err();
-    /// assert_eq!(report.errors().count(), 2);
-    /// ```
-    pub fn plan(self, settings: Settings) -> Result<Plan, Report> {
-        Plan::new(self, settings)
     }
 }
 

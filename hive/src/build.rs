@@ -9,83 +9,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::control::{Control, Controller};
-use crate::engine::{Engine, Lifetime, LiveConfig, StartError, Step, StepKind, StopError};
-use crate::health::{Health, HealthHub, HealthSink, MemoryHealth, error_chain};
-use crate::inject::{Arguments, Builtin, Inject, NeedKind, Needs, Slots, Source};
-use crate::jobs::{Group, JobMetrics, JobRegistry, Jobs};
-use crate::key::Key;
-use crate::lifecycle::{Hook, Lifecycle};
+use crate::control::Control;
+use crate::controller::Controller;
+use crate::engine::{Engine, Lifetime, LiveConfig, Step, StepKind};
+use crate::error::BoxError;
+use crate::health::{HealthHub, HealthSink, MemoryHealth, error_chain};
+use crate::hook_error::{StartError, StopError};
+use crate::inject::{Arguments, Inject, Shared, Site, Slots};
+use crate::jobs::{Group, JobMetrics, JobRegistry};
+use crate::lifecycle::Hook;
 use crate::module::ModulePath;
 use crate::options::HiveOptions;
 use crate::panics::catch;
 use crate::plan::{Graph, Plan};
-use crate::readiness::{Readiness, ReadinessState};
-use crate::shutdown::{Shutdown, ShutdownState};
-use crate::supply::{BoxError, Results};
+use crate::readiness::ReadinessState;
+use crate::shutdown::ShutdownState;
+use crate::supply::Results;
 use crate::watchdog::{Busy, Watchdog};
-
-/// What module-scoped values are made of.
-pub(crate) struct Shared {
-    pub(crate) hub: Arc<HealthHub>,
-    pub(crate) registry: Arc<JobRegistry>,
-    pub(crate) shutdown: Arc<ShutdownState>,
-    pub(crate) readiness: ReadinessState,
-    pub(crate) control: Control,
-}
-
-/// Where a constructor runs.
-pub(crate) struct Site<'a> {
-    module: &'a ModulePath,
-    lifecycle: u32,
-    shared: &'a Shared,
-    hooks: Rc<RefCell<Vec<Hook>>>,
-    group: OnceCell<Arc<Group>>,
-}
-
-impl Site<'_> {
-    fn health(&self) -> Health {
-        Health::new(self.shared.hub.clone(), self.module.clone())
-    }
-
-    fn group(&self) -> Arc<Group> {
-        let new = || {
-            Arc::new(Group::new(
-                self.module.clone(),
-                self.lifecycle,
-                self.shared.registry.clone(),
-            ))
-        };
-        self.group.get_or_init(new).clone()
-    }
-}
-
-macro_rules! builtin {
-    ($($type:ty, $variant:ident, |$site:ident| $make:expr;)*) => {$(
-        impl Inject for $type {
-            #[inline]
-            fn needs(needs: &mut Needs) {
-                needs.push(Key::of::<$type>(), NeedKind::Builtin(Builtin::$variant));
-            }
-
-            #[inline]
-            fn inject(arguments: &mut Arguments<'_>) -> Self {
-                let $site = arguments.site();
-                $make
-            }
-        }
-    )*};
-}
-
-builtin! {
-    ModulePath, ModulePath, |site| site.module.clone();
-    Health, Health, |site| site.health();
-    Jobs, Jobs, |site| Jobs::new(site.group(), site.health());
-    Lifecycle, Lifecycle, |site| Lifecycle::new(site.hooks.clone());
-    Shutdown, Shutdown, |site| Shutdown::new(site.shared.shutdown.clone(), site.module.clone());
-    Readiness, Readiness, |site| Readiness::new(site.shared.readiness.clone(), site.module.clone());
-    Controller, Controller, |site| Controller(site.shared.control.clone());
-}
 
 /// A constructor that failed or panicked.
 ///
@@ -128,9 +68,16 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-pub(crate) fn build(plan: Plan) -> Result<Built, BuildError> {
-    let watchdog = watchdog(&plan);
-    build_watched(plan, watchdog)
+impl Plan {
+    /// Runs the constructors that are needed, in the order of the plan.
+    ///
+    /// # Errors
+    ///
+    /// The first constructor that fails or panics.
+    pub fn build(self) -> Result<Built, BuildError> {
+        let watchdog = watchdog(&self);
+        build_watched(self, watchdog)
+    }
 }
 
 /// The watchdog of what will be built.
@@ -192,7 +139,7 @@ pub(crate) fn build_watched(plan: Plan, watchdog: Arc<Watchdog>) -> Result<Built
         watchdog,
         options,
     ));
-    let _ = engine.control.0.set(Arc::downgrade(&engine));
+    engine.control.set(&engine);
     let took = begun.elapsed();
     if let Some(metrics) = &engine.metrics {
         metrics.built(took);
@@ -272,7 +219,8 @@ impl<'a> Build<'a> {
 
     /// The error of the constructor with which the time was over.
     fn late(&self, index: u32, limit: Duration, took: Duration) -> BuildError {
-        let text = |time: Duration| crate::format_duration(Duration::from_millis(time.as_millis() as u64));
+        let text =
+            |time: Duration| skep_duration::format_duration(Duration::from_millis(time.as_millis() as u64));
         let node = &self.graph.nodes[index as usize];
         BuildError {
             function: self.graph.name(index),
@@ -304,7 +252,7 @@ impl<'a> Build<'a> {
         let span = tracing::error_span!(parent: None, "constructor", %module, function = node.function.name);
         let call = || span.in_scope(|| (node.function.call)(&mut arguments, &mut self.results));
         let error = match catch(call) {
-            Ok(Ok(())) => add_ready(&site).err().map(Into::into),
+            Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error),
             Err(panic) => Some(Box::new(panic) as BoxError),
         };
@@ -361,19 +309,6 @@ impl<'a> Build<'a> {
     }
 }
 
-/// Makes jobs of what a constructor wants to run once the hive is ready.
-fn add_ready(site: &Site<'_>) -> Result<(), crate::jobs::SpawnError> {
-    let mut jobs = Vec::new();
-    site.hooks.borrow_mut().retain_mut(|hook| {
-        let job = hook.ready.take();
-        let keep = job.is_none();
-        jobs.extend(job);
-        keep
-    });
-    jobs.into_iter()
-        .try_for_each(|job| site.group().spawn(*job, site.health()))
-}
-
 /// A hive whose objects are constructed and whose hooks wait.
 ///
 /// ```
@@ -395,14 +330,6 @@ impl Built {
     /// # Errors
     ///
     /// The hook that failed, and those that failed when the others were stopped again.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let running = Hive::new([]).plan(Settings::new())?.build()?.start().await?;
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn start(self) -> Result<Running, StartError> {
         self.engine.start().await?;
         Ok(Running { engine: self.engine })
@@ -477,7 +404,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.engine.registry.failures.is_armed() {
-            crate::testing::check_dropped(&self.engine);
+            self.engine.check_dropped();
         }
     }
 }
@@ -539,10 +466,3 @@ macro_rules! views {
 
 views!(Built);
 views!(Running);
-
-/// Whether all needs of `T` can be looked up from outside, and where they are.
-pub(crate) fn sources_of<T: Inject>(graph: &Graph) -> Option<Vec<Source>> {
-    let mut needs = Needs::default();
-    T::needs(&mut needs);
-    needs.0.iter().map(|need| graph.look(need)).collect()
-}

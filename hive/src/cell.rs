@@ -3,17 +3,16 @@
 //! Cells: what a part of a program offers, needs and runs.
 
 use std::any::{Any, type_name};
-use std::hash::{Hash, Hasher};
-use std::ops::Deref;
 use std::panic::Location;
 use std::sync::Arc;
 
 use crate::config::{Config, ConfigType, Shared};
 use crate::constructor::{Constructor, ParameterList, RunOutput};
+use crate::error::BoxError;
 use crate::inject::{Arguments, Inject, NeedKind, Needs, Value};
 use crate::key::Key;
 use crate::scope::ScopeType;
-use crate::supply::{BoxError, Gives, Results, Supply};
+use crate::supply::{Gives, Results, Supply};
 
 /// How a function is called: it takes its arguments and hands over its results.
 pub(crate) type Call = dyn Fn(&mut Arguments<'_>, &mut Results) -> Result<(), BoxError> + Send + Sync;
@@ -106,47 +105,6 @@ impl Declared {
     }
 }
 
-/// A text of the program, or one made while it runs.
-#[derive(Clone)]
-pub(crate) enum Text {
-    Fixed(&'static str),
-    Made(Arc<str>),
-}
-
-impl Deref for Text {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        match self {
-            Self::Fixed(text) => text,
-            Self::Made(text) => text,
-        }
-    }
-}
-
-impl PartialEq for Text {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl Eq for Text {}
-
-impl Hash for Text {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (**self).hash(state);
-    }
-}
-
-impl From<Text> for Arc<str> {
-    fn from(text: Text) -> Self {
-        match text {
-            Text::Fixed(text) => Self::from(text),
-            Text::Made(text) => text,
-        }
-    }
-}
-
 /// Who sees what a constructor gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visibility {
@@ -169,7 +127,6 @@ pub(crate) struct Provide {
 #[derive(Clone)]
 pub(crate) struct DeclaredConfig {
     pub(crate) config: fn() -> ConfigType,
-    pub(crate) private: bool,
     pub(crate) place: &'static Location<'static>,
 }
 
@@ -182,11 +139,6 @@ pub(crate) enum ConfigChange {
         make: Arc<dyn Fn() -> Shared + Send + Sync>,
     },
     Prefix(String),
-    PrefixOf {
-        key: Key,
-        name: Key,
-        prefix: String,
-    },
 }
 
 #[derive(Clone)]
@@ -227,7 +179,7 @@ pub(crate) struct Misplaced {
 
 #[derive(Clone)]
 pub(crate) enum CellKind {
-    Module { id: Text, title: Text },
+    Module { id: &'static str, title: &'static str },
     Group,
     Scope { scope: ScopeType, name: &'static str },
 }
@@ -300,42 +252,13 @@ impl Cell {
 
     /// A module: a named scope. `id` matches `[a-z][a-z0-9_-]{1,30}`, `title` matches
     /// `[a-zA-Z0-9_\- ]{1,80}`; the plan reports others.
-    ///
-    /// ```
-    /// let cell = hive::Cell::module("service-cache", "Merges local and remote services");
-    /// # let _ = cell;
-    /// ```
     #[track_caller]
     #[must_use]
     pub fn module(id: &'static str, title: &'static str) -> Self {
-        Self::new(CellKind::Module {
-            id: Text::Fixed(id),
-            title: Text::Fixed(title),
-        })
-    }
-
-    /// A module whose name is made at run time, for cells made in a loop.
-    ///
-    /// ```
-    /// let cells = (0..3).map(|n| hive::Cell::module_named(format!("shard-{n}"), format!("Shard {n}")));
-    /// # let _ = cells;
-    /// ```
-    #[track_caller]
-    #[must_use]
-    pub fn module_named(id: impl Into<Arc<str>>, title: impl Into<Arc<str>>) -> Self {
-        Self::new(CellKind::Module {
-            id: Text::Made(id.into()),
-            title: Text::Made(title.into()),
-        })
+        Self::new(CellKind::Module { id, title })
     }
 
     /// Bundles cells without a scope of its own.
-    ///
-    /// ```
-    /// use hive::Cell;
-    /// let infrastructure = Cell::group([Cell::module("log", "Logs"), Cell::module("metrics", "Metrics")]);
-    /// # let _ = infrastructure;
-    /// ```
     #[track_caller]
     #[must_use]
     pub fn group(cells: impl IntoIterator<Item = Cell>) -> Self {
@@ -406,36 +329,6 @@ impl Cell {
         let place = Location::caller();
         self.item(Item::Config(DeclaredConfig {
             config: ConfigType::of::<C>,
-            private: false,
-            place,
-        }))
-    }
-
-    /// Declares the settings of `C` and provides [`Cfg<C>`](crate::Cfg) to this module and those inside. So
-    /// one cell can be used several times, in modules of different names with different
-    /// [prefixes](Self::config_prefix).
-    ///
-    /// ```
-    /// # use hive::{Cell, Cfg, Hive, Settings};
-    /// #[derive(Clone, hive::Config)]
-    /// struct Config {
-    ///     /// Port to listen on.
-    ///     port: u16,
-    /// }
-    /// fn serve(_config: Cfg<Config>) {}
-    /// fn server(name: &'static str) -> Cell {
-    ///     Cell::module(name, "Serves").config_private::<Config>().run(serve).config_prefix(name)
-    /// }
-    /// let settings = Settings::new().args(["--north-port=1", "--south-port=2"]);
-    /// assert!(Hive::new([server("north"), server("south")]).plan(settings).is_ok());
-    /// ```
-    #[track_caller]
-    #[must_use]
-    pub fn config_private<C: Config>(self) -> Self {
-        let place = Location::caller();
-        self.item(Item::Config(DeclaredConfig {
-            config: ConfigType::of::<C>,
-            private: true,
             place,
         }))
     }
@@ -606,28 +499,9 @@ impl Cell {
     }
 
     /// Puts another cell inside.
-    ///
-    /// ```
-    /// use hive::Cell;
-    /// let cell = Cell::module("agent", "The agent").with(Cell::module("health", "Reports health"));
-    /// # let _ = cell;
-    /// ```
     #[must_use]
     pub fn with(self, cell: Cell) -> Self {
         self.item(Item::Cell(cell))
-    }
-
-    /// Puts other cells inside.
-    ///
-    /// ```
-    /// use hive::Cell;
-    /// let cell = Cell::module("agent", "The agent").with_all([Cell::group([]), Cell::group([])]);
-    /// # let _ = cell;
-    /// ```
-    #[must_use]
-    pub fn with_all(mut self, cells: impl IntoIterator<Item = Cell>) -> Self {
-        self.node_mut().items.extend(cells.into_iter().map(Item::Cell));
-        self
     }
 
     /// Includes the cell only if its configuration says so. Decided in the plan; what a disabled cell would
@@ -693,14 +567,6 @@ impl Cell {
     }
 
     /// Fixes the configuration `C` of a cell inside: its flags disappear.
-    ///
-    /// ```
-    /// # #[derive(Clone, hive::Config)] struct Config { /// Size.
-    /// # size: usize }
-    /// # fn library_cell() -> hive::Cell { hive::Cell::module("lib", "Library").config::<Config>() }
-    /// let cell = library_cell().config_value(Config { size: 10 });
-    /// # let _ = cell;
-    /// ```
     #[track_caller]
     #[must_use]
     pub fn config_value<C: Config>(mut self, value: C) -> Self {
@@ -714,15 +580,7 @@ impl Cell {
         self
     }
 
-    /// Puts `prefix-` in front of all settings of the cells inside.
-    ///
-    /// ```
-    /// # #[derive(Clone, hive::Config)] struct Config { /// Size.
-    /// # size: usize }
-    /// # fn library_cell() -> hive::Cell { hive::Cell::module("lib", "Library").config::<Config>() }
-    /// let cell = library_cell().config_prefix("west"); // --west-size
-    /// # let _ = cell;
-    /// ```
+    /// Puts `prefix-` in front of all settings of the cells inside: `size` becomes `--west-size`.
     #[track_caller]
     #[must_use]
     pub fn config_prefix(mut self, prefix: impl Into<String>) -> Self {
@@ -732,34 +590,7 @@ impl Cell {
         self
     }
 
-    /// Puts `prefix-` in front of the settings of `C` only.
-    ///
-    /// ```
-    /// # #[derive(Clone, hive::Config)] struct Config { /// Size.
-    /// # size: usize }
-    /// # fn library_cell() -> hive::Cell { hive::Cell::module("lib", "Library").config::<Config>() }
-    /// let cell = library_cell().config_prefix_of::<Config>("west");
-    /// # let _ = cell;
-    /// ```
-    #[track_caller]
-    #[must_use]
-    pub fn config_prefix_of<C: Config>(mut self, prefix: impl Into<String>) -> Self {
-        let config = ConfigType::of::<C>();
-        let change = ConfigChange::PrefixOf {
-            key: config.key,
-            name: config.name,
-            prefix: prefix.into(),
-        };
-        self.node_mut().changes.push((change, Location::caller()));
-        self
-    }
-
     /// Says that this cell offers things which not every program uses: unused constructors are not reported.
-    ///
-    /// ```
-    /// let cell = hive::Cell::module("clients", "Clients").library();
-    /// # let _ = cell;
-    /// ```
     #[must_use]
     pub fn library(mut self) -> Self {
         self.node_mut().library = true;
@@ -770,7 +601,7 @@ impl Cell {
 impl std::fmt::Debug for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.node.kind {
-            CellKind::Module { id, .. } => write!(f, "Cell::module({:?})", &**id),
+            CellKind::Module { id, .. } => write!(f, "Cell::module({id:?})"),
             CellKind::Group => write!(f, "Cell::group"),
             CellKind::Scope { name, .. } => write!(f, "Cell::scope({name:?})"),
         }

@@ -2,8 +2,8 @@
 
 //! Plain functions as constructors, of up to 16 parameters.
 
+use crate::error::BoxError;
 use crate::inject::Inject;
-use crate::supply::BoxError;
 
 /// A function that the graph can call. `A` is the tuple of its parameters.
 ///

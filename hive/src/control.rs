@@ -1,240 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! A handle on a whole hive, for commands and shells.
+//! The engine as handles inside its graph know it.
 
-use std::fmt;
+use std::any::Any;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::engine::{Engine, HookInfo, StartError, State, StopError};
-use crate::jobs::JobInfo;
+use crate::hook_error::{StartError, StopError};
+
+pub(crate) type ScopeFuture<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + Send + 'a>>;
+
+/// Starts and stops scopes. Handles stand below the engine and know no more of it.
+pub(crate) trait ScopeControl: Any + Send + Sync {
+    fn start_scope(&self, lifecycle: u32) -> ScopeFuture<'_, StartError>;
+    fn stop_scope(&self, lifecycle: u32) -> ScopeFuture<'_, StopError>;
+    fn acquire_scope(&self, lifecycle: u32) -> ScopeFuture<'_, StartError>;
+    fn release_scope(&self, lifecycle: u32) -> ScopeFuture<'_, StopError>;
+    fn is_scope_running(&self, lifecycle: u32) -> bool;
+}
 
 /// The engine, known once the hive is built. Held weakly: values of the graph must not keep the graph alive.
 #[derive(Clone, Default)]
-pub(crate) struct Control(pub(crate) Arc<OnceLock<Weak<Engine>>>);
+pub(crate) struct Control(Arc<OnceLock<Weak<dyn ScopeControl>>>);
 
 impl Control {
-    pub(crate) fn engine(&self) -> Option<Arc<Engine>> {
+    pub(crate) fn set<E: ScopeControl>(&self, engine: &Arc<E>) {
+        let engine: Weak<E> = Arc::downgrade(engine);
+        let _ = self.0.set(engine);
+    }
+
+    pub(crate) fn scopes(&self) -> Option<Arc<dyn ScopeControl>> {
         self.0.get().and_then(Weak::upgrade)
     }
-}
 
-/// Starts, stops and shows a hive whose type is not at hand: for script commands and the shell.
-///
-/// Constructors can ask for it; from outside it comes from [`Built::controller`](crate::Built::controller). It
-/// does not keep the hive alive.
-///
-/// ```
-/// use hive::{Cell, Controller, Hive, HookCtx, Lifecycle, Settings};
-///
-/// fn hooks(lifecycle: Lifecycle) {
-///     lifecycle.on_start("open", |_: HookCtx| async {});
-/// }
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let cell = Cell::module("door", "Opens").run(hooks);
-/// let built = Hive::new([cell]).plan(Settings::new())?.build()?;
-/// let controller = built.controller();
-/// controller.start().await?;
-/// controller.start().await?; // does nothing
-/// controller.stop().await?;
-/// controller.start().await?; // a stopped hive can start again
-/// assert!(controller.tree().contains("door (Opens)"));
-/// controller.stop().await?;
-/// # Ok(()) }
-/// ```
-#[derive(Clone)]
-pub struct Controller(pub(crate) Control);
-
-impl Controller {
-    /// Runs the start hooks and jobs. Does nothing if the hive runs.
-    ///
-    /// # Errors
-    ///
-    /// If a hook fails; what had started is stopped.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// let controller = built.controller();
-    /// controller.start().await?;
-    /// assert_eq!(controller.state(), State::Running);
-    /// # Ok(()) }
-    /// ```
-    pub async fn start(&self) -> Result<(), StartError> {
-        self.0.engine().ok_or(StartError::Gone)?.start().await
-    }
-
-    /// Runs the stop hooks. Does nothing if the hive does not run.
-    ///
-    /// # Errors
-    ///
-    /// If hooks failed or hung; all others have run.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// let controller = built.controller();
-    /// controller.start().await?;
-    /// controller.stop().await?;
-    /// assert_eq!(controller.state(), State::Stopped);
-    /// # Ok(()) }
-    /// ```
-    pub async fn stop(&self) -> Result<(), StopError> {
-        match self.0.engine() {
-            Some(engine) => engine.stop().await,
-            None => Ok(()),
-        }
-    }
-
-    /// Where the hive is in its life.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// assert_eq!(built.controller().state(), State::New);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn state(&self) -> State {
-        self.0.engine().map_or(State::Stopped, |engine| engine.state())
-    }
-
-    /// The cells as a tree, with the values of their settings; then the hooks.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// assert!(built.controller().tree().starts_with("Cells:"));
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn tree(&self) -> String {
-        self.0.engine().map(|engine| engine.tree()).unwrap_or_default()
-    }
-
-    /// The hooks in the order in which they start, with states and durations.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// for hook in built.controller().hooks() {
-    ///     println!("{} of {}: {:?}", hook.name, hook.module, hook.state);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn hooks(&self) -> Vec<HookInfo> {
-        self.0.engine().map(|engine| engine.hooks()).unwrap_or_default()
-    }
-
-    /// State, readiness, hooks with durations, jobs, scopes and settings as JSON: what a debug endpoint serves.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// let built = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?.build()?;
-    /// assert!(built.controller().to_json().contains("\"state\": \"new\""));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        self.0
-            .engine()
-            .map_or_else(|| "{}\n".to_owned(), |engine| engine.to_json())
-    }
-
-    /// Draws the graph, as [`Plan::draw`](crate::Plan::draw) does.
-    ///
-    /// # Errors
-    ///
-    /// If the view asks for a module or function that is not there.
-    ///
-    /// ```
-    /// # use hive::{Cell, GraphView, Hive, Settings};
-    /// let built = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?.build()?;
-    /// assert!(built.controller().draw(&GraphView::default())?.starts_with("digraph hive"));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn draw(&self, view: &crate::GraphView) -> Result<String, crate::DrawError> {
-        match self.0.engine() {
-            Some(engine) => engine.graph.draw(view),
-            None => Ok(String::new()),
-        }
-    }
-
-    /// Reads the settings again. Fields marked `reloadable` reach [`Cfg::watch`](crate::Cfg::watch); others that
-    /// differ are reported.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the new settings; then nothing changes.
-    ///
-    /// ```
-    /// use hive::{Cell, Cfg, Hive, Settings};
-    /// #[derive(Clone, hive::Config)]
-    /// struct Limits {
-    ///     /// Requests a second.
-    ///     #[config(default = 10, reloadable)]
-    ///     rate_limit: u32,
-    /// }
-    /// let cell = Cell::module("server", "Serves").config::<Limits>();
-    /// let built = Hive::new([cell]).plan(Settings::new())?.build()?;
-    /// let limits = built.get::<Cfg<Limits>>().unwrap();
-    /// let reload = built.controller().reload(Settings::new().args(["--rate-limit=20"]))?;
-    /// assert_eq!(reload.applied, ["rate-limit"]);
-    /// assert_eq!(limits.current().rate_limit, 20);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn reload(&self, settings: crate::Settings) -> Result<Reload, crate::Report> {
-        match self.0.engine() {
-            Some(engine) => engine.reload(settings),
-            None => Ok(Reload::default()),
-        }
-    }
-
-    /// The jobs at work, and those that failed for good.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// for job in built.controller().jobs() {
-    ///     println!("{} of {}: {} runs", job.name, job.module, job.runs);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn jobs(&self) -> Vec<JobInfo> {
-        self.0
-            .engine()
-            .map(|engine| engine.registry.list())
-            .unwrap_or_default()
-    }
-}
-
-/// What a [reload](Controller::reload) changed.
-///
-/// ```
-/// # use hive::{Hive, Settings};
-/// let built = Hive::new([]).plan(Settings::new())?.build()?;
-/// let reload = built.controller().reload(Settings::new().args(["--hive-stop-timeout=3s"]))?;
-/// assert_eq!(reload.drift, ["hive-stop-timeout"]);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reload {
-    /// Settings whose new values are in use.
-    pub applied: Vec<String>,
-    /// Settings that differ now but need a restart.
-    pub drift: Vec<String>,
-}
-
-impl fmt::Debug for Controller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Controller({:?})", self.state())
+    /// The engine itself, for who knows its type.
+    pub(crate) fn engine<E: ScopeControl>(&self) -> Option<Arc<E>> {
+        let engine: Arc<dyn Any + Send + Sync> = self.scopes()?;
+        engine.downcast().ok()
     }
 }

@@ -2,11 +2,13 @@
 
 //! Starts and stops what was built.
 
-mod error;
 mod info;
 mod parallel;
+mod reload;
+mod scope;
 mod start;
 mod stop;
+mod verdict;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,11 +16,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::assembly::Hive;
-use crate::build::{Shared, sources_of};
 use crate::config::{Decoded, Reloader};
 use crate::control::Control;
 use crate::health::{Health, HealthHub, MemoryHealth};
-use crate::inject::{Arguments, Inject, Slots};
+use crate::inject::{Arguments, Inject, Shared, Slots};
 use crate::jobs::{Group, JobRegistry};
 use crate::lifecycle::Hook;
 use crate::metrics::HiveMetrics;
@@ -29,8 +30,8 @@ use crate::readiness::ReadinessState;
 use crate::shutdown::ShutdownState;
 use crate::watchdog::Watchdog;
 
-pub use error::{HookFailure, StartError, StopError};
 pub use info::{HookInfo, HookState};
+pub use reload::Reload;
 
 /// Where a hive is in its life.
 ///
@@ -233,7 +234,7 @@ impl Engine {
     }
 
     pub(crate) fn get<T: Inject>(&self) -> Option<T> {
-        let sources = sources_of::<T>(&self.graph)?;
+        let sources = self.graph.outside_sources_of::<T>()?;
         let there = |slot: &u32| self.slots.get(*slot as usize).is_some_and(Option::is_some);
         let complete = sources.iter().all(|source| match source {
             crate::inject::Source::Slot(slot) => there(slot),
@@ -241,38 +242,6 @@ impl Engine {
             _ => true,
         });
         complete.then(|| T::inject(&mut Arguments::new(&sources, &self.slots, None)))
-    }
-
-    /// Reads the settings again; reloadable ones take effect.
-    pub(crate) fn reload(&self, settings: crate::Settings) -> Result<crate::control::Reload, crate::Report> {
-        let plan = self.hive.clone().plan(settings)?;
-        let mut result = crate::control::Reload::default();
-        let mut live = crate::lock(&self.configs);
-        for ((config, value), live) in plan.graph.configs.iter().zip(&plan.values).zip(live.iter_mut()) {
-            let Some(value) = value else { continue };
-            let mut values = live.values();
-            let mut applied = false;
-            for ((setting, old), new) in config.settings.iter().zip(&mut values).zip(value.value.render()) {
-                if *old == new {
-                    continue;
-                }
-                if setting.field.reloadable && live.reloader.is_some() {
-                    *old = new;
-                    applied = true;
-                    result.applied.push(setting.name.to_string());
-                } else {
-                    result.drift.push(setting.name.to_string());
-                }
-            }
-            if applied && let Some(reloader) = &live.reloader {
-                reloader(value.value.as_any());
-                live.reloaded = Some(values);
-            }
-        }
-        for setting in &result.drift {
-            tracing::warn!(%setting, "Setting has changed and needs a restart");
-        }
-        Ok(result)
     }
 
     /// The settings in use.

@@ -2,11 +2,13 @@
 
 //! What constructors may ask for.
 
+mod site;
+
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::build::Site;
 use crate::key::Key;
+pub(crate) use site::{Shared, Site};
 
 /// A parameter of a constructor.
 ///
@@ -330,28 +332,6 @@ impl<T: Clone + Send + Sync + 'static> Inject for All<T> {
             }
         }
         Self(members)
-    }
-}
-
-/// Orders without data: whoever has this parameter is constructed and started after the provider of `T`.
-///
-/// ```
-/// use hive::{After, Cell};
-/// # use std::sync::Arc; struct Mounts; struct Maps;
-/// fn open_maps(_mounted: After<Arc<Mounts>>) -> Arc<Maps> { Arc::new(Maps) }
-/// # let _ = Cell::module("maps", "Maps").provide(open_maps);
-/// ```
-pub struct After<T>(std::marker::PhantomData<fn() -> T>);
-
-impl<T: Value> Inject for After<T> {
-    #[inline]
-    fn needs(needs: &mut Needs) {
-        needs.push(Key::of::<T>(), NeedKind::After);
-    }
-
-    fn inject(arguments: &mut Arguments<'_>) -> Self {
-        arguments.next();
-        Self(std::marker::PhantomData)
     }
 }
 

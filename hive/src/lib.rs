@@ -162,11 +162,11 @@
 //! | let cells plug into one another | [`Member`], [`All`] |
 //! | do without what is not there | `Option<Arc<T>>` as a parameter, [`Cell::when`] |
 //! | share state with other cells | crate `statedb` with its feature `hive`: tables as values of the graph |
-//! | keep something inside a module | [`Cell::provide_private`], [`Cell::config_private`] |
+//! | keep something inside a module | [`Cell::provide_private`] |
 //! | change a value for some cells only | [`Cell::decorate`] |
 //! | give every module a handle of its own | [`Cell::provide_per_module`] |
 //! | run cells only as a leader, or on demand | [`Cell::scope`], [`Scope`] |
-//! | tell others when all is ready | [`Readiness`], [`Lifecycle::on_ready`] |
+//! | tell others when all is ready | [`Readiness`], `when_ready` of a [`Job`] |
 //! | check settings together | `validate` in [`Config`](derive@Config), [`Faults`](config::Faults) |
 //! | test with scripts | crate `hive-script` with its feature `testing` |
 //! | change settings while the program runs | `reloadable` in [`Config`](derive@Config), [`Cfg::watch`] |
@@ -211,7 +211,6 @@
 //! |---|---|
 //! | `run` | [`Program`](run()): the main function of a binary, with signals and exit codes |
 //! | `yaml` | config files in YAML; without it they are flat lines `key: value` |
-//! | `clap` | the command line of a plan as one of clap |
 //! | `ipnet` | IP prefixes as types of settings |
 //!
 //! None is on by default. Without them the crate needs little more than tokio's timers.
@@ -245,16 +244,16 @@ mod assembly;
 mod build;
 mod catalogue;
 mod cell;
-#[cfg(feature = "clap")]
-mod cli;
 pub mod config;
 mod constructor;
 mod control;
-mod duration;
+mod controller;
 mod engine;
+mod error;
 mod fallback;
 mod finding;
 mod health;
+mod hook_error;
 mod inject;
 mod jobs;
 mod json;
@@ -265,7 +264,6 @@ mod module;
 mod options;
 mod panics;
 mod plan;
-mod random;
 mod readiness;
 #[cfg(feature = "run")]
 mod run;
@@ -283,9 +281,9 @@ pub use catalogue::{CatalogueEntry, UnknownCell, catalogue, cell_named};
 pub use cell::Cell;
 pub use config::{Cfg, Config, Settings};
 pub use constructor::{Constructor, ParameterList, RunOutput};
-pub use control::{Controller, Reload};
-pub use duration::{format_duration, parse_duration};
-pub use engine::{HookFailure, HookInfo, HookState, StartError, State, StopError};
+pub use controller::Controller;
+pub use engine::{HookInfo, HookState, Reload, State};
+pub use error::{BoxError, SharedError};
 pub use finding::{Code, Finding, Involved, Report, Severity};
 pub use health::{
     Health, HealthEntry, HealthGuard, HealthId, HealthReport, HealthSink, Level, MemoryHealth, error_chain,
@@ -398,7 +396,8 @@ pub use hive_macros::Params;
 /// ```
 pub use hive_macros::Supplies;
 pub use hive_macros::Value;
-pub use inject::{After, All, Arguments, Inject, Needs, Value};
+pub use hook_error::{HookFailure, StartError, StopError};
+pub use inject::{All, Arguments, Inject, Needs, Value};
 pub use jobs::{
     Backoff, Job, JobCtx, JobInfo, JobKind, JobMetrics, JobOutcome, JobRun, JobState, Jobs, ObserverJob,
     OnFailure, OnceJob, Retry, SpawnError, TimerJob, Trigger, is_job_name,
@@ -414,8 +413,8 @@ pub use readiness::{Readiness, ReadyGuard};
 pub use run::{Program, exit, run};
 pub use scope::Scope;
 pub use show::{DrawError, GraphFormat, GraphView, SettingInfo};
-pub use shutdown::{ExitCause, SharedError, Shutdown};
-pub use supply::{BoxError, Gives, Member, Members, Results, Supply};
+pub use shutdown::{ExitCause, Shutdown};
+pub use supply::{Gives, Member, Members, Results, Supply};
 /// What [`HookCtx`] and [`JobCtx`] carry.
 pub use tokio_util::sync::CancellationToken;
 

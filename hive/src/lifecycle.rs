@@ -14,10 +14,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::BoxError;
 use crate::health::Health;
-use crate::jobs::{Job, JobCtx};
 use crate::module::ModulePath;
-use crate::supply::BoxError;
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) type HookFn = Arc<dyn Fn(HookCtx) -> BoxFuture<Result<(), BoxError>> + Send + Sync>;
@@ -114,17 +113,10 @@ pub struct Hook {
     pub(crate) start_timeout: Option<Duration>,
     pub(crate) stop_timeout: Option<Duration>,
     pub(crate) place: &'static Location<'static>,
-    /// What to run once the hive is ready; then there is nothing else.
-    pub(crate) ready: Option<Box<Job>>,
 }
 
 impl Hook {
     /// A hook that does nothing yet.
-    ///
-    /// ```
-    /// let hook = hive::Hook::new("listen");
-    /// # let _ = hook;
-    /// ```
     #[track_caller]
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
@@ -135,17 +127,10 @@ impl Hook {
             start_timeout: None,
             stop_timeout: None,
             place: Location::caller(),
-            ready: None,
         }
     }
 
     /// What to do at start.
-    ///
-    /// ```
-    /// # use hive::{Hook, HookCtx};
-    /// let hook = Hook::new("listen").on_start(|_: HookCtx| async {});
-    /// # let _ = hook;
-    /// ```
     #[must_use]
     pub fn on_start<F, Fut>(mut self, hook: F) -> Self
     where
@@ -158,12 +143,6 @@ impl Hook {
     }
 
     /// What to do at stop. Must return only when the resources are gone.
-    ///
-    /// ```
-    /// # use hive::{Hook, HookCtx};
-    /// let hook = Hook::new("listen").on_stop(|_: HookCtx| async {});
-    /// # let _ = hook;
-    /// ```
     #[must_use]
     pub fn on_stop<F, Fut>(mut self, hook: F) -> Self
     where
@@ -176,11 +155,6 @@ impl Hook {
     }
 
     /// How long the start may take; otherwise the time left for the whole start.
-    ///
-    /// ```
-    /// let hook = hive::Hook::new("listen").start_timeout(std::time::Duration::from_secs(10));
-    /// # let _ = hook;
-    /// ```
     #[must_use]
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = Some(timeout);
@@ -188,11 +162,6 @@ impl Hook {
     }
 
     /// How long the stop may take; otherwise half of the time left for the whole stop.
-    ///
-    /// ```
-    /// let hook = hive::Hook::new("listen").stop_timeout(std::time::Duration::from_secs(10));
-    /// # let _ = hook;
-    /// ```
     #[must_use]
     pub fn stop_timeout(mut self, timeout: Duration) -> Self {
         self.stop_timeout = Some(timeout);
@@ -291,30 +260,5 @@ impl Lifecycle {
     /// ```
     pub fn add(&self, hook: Hook) {
         self.hooks.borrow_mut().push(hook);
-    }
-
-    /// Adds a function that runs once the hive is [ready](crate::Readiness): everything has started, and
-    /// nobody holds a guard. It is a [job](Job::once) of this name, so it need not hurry, and it is cancelled when
-    /// the hive stops.
-    ///
-    /// ```
-    /// use hive::{Cell, JobCtx, Lifecycle};
-    /// fn new_server(lifecycle: Lifecycle) {
-    ///     lifecycle.on_ready("announce", |_cx: JobCtx| async { println!("at your service") });
-    /// }
-    /// # let _ = Cell::module("server", "Serves").run(new_server);
-    /// ```
-    pub fn on_ready<F, Fut>(&self, name: impl Into<Arc<str>>, function: F)
-    where
-        F: Fn(JobCtx) -> Fut + Send + Sync + 'static,
-        Fut: Future + Send + 'static,
-        Fut::Output: HookOutput,
-    {
-        let name = name.into();
-        let job = Job::once(name.clone(), function).when_ready();
-        self.add(Hook {
-            ready: Some(Box::new(job.into())),
-            ..Hook::new(name)
-        });
     }
 }

@@ -5,8 +5,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cell::Text;
-
 /// Path of a module from the root of the hive, printed dotted: `agent.service-cache`.
 ///
 /// Constructors get the path of the module they stand in. The root has the empty path.
@@ -45,15 +43,6 @@ impl ModulePath {
             Self(Arc::from(id))
         } else {
             Self(Arc::from([&*self.0, ".", id].concat()))
-        }
-    }
-
-    /// The same, of an id that may be shared.
-    pub(crate) fn child_of(&self, id: &Text) -> Self {
-        if self.0.is_empty() {
-            Self(id.clone().into())
-        } else {
-            self.child(id)
         }
     }
 

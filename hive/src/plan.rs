@@ -7,27 +7,26 @@ mod flatten;
 mod graph;
 mod lookup;
 mod problems;
+mod variants;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::assembly::Hive;
-pub(crate) use flatten::flatten;
-
-use crate::build::Built;
-use crate::cell::{Function, Text, Visibility};
+use crate::cell::{Function, Visibility};
 use crate::config::{ConfigType, DeclaredSetting, Settings, Shared};
 use crate::finding::{Finding, Report};
-use crate::inject::{Need, Source};
+use crate::inject::{Inject, Need, Needs, Source};
 use crate::key::{Key, TypeMap};
 use crate::module::ModulePath;
 use crate::scope::ScopeType;
 use crate::supply::Give;
+pub(crate) use flatten::flatten;
 
 /// A module of the hive.
 pub(crate) struct Module {
     pub(crate) path: ModulePath,
-    pub(crate) title: Text,
+    pub(crate) title: &'static str,
     pub(crate) parent: u32,
     pub(crate) enabled: bool,
 }
@@ -96,7 +95,6 @@ pub(crate) struct PlannedConfig {
     pub(crate) slot: u32,
     pub(crate) place: &'static std::panic::Location<'static>,
     pub(crate) settings: Vec<DeclaredSetting>,
-    pub(crate) private: bool,
 }
 
 /// Who provides a key.
@@ -197,6 +195,13 @@ impl Graph {
         &self.sources[self.nodes[index as usize].needs.numbers()]
     }
 
+    /// Where all that `T` needs is to be had from outside, if it is.
+    pub(crate) fn outside_sources_of<T: Inject>(&self) -> Option<Vec<Source>> {
+        let mut needs = Needs::default();
+        T::needs(&mut needs);
+        needs.0.iter().map(|need| self.look(need)).collect()
+    }
+
     /// The nodes that are constructed before this one.
     pub(crate) fn edges_of(&self, index: u32) -> &[u32] {
         &self.edges[self.edge_spans[index as usize].numbers()]
@@ -223,6 +228,25 @@ pub struct Plan {
     pub(crate) report: Report,
     pub(crate) arguments: Vec<String>,
     pub(crate) hive: Hive,
+}
+
+impl Hive {
+    /// Checks the whole graph and the configuration. Runs no constructor.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, at once.
+    ///
+    /// ```
+    /// # use hive::{Cell, Hive, Settings};
+    /// # use std::sync::Arc; struct Store; struct Clock;
+    /// let cell = Cell::module("app", "App").run(|_: Arc<Store>| ()).run(|_: Arc<Clock>| ());
+    /// let report = Hive::new([cell]).plan(Settings::new()).unwrap_err();
+    /// assert_eq!(report.errors().count(), 2);
+    /// ```
+    pub fn plan(self, settings: Settings) -> Result<Plan, Report> {
+        Plan::new(self, settings)
+    }
 }
 
 impl Plan {
@@ -288,27 +312,11 @@ impl Plan {
     /// # Ok::<_, hive::Report>(())
     /// ```
     #[must_use]
-    pub fn config<C: crate::Config>(&self) -> Option<&C> {
+    pub fn config<C: crate::config::Config>(&self) -> Option<&C> {
         self.values
             .iter()
             .flatten()
             .find_map(|shared| shared.value.as_any().downcast_ref())
-    }
-
-    /// Runs the constructors that are needed, in the order of the plan.
-    ///
-    /// # Errors
-    ///
-    /// The first constructor that fails or panics.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// # let _ = built;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn build(self) -> Result<Built, crate::build::BuildError> {
-        crate::build::build(self)
     }
 }
 

@@ -150,18 +150,6 @@ impl Readiness {
     }
 
     /// Waits until everything is ready.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Readiness, ReadyGuard, Settings};
-    /// # use std::sync::{Arc, Mutex};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cell = Cell::module("sync", "Synchronizes").provide(|readiness: Readiness| Arc::new(readiness));
-    /// # let running = Hive::new([cell]).root::<Arc<Readiness>>().plan(Settings::new())?.build()?.start().await?;
-    /// # let readiness = running.get::<Arc<Readiness>>().unwrap();
-    /// readiness.ready().await;
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn ready(&self) {
         self.state.ready().await;
     }

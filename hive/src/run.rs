@@ -25,52 +25,20 @@ use reload::Reloading;
 use signals::Signals;
 
 /// How programs end.
-///
-/// ```
-/// assert_eq!(hive::exit::PLAN, 78);
-/// ```
 pub mod exit {
     /// Stopped as asked.
-    ///
-    /// ```
-    /// assert_eq!(hive::exit::OK, 0);
-    /// ```
     pub const OK: u8 = 0;
     /// A job or module stopped the program with an error.
-    ///
-    /// ```
-    /// assert_eq!(hive::exit::RUN, 1);
-    /// ```
     pub const RUN: u8 = 1;
     /// Unknown flags or arguments (`EX_USAGE`).
-    ///
-    /// ```
-    /// assert_eq!(hive::exit::USAGE, 64);
-    /// ```
     pub const USAGE: u8 = 64;
     /// A constructor or start hook failed (`EX_UNAVAILABLE`).
-    ///
-    /// ```
-    /// assert_eq!(hive::exit::START, 69);
-    /// ```
     pub const START: u8 = 69;
     /// Stop hooks or jobs failed or hung (`EX_OSERR`).
-    ///
-    /// ```
-    /// assert_eq!(hive::exit::STOP, 71);
-    /// ```
     pub const STOP: u8 = 71;
     /// The graph or the configuration is wrong (`EX_CONFIG`).
-    ///
-    /// ```
-    /// assert_eq!(hive::exit::PLAN, 78);
-    /// ```
     pub const PLAN: u8 = 78;
     /// Forced by a second signal: this plus the number of the signal.
-    ///
-    /// ```
-    /// assert_eq!(hive::exit::FORCED + 15, 143); // SIGTERM
-    /// ```
     pub const FORCED: u8 = 128;
 }
 
@@ -158,12 +126,6 @@ pub fn run(name: &'static str, cells: impl IntoIterator<Item = Cell>) -> ExitCod
 
 impl Program {
     /// A program of these cells.
-    ///
-    /// ```
-    /// # use hive::{Cell, Program};
-    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]);
-    /// # let _ = program;
-    /// ```
     #[must_use]
     pub fn new(name: &'static str, cells: impl IntoIterator<Item = Cell>) -> Self {
         let env_prefix = name.to_uppercase().replace('-', "_");
@@ -180,12 +142,6 @@ impl Program {
     }
 
     /// One sentence for the help text.
-    ///
-    /// ```
-    /// # use hive::{Cell, Program};
-    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]).about("Greets");
-    /// # let _ = program;
-    /// ```
     #[must_use]
     pub fn about(mut self, about: &'static str) -> Self {
         self.about = about;
@@ -193,12 +149,6 @@ impl Program {
     }
 
     /// What `--version` prints.
-    ///
-    /// ```
-    /// # use hive::{Cell, Program};
-    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]).version(env!("CARGO_PKG_VERSION"));
-    /// # let _ = program;
-    /// ```
     #[must_use]
     pub fn version(mut self, version: &'static str) -> Self {
         self.version = version;
@@ -206,12 +156,6 @@ impl Program {
     }
 
     /// Prefix of environment variables; otherwise the name in upper case.
-    ///
-    /// ```
-    /// # use hive::{Cell, Program};
-    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]).env_prefix("HELLO");
-    /// # let _ = program;
-    /// ```
     #[must_use]
     pub fn env_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.env_prefix = prefix.into();
@@ -220,12 +164,6 @@ impl Program {
 
     /// What `{program}` in [defaults](macro@crate::Config) stands for, such as those of the paths of sockets; otherwise
     /// the program's name. Two programs on one machine need two.
-    ///
-    /// ```
-    /// # use hive::{Cell, Program};
-    /// let program = Program::new("greeter-agent", [Cell::module("hello", "Greets")]).path_name("greeter");
-    /// # let _ = program;
-    /// ```
     #[must_use]
     pub fn path_name(mut self, name: &'static str) -> Self {
         self.path_name = name;
@@ -234,12 +172,6 @@ impl Program {
 
     /// Settings in files that are no errors though no cell knows them, such as those of other programs that share a
     /// ConfigMap. All others are, unless `--config-unknown` says otherwise.
-    ///
-    /// ```
-    /// # use hive::{Cell, Program};
-    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]).tolerate_keys(["operator-port"]);
-    /// # let _ = program;
-    /// ```
     #[must_use]
     pub fn tolerate_keys(mut self, keys: impl IntoIterator<Item = &'static str>) -> Self {
         self.tolerated.extend(keys);
@@ -485,7 +417,7 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
         Ok(running) => running,
         Err(error) => {
             drop(watchdog);
-            let asked = matches!(&error, crate::StartError::Cancelled { cause, rollback, .. }
+            let asked = matches!(&error, crate::hook_error::StartError::Cancelled { cause, rollback, .. }
                 if !cause.is_failure() && rollback.is_empty());
             if asked {
                 return exit::OK;

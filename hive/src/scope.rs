@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::control::Control;
-use crate::engine::{StartError, StopError};
+use crate::hook_error::{StartError, StopError};
 use crate::inject::Value;
 use crate::key::Key;
 
@@ -85,7 +85,7 @@ impl<K: 'static> Scope<K> {
     /// ```
     pub async fn start(&self) -> Result<(), StartError> {
         self.control
-            .engine()
+            .scopes()
             .ok_or(StartError::Gone)?
             .start_scope(self.lifecycle)
             .await
@@ -113,7 +113,7 @@ impl<K: 'static> Scope<K> {
     /// # Ok(()) }
     /// ```
     pub async fn stop(&self) -> Result<(), StopError> {
-        match self.control.engine() {
+        match self.control.scopes() {
             Some(engine) => engine.stop_scope(self.lifecycle).await,
             None => Ok(()),
         }
@@ -141,7 +141,7 @@ impl<K: 'static> Scope<K> {
     /// ```
     pub async fn acquire(&self) -> Result<(), StartError> {
         self.control
-            .engine()
+            .scopes()
             .ok_or(StartError::Gone)?
             .acquire_scope(self.lifecycle)
             .await
@@ -167,7 +167,7 @@ impl<K: 'static> Scope<K> {
     /// # Ok(()) }
     /// ```
     pub async fn release(&self) -> Result<(), StopError> {
-        match self.control.engine() {
+        match self.control.scopes() {
             Some(engine) => engine.release_scope(self.lifecycle).await,
             None => Ok(()),
         }
@@ -189,7 +189,7 @@ impl<K: 'static> Scope<K> {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.control
-            .engine()
+            .scopes()
             .is_some_and(|engine| engine.is_scope_running(self.lifecycle))
     }
 }

@@ -10,9 +10,6 @@ mod tree;
 
 pub use draw::{DrawError, GraphFormat, GraphView};
 pub use settings::SettingInfo;
-#[cfg(any(feature = "run", feature = "clap"))]
-#[cfg(feature = "clap")]
-pub(crate) use settings::env_name;
 #[cfg(feature = "run")]
 pub(crate) use settings::help_without_defaults;
 
@@ -187,12 +184,6 @@ impl Plan {
     }
 
     /// The cells of the catalogue: which of them this hive uses.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// println!("{}", Hive::new([]).plan(Settings::new())?.catalogue());
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn catalogue(&self) -> String {
         let mut places = HashSet::new();

@@ -2,23 +2,14 @@
 
 //! Why a hive stops.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::error::{BoxError, SharedError};
 use crate::health::error_chain;
 use crate::module::ModulePath;
-use crate::supply::BoxError;
-
-/// An error that several places may look at.
-///
-/// ```
-/// let error: hive::SharedError = std::sync::Arc::new(std::io::Error::other("disk full"));
-/// assert_eq!(error.to_string(), "disk full");
-/// ```
-pub type SharedError = Arc<dyn Error + Send + Sync>;
 
 /// Why a hive stopped. The first cause counts; later ones are logged.
 ///
@@ -213,24 +204,6 @@ impl Shutdown {
             why: why.into(),
             error,
         });
-    }
-
-    /// Whether the hive was asked to stop.
-    ///
-    /// ```
-    /// # use hive::{Cell, ExitCause, Hive, Settings, Shutdown};
-    /// # use std::sync::Arc;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cell = Cell::module("app", "App").provide(|shutdown: Shutdown| Arc::new(shutdown));
-    /// # let running = Hive::new([cell]).root::<Arc<Shutdown>>().plan(Settings::new())?.build()?.start().await?;
-    /// # let shutdown = running.get::<Arc<Shutdown>>().unwrap();
-    /// assert!(!shutdown.is_requested());
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn is_requested(&self) -> bool {
-        self.state.cause().is_some()
     }
 }
 

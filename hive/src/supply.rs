@@ -4,16 +4,9 @@
 
 use std::any::Any;
 
+use crate::error::BoxError;
 use crate::inject::{All, Value};
 use crate::key::Key;
-
-/// Any error of a constructor or hook, kept with its chain of causes.
-///
-/// ```
-/// let error: hive::BoxError = "disk full".into();
-/// assert_eq!(error.to_string(), "disk full");
-/// ```
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The result of a constructor.
 ///

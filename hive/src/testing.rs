@@ -15,7 +15,6 @@ use crate::assembly::Hive;
 use crate::build::Running;
 use crate::cell::{Cell, CellKind, Item};
 use crate::config::Settings;
-use crate::engine::Engine;
 use crate::health::{Health, MemoryHealth};
 use crate::inject::Inject;
 use crate::key::short_type;
@@ -146,7 +145,7 @@ pub async fn stop(running: Running) {
     }
     engine.registry.failures.disarm();
     let stopped = running.stop().await.err().map(|error| error.to_string());
-    let problems: Vec<String> = stopped.into_iter().chain(verdict(&engine)).collect();
+    let problems: Vec<String> = stopped.into_iter().chain(engine.verdict()).collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -170,29 +169,6 @@ const FIRST_RUN: std::time::Duration = std::time::Duration::from_secs(10);
 /// ```
 pub fn expect_failure(running: &Running, text: impl Into<String>) {
     running.engine.registry.failures.expect(text.into());
-}
-
-/// What failed against the expectations, or did not fail against them.
-fn verdict(engine: &Engine) -> Vec<String> {
-    let failures = &engine.registry.failures;
-    if let Some(cause) = engine.shutdown.cause().filter(crate::ExitCause::is_failure) {
-        failures.add(|| cause.to_string());
-    }
-    failures.verdict()
-}
-
-/// Fails the test whose hive is dropped.
-pub(crate) fn check_dropped(engine: &Engine) {
-    engine.registry.failures.disarm();
-    let problems = verdict(engine).join("\n");
-    if std::thread::panicking() {
-        // The test fails already; a second panic would end all others.
-        if !problems.is_empty() {
-            eprintln!("{problems}");
-        }
-        return;
-    }
-    assert!(problems.is_empty(), "{problems}");
 }
 
 /// Health outside of a hive, and where its reports are.
@@ -222,7 +198,7 @@ pub fn health(module: &str) -> (Health, Arc<MemoryHealth>) {
 /// ```
 #[must_use]
 pub fn in_catalogue(cell: &Cell) -> bool {
-    crate::catalogue().any(|entry| (entry.cell)().node.place == cell.node.place)
+    crate::catalogue::catalogue().any(|entry| (entry.cell)().node.place == cell.node.place)
 }
 
 /// The modules among these cells, and in groups of them, that are not in the catalogue: their ids and where they were
@@ -241,7 +217,7 @@ pub fn in_catalogue(cell: &Cell) -> bool {
 /// ```
 #[must_use]
 pub fn not_in_catalogue(cells: &[Cell]) -> Vec<String> {
-    let known: Vec<_> = crate::catalogue()
+    let known: Vec<_> = crate::catalogue::catalogue()
         .map(|entry| (entry.cell)().node.place)
         .collect();
     let mut missing = Vec::new();

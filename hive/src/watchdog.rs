@@ -186,7 +186,7 @@ impl Watchdog {
                     "{} `{name}` of module `{}` ({place}) blocks its thread for {}",
                     busy.what.name(),
                     self.graph.module_of(busy.node),
-                    crate::format_duration(Duration::from_millis(age))
+                    skep_duration::format_duration(Duration::from_millis(age))
                 )
             })
             .collect()

@@ -256,6 +256,42 @@ fn duplicate_flag_names_both_cells() {
 }
 
 #[test]
+fn outer_cells_have_the_last_word_about_values_and_the_first_about_names() {
+    #[derive(Clone, Config)]
+    struct Pool {
+        /// Size.
+        pool_size: u8,
+    }
+    let inner = || Cell::module("pool", "Pool").config::<Pool>();
+    let fixed = inner().config_value(Pool { pool_size: 1 });
+    let fixed = Cell::group([fixed]).config_value(Pool { pool_size: 2 });
+    let named = Cell::group([inner().config_prefix("inner")]).config_prefix("outer");
+
+    let fixed = hive::testing::plan(Hive::new([fixed]), Settings::new());
+    let args = Settings::new().args(["--outer-inner-pool-size=3"]);
+    let named = hive::testing::plan(Hive::new([named]), args);
+
+    assert_eq!(fixed.config::<Pool>().unwrap().pool_size, 2);
+    assert_eq!(named.config::<Pool>().unwrap().pool_size, 3);
+}
+
+#[test]
+fn variables_with_lower_case_letters_belong_to_others() {
+    let env = |name| Settings::new().env_prefix("APP").env([(name, "9")]);
+
+    assert_eq!(options(env("APP_CACHE_SIZE")).cache_size, 9);
+    assert_eq!(options(env("APP_cache_size")).cache_size, 10);
+}
+
+#[test]
+fn empty_list_in_front_of_another_adds_nothing() {
+    let options = options(Settings::new().args(["--peers=", "--peers=a", "--labels=", "--labels=a=b"]));
+
+    assert_eq!(options.peers, ["a"]);
+    assert_eq!(options.labels.len(), 1);
+}
+
+#[test]
 fn one_flag_in_two_spellings_is_one_flag() {
     #[derive(Clone, Config)]
     struct Dashes {
@@ -286,22 +322,21 @@ fn prefixes_stand_before_old_names_too() {
         #[config(deprecated_alias = "listen-port")]
         port: u16,
     }
-    fn check(config: Cfg<Port>, module: hive::ModulePath) -> hive::Member<(String, u16)> {
-        hive::Member((module.to_string(), config.port))
+    for flag in ["--north-listen-port=1", "--north-port=1"] {
+        let server = Cell::module("server", "Serves")
+            .config::<Port>()
+            .config_prefix("north");
+        let hive = Hive::new([server]).root::<Cfg<Port>>();
+        let built = hive::testing::plan(hive, Settings::new().args([flag]))
+            .build()
+            .unwrap();
+        assert_eq!(built.get::<Cfg<Port>>().unwrap().port, 1, "{flag}");
     }
-    let server = |name: &'static str| {
-        Cell::module(name, "Serves")
-            .config_private::<Port>()
-            .provide(check)
-            .config_prefix(name)
-    };
-    let settings = Settings::new().args(["--north-listen-port=1", "--south-port=2"]);
-
-    let hive = Hive::new([server("north"), server("south")]).root::<hive::All<(String, u16)>>();
-    let built = hive::testing::plan(hive, settings).build().unwrap();
-
-    let ports = built.get::<hive::All<(String, u16)>>().unwrap();
-    assert_eq!(ports.to_vec(), [("north".to_owned(), 1), ("south".to_owned(), 2)]);
+    let hive = Hive::new([Cell::module("server", "Serves")
+        .config::<Port>()
+        .config_prefix("north")]);
+    let report = hive.plan(Settings::new().args(["--port=1"])).err().unwrap();
+    assert_eq!(report.errors().next().unwrap().code.as_str(), "H016", "{report}");
 }
 
 #[test]

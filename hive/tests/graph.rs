@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hive::{
-    After, All, Cell, Cfg, Code, Config, Hive, Member, Members, ModulePath, Params, Report, Settings,
-    Supplies, Value, as_dyn,
+    All, Cell, Cfg, Code, Config, Hive, Member, Members, ModulePath, Params, Report, Settings, Supplies,
+    Value, as_dyn,
 };
 
 #[derive(Debug)]
@@ -343,11 +343,8 @@ fn module_ids_titles_and_paths_follow_the_rules() {
             "{id} {title}"
         );
     }
-    let long = "x".repeat(32);
-    assert_eq!(
-        codes(&refused(Hive::new([Cell::module_named(long, "Long")]))),
-        ["H001"]
-    );
+    const LONG: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"; // 32 letters
+    assert_eq!(codes(&refused(Hive::new([Cell::module(LONG, "Long")]))), ["H001"]);
     let twins = [Cell::module("twin", "One"), Cell::module("twin", "Two")];
     assert_eq!(codes(&refused(Hive::new(twins))), ["H002"]);
     let cousins = ["left", "right"].map(|id| Cell::module(id, "Side").with(Cell::module("twin", "Cousin")));
@@ -411,13 +408,9 @@ fn order_is_the_same_in_every_run_and_follows_declaration() {
 
 #[test]
 fn after_orders_without_a_value() {
-    fn maps(_mounted: After<Arc<Clock>>) {}
-    fn more() {}
+    fn maps() {}
     let cells = [
-        Cell::module("maps", "Maps")
-            .run(maps)
-            .run(more)
-            .after::<Arc<Clock>>(),
+        Cell::module("maps", "Maps").run(maps).after::<Arc<Clock>>(),
         Cell::module("mounts", "Mounts").provide(clock),
     ];
 
@@ -425,7 +418,9 @@ fn after_orders_without_a_value() {
 
     assert!(order.lines().next().unwrap().contains("clock"), "{order}");
     assert_eq!(
-        codes(&refused(Hive::new([Cell::module("maps", "Maps").run(maps)]))),
+        codes(&refused(Hive::new([Cell::module("maps", "Maps")
+            .run(maps)
+            .after::<Arc<Clock>>()]))),
         ["H003"]
     );
 }
@@ -669,6 +664,22 @@ fn unused_constructor_is_a_warning_unless_the_cell_is_a_library() {
         warnings(Cell::module("store", "Store").provide(store).library()),
         []
     );
+    let inner = Cell::module("store", "Store").provide(store);
+    assert_eq!(warnings(Cell::group([inner]).library()), []);
+}
+
+#[test]
+fn what_a_cell_of_the_catalogue_keeps_to_itself_is_no_hint() {
+    struct Hidden;
+    fn hiding_cell() -> Cell {
+        Cell::module("hiding", "Keeps it").provide_private(|| Arc::new(Hidden))
+    }
+    hive::catalogue!(hiding_cell);
+
+    let report = refused(Hive::new([Cell::module("app", "App").run(|_: Arc<Hidden>| ())]));
+
+    assert_eq!(codes(&report), ["H003"]);
+    assert!(!report.to_string().contains("hiding_cell"), "{report}");
 }
 
 #[test]

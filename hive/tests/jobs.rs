@@ -262,6 +262,30 @@ async fn triggers_fold_and_a_trigger_in_the_window_runs_at_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn trigger_does_not_wait_for_the_next_tick() {
+    let times = Times::default();
+    let (noted, trigger) = (times.clone(), Trigger::new());
+    let begun = Instant::now();
+    let pulled = trigger.clone();
+    let (running, _) = running(move |jobs| {
+        let noted = noted.clone();
+        let job = Job::every(Duration::from_secs(60), "sync", move |_: JobCtx| {
+            noted.note(begun);
+            async {}
+        });
+        jobs.spawn(job.trigger(&pulled))
+    })
+    .await;
+
+    sleep(Duration::from_secs(5)).await;
+    trigger.trigger();
+    sleep(Duration::from_secs(60)).await;
+
+    assert_eq!(times.rounded(), [5, 60]);
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn debounce_waits_for_quiet_but_not_longer_than_the_maximum() {
     let times = Times::default();
     let (noted, trigger) = (times.clone(), Trigger::new());

@@ -56,7 +56,7 @@ async fn act(act: Act, shutdown: Shutdown, number: usize) -> Result<(), std::io:
 
 fn cell(number: usize, start: Act, stop: Act, notes: &Notes) -> Cell {
     let notes = notes.clone();
-    Cell::module_named(format!("module-{number}"), "Model").run(
+    Cell::module(format!("module-{number}").leak(), "Model").run(
         move |lifecycle: Lifecycle, shutdown: Shutdown| {
             let (starting, stopping) = (notes.clone(), notes.clone());
             let (at_start, at_stop) = (shutdown.clone(), shutdown);
@@ -150,7 +150,7 @@ macro_rules! parts {
     ($make:ident; $($number:literal)*) => {
         /// Constructor of part `number` that needs some parts of lower numbers.
         fn $make(number: usize, needs: [Option<usize>; 2]) -> Cell {
-            let cell = Cell::module_named(format!("part-{number}"), "Part").library();
+            let cell = Cell::module(format!("part-{number}").leak(), "Part").library();
             match number {
                 $($number => give::<$number>(cell, needs),)*
                 _ => cell,

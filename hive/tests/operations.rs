@@ -222,17 +222,18 @@ async fn stuck_hook_does_not_hold_up_the_others_of_a_parallel_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn functions_for_readiness_run_once_all_has_started_and_nobody_holds_a_guard() {
+async fn jobs_that_wait_for_readiness_run_once_all_has_started_and_nobody_holds_a_guard() {
     let clock = Clock::new();
     let (noted, held) = (clock.clone(), Arc::new(Mutex::new(None)));
     let hold = held.clone();
-    let first = Cell::module("first", "First").run(move |lifecycle: Lifecycle, readiness: Readiness| {
+    let first = Cell::module("first", "First").run(move |jobs: Jobs, readiness: Readiness| {
         *hold.lock().unwrap() = Some(readiness.guard("list"));
         let noted = noted.clone();
-        lifecycle.on_ready("announce", move |cx: JobCtx| {
+        let announce = Job::once("announce", move |cx: JobCtx| {
             noted.note(format!("ready in {}", cx.module));
             async {}
         });
+        jobs.spawn(announce.when_ready())
     });
     let running = build([first].into_iter().chain(diamond(&clock)), &[])
         .start()
@@ -254,15 +255,16 @@ async fn functions_for_readiness_run_once_all_has_started_and_nobody_holds_a_gua
 }
 
 #[tokio::test(start_paused = true)]
-async fn function_for_readiness_is_called_off_when_the_hive_stops_before() {
+async fn job_that_waits_for_readiness_is_cancelled_when_the_hive_stops_before() {
     let held = Arc::new(Mutex::new(Vec::new()));
     let hold = held.clone();
-    let cell = Cell::module("never", "Never ready").run(move |lifecycle: Lifecycle, readiness: Readiness| {
+    let cell = Cell::module("never", "Never ready").run(move |jobs: Jobs, readiness: Readiness| {
         hold.lock().unwrap().push(readiness.guard("for ever"));
-        lifecycle.on_ready("announce", |cx: JobCtx| async move {
+        let announce = Job::once("announce", |cx: JobCtx| async move {
             assert!(cx.token.is_cancelled(), "must not run");
             std::future::pending::<()>().await;
         });
+        jobs.spawn(announce.when_ready())
     });
     let running = build([cell], &[]).start().await.unwrap();
 
@@ -271,23 +273,6 @@ async fn function_for_readiness_is_called_off_when_the_hive_stops_before() {
 
     assert_eq!(begun.elapsed(), Duration::ZERO);
     assert!(built.controller().jobs().is_empty());
-}
-
-#[test]
-fn two_functions_for_readiness_of_one_name_are_refused() {
-    let cell = Cell::module("twice", "Twice").run(|lifecycle: Lifecycle| {
-        lifecycle.on_ready("announce", |_: JobCtx| async {});
-        lifecycle.on_ready("announce", |_: JobCtx| async {});
-    });
-    let error = hive::testing::plan(Hive::new([cell]), Settings::new())
-        .build()
-        .unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .ends_with("failed: module `twice` has two jobs `announce`"),
-        "{error}"
-    );
 }
 
 #[tokio::test(start_paused = true)]

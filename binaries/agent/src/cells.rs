@@ -110,4 +110,16 @@ mod tests {
         assert_eq!(findings, [""; 0]);
         assert_eq!(first.order(), second.order());
     }
+
+    #[test]
+    fn every_combination_of_conditions_is_planned() {
+        let variants = Hive::new(cells(Arc::default())).variants();
+        assert!(variants.len() > 1, "some cells have conditions");
+
+        for (name, hive) in variants {
+            let report = hive.plan(Settings::new()).err().map(|report| report.to_string());
+
+            assert_eq!(report, None, "with {name}");
+        }
+    }
 }

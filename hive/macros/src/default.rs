@@ -14,7 +14,7 @@ pub(crate) fn check(ty: &Type, text: &str) -> Result<(), String> {
     let name = last.ident.to_string();
     let good = match name.as_str() {
         "bool" => is_bool(text),
-        "Duration" => is_duration(text),
+        "Duration" => skep_duration::parse_duration(text).is_ok(),
         "f32" | "f64" => text.parse::<f64>().is_ok(),
         "IpAddr" => text.trim().parse::<std::net::IpAddr>().is_ok(),
         "Ipv4Addr" => text.trim().parse::<std::net::Ipv4Addr>().is_ok(),
@@ -77,27 +77,6 @@ fn whole_number(text: &str) -> Option<i128> {
     i128::from_str_radix(&digits, radix)
         .ok()
         .map(|number| sign * number)
-}
-
-fn is_duration(text: &str) -> bool {
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    let mut parts = 0;
-    while !rest.is_empty() {
-        let tail = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-        if rest[..rest.len() - tail.len()].parse::<f64>().is_err() {
-            return false;
-        }
-        rest = tail.trim_start_matches(|c: char| !(c.is_ascii_digit() || c == '.'));
-        let unit = &tail[..tail.len() - rest.len()];
-        if !matches!(unit, "ns" | "us" | "µs" | "μs" | "ms" | "s" | "m" | "h") {
-            return false;
-        }
-        parts += 1;
-    }
-    parts > 0
 }
 
 #[cfg(test)]

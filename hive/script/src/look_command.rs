@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use hive::{Controller, GraphView, format_duration};
+use hive::{Controller, GraphView};
 
-use crate::text::TabWriter;
+use crate::text::{TabWriter, format_duration};
 use crate::{CommandError, CommandHandle, Flag, Invocation, Outcome, Spec, function};
 
 /// The commands.

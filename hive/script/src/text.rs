@@ -2,15 +2,14 @@
 
 //! Texts as Go programs print them, so that scripts written for those match.
 
-mod duration;
 mod int;
 pub mod json;
 mod tabwriter;
 pub mod yaml;
 
-pub use duration::{
+pub use int::{IntError, parse_int};
+pub use skep_duration::{
     DurationError, format_duration, format_duration_nanos, human_duration, human_duration_nanos,
     parse_duration, parse_duration_nanos,
 };
-pub use int::{IntError, parse_int};
 pub use tabwriter::TabWriter;

@@ -69,11 +69,6 @@ impl Field {
     }
 
     /// Another environment variable than the one made of prefix and flag.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").env("PORT");
-    /// # let _ = FIELD;
-    /// ```
     #[must_use]
     pub const fn env(mut self, name: &'static str) -> Self {
         self.env = Some(name);
@@ -81,11 +76,6 @@ impl Field {
     }
 
     /// Older names, which still work and are reported.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").aliases(&["listen-port"]);
-    /// # let _ = FIELD;
-    /// ```
     #[must_use]
     pub const fn aliases(mut self, names: &'static [&'static str]) -> Self {
         self.aliases = names;
@@ -93,11 +83,6 @@ impl Field {
     }
 
     /// What to use instead; using the setting is reported.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").deprecated("use `--listen`");
-    /// # let _ = FIELD;
-    /// ```
     #[must_use]
     pub const fn deprecated(mut self, note: &'static str) -> Self {
         self.deprecated = Some(note);
@@ -105,11 +90,6 @@ impl Field {
     }
 
     /// Not shown in help.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").hidden();
-    /// # let _ = FIELD;
-    /// ```
     #[must_use]
     pub const fn hidden(mut self) -> Self {
         self.hidden = true;
@@ -117,11 +97,6 @@ impl Field {
     }
 
     /// Never printed.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").secret();
-    /// # let _ = FIELD;
-    /// ```
     #[must_use]
     pub const fn secret(mut self) -> Self {
         self.secret = true;
@@ -129,11 +104,6 @@ impl Field {
     }
 
     /// Changes reach a running hive.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").reloadable();
-    /// # let _ = FIELD;
-    /// ```
     #[must_use]
     pub const fn reloadable(mut self) -> Self {
         self.reloadable = true;

@@ -101,10 +101,6 @@ pub struct Settings {
 
 impl Settings {
     /// No source: every setting has its default.
-    ///
-    /// ```
-    /// let _ = hive::Settings::new();
-    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -112,10 +108,6 @@ impl Settings {
 
     /// Arguments of the command line, without the program's name: `--name=value`, `--name value`, `--bool`,
     /// `--bool=false`. `--` ends the flags.
-    ///
-    /// ```
-    /// let _ = hive::Settings::new().args(std::env::args().skip(1));
-    /// ```
     #[must_use]
     pub fn args<I: IntoIterator<Item = impl Into<String>>>(mut self, args: I) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
@@ -123,10 +115,6 @@ impl Settings {
     }
 
     /// Sets one flag.
-    ///
-    /// ```
-    /// let _ = hive::Settings::new().flag("cache-size", "20");
-    /// ```
     #[must_use]
     pub fn flag(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.flags.push((name.into(), value.into()));
@@ -135,10 +123,6 @@ impl Settings {
 
     /// Prefix of environment variables, joined by an underscore: prefix `APP` and flag `cache-size` make
     /// `APP_CACHE_SIZE`. An underscore at the end of the prefix is not doubled.
-    ///
-    /// ```
-    /// let _ = hive::Settings::new().env_prefix("CILIUM");
-    /// ```
     #[must_use]
     pub fn env_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.env_prefix = prefix.into().trim_end_matches('_').to_owned();
@@ -146,10 +130,6 @@ impl Settings {
     }
 
     /// Environment variables. Empty ones count as unset.
-    ///
-    /// ```
-    /// let _ = hive::Settings::new().env_prefix("APP").env(std::env::vars());
-    /// ```
     #[must_use]
     pub fn env<I: IntoIterator<Item = (impl Into<String>, impl Into<String>)>>(
         mut self,
@@ -165,10 +145,6 @@ impl Settings {
 
     /// A config directory, such as a mounted ConfigMap: each file is a key, its trimmed content the value.
     /// Sub-directories and links to directories (`..data`) are skipped. Later directories win.
-    ///
-    /// ```
-    /// let _ = hive::Settings::new().config_dir("/etc/app/config.d");
-    /// ```
     #[must_use]
     pub fn config_dir(mut self, path: impl AsRef<Path>) -> Self {
         self.directories.push(path.as_ref().to_owned());
@@ -177,10 +153,6 @@ impl Settings {
 
     /// A config file in YAML, one key a setting. Later files win. Needs the feature `yaml`; without it only
     /// flat files of `key: value` lines are read.
-    ///
-    /// ```
-    /// let _ = hive::Settings::new().config_file("/etc/app/config.yaml");
-    /// ```
     #[must_use]
     pub fn config_file(mut self, path: impl AsRef<Path>) -> Self {
         self.files.push(path.as_ref().to_owned());
@@ -188,10 +160,6 @@ impl Settings {
     }
 
     /// The text of a config file, as if it stood in `path`.
-    ///
-    /// ```
-    /// let _ = hive::Settings::new().config_text("inline.yaml", "cache-size: 20\n");
-    /// ```
     #[must_use]
     pub fn config_text(mut self, path: impl AsRef<Path>, text: impl Into<String>) -> Self {
         self.texts.push((path.as_ref().to_owned(), text.into()));
@@ -199,10 +167,6 @@ impl Settings {
     }
 
     /// What to do about unknown keys in directories and files.
-    ///
-    /// ```
-    /// let _ = hive::Settings::new().unknown_keys(hive::config::UnknownKeys::Warn);
-    /// ```
     #[must_use]
     pub fn unknown_keys(mut self, unknown: UnknownKeys) -> Self {
         self.unknown = unknown;
@@ -247,10 +211,6 @@ impl Settings {
     }
 
     /// Allows arguments that are not flags; [`Plan::arguments`](crate::Plan::arguments) returns them.
-    ///
-    /// ```
-    /// let _ = hive::Settings::new().allow_arguments().args(["status", "--brief"]);
-    /// ```
     #[must_use]
     pub fn allow_arguments(mut self) -> Self {
         self.positional = true;

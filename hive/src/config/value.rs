@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::duration::{format_duration, parse_duration};
+use skep_duration::{DurationError, format_duration, parse_duration};
 
 /// A value as it came from a source, before its type is known.
 ///
@@ -315,7 +315,12 @@ impl ConfigValue for Duration {
     const KIND: &'static str = "duration";
 
     fn parse(text: &str) -> Result<Self, String> {
-        parse_duration(text)
+        parse_duration(text).map_err(|error| match error {
+            DurationError::Negative(_) => {
+                format!("`{text}` is negative; a duration such as 300ms, 5s, 1h30m is expected")
+            }
+            _ => format!("`{text}` is not a duration such as 300ms, 5s, 1h30m"),
+        })
     }
 
     fn render(&self) -> String {

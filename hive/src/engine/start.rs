@@ -16,11 +16,12 @@ use tracing::Instrument;
 
 use super::parallel::run_units;
 use super::stop::LEAST;
-use super::{Engine, HookFailure, HookState, StartError, State, StepKind};
+use super::{Engine, HookState, State, StepKind};
+use crate::error::BoxError;
+use crate::error::SharedError;
+use crate::hook_error::{HookFailure, StartError};
 use crate::lifecycle::{Hook, HookCtx};
 use crate::panics::{Caught, catch};
-use crate::shutdown::SharedError;
-use crate::supply::BoxError;
 use crate::watchdog::{Busy, Watching, What};
 
 /// How a hook ended that did not end well.

@@ -11,10 +11,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::parallel::{dependents, run_units};
 use super::start::Ended;
-use super::{Engine, HookFailure, HookState, State, StepKind, StopError};
+use super::{Engine, HookState, State, StepKind};
+use crate::error::SharedError;
+use crate::hook_error::{HookFailure, StopError};
 use crate::jobs::stop_tasks;
 use crate::lifecycle::Hook;
-use crate::shutdown::SharedError;
 use crate::watchdog::What;
 
 /// What a hook gets at least, however late it is.

@@ -12,10 +12,10 @@ use futures_core::Stream;
 use tokio_util::sync::CancellationToken;
 
 use super::trigger::Trigger;
+use crate::error::BoxError;
 use crate::health::Health;
 use crate::lifecycle::{BoxFuture, HookOutput};
 use crate::module::ModulePath;
-use crate::supply::BoxError;
 
 /// What a job gets to know.
 ///
@@ -39,12 +39,6 @@ pub struct JobCtx {
 
 impl JobCtx {
     /// Waits until the job should end.
-    ///
-    /// ```
-    /// # use hive::{Job, JobCtx};
-    /// let job = Job::once("idle", |cx: JobCtx| async move { cx.cancelled().await });
-    /// # let _ = job;
-    /// ```
     pub async fn cancelled(&self) {
         self.token.cancelled().await;
     }
@@ -147,12 +141,6 @@ pub struct Backoff {
 
 impl Backoff {
     /// Doubles from `min` up to `max`; each wait is shortened by up to a fifth at random.
-    ///
-    /// ```
-    /// # use hive::Backoff; use std::time::Duration;
-    /// let backoff = Backoff::exponential(Duration::from_millis(100), Duration::from_secs(30));
-    /// # let _ = backoff;
-    /// ```
     #[must_use]
     pub fn exponential(min: Duration, max: Duration) -> Self {
         Self {
@@ -163,12 +151,6 @@ impl Backoff {
     }
 
     /// Always the same.
-    ///
-    /// ```
-    /// # use hive::Backoff; use std::time::Duration;
-    /// let backoff = Backoff::constant(Duration::from_secs(1));
-    /// # let _ = backoff;
-    /// ```
     #[must_use]
     pub fn constant(wait: Duration) -> Self {
         Self {
@@ -179,12 +161,6 @@ impl Backoff {
     }
 
     /// Shortens each wait by up to this part of it, at random; from 0 to 1.
-    ///
-    /// ```
-    /// # use hive::Backoff; use std::time::Duration;
-    /// let backoff = Backoff::constant(Duration::from_secs(1)).jitter(0.1);
-    /// # let _ = backoff;
-    /// ```
     #[must_use]
     pub fn jitter(mut self, part: f64) -> Self {
         self.jitter = part.clamp(0.0, 1.0);
@@ -198,14 +174,15 @@ impl Backoff {
             .saturating_mul(1u32.checked_shl(retry.min(31)).unwrap_or(u32::MAX))
             .min(self.max);
         if self.jitter > 0.0 {
-            wait.mul_f64(1.0 - self.jitter * crate::random::unit())
+            wait.mul_f64(1.0 - self.jitter * fastrand::f64())
         } else {
             wait
         }
     }
 }
 
-/// How often a one-shot job is retried.
+/// How often a one-shot job is retried. A run that lasted for twice the longest wait counts as a success: waiting and
+/// counting begin anew.
 ///
 /// ```
 /// use hive::{Backoff, Retry};
@@ -218,32 +195,20 @@ pub struct Retry {
     /// `None`: for ever.
     pub(crate) limit: Option<u32>,
     pub(crate) backoff: Backoff,
-    pub(crate) stable_after: Option<Duration>,
 }
 
 impl Retry {
     /// Up to `times` retries after the first run, waiting from 100 ms to 30 s.
-    ///
-    /// ```
-    /// let retry = hive::Retry::times(3);
-    /// # let _ = retry;
-    /// ```
     #[must_use]
     pub fn times(times: u32) -> Self {
         let backoff = Backoff::exponential(Duration::from_millis(100), Duration::from_secs(30));
         Self {
             limit: Some(times),
             backoff,
-            stable_after: None,
         }
     }
 
     /// Until it succeeds, waiting from 100 ms to 30 s.
-    ///
-    /// ```
-    /// let retry = hive::Retry::forever();
-    /// # let _ = retry;
-    /// ```
     #[must_use]
     pub fn forever() -> Self {
         Self {
@@ -253,28 +218,9 @@ impl Retry {
     }
 
     /// Other waiting times.
-    ///
-    /// ```
-    /// # use hive::{Backoff, Retry}; use std::time::Duration;
-    /// let retry = Retry::forever().backoff(Backoff::constant(Duration::from_secs(1)));
-    /// # let _ = retry;
-    /// ```
     #[must_use]
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
-        self
-    }
-
-    /// A run that lasted so long counts as a success: waiting and counting begin anew. Otherwise twice the
-    /// longest wait.
-    ///
-    /// ```
-    /// let retry = hive::Retry::forever().stable_after(std::time::Duration::from_secs(60));
-    /// # let _ = retry;
-    /// ```
-    #[must_use]
-    pub fn stable_after(mut self, stable: Duration) -> Self {
-        self.stable_after = Some(stable);
         self
     }
 }
@@ -395,17 +341,6 @@ impl Job {
     /// does not end the job.
     ///
     /// Health component `observer-job-<name>`.
-    ///
-    /// ```
-    /// use hive::{Job, JobCtx};
-    /// # fn numbers() -> impl futures_core::Stream<Item = u8> + Send { Empty }
-    /// # struct Empty;
-    /// # impl futures_core::Stream for Empty { type Item = u8;
-    /// #   fn poll_next(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>)
-    /// #     -> std::task::Poll<Option<u8>> { std::task::Poll::Ready(None) } }
-    /// let job = Job::for_each("count", numbers, |_cx: JobCtx, _number: u8| async {});
-    /// # let _ = job;
-    /// ```
     pub fn for_each<S, F, Fut>(
         name: impl Into<Arc<str>>,
         source: impl Fn() -> S + Send + Sync + 'static,
@@ -502,24 +437,12 @@ macro_rules! common {
     ($type:ident) => {
         impl $type {
             /// Names one of several jobs of a name: `name/instance`.
-            ///
-            /// ```
-            /// # use hive::{Job, JobCtx};
-            /// let job = Job::once("sync", |_: JobCtx| async {}).instance("west"); // `sync/west`
-            /// # let _ = job;
-            /// ```
             pub fn instance(mut self, instance: impl Into<Arc<str>>) -> Self {
                 self.0.instance = Some(instance.into());
                 self
             }
 
             /// What happens when the job fails for good.
-            ///
-            /// ```
-            /// # use hive::{Job, JobCtx, OnFailure};
-            /// let job = Job::once("serve", |_: JobCtx| async {}).on_failure(OnFailure::Shutdown);
-            /// # let _ = job;
-            /// ```
             pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
                 self.0.on_failure = on_failure;
                 self
@@ -554,12 +477,6 @@ common!(OnceJob);
 
 impl OnceJob {
     /// Runs again after an error: *n* retries are *n* + 1 runs.
-    ///
-    /// ```
-    /// # use hive::{Job, JobCtx, Retry};
-    /// let job = Job::once("connect", |_: JobCtx| async {}).retry(Retry::times(3));
-    /// # let _ = job;
-    /// ```
     pub fn retry(mut self, policy: Retry) -> Self {
         if let Work::Once { retry, .. } = &mut self.0.work {
             *retry = Some(policy);
@@ -568,12 +485,6 @@ impl OnceJob {
     }
 
     /// Waits until the hive is [ready](crate::Readiness): all has started, all guards are dropped.
-    ///
-    /// ```
-    /// # use hive::{Job, JobCtx};
-    /// let job = Job::once("announce", |_cx: JobCtx| async { println!("at your service") }).when_ready();
-    /// # let _ = job;
-    /// ```
     pub fn when_ready(mut self) -> Self {
         if let Work::Once { when_ready, .. } = &mut self.0.work {
             *when_ready = true;
@@ -605,25 +516,11 @@ impl TimerJob {
     }
 
     /// Runs at once when started.
-    ///
-    /// ```
-    /// # use hive::{Job, JobCtx, Trigger};
-    /// # use std::time::Duration;
-    /// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {}).run_at_start();
-    /// # let _ = (job, Trigger::new());
-    /// ```
     pub fn run_at_start(self) -> Self {
         self.timer(|timer| timer.at_start = true)
     }
 
     /// Lengthens or shortens every period by up to this part of it, at random; from 0 to 1.
-    ///
-    /// ```
-    /// # use hive::{Job, JobCtx, Trigger};
-    /// # use std::time::Duration;
-    /// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {}).jitter(0.1);
-    /// # let _ = (job, Trigger::new());
-    /// ```
     pub fn jitter(self, part: f64) -> Self {
         self.timer(|timer| timer.jitter = part.clamp(0.0, 1.0))
     }

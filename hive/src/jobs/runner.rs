@@ -13,13 +13,13 @@ use tracing::Instrument;
 use super::group::{JobRegistry, JobState};
 use super::job::{EventsFn, JobCtx, JobKind, OnFailure, Retry, RunFn, Timer, Work};
 use super::metrics::{JobOutcome, JobRun};
-use crate::duration::format_duration;
+use crate::error::BoxError;
 use crate::health::{Health, error_chain};
 use crate::lifecycle::BoxFuture;
 use crate::module::ModulePath;
 use crate::panics::{Caught, Panic, catch};
 use crate::shutdown::ExitCause;
-use crate::supply::BoxError;
+use skep_duration::format_duration;
 
 /// How often an observer reports that all is well.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -173,7 +173,7 @@ impl Run {
                 }
                 Err(error) => error,
             };
-            let stable = retry.map(|retry| retry.stable_after.unwrap_or(retry.backoff.max * 2));
+            let stable = retry.map(|retry| retry.backoff.max * 2);
             if stable.is_some_and(|stable| duration >= stable && !stable.is_zero()) {
                 retries = 0;
             }
@@ -361,7 +361,7 @@ fn jittered(timer: &Timer) -> Duration {
     if timer.jitter > 0.0 {
         timer
             .period
-            .mul_f64(1.0 + timer.jitter * (2.0 * crate::random::unit() - 1.0))
+            .mul_f64(1.0 + timer.jitter * (2.0 * fastrand::f64() - 1.0))
     } else {
         timer.period
     }

@@ -7,9 +7,7 @@ use std::panic::Location;
 
 use super::{Module, Node, PlannedConfig, PlannedLifecycle, Role, Span};
 use crate::assembly::Hive;
-use crate::cell::{
-    Cell, CellKind, CellNode, Check, Condition, ConfigChange, Declared, Item, Text, Visibility,
-};
+use crate::cell::{Cell, CellKind, CellNode, Check, Condition, ConfigChange, Declared, Item, Visibility};
 use crate::config::{ConfigType, DeclaredSetting, Origin, Shared};
 use crate::finding::{Code, Finding};
 use crate::inject::Needs;
@@ -55,7 +53,7 @@ struct Walk<'a> {
     flat: Flat,
     findings: &'a mut Vec<Finding>,
     /// Modules by the one around them and their own id.
-    places: HashMap<(u32, Text), &'static Location<'static>, KeyHasher>,
+    places: HashMap<(u32, &'static str), &'static Location<'static>, KeyHasher>,
     without: HashSet<&'a str>,
     matched: HashSet<String>,
     /// Changes to configurations, the outermost first, and whether they changed anything.
@@ -108,7 +106,7 @@ pub(crate) fn flatten(hive: &Hive, findings: &mut Vec<Finding>) -> Flat {
     };
     walk.flat.modules.push(Module {
         path: ModulePath::root(),
-        title: Text::Fixed(""),
+        title: "",
         parent: 0,
         enabled: true,
     });
@@ -126,7 +124,7 @@ pub(crate) fn flatten(hive: &Hive, findings: &mut Vec<Finding>) -> Flat {
         condition: None,
         library: false,
     };
-    walk.config(ConfigType::of::<HiveOptions>(), false, Location::caller(), at);
+    walk.config(ConfigType::of::<HiveOptions>(), Location::caller(), at);
     for cell in &hive.cells {
         walk.cell(cell, at);
     }
@@ -213,9 +211,7 @@ impl<'a> Walk<'a> {
             .extend(node.changes.iter().map(|(change, _)| (change, false)));
         for item in &node.items {
             match item {
-                Item::Config(declared) => {
-                    self.config((declared.config)(), declared.private, declared.place, at)
-                }
+                Item::Config(declared) => self.config((declared.config)(), declared.place, at),
                 Item::Provide(provide) => {
                     let mut at = at;
                     at.library |= provide.library;
@@ -247,9 +243,6 @@ impl<'a> Walk<'a> {
             let what = match change {
                 ConfigChange::Value { name, .. } => format!("config_value of `{name}`"),
                 ConfigChange::Prefix(prefix) => format!("config_prefix {prefix:?}"),
-                ConfigChange::PrefixOf { name, prefix, .. } => {
-                    format!("config_prefix {prefix:?} of `{name}`")
-                }
             };
             let path = &self.flat.modules[at.module as usize].path;
             let message = format!("{what} changes nothing: no cell inside has such a configuration");
@@ -289,19 +282,25 @@ impl<'a> Walk<'a> {
         Some(number)
     }
 
-    fn module(&mut self, id: &Text, title: &Text, place: &'static Location<'static>, at: At) -> Option<u32> {
+    fn module(
+        &mut self,
+        id: &'static str,
+        title: &'static str,
+        place: &'static Location<'static>,
+        at: At,
+    ) -> Option<u32> {
         let parent = &self.flat.modules[at.module as usize].path;
         if !is_module_id(id) || !is_module_title(title) {
             let (what, text, form) = if is_module_id(id) {
                 (
                     "title",
-                    &**title,
+                    title,
                     "1 to 80 letters, digits, blanks, dashes and underscores",
                 )
             } else {
                 (
                     "id",
-                    &**id,
+                    id,
                     "2 to 31 lower-case letters, digits, dashes and underscores, a letter first",
                 )
             };
@@ -311,7 +310,7 @@ impl<'a> Walk<'a> {
             )
             .involve(
                 "declared",
-                format!("module({:?}, {:?})", &**id, &**title),
+                format!("module({id:?}, {title:?})"),
                 Some(place),
                 parent,
             )
@@ -319,13 +318,13 @@ impl<'a> Walk<'a> {
             // Goes on: what is inside may have faults of its own.
             self.findings.push(finding);
         }
-        let path = parent.child_of(id);
+        let path = parent.child(id);
         if !self.without.is_empty() && self.without.contains(path.as_str()) {
             self.matched.insert(path.to_string());
             return None;
         }
-        if let Some(first) = self.places.insert((at.module, id.clone()), place) {
-            let name = format!("module({:?})", &**id);
+        if let Some(first) = self.places.insert((at.module, id), place) {
+            let name = format!("module({id:?})");
             let finding = Finding::error(Code::DuplicateModule, format!("two modules are named `{path}`"))
                 .involve("first", name.clone(), Some(first), parent)
                 .involve("second", name, Some(place), parent)
@@ -336,7 +335,7 @@ impl<'a> Walk<'a> {
         let number = self.flat.modules.len() as u32;
         self.flat.modules.push(Module {
             path,
-            title: title.clone(),
+            title,
             parent: at.module,
             enabled: true,
         });
@@ -344,7 +343,7 @@ impl<'a> Walk<'a> {
         Some(number)
     }
 
-    fn config(&mut self, config: ConfigType, private: bool, place: &'static Location<'static>, at: At) {
+    fn config(&mut self, config: ConfigType, place: &'static Location<'static>, at: At) {
         let mut fixed = None;
         let mut prefix = String::new();
         // The outermost cell has the last word about the value; prefixes stand one before the other.
@@ -357,12 +356,6 @@ impl<'a> Walk<'a> {
                     }
                 }
                 ConfigChange::Prefix(text) => {
-                    *used = true;
-                    prefix = format!("{prefix}{text}-");
-                }
-                ConfigChange::PrefixOf {
-                    key, prefix: text, ..
-                } if *key == config.key => {
                     *used = true;
                     prefix = format!("{prefix}{text}-");
                 }
@@ -384,7 +377,6 @@ impl<'a> Walk<'a> {
             slot: self.flat.configs.len() as u32,
             place,
             settings: settings.collect(),
-            private,
         });
         self.flat.values.push(fixed);
     }

@@ -106,23 +106,10 @@ impl Connect {
     fn register(&mut self, findings: &mut Vec<Finding>) {
         for index in 0..self.graph.configs.len() {
             let config = &self.graph.configs[index];
-            let (slot, module, private) = (config.slot, config.module, config.private);
+            let slot = config.slot;
             let entry = self.entry(config.config.key);
-            let first = if private {
-                let first = entry
-                    .private
-                    .iter()
-                    .find(|(of, _)| *of == module)
-                    .map(|(_, provider)| *provider);
-                if first.is_none() {
-                    entry.more_mut().private.push((module, Provider::Slot(slot)));
-                }
-                first
-            } else {
-                let first = entry.public;
-                entry.public = first.or(Some(Provider::Slot(slot)));
-                first
-            };
+            let first = entry.public;
+            entry.public = first.or(Some(Provider::Slot(slot)));
             if let Some(first) = first {
                 findings.push(problems::duplicate_config(&self.graph, first, index));
             }

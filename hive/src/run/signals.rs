@@ -78,7 +78,7 @@ fn print_pending(engine: &Engine) {
     eprintln!("while {what}; not done:");
     for hook in engine.hooks() {
         if let Some(age) = hook.running_for {
-            let age = crate::format_duration(Duration::from_millis(age.as_millis() as u64));
+            let age = skep_duration::format_duration(Duration::from_millis(age.as_millis() as u64));
             eprintln!(
                 "  hook `{}` of module `{}` ({}) for {age}",
                 hook.name, hook.module, hook.place

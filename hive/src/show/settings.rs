@@ -213,7 +213,7 @@ fn info(setting: &DeclaredSetting, value: String, module: &ModulePath) -> Settin
 
 /// The help text of the flags of a hive that cannot be planned, without their defaults.
 #[cfg(feature = "run")]
-pub(crate) fn help_without_defaults(hive: &crate::Hive) -> String {
+pub(crate) fn help_without_defaults(hive: &crate::assembly::Hive) -> String {
     // What is wrong is reported by the plan.
     let flat = crate::plan::flatten(hive, &mut Vec::new());
     let infos = flat.configs.iter().flat_map(|config| {

@@ -86,7 +86,7 @@ fn module(
             "{:indent$}Ⓜ️ {} ({}):{state}",
             "",
             shown.path.id(),
-            &*shown.title
+            shown.title
         );
         module(out, graph, values, children, functions, child, indent + 4);
     }

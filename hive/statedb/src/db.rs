@@ -11,13 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
 use crate::{
     Error, Revision,
-    current::Current,
     dynamic::AnyTable,
     metrics::{Metrics, NoMetrics},
     state::AnyState,
@@ -203,7 +203,7 @@ impl Trackers {
 
 pub(crate) struct DbInner {
     pub(crate) number: u64,
-    pub(crate) root: Current<Root>,
+    pub(crate) root: ArcSwap<Root>,
     /// Held to replace the root. A root equal to the current one, to be the next: copying one touches the reference
     /// counts of all groups of tables.
     pub(crate) commit: Mutex<Option<Arc<Root>>>,
@@ -272,7 +272,7 @@ impl Db {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let inner = DbInner {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            root: Current::new(Arc::default()),
+            root: ArcSwap::default(),
             commit: Mutex::new(None),
             tables: RwLock::default(),
             metrics,
@@ -303,7 +303,7 @@ impl Db {
     pub fn read(&self) -> Snapshot {
         Snapshot {
             db: Arc::clone(&self.inner),
-            root: self.inner.root.load(),
+            root: self.inner.root.load_full(),
         }
     }
 
@@ -373,7 +373,7 @@ impl Db {
         let (table, state) = make(tables.len(), self.inner.number);
         let mut spare = self.inner.commit.lock();
         *spare = None;
-        let mut root = Root::clone(&self.inner.root.load());
+        let mut root = Root::clone(&self.inner.root.load_full());
         root.push(state);
         self.inner.root.swap(Arc::new(root));
         tables.push(table);
@@ -389,7 +389,7 @@ impl DbInner {
         spare: Option<Arc<Root>>,
         states: &[(usize, Arc<dyn AnyState>)],
     ) -> (Arc<Root>, Arc<Root>) {
-        let mut next = spare.unwrap_or_else(|| Arc::new(Root::clone(&self.root.load())));
+        let mut next = spare.unwrap_or_else(|| Arc::new(Root::clone(&self.root.load_full())));
         let root = Arc::make_mut(&mut next);
         for (table, state) in states {
             root.set(*table, Arc::clone(state));

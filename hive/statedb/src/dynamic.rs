@@ -180,17 +180,6 @@ pub trait AnyTable: WriteTarget + Send + Sync {
         key: &str,
         how: Match,
     ) -> Result<Vec<BoxRow>, DynError>;
-    /// Objects by the encoded bytes of a key; `index` `None` is the primary one.
-    ///
-    /// # Errors
-    /// [`DynError::NoIndex`].
-    fn query_bytes(
-        &self,
-        txn: &Snapshot,
-        index: Option<&str>,
-        key: &[u8],
-        how: Match,
-    ) -> Result<Vec<BoxRow>, DynError>;
     /// Makes an object from YAML without inserting it.
     ///
     /// # Errors
@@ -357,9 +346,9 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
     ) -> Result<Vec<BoxRow>, DynError> {
         let position = self.position(index)?;
         let def = &self.0.0.defs[position];
+        let state = self.0.state(txn);
+        let tree = state.tree(position);
         if let Some(networks) = def.networks {
-            let state = self.0.state(txn);
-            let tree = state.tree(position);
             let addr = key.trim().parse::<IpAddr>().ok();
             match (how, addr) {
                 (Match::Exact, Some(addr)) => {
@@ -386,20 +375,7 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
             Match::Exact => (def.from_text)(key)?,
             Match::Prefix | Match::LowerBound => (def.prefix_from_text)(key)?,
         };
-        self.query_bytes(txn, index, key.as_bytes(), how)
-    }
-    fn query_bytes(
-        &self,
-        txn: &Snapshot,
-        index: Option<&str>,
-        key: &[u8],
-        how: Match,
-    ) -> Result<Vec<BoxRow>, DynError> {
-        let position = self.position(index)?;
-        let def = &self.0.0.defs[position];
-        let state = self.0.state(txn);
-        let tree = state.tree(position);
-        let key = KeyBytes::from_slice(key);
+        let key = KeyBytes::from_slice(key.as_bytes());
         let rows = |entries| state.found(entries).map(|object| self.row(object)).collect();
         Ok(match how {
             Match::Exact if def.unique => {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Tables over HTTP (feature `http`): [`router`] shows those of a database, [`RemoteTable`] reads one of them from
-//! another process.
+//! Tables over HTTP (feature `http`): [`router`] shows those of a database to other processes.
 //!
 //! | path | answer |
 //! |---|---|
@@ -11,13 +10,12 @@
 //! | `/dump` | all objects of all tables: a JSON map of lists |
 //!
 //! `match` is `exact` (the default), `prefix` or `lower-bound`; without `index` the key is one of the primary index. A
-//! key is text, as for the `db` commands; `bytes` gives an encoded one in hexadecimal digits instead.
+//! key is text, as for the `db` commands.
 //!
 //! A line of objects is `{"revision":7,"object":{...}}`. A line of changes has in front of these `"change"`: `upsert`,
 //! `delete` (with the last state), `relist` (forget everything, all objects follow), or `initialized`, once, when all
 //! sources of the table have delivered their first content.
 
-mod remote;
 mod stream;
 
 use std::sync::Arc;
@@ -32,8 +30,6 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
-
-pub use remote::{Endpoint, RemoteChange, RemoteError, RemoteObject, RemoteTable};
 
 use crate::{AnyTable, Db, DynError, Match};
 
@@ -74,9 +70,7 @@ enum Refused {
     NoTable(String),
     #[error("\"{0}\" is neither exact, prefix nor lower-bound")]
     BadMatch(String),
-    #[error("\"{0}\" is not an even number of hexadecimal digits")]
-    BadBytes(String),
-    #[error("`index` and `match` need a `key` or `bytes`")]
+    #[error("`index` and `match` need a `key`")]
     NoKey,
     #[error(transparent)]
     Query(#[from] DynError),
@@ -125,7 +119,6 @@ async fn tables(State(db): State<Db>) -> axum::Json<Vec<Overview>> {
 struct Selection {
     index: Option<String>,
     key: Option<String>,
-    bytes: Option<String>,
     r#match: Option<String>,
 }
 
@@ -154,14 +147,10 @@ async fn objects(
     let table = find(&db, &name)?;
     let snapshot = db.read();
     let (how, index) = (selection.how()?, selection.index.as_deref());
-    let rows = match (&selection.key, &selection.bytes) {
-        (Some(key), None) => table.query(&snapshot, index, key, how)?,
-        (_, Some(text)) => {
-            let bytes = from_hex(text).ok_or_else(|| Refused::BadBytes(text.clone()))?;
-            table.query_bytes(&snapshot, index, &bytes, how)?
-        }
-        (None, None) if index.is_some() || selection.r#match.is_some() => return Err(Refused::NoKey),
-        (None, None) => table.rows(&snapshot),
+    let rows = match &selection.key {
+        Some(key) => table.query(&snapshot, index, key, how)?,
+        None if index.is_some() || selection.r#match.is_some() => return Err(Refused::NoKey),
+        None => table.rows(&snapshot),
     };
     Ok((LINES, Body::from_stream(stream::objects(table, rows))))
 }
@@ -179,25 +168,6 @@ async fn changes(
 async fn dump(State(db): State<Db>) -> impl IntoResponse {
     let json = [(header::CONTENT_TYPE, "application/json")];
     (json, Body::from_stream(stream::dump(db)))
-}
-
-/// Two digits for each byte.
-fn to_hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
-        .collect()
 }
 
 #[cfg(test)]

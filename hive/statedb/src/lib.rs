@@ -32,10 +32,8 @@ mod cell;
 mod changes;
 #[cfg(feature = "script")]
 pub mod command;
-mod current;
 mod db;
 mod define;
-mod derive;
 mod dynamic;
 mod error;
 #[cfg(feature = "http")]
@@ -68,7 +66,6 @@ pub use cell::cell;
 pub use changes::{Change, ChangeIterator, Changes};
 pub use db::{Db, LastWrite, ReadTxn, Snapshot};
 pub use define::Define;
-pub use derive::{Derived, derive_table};
 pub use dynamic::{AnyChange, AnyChanges, AnyRow, AnyTable, BoxRow, DynError, Match};
 pub use error::Error;
 /// Makes a struct with named fields a row of a table: see [`Define`](trait@Define) for an example.

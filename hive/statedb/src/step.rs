@@ -14,9 +14,6 @@ pub(crate) enum Step {
     Left,
     /// Goes on without locks that others want.
     Outside,
-    /// Between two steps of [`Current`](crate::current::Current); only its own tests stop here, others would have too many
-    /// orders.
-    Fine,
 }
 
 /// Lets tests switch to another thread.

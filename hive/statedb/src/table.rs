@@ -558,7 +558,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         let mut cells = meta.watches.lock();
         let newest = Snapshot {
             db: Arc::clone(&txn.db),
-            root: txn.db.root.load(),
+            root: txn.db.root.load_full(),
         };
         step::at(Step::Inside);
         let (read, now) = (self.state(txn), self.state(&newest));

@@ -164,7 +164,7 @@ impl WriteTxn {
         guards: SmallVec<[ArcMutexGuard<RawMutex, ()>; 2]>,
     ) -> Self {
         let opened = Instant::now();
-        let root = db.root.load();
+        let root = db.root.load_full();
         let mut locks = Locks {
             tables: SmallVec::new(),
             opened,

@@ -3,33 +3,29 @@
 //! Destroying sockets by netlink (`inet_diag`), for kernels whose programs cannot (before Linux 6.5).
 //!
 //! All sockets of the namespace are listed for each family and protocol; those whose peer is a dead backend
-//! that they reached through a service are destroyed. Layouts are those of `linux/inet_diag.h`.
+//! that they reached through a service are destroyed.
 
 use std::{
     collections::HashSet,
     io,
-    mem::{offset_of, size_of},
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
 };
 
+use netlink_packet_core::{
+    DecodeError, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
+};
+use netlink_packet_sock_diag::{
+    SockDiagDestroy, SockDiagMessage,
+    inet::{ExtensionFlags, InetRequest, SocketId, StateFlags},
+};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
-use skep_bpf_maps::lb::{LbMapSizes, LbMapSpecs, ReverseSk4, ReverseSk4Key, ReverseSk6, ReverseSk6Key, U16};
+use skep_bpf_maps::lb::{LbMapSizes, LbMapSpecs, ReverseSk4, ReverseSk4Key, ReverseSk6, ReverseSk6Key};
 use skep_bpf_programs::DeadBackend;
 use skep_bpf_sys::{Map, MapError, MapStore};
-use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout};
-
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const SOCK_DESTROY: u16 = 21;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
-const NLM_F_DUMP: u16 = 0x300;
-/// States of sockets that have a peer: all but TIME_WAIT (6), CLOSE (7), LISTEN (10), NEW_SYN_RECV (12).
-const STATES: u32 = !(1 << 6 | 1 << 7 | 1 << 10 | 1 << 12);
 
 /// Why sockets could not be destroyed.
 #[derive(Debug, thiserror::Error)]
@@ -74,70 +70,15 @@ impl DiagError {
     }
 }
 
-/// `struct nlmsghdr`
-#[derive(Debug, Clone, Copy, IntoBytes, FromBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Header {
-    len: u32,
-    kind: u16,
-    flags: u16,
-    seq: u32,
-    pid: u32,
+/// Where a socket is connected to. IPv6 sockets talk to IPv4 backends by mapped addresses.
+fn peer(id: &SocketId) -> SocketAddr {
+    SocketAddr::new(id.destination_address.to_canonical(), id.destination_port)
 }
 
-/// `struct inet_diag_sockid`
-#[derive(Debug, Clone, Copy, IntoBytes, FromBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct SockId {
-    sport: U16,
-    dport: U16,
-    src: [u8; 16],
-    dst: [u8; 16],
-    interface: u32,
-    cookie: [u32; 2],
-}
-const _: () = assert!(size_of::<SockId>() == 48 && offset_of!(SockId, cookie) == 40);
-
-/// `struct inet_diag_req_v2`
-#[derive(Debug, Clone, Copy, IntoBytes, FromBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Request {
-    family: u8,
-    protocol: u8,
-    extensions: u8,
-    pad: u8,
-    states: u32,
-    id: SockId,
-}
-const _: () = assert!(size_of::<Request>() == 56);
-
-/// `struct inet_diag_msg`, its first fields.
-#[derive(Debug, Clone, Copy, IntoBytes, FromBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Answer {
-    family: u8,
-    state: u8,
-    timer: u8,
-    retrans: u8,
-    id: SockId,
-}
-
-impl Answer {
-    fn peer(&self) -> SocketAddr {
-        let ip = if i32::from(self.family) == libc::AF_INET {
-            let [a, b, c, d, ..] = self.id.dst;
-            IpAddr::from([a, b, c, d])
-        } else {
-            // IPv6 sockets talk to IPv4 backends by mapped addresses.
-            Ipv6Addr::from(self.id.dst).to_canonical()
-        };
-        SocketAddr::new(ip, self.id.dport.get())
-    }
-
-    fn cookie(&self) -> u64 {
-        let [low, high] = self.id.cookie;
-        u64::from(high) << 32 | u64::from(low)
-    }
+/// The cookie as programs see it: two numbers of 32 bits, the lower one first.
+fn cookie(id: &SocketId) -> u64 {
+    let [a, b, c, d, rest @ ..] = id.cookie;
+    u64::from(u32::from_ne_bytes(rest)) << 32 | u64::from(u32::from_ne_bytes([a, b, c, d]))
 }
 
 /// Destroys sockets by netlink.
@@ -183,12 +124,12 @@ impl DiagTerminator {
             for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
                 let failed = |source| DiagError::List { proto, source };
                 for socket in kernel.sockets(family, proto).map_err(failed)? {
-                    let peer = socket.peer();
-                    if !dead.contains(&(peer, proto)) || !self.came_by_service(socket.cookie(), peer)? {
+                    let (peer, cookie) = (peer(&socket), cookie(&socket));
+                    if !dead.contains(&(peer, proto)) || !self.came_by_service(cookie, peer)? {
                         continue;
                     }
-                    match kernel.destroy(family, proto, socket.id) {
-                        Ok(()) => destroyed.push(socket.cookie()),
+                    match kernel.destroy(family, proto, socket) {
+                        Ok(()) => destroyed.push(cookie),
                         // It was closed meanwhile.
                         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                         Err(source) => return Err(DiagError::Destroy { peer, source }),
@@ -232,100 +173,88 @@ impl Kernel {
         })
     }
 
-    fn send(&self, kind: u16, flags: u16, request: Request) -> io::Result<()> {
-        let len = (size_of::<Header>() + size_of::<Request>()) as u32;
-        let header = Header {
-            len,
-            kind,
-            flags: NLM_F_REQUEST | flags,
-            seq: 0,
-            pid: 0,
-        };
-        let mut message = header.as_bytes().to_vec();
-        message.extend(request.as_bytes());
-        send(self.socket.as_fd(), &message, SendFlags::empty())?;
+    fn send<M>(&self, flags: u16, message: M) -> io::Result<()>
+    where
+        M: NetlinkSerializable + Into<NetlinkPayload<M>>,
+    {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        let mut message = NetlinkMessage::new(header, message.into());
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        send(self.socket.as_fd(), &bytes, SendFlags::empty())?;
         Ok(())
     }
 
+    fn receive(&mut self) -> io::Result<&[u8]> {
+        let (length, _) = recv(self.socket.as_fd(), &mut *self.buffer, RecvFlags::empty())?;
+        Ok(&self.buffer[..length])
+    }
+
     /// All sockets of a family and protocol that have a peer.
-    fn sockets(&mut self, family: u8, protocol: u8) -> io::Result<Vec<Answer>> {
-        let request = Request {
-            family,
-            protocol,
-            extensions: 0,
-            pad: 0,
-            states: STATES,
-            id: SockId::new_zeroed(),
-        };
-        self.send(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, request)?;
+    fn sockets(&mut self, family: u8, protocol: u8) -> io::Result<Vec<SocketId>> {
+        let request = request(family, protocol, SocketId::new_v6());
+        self.send(NLM_F_DUMP, SockDiagMessage::InetRequest(request))?;
         let mut found = Vec::new();
         loop {
-            let (length, _) = recv(self.socket.as_fd(), &mut *self.buffer, RecvFlags::empty())?;
-            for message in Messages(&self.buffer[..length]) {
-                let (kind, body) = message?;
-                match kind {
-                    NLMSG_DONE => return Ok(found),
-                    NLMSG_ERROR => error_of(body)?,
-                    _ => found.extend(Answer::read_from_prefix(body).ok().map(|(answer, _)| answer)),
+            for message in messages::<SockDiagMessage>(self.receive()?) {
+                match message? {
+                    NetlinkPayload::Done(_) => return Ok(found),
+                    NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.into()),
+                    NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(socket)) => {
+                        found.push(socket.header.socket_id);
+                    }
+                    _ => {}
                 }
             }
         }
     }
 
-    fn destroy(&mut self, family: u8, protocol: u8, id: SockId) -> io::Result<()> {
-        let request = Request {
-            family,
-            protocol,
-            extensions: 0,
-            pad: 0,
-            states: STATES,
-            id,
-        };
-        self.send(SOCK_DESTROY, NLM_F_ACK, request)?;
-        let (length, _) = recv(self.socket.as_fd(), &mut *self.buffer, RecvFlags::empty())?;
-        match Messages(&self.buffer[..length]).next() {
-            Some(Ok((NLMSG_ERROR, body))) => error_of(body),
+    fn destroy(&mut self, family: u8, protocol: u8, id: SocketId) -> io::Result<()> {
+        let request = SockDiagMessage::InetRequest(request(family, protocol, id));
+        self.send(NLM_F_ACK, SockDiagDestroy::new(request))?;
+        match messages::<SockDiagMessage>(self.receive()?).next() {
+            Some(Ok(NetlinkPayload::Error(error))) if error.code.is_none() => Ok(()),
+            Some(Ok(NetlinkPayload::Error(error))) => Err(error.into()),
             Some(Err(error)) => Err(error),
-            _ => Err(truncated()),
+            _ => Err(invalid("the request was not acknowledged")),
         }
     }
 }
 
-/// The error number of an acknowledgement; 0 is none.
-fn error_of(body: &[u8]) -> io::Result<()> {
-    match i32::read_from_prefix(body) {
-        Ok((0, _)) => Ok(()),
-        Ok((error, _)) => Err(io::Error::from_raw_os_error(-error)),
-        Err(_) => Err(truncated()),
+/// A request for sockets that have a peer: new ones, those that listen and those that are closed have none.
+fn request(family: u8, protocol: u8, socket_id: SocketId) -> InetRequest {
+    InetRequest {
+        family,
+        protocol,
+        extensions: ExtensionFlags::empty(),
+        states: StateFlags::all() - StateFlags::TIME_WAIT - StateFlags::CLOSE - StateFlags::LISTEN,
+        socket_id,
     }
 }
 
-fn truncated() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "truncated netlink message")
+fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// The messages in what was received: kind and body.
-struct Messages<'a>(&'a [u8]);
-
-impl<'a> Iterator for Messages<'a> {
-    type Item = io::Result<(u16, &'a [u8])>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
+/// The messages in what was received.
+fn messages<M>(mut received: &[u8]) -> impl Iterator<Item = io::Result<NetlinkPayload<M>>>
+where
+    M: NetlinkDeserializable<Error = DecodeError>,
+{
+    std::iter::from_fn(move || {
+        if received.is_empty() {
             return None;
         }
-        let parsed = Header::read_from_prefix(self.0).ok().and_then(|(header, _)| {
-            let body = self.0.get(size_of::<Header>()..header.len as usize)?;
-            Some((header, body))
+        let message = NetlinkMessage::deserialize(received);
+        // Each begins at a multiple of four bytes. Behind one that cannot be decoded nothing is looked for.
+        let length = message.as_ref().map_or(received.len(), |message| {
+            (message.header.length as usize).next_multiple_of(4)
         });
-        let Some((header, body)) = parsed else {
-            self.0 = &[];
-            return Some(Err(truncated()));
-        };
-        let next = (header.len as usize).next_multiple_of(4).min(self.0.len());
-        self.0 = &self.0[next..];
-        Some(Ok((header.kind, body)))
-    }
+        received = received.get(length..).unwrap_or_default();
+        Some(message.map(|message| message.payload).map_err(invalid))
+    })
 }
 
 #[cfg(test)]
@@ -335,9 +264,26 @@ mod tests {
     #[test]
     fn garbage_is_an_error() {
         for garbage in [&[0_u8; 3][..], &[0; 16], &[255; 32]] {
-            assert!(Messages(garbage).next().unwrap().is_err(), "{garbage:?}");
+            let mut found = messages::<SockDiagMessage>(garbage);
+            assert!(found.next().unwrap().is_err(), "{garbage:?}");
+            assert!(found.next().is_none(), "{garbage:?}");
         }
-        assert!(Messages(&[]).next().is_none());
-        assert!(error_of(&[1]).is_err());
+        assert!(messages::<SockDiagMessage>(&[]).next().is_none());
+    }
+
+    #[test]
+    fn mapped_peers_are_ipv4_backends() {
+        let id = SocketId {
+            destination_address: "::ffff:10.1.2.3".parse().unwrap(),
+            destination_port: 80,
+            cookie: [1_u32.to_ne_bytes(), 2_u32.to_ne_bytes()]
+                .concat()
+                .try_into()
+                .unwrap(),
+            ..SocketId::new_v6()
+        };
+
+        assert_eq!(peer(&id), "10.1.2.3:80".parse().unwrap());
+        assert_eq!(cookie(&id), 2 << 32 | 1);
     }
 }

@@ -78,7 +78,7 @@ async fn comparisons_expand_and_ignore_blanks() {
         bench.run("empty a\n-- a --\nx\n").await.unwrap_err(),
         "test.txtar:1: empty a: a is not empty"
     );
-    bench.assert_log("> empty a\ndiff a <empty>\n--- a\n+++ <empty>\n@@ -1,1 +0,0 @@\n-x\n\n");
+    bench.assert_log("> empty a\ndiff a <empty>\n--- a\n+++ <empty>\n@@ -1 +0,0 @@\n-x\n\n");
 }
 
 #[tokio::test]

@@ -2,20 +2,13 @@
 
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::StreamExt;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
 
 use super::*;
 use crate::testing::{TestObject, TestTables};
-
-/// What is looked at of a [`TestObject`].
-#[derive(Debug, PartialEq, Deserialize)]
-struct Seen {
-    #[serde(rename = "ID")]
-    id: u64,
-    #[serde(rename = "Key")]
-    key: String,
-}
 
 struct Bench {
     db: Db,
@@ -51,10 +44,6 @@ impl Bench {
         }
     }
 
-    fn remote(&self, table: &str) -> RemoteTable<Seen> {
-        RemoteTable::new(Endpoint::Tcp(self.address.clone()), "/debug/db/", table)
-    }
-
     fn insert(&self, ids: impl IntoIterator<Item = u64>) {
         let mut txn = self.db.write(&[&self.tables.test1]);
         for id in ids {
@@ -70,16 +59,65 @@ impl Bench {
         txn.commit();
     }
 
-    /// Status and body of an answer.
-    async fn ask(&self, path: &str) -> (u16, String) {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut stream = tokio::net::TcpStream::connect(&self.address).await.unwrap();
+    /// A connection that has asked for something. In version 1.0, so that the answer is not in chunks.
+    async fn request(&self, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
         let request = format!("GET /debug/db{path} HTTP/1.0\r\nhost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// Status and body of an answer.
+    async fn ask(&self, path: &str) -> (u16, String) {
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
+        self.request(path)
+            .await
+            .read_to_string(&mut answer)
+            .await
+            .unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// Ids and revisions of the objects of an answer.
+    async fn objects(&self, path: &str) -> Vec<(u64, u64)> {
+        let (status, body) = self.ask(path).await;
+        assert_eq!(status, 200, "{body}");
+        body.lines()
+            .map(|line| {
+                let line: Value = serde_json::from_str(line).unwrap();
+                let id = line["object"]["ID"].as_u64().unwrap();
+                (id, line["revision"].as_u64().unwrap())
+            })
+            .collect()
+    }
+
+    async fn ids(&self, path: &str) -> Vec<u64> {
+        self.objects(path).await.into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// The changes of table `test1`.
+    async fn changes(&self) -> ChangeLines {
+        let stream = self.request("/tables/test1/changes").await;
+        let mut lines = BufReader::new(stream).lines();
+        while !soon(lines.next_line()).await.unwrap().unwrap().is_empty() {}
+        ChangeLines(lines)
+    }
+}
+
+/// An answer of changes, behind its header.
+struct ChangeLines(Lines<BufReader<TcpStream>>);
+
+impl ChangeLines {
+    /// The next change in short, or `None` at the end of the answer.
+    async fn next(&mut self) -> Option<Value> {
+        let line: Value = serde_json::from_str(&soon(self.0.next_line()).await.unwrap()?).unwrap();
+        let id = &line["object"]["ID"];
+        Some(match line["change"].as_str().unwrap() {
+            "upsert" => json!({"upsert": id, "revision": line["revision"]}),
+            "delete" => json!({"delete": id}),
+            other => json!(other),
+        })
     }
 }
 
@@ -98,45 +136,24 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
         .expect("it happens in time")
 }
 
-async fn next(changes: &mut (impl Stream<Item = Result<RemoteChange<Value>, RemoteError>> + Unpin)) -> Value {
-    match soon(changes.try_next())
-        .await
-        .unwrap()
-        .expect("the stream goes on")
-    {
-        RemoteChange::Upsert(upsert) => json!({"upsert": upsert.object["ID"], "revision": upsert.revision}),
-        RemoteChange::Delete(delete) => json!({"delete": delete.object["ID"]}),
-        RemoteChange::Relist => json!("relist"),
-        RemoteChange::Initialized => json!("initialized"),
-    }
-}
-
 #[tokio::test]
-async fn queries_give_what_the_table_itself_gives() {
+async fn queries_return_what_the_table_itself_returns() {
     let bench = Bench::new().await;
     bench.insert(0..1000);
-    let remote = bench.remote("test1");
-    let ids = |objects: Vec<RemoteObject<Seen>>| -> Vec<u64> {
-        objects.into_iter().map(|found| found.object.id).collect()
-    };
 
-    assert_eq!(ids(remote.all().await.unwrap()), (0..1000).collect::<Vec<_>>());
-    let found = remote.get(TestObject::ID.key(&7)).await.unwrap().unwrap();
-    assert_eq!((found.object.key.as_str(), found.revision), ("key-7", 8));
-    assert_eq!(remote.get(TestObject::ID.key(&1000)).await.unwrap(), None);
+    assert_eq!(bench.ids("/tables/test1").await, (0..1000).collect::<Vec<_>>());
+    assert_eq!(bench.objects("/tables/test1?key=7").await, [(7, 8)]);
+    assert_eq!(bench.ids("/tables/test1?key=1000").await, [0; 0]);
+    assert_eq!(bench.ids("/tables/test1?index=tags&key=odd").await.len(), 500);
     assert_eq!(
-        ids(remote.list(TestObject::TAGS.key("odd")).await.unwrap()).len(),
-        500
-    );
-    assert_eq!(
-        ids(remote.prefix(TestObject::KEY.bytes(b"key-99")).await.unwrap()),
+        bench.ids("/tables/test1?index=key&key=key-99&match=prefix").await,
         [99, 990, 991, 992, 993, 994, 995, 996, 997, 998, 999]
     );
     assert_eq!(
-        ids(remote.lower_bound(TestObject::ID.key(&998)).await.unwrap()),
+        bench.ids("/tables/test1?key=998&match=lower-bound").await,
         [998, 999]
     );
-    assert_eq!(ids(bench.remote("test2").all().await.unwrap()), [0; 0]);
+    assert_eq!(bench.ids("/tables/test2").await, [0; 0]);
 }
 
 #[tokio::test]
@@ -161,11 +178,7 @@ async fn keys_can_be_given_as_text() {
             "test1?key=1&match=near",
             "\"near\" is neither exact, prefix nor lower-bound",
         ),
-        (
-            "test1?bytes=0",
-            "\"0\" is not an even number of hexadecimal digits",
-        ),
-        ("test1?index=key", "`index` and `match` need a `key` or `bytes`"),
+        ("test1?index=key", "`index` and `match` need a `key`"),
     ] {
         let (status, body) = bench.ask(&format!("/tables/{query}")).await;
         assert_eq!(
@@ -205,16 +218,15 @@ async fn the_list_and_the_dump_show_every_table() {
 async fn changes_follow_the_first_content() {
     let bench = Bench::new().await;
     bench.insert([1, 2]);
-    let remote = RemoteTable::<Value>::new(Endpoint::Tcp(bench.address.clone()), "/debug/db", "test1");
-    let mut changes = remote.changes().await.unwrap();
-    assert_eq!(next(&mut changes).await, json!({"upsert": 1, "revision": 1}));
-    assert_eq!(next(&mut changes).await, json!({"upsert": 2, "revision": 2}));
-    assert_eq!(next(&mut changes).await, json!("initialized"));
+    let mut changes = bench.changes().await;
+    assert_eq!(changes.next().await, Some(json!({"upsert": 1, "revision": 1})));
+    assert_eq!(changes.next().await, Some(json!({"upsert": 2, "revision": 2})));
+    assert_eq!(changes.next().await, Some(json!("initialized")));
 
     bench.insert([3]);
-    assert_eq!(next(&mut changes).await, json!({"upsert": 3, "revision": 3}));
+    assert_eq!(changes.next().await, Some(json!({"upsert": 3, "revision": 3})));
     bench.delete(1);
-    assert_eq!(next(&mut changes).await, json!({"delete": 1}));
+    assert_eq!(changes.next().await, Some(json!({"delete": 1})));
 }
 
 #[tokio::test]
@@ -223,35 +235,34 @@ async fn initialized_is_said_once_when_all_sources_are_in() {
     let mut txn = bench.db.write(&[&bench.tables.test1]);
     let guard = bench.tables.test1.register_initializer(&mut txn, "file").unwrap();
     txn.commit();
-    let remote = RemoteTable::<Value>::new(Endpoint::Tcp(bench.address.clone()), "/debug/db", "test1");
-    let mut changes = remote.changes().await.unwrap();
+    let mut changes = bench.changes().await;
     bench.insert([1]);
-    assert_eq!(next(&mut changes).await, json!({"upsert": 1, "revision": 1}));
+    assert_eq!(changes.next().await, Some(json!({"upsert": 1, "revision": 1})));
 
     let mut txn = bench.db.write(&[&bench.tables.test1]);
     txn.initialized(&guard).unwrap();
     txn.commit();
-    assert_eq!(next(&mut changes).await, json!("initialized"));
+    assert_eq!(changes.next().await, Some(json!("initialized")));
     bench.insert([2]);
-    assert_eq!(next(&mut changes).await, json!({"upsert": 2, "revision": 2}));
+    assert_eq!(changes.next().await, Some(json!({"upsert": 2, "revision": 2})));
 }
 
 #[tokio::test]
 async fn a_stop_ends_streams_without_an_error() {
     let bench = Bench::new().await;
-    let changes = bench.remote("test1").changes().await.unwrap();
+    let mut changes = bench.changes().await;
 
     bench.stop.cancel();
 
-    let all: Vec<_> = soon(changes.collect()).await;
-    assert!(matches!(all[..], [Ok(RemoteChange::Initialized)]), "{all:?}");
+    assert_eq!(changes.next().await, Some(json!("initialized")));
+    assert_eq!(changes.next().await, None);
     soon(bench.server).await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn a_reader_that_goes_is_forgotten() {
     let bench = Bench::new().await;
-    let changes = bench.remote("test1").changes().await.unwrap();
+    let changes = bench.changes().await;
     let table = bench.db.table("test1").unwrap();
     assert_eq!(table.delete_trackers(), 1);
 
@@ -263,27 +274,6 @@ async fn a_reader_that_goes_is_forgotten() {
         }
     })
     .await;
-}
-
-#[tokio::test]
-async fn errors_name_table_and_place() {
-    let bench = Bench::new().await;
-    bench.insert([1]);
-    let unknown = bench.remote("nothing").all().await.unwrap_err();
-    assert_eq!(
-        unknown.to_string(),
-        "table `nothing`: 404 Not Found: table \"nothing\" not found"
-    );
-
-    let numbers = RemoteTable::<u8>::new(Endpoint::Tcp(bench.address.clone()), "/debug/db", "test1");
-    let error = numbers.all().await.unwrap_err().to_string();
-    assert!(
-        error.starts_with("table `test1`: cannot read `{\"revision\":1,\"object\":{"),
-        "{error}"
-    );
-
-    let error = bench.remote("two words").all().await.unwrap_err();
-    assert!(matches!(error, RemoteError::BadPath { .. }), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -302,12 +292,4 @@ async fn silence_is_broken_every_half_minute() {
         assert_eq!(pieces.next().await.unwrap().unwrap(), b"\n");
     }
     assert_eq!(begun.elapsed().as_secs(), 60);
-}
-
-#[test]
-fn bytes_survive_the_way_through_digits() {
-    let all: Vec<u8> = (0..=255).collect();
-    assert_eq!(from_hex(&to_hex(&all)).unwrap(), all);
-    assert_eq!(from_hex("+1"), None);
-    assert_eq!(from_hex("é"), None);
 }

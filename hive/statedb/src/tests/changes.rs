@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 
 use super::{ID, Item, item, items, put};
-use crate::{Change, ChangeIterator, Db, Derived, RwTable, Snapshot, derive_table};
+use crate::{Change, ChangeIterator, Db, RwTable, Snapshot};
 
 fn all(changes: &mut ChangeIterator<Item>, snapshot: &Snapshot) -> Vec<String> {
     let text = |change: Change<Item>| match change {
@@ -176,59 +176,6 @@ async fn changes_as_a_stream() {
     let batch = stream.next().await.unwrap();
     assert!(batch[0].is_delete());
     assert_eq!(batch.len(), 1);
-}
-
-#[tokio::test]
-async fn derived_table_follows_its_input() {
-    let db = Db::new();
-    let (input, output) = (items(&db, "in"), items(&db, "out"));
-    let mut txn = db.write(&[&input]);
-    let guard = input.register_initializer(&mut txn, "test").unwrap();
-    txn.commit();
-    let derive = derive_table("double", &db, input.reader(), output.clone(), |from, deleted| {
-        let to = item(from.id * 2, &from.name, &[]);
-        match (from.name.as_str(), deleted) {
-            ("skip", _) => Derived::Skip,
-            ("update", _) => Derived::Update(to),
-            (_, true) => Derived::Delete(to),
-            (_, false) => Derived::Insert(to),
-        }
-    })
-    .unwrap();
-    let job = tokio::spawn(derive);
-    let content = || super::ids(output.all(&db.read()));
-    let wait_for = async |want: &[i32]| {
-        while content() != want {
-            let watch = output.table_watch(&db.read());
-            if content() != want {
-                watch.closed().await;
-            }
-        }
-    };
-
-    put(
-        &db,
-        &input,
-        &[
-            item(1, "a", &[]),
-            item(2, "skip", &[]),
-            item(3, "b", &[]),
-            item(4, "update", &[]),
-        ],
-    );
-    wait_for(&[2, 6]).await;
-    assert!(
-        !output.is_initialized(&db.read()),
-        "the input is not complete yet"
-    );
-    let mut txn = db.write(&[&input]);
-    txn.initialized(&guard).unwrap();
-    txn.commit();
-    output.wait_initialized(&db).await;
-
-    delete(&db, &input, 1);
-    wait_for(&[6]).await;
-    job.abort();
 }
 
 #[test]

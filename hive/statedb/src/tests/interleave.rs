@@ -15,8 +15,6 @@ use crate::{Db, RwTable, Snapshot, Watch, step::Step};
 struct Stage {
     state: Mutex<State>,
     changed: Condvar,
-    /// Whether threads wait at [`Step::Fine`].
-    is_fine: bool,
 }
 
 #[derive(Default)]
@@ -37,9 +35,7 @@ thread_local! {
 /// Waits for the thread's turn, if it takes part in a test of this module.
 pub(crate) fn at(step: Step) {
     ACTOR.with_borrow(|actor| {
-        if let Some((stage, me)) = actor
-            && (step != Step::Fine || stage.is_fine)
-        {
+        if let Some((stage, me)) = actor {
             stage.wait(*me, step);
         }
     });
@@ -95,34 +91,11 @@ fn every_order<W: Sync, A: Send, B: Send>(
     second: impl Fn(&W) -> B + Sync,
     check: impl Fn(&W, A, B),
 ) -> usize {
-    orders(false, world, first, second, check)
-}
-
-/// [`every_order`] with fine steps.
-pub(crate) fn every_fine_order<W: Sync, A: Send, B: Send>(
-    world: impl Fn() -> W,
-    first: impl Fn(&W) -> A + Sync,
-    second: impl Fn(&W) -> B + Sync,
-    check: impl Fn(&W, A, B),
-) -> usize {
-    orders(true, world, first, second, check)
-}
-
-fn orders<W: Sync, A: Send, B: Send>(
-    is_fine: bool,
-    world: impl Fn() -> W,
-    first: impl Fn(&W) -> A + Sync,
-    second: impl Fn(&W) -> B + Sync,
-    check: impl Fn(&W, A, B),
-) -> usize {
     // Choices made and how many there were: counted up like the digits of a number.
     let mut path: Vec<(usize, usize)> = Vec::new();
     for order in 1.. {
         let world = world();
-        let stage = Arc::new(Stage {
-            is_fine,
-            ..Stage::default()
-        });
+        let stage = Arc::new(Stage::default());
         *stage.state.lock() = State {
             waiting: vec![None; 2],
             done: vec![false; 2],

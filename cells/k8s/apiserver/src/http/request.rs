@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use crate::error::{ApiError, Fault};
@@ -226,29 +227,14 @@ fn propagation(policy: &str, orphan: Option<bool>) -> Result<Option<Propagation>
 
 /// Undoes percent encoding. What is not valid UTF-8 is replaced.
 pub(super) fn decode_percent(text: &str, plus_is_space: bool) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'%' => {
-                let ahead = rest.clone();
-                let hex: Vec<u8> = ahead.take(2).collect();
-                let value = std::str::from_utf8(&hex)
-                    .ok()
-                    .filter(|h| h.len() == 2 && !h.starts_with('+'));
-                match value.and_then(|h| u8::from_str_radix(h, 16).ok()) {
-                    Some(value) => {
-                        bytes.push(value);
-                        rest.nth(1);
-                    }
-                    None => bytes.push(b'%'),
-                }
-            }
-            b'+' if plus_is_space => bytes.push(b' '),
-            other => bytes.push(other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    let spaced;
+    let text = if plus_is_space && text.contains('+') {
+        spaced = text.replace('+', " ");
+        &spaced
+    } else {
+        text
+    };
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::SharedError;
 use crate::health::error_chain;
 use crate::module::ModulePath;
-use crate::shutdown::{ExitCause, SharedError};
+use crate::shutdown::ExitCause;
 
 /// What went wrong in one hook or job.
 ///
@@ -73,8 +74,9 @@ pub enum HookFailure {
 
 impl fmt::Display for HookFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let after =
-            |after: &Duration| crate::format_duration(Duration::from_millis(after.as_millis() as u64));
+        let after = |after: &Duration| {
+            skep_duration::format_duration(Duration::from_millis(after.as_millis() as u64))
+        };
         match self {
             Self::Failed { module, hook, error } => {
                 write!(f, "hook `{hook}` of module `{module}`: {}", error_chain(error))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Durations in Go's form (`1h2m3.5s`) and in the short form for people (`2m27s`).
+//! Durations in Go's form (`1h2m3.5s`), as settings and scripts have them, and in the short form for people (`2m27s`).
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -30,17 +30,19 @@ pub enum DurationError {
 /// A duration in Go's form.
 ///
 /// ```
-/// use hive_script::text::format_duration;
+/// use skep_duration::format_duration;
 /// use std::time::Duration;
 ///
 /// assert_eq!(format_duration(Duration::from_millis(90_500)), "1m30.5s");
 /// assert_eq!(format_duration(Duration::ZERO), "0s");
 /// ```
+#[must_use]
 pub fn format_duration(duration: Duration) -> String {
     format_duration_nanos(nanos(duration))
 }
 
 /// A signed number of nanoseconds in Go's form.
+#[must_use]
 pub fn format_duration_nanos(nanos: i64) -> String {
     let mut out = String::new();
     if nanos < 0 {
@@ -80,7 +82,18 @@ fn push_fraction(out: &mut String, value: u64, digits: usize, unit: &str) {
     out.push_str(unit);
 }
 
-/// Reads a duration of zero or more in Go's form.
+/// Reads a duration of zero or more in Go's form: numbers with units `ns`, `us`, `µs`, `ms`, `s`, `m`, `h`; `0` needs
+/// none.
+///
+/// # Errors
+/// [`DurationError`], which says what is wrong as Go does.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// assert_eq!(skep_duration::parse_duration("1h2m3s"), Ok(Duration::from_secs(3723)));
+/// assert!(skep_duration::parse_duration("5").is_err());
+/// ```
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let nanos = parse_duration_nanos(text)?;
     u64::try_from(nanos)
@@ -89,6 +102,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
 }
 
 /// Reads a signed duration in Go's form, in nanoseconds.
+///
+/// # Errors
+/// [`DurationError`], but for [`DurationError::Negative`].
 pub fn parse_duration_nanos(text: &str) -> Result<i64, DurationError> {
     let invalid = || DurationError::Invalid(text.to_owned());
     let (negative, mut rest) = match text.as_bytes().first() {
@@ -160,18 +176,20 @@ pub fn parse_duration_nanos(text: &str) -> Result<i64, DurationError> {
 /// A duration for people: the more time, the fewer details, as `kubectl` shows ages.
 ///
 /// ```
-/// use hive_script::text::human_duration;
+/// use skep_duration::human_duration;
 /// use std::time::Duration;
 ///
 /// assert_eq!(human_duration(Duration::from_secs(147)), "2m27s");
 /// assert_eq!(human_duration(Duration::from_secs(3 * 86_400)), "3d");
 /// ```
+#[must_use]
 pub fn human_duration(duration: Duration) -> String {
     human_duration_nanos(nanos(duration))
 }
 
 /// [`human_duration`] of a signed number of nanoseconds: times that lie in the future by two seconds or more are
 /// `<invalid>`.
+#[must_use]
 pub fn human_duration_nanos(nanos: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
@@ -254,7 +272,20 @@ mod tests {
             parse_duration_nanos("5d").map_err(|e| e.to_string()),
             Err(r#"time: unknown unit "d" in duration "5d""#.into())
         );
-        for bad in ["", "-", ".s", "s", "1..5s", "x5s"] {
+        for bad in [
+            "",
+            "-",
+            ".",
+            ".s",
+            "s",
+            "1..5s",
+            "1.2.3s",
+            "x5s",
+            "1x",
+            "1s2",
+            "1 s",
+            "99999999999999h",
+        ] {
             assert!(parse_duration_nanos(bad).is_err(), "{bad}");
         }
         assert!(parse_duration("-5s").is_err());
