@@ -9,7 +9,7 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_sys::testing::Node;
-use skep_loadbalancer_model::{Config, NoAddresses, Tables, Writer, WriterSettings};
+use skep_loadbalancer_model::{Config, Tables, Writer, WriterSettings};
 use skep_loadbalancer_reconciler::maps::bpf::BpfMaps;
 use skep_loadbalancer_reconciler::maps::fake::FakeMaps;
 use skep_loadbalancer_reconciler::maps::{LbMaps, dump_all};
@@ -103,13 +103,7 @@ impl World {
             retry_max: config.retry_max,
             init_wait_timeout: config.init_wait_timeout,
         };
-        let reconciler = Arc::new(FrontendReconciler::new(
-            writer.clone(),
-            ops,
-            Arc::new(NoAddresses),
-            timing,
-            None,
-        ));
+        let reconciler = Arc::new(FrontendReconciler::new(writer.clone(), ops, timing, None));
         let handle = reconciler.handle();
         let stop = CancellationToken::new();
         let token = stop.clone();

@@ -23,8 +23,8 @@ pub use cell::{cell, config_cell};
 pub use config::{
     Algorithm, Config, DefaultIpam, Families, KubeProxyReplacement, Mode, NodeMode, PortRange, SettingError,
 };
-pub use node::{Addresses, NoAddresses, NodeAddresses};
-pub use selection::{ChooseAll, ClusterAffinity, NodeFacts, SecondChoice};
+pub use node::{AddressUse, Addresses, NoAddresses, NodeAddresses, NodeFacts};
+pub use selection::{ChooseAll, ClusterAffinity, SecondChoice};
 pub use table::{
     BACKENDS_BY_ADDRESS, BACKENDS_BY_KEY, BackendKey, FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE,
     KUBERNETES_SERVICES, NODE_FACTS, SERVICES_BY_NAME, Tables,

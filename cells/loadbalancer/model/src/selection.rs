@@ -2,28 +2,11 @@
 
 //! Which backends of a service a frontend uses.
 
-use std::net::IpAddr;
-use std::sync::Arc;
-
-use compact_str::CompactString;
-
+use crate::node::NodeFacts;
 use crate::types::annotation::{self, ServiceAffinity};
 use crate::types::{
     Backend, BackendRow, BackendState, FrontendParams, Service, Source, TrafficDistribution, TrafficPolicy,
 };
-
-/// What selection must know of this node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeFacts {
-    /// Name of the node.
-    pub name: Arc<str>,
-    /// Its zone (label `topology.kubernetes.io/zone`), if it has one.
-    pub zone: Option<CompactString>,
-    /// Addresses of the node.
-    pub addresses: Arc<[IpAddr]>,
-    /// Those that answer node ports.
-    pub node_port_addresses: Arc<[IpAddr]>,
-}
 
 /// A second choice among the backends that policies, zones and health left.
 pub trait SecondChoice: Send + Sync {

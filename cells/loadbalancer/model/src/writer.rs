@@ -8,6 +8,7 @@
 //! pending.
 
 mod backends;
+mod expansion;
 mod frontends;
 mod refresh;
 #[cfg(test)]
@@ -15,16 +16,14 @@ mod tests;
 
 pub use frontends::Refused;
 
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use statedb::reconciler::Status;
 use statedb::{Db, InitGuard, ReadTxn, Table, WriteTxn};
 
-use crate::node::{NoAddresses, NodeAddresses};
-use crate::selection::{ChooseAll, NodeFacts, SecondChoice, Selector};
+use crate::node::{NoAddresses, NodeAddresses, NodeFacts};
+use crate::selection::{ChooseAll, SecondChoice, Selector};
 use crate::table::{NODE_FACTS, THIS_NODE, Tables};
 use crate::types::{Backend, Frontend, L3n4Addr, SOURCE_COUNT, Service, ServiceName, Source};
 use crate::{BackendKey, SERVICES_BY_NAME};
@@ -153,15 +152,24 @@ impl Writer {
         self.0.tables.backends.reader()
     }
 
-    /// A transaction over all tables of the load balancer.
+    /// A transaction over all tables of the load balancer. What is written with it knows the addresses that the node
+    /// has now; frontends that are in the tables are [evaluated again](Self::reevaluate_addresses) by whoever watches
+    /// the addresses.
     pub fn write(&self) -> WriteTxn {
         let tables = &self.0.tables;
-        self.0.db.write(&[
+        let mut txn = self.0.db.write(&[
             &tables.services,
             &tables.frontends,
             &tables.backends,
             &tables.node,
-        ])
+        ]);
+        if let Some(addresses) = self.0.addresses.addresses(&self.0.db.read()) {
+            let facts = self.node(&txn);
+            if !Arc::ptr_eq(&facts.addresses, &addresses) {
+                log_error(tables.node.insert(&mut txn, NodeFacts { addresses, ..facts }));
+            }
+        }
+        txn
     }
 
     /// Registers a source: the frontends count as complete, and maps are pruned, only when it reported its guard done
@@ -230,33 +238,10 @@ impl Writer {
         if service.ext_traffic_policy == crate::types::TrafficPolicy::Local {
             rows.retain(|row| row.is_on_node(&node.name));
             if service.delegates_if_local() {
-                let addresses = self.0.addresses.addresses(&self.0.db.read());
-                rows.retain(|row| addresses.all.contains(&row.params.address.ip()));
+                rows.retain(|row| node.addresses.all.contains(&row.params.address.ip()));
             }
         }
         rows
-    }
-
-    /// Addresses of this node that answer node ports: those in the table now, IPv4 before IPv6, then those that were
-    /// known before. [`node`](Self::node) may be a second old.
-    pub fn node_port_addresses(&self, txn: &impl ReadTxn) -> Vec<IpAddr> {
-        let now = self.0.addresses.addresses(&self.0.db.read());
-        let mut ips: Vec<IpAddr> = now
-            .node_port_v4
-            .iter()
-            .chain(&now.node_port_v6)
-            .copied()
-            .collect();
-        for ip in self.node(txn).node_port_addresses.iter() {
-            if !ips.contains(ip) {
-                ips.push(*ip);
-            }
-        }
-        ips
-    }
-
-    fn is_node_port_address(&self, txn: &impl ReadTxn, ip: IpAddr) -> bool {
-        self.node_port_addresses(txn).contains(&ip)
     }
 
     fn priority(&self, source: Source) -> u8 {
@@ -289,12 +274,6 @@ impl Writer {
             is_health_checked,
             second: &*second,
         })
-    }
-
-    fn put_frontend(&self, txn: &mut WriteTxn, mut frontend: Frontend) -> Result<(), WriterError> {
-        frontend.status = Status::pending();
-        self.0.tables.frontends.insert(txn, frontend)?;
-        Ok(())
     }
 }
 

@@ -20,7 +20,7 @@ use serde_json::json;
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_sys::MapStore;
 use skep_k8s::{ObjectKey, slim};
-use skep_loadbalancer_model::{NoAddresses, Tables, Writer, WriterSettings};
+use skep_loadbalancer_model::{Tables, Writer, WriterSettings};
 use skep_loadbalancer_reconciler::maps::bpf::BpfMaps;
 use skep_loadbalancer_reconciler::maps::fake::FakeMaps;
 use skep_loadbalancer_reconciler::maps::{LbMaps, dump_all};
@@ -135,13 +135,7 @@ async fn main() -> Result<(), Failure> {
         retry_max: Duration::from_secs(1),
         init_wait_timeout: Duration::from_secs(1),
     };
-    let reconciler = Arc::new(FrontendReconciler::new(
-        writer.clone(),
-        ops,
-        Arc::new(NoAddresses),
-        timing,
-        None,
-    ));
+    let reconciler = Arc::new(FrontendReconciler::new(writer.clone(), ops, timing, None));
     let handle = reconciler.handle();
     let token = CancellationToken::new();
     let run = tokio::spawn({

@@ -29,7 +29,7 @@ pub use driver::{FrontendOps, FrontendReconciler, InitWait, SharedOps, Timing};
 pub use error::ReconcileError;
 pub use ops::{FrontendResult, Ops};
 pub use restore::Summary;
-pub use settings::{Settings, Surroundings};
+pub use settings::Settings;
 
 hive::catalogue!(cell);
 hive::catalogue!(in_memory_cell);

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
-use skep_loadbalancer_model::types::{BackendState, Change, Frontend, FrontendKind, L3n4Addr};
+use skep_loadbalancer_model::types::{BackendState, Change, Frontend, L3n4Addr};
 use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
@@ -32,7 +32,7 @@ use super::select::{Quarantine, release};
 use super::slots::Slots;
 use super::stage::Owner;
 use super::state::{Known, Planned, Round, Served, Unit, Wildcard};
-use super::{ReconcileError, Settings, Surroundings};
+use super::{ReconcileError, Settings};
 use crate::maps::{AffinityKey, BackendKey, LbMaps, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
 
 /// Slot operations after which a round is done early, to bound memory.
@@ -66,7 +66,8 @@ pub struct Ops {
     lingering: Vec<BackendKey>,
     // Backends whose entry could not be written.
     unwritten: Vec<L3n4Addr>,
-    pub(super) requeue: Vec<L3n4Addr>,
+    // Frontends that a full map refused and that may fit now.
+    pub(super) retriable: Vec<L3n4Addr>,
     round: Round,
 }
 
@@ -94,7 +95,7 @@ impl Ops {
             freed: Room::default(),
             lingering: Vec::new(),
             unwritten: Vec::new(),
-            requeue: Vec::new(),
+            retriable: Vec::new(),
             round: Round {
                 number: 1,
                 ..Round::default()
@@ -120,14 +121,14 @@ impl Ops {
     }
 
     /// Plans a frontend that is to be in the maps.
-    pub fn upsert(&mut self, frontend: &Frontend, around: &dyn Surroundings) {
+    pub fn upsert(&mut self, frontend: &Frontend) {
         if self.round.stages.slots.len() + self.round.stages.new_slots.len() > FLUSH_AT {
             self.flush();
         }
         self.round.ids.push(0);
         self.round.addresses.push(*frontend.address());
         if self.settings.handles(frontend.address()) {
-            self.plan_frontend(frontend, around);
+            self.plan_frontend(frontend);
         }
     }
 
@@ -183,13 +184,13 @@ impl Ops {
                 self.waiting.remove(&address);
             }
         }
-        self.requeue_waiting();
+        self.find_retriable();
         results
     }
 
-    /// Frontends that must be planned again because an address they share became free.
-    pub fn take_requeue(&mut self) -> Vec<L3n4Addr> {
-        std::mem::take(&mut self.requeue)
+    /// Frontends that a full map refused and that may fit now.
+    pub fn take_retriable(&mut self) -> Vec<L3n4Addr> {
+        std::mem::take(&mut self.retriable)
     }
 
     // Units fail each for itself, so that the others of the frontend need not be written again.
@@ -198,7 +199,7 @@ impl Ops {
         self.round.outcome.add_owner()
     }
 
-    fn plan_frontend(&mut self, frontend: &Frontend, around: &dyn Surroundings) {
+    fn plan_frontend(&mut self, frontend: &Frontend) {
         let owner = self.add_owner();
         let address = *frontend.address();
         let planned = check_features(frontend).and_then(|()| self.plan_unit(owner, frontend, address, false));
@@ -209,11 +210,11 @@ impl Ops {
         if let Some(last) = self.round.ids.last_mut() {
             *last = id;
         }
-        self.plan_wildcard(owner, frontend, id, around);
-        if !is_expanded(frontend) && self.expansions.is_empty() {
+        self.plan_wildcard(owner, frontend, id);
+        let wanted = frontend.node_addresses.as_deref().unwrap_or_default();
+        if wanted.is_empty() && self.expansions.is_empty() {
             return;
         }
-        let wanted = expansions(frontend, around);
         for ip in self.expansions.remove(&address).unwrap_or_default() {
             let expanded = address.with_ip(ip);
             let is_unwanted = !wanted.contains(&ip);
@@ -223,14 +224,14 @@ impl Ops {
                 self.round.vanished.push((address, ip));
             }
         }
-        for ip in &wanted {
+        for ip in wanted {
             let owner = self.add_owner();
             if let Err(error) = self.plan_unit(owner, frontend, address.with_ip(*ip), true) {
                 self.round.outcome.fail(owner, error);
             }
         }
         if !wanted.is_empty() {
-            self.expansions.insert(address, wanted);
+            self.expansions.insert(address, wanted.to_vec());
         }
     }
 
@@ -329,9 +330,9 @@ impl Ops {
         plan.run(head)
     }
 
-    fn plan_wildcard(&mut self, owner: Owner, frontend: &Frontend, id: u16, around: &dyn Surroundings) {
+    fn plan_wildcard(&mut self, owner: Owner, frontend: &Frontend, id: u16) {
         let ip = frontend.address().ip();
-        let wanted = self.settings.uses_wildcard(frontend) && !around.is_node_address(ip);
+        let wanted = self.settings.uses_wildcard(frontend);
         let parent = (id, frontend.params.kind);
         match self.wildcards.entry(ip) {
             Entry::Vacant(entry) if wanted => {
@@ -446,25 +447,4 @@ impl Ops {
             }
         }
     }
-}
-
-/// Whether a frontend is written for the addresses of the node as well.
-fn is_expanded(frontend: &Frontend) -> bool {
-    let kind = frontend.params.kind;
-    kind == FrontendKind::NodePort || (kind == FrontendKind::HostPort && frontend.address().is_unspecified())
-}
-
-/// Node addresses that a frontend is written for as well.
-pub(super) fn expansions(frontend: &Frontend, around: &dyn Surroundings) -> Vec<IpAddr> {
-    let address = frontend.address();
-    if !is_expanded(frontend) {
-        return Vec::new();
-    }
-    let is_wanted = |ip: &&IpAddr| {
-        let expanded = address.with_ip(**ip);
-        let other = around.frontend_kind(&expanded);
-        expanded != *address && other.is_none_or(|kind| kind == FrontendKind::NodePort)
-    };
-    let ips = around.node_port_addresses(address.is_ipv6()).iter();
-    ips.filter(is_wanted).copied().collect()
 }

@@ -8,8 +8,8 @@ use skep_bpf_maps::lb::ServiceValue;
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{BackendState, L3n4Addr, L4Proto};
 
+use super::Ops;
 use super::room::Room;
-use super::{Ops, Surroundings};
 use crate::maps::{AffinityKey, BackendKey, Keys, LbMaps, MapEntry, MapError, MapKind, ServiceKey};
 
 /// How often a deletion of a prune is tried.
@@ -155,7 +155,7 @@ impl Ops {
     ///
     /// # Errors
     /// The first map that cannot be read, or entry that cannot be deleted; the rest is done all the same.
-    pub fn prune(&mut self, _around: &dyn Surroundings) -> Result<(), MapError> {
+    pub fn prune(&mut self) -> Result<(), MapError> {
         self.service_ids.drop_restored();
         self.backend_ids.drop_restored();
         self.restored = HashMap::default();
@@ -186,7 +186,7 @@ impl Ops {
             delete_all(stale.backends, |keys| maps.delete(Keys::Backends(keys))),
         ];
         self.room = Room::UNKNOWN;
-        self.requeue_waiting();
+        self.find_retriable();
         results.into_iter().collect()
     }
 

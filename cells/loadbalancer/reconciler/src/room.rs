@@ -9,9 +9,8 @@
 
 use skep_loadbalancer_model::types::{BackendState, Frontend, L3n4Addr};
 
-use super::ops::expansions;
 use super::slots::{CLASSES, counts};
-use super::{FrontendResult, Ops, ReconcileError, Surroundings};
+use super::{FrontendResult, Ops, ReconcileError};
 use crate::maps::{MapError, MapKind};
 
 const MAPS: usize = MapKind::ALL.len() * 2;
@@ -83,15 +82,11 @@ impl ReconcileError {
 
 impl Ops {
     /// Tries frontends that full maps refused in a round once more, each alone. One result for each, in order.
-    pub fn retry_refused(
-        &mut self,
-        refused: &[(&Frontend, ReconcileError)],
-        around: &dyn Surroundings,
-    ) -> Vec<FrontendResult> {
+    pub fn retry_refused(&mut self, refused: &[(&Frontend, ReconcileError)]) -> Vec<FrontendResult> {
         let mut order: Vec<(Room, usize)> = refused
             .iter()
             .enumerate()
-            .map(|(at, (frontend, _))| (self.need(frontend, around), at))
+            .map(|(at, (frontend, _))| (self.need(frontend), at))
             .collect();
         order.sort_by_key(|(need, at)| (need.total(), *at));
         let mut results: Vec<FrontendResult> = refused.iter().map(|(_, error)| Err(error.clone())).collect();
@@ -104,7 +99,7 @@ impl Ops {
             let result = match limit {
                 Some((_, error)) => Err(error.clone()),
                 None => {
-                    self.upsert(frontend, around);
+                    self.upsert(frontend);
                     self.finish().pop().unwrap_or(Ok(0))
                 }
             };
@@ -124,8 +119,8 @@ impl Ops {
         results
     }
 
-    /// Requeues the frontends that may fit since entries were deleted.
-    pub(super) fn requeue_waiting(&mut self) {
+    /// Finds the frontends that may fit since entries were deleted.
+    pub(super) fn find_retriable(&mut self) {
         let freed = std::mem::take(&mut self.freed);
         self.room.grow(&freed);
         if self.waiting.is_empty() || freed == Room::default() {
@@ -140,13 +135,13 @@ impl Ops {
         for (address, need) in waiting {
             if need.fits_into(&self.room) {
                 self.room.take(&need);
-                self.requeue.push(address);
+                self.retriable.push(address);
             }
         }
     }
 
     // Entries that the maps do not have and that the frontend needs.
-    fn need(&self, frontend: &Frontend, around: &dyn Surroundings) -> Room {
+    fn need(&self, frontend: &Frontend) -> Room {
         let mut need = Room::default();
         let address = *frontend.address();
         let ipv6 = address.is_ipv6();
@@ -164,7 +159,7 @@ impl Ops {
         let slots = counts(&classes);
         let len = u32::from(slots.count) + u32::from(slots.qcount);
         let ranges = frontend.service.source_ranges.as_deref().unwrap_or_default();
-        let ips = expansions(frontend, around);
+        let ips = frontend.node_addresses.as_deref().unwrap_or_default();
         let expanded = ips.iter().map(|ip| address.with_ip(*ip));
         for address in std::iter::once(address).chain(expanded) {
             let unit = self.units.get(&address).filter(|unit| unit.is_served);
@@ -196,7 +191,7 @@ impl Ops {
             }
         }
         let has_wildcard = self.wildcards.contains_key(&address.ip());
-        if !has_wildcard && self.settings.uses_wildcard(frontend) && !around.is_node_address(address.ip()) {
+        if !has_wildcard && self.settings.uses_wildcard(frontend) {
             need.add(MapKind::Services, ipv6, 1);
         }
         need

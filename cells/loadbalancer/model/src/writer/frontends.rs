@@ -126,7 +126,7 @@ impl Writer {
     pub fn put_new_frontends(&self, txn: &mut WriteTxn, frontends: Vec<Frontend>) -> Result<(), WriterError> {
         // Pending since they were made.
         for frontend in frontends {
-            self.0.tables.frontends.insert(txn, frontend)?;
+            self.put_frontend(txn, frontend)?;
         }
         Ok(())
     }
@@ -162,7 +162,7 @@ impl Writer {
         }
         // Last: backends that new frontends share with them keep their numbers, which connections rely on.
         for old in gone {
-            table.delete(txn, &old)?;
+            self.delete_frontend(txn, &old)?;
         }
         Ok(())
     }
@@ -225,7 +225,7 @@ impl Writer {
         name: &ServiceName,
     ) -> Result<bool, WriterError> {
         for frontend in self.own_frontends(txn, name) {
-            self.0.tables.frontends.delete(txn, &frontend)?;
+            self.delete_frontend(txn, &frontend)?;
         }
         let old = self
             .0
@@ -245,7 +245,7 @@ impl Writer {
     ) {
         for frontend in self.own_frontends(txn, name) {
             if !keeps(&frontend.params.address) {
-                log_error(self.0.tables.frontends.delete(txn, &frontend));
+                log_error(self.delete_frontend(txn, &frontend));
             }
         }
     }
@@ -379,7 +379,7 @@ impl Writer {
             frontend.kind,
             FrontendKind::LoadBalancer | FrontendKind::ExternalIps
         ) && self.0.settings.node_ports.contains(&frontend.address.port())
-            && self.is_node_port_address(txn, frontend.address.ip());
+            && self.node(txn).addresses.answers_node_ports(frontend.address.ip());
         if conflicts {
             tracing::warn!(
                 %service,

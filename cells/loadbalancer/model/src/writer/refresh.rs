@@ -3,14 +3,13 @@
 //! Which backends frontends have, made anew when something that decides about it changed.
 
 use compact_str::CompactString;
-use statedb::reconciler::Status;
 use statedb::{Obj, WriteTxn};
 
 use super::{Writer, WriterError, log_error};
-use crate::selection::{NodeFacts, Selector};
+use crate::node::{AddressUse, NodeFacts};
+use crate::selection::Selector;
 use crate::types::{
-    Backend, BackendRow, BackendSet, Frontend, FrontendKind, L3n4Addr, L4Proto, Scope, ServiceName,
-    TrafficPolicy,
+    Backend, BackendRow, BackendSet, Frontend, L3n4Addr, L4Proto, ServiceName, TrafficPolicy,
 };
 use crate::{BACKENDS_BY_KEY, BackendKey, FRONTENDS_BY_SERVICE, SERVICES_BY_NAME};
 
@@ -106,7 +105,7 @@ impl Writer {
                     health_check_backends,
                     ..Frontend::clone(&frontend)
                 },
-                // Those without a number keep their order, in which numbers are given out.
+                // Those without an id stay together, in their order.
                 None if is_any_changed && frontend.id == 0 => Frontend::clone(&frontend),
                 None => continue,
             };
@@ -208,81 +207,30 @@ impl Writer {
         })
     }
 
-    /// Notes what is new of this node. Frontends that depend on it become pending: those of services that prefer zones
+    /// Sets what is known of this node. Frontends that depend on it become pending: those of services that prefer zones
     /// or nodes, node ports, wildcard entries.
     pub fn set_node(&self, txn: &mut WriteTxn, facts: NodeFacts) {
         let old = self.node(txn);
-        let new = facts.clone();
+        let (is_renamed, is_moved) = (old.name != facts.name, old.zone != facts.zone);
         log_error(self.0.tables.node.insert(txn, facts));
-        let is_moved = old.zone != new.zone || old.name != new.name;
-        let has_ports = old.node_port_addresses != new.node_port_addresses;
-        let has_addresses = old.addresses != new.addresses;
-        let all: Vec<Obj<Frontend>> = if is_moved || has_ports || has_addresses {
-            self.0.tables.frontends.all(txn).cloned().collect()
-        } else {
-            Vec::new()
-        };
-        let is_affected = |frontend: &Frontend| {
-            let reselects = is_moved && (old.name != new.name || frontend.service.prefers_zone());
-            let is_wild = matches!(
-                frontend.params.kind,
-                FrontendKind::ClusterIp | FrontendKind::LoadBalancer
-            ) && frontend.params.address.scope() == Scope::External;
-            let ip = frontend.params.address.ip();
-            let changes_wildcard = is_wild && old.addresses.contains(&ip) != new.addresses.contains(&ip);
-            let is_expanded = frontend.params.kind == FrontendKind::NodePort
-                || (frontend.params.kind == FrontendKind::HostPort
-                    && frontend.params.address.is_unspecified());
-            let changes_ports = has_ports && is_expanded;
-            (reselects || changes_wildcard || changes_ports).then_some(reselects)
-        };
-        // Those without a number keep their order, in which numbers are given out.
-        let mut all = all;
-        all.sort_by_key(|frontend| {
-            if frontend.id == 0 {
-                Some(frontend.revision())
-            } else {
-                None
-            }
-        });
-        let is_new_affected = all
-            .iter()
-            .any(|frontend| frontend.id == 0 && is_affected(frontend).is_some());
-        let mut cache = Cache::default();
-        for frontend in all {
-            let reselects = match is_affected(&frontend) {
-                Some(reselects) => reselects,
-                None if frontend.id == 0 && is_new_affected => false,
-                None => continue,
-            };
-            let mut changed = Frontend::clone(&frontend);
-            if reselects
-                && let Some((backends, to_check)) =
-                    self.select(txn, &frontend, &Cause::Everything, &mut cache)
-            {
-                (changed.backends, changed.health_check_backends) = (backends, to_check);
-            }
-            log_error(self.put_frontend(txn, changed));
-        }
-    }
-
-    /// Makes frontends pending again, for what happened outside the tables.
-    pub fn mark_pending(&self, txn: &mut WriteTxn, addresses: &[L3n4Addr]) {
-        for address in addresses {
-            let frontend = self
-                .0
-                .tables
-                .frontends
-                .get(txn, crate::FRONTENDS_BY_ADDRESS.key(address))
-                .cloned();
-            if let Some(frontend) = frontend {
-                let changed = Frontend {
-                    status: Status::pending(),
-                    ..Frontend::clone(&frontend)
-                };
-                log_error(self.put_frontend(txn, changed));
+        if is_renamed || is_moved {
+            let mut cache = Cache::default();
+            for frontend in self.all_frontends(txn) {
+                if (is_renamed || frontend.service.prefers_zone())
+                    && let Some((backends, health_check_backends)) =
+                        self.select(txn, &frontend, &Cause::Everything, &mut cache)
+                {
+                    let changed = Frontend {
+                        backends,
+                        health_check_backends,
+                        ..Frontend::clone(&frontend)
+                    };
+                    log_error(self.put_again(txn, changed));
+                }
             }
         }
+        self.reevaluate_addresses(txn, AddressUse::NodePorts);
+        self.reevaluate_addresses(txn, AddressUse::Wildcards);
     }
 }
 

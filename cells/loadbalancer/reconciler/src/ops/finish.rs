@@ -203,15 +203,6 @@ impl Ops {
             }
             if let Some(unit) = self.units.remove(&address) {
                 self.service_ids.free(u32::from(unit.id));
-                let any = if address.is_ipv6() {
-                    [0; 16].into()
-                } else {
-                    [0; 4].into()
-                };
-                let shared = address.with_ip(any);
-                if !unit.is_expansion && shared != address && self.units.contains_key(&shared) {
-                    self.requeue.push(shared);
-                }
             }
         }
         for address in round.emptied.drain(..) {

@@ -221,7 +221,7 @@ impl World {
             let rows: Vec<BackendRow> = state.backends.values().cloned().collect();
             for ((address, kind), has) in FRONTENDS[at].iter().zip(state.has) {
                 if has {
-                    let frontend = frontend_of(service.clone(), address, *kind, &rows);
+                    let frontend = on_node(frontend_of(service.clone(), address, *kind, &rows), &NODE);
                     all.insert(addr(address), frontend);
                 }
             }
@@ -254,8 +254,8 @@ impl World {
                 // As the driver does: after all frontends were tried, errors wait for the next time.
                 self.dirty.extend(self.frontends().into_keys());
                 self.reconcile();
-                drop(self.ops.prune(&node()));
-                self.dirty.extend(self.ops.take_requeue());
+                drop(self.ops.prune());
+                self.dirty.extend(self.ops.take_retriable());
             }
             Step::Restart => {
                 let maps: Arc<dyn LbMaps> = self.cutting.clone();
@@ -277,7 +277,7 @@ impl World {
         let batch: Vec<L3n4Addr> = std::mem::take(&mut self.dirty).into_iter().collect();
         for address in &batch {
             match frontends.get(address) {
-                Some(frontend) => self.ops.upsert(frontend, &node()),
+                Some(frontend) => self.ops.upsert(frontend),
                 None => self.ops.remove(address),
             }
         }
@@ -289,11 +289,11 @@ impl World {
                 _ => self.note(*address, frontends.get(address), result.map(drop)),
             }
         }
-        let again = self.ops.retry_refused(&refused, &node());
+        let again = self.ops.retry_refused(&refused);
         for ((frontend, _), result) in refused.iter().zip(again) {
             self.note(*frontend.address(), Some(frontend), result.map(drop));
         }
-        self.dirty.extend(self.ops.take_requeue());
+        self.dirty.extend(self.ops.take_retriable());
         self.check_references();
     }
 
@@ -339,8 +339,8 @@ impl World {
         for _ in 0..6 {
             self.dirty.extend(self.frontends().into_keys());
             self.reconcile();
-            self.ops.prune(&node()).unwrap();
-            self.dirty.extend(self.ops.take_requeue());
+            self.ops.prune().unwrap();
+            self.dirty.extend(self.ops.take_retriable());
         }
         self.reconcile();
     }
@@ -368,7 +368,7 @@ impl World {
 
     /// Whether a frontend that is not in the maps could be added to them: on a copy with a fresh reconciler.
     fn would_fit(&self, sizes: LbMapSizes, frontend: &Frontend) -> bool {
-        let mut snapshot = maps::snapshot::MapSnapshot::default();
+        let mut snapshot = crate::testing::snapshot::MapSnapshot::default();
         snapshot.take(&*self.fake).unwrap();
         let copy: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
         snapshot.restore(&*copy, false).unwrap();
@@ -381,7 +381,7 @@ impl World {
             .unwrap();
         let mut ops = annotated(&copy);
         ops.restore().unwrap();
-        ops.upsert(frontend, &node());
+        ops.upsert(frontend);
         ops.finish().pop().unwrap().is_ok()
     }
 }
@@ -403,7 +403,7 @@ fn is_of(address: &L3n4Addr, frontend: &L3n4Addr) -> bool {
 
 fn written(frontends: &[Frontend]) -> BTreeSet<String> {
     let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-    apply(&mut annotated(&maps), frontends, &node());
+    apply(&mut annotated(&maps), frontends);
     meaning(&maps)
 }
 
@@ -519,7 +519,7 @@ proptest! {
             world.reconcile();
         }
         let all: Vec<Frontend> = world.frontends().into_values().collect();
-        world.ops.prune(&node()).unwrap();
+        world.ops.prune().unwrap();
 
         prop_assert_eq!(meaning(&world.fake), written(&all));
     }

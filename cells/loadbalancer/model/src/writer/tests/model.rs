@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use statedb::reconciler::StatusKind;
 
 use super::{addr, backend, settle};
-use crate::selection::{ClusterAffinity, NodeFacts};
+use crate::node::NodeFacts;
+use crate::selection::ClusterAffinity;
 use crate::table::Tables;
 use crate::types::{
     BackendParams, BackendState, BackendZone, Frontend, FrontendKind, FrontendParams, L3n4Addr, Service,

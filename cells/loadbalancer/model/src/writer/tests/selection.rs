@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use super::{VIP, addr, backend, backends_of, name, params, service, with_cluster_ip, writer};
-use crate::selection::{ClusterAffinity, NodeFacts};
+use crate::node::NodeFacts;
+use crate::selection::ClusterAffinity;
 use crate::types::{
     BackendParams, BackendState, BackendZone, FrontendKind, ProxyRedirect, Service, ServiceName, Source,
     TrafficDistribution,
@@ -251,7 +252,7 @@ fn what_the_tables_hold_of_a_service_makes_it_known() {
 }
 
 #[test]
-fn frontends_without_a_number_keep_their_order_across_services_when_the_node_changes() {
+fn frontends_without_an_id_keep_their_order_across_services_when_the_node_changes() {
     let writer = writer(WriterSettings::default());
     let order = ["0.0.0.0:30090/TCP", "0.0.0.0:30010/TCP", "0.0.0.0:30050/TCP"];
     for (number, address) in order.iter().enumerate() {
@@ -266,7 +267,7 @@ fn frontends_without_a_number_keep_their_order_across_services_when_the_node_cha
 
     super::serve_node_ports_at(&writer, "10.1.0.1");
 
-    assert_eq!(super::by_revision(&writer), order);
+    assert_eq!(super::by_sequence(&writer), order);
 }
 
 #[test]
