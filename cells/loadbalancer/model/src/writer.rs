@@ -14,8 +14,6 @@ mod refresh;
 #[cfg(test)]
 mod tests;
 
-pub use frontends::Refused;
-
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -23,7 +21,7 @@ use parking_lot::RwLock;
 use statedb::{Db, InitGuard, ReadTxn, Table, WriteTxn};
 
 use crate::node::{NoAddresses, NodeAddresses, NodeFacts};
-use crate::selection::{ChooseAll, SecondChoice, Selector};
+use crate::selection::{AllBackends, BackendFilter, Selector};
 use crate::table::{NODE_FACTS, THIS_NODE, Tables};
 use crate::types::{Backend, Frontend, L3n4Addr, SOURCE_COUNT, Service, ServiceName, Source};
 use crate::{BackendKey, SERVICES_BY_NAME};
@@ -90,7 +88,7 @@ struct Inner {
     tables: Tables,
     settings: WriterSettings,
     addresses: Arc<dyn NodeAddresses>,
-    second: RwLock<Arc<dyn SecondChoice>>,
+    filter: RwLock<Arc<dyn BackendFilter>>,
     is_health_checked: RwLock<Option<IsHealthChecked>>,
 }
 
@@ -127,7 +125,7 @@ impl Writer {
             tables,
             settings,
             addresses,
-            second: RwLock::new(Arc::new(ChooseAll)),
+            filter: RwLock::new(Arc::new(AllBackends)),
             is_health_checked: RwLock::new(None),
         }))
     }
@@ -190,9 +188,9 @@ impl Writer {
         row.map(|row| NodeFacts::clone(row)).unwrap_or_default()
     }
 
-    /// Chooses between backends after policies and zones did; for clusters of a mesh.
-    pub fn set_second_choice(&self, choice: Arc<dyn SecondChoice>) {
-        *self.0.second.write() = choice;
+    /// Filters backends after policies and zones did; for clusters of a mesh.
+    pub fn set_backend_filter(&self, filter: Arc<dyn BackendFilter>) {
+        *self.0.filter.write() = filter;
     }
 
     /// Says which services have a health checker: their active backends are used only after the first result.
@@ -261,7 +259,7 @@ impl Writer {
         f: impl FnOnce(&Selector<'_>) -> R,
     ) -> R {
         let node = self.node(txn);
-        let second = self.0.second.read().clone();
+        let filter = self.0.filter.read().clone();
         let is_health_checked = self
             .0
             .is_health_checked
@@ -272,7 +270,7 @@ impl Writer {
             node: &node,
             has_topology: self.0.settings.has_topology,
             is_health_checked,
-            second: &*second,
+            filter: &*filter,
         })
     }
 }

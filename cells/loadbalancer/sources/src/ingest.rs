@@ -12,18 +12,15 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use skep_k8s::slim::{self, Labels};
 use skep_k8s::{DecodeError, ObjectKey};
-use skep_loadbalancer_model::Refused;
-use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
-use skep_loadbalancer_model::types::{
-    BackendParams, Frontend, FrontendParams, L3n4Addr, ServiceName, TrafficPolicy,
-};
+use skep_loadbalancer_model::types::{BackendParams, L3n4Addr, ServiceName, TrafficPolicy};
+use skep_loadbalancer_model::{Writer, WriterError};
 use statedb::{InitGuard, WriteTxn};
 
 use super::batch::{Batch, Changed, Latest};
 use super::metrics::SourceMetrics;
 use super::slices::Slices;
-use crate::convert::{self, Interner, Rules, ServiceFrontends};
+use crate::convert::{self, Interner, Rules, ServiceFrontends, SliceBackends};
 
 /// Stands in names of pseudo-services, which no Kubernetes name can contain.
 const PSEUDO: char = ':';
@@ -199,10 +196,9 @@ impl Ingest {
         let changes = changes.into_iter();
         // Everything is converted before the tables are locked, and freed when they are free again: the reconciler
         // writes one of them too.
-        let mut plan = Plan::with_room(changes.len());
+        let mut plan = Plan::with_capacity(changes.len());
         let mut services_changed = false;
         for (place, changed) in changes.enumerate() {
-            plan.place = place;
             match changed {
                 Changed::Service(key, Latest::Gone) => {
                     services_changed = true;
@@ -211,43 +207,43 @@ impl Ingest {
                 }
                 Changed::Service(key, Latest::Present(object)) => {
                     services_changed = true;
-                    self.prepare(&mut plan, key, object);
+                    self.prepare(&mut plan, place, key, object);
                 }
                 Changed::Service(key, Latest::Undecodable(error)) => {
                     self.faults.set(SERVICE, key, error.to_string())
                 }
-                Changed::Slice(key, latest) => self.note_slice(key, latest, place, &mut plan.slices),
+                Changed::Slice(key, latest) => self.prepare_slice(&mut plan, place, key, latest),
             }
         }
         if services_changed {
-            plan.place = usize::MAX;
             // Services that wait for an address may get it now.
             for (key, object) in std::mem::take(&mut self.waiting) {
-                self.prepare(&mut plan, key, object);
+                self.prepare(&mut plan, usize::MAX, key, object);
             }
         }
         let mut txn = self.writer.write();
         for key in &plan.withdrawn {
             self.remove_service(&mut txn, key);
         }
-        self.release_backends(&mut txn, &mut plan.slices);
-        let mut spent = Vec::with_capacity(plan.wanted.len());
-        let wanted = std::mem::take(&mut plan.wanted);
-        let mut steps = self.add_unknown_services(&mut txn, wanted, &mut plan.slices, &mut spent);
-        let given = plan.slices.given.into_iter();
-        steps.extend(given.map(|given| (given.place, Step::Give(given))));
-        steps.sort_by_key(|(place, _)| *place);
-        self.take_steps(&mut txn, steps);
+        for (service, addresses) in &mut plan.dropped {
+            addresses.retain(|address| !self.slices.has(service, address));
+            if !addresses.is_empty() {
+                let source = self.rules.source;
+                self.writer.release_backends(&mut txn, service, source, addresses);
+            }
+        }
+        let spent = self.upsert(&mut txn, plan.in_order());
         if let Some(guard) = done
             && let Err(error) = txn.initialized(guard)
         {
             tracing::error!(%error, "Cannot report that a source is complete");
         }
         txn.commit();
+        drop(spent);
     }
 
     /// Converts a service if it is for this node; withdraws it if not.
-    fn prepare(&mut self, plan: &mut Plan, key: ObjectKey, object: Arc<slim::Service>) {
+    fn prepare(&mut self, plan: &mut Plan, place: usize, key: ObjectKey, object: Arc<slim::Service>) {
         self.waiting.remove(&key);
         self.faults.clear(SERVICE, &key);
         if convert::names_a_node(&object) {
@@ -262,7 +258,7 @@ impl Ingest {
             Ok(converted) => {
                 let is_local = converted.service.int_traffic_policy == TrafficPolicy::Local;
                 self.note_internal_policy(&key, is_local);
-                plan.wanted.push((plan.place, (key, object, converted)));
+                plan.add_service(Wanted { place, key, object, converted });
             }
             Err(error) => self.faults.set(SERVICE, key, error.to_string()),
         }
@@ -296,206 +292,87 @@ impl Ingest {
         }
     }
 
-    /// Adds services of which nothing is known yet together with their backends from the same batch, and gives the
-    /// others back. Their frontends are written once, at the place where the backends would change them: that order
-    /// decides about numbers. Objects that are not needed any more go to `spent`.
-    fn add_unknown_services(
-        &mut self,
-        txn: &mut WriteTxn,
-        wanted: Vec<(usize, Wanted)>,
-        changes: &mut SliceChanges,
-        spent: &mut Vec<Arc<slim::Service>>,
-    ) -> Vec<(usize, Step)> {
-        if changes.given.is_empty() || wanted.is_empty() {
-            let upsert = |(place, wanted)| (place, Step::Upsert(wanted));
-            return wanted.into_iter().map(upsert).collect();
-        }
-        // Addresses, and whether several services want them.
-        let mut claims: HashMap<L3n4Addr, bool> =
-            HashMap::with_capacity_and_hasher(wanted.len(), RandomState::default());
-        for (_, (_, _, converted)) in &wanted {
-            for frontend in &converted.frontends {
-                let claim = claims.entry(frontend.address);
-                claim.and_modify(|is_shared| *is_shared = true).or_insert(false);
-            }
-        }
-        let losing: HashSet<ServiceName> = changes.dropped.iter().map(|(name, _)| name.clone()).collect();
-        let mut steps = Vec::with_capacity(wanted.len() + changes.given.len());
-        for (place, (key, object, converted)) in wanted {
-            let ServiceFrontends { service, frontends } = &converted;
-            let is_shared = |frontend: &FrontendParams| claims.get(&frontend.address) == Some(&true);
-            let mut given = changes.given_to(&service.name);
-            if let Some(given) = &mut given {
-                given.place = given.place.max(place);
-            }
-            let given = given
-                .filter(|_| !losing.contains(&service.name) && !frontends.iter().any(is_shared))
-                .filter(|_| self.writer.is_unknown(txn, &service.name, frontends));
-            let Some(given) = given else {
-                steps.push((place, Step::Upsert((key, object, converted))));
-                continue;
-            };
-            let ServiceFrontends { service, frontends } = converted;
-            let backends = std::mem::take(&mut given.backends);
-            match self.writer.add_unknown_service(txn, service, frontends, backends) {
-                Ok(made) => {
-                    self.faults.clear(SERVICE, &key);
-                    spent.push(object);
-                    given.is_written = true;
-                    if made.iter().all(has_no_backends) {
-                        steps.push((place, Step::Put(made)));
-                    } else {
-                        given.frontends = made;
-                    }
-                }
-                Err(error) => self.faults.set(SERVICE, &key, format!("service {key}: {error}")),
-            }
-        }
-        steps
-    }
-
-    fn put_new_frontends(&mut self, txn: &mut WriteTxn, frontends: Vec<Frontend>) {
-        if let Err(error) = self.writer.put_new_frontends(txn, frontends) {
-            tracing::error!(%error, "Cannot write frontends");
-        }
-    }
-
-    fn take_steps(&mut self, txn: &mut WriteTxn, steps: Vec<(usize, Step)>) {
+    /// Upserts the services of a batch and their backends. Returns what is not needed any more.
+    fn upsert(&mut self, txn: &mut WriteTxn, updates: Vec<Update>) -> Vec<Arc<slim::Service>> {
+        let mut spent = Vec::with_capacity(updates.len());
         let mut refused = Vec::new();
-        for (_, step) in steps {
-            match step {
-                Step::Upsert(wanted) => refused.extend(self.upsert_one(txn, wanted)),
-                Step::Put(frontends) => self.put_new_frontends(txn, frontends),
-                Step::Give(given) if given.is_written => self.put_new_frontends(txn, given.frontends),
-                Step::Give(given) => self.writer.upsert_backends(txn, &given.service, given.backends),
+        for update in updates {
+            // Before the service, whose frontends are written with them then.
+            if !update.backends.is_empty() {
+                self.writer.upsert_backends(txn, &update.name, update.backends);
+            }
+            if let Some(Wanted { key, object, converted, .. }) = update.service {
+                match self.upsert_service(txn, &key, converted) {
+                    true => spent.push(object),
+                    false => refused.push((key, object)),
+                }
             }
         }
         if refused.is_empty() {
-            return;
+            return spent;
         }
-        // Services of the batch that exchange addresses block each other: let all go, then try again, as long as
-        // that helps.
-        for (_, _, converted) in &refused {
-            let keep: HashSet<L3n4Addr> = converted
-                .frontends
-                .iter()
-                .map(|frontend| frontend.address)
-                .collect();
-            self.writer
-                .release_frontends(txn, &converted.service.name, |address| keep.contains(address));
+        // Services of the batch that exchange addresses block each other: all release what they do not want any more,
+        // then they are tried again, as long as that helps.
+        let wanted = |rules: &Rules, object: &slim::Service| convert::service(object, rules).ok();
+        for (key, object) in &refused {
+            let frontends = wanted(&self.rules, object).map(|converted| converted.frontends);
+            let keep: HashSet<L3n4Addr> = frontends.iter().flatten().map(|params| params.address).collect();
+            let name = service_name(key);
+            self.writer.release_frontends(txn, &name, |address| keep.contains(address));
         }
         loop {
             let before = refused.len();
-            refused = refused
-                .into_iter()
-                .filter_map(|wanted| self.upsert_one(txn, wanted))
-                .collect();
+            refused.retain(|(key, object)| {
+                wanted(&self.rules, object).is_some_and(|converted| !self.upsert_service(txn, key, converted))
+            });
             if refused.is_empty() || refused.len() == before {
                 break;
             }
         }
-        for (key, object, _) in refused {
-            self.waiting.insert(key, object);
-        }
+        self.waiting.extend(refused);
+        spent
     }
 
-    /// Upserts a service; gives it back if others have its addresses.
-    fn upsert_one(&mut self, txn: &mut WriteTxn, wanted: Wanted) -> Option<Wanted> {
-        let (key, object, ServiceFrontends { service, frontends }) = wanted;
-        match self.writer.upsert_or_refuse(txn, service, frontends) {
-            Ok(Ok(())) => {
-                self.faults.clear(SERVICE, &key);
-                None
-            }
-            Ok(Err(back)) => {
-                let Refused {
-                    error,
-                    service,
-                    frontends,
-                } = *back;
-                self.faults.set(SERVICE, &key, format!("service {key}: {error}"));
-                Some((key, object, ServiceFrontends { service, frontends }))
-            }
-            Err(error) => {
-                self.faults.set(SERVICE, &key, format!("service {key}: {error}"));
-                None
-            }
+    /// Returns false if another service has an address of this one.
+    fn upsert_service(&mut self, txn: &mut WriteTxn, key: &ObjectKey, converted: ServiceFrontends) -> bool {
+        let ServiceFrontends { service, frontends } = converted;
+        let result = self.writer.upsert_service_and_frontends(txn, service, frontends);
+        let is_taken = matches!(result, Err(WriterError::Owned { .. }));
+        match result {
+            Ok(()) => self.faults.clear(SERVICE, key),
+            Err(error) => self.faults.set(SERVICE, key, format!("service {key}: {error}")),
         }
+        !is_taken
     }
 
-    fn note_slice(
+    fn prepare_slice(
         &mut self,
+        plan: &mut Plan,
+        place: usize,
         key: ObjectKey,
         latest: Latest<slim::EndpointSlice>,
-        place: usize,
-        changes: &mut SliceChanges,
     ) {
-        if let Latest::Undecodable(error) = latest {
-            return self.faults.set(SLICE, key, error.to_string());
-        }
+        let slice = match latest {
+            Latest::Undecodable(error) => return self.faults.set(SLICE, key, error.to_string()),
+            Latest::Gone => None,
+            Latest::Present(slice) => Some(slice),
+        };
         self.faults.clear(SLICE, &key);
-        let dropped = match latest {
-            Latest::Undecodable(_) => None,
-            Latest::Gone => self.slices.remove(&key),
-            Latest::Present(slice) => {
-                if let Some(metrics) = &self.metrics {
-                    metrics.terminating(slice.endpoints.iter().filter(|each| is_terminating(each)).count());
-                }
-                self.note_part(&key, &slice, place, changes)
-                    .unwrap_or_else(|| self.note_whole(key, &slice, place, changes))
-            }
-        };
-        changes.dropped.extend(dropped);
-    }
-
-    /// Converts endpoints that changed since the slice was last seen. Gives what the slice dropped; `None` if it must be
-    /// converted as a whole.
-    fn note_part(
-        &mut self,
-        key: &ObjectKey,
-        slice: &slim::EndpointSlice,
-        place: usize,
-        changes: &mut SliceChanges,
-    ) -> Option<Option<Dropped>> {
-        let part = self.slices.part(key, slice)?;
-        let endpoints = slice.endpoints.get(part.endpoints())?;
-        let mut backends = convert::in_order(slice, endpoints, &self.rules, &mut self.interner).backends;
-        let (service, dropped) = self.slices.put_part(slice, part, &backends)?;
-        convert::sort(&mut backends);
-        changes.given(service.clone(), backends, place);
-        Some((!dropped.is_empty()).then_some((service, dropped)))
-    }
-
-    fn note_whole(
-        &mut self,
-        key: ObjectKey,
-        slice: &slim::EndpointSlice,
-        place: usize,
-        changes: &mut SliceChanges,
-    ) -> Option<Dropped> {
-        let Some(service) = slice.service_name() else {
-            return self.slices.remove(&key);
-        };
-        let service = ServiceName::new(&slice.metadata.namespace, service);
-        let converted = convert::in_order(slice, &slice.endpoints, &self.rules, &mut self.interner);
-        let marks = self.slices.marks_of(&key, slice, &converted);
-        let mut backends = converted.backends;
-        convert::sort(&mut backends);
-        let addresses = backends.iter().map(|backend| backend.address).collect();
-        let dropped = self.slices.put(key, &service, addresses, marks);
-        changes.given(service, backends, place);
-        dropped
-    }
-
-    /// Takes away what no slice gives any more.
-    fn release_backends(&mut self, txn: &mut WriteTxn, changes: &mut SliceChanges) {
-        for (service, mut dropped) in changes.dropped.drain(..) {
-            dropped.retain(|address| !self.slices.gives(&service, address));
-            if !dropped.is_empty() {
-                self.writer
-                    .release_backends(txn, &service, self.rules.source, &dropped);
-            }
+        if let (Some(slice), Some(metrics)) = (&slice, &self.metrics) {
+            metrics.terminating(slice.endpoints.iter().filter(|each| is_terminating(each)).count());
         }
+        let converted =
+            slice.and_then(|slice| convert::endpoint_slice(&slice, &self.rules, &mut self.interner));
+        let dropped = match converted {
+            None => self.slices.remove(&key),
+            Some(SliceBackends { service, backends }) => {
+                let addresses = backends.iter().map(|backend| backend.address).collect();
+                let dropped = self.slices.put(key, &service, addresses);
+                plan.add_backends(place, &service, backends);
+                dropped
+            }
+        };
+        plan.dropped.extend(dropped);
     }
 }
 
@@ -503,93 +380,100 @@ impl Ingest {
 struct Plan {
     /// Services that go.
     withdrawn: Vec<ObjectKey>,
-    /// Services with their places in the batch.
-    wanted: Vec<(usize, Wanted)>,
-    slices: SliceChanges,
-    /// Place of the change that is looked at.
-    place: usize,
+    /// Addresses that a slice of a service has no more.
+    dropped: Vec<(ServiceName, Vec<L3n4Addr>)>,
+    updates: Vec<Update>,
+    /// Indexes of the updates.
+    by_name: HashMap<ServiceName, usize>,
+    /// Addresses that services of the batch want, with the index of the last update that does.
+    claims: HashMap<L3n4Addr, usize>,
 }
 
-impl Plan {
-    /// A plan of a batch, of whose changes about half are slices.
-    fn with_room(changes: usize) -> Self {
-        let half = changes.div_ceil(2);
-        Self {
-            withdrawn: Vec::new(),
-            place: 0,
-            wanted: Vec::with_capacity(half),
-            slices: SliceChanges {
-                dropped: Vec::new(),
-                given: Vec::with_capacity(half),
-                places: HashMap::with_capacity_and_hasher(half, RandomState::default()),
-            },
-        }
-    }
+/// What a batch says of one service.
+struct Update {
+    name: ServiceName,
+    /// Place in the batch of the service, or of its first slice with backends, whichever comes later: ids are allocated in
+    /// the order of the events that change frontends last.
+    place: usize,
+    /// Another service of the batch wants an address of this one: the first of them gets it, whenever slices come.
+    is_contested: bool,
+    service: Option<Wanted>,
+    /// Of its slices.
+    backends: Vec<BackendParams>,
 }
 
 /// A service to be written: where it comes from, and what it becomes.
-type Wanted = (ObjectKey, Arc<slim::Service>, ServiceFrontends);
-
-/// What is to be done for a service of a batch, in the order of the batch: numbers are given out in it.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "nearly all are large, and live for one batch"
-)]
-enum Step {
-    Upsert(Wanted),
-    /// Frontends of a service that is written otherwise.
-    Put(Vec<Frontend>),
-    /// What slices give.
-    Give(Given),
-}
-
-/// Addresses that a slice does not give to a service any more.
-type Dropped = (ServiceName, Vec<L3n4Addr>);
-
-/// What slices of a batch change, by service, in order of the events.
-struct SliceChanges {
-    dropped: Vec<Dropped>,
-    given: Vec<Given>,
-    places: HashMap<ServiceName, usize>,
-}
-
-/// What slices give to a service.
-struct Given {
-    service: ServiceName,
-    backends: Vec<BackendParams>,
-    /// Place of the first slice in the batch, or of the service if that comes later.
+struct Wanted {
     place: usize,
-    /// Whether the backends were written with the service.
-    is_written: bool,
-    /// Frontends of the service, if they are still to be written.
-    frontends: Vec<Frontend>,
+    key: ObjectKey,
+    object: Arc<slim::Service>,
+    converted: ServiceFrontends,
 }
 
-fn has_no_backends(frontend: &Frontend) -> bool {
-    frontend.backends.is_empty() && frontend.health_check_backends.is_empty()
-}
-
-impl SliceChanges {
-    /// What a service is given.
-    fn given_to(&mut self, service: &ServiceName) -> Option<&mut Given> {
-        let place = *self.places.get(service)?;
-        self.given.get_mut(place)
+impl Plan {
+    fn with_capacity(changes: usize) -> Self {
+        let with_hasher = || HashMap::with_capacity_and_hasher(changes, RandomState::default());
+        Self {
+            withdrawn: Vec::new(),
+            dropped: Vec::new(),
+            updates: Vec::with_capacity(changes),
+            by_name: with_hasher(),
+            claims: HashMap::default(),
+        }
     }
 
-    fn given(&mut self, service: ServiceName, backends: Vec<BackendParams>, place: usize) {
-        match self.places.get(&service) {
-            Some(&place) => self.given[place].backends.extend(backends),
+    fn index(&mut self, name: &ServiceName) -> usize {
+        match self.by_name.get(name) {
+            Some(at) => *at,
             None => {
-                self.places.insert(service.clone(), self.given.len());
-                self.given.push(Given {
-                    service,
-                    backends,
-                    place,
-                    is_written: false,
-                    frontends: Vec::new(),
+                self.by_name.insert(name.clone(), self.updates.len());
+                self.updates.push(Update {
+                    name: name.clone(),
+                    place: 0,
+                    is_contested: false,
+                    service: None,
+                    backends: Vec::new(),
                 });
+                self.updates.len() - 1
             }
         }
+    }
+
+    fn add_service(&mut self, wanted: Wanted) {
+        let at = self.index(&wanted.converted.service.name);
+        for frontend in &wanted.converted.frontends {
+            if let Some(other) = self.claims.insert(frontend.address, at)
+                && other != at
+            {
+                self.updates[other].is_contested = true;
+                self.updates[at].is_contested = true;
+            }
+        }
+        let update = &mut self.updates[at];
+        update.place = update.place.max(wanted.place);
+        update.service = Some(wanted);
+    }
+
+    fn add_backends(&mut self, place: usize, service: &ServiceName, backends: Vec<BackendParams>) {
+        let at = self.index(service);
+        let update = &mut self.updates[at];
+        if update.backends.is_empty() && !backends.is_empty() {
+            update.place = update.place.max(place);
+        }
+        match update.backends.is_empty() {
+            true => update.backends = backends,
+            false => update.backends.extend(backends),
+        }
+    }
+
+    /// Updates in the order in which they are written.
+    fn in_order(mut self) -> Vec<Update> {
+        let place = |update: &Update| match &update.service {
+            Some(wanted) if update.is_contested => wanted.place,
+            _ => update.place,
+        };
+        self.updates.sort_by_key(place);
+        self.updates
     }
 }
 

@@ -11,7 +11,6 @@ mod file;
 mod freed;
 mod ingest;
 mod k8s;
-mod marks;
 mod metrics;
 mod node;
 mod pods;

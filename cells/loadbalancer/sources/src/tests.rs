@@ -5,7 +5,7 @@
 mod file;
 mod hive;
 mod ingest;
-mod parts;
+mod slices;
 mod pods;
 
 use serde_json::{Value, json};

@@ -659,7 +659,7 @@ fn virtual_ip_on_a_node_port_is_skipped() {
 #[test]
 fn clusters_are_chosen_by_affinity() {
     let writer = writer(WriterSettings::default());
-    writer.set_second_choice(Arc::new(ClusterAffinity));
+    writer.set_backend_filter(Arc::new(ClusterAffinity));
     let mesh = BackendParams {
         source: Source::ClusterMesh,
         cluster_id: 3,

@@ -46,8 +46,12 @@ impl Ops {
         let Round { stages, outcome, .. } = &mut self.round;
         let undeleted = stages.run_stale_backends(&*self.maps, outcome);
         for (_, key) in self.round.stages.stale_backends.iter() {
-            if !undeleted.contains(key) {
-                self.backend_ids.free(key.id);
+            if undeleted.contains(key) {
+                continue;
+            }
+            match given.kept_id(key.id) {
+                Some(address) => self.backend_ids.park(address, key.id),
+                None => self.backend_ids.free(key.id),
             }
         }
         self.lingering.extend(undeleted);

@@ -28,9 +28,16 @@ pub(super) struct GivenBack {
     restored: HashSet<Owner>,
     /// Those of both of which something could not be deleted.
     failed: HashSet<Owner>,
+    /// Backends of released owners by id: a retry gets the same ids.
+    backends: HashMap<u32, L3n4Addr>,
 }
 
 impl GivenBack {
+    /// Address of a backend whose id is kept for a retry.
+    pub(super) fn kept_id(&self, id: u32) -> Option<L3n4Addr> {
+        self.backends.get(&id).copied()
+    }
+
     /// Whether the state of an owner is settled.
     pub(super) fn settles(&self, owner: Owner) -> bool {
         self.released.contains(&owner) || self.restored.contains(&owner)
@@ -89,9 +96,14 @@ impl Ops {
             }
         }
         wildcards.retain(|(owner, _)| !given.released.contains(owner));
+        let before = self.round.released.len();
         release
             .iter()
             .for_each(|(owner, address)| self.stage_gone(*owner, *address));
+        let keys = self.round.stages.stale_backends.iter().skip(before);
+        let of_released = keys.zip(&self.round.released[before..]);
+        let addresses = of_released.filter_map(|((_, key), released)| Some((key.id, released.address?)));
+        given.backends = addresses.collect();
         let marks = std::mem::take(&mut self.round.wildcards);
         for (owner, ip) in &marks {
             self.stage_wildcard(*owner, *ip);

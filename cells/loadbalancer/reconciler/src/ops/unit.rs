@@ -12,8 +12,8 @@ use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
 use super::super::ids::Ids;
-use super::super::select::{Quarantine, acquire, lookup_table, moves, order, release, release_hold, reorder};
-use super::super::slots::{self, ACTIVE, CLASSES, Counts, Slots};
+use super::super::select::{Quarantine, acquire, lookup_table, moves, order, release, release_hold};
+use super::super::slots::{self, Counts, Slots};
 use super::super::stage::Owner;
 use super::super::state::{Known, Leftovers, Released, Round, Unit};
 use super::super::{ReconcileError, Settings};
@@ -154,28 +154,7 @@ impl UnitPlan<'_> {
                 return counts;
             }
         }
-        let master = self.unit.master;
-        let is_known = !self.rewrite && !self.quarantine.is_active();
-        let may_all_be_chosen = usize::from(master.count) == old.len() && master.qcount == 0;
-        let reordered = is_known
-            .then(|| {
-                reorder(
-                    &old,
-                    may_all_be_chosen,
-                    (self.old_set, set),
-                    self.changes,
-                    self.backends,
-                )
-            })
-            .flatten();
-        let (slots, classes) = match reordered {
-            Some(ids) => {
-                let mut classes = [0; CLASSES];
-                classes[usize::from(ACTIVE)] = ids.len() as u32;
-                (Slots::from_order(ids, classes), classes)
-            }
-            None => order(set, &self.quarantine, self.backends),
-        };
+        let (slots, classes) = order(set, &self.quarantine, self.backends);
         let old = old.as_slice();
         for (at, backend) in slots.as_slice().iter().enumerate() {
             if is_reflagged || old.get(at) != Some(backend) {

@@ -190,7 +190,7 @@ fn new_writer() -> Writer {
         ..WriterSettings::default()
     };
     let writer = Writer::new(db, tables, settings);
-    writer.set_second_choice(Arc::new(ClusterAffinity));
+    writer.set_backend_filter(Arc::new(ClusterAffinity));
     writer.set_health_checked(|service| service.annotations.get("checked").is_some());
     writer
 }

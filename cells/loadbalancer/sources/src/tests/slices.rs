@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Slices that change, of which only what changed is converted: the tables hold what they would if all were, each time.
+//! Slices that change in any way: the tables hold what their slices have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -169,7 +169,7 @@ impl Edit {
     }
 }
 
-/// What the tables are to hold: every event counts for all that its slice gives.
+/// What the tables are to hold: every event counts for all that its slice has.
 #[derive(Default)]
 struct Model {
     given: BTreeMap<String, (ServiceName, BTreeSet<L3n4Addr>)>,
@@ -203,7 +203,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn parts_come_to_the_same_as_wholes(edits in prop::collection::vec((0usize..8, edit()), 1..80)) {
+    fn backends_are_those_of_the_slices_after_any_change(edits in prop::collection::vec((0usize..8, edit()), 1..80)) {
         let writer = writer();
         let mut ingest = Ingest::new(writer.clone(), Rules::default());
         let mut slices = [slice("a", 0..40), slice("b", 40..80), slice("c", 30..34)];
