@@ -258,7 +258,12 @@ impl Ingest {
             Ok(converted) => {
                 let is_local = converted.service.int_traffic_policy == TrafficPolicy::Local;
                 self.note_internal_policy(&key, is_local);
-                plan.add_service(Wanted { place, key, object, converted });
+                plan.add_service(Wanted {
+                    place,
+                    key,
+                    object,
+                    converted,
+                });
             }
             Err(error) => self.faults.set(SERVICE, key, error.to_string()),
         }
@@ -301,7 +306,13 @@ impl Ingest {
             if !update.backends.is_empty() {
                 self.writer.upsert_backends(txn, &update.name, update.backends);
             }
-            if let Some(Wanted { key, object, converted, .. }) = update.service {
+            if let Some(Wanted {
+                key,
+                object,
+                converted,
+                ..
+            }) = update.service
+            {
                 match self.upsert_service(txn, &key, converted) {
                     true => spent.push(object),
                     false => refused.push((key, object)),
@@ -318,7 +329,8 @@ impl Ingest {
             let frontends = wanted(&self.rules, object).map(|converted| converted.frontends);
             let keep: HashSet<L3n4Addr> = frontends.iter().flatten().map(|params| params.address).collect();
             let name = service_name(key);
-            self.writer.release_frontends(txn, &name, |address| keep.contains(address));
+            self.writer
+                .release_frontends(txn, &name, |address| keep.contains(address));
         }
         loop {
             let before = refused.len();

@@ -243,17 +243,17 @@ mod tests {
     #[test]
     fn returns_what_a_slice_has_no_more() {
         let mut slices = Slices::default();
-        assert_eq!(slices.put(key("a"), &web(), addresses(&[1, 2, 3])));
+        assert_eq!(slices.put(key("a"), &web(), addresses(&[1, 2, 3])), None);
         assert_eq!(
             slices.put(key("a"), &web(), addresses(&[2, 4])),
             Some((web(), addresses(&[1, 3]).into_vec()))
         );
-        assert_eq!(slices.put(key("a"), &web(), addresses(&[2, 4, 5])));
+        assert_eq!(slices.put(key("a"), &web(), addresses(&[2, 4, 5])), None);
         assert_eq!(
             slices.remove(&key("a")),
             Some((web(), addresses(&[2, 4, 5]).into_vec()))
         );
-        assert_eq!(slices.remove(&key("a")));
+        assert_eq!(slices.remove(&key("a")), None);
     }
 
     #[test]

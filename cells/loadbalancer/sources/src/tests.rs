@@ -5,8 +5,8 @@
 mod file;
 mod hive;
 mod ingest;
-mod slices;
 mod pods;
+mod slices;
 
 use serde_json::{Value, json};
 use skep_k8s::slim::{AddressType, Endpoint, EndpointPort, EndpointSlice, Metadata};

@@ -9,8 +9,7 @@ use statedb::{Obj, WriteTxn};
 use super::refresh::Selections;
 use super::{Writer, WriterError, log_error};
 use crate::types::{
-    Frontend, FrontendKind, FrontendParams, L3n4Addr, ProxyRedirect, Service, ServiceName,
-    ServiceRow,
+    Frontend, FrontendKind, FrontendParams, L3n4Addr, ProxyRedirect, Service, ServiceName, ServiceRow,
 };
 use crate::{FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, SERVICES_BY_NAME};
 

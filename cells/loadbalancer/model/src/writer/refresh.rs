@@ -37,7 +37,11 @@ impl Writer {
         txn: &mut WriteTxn,
         service: &ServiceName,
     ) -> Result<(), WriterError> {
-        let frontends = self.0.tables.frontends.list(txn, FRONTENDS_BY_SERVICE.key(service));
+        let frontends = self
+            .0
+            .tables
+            .frontends
+            .list(txn, FRONTENDS_BY_SERVICE.key(service));
         let frontends: Vec<Obj<Frontend>> = frontends
             .filter(|frontend| used_service(frontend) == service)
             .cloned()

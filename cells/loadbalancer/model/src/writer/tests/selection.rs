@@ -198,10 +198,10 @@ fn of_backends_with_one_address_in_an_upsert_the_best_source_and_the_last_count(
     with_cluster_ip(&writer, service(), all);
 
     let txn = writer.db().read();
-    let rows = writer.preferred_backends(&txn, &super::name());
+    let rows = writer.preferred_backends(&txn, &name());
     let weights: Vec<u16> = rows.iter().map(|row| row.params.weight).collect();
     assert_eq!(weights, [2]);
-    assert_eq!(super::backends_of(&writer, VIP), ["10.0.0.1:80/TCP"]);
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP"]);
 }
 
 // Lookup tables are made once for a set, and memory holds it once.
@@ -210,7 +210,11 @@ fn frontends_of_a_service_share_the_set_of_their_backends() {
     let writer = writer(WriterSettings::default());
     let wanted = [VIP, "172.16.0.1:80/TCP", "172.16.0.1:80/UDP"];
     let mut txn = writer.write();
-    writer.upsert_backends(&mut txn, &super::name(), vec![backend("10.0.0.1:80/TCP"), backend("10.0.0.2:80/TCP")]);
+    writer.upsert_backends(
+        &mut txn,
+        &name(),
+        vec![backend("10.0.0.1:80/TCP"), backend("10.0.0.2:80/TCP")],
+    );
     let frontends = wanted.map(|address| params(address, FrontendKind::ClusterIp));
     writer
         .upsert_service_and_frontends(&mut txn, service(), frontends.into())
