@@ -77,7 +77,9 @@ fn upsert(
         port_name: "".into(),
         service_port: address.port(),
     };
-    let backends = backends.iter().map(|backend| BackendParams::new(tcp(*backend), Source::Api));
+    let backends = backends
+        .iter()
+        .map(|backend| BackendParams::new(tcp(*backend), Source::Api));
     writer.set_backends(txn, &name, Source::Api, 0, backends.collect());
     writer.upsert_service_and_frontends(txn, Service::new(name, Source::Api), vec![frontend])
 }

@@ -16,10 +16,7 @@ use tokio::sync::watch;
 fn registry(services: &[(&str, &str, &[&str])]) -> Registry {
     let services = services.iter().map(|(name, address, backends)| {
         let backends = backends.iter().map(|backend| backend.parse().unwrap());
-        (
-            (*name).to_owned(),
-            (address.parse().unwrap(), backends.collect()),
-        )
+        ((*name).to_owned(), (address.parse().unwrap(), backends.collect()))
     });
     services.collect()
 }
@@ -27,7 +24,9 @@ fn registry(services: &[(&str, &str, &[&str])]) -> Registry {
 /// Waits until the frontends are these.
 async fn until(db: &Db, frontends: &Table<Frontend>, wanted: &[&str]) {
     let text = |row: &Frontend| {
-        let backends = row.selectable_backends().map(|row| row.params.address.to_string());
+        let backends = row
+            .selectable_backends()
+            .map(|row| row.params.address.to_string());
         let backends: Vec<String> = backends.collect();
         format!(
             "{} {} -> {}",

@@ -136,7 +136,7 @@ impl Ops {
     pub fn remove(&mut self, address: &L3n4Addr) {
         self.round.ids.push(0);
         self.round.addresses.push(*address);
-        if self.waiting.remove(address).is_some() {
+        if self.stop_waiting(address) {
             self.service_ids.forget(address);
         }
         let is_own = self.units.get(address).is_some_and(|unit| !unit.is_expansion);
@@ -179,9 +179,14 @@ impl Ops {
                 *result = Err(error);
             }
         }
-        for (address, result) in self.round.addresses.drain(..).zip(&results) {
-            if result.is_ok() && !self.waiting.is_empty() {
-                self.waiting.remove(&address);
+        let addresses = std::mem::take(&mut self.round.addresses);
+        if !self.waiting.is_empty() {
+            let written = addresses
+                .iter()
+                .zip(&results)
+                .filter(|(_, result)| result.is_ok());
+            for (address, _) in written {
+                self.stop_waiting(address);
             }
         }
         self.find_retriable();

@@ -57,9 +57,11 @@ impl Room {
 }
 
 /// A frontend that a full map refused.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Waiting {
     need: Room,
+    /// Its backends that are not in the maps: their ids are kept for it.
+    backends: Box<[L3n4Addr]>,
 }
 
 impl ReconcileError {
@@ -110,13 +112,36 @@ impl Ops {
                     least[map] = Some((need.0[map], error.clone()));
                     self.room.0[map] = need.0[map].saturating_sub(1);
                 }
-                self.waiting.insert(*frontend.address(), Waiting { need });
+                self.wait(frontend, need);
             } else if result.is_ok() && !need.fits_into(&self.room) {
                 self.room = Room::UNKNOWN;
             }
             results[at] = result;
         }
         results
+    }
+
+    fn wait(&mut self, frontend: &Frontend, need: Room) {
+        let addresses = frontend.backends.iter().map(|row| row.params.address);
+        let backends: Box<[L3n4Addr]> = addresses
+            .filter(|address| !self.backends.contains_key(address))
+            .collect();
+        let waiting = Waiting { need, backends };
+        if let Some(before) = self.waiting.insert(*frontend.address(), waiting) {
+            let now = &self.waiting[frontend.address()].backends;
+            let gone = before.backends.iter().filter(|address| !now.contains(address));
+            gone.for_each(|address| self.backend_ids.forget(address));
+        }
+    }
+
+    /// Forgets a frontend that waits, and the ids kept for its backends. Returns whether it did.
+    pub(super) fn stop_waiting(&mut self, frontend: &L3n4Addr) -> bool {
+        let Some(waiting) = self.waiting.remove(frontend) else {
+            return false;
+        };
+        let backends = waiting.backends.iter();
+        backends.for_each(|address| self.backend_ids.forget(address));
+        true
     }
 
     /// Finds the frontends that may fit since entries were deleted.

@@ -524,3 +524,44 @@ proptest! {
         prop_assert_eq!(meaning(&world.fake), written(&all));
     }
 }
+
+#[test]
+fn a_refused_frontend_gets_the_ids_that_it_had_when_there_is_room() {
+    let sizes = LbMapSizes {
+        services: 6,
+        ..LbMapSizes::default()
+    };
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
+    let mut ops = ops(&maps);
+    let service = |n: u8| {
+        let rows = [1, 2].map(|at| backend(&format!("10.0.{n}.{at}:80/TCP"), BackendState::Active));
+        frontend(&format!("10.50.0.{n}:80/TCP"), FrontendKind::ClusterIp, &rows)
+    };
+    apply(&mut ops, &[service(1)]);
+    for _ in 0..3 {
+        ops.upsert(&service(2));
+        let refused = ops.finish().remove(0).unwrap_err();
+        ops.retry_refused(&[(&service(2), refused)]);
+    }
+
+    ops.remove(service(1).address());
+    ops.finish();
+    apply(&mut ops, &[service(2)]);
+
+    let after = dump(&maps);
+    assert!(
+        after.contains("SVC: ID=2 ADDR=10.50.0.2:80/TCP SLOT=2 BEID=4"),
+        "{after}"
+    );
+    assert_eq!(ops.summary().restored_backend_ids, 0, "nothing is kept any more");
+
+    // Nor for one that goes while it waits.
+    ops.upsert(&service(3));
+    let refused = ops.finish().remove(0).unwrap_err();
+    ops.retry_refused(&[(&service(3), refused)]);
+    assert_eq!(ops.summary().restored_backend_ids, 2);
+    ops.remove(service(3).address());
+    ops.finish();
+    assert_eq!(ops.summary().restored_backend_ids, 0);
+    assert_eq!(ops.summary().restored_service_ids, 0);
+}
