@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use hive::{Cell, Job, JobCtx, Jobs, SpawnError};
 use skep_loadbalancer_model::types::L4Proto;
@@ -28,38 +29,50 @@ pub(crate) enum StartError {
     Job(#[from] SpawnError),
 }
 
+struct RegistrySource {
+    registry: watch::Receiver<Registry>,
+    writer: Writer,
+    complete: InitGuard,
+}
+
 fn start(registry: watch::Receiver<Registry>, writer: Writer, jobs: &Jobs) -> Result<(), StartError> {
     // Until the first state is written, nobody takes what the tables hold for all there is.
     let complete = writer.register_initializer("registry")?;
-    Ok(jobs.spawn(Job::once("registry", move |cx: JobCtx| {
-        reflect(registry.clone(), writer.clone(), complete.clone(), cx)
-    }))?)
+    let source = Arc::new(RegistrySource {
+        registry,
+        writer,
+        complete,
+    });
+    Ok(jobs.spawn(Job::once("registry", move |cx: JobCtx| source.clone().reflect(cx)))?)
 }
 
-async fn reflect(
-    mut registry: watch::Receiver<Registry>,
-    writer: Writer,
-    complete: InitGuard,
-    cx: JobCtx,
-) -> Result<(), WriterError> {
-    let mut written = Registry::new();
-    loop {
-        let wanted = registry.borrow_and_update().clone();
-        // One transaction: readers and reconcilers see all of it at once.
-        let mut txn = writer.write();
+impl RegistrySource {
+    async fn reflect(self: Arc<Self>, cx: JobCtx) -> Result<(), WriterError> {
+        let mut registry = self.registry.clone();
+        let mut written = Registry::new();
+        loop {
+            let wanted = registry.borrow_and_update().clone();
+            self.write(&written, &wanted)?;
+            written = wanted;
+            tokio::select! {
+                changed = registry.changed() => if changed.is_err() { return Ok(()) },
+                () = cx.cancelled() => return Ok(()),
+            }
+        }
+    }
+
+    /// One transaction: readers and reconcilers see all of it at once.
+    fn write(&self, written: &Registry, wanted: &Registry) -> Result<(), WriterError> {
+        let mut txn = self.writer.write();
         for name in written.keys().filter(|name| !wanted.contains_key(*name)) {
-            remove(&writer, &mut txn, name)?;
+            remove(&self.writer, &mut txn, name)?;
         }
-        for (name, (address, backends)) in &wanted {
-            upsert(&writer, &mut txn, name, *address, backends)?;
+        for (name, (address, backends)) in wanted {
+            upsert(&self.writer, &mut txn, name, *address, backends)?;
         }
-        txn.initialized(&complete)?;
+        txn.initialized(&self.complete)?;
         txn.commit();
-        written = wanted;
-        tokio::select! {
-            changed = registry.changed() => if changed.is_err() { return Ok(()) },
-            () = cx.cancelled() => return Ok(()),
-        }
+        Ok(())
     }
 }
 

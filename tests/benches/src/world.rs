@@ -15,7 +15,7 @@ use skep_loadbalancer_reconciler::maps::fake::FakeMaps;
 use skep_loadbalancer_reconciler::maps::{LbMaps, dump_all};
 use skep_loadbalancer_reconciler::{FrontendReconciler, Ops, Settings, Timing};
 use skep_loadbalancer_sources::convert::Rules;
-use skep_loadbalancer_sources::{Batch, Changed, Ingest};
+use skep_loadbalancer_sources::{Batch, Event, Ingest};
 use skep_maglev::{HashSeed, Maglev, TableSize};
 use statedb::Db;
 use statedb::reconciler::{NoHealth, Progress, ReconcilerHandle, StatusKind};
@@ -42,8 +42,8 @@ struct Source {
 }
 
 impl Source {
-    fn feed(&mut self, changed: Changed) {
-        self.batch.push(changed);
+    fn feed(&mut self, event: Event) {
+        self.batch.push(event);
         if self.batch.is_full() {
             self.ingest.write(&mut self.batch);
         }
@@ -127,8 +127,8 @@ impl World {
     }
 
     /// Takes an event; writes when enough have come.
-    pub(crate) fn feed(&mut self, changed: Changed) {
-        self.source.feed(changed);
+    pub(crate) fn feed(&mut self, event: Event) {
+        self.source.feed(event);
     }
 
     /// Writes what is left and waits until all of it was reconciled.
@@ -142,7 +142,7 @@ impl World {
         mut self,
         count: u32,
         pause: Duration,
-        event: impl Fn(u32) -> Changed + Send + 'static,
+        event: impl Fn(u32) -> Event + Send + 'static,
         measure: impl Fn() -> M + Send + 'static,
     ) -> anyhow::Result<(Self, Vec<(M, M)>)> {
         let mut source = self.source;

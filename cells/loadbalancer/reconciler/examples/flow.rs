@@ -19,14 +19,14 @@ use parking_lot::Mutex;
 use serde_json::json;
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_sys::MapStore;
-use skep_k8s::{ObjectKey, slim};
+use skep_k8s::{ObjectEvent, ObjectKey, slim};
 use skep_loadbalancer_model::{Tables, Writer, WriterSettings};
 use skep_loadbalancer_reconciler::maps::bpf::BpfMaps;
 use skep_loadbalancer_reconciler::maps::fake::FakeMaps;
 use skep_loadbalancer_reconciler::maps::{LbMaps, dump_all};
 use skep_loadbalancer_reconciler::{FrontendReconciler, Ops, Settings, Timing};
 use skep_loadbalancer_sources::convert::Rules;
-use skep_loadbalancer_sources::{Batch, Changed, Ingest, Latest};
+use skep_loadbalancer_sources::{Batch, Event, Ingest};
 use statedb::Db;
 use statedb::reconciler::NoHealth;
 use tokio_util::sync::CancellationToken;
@@ -154,14 +154,8 @@ async fn main() -> Result<(), Failure> {
         let decode = Instant::now();
         let mut batch = Batch::default();
         for n in first..services.min(first + 500) {
-            batch.push(Changed::Service(key(n), Latest::Present(service(n)?)));
-            batch.push(Changed::Slice(
-                ObjectKey {
-                    name: format!("svc-{n}-x").into(),
-                    ..key(n)
-                },
-                Latest::Present(slice(n, backends, None)?),
-            ));
+            batch.push(Event::Service(ObjectEvent::Applied(service(n)?)));
+            batch.push(Event::Slice(ObjectEvent::Applied(slice(n, backends, None)?)));
         }
         decoding += decode.elapsed();
         ingest.write(&mut batch);
@@ -186,14 +180,12 @@ async fn main() -> Result<(), Failure> {
     for first in (0..services).step_by(500) {
         let mut batch = Batch::default();
         for n in first..services.min(first + 500) {
-            batch.push(Changed::Service(key(n), Latest::Gone));
-            batch.push(Changed::Slice(
+            batch.push(Event::Service(ObjectEvent::Deleted(key(n), None)));
+            batch.push(Event::Slice(ObjectEvent::Deleted(
                 ObjectKey {
                     name: format!("svc-{n}-x").into(),
                     ..key(n)
-                },
-                Latest::Gone,
-            ));
+                }, None)));
         }
         ingest.write(&mut batch);
     }
@@ -207,20 +199,20 @@ async fn main() -> Result<(), Failure> {
 
     for backends in [10, 100, 1000] {
         let mut batch = Batch::default();
-        batch.push(Changed::Service(key(0), Latest::Present(service(0)?)));
+        batch.push(Event::Service(ObjectEvent::Applied(service(0)?)));
         for part in 0..backends / 10 {
             batch.push(flip(part, None)?);
         }
         ingest.write(&mut batch);
         handle.wait_until_reconciled(frontends.revision(&db.read())).await;
         let rounds = 200;
-        let flips: Vec<Changed> = (0..rounds)
+        let flips: Vec<Event> = (0..rounds)
             .map(|n| flip(n % (backends / 10), (n % 2 == 0).then_some(3)))
             .collect::<Result<_, _>>()?;
         let (calls, busy, started) = (skep_bpf_sys::calls(), cpu(), Instant::now());
-        for changed in flips {
+        for event in flips {
             let mut batch = Batch::default();
-            batch.push(changed);
+            batch.push(event);
             ingest.write(&mut batch);
             handle.wait_until_reconciled(frontends.revision(&db.read())).await;
         }
@@ -237,13 +229,10 @@ async fn main() -> Result<(), Failure> {
 }
 
 // Slices of ten endpoints of service 0.
-fn flip(part: usize, unready: Option<usize>) -> Result<Changed, Failure> {
+fn flip(part: usize, unready: Option<usize>) -> Result<Event, Failure> {
     let mut object = serde_json::to_value(&*slice(part, 10, unready)?)?;
     object["metadata"]["labels"]["kubernetes.io/service-name"] = "svc-0".into();
+    object["metadata"]["name"] = format!("part-{part}").into();
     let slice: slim::EndpointSlice = serde_json::from_value(object)?;
-    let key = ObjectKey {
-        name: format!("part-{part}").into(),
-        ..key(0)
-    };
-    Ok(Changed::Slice(key, Latest::Present(Arc::new(slice))))
+    Ok(Event::Slice(ObjectEvent::Applied(Arc::new(slice))))
 }

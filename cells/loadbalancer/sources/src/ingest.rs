@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use skep_k8s::slim::{self, Labels};
-use skep_k8s::{DecodeError, ObjectKey};
+use skep_k8s::{DecodeError, ObjectEvent, ObjectKey};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{BackendParams, L3n4Addr, ServiceName, TrafficPolicy};
 use skep_loadbalancer_model::{Writer, WriterError};
 use statedb::{InitGuard, WriteTxn};
 
-use super::batch::{Batch, Changed, Latest};
+use super::batch::{Batch, Event};
 use super::metrics::SourceMetrics;
 use super::slices::Slices;
 use crate::convert::{self, Interner, Rules, ServiceFrontends, SliceBackends};
@@ -39,6 +39,10 @@ impl Faults {
     fn set(&mut self, kind: &'static str, object: impl ToString, fault: String) {
         tracing::warn!(%fault, "Cannot use a Kubernetes object, what is known of it stays");
         self.0.insert((kind, object.to_string()), fault);
+    }
+
+    fn invalid(&mut self, kind: &'static str, error: &DecodeError) {
+        self.set(kind, &error.object, error.to_string());
     }
 
     fn clear(&mut self, kind: &'static str, object: impl ToString) {
@@ -117,8 +121,8 @@ impl Ingest {
         undecodable: Vec<DecodeError>,
         done: Option<&InitGuard>,
     ) {
-        let mut changes = present(objects, undecodable, Changed::Service);
-        let listed: HashSet<ObjectKey> = changes.iter().map(|changed| changed.key().clone()).collect();
+        let mut changes = listed(objects, undecodable, Event::Service);
+        let listed: HashSet<ObjectKey> = changes.iter().map(Event::key).collect();
         let snapshot = self.writer.db().read();
         let is_ours = |service: &&statedb::Obj<skep_loadbalancer_model::Service>| {
             service.source == self.rules.source && !service.name.as_str().contains(PSEUDO)
@@ -130,7 +134,8 @@ impl Ingest {
             .map(|service| object_key(&service.name));
         let noted = self.waiting.keys().chain(self.placed.keys()).cloned();
         let gone: BTreeSet<ObjectKey> = known.chain(noted).filter(|key| !listed.contains(key)).collect();
-        changes.extend(gone.into_iter().map(|key| Changed::Service(key, Latest::Gone)));
+        let deleted = |key| Event::Service(ObjectEvent::Deleted(key, None));
+        changes.extend(gone.into_iter().map(deleted));
         let named: HashSet<String> = listed.iter().map(ToString::to_string).collect();
         self.faults
             .0
@@ -146,10 +151,10 @@ impl Ingest {
         undecodable: Vec<DecodeError>,
         done: Option<&InitGuard>,
     ) {
-        let mut changes = present(objects, undecodable, Changed::Slice);
-        let listed: HashSet<&ObjectKey> = changes.iter().map(Changed::key).collect();
-        let gone: Vec<ObjectKey> = self.slices.keys().filter(|key| !listed.contains(key)).collect();
-        changes.extend(gone.into_iter().map(|key| Changed::Slice(key, Latest::Gone)));
+        let mut changes = listed(objects, undecodable, Event::Slice);
+        let listed: HashSet<ObjectKey> = changes.iter().map(Event::key).collect();
+        let gone = self.slices.keys().filter(|key| !listed.contains(key));
+        changes.extend(gone.map(|key| Event::Slice(ObjectEvent::Deleted(key, None))));
         self.commit(changes, done);
     }
 
@@ -165,10 +170,8 @@ impl Ingest {
 
     /// Looks again at services whose annotations name nodes: they come or go with the labels of this one.
     pub fn place_again(&mut self) {
-        let placed = self.placed.iter();
-        let placed =
-            placed.map(|(key, object)| Changed::Service(key.clone(), Latest::Present(object.clone())));
-        let placed: Vec<Changed> = placed.collect();
+        let applied = |object: &Arc<slim::Service>| Event::Service(ObjectEvent::Applied(object.clone()));
+        let placed: Vec<Event> = self.placed.values().map(applied).collect();
         if !placed.is_empty() {
             self.commit(placed, None);
         }
@@ -181,44 +184,47 @@ impl Ingest {
 
     /// Tries once more to give services the addresses that others had.
     pub(super) fn try_waiting(&mut self) {
-        let waiting = std::mem::take(&mut self.waiting).into_iter();
-        let waiting: Vec<Changed> = waiting
-            .map(|(key, object)| Changed::Service(key, Latest::Present(object)))
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        let waiting: Vec<Event> = waiting
+            .map(|object| Event::Service(ObjectEvent::Applied(object)))
             .collect();
         self.commit(waiting, None);
     }
 
     fn commit(
         &mut self,
-        changes: impl IntoIterator<Item = Changed, IntoIter: ExactSizeIterator>,
+        events: impl IntoIterator<Item = Event, IntoIter: ExactSizeIterator>,
         done: Option<&InitGuard>,
     ) {
-        let changes = changes.into_iter();
+        let events = events.into_iter();
         // Everything is converted before the tables are locked, and freed when they are free again: the reconciler
         // writes one of them too.
-        let mut plan = Plan::with_capacity(changes.len());
+        let mut plan = Plan::with_capacity(events.len());
         let mut services_changed = false;
-        for (place, changed) in changes.enumerate() {
-            match changed {
-                Changed::Service(key, Latest::Gone) => {
+        for (place, event) in events.enumerate() {
+            match event {
+                Event::Service(ObjectEvent::Applied(object)) => {
+                    services_changed = true;
+                    self.prepare(&mut plan, place, object);
+                }
+                Event::Service(ObjectEvent::Deleted(key, _)) => {
                     services_changed = true;
                     self.forget_service(&key);
                     self.withdraw(&mut plan, &key);
                 }
-                Changed::Service(key, Latest::Present(object)) => {
-                    services_changed = true;
-                    self.prepare(&mut plan, place, key, object);
+                Event::Service(ObjectEvent::Invalid(error)) => self.faults.invalid(SERVICE, &error),
+                Event::Slice(ObjectEvent::Applied(slice)) => self.prepare_slice(&mut plan, place, &slice),
+                Event::Slice(ObjectEvent::Deleted(key, _)) => {
+                    self.faults.clear(SLICE, &key);
+                    plan.dropped.extend(self.slices.remove(&key));
                 }
-                Changed::Service(key, Latest::Undecodable(error)) => {
-                    self.faults.set(SERVICE, key, error.to_string())
-                }
-                Changed::Slice(key, latest) => self.prepare_slice(&mut plan, place, key, latest),
+                Event::Slice(ObjectEvent::Invalid(error)) => self.faults.invalid(SLICE, &error),
             }
         }
         if services_changed {
             // Services that wait for an address may get it now.
-            for (key, object) in std::mem::take(&mut self.waiting) {
-                self.prepare(&mut plan, usize::MAX, key, object);
+            for object in std::mem::take(&mut self.waiting).into_values() {
+                self.prepare(&mut plan, usize::MAX, object);
             }
         }
         let mut txn = self.writer.write();
@@ -243,7 +249,8 @@ impl Ingest {
     }
 
     /// Converts a service if it is for this node; withdraws it if not.
-    fn prepare(&mut self, plan: &mut Plan, place: usize, key: ObjectKey, object: Arc<slim::Service>) {
+    fn prepare(&mut self, plan: &mut Plan, place: usize, object: Arc<slim::Service>) {
+        let key = ObjectKey::of(&*object);
         self.waiting.remove(&key);
         self.faults.clear(SERVICE, &key);
         if convert::names_a_node(&object) {
@@ -357,25 +364,13 @@ impl Ingest {
         !is_taken
     }
 
-    fn prepare_slice(
-        &mut self,
-        plan: &mut Plan,
-        place: usize,
-        key: ObjectKey,
-        latest: Latest<slim::EndpointSlice>,
-    ) {
-        let slice = match latest {
-            Latest::Undecodable(error) => return self.faults.set(SLICE, key, error.to_string()),
-            Latest::Gone => None,
-            Latest::Present(slice) => Some(slice),
-        };
+    fn prepare_slice(&mut self, plan: &mut Plan, place: usize, slice: &slim::EndpointSlice) {
+        let key = ObjectKey::of(slice);
         self.faults.clear(SLICE, &key);
-        if let (Some(slice), Some(metrics)) = (&slice, &self.metrics) {
+        if let Some(metrics) = &self.metrics {
             metrics.terminating(slice.endpoints.iter().filter(|each| is_terminating(each)).count());
         }
-        let converted =
-            slice.and_then(|slice| convert::endpoint_slice(&slice, &self.rules, &mut self.interner));
-        let dropped = match converted {
+        let dropped = match convert::endpoint_slice(slice, &self.rules, &mut self.interner) {
             None => self.slices.remove(&key),
             Some(SliceBackends { service, backends }) => {
                 let addresses = backends.iter().map(|backend| backend.address).collect();
@@ -504,17 +499,13 @@ fn object_key(name: &ServiceName) -> ObjectKey {
     }
 }
 
-/// The changes that bring a list's objects.
-pub(super) fn present<T: skep_k8s::Resource>(
+/// The events of a list's objects.
+pub(super) fn listed<T: skep_k8s::Resource>(
     objects: Vec<Arc<T>>,
-    undecodable: Vec<DecodeError>,
-    changed: fn(ObjectKey, Latest<T>) -> Changed,
-) -> Vec<Changed> {
-    let objects = objects
-        .into_iter()
-        .map(|object| changed(ObjectKey::of(&*object), Latest::Present(object)));
-    let undecodable = undecodable
-        .into_iter()
-        .map(|error| changed((*error.object).clone(), Latest::Undecodable(error)));
-    objects.chain(undecodable).collect()
+    invalid: Vec<DecodeError>,
+    event: fn(ObjectEvent<T>) -> Event,
+) -> Vec<Event> {
+    let objects = objects.into_iter().map(ObjectEvent::Applied);
+    let invalid = invalid.into_iter().map(ObjectEvent::Invalid);
+    objects.chain(invalid).map(event).collect()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Job `reflect-services-endpoints`: follows services and endpoint slices of the API server.
+//! Job `reflect-services-endpoints`: watches services and endpoint slices of the API server.
 //!
 //! There is no batching window: what waits is written as soon as nothing more is waiting. Only a source that never
 //! pauses is cut, after 500 events or `lb-reflector-wait-time`. (Hives of scripts do have a window, see
@@ -19,17 +19,15 @@ use futures::{FutureExt, StreamExt};
 use hive::{Health, JobCtx};
 use parking_lot::Mutex;
 use skep_k8s::slim::{EndpointSlice, Labels, Service};
-use skep_k8s::{
-    Backoff, Change, Invalid, ListerWatcher, ObjectKey, Resource, SourceEvent, Told, follow, follow_in_pages,
-};
+use skep_k8s::{ApiError, Backoff, ListerWatcher, ObjectEvent, Resource, WatcherEvent, watcher, watcher_in_pages};
 use skep_loadbalancer_model::types::Frontend;
 use skep_node::{LocalNode, LocalNodeStore};
 use statedb::{Db, InitGuard, Snapshot, Table};
 use tokio::time::Instant;
 
-use super::batch::{Batch, Changed, Latest};
+use super::batch::{Batch, Event};
 use super::freed::Freed;
-use super::ingest::{Ingest, present};
+use super::ingest::{Ingest, listed};
 
 /// How long the labels of the node must rest before services that name nodes come or go with them: labels are often
 /// replaced one after the other, and each time connections would be cut.
@@ -37,10 +35,10 @@ const LABELS_SETTLE: Duration = Duration::from_secs(1);
 /// Longest wait for labels that do not rest.
 const LABELS_WAIT: Duration = Duration::from_secs(10);
 
-/// An event of either source.
-enum Event {
-    Service(Told<Service>),
-    Slice(Told<EndpointSlice>),
+/// What the job waits for.
+enum Input {
+    Services(WatcherEvent<Service>),
+    Slices(WatcherEvent<EndpointSlice>),
     NodeLabels(Labels),
 }
 
@@ -86,23 +84,22 @@ pub(super) struct ApiSource {
     pub(super) has_run: AtomicBool,
 }
 
-fn told<T: Resource>(
+fn watch<T: Resource>(
     source: Arc<dyn ListerWatcher<T>>,
     backoff: Backoff,
     in_pages: bool,
-) -> BoxStream<'static, Told<T>> {
-    if in_pages {
-        follow_in_pages(source, backoff)
-    } else {
-        follow(source, backoff).map(Told::Event).boxed()
+) -> BoxStream<'static, WatcherEvent<T>> {
+    match in_pages {
+        true => watcher_in_pages(source, backoff),
+        false => watcher(source, backoff),
     }
 }
 
 /// How the job is.
 #[derive(Default)]
 struct State {
-    services: Option<Arc<skep_k8s::ApiError>>,
-    slices: Option<Arc<skep_k8s::ApiError>>,
+    services: Option<Arc<ApiError>>,
+    slices: Option<Arc<ApiError>>,
     /// When services that name nodes are looked at again, and the latest time of that.
     place_at: Option<(Instant, Instant)>,
 }
@@ -113,8 +110,8 @@ impl ApiSource {
         let backoff = Backoff::default();
         // Rows of an earlier run are compared with a whole list.
         let in_pages = !self.has_run.swap(true, Ordering::Relaxed);
-        let services = told(self.services.clone(), backoff, in_pages).map(Event::Service);
-        let slices = told(self.slices.clone(), backoff, in_pages).map(Event::Slice);
+        let services = watch(self.services.clone(), backoff, in_pages).map(Input::Services);
+        let slices = watch(self.slices.clone(), backoff, in_pages).map(Input::Slices);
         let mut labels = match &self.node {
             Some(node) => node_labels(node, self.db.clone()),
             None => stream::pending().boxed(),
@@ -132,7 +129,7 @@ impl ApiSource {
                 () = cx.cancelled() => return,
             }
         }
-        let labels = labels.map(Event::NodeLabels);
+        let labels = labels.map(Input::NodeLabels);
         let mut events = pin!(stream::select(labels, stream::select(services, slices)));
         let mut state = State::default();
         let mut freed = Freed::new(self.db.clone(), self.frontends.clone());
@@ -196,47 +193,56 @@ impl ApiSource {
     }
 
     /// Adds an event to the batch. A list is written at once, after what came before it.
-    fn gather(&self, event: Event, batch: &mut Batch, state: &mut State) {
-        match event {
-            Event::NodeLabels(labels) => {
+    fn gather(&self, input: Input, batch: &mut Batch, state: &mut State) {
+        match input {
+            Input::NodeLabels(labels) => {
                 if self.ingest.lock().note_node_labels(&labels) {
                     state.place_later();
                 }
             }
-            Event::Service(Told::Page { items, invalid }) => {
-                self.gather_page(present(items, invalid, Changed::Service), batch);
-            }
-            Event::Slice(Told::Page { items, invalid }) => {
-                self.gather_page(present(items, invalid, Changed::Slice), batch);
-            }
-            Event::Service(Told::Complete) => self.complete(batch, &self.services_done),
-            Event::Slice(Told::Complete) => self.complete(batch, &self.slices_done),
-            Event::Service(Told::Event(SourceEvent::Replaced { items, invalid })) => {
+            Input::Services(WatcherEvent::Replaced { items, invalid }) => {
                 let mut ingest = self.ingest.lock();
                 self.note_labels(&mut ingest, state);
                 ingest.write(batch);
                 ingest.replace_services(items, invalid, Some(&self.services_done));
                 state.services = None;
             }
-            Event::Slice(Told::Event(SourceEvent::Replaced { items, invalid })) => {
+            Input::Slices(WatcherEvent::Replaced { items, invalid }) => {
                 let mut ingest = self.ingest.lock();
                 ingest.write(batch);
                 ingest.replace_slices(items, invalid, Some(&self.slices_done));
                 state.slices = None;
             }
-            Event::Service(Told::Event(event)) => {
-                add(event, batch, &mut state.services, Changed::Service);
+            Input::Services(event) => {
+                self.add(event, batch, &mut state.services, Event::Service, &self.services_done);
             }
-            Event::Slice(Told::Event(event)) => add(event, batch, &mut state.slices, Changed::Slice),
+            Input::Slices(event) => {
+                self.add(event, batch, &mut state.slices, Event::Slice, &self.slices_done);
+            }
         }
     }
 
-    fn gather_page(&self, page: Vec<Changed>, batch: &mut Batch) {
-        for changed in page {
-            batch.push(changed);
-            if batch.is_full() {
-                self.ingest.lock().write(batch);
+    fn add<T: Resource>(
+        &self,
+        event: WatcherEvent<T>,
+        batch: &mut Batch,
+        failure: &mut Option<Arc<ApiError>>,
+        of: fn(ObjectEvent<T>) -> Event,
+        done: &InitGuard,
+    ) {
+        match event {
+            WatcherEvent::InitPage { items, invalid } | WatcherEvent::Replaced { items, invalid } => {
+                for event in listed(items, invalid, of) {
+                    batch.push_listed(event);
+                    if batch.is_full() {
+                        self.ingest.lock().write(batch);
+                    }
+                }
             }
+            WatcherEvent::InitDone => self.complete(batch, done),
+            WatcherEvent::Object(event) => batch.push(of(event)),
+            WatcherEvent::Failing(error) => *failure = Some(error),
+            WatcherEvent::Working => *failure = None,
         }
     }
 
@@ -244,38 +250,6 @@ impl ApiSource {
     fn complete(&self, batch: &mut Batch, done: &InitGuard) {
         self.ingest.lock().write_last(batch, done);
     }
-}
-
-fn add<T: Resource>(
-    event: SourceEvent<T>,
-    batch: &mut Batch,
-    trouble: &mut Option<Arc<skep_k8s::ApiError>>,
-    changed: fn(ObjectKey, Latest<T>) -> Changed,
-) {
-    let mut version = None;
-    let (key, latest) = match event {
-        SourceEvent::Upserted(object) => {
-            version = object.metadata().resource_version.parse().ok();
-            (ObjectKey::of(&*object), Latest::Present(object))
-        }
-        SourceEvent::Deleted(object) => (ObjectKey::of(&*object), Latest::Gone),
-        SourceEvent::Invalid(Invalid {
-            change: Change::Deleted,
-            error,
-        }) => ((*error.object).clone(), Latest::Gone),
-        SourceEvent::Invalid(Invalid { error, .. }) => ((*error.object).clone(), Latest::Undecodable(error)),
-        SourceEvent::Failing(error) => {
-            *trouble = Some(error);
-            return;
-        }
-        SourceEvent::Working => {
-            *trouble = None;
-            return;
-        }
-        // Handled by the caller.
-        SourceEvent::Replaced { .. } => return,
-    };
-    batch.push_version(changed(key, latest), version);
 }
 
 impl State {

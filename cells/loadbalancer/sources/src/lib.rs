@@ -20,7 +20,7 @@ mod slices;
 #[cfg(test)]
 mod tests;
 
-pub use batch::{Batch, Changed, Latest, MAX_BATCH};
+pub use batch::{Batch, Event, MAX_BATCH};
 pub use cell::{cell, node_cell};
 pub use config::{FileConfig, KubernetesConfig};
 pub use document::{Document, DocumentError, Format, UnknownFormat};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use statedb::RwTable;
 
 use crate::client::ListerWatcher;
-use crate::follow::Backoff;
+use crate::watcher::Backoff;
 use crate::kind::Resource;
 
 /// An object that cannot become a row. The rows it had stay.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skep_k8s::slim::{EndpointSlice, Labels, Service};
-use skep_k8s::{ObjectKey, RawObject};
+use skep_k8s::{ObjectEvent, ObjectKey, RawObject};
 use skep_loadbalancer_model::{ServiceName, Source, Writer};
 
 use super::{backends, frontends, object, service_json, services, slice_json, writer};
 use crate::convert::Rules;
-use crate::{Batch, Changed, Ingest, Latest};
+use crate::{Batch, Event, Ingest};
 
 struct Fixture {
     writer: Writer,
@@ -27,9 +27,9 @@ impl Fixture {
         }
     }
 
-    fn write(&mut self, changes: impl IntoIterator<Item = Changed>) {
+    fn write(&mut self, changes: impl IntoIterator<Item = Event>) {
         let mut batch = Batch::default();
-        changes.into_iter().for_each(|changed| batch.push(changed));
+        changes.into_iter().for_each(|event| batch.push(event));
         self.ingest.write(&mut batch);
     }
 
@@ -45,28 +45,26 @@ fn key(name: &str) -> ObjectKey {
     }
 }
 
-fn put(value: Value) -> Changed {
+fn put(value: Value) -> Event {
     let service = object::<Service>(value);
-    Changed::Service(ObjectKey::of(&*service), Latest::Present(service))
+    Event::Service(ObjectEvent::Applied(service))
 }
 
-fn service(name: &str, ip: &str) -> Changed {
+fn service(name: &str, ip: &str) -> Event {
     put(service_json(name, ip))
 }
 
-fn no_service(name: &str) -> Changed {
-    Changed::Service(key(name), Latest::Gone)
+fn no_service(name: &str) -> Event {
+    Event::Service(ObjectEvent::Deleted(key(name), None))
 }
 
-fn slice(name: &str, of: &str, addresses: &[&str]) -> Changed {
-    Changed::Slice(
-        key(name),
-        Latest::Present(object::<EndpointSlice>(slice_json(name, of, addresses))),
+fn slice(name: &str, of: &str, addresses: &[&str]) -> Event {
+    Event::Slice(ObjectEvent::Applied(object::<EndpointSlice>(slice_json(name, of, addresses))),
     )
 }
 
-fn no_slice(name: &str) -> Changed {
-    Changed::Slice(key(name), Latest::Gone)
+fn no_slice(name: &str) -> Event {
+    Event::Slice(ObjectEvent::Deleted(key(name), None))
 }
 
 fn undecodable(value: Value) -> skep_k8s::DecodeError {
@@ -229,7 +227,7 @@ fn equal_slice_names_in_two_namespaces_are_two_slices() {
     };
     fixture.write([
         slice("web-1", "web", &["10.1.0.1"]),
-        Changed::Slice(other_key, Latest::Present(object::<EndpointSlice>(other))),
+        Event::Slice(ObjectEvent::Applied(object::<EndpointSlice>(other))),
     ]);
     assert_eq!(
         backends(&fixture.writer),
@@ -311,7 +309,7 @@ fn what_cannot_be_decoded_stays_and_is_named() {
     let broken =
         || undecodable(json!({"metadata": {"namespace": "shop", "name": "a"}, "spec": {"ports": 5}}));
 
-    fixture.write([Changed::Service(key("a"), Latest::Undecodable(broken()))]);
+    fixture.write([Event::Service(ObjectEvent::Invalid(broken()))]);
     assert!(
         fixture.fault().contains("Service shop/a: spec.ports"),
         "{}",
@@ -400,9 +398,7 @@ fn frontends_follow_the_order_of_the_events_that_change_them() {
         slice("a-1", "a", &["10.1.0.1"]),
         service("d", "10.96.0.4"),
         // Backends for no port of the service.
-        Changed::Slice(
-            key("d-1"),
-            Latest::Present(object::<EndpointSlice>(json!({
+        Event::Slice(ObjectEvent::Applied(object::<EndpointSlice>(json!({
                 "metadata": {"namespace": "shop", "name": "d-1", "labels": {"kubernetes.io/service-name": "d"}},
                 "addressType": "IPv4",
                 "endpoints": [{"addresses": ["10.1.0.4"]}],

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use skep_k8s::ObjectKey;
+use skep_k8s::{ObjectEvent, ObjectKey};
 use skep_k8s::slim::{
     AddressType, Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForZone, Labels,
     Protocol,
@@ -17,7 +17,7 @@ use skep_loadbalancer_model::{ServiceName, Writer};
 
 use super::{frontends, object, service_json, web_slice, writer};
 use crate::convert::{self, Interner, Rules};
-use crate::{Batch, Changed, Ingest, Latest};
+use crate::{Batch, Event, Ingest};
 
 fn endpoint(number: u8) -> Endpoint {
     Endpoint {
@@ -39,13 +39,13 @@ fn port(name: &str, number: i32) -> EndpointPort {
     }
 }
 
-fn upserted(slice: &EndpointSlice) -> Changed {
-    Changed::Slice(ObjectKey::of(slice), Latest::Present(Arc::new(slice.clone())))
+fn upserted(slice: &EndpointSlice) -> Event {
+    Event::Slice(ObjectEvent::Applied(Arc::new(slice.clone())))
 }
 
-fn write(ingest: &mut Ingest, changed: Changed) {
+fn write(ingest: &mut Ingest, event: Event) {
     let mut batch = Batch::default();
-    batch.push(changed);
+    batch.push(event);
     ingest.write(&mut batch);
 }
 
@@ -216,7 +216,7 @@ proptest! {
             // Most edits are of the large ones.
             let slice = &mut slices[[0, 0, 0, 0, 1, 1, 1, 2][which]];
             if let Edit::Delete = edit {
-                write(&mut ingest, Changed::Slice(ObjectKey::of(slice), Latest::Gone));
+                write(&mut ingest, Event::Slice(ObjectEvent::Deleted(ObjectKey::of(slice), None)));
                 model.forget(&slice.metadata.name);
             } else {
                 edit.apply(slice);
@@ -238,7 +238,7 @@ fn endpoints_of_a_slice_come_change_and_go() {
     let service = object(service_json("web", "10.96.0.1"));
     write(
         &mut ingest,
-        Changed::Service(ObjectKey::of(&*service), Latest::Present(service)),
+        Event::Service(ObjectEvent::Applied(service)),
     );
     let of = |numbers: &mut dyn Iterator<Item = u8>| {
         let backends: Vec<String> = numbers
