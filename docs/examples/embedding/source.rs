@@ -43,7 +43,9 @@ fn start(registry: watch::Receiver<Registry>, writer: Writer, jobs: &Jobs) -> Re
         writer,
         complete,
     });
-    Ok(jobs.spawn(Job::once("registry", move |cx: JobCtx| source.clone().reflect(cx)))?)
+    Ok(jobs.spawn(Job::once("registry", move |cx: JobCtx| {
+        source.clone().reflect(cx)
+    }))?)
 }
 
 impl RegistrySource {

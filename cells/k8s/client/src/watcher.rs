@@ -413,7 +413,11 @@ mod tests {
 
         async fn watch(&self, _: &str) -> Result<WatchStream<Service>, ApiError> {
             let next = self.0.lock().pop().unwrap_or(Err(ApiError::Disabled))?;
-            let event = || Ok(WatchEvent::Object(ObjectEvent::Applied(Arc::new(Service::default()))));
+            let event = || {
+                Ok(WatchEvent::Object(ObjectEvent::Applied(Arc::new(
+                    Service::default(),
+                ))))
+            };
             let events: Vec<_> = std::iter::repeat_with(event).take(next).collect();
             let broken = futures::stream::iter([Err(ApiError::Disabled)]);
             Ok(futures::stream::iter(events).chain(broken).boxed())
@@ -441,6 +445,9 @@ mod tests {
 
         let is_list = |event: &WatcherEvent<Service>| matches!(event, WatcherEvent::Replaced { .. });
         assert!(is_list(&events[0]) && is_list(&events[1]), "{events:?}");
-        assert!(matches!(events[2], WatcherEvent::Object(ObjectEvent::Applied(_))), "{events:?}");
+        assert!(
+            matches!(events[2], WatcherEvent::Object(ObjectEvent::Applied(_))),
+            "{events:?}"
+        );
     }
 }

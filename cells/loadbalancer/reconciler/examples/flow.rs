@@ -185,7 +185,9 @@ async fn main() -> Result<(), Failure> {
                 ObjectKey {
                     name: format!("svc-{n}-x").into(),
                     ..key(n)
-                }, None)));
+                },
+                None,
+            )));
         }
         ingest.write(&mut batch);
     }

@@ -189,6 +189,8 @@ impl Ops {
                 self.stop_waiting(address);
             }
         }
+        self.round.addresses = addresses;
+        self.round.addresses.clear();
         self.find_retriable();
         results
     }

@@ -19,7 +19,9 @@ use futures::{FutureExt, StreamExt};
 use hive::{Health, JobCtx};
 use parking_lot::Mutex;
 use skep_k8s::slim::{EndpointSlice, Labels, Service};
-use skep_k8s::{ApiError, Backoff, ListerWatcher, ObjectEvent, Resource, WatcherEvent, watcher, watcher_in_pages};
+use skep_k8s::{
+    ApiError, Backoff, ListerWatcher, ObjectEvent, Resource, WatcherEvent, watcher, watcher_in_pages,
+};
 use skep_loadbalancer_model::types::Frontend;
 use skep_node::{LocalNode, LocalNodeStore};
 use statedb::{Db, InitGuard, Snapshot, Table};
@@ -214,7 +216,13 @@ impl ApiSource {
                 state.slices = None;
             }
             Input::Services(event) => {
-                self.add(event, batch, &mut state.services, Event::Service, &self.services_done);
+                self.add(
+                    event,
+                    batch,
+                    &mut state.services,
+                    Event::Service,
+                    &self.services_done,
+                );
             }
             Input::Slices(event) => {
                 self.add(event, batch, &mut state.slices, Event::Slice, &self.slices_done);

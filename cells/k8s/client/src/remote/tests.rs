@@ -28,8 +28,8 @@ use super::target::Target;
 use crate::selector::FieldSelector;
 use crate::slim::{Pod, Service};
 use crate::{
-    Api, ApiError, Backoff, Client, ListerWatcher, ObjectEvent, Resource, WatchEvent, WatchOptions, WatcherEvent,
-    watcher,
+    Api, ApiError, Backoff, Client, ListerWatcher, ObjectEvent, Resource, WatchEvent, WatchOptions,
+    WatcherEvent, watcher,
 };
 
 mod tls;

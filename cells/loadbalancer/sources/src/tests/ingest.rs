@@ -59,8 +59,9 @@ fn no_service(name: &str) -> Event {
 }
 
 fn slice(name: &str, of: &str, addresses: &[&str]) -> Event {
-    Event::Slice(ObjectEvent::Applied(object::<EndpointSlice>(slice_json(name, of, addresses))),
-    )
+    Event::Slice(ObjectEvent::Applied(object::<EndpointSlice>(slice_json(
+        name, of, addresses,
+    ))))
 }
 
 fn no_slice(name: &str) -> Event {
@@ -221,10 +222,6 @@ fn equal_slice_names_in_two_namespaces_are_two_slices() {
     let mut fixture = Fixture::new();
     let mut other = slice_json("web-1", "web", &["10.1.0.2"]);
     other["metadata"]["namespace"] = json!("prod");
-    let other_key = ObjectKey {
-        namespace: "prod".into(),
-        name: "web-1".into(),
-    };
     fixture.write([
         slice("web-1", "web", &["10.1.0.1"]),
         Event::Slice(ObjectEvent::Applied(object::<EndpointSlice>(other))),
@@ -399,12 +396,11 @@ fn frontends_follow_the_order_of_the_events_that_change_them() {
         service("d", "10.96.0.4"),
         // Backends for no port of the service.
         Event::Slice(ObjectEvent::Applied(object::<EndpointSlice>(json!({
-                "metadata": {"namespace": "shop", "name": "d-1", "labels": {"kubernetes.io/service-name": "d"}},
-                "addressType": "IPv4",
-                "endpoints": [{"addresses": ["10.1.0.4"]}],
-                "ports": [{"name": "other", "port": 8080, "protocol": "TCP"}],
-            }))),
-        ),
+            "metadata": {"namespace": "shop", "name": "d-1", "labels": {"kubernetes.io/service-name": "d"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.1.0.4"]}],
+            "ports": [{"name": "other", "port": 8080, "protocol": "TCP"}],
+        })))),
     ]);
 
     let (order, _) = order(&fixture.writer);

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use skep_k8s::{ObjectEvent, ObjectKey};
 use skep_k8s::slim::{
     AddressType, Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForZone, Labels,
     Protocol,
 };
+use skep_k8s::{ObjectEvent, ObjectKey};
 use skep_loadbalancer_model::types::annotation::WEIGHT;
 use skep_loadbalancer_model::types::{BackendParams, L3n4Addr};
 use skep_loadbalancer_model::{ServiceName, Writer};
@@ -236,10 +236,7 @@ fn endpoints_of_a_slice_come_change_and_go() {
     let writer = writer();
     let mut ingest = Ingest::new(writer.clone(), Rules::default());
     let service = object(service_json("web", "10.96.0.1"));
-    write(
-        &mut ingest,
-        Event::Service(ObjectEvent::Applied(service)),
-    );
+    write(&mut ingest, Event::Service(ObjectEvent::Applied(service)));
     let of = |numbers: &mut dyn Iterator<Item = u8>| {
         let backends: Vec<String> = numbers
             .map(|number| format!("10.1.0.{number}:8080/TCP"))
