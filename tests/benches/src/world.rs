@@ -15,7 +15,7 @@ use skep_loadbalancer_reconciler::maps::fake::FakeMaps;
 use skep_loadbalancer_reconciler::maps::{LbMaps, dump_all};
 use skep_loadbalancer_reconciler::{FrontendReconciler, Ops, Settings, Timing};
 use skep_loadbalancer_sources::convert::Rules;
-use skep_loadbalancer_sources::{Batch, Event, Ingest};
+use skep_loadbalancer_sources::{Batch, Event, ServiceReflector};
 use skep_maglev::{HashSeed, Maglev, TableSize};
 use statedb::Db;
 use statedb::reconciler::{NoHealth, Progress, ReconcilerHandle, StatusKind};
@@ -36,7 +36,7 @@ pub(crate) struct World {
 /// Where events come in.
 struct Source {
     writer: Writer,
-    ingest: Ingest,
+    ingest: ServiceReflector,
     batch: Batch,
     handle: ReconcilerHandle,
 }
@@ -113,7 +113,7 @@ impl World {
         });
         let source = Source {
             writer: writer.clone(),
-            ingest: Ingest::new(writer.clone(), Rules::default()),
+            ingest: ServiceReflector::new(writer.clone(), Rules::default()),
             batch: Batch::default(),
             handle,
         };

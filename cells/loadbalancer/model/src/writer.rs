@@ -4,7 +4,7 @@
 //!
 //! Sources open a transaction with [`Writer::write`], call the named operations and commit: what one transaction
 //! holds becomes visible, and is reconciled, at once. Every operation keeps the rules between the tables: a frontend
-//! belongs to one service, its backends are those of the service that suit it, and every change of it makes it
+//! belongs to one service, its backends are those of the service that match it, and every change of it makes it
 //! pending.
 
 mod backends;

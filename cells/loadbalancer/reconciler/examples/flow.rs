@@ -26,7 +26,7 @@ use skep_loadbalancer_reconciler::maps::fake::FakeMaps;
 use skep_loadbalancer_reconciler::maps::{LbMaps, dump_all};
 use skep_loadbalancer_reconciler::{FrontendReconciler, Ops, Settings, Timing};
 use skep_loadbalancer_sources::convert::Rules;
-use skep_loadbalancer_sources::{Batch, Event, Ingest};
+use skep_loadbalancer_sources::{Batch, Event, ServiceReflector};
 use statedb::Db;
 use statedb::reconciler::NoHealth;
 use tokio_util::sync::CancellationToken;
@@ -146,7 +146,7 @@ async fn main() -> Result<(), Failure> {
         }
     });
 
-    let mut ingest = Ingest::new(writer.clone(), Rules::default());
+    let mut ingest = ServiceReflector::new(writer.clone(), Rules::default());
     let base = resident_mib();
     let mut decoding = Duration::ZERO;
     let mut started = Instant::now();

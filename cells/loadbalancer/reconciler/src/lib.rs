@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Frontends into maps: numbers, slots, and the order of writes.
+//! Frontends into maps: ids, slots, and the order of writes.
 //!
 //! [`Ops`] is the machine: frontends and map operations, no tables and no tasks. [`FrontendReconciler`] drives it from
 //! the table.
@@ -13,7 +13,7 @@ mod ids;
 pub mod maps;
 mod ops;
 mod restore;
-mod room;
+mod capacity;
 mod select;
 mod settings;
 mod slots;

@@ -2,8 +2,8 @@
 
 //! Brings frontends into the maps, writing only what differs from what was written before.
 //!
-//! [`Ops`] remembers for each address what is in the maps: number, slots, master entry. Frontends are *planned* one
-//! after the other, which gives out numbers and gathers map operations; [`finish`](Ops::finish) does the operations of all of
+//! [`Ops`] remembers for each address what is in the maps: id, slots, master entry. Frontends are *planned* one
+//! after the other, which allocates ids and gathers map operations; [`finish`](Ops::finish) does the operations of all of
 //! them in stages. What failed is marked dirty and written in full at the next try, so every step may be repeated.
 //!
 //! A frontend that a full map refuses keeps nothing in the maps; one that worked before keeps what it had
@@ -12,7 +12,7 @@
 mod finish;
 mod master;
 mod release;
-mod unit;
+mod entry;
 
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
@@ -24,14 +24,14 @@ use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
 use self::master::check_features;
-use self::unit::{UnitPlan, release_leftovers};
+use self::entry::{EntryPlan, release_pending};
 use super::ids::Ids;
 use super::restore::Restored;
-use super::room::{Room, Waiting};
+use super::capacity::{Capacity, Waiting};
 use super::select::{Quarantine, release};
 use super::slots::Slots;
 use super::stage::Owner;
-use super::state::{Known, Planned, Round, Served, Unit, Wildcard};
+use super::state::{BackendEntry, Planned, Round, Served, FrontendEntry, Wildcard};
 use super::{ReconcileError, Settings};
 use crate::maps::{AffinityKey, BackendKey, LbMaps, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
 
@@ -46,8 +46,8 @@ pub struct Ops {
     pub(super) service_ids: Ids,
     pub(super) backend_ids: Ids,
     // Boxed: a table that grows moves what it holds.
-    pub(super) units: HashMap<L3n4Addr, Box<Unit>>,
-    pub(super) backends: HashMap<L3n4Addr, Known>,
+    pub(super) entries: HashMap<L3n4Addr, Box<FrontendEntry>>,
+    pub(super) backends: HashMap<L3n4Addr, BackendEntry>,
     // Node addresses that a frontend without address was expanded to.
     pub(super) expansions: HashMap<L3n4Addr, Vec<IpAddr>>,
     pub(super) wildcards: HashMap<IpAddr, Wildcard>,
@@ -59,9 +59,9 @@ pub struct Ops {
     // Frontends that a full map refused.
     pub(super) waiting: HashMap<L3n4Addr, Waiting>,
     // Most entries that each map can take, as far as it is known.
-    pub(super) room: Room,
+    pub(super) capacity: Capacity,
     // Deletions since that was looked at.
-    pub(super) freed: Room,
+    pub(super) freed: Capacity,
     // Backend entries whose deletion failed.
     lingering: Vec<BackendKey>,
     // Backends whose entry could not be written.
@@ -71,7 +71,7 @@ pub struct Ops {
     round: Round,
 }
 
-/// Result for one frontend of a round: its number.
+/// Result for one frontend of a round: its id.
 pub type FrontendResult = Result<u16, ReconcileError>;
 
 impl Ops {
@@ -83,7 +83,7 @@ impl Ops {
             maglev,
             service_ids: Ids::new(u32::from(u16::MAX)),
             backend_ids: Ids::new(u32::MAX),
-            units: HashMap::default(),
+            entries: HashMap::default(),
             backends: HashMap::default(),
             expansions: HashMap::default(),
             wildcards: HashMap::default(),
@@ -91,8 +91,8 @@ impl Ops {
             restored: HashMap::default(),
             restored_backends: HashMap::default(),
             waiting: HashMap::default(),
-            room: Room::UNKNOWN,
-            freed: Room::default(),
+            capacity: Capacity::UNKNOWN,
+            freed: Capacity::default(),
             lingering: Vec::new(),
             unwritten: Vec::new(),
             retriable: Vec::new(),
@@ -139,14 +139,14 @@ impl Ops {
         if self.stop_waiting(address) {
             self.service_ids.forget(address);
         }
-        let is_own = self.units.get(address).is_some_and(|unit| !unit.is_expansion);
+        let is_own = self.entries.get(address).is_some_and(|entry| !entry.is_expansion);
         if is_own {
             self.plan_gone(*address);
         }
         // Kept until all are gone: what failed is tried again.
         if let Some(ips) = self.expansions.get(address) {
             let mut expanded: SmallVec<[L3n4Addr; 4]> = ips.iter().map(|ip| address.with_ip(*ip)).collect();
-            expanded.retain(|address| self.units.get(address).is_some_and(|unit| unit.is_expansion));
+            expanded.retain(|address| self.entries.get(address).is_some_and(|entry| entry.is_expansion));
             if expanded.is_empty() {
                 self.expansions.remove(address);
             }
@@ -155,7 +155,7 @@ impl Ops {
         }
         let is_backend_left = !self.lingering.is_empty() || !self.unwritten.is_empty();
         if self.round.frontends.is_empty() && is_backend_left {
-            // Gone before but for backends, which have to be deleted in somebody's name.
+            // Gone before but for backends, whose deletion needs an owner.
             self.add_owner();
         }
     }
@@ -163,9 +163,9 @@ impl Ops {
     /// Frontends in the maps that are not known.
     pub fn unknown_frontends(&self, is_known: impl Fn(&L3n4Addr) -> bool) -> Vec<L3n4Addr> {
         let own = self
-            .units
+            .entries
             .iter()
-            .filter(|(address, unit)| !unit.is_expansion && !is_known(address));
+            .filter(|(address, entry)| !entry.is_expansion && !is_known(address));
         own.map(|(address, _)| *address).collect()
     }
 
@@ -209,7 +209,7 @@ impl Ops {
     fn plan_frontend(&mut self, frontend: &Frontend) {
         let owner = self.add_owner();
         let address = *frontend.address();
-        let planned = check_features(frontend).and_then(|()| self.plan_unit(owner, frontend, address, false));
+        let planned = check_features(frontend).and_then(|()| self.plan_entry(owner, frontend, address, false));
         let id = match planned {
             Ok(id) => id,
             Err(error) => return self.round.outcome.fail(owner, error),
@@ -225,7 +225,7 @@ impl Ops {
         for ip in self.expansions.remove(&address).unwrap_or_default() {
             let expanded = address.with_ip(ip);
             let is_unwanted = !wanted.contains(&ip);
-            if is_unwanted && self.units.get(&expanded).is_some_and(|unit| unit.is_expansion) {
+            if is_unwanted && self.entries.get(&expanded).is_some_and(|entry| entry.is_expansion) {
                 self.plan_gone(expanded);
                 // Remembered until it is gone.
                 self.round.vanished.push((address, ip));
@@ -233,7 +233,7 @@ impl Ops {
         }
         for ip in wanted {
             let owner = self.add_owner();
-            if let Err(error) = self.plan_unit(owner, frontend, address.with_ip(*ip), true) {
+            if let Err(error) = self.plan_entry(owner, frontend, address.with_ip(*ip), true) {
                 self.round.outcome.fail(owner, error);
             }
         }
@@ -242,7 +242,7 @@ impl Ops {
         }
     }
 
-    fn plan_unit(
+    fn plan_entry(
         &mut self,
         owner: Owner,
         frontend: &Frontend,
@@ -251,37 +251,37 @@ impl Ops {
     ) -> Result<u16, ReconcileError> {
         let mut is_known = false;
         let mut restored: Box<[u32]> = Box::default();
-        if let Some(unit) = self.units.get(&address) {
+        if let Some(entry) = self.entries.get(&address) {
             is_known = true;
-            if unit.round == self.round.number {
+            if entry.round == self.round.number {
                 self.flush();
-                is_known = self.units.contains_key(&address);
+                is_known = self.entries.contains_key(&address);
             }
         }
         if !is_known {
-            let id = self.service_ids.take(&address).ok_or(ReconcileError::NoId)?;
+            let id = self.service_ids.allocate(&address).ok_or(ReconcileError::NoId)?;
             let found = self.restored.remove(&address);
-            let mut unit = Unit::new(id as u16, 0);
+            let mut entry = FrontendEntry::new(id as u16, 0);
             // An earlier run may have left a lookup table.
-            unit.has_maglev = found.is_some();
+            entry.has_maglev = found.is_some();
             let found = found.unwrap_or_default();
-            (unit.high, unit.sure) = (found.high, found.sure);
+            (entry.high, entry.sure) = (found.high, found.sure);
             if let Some(master) = found.master {
-                (unit.master, unit.is_served) = (master, true);
+                (entry.master, entry.is_served) = (master, true);
                 restored = found.backends;
             }
-            self.units.insert(address, Box::new(unit));
+            self.entries.insert(address, Box::new(entry));
         }
-        let planned = self.plan_known_unit(owner, frontend, address, (is_expansion, restored));
+        let planned = self.plan_known_entry(owner, frontend, address, (is_expansion, restored));
         if planned.is_err()
-            && let Some(unit) = self.units.get_mut(&address)
+            && let Some(entry) = self.entries.get_mut(&address)
         {
-            unit.is_dirty = true;
+            entry.is_dirty = true;
         }
         planned
     }
 
-    fn plan_known_unit(
+    fn plan_known_entry(
         &mut self,
         owner: Owner,
         frontend: &Frontend,
@@ -290,33 +290,33 @@ impl Ops {
     ) -> Result<u16, ReconcileError> {
         let flags = self.flags(frontend, &address);
         let head = self.master(frontend, flags)?;
-        let Some(unit) = self.units.get_mut(&address) else {
+        let Some(entry) = self.entries.get_mut(&address) else {
             return Err(ReconcileError::NoId);
         };
-        unit.round = self.round.number;
-        unit.is_expansion = is_expansion;
-        let rewrite = unit.is_fresh || unit.is_dirty || unit.is_gone;
-        unit.is_gone = false;
-        let served = unit.is_served.then(|| {
+        entry.round = self.round.number;
+        entry.is_expansion = is_expansion;
+        let rewrite = entry.is_fresh || entry.is_dirty || entry.is_gone;
+        entry.is_gone = false;
+        let served = entry.is_served.then(|| {
             Box::new(Served {
-                set: unit.set.clone(),
-                master: unit.master,
-                ranges: unit.ranges.clone(),
-                leftovers: unit.leftovers.clone(),
-                has_affinity: unit.has_affinity,
-                has_maglev: unit.has_maglev,
+                set: entry.set.clone(),
+                master: entry.master,
+                ranges: entry.ranges.clone(),
+                pending_deletes: entry.pending_deletes.clone(),
+                has_affinity: entry.has_affinity,
+                has_maglev: entry.has_maglev,
                 restored,
             })
         });
         self.round.planned.push(Planned {
             owner,
             address,
-            high: unit.high,
+            high: entry.high,
             served,
         });
-        let old_set = std::mem::take(&mut unit.set);
+        let old_set = std::mem::take(&mut entry.set);
         let changes: SmallVec<[Change<'_>; 4]> = old_set.diff(&frontend.backends).collect();
-        let plan = UnitPlan {
+        let plan = EntryPlan {
             owner,
             frontend,
             address,
@@ -329,7 +329,7 @@ impl Ops {
             round: &mut self.round,
             old_set: &old_set,
             changes: &changes,
-            unit,
+            entry,
             rewrite,
             is_changed: false,
             is_reweighted: false,
@@ -366,9 +366,9 @@ impl Ops {
     fn plan_gone(&mut self, address: L3n4Addr) {
         let owner = self.add_owner();
         if self
-            .units
+            .entries
             .get(&address)
-            .is_some_and(|unit| unit.round == self.round.number)
+            .is_some_and(|entry| entry.round == self.round.number)
         {
             self.flush();
         }
@@ -378,24 +378,24 @@ impl Ops {
     // Stages the deletion of all that a frontend address has in the maps.
     fn stage_gone(&mut self, owner: Owner, address: L3n4Addr) {
         let Self {
-            units,
+            entries,
             backends,
             round,
             wildcards,
             quarantines,
             ..
         } = self;
-        let Some(unit) = units.get_mut(&address) else {
+        let Some(entry) = entries.get_mut(&address) else {
             return;
         };
         quarantines.remove(&address);
-        unit.round = round.number;
-        unit.is_gone = true;
-        let id = unit.id;
+        entry.round = round.number;
+        entry.is_gone = true;
+        let id = entry.id;
         let ipv6 = address.is_ipv6();
-        let high = unit.high.max(unit.slots.len() as u16);
-        unit.is_served = false;
-        unit.sure = 0;
+        let high = entry.high.max(entry.slots.len() as u16);
+        entry.is_served = false;
+        entry.sure = 0;
         round.planned.push(Planned {
             owner,
             address,
@@ -404,11 +404,11 @@ impl Ops {
         });
         round.gone.push((owner, address));
 
-        let set = std::mem::take(&mut unit.set);
-        let ranges = unit.ranges.take();
+        let set = std::mem::take(&mut entry.set);
+        let ranges = entry.ranges.take();
         let affinity = set
             .iter()
-            .filter(|row| unit.has_affinity && row.params.state == BackendState::Active);
+            .filter(|row| entry.has_affinity && row.params.state == BackendState::Active);
         let affinity = affinity.filter_map(|row| Some(backends.get(&row.params.address)?.id));
         let ranges = ranges
             .iter()
@@ -416,18 +416,18 @@ impl Ops {
             .filter(|net| net.addr().is_ipv6() == ipv6);
         let (mut affinity, mut ranges) = (affinity.peekable(), ranges.peekable());
         if affinity.peek().is_some() || ranges.peek().is_some() {
-            unit.leftovers
+            entry.pending_deletes
                 .get_or_insert_default()
                 .add(affinity, ranges.copied());
         }
         let stages = &mut round.stages;
         stages.gone_masters.push(owner, ServiceKey { address, slot: 0 });
         (1..=high).for_each(|slot| stages.gone_slots.push(owner, ServiceKey { address, slot }));
-        if unit.has_maglev || unit.is_dirty {
+        if entry.has_maglev || entry.is_dirty {
             stages.gone_maglev.push(owner, MaglevKey { id, ipv6 });
         }
-        if let Some(leftovers) = &mut unit.leftovers {
-            for backend in &leftovers.affinity {
+        if let Some(pending_deletes) = &mut entry.pending_deletes {
+            for backend in &pending_deletes.affinity {
                 stages.gone_affinity.push(
                     owner,
                     AffinityKey {
@@ -436,16 +436,16 @@ impl Ops {
                     },
                 );
             }
-            for cidr in &leftovers.ranges {
+            for cidr in &pending_deletes.ranges {
                 stages.gone_ranges.push(owner, SourceRangeKey { id, cidr: *cidr });
             }
-            release_leftovers(owner, leftovers, backends, round);
+            release_pending(owner, pending_deletes, backends, round);
         }
         round.stages.gone_reverse.push(owner, RevNatKey { id, ipv6 });
         set.iter().for_each(|row| release(owner, row, backends, round));
-        unit.slots = Slots::None;
-        unit.has_maglev = false;
-        unit.has_affinity = false;
+        entry.slots = Slots::None;
+        entry.has_maglev = false;
+        entry.has_affinity = false;
         if let Some(wildcard) = wildcards.get_mut(&address.ip()) {
             let parents = wildcard.parents.len();
             wildcard.parents.retain(|(parent, _)| *parent != id);

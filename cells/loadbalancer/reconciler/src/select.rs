@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Backends of a frontend: their numbers, their order, their share of the lookup table.
+//! Backends of a frontend: their ids, their order, their share of the lookup table.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::Settings;
 use super::ids::Ids;
 use super::slots::{ACTIVE, CLASSES, Class, Move, Slots, TERMINATING};
 use super::stage::Owner;
-use super::state::{Known, Released, Round, RowRef};
+use super::state::{BackendEntry, Released, Round, RowRef};
 use crate::maps::{BackendKey, BackendValue};
 
 /// Most slots of a frontend.
@@ -31,7 +31,7 @@ const NO_QUARANTINE: Quarantine<'static> = Quarantine {
 };
 
 impl<'a> Quarantine<'a> {
-    /// Forgets the backends that are gone or were checked, then gives the rest.
+    /// Forgets the backends that are gone or were checked, then returns the rest.
     pub(super) fn update(
         all: &'a mut HashMap<L3n4Addr, HashSet<L3n4Addr>>,
         frontend: &L3n4Addr,
@@ -80,7 +80,7 @@ impl<'a> Quarantine<'a> {
     }
 }
 
-impl Known {
+impl BackendEntry {
     /// A backend without references, not written yet.
     pub(super) const fn new(id: u32) -> Self {
         Self {
@@ -153,7 +153,7 @@ impl Known {
 pub(super) fn acquire(
     owner: Owner,
     row: &BackendRow,
-    backends: &mut HashMap<L3n4Addr, Known>,
+    backends: &mut HashMap<L3n4Addr, BackendEntry>,
     ids: &mut Ids,
     settings: &Settings,
     round: &mut Round,
@@ -161,7 +161,7 @@ pub(super) fn acquire(
     let address = row.params.address;
     let known = match backends.entry(address) {
         std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-        std::collections::hash_map::Entry::Vacant(entry) => entry.insert(Known::new(ids.take(&address)?)),
+        std::collections::hash_map::Entry::Vacant(entry) => entry.insert(BackendEntry::new(ids.allocate(&address)?)),
     };
     known.add(row, row.revision(), settings);
     known.write(owner, address, round);
@@ -173,7 +173,7 @@ pub(super) fn acquire(
 pub(super) fn release(
     owner: Owner,
     row: &BackendRow,
-    backends: &mut HashMap<L3n4Addr, Known>,
+    backends: &mut HashMap<L3n4Addr, BackendEntry>,
     round: &mut Round,
 ) {
     let address = row.params.address;
@@ -187,7 +187,7 @@ pub(super) fn release(
 pub(super) fn release_hold(
     owner: Owner,
     address: L3n4Addr,
-    backends: &mut HashMap<L3n4Addr, Known>,
+    backends: &mut HashMap<L3n4Addr, BackendEntry>,
     round: &mut Round,
 ) {
     if let Some(known) = backends.get_mut(&address) {
@@ -199,7 +199,7 @@ pub(super) fn release_hold(
 fn settle_reference(
     owner: Owner,
     address: L3n4Addr,
-    backends: &mut HashMap<L3n4Addr, Known>,
+    backends: &mut HashMap<L3n4Addr, BackendEntry>,
     round: &mut Round,
 ) {
     let Some(known) = backends.get_mut(&address) else {
@@ -221,11 +221,11 @@ fn settle_reference(
     backends.remove(&address);
 }
 
-/// Slots in strict order, and the number of backends in each class.
+/// Sorted slots, and the number of backends in each class.
 pub(super) fn order(
     set: &BackendSet,
     quarantine: &Quarantine<'_>,
-    backends: &HashMap<L3n4Addr, Known>,
+    backends: &HashMap<L3n4Addr, BackendEntry>,
 ) -> (Slots, [u32; CLASSES]) {
     let mut classes = [0; CLASSES];
     let mut first: Vec<u32> = Vec::new();
@@ -255,7 +255,7 @@ pub(super) fn order(
 }
 
 /// Changes of a large frontend.
-pub(super) fn moves(changes: &[Change<'_>], backends: &HashMap<L3n4Addr, Known>) -> Vec<Move> {
+pub(super) fn moves(changes: &[Change<'_>], backends: &HashMap<L3n4Addr, BackendEntry>) -> Vec<Move> {
     let none = NO_QUARANTINE;
     let change = |change: &Change<'_>| {
         let (row, from, to) = match *change {
@@ -274,7 +274,7 @@ pub(super) fn lookup_table(
     maglev: &Maglev,
     set: &BackendSet,
     quarantine: &Quarantine<'_>,
-    backends: &HashMap<L3n4Addr, Known>,
+    backends: &HashMap<L3n4Addr, BackendEntry>,
 ) -> Arc<[u32]> {
     let has_active = set.iter().any(|row| quarantine.class(row) == Some(ACTIVE));
     let chosen = Some(if has_active { ACTIVE } else { TERMINATING });

@@ -4,7 +4,7 @@
 
 mod changes;
 mod faults;
-mod room;
+mod capacity;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -734,7 +734,7 @@ proptest! {
         }
         let all: Vec<Frontend> = model.values().cloned().collect();
         apply(&mut ops, &all);
-        let ids: BTreeMap<L3n4Addr, u16> = ops.units.iter().map(|(address, unit)| (*address, unit.id)).collect();
+        let ids: BTreeMap<L3n4Addr, u16> = ops.entries.iter().map(|(address, entry)| (*address, entry.id)).collect();
 
         dying.left.store(crash, Ordering::Relaxed);
         for (at, state) in &change {
@@ -764,7 +764,7 @@ proptest! {
         prop_assert_eq!(meaning(&fake), wanted(&model));
         let removed: Vec<usize> = change.iter().filter(|(_, state)| state.is_none()).map(|(at, _)| *at).collect();
         for (at, frontend) in &model {
-            let id = again.units[frontend.address()].id;
+            let id = again.entries[frontend.address()].id;
             if !removed.contains(at) && let Some(old) = ids.get(frontend.address()) {
                 prop_assert_eq!(id, *old);
             }

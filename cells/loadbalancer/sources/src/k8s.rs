@@ -28,8 +28,8 @@ use statedb::{Db, InitGuard, Snapshot, Table};
 use tokio::time::Instant;
 
 use super::batch::{Batch, Event};
-use super::freed::Freed;
-use super::ingest::{Ingest, listed};
+use super::waiter::AddressWaiter;
+use super::ingest::{ServiceReflector, listed};
 
 /// How long the labels of the node must rest before services that name nodes come or go with them: labels are often
 /// replaced one after the other, and each time connections would be cut.
@@ -82,7 +82,7 @@ pub(super) struct ApiSource {
     pub(super) services_done: InitGuard,
     pub(super) slices_done: InitGuard,
     /// Kept when the job runs again: the rows are still in the tables.
-    pub(super) ingest: Mutex<Ingest>,
+    pub(super) ingest: Mutex<ServiceReflector>,
     pub(super) has_run: AtomicBool,
 }
 
@@ -103,7 +103,7 @@ struct State {
     services: Option<Arc<ApiError>>,
     slices: Option<Arc<ApiError>>,
     /// When services that name nodes are looked at again, and the latest time of that.
-    place_at: Option<(Instant, Instant)>,
+    reevaluate_at: Option<(Instant, Instant)>,
 }
 
 impl ApiSource {
@@ -124,8 +124,8 @@ impl ApiSource {
                 Some(labels) = labels.next() => {
                     let mut ingest = self.ingest.lock();
                     // A job that runs again has services already.
-                    if ingest.note_node_labels(&labels) {
-                        ingest.place_again();
+                    if ingest.set_node_labels(&labels) {
+                        ingest.reevaluate_node_placement();
                     }
                 }
                 () = cx.cancelled() => return,
@@ -134,24 +134,24 @@ impl ApiSource {
         let labels = labels.map(Input::NodeLabels);
         let mut events = pin!(stream::select(labels, stream::select(services, slices)));
         let mut state = State::default();
-        let mut freed = Freed::new(self.db.clone(), self.frontends.clone());
+        let mut waiter = AddressWaiter::new(self.db.clone(), self.frontends.clone());
         cx.health.ok("Running");
         loop {
-            let settled = state.place_at.map(|(due, _)| due);
+            let settled = state.reevaluate_at.map(|(due, _)| due);
             let first = tokio::select! {
                 event = events.next() => event,
                 () = tokio::time::sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
-                    state.place_at = None;
+                    state.reevaluate_at = None;
                     let mut ingest = self.ingest.lock();
-                    ingest.place_again();
+                    ingest.reevaluate_node_placement();
                     state.report(&ingest, &cx.health);
                     continue;
                 }
-                () = freed.wait() => {
-                    freed.begin();
+                () = waiter.wait() => {
+                    waiter.begin();
                     let mut ingest = self.ingest.lock();
                     ingest.try_waiting();
-                    freed.attempted(ingest.is_waiting());
+                    waiter.attempted(ingest.is_waiting());
                     state.report(&ingest, &cx.health);
                     continue;
                 }
@@ -174,23 +174,23 @@ impl ApiSource {
             }
             let mut ingest = self.ingest.lock();
             if !batch.is_empty() {
-                self.note_labels(&mut ingest, &mut state);
+                self.take_labels(&mut ingest, &mut state);
                 ingest.write(&mut batch);
             }
-            if freed.attempted(ingest.is_waiting()) {
+            if waiter.attempted(ingest.is_waiting()) {
                 ingest.try_waiting();
-                freed.attempted(ingest.is_waiting());
+                waiter.attempted(ingest.is_waiting());
             }
             state.report(&ingest, &cx.health);
         }
     }
 
     // The event of a change may come after those of services that are to see it.
-    fn note_labels(&self, ingest: &mut Ingest, state: &mut State) {
+    fn take_labels(&self, ingest: &mut ServiceReflector, state: &mut State) {
         if let Some(node) = self.node.as_ref().and_then(LocalNodeStore::get)
-            && ingest.note_node_labels(&node.labels)
+            && ingest.set_node_labels(&node.labels)
         {
-            state.place_later();
+            state.reevaluate_later();
         }
     }
 
@@ -198,13 +198,13 @@ impl ApiSource {
     fn gather(&self, input: Input, batch: &mut Batch, state: &mut State) {
         match input {
             Input::NodeLabels(labels) => {
-                if self.ingest.lock().note_node_labels(&labels) {
-                    state.place_later();
+                if self.ingest.lock().set_node_labels(&labels) {
+                    state.reevaluate_later();
                 }
             }
             Input::Services(WatcherEvent::Replaced { items, invalid }) => {
                 let mut ingest = self.ingest.lock();
-                self.note_labels(&mut ingest, state);
+                self.take_labels(&mut ingest, state);
                 ingest.write(batch);
                 ingest.replace_services(items, invalid, Some(&self.services_done));
                 state.services = None;
@@ -261,19 +261,19 @@ impl ApiSource {
 }
 
 impl State {
-    fn place_later(&mut self) {
+    fn reevaluate_later(&mut self) {
         let now = Instant::now();
-        let latest = self.place_at.map_or(now + LABELS_WAIT, |(_, latest)| latest);
-        self.place_at = Some((latest.min(now + LABELS_SETTLE), latest));
+        let latest = self.reevaluate_at.map_or(now + LABELS_WAIT, |(_, latest)| latest);
+        self.reevaluate_at = Some((latest.min(now + LABELS_SETTLE), latest));
     }
 
-    fn report(&self, ingest: &Ingest, health: &Health) {
+    fn report(&self, ingest: &ServiceReflector, health: &Health) {
         if let Some(error) = &self.services {
             health.degraded("Cannot follow services", &**error);
         } else if let Some(error) = &self.slices {
             health.degraded("Cannot follow endpoint slices", &**error);
-        } else if !ingest.faults().is_empty() {
-            health.degraded("Failure processing services", ingest.faults());
+        } else if !ingest.invalid_objects().is_empty() {
+            health.degraded("Failure processing services", ingest.invalid_objects());
         } else {
             health.ok("Running");
         }

@@ -36,7 +36,7 @@ impl Slice {
     }
 }
 
-/// Number of an entry of [`Slices::slices`], from 1.
+/// Index of an entry of [`Slices::slices`], from 1.
 type Slot = std::num::NonZeroU32;
 
 /// An entry of a table by name: the hash, so that a table grows without a look at what it holds, and the slot.
@@ -51,7 +51,7 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// All slices of a source. Tables hold numbers only: there are as many slices as services, and more.
+/// All slices of a source. Tables hold indexes only: there are as many slices as services, and more.
 #[derive(Debug, Default)]
 pub(super) struct Slices {
     slices: Vec<Option<Slice>>,

@@ -4,7 +4,7 @@
 
 mod file;
 mod hive;
-mod ingest;
+mod reflector;
 mod pods;
 mod slices;
 

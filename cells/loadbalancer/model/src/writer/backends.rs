@@ -79,7 +79,7 @@ impl Writer {
         }
     }
 
-    /// Notes what a health checker found. Gives whether it is new.
+    /// Sets what a health checker found. Returns whether it is new.
     ///
     /// # Errors
     /// [`WriterError::BackendNotFound`].
@@ -110,7 +110,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Adds or changes backends; of those with one address and priority the last counts. Gives the addresses of what
+    /// Adds or changes backends; of those with one address and priority the last counts. Returns the addresses of what
     /// changed.
     fn put_backends(
         &self,

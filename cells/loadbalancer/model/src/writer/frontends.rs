@@ -126,7 +126,7 @@ impl Writer {
         self.put_selected(txn, frontend, &mut Selections::default())
     }
 
-    /// Removes a service and its frontends; its backends stay until their source removes them. Gives whether there
+    /// Removes a service and its frontends; its backends stay until their source removes them. Returns whether there
     /// was one.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl Writer {
         self.put_selected(txn, changed, &mut Selections::default())
     }
 
-    /// Sends traffic of a service to proxies; `None` ends it. Gives whether there is such a service.
+    /// Sends traffic of a service to proxies; `None` ends it. Returns whether there is such a service.
     pub fn set_proxy_redirects(
         &self,
         txn: &mut WriteTxn,

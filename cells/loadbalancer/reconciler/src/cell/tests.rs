@@ -166,7 +166,7 @@ async fn full_map_shows_in_the_status_and_recovers() {
     let flags = [
         ("lb-test-fault-probability", "0"),
         ("bpf-lb-service-map-max", "6"),
-        // What makes room is what it waits for.
+        // Deletions make room, not the time.
         ("lb-retry-backoff-min", "1h"),
         ("lb-retry-backoff-max", "1h"),
     ];

@@ -51,7 +51,7 @@ impl Ops {
             }
             match given.kept_id(key.id) {
                 Some(address) => self.backend_ids.park(address, key.id),
-                None => self.backend_ids.free(key.id),
+                None => self.backend_ids.release(key.id),
             }
         }
         self.lingering.extend(undeleted);
@@ -91,7 +91,7 @@ impl Ops {
         self.forget_written(&unwritten);
     }
 
-    // Gives whether nobody wants it any more.
+    // Returns whether no frontend wants it any more.
     pub(super) fn stage_wildcard(&mut self, owner: Owner, ip: IpAddr) -> bool {
         let Some(wildcard) = self.wildcards.get_mut(&ip) else {
             return false;
@@ -177,63 +177,63 @@ impl Ops {
                 }
                 failed.insert(round.frontends[plan.owner as usize]);
                 if !given.settles(plan.owner)
-                    && let Some(unit) = self.units.get_mut(&plan.address)
+                    && let Some(entry) = self.entries.get_mut(&plan.address)
                 {
-                    unit.is_dirty = true;
-                    unit.high = unit.high.max(plan.high);
-                    unit.sure = unit.sure.min(unit.slots.len() as u16);
+                    entry.is_dirty = true;
+                    entry.high = entry.high.max(plan.high);
+                    entry.sure = entry.sure.min(entry.slots.len() as u16);
                 }
             }
         }
         for plan in round.planned.iter().filter(|plan| !given.settles(plan.owner)) {
             if !round.outcome.is_failed(plan.owner)
-                && let Some(unit) = self.units.get_mut(&plan.address)
-                && !unit.is_gone
+                && let Some(entry) = self.entries.get_mut(&plan.address)
+                && !entry.is_gone
             {
-                unit.sure = unit.slots.len() as u16;
-                unit.is_served |= !failed.contains(&round.frontends[plan.owner as usize]);
+                entry.sure = entry.slots.len() as u16;
+                entry.is_served |= !failed.contains(&round.frontends[plan.owner as usize]);
             }
         }
-        for (owner, address) in round.with_leftovers.drain(..) {
+        for (owner, address) in round.with_pending_deletes.drain(..) {
             if !round.outcome.is_failed(owner)
-                && let Some(unit) = self.units.get_mut(&address)
+                && let Some(entry) = self.entries.get_mut(&address)
             {
-                unit.leftovers = None;
+                entry.pending_deletes = None;
             }
         }
         for (owner, address) in round.gone.drain(..) {
             if round.outcome.is_failed(owner) {
                 continue;
             }
-            if let Some(unit) = self.units.remove(&address) {
-                self.service_ids.free(u32::from(unit.id));
+            if let Some(entry) = self.entries.remove(&address) {
+                self.service_ids.release(u32::from(entry.id));
             }
         }
         for address in round.emptied.drain(..) {
             let Some(ips) = self.expansions.get_mut(&address) else {
                 continue;
             };
-            let units = &self.units;
+            let entries = &self.entries;
             ips.retain(|ip| {
-                units
+                entries
                     .get(&address.with_ip(*ip))
-                    .is_some_and(|unit| unit.is_expansion)
+                    .is_some_and(|entry| entry.is_expansion)
             });
             if ips.is_empty() {
                 self.expansions.remove(&address);
             }
         }
         for (address, ip) in round.vanished.drain(..) {
-            if self.units.contains_key(&address.with_ip(ip)) {
+            if self.entries.contains_key(&address.with_ip(ip)) {
                 let ips = self.expansions.entry(address).or_default();
                 if !ips.contains(&ip) {
                     ips.push(ip);
                 }
             }
         }
-        // Rounds of a start-up or of a mass deletion should not cost memory for ever.
-        if self.units.len() * 4 < self.units.capacity() && self.units.capacity() > 1024 {
-            self.units.shrink_to_fit();
+        // The memory of a start-up or of a mass deletion is not kept.
+        if self.entries.len() * 4 < self.entries.capacity() && self.entries.capacity() > 1024 {
+            self.entries.shrink_to_fit();
             self.backends.shrink_to_fit();
             self.wildcards.shrink_to_fit();
         }

@@ -21,7 +21,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// Stands for "no backend" in services that the Ingress controller makes.
 const INGRESS_DUMMY: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(192, 192, 192, 192)), 9999);
 
-/// Backends that a slice gives to a service, sorted by address.
+/// Backends of a service in a slice, sorted by address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SliceBackends {
     /// The service.

@@ -17,7 +17,7 @@ use skep_loadbalancer_model::{ServiceName, Writer};
 
 use super::{frontends, object, service_json, web_slice, writer};
 use crate::convert::{self, Interner, Rules};
-use crate::{Batch, Event, Ingest};
+use crate::{Batch, Event, ServiceReflector};
 
 fn endpoint(number: u8) -> Endpoint {
     Endpoint {
@@ -43,7 +43,7 @@ fn upserted(slice: &EndpointSlice) -> Event {
     Event::Slice(ObjectEvent::Applied(Arc::new(slice.clone())))
 }
 
-fn write(ingest: &mut Ingest, event: Event) {
+fn write(ingest: &mut ServiceReflector, event: Event) {
     let mut batch = Batch::default();
     batch.push(event);
     ingest.write(&mut batch);
@@ -205,7 +205,7 @@ proptest! {
     #[test]
     fn backends_are_those_of_the_slices_after_any_change(edits in prop::collection::vec((0usize..8, edit()), 1..80)) {
         let writer = writer();
-        let mut ingest = Ingest::new(writer.clone(), Rules::default());
+        let mut ingest = ServiceReflector::new(writer.clone(), Rules::default());
         let mut slices = [slice("a", 0..40), slice("b", 40..80), slice("c", 30..34)];
         let mut model = Model::default();
         for slice in &slices {
@@ -234,7 +234,7 @@ proptest! {
 #[test]
 fn endpoints_of_a_slice_come_change_and_go() {
     let writer = writer();
-    let mut ingest = Ingest::new(writer.clone(), Rules::default());
+    let mut ingest = ServiceReflector::new(writer.clone(), Rules::default());
     let service = object(service_json("web", "10.96.0.1"));
     write(&mut ingest, Event::Service(ObjectEvent::Applied(service)));
     let of = |numbers: &mut dyn Iterator<Item = u8>| {

@@ -15,11 +15,11 @@ use crate::maps::{MapError, MapKind};
 
 const MAPS: usize = MapKind::ALL.len() * 2;
 
-/// A number of entries for each map.
+/// A count of entries for each map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Room([u32; MAPS]);
+pub(super) struct Capacity([u32; MAPS]);
 
-impl Room {
+impl Capacity {
     /// As much as there may be.
     pub(super) const UNKNOWN: Self = Self([u32::MAX; MAPS]);
 
@@ -37,35 +37,35 @@ impl Room {
         self.0.iter().map(|count| u64::from(*count)).sum()
     }
 
-    fn fits_into(&self, room: &Self) -> bool {
-        self.0.iter().zip(&room.0).all(|(need, room)| need <= room)
+    fn fits_into(&self, capacity: &Self) -> bool {
+        self.0.iter().zip(&capacity.0).all(|(need, capacity)| need <= capacity)
     }
 
     fn take(&mut self, need: &Self) {
-        for (room, need) in self.0.iter_mut().zip(&need.0) {
+        for (capacity, need) in self.0.iter_mut().zip(&need.0) {
             // What is not known stays so.
-            if *room != u32::MAX {
-                *room = room.saturating_sub(*need);
+            if *capacity != u32::MAX {
+                *capacity = capacity.saturating_sub(*need);
             }
         }
     }
 
     fn grow(&mut self, freed: &Self) {
         let both = self.0.iter_mut().zip(&freed.0);
-        both.for_each(|(room, freed)| *room = room.saturating_add(*freed));
+        both.for_each(|(capacity, freed)| *capacity = capacity.saturating_add(*freed));
     }
 }
 
 /// A frontend that a full map refused.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    need: Room,
+    need: Capacity,
     /// Its backends that are not in the maps: their ids are kept for it.
     backends: Box<[L3n4Addr]>,
 }
 
 impl ReconcileError {
-    /// Whether a map had no room.
+    /// Whether a map was full.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Map(MapError::Full { .. }))
     }
@@ -78,14 +78,14 @@ impl ReconcileError {
             .into_iter()
             .flat_map(|kind| [(kind, false), (kind, true)]);
         let found = all.filter(|(kind, ipv6)| kind.name(*ipv6) == *map);
-        found.map(|(kind, ipv6)| Room::at(kind, ipv6)).next()
+        found.map(|(kind, ipv6)| Capacity::at(kind, ipv6)).next()
     }
 }
 
 impl Ops {
     /// Tries frontends that full maps refused in a round once more, each alone. One result for each, in order.
     pub fn retry_refused(&mut self, refused: &[(&Frontend, ReconcileError)]) -> Vec<FrontendResult> {
-        let mut order: Vec<(Room, usize)> = refused
+        let mut order: Vec<(Capacity, usize)> = refused
             .iter()
             .enumerate()
             .map(|(at, (frontend, _))| (self.need(frontend), at))
@@ -110,18 +110,18 @@ impl Ops {
             {
                 if least[map].as_ref().is_none_or(|(least, _)| need.0[map] < *least) {
                     least[map] = Some((need.0[map], error.clone()));
-                    self.room.0[map] = need.0[map].saturating_sub(1);
+                    self.capacity.0[map] = need.0[map].saturating_sub(1);
                 }
                 self.wait(frontend, need);
-            } else if result.is_ok() && !need.fits_into(&self.room) {
-                self.room = Room::UNKNOWN;
+            } else if result.is_ok() && !need.fits_into(&self.capacity) {
+                self.capacity = Capacity::UNKNOWN;
             }
             results[at] = result;
         }
         results
     }
 
-    fn wait(&mut self, frontend: &Frontend, need: Room) {
+    fn wait(&mut self, frontend: &Frontend, need: Capacity) {
         let addresses = frontend.backends.iter().map(|row| row.params.address);
         let backends: Box<[L3n4Addr]> = addresses
             .filter(|address| !self.backends.contains_key(address))
@@ -147,27 +147,27 @@ impl Ops {
     /// Finds the frontends that may fit since entries were deleted.
     pub(super) fn find_retriable(&mut self) {
         let freed = std::mem::take(&mut self.freed);
-        self.room.grow(&freed);
-        if self.waiting.is_empty() || freed == Room::default() {
+        self.capacity.grow(&freed);
+        if self.waiting.is_empty() || freed == Capacity::default() {
             return;
         }
-        let mut waiting: Vec<(L3n4Addr, Room)> = self
+        let mut waiting: Vec<(L3n4Addr, Capacity)> = self
             .waiting
             .iter()
             .map(|(address, waiting)| (*address, waiting.need))
             .collect();
         waiting.sort_by_key(|(address, need)| (need.total(), *address));
         for (address, need) in waiting {
-            if need.fits_into(&self.room) {
-                self.room.take(&need);
+            if need.fits_into(&self.capacity) {
+                self.capacity.take(&need);
                 self.retriable.push(address);
             }
         }
     }
 
     // Entries that the maps do not have and that the frontend needs.
-    fn need(&self, frontend: &Frontend) -> Room {
-        let mut need = Room::default();
+    fn need(&self, frontend: &Frontend) -> Capacity {
+        let mut need = Capacity::default();
         let address = *frontend.address();
         let ipv6 = address.is_ipv6();
         let mut classes = [0; CLASSES];
@@ -187,13 +187,13 @@ impl Ops {
         let ips = frontend.node_addresses.as_deref().unwrap_or_default();
         let expanded = ips.iter().map(|ip| address.with_ip(*ip));
         for address in std::iter::once(address).chain(expanded) {
-            let unit = self.units.get(&address).filter(|unit| unit.is_served);
-            let sure = unit.map_or(0, |unit| u32::from(unit.sure));
-            let is_new = u32::from(unit.is_none());
+            let entry = self.entries.get(&address).filter(|entry| entry.is_served);
+            let sure = entry.map_or(0, |entry| u32::from(entry.sure));
+            let is_new = u32::from(entry.is_none());
             need.add(MapKind::Services, ipv6, len.saturating_sub(sure) + is_new);
             need.add(MapKind::ReverseNat, ipv6, is_new);
             if frontend.service.session_affinity {
-                let set = unit.filter(|unit| unit.has_affinity).map(|unit| &unit.set);
+                let set = entry.filter(|entry| entry.has_affinity).map(|entry| &entry.set);
                 let had = set.map_or(0, |set| {
                     let is_active = |state| state == BackendState::Active;
                     let rows = frontend.backends.iter().filter(|row| is_active(row.params.state));
@@ -205,12 +205,12 @@ impl Ops {
                 });
                 need.add(MapKind::AffinityMatch, false, active - had);
             }
-            let had = unit.and_then(|unit| unit.ranges.as_deref()).unwrap_or_default();
+            let had = entry.and_then(|entry| entry.ranges.as_deref()).unwrap_or_default();
             let new = ranges
                 .iter()
                 .filter(|net| net.addr().is_ipv6() == ipv6 && !had.contains(net));
             need.add(MapKind::SourceRange, ipv6, new.count() as u32);
-            let has_maglev = unit.is_some_and(|unit| unit.has_maglev);
+            let has_maglev = entry.is_some_and(|entry| entry.has_maglev);
             if !has_maglev && slots.count > 0 && self.settings.uses_maglev(frontend, &address) {
                 need.add(MapKind::Maglev, ipv6, 1);
             }

@@ -301,11 +301,11 @@ impl World {
     fn check_references(&self) {
         let mut rows: BTreeMap<L3n4Addr, u32> = BTreeMap::new();
         let mut holds: BTreeMap<L3n4Addr, u32> = BTreeMap::new();
-        for unit in self.ops.units.values() {
-            for row in &unit.set {
+        for entry in self.ops.entries.values() {
+            for row in &entry.set {
                 *rows.entry(row.params.address).or_default() += 1;
             }
-            for address in unit.leftovers.iter().flat_map(|leftovers| &leftovers.held) {
+            for address in entry.pending_deletes.iter().flat_map(|pending_deletes| &pending_deletes.held) {
                 *holds.entry(*address).or_default() += 1;
             }
         }
@@ -490,7 +490,7 @@ proptest! {
         world.settle();
         check(&mut world, sizes)?;
 
-        // Room for the next with each service that goes, without a change to those that wait.
+        // Capacity for the next with each service that goes, without a change to those that wait.
         for service in 0..FRONTENDS.len() {
             world.change(&Step::Frontends(service, [false, false]));
             for _ in 0..4 {

@@ -11,18 +11,18 @@ use skep_loadbalancer_model::{ServiceName, Source, Writer};
 
 use super::{backends, frontends, object, service_json, services, slice_json, writer};
 use crate::convert::Rules;
-use crate::{Batch, Event, Ingest};
+use crate::{Batch, Event, ServiceReflector};
 
 struct Fixture {
     writer: Writer,
-    ingest: Ingest,
+    ingest: ServiceReflector,
 }
 
 impl Fixture {
     fn new() -> Self {
         let writer = writer();
         Self {
-            ingest: Ingest::new(writer.clone(), Rules::default()),
+            ingest: ServiceReflector::new(writer.clone(), Rules::default()),
             writer,
         }
     }
@@ -34,7 +34,7 @@ impl Fixture {
     }
 
     fn fault(&self) -> String {
-        self.ingest.faults().to_string()
+        self.ingest.invalid_objects().to_string()
     }
 }
 
@@ -114,7 +114,7 @@ fn an_address_given_up_in_a_batch_can_be_taken_in_it() {
     fixture.write([service("a", "10.96.0.2"), no_service("b")]);
 
     assert_eq!(frontends(&fixture.writer), ["10.96.0.2:80/TCP shop/a []"]);
-    assert!(fixture.ingest.faults().is_empty());
+    assert!(fixture.ingest.invalid_objects().is_empty());
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn services_can_exchange_addresses_in_a_batch() {
             "10.96.0.3:80/TCP shop/b []"
         ]
     );
-    assert!(fixture.ingest.faults().is_empty());
+    assert!(fixture.ingest.invalid_objects().is_empty());
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_service_waits_for_an_address_that_another_has() {
     fixture.write([no_service("b")]);
 
     assert_eq!(frontends(&fixture.writer), ["10.96.0.2:80/TCP shop/a []"]);
-    assert!(fixture.ingest.faults().is_empty());
+    assert!(fixture.ingest.invalid_objects().is_empty());
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn what_cannot_be_decoded_stays_and_is_named() {
     assert_eq!(services(&fixture.writer), ["shop/a"]);
 
     fixture.write([no_service("a")]);
-    assert!(fixture.ingest.faults().is_empty());
+    assert!(fixture.ingest.invalid_objects().is_empty());
     assert_eq!(services(&fixture.writer), Vec::<String>::new());
 }
 
@@ -335,7 +335,7 @@ fn a_malformed_update_keeps_the_last_good_state() {
     assert_eq!(frontends(&fixture.writer), ["10.96.0.1:80/TCP shop/a []"]);
 
     fixture.write([service("a", "10.96.0.9")]);
-    assert!(fixture.ingest.faults().is_empty());
+    assert!(fixture.ingest.invalid_objects().is_empty());
     assert_eq!(frontends(&fixture.writer), ["10.96.0.9:80/TCP shop/a []"]);
 }
 
@@ -349,17 +349,17 @@ fn services_come_and_go_with_the_labels_of_the_node() {
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 
     let labelled = Labels::from_iter([("service.cilium.io/node", "edge")]);
-    assert!(fixture.ingest.note_node_labels(&labelled));
-    assert!(!fixture.ingest.note_node_labels(&labelled));
-    fixture.ingest.place_again();
+    assert!(fixture.ingest.set_node_labels(&labelled));
+    assert!(!fixture.ingest.set_node_labels(&labelled));
+    fixture.ingest.reevaluate_node_placement();
     assert_eq!(services(&fixture.writer), ["shop/any", "shop/edge"]);
-    assert!(fixture.ingest.note_node_labels(&Labels::default()));
-    fixture.ingest.place_again();
+    assert!(fixture.ingest.set_node_labels(&Labels::default()));
+    fixture.ingest.reevaluate_node_placement();
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 
     fixture.write([no_service("edge")]);
-    fixture.ingest.note_node_labels(&labelled);
-    fixture.ingest.place_again();
+    fixture.ingest.set_node_labels(&labelled);
+    fixture.ingest.reevaluate_node_placement();
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 }
 

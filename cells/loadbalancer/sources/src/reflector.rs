@@ -28,9 +28,9 @@ const PSEUDO: char = ':';
 /// Objects that can't be used, by kind and name, with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.values().map(String::as_str).collect::<Vec<_>>().join("\n"))]
-pub struct Faults(BTreeMap<(&'static str, String), String>);
+pub struct InvalidObjects(BTreeMap<(&'static str, String), String>);
 
-impl Faults {
+impl InvalidObjects {
     /// Whether every object can be used.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -55,10 +55,10 @@ impl Faults {
 const SERVICE: &str = "service";
 const SLICE: &str = "endpointslice";
 
-/// Writes what the API server says about services and endpoint slices.
+/// Reflects services and endpoint slices of the API server.
 ///
 /// Fed with watch events by the job `reflect-services-endpoints`, or directly by whoever has decoded objects.
-pub struct Ingest {
+pub struct ServiceReflector {
     writer: Writer,
     rules: Rules,
     node_labels: Labels,
@@ -70,11 +70,11 @@ pub struct Ingest {
     waiting: BTreeMap<ObjectKey, Arc<slim::Service>>,
     /// Services with internal traffic policy Local.
     internal: HashSet<ObjectKey>,
-    faults: Faults,
+    faults: InvalidObjects,
     metrics: Option<Arc<SourceMetrics>>,
 }
 
-impl Ingest {
+impl ServiceReflector {
     /// Writes through `writer` what `rules` make of objects, for a node without labels.
     pub fn new(writer: Writer, rules: Rules) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Ingest {
             placed: BTreeMap::new(),
             waiting: BTreeMap::new(),
             internal: HashSet::default(),
-            faults: Faults::default(),
+            faults: InvalidObjects::default(),
             metrics: None,
         }
     }
@@ -99,7 +99,7 @@ impl Ingest {
     }
 
     /// Objects that can't be used.
-    pub fn faults(&self) -> &Faults {
+    pub fn invalid_objects(&self) -> &InvalidObjects {
         &self.faults
     }
 
@@ -158,9 +158,9 @@ impl Ingest {
         self.commit(changes, done);
     }
 
-    /// Notes the labels of this node, for services that are written from now on. Gives whether they are others than
-    /// before; then [`place_again`](Self::place_again) is due.
-    pub fn note_node_labels(&mut self, labels: &Labels) -> bool {
+    /// Sets the labels of this node, for services that are written from now on. Returns whether they are others than
+    /// before; then [`reevaluate_node_placement`](Self::reevaluate_node_placement) is due.
+    pub fn set_node_labels(&mut self, labels: &Labels) -> bool {
         let are_others = self.node_labels != *labels;
         if are_others {
             self.node_labels = labels.clone();
@@ -169,7 +169,7 @@ impl Ingest {
     }
 
     /// Looks again at services whose annotations name nodes: they come or go with the labels of this one.
-    pub fn place_again(&mut self) {
+    pub fn reevaluate_node_placement(&mut self) {
         let applied = |object: &Arc<slim::Service>| Event::Service(ObjectEvent::Applied(object.clone()));
         let placed: Vec<Event> = self.placed.values().map(applied).collect();
         if !placed.is_empty() {
@@ -264,7 +264,7 @@ impl Ingest {
         match convert::service(&object, &self.rules) {
             Ok(converted) => {
                 let is_local = converted.service.int_traffic_policy == TrafficPolicy::Local;
-                self.note_internal_policy(&key, is_local);
+                self.set_internal_policy(&key, is_local);
                 plan.add_service(Wanted {
                     place,
                     key,
@@ -276,7 +276,7 @@ impl Ingest {
         }
     }
 
-    fn note_internal_policy(&mut self, key: &ObjectKey, is_local: bool) {
+    fn set_internal_policy(&mut self, key: &ObjectKey, is_local: bool) {
         let is_new = if is_local {
             self.internal.insert(key.clone())
         } else {
@@ -294,7 +294,7 @@ impl Ingest {
     }
 
     fn withdraw(&mut self, plan: &mut Plan, key: &ObjectKey) {
-        self.note_internal_policy(key, false);
+        self.set_internal_policy(key, false);
         plan.withdrawn.push(key.clone());
     }
 
