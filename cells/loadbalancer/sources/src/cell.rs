@@ -49,7 +49,7 @@ pub fn node_cell() -> Cell {
     .run(watch_node)
 }
 
-// Shared by writer and reconciler, which must agree.
+// Read by the writer.
 fn addresses(node: Option<LocalNodeStore>, table: Option<Table<NodeAddress>>) -> Arc<dyn NodeAddresses> {
     Arc::new(LocalAddresses::new(node, table))
 }
