@@ -36,7 +36,7 @@ pub(crate) struct World {
 /// Where events come in.
 struct Source {
     writer: Writer,
-    ingest: ServiceReflector,
+    reflector: ServiceReflector,
     batch: Batch,
     handle: ReconcilerHandle,
 }
@@ -45,13 +45,13 @@ impl Source {
     fn feed(&mut self, event: Event) {
         self.batch.push(event);
         if self.batch.is_full() {
-            self.ingest.write(&mut self.batch);
+            self.reflector.write(&mut self.batch);
         }
     }
 
     async fn settle(&mut self) -> anyhow::Result<()> {
         if !self.batch.is_empty() {
-            self.ingest.write(&mut self.batch);
+            self.reflector.write(&mut self.batch);
         }
         let revision = self.writer.frontends().revision(&self.writer.db().read());
         let progress: Progress = self.handle.wait_until_reconciled(revision).await;
@@ -113,7 +113,7 @@ impl World {
         });
         let source = Source {
             writer: writer.clone(),
-            ingest: ServiceReflector::new(writer.clone(), Rules::default()),
+            reflector: ServiceReflector::new(writer.clone(), Rules::default()),
             batch: Batch::default(),
             handle,
         };

@@ -146,7 +146,7 @@ async fn main() -> Result<(), Failure> {
         }
     });
 
-    let mut ingest = ServiceReflector::new(writer.clone(), Rules::default());
+    let mut reflector = ServiceReflector::new(writer.clone(), Rules::default());
     let base = resident_mib();
     let mut decoding = Duration::ZERO;
     let mut started = Instant::now();
@@ -158,7 +158,7 @@ async fn main() -> Result<(), Failure> {
             batch.push(Event::Slice(ObjectEvent::Applied(slice(n, backends, None)?)));
         }
         decoding += decode.elapsed();
-        ingest.write(&mut batch);
+        reflector.write(&mut batch);
     }
     let written = started.elapsed() - decoding;
     let frontends = writer.frontends();
@@ -189,7 +189,7 @@ async fn main() -> Result<(), Failure> {
                 None,
             )));
         }
-        ingest.write(&mut batch);
+        reflector.write(&mut batch);
     }
     handle.wait_until_reconciled(frontends.revision(&db.read())).await;
     let took = started.elapsed();
@@ -205,7 +205,7 @@ async fn main() -> Result<(), Failure> {
         for part in 0..backends / 10 {
             batch.push(flip(part, None)?);
         }
-        ingest.write(&mut batch);
+        reflector.write(&mut batch);
         handle.wait_until_reconciled(frontends.revision(&db.read())).await;
         let rounds = 200;
         let flips: Vec<Event> = (0..rounds)
@@ -215,7 +215,7 @@ async fn main() -> Result<(), Failure> {
         for event in flips {
             let mut batch = Batch::default();
             batch.push(event);
-            ingest.write(&mut batch);
+            reflector.write(&mut batch);
             handle.wait_until_reconciled(frontends.revision(&db.read())).await;
         }
         println!(

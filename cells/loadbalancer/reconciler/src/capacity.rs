@@ -38,7 +38,10 @@ impl Capacity {
     }
 
     fn fits_into(&self, capacity: &Self) -> bool {
-        self.0.iter().zip(&capacity.0).all(|(need, capacity)| need <= capacity)
+        self.0
+            .iter()
+            .zip(&capacity.0)
+            .all(|(need, capacity)| need <= capacity)
     }
 
     fn take(&mut self, need: &Self) {
@@ -94,7 +97,7 @@ impl Ops {
         let mut results: Vec<FrontendResult> = refused.iter().map(|(_, error)| Err(error.clone())).collect();
         // The least that each map refused, and how.
         let mut least: [Option<(u32, ReconcileError)>; MAPS] = Default::default();
-        for (need, at) in order {
+        for (mut need, at) in order {
             let frontend = refused[at].0;
             let mut limits = least.iter().zip(&need.0);
             let limit = limits.find_map(|(least, need)| least.as_ref().filter(|(least, _)| need >= least));
@@ -108,10 +111,13 @@ impl Ops {
             if let Err(error) = &result
                 && let Some(map) = error.full_map()
             {
-                if least[map].as_ref().is_none_or(|(least, _)| need.0[map] < *least) {
-                    least[map] = Some((need.0[map], error.clone()));
-                    self.capacity.0[map] = need.0[map].saturating_sub(1);
+                // At least the entry that was refused, whatever is known of what the maps have.
+                let needed = need.0[map].max(1);
+                if least[map].as_ref().is_none_or(|(least, _)| needed < *least) {
+                    least[map] = Some((needed, error.clone()));
+                    self.capacity.0[map] = needed - 1;
                 }
+                need.0[map] = needed;
                 self.wait(frontend, need);
             } else if result.is_ok() && !need.fits_into(&self.capacity) {
                 self.capacity = Capacity::UNKNOWN;
@@ -205,7 +211,9 @@ impl Ops {
                 });
                 need.add(MapKind::AffinityMatch, false, active - had);
             }
-            let had = entry.and_then(|entry| entry.ranges.as_deref()).unwrap_or_default();
+            let had = entry
+                .and_then(|entry| entry.ranges.as_deref())
+                .unwrap_or_default();
             let new = ranges
                 .iter()
                 .filter(|net| net.addr().is_ipv6() == ipv6 && !had.contains(net));

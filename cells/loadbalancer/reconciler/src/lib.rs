@@ -5,6 +5,7 @@
 //! [`Ops`] is the machine: frontends and map operations, no tables and no tasks. [`FrontendReconciler`] drives it from
 //! the table.
 
+mod capacity;
 mod cell;
 mod command;
 mod driver;
@@ -13,7 +14,6 @@ mod ids;
 pub mod maps;
 mod ops;
 mod restore;
-mod capacity;
 mod select;
 mod settings;
 mod slots;

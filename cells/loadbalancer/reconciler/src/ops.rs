@@ -9,10 +9,10 @@
 //! A frontend that a full map refuses keeps nothing in the maps; one that worked before keeps what it had
 //! ([`release`]). [`retry_refused`](Ops::retry_refused) then finds those that fit one by one.
 
+mod entry;
 mod finish;
 mod master;
 mod release;
-mod entry;
 
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
@@ -23,15 +23,15 @@ use skep_loadbalancer_model::types::{BackendState, Change, Frontend, L3n4Addr};
 use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
-use self::master::check_features;
 use self::entry::{EntryPlan, release_pending};
+use self::master::check_features;
+use super::capacity::{Capacity, Waiting};
 use super::ids::Ids;
 use super::restore::Restored;
-use super::capacity::{Capacity, Waiting};
 use super::select::{Quarantine, release};
 use super::slots::Slots;
 use super::stage::Owner;
-use super::state::{BackendEntry, Planned, Round, Served, FrontendEntry, Wildcard};
+use super::state::{BackendEntry, FrontendEntry, Planned, Round, Served, Wildcard};
 use super::{ReconcileError, Settings};
 use crate::maps::{AffinityKey, BackendKey, LbMaps, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
 
@@ -209,7 +209,8 @@ impl Ops {
     fn plan_frontend(&mut self, frontend: &Frontend) {
         let owner = self.add_owner();
         let address = *frontend.address();
-        let planned = check_features(frontend).and_then(|()| self.plan_entry(owner, frontend, address, false));
+        let planned =
+            check_features(frontend).and_then(|()| self.plan_entry(owner, frontend, address, false));
         let id = match planned {
             Ok(id) => id,
             Err(error) => return self.round.outcome.fail(owner, error),
@@ -225,7 +226,12 @@ impl Ops {
         for ip in self.expansions.remove(&address).unwrap_or_default() {
             let expanded = address.with_ip(ip);
             let is_unwanted = !wanted.contains(&ip);
-            if is_unwanted && self.entries.get(&expanded).is_some_and(|entry| entry.is_expansion) {
+            if is_unwanted
+                && self
+                    .entries
+                    .get(&expanded)
+                    .is_some_and(|entry| entry.is_expansion)
+            {
                 self.plan_gone(expanded);
                 // Remembered until it is gone.
                 self.round.vanished.push((address, ip));
@@ -416,7 +422,8 @@ impl Ops {
             .filter(|net| net.addr().is_ipv6() == ipv6);
         let (mut affinity, mut ranges) = (affinity.peekable(), ranges.peekable());
         if affinity.peek().is_some() || ranges.peek().is_some() {
-            entry.pending_deletes
+            entry
+                .pending_deletes
                 .get_or_insert_default()
                 .add(affinity, ranges.copied());
         }

@@ -200,7 +200,11 @@ impl Ops {
             backend_states: self.backends.len(),
             backend_references: self.entries.len(),
             node_port_addr_by_port: self.expansions.len(),
-            prev_source_ranges: self.entries.values().filter(|entry| entry.ranges.is_some()).count(),
+            prev_source_ranges: self
+                .entries
+                .values()
+                .filter(|entry| entry.ranges.is_some())
+                .count(),
             restored_quarantines: self.quarantines.len(),
             wildcard_references: self.wildcards.len(),
         }
@@ -218,7 +222,10 @@ impl Ops {
                 .filter(|row| row.params.state == BackendState::Active);
             active.filter_map(|row| {
                 let backend = self.backends.get(&row.params.address)?.id;
-                Some(AffinityKey { id: entry.id, backend })
+                Some(AffinityKey {
+                    id: entry.id,
+                    backend,
+                })
             })
         });
         keys.collect()
@@ -232,7 +239,7 @@ impl Ops {
             .filter(|(_, entry)| !entry.is_gone)
             .map(|(address, entry)| (entry.id, address))
             .collect();
-        let entry = |id: u16| by_id.get(&id).and_then(|address| self.entries.get(*address));
+        let entry_of = |id: u16| by_id.get(&id).and_then(|address| self.entries.get(*address));
         read(&*self.maps, MapKind::Services, &mut |entry| {
             let MapEntry::Service(key, _) = entry else { return };
             let is_wanted = if key.is_wildcard() {
@@ -253,13 +260,16 @@ impl Ops {
         // Masters first: what leads to the others goes before them.
         stale.services.sort_by_key(|key: &ServiceKey| key.slot);
         let affinity = self.wanted_affinity();
-        let pending_deletes = self.entries.values().filter_map(|entry| entry.pending_deletes.as_ref());
+        let pending_deletes = self
+            .entries
+            .values()
+            .filter_map(|entry| entry.pending_deletes.as_ref());
         let named: HashSet<BackendKey> = pending_deletes
             .flat_map(|pending_deletes| pending_deletes.backends.iter().copied())
             .collect();
         // Of a state that an earlier run wrote and that stays, not all entries are known.
         let is_kept = |id: u16| {
-            let pending_deletes = entry(id).and_then(|entry| entry.pending_deletes.as_ref());
+            let pending_deletes = entry_of(id).and_then(|entry| entry.pending_deletes.as_ref());
             pending_deletes.is_some_and(|pending_deletes| !pending_deletes.held.is_empty())
         };
         read(&*self.maps, MapKind::Backends, &mut |entry| {
@@ -284,7 +294,7 @@ impl Ops {
         })?;
         read(&*self.maps, MapKind::Maglev, &mut |entry| {
             let MapEntry::Maglev(key, _) = entry else { return };
-            let is_wanted = entry(key.id).is_some_and(|entry| entry.has_maglev);
+            let is_wanted = entry_of(key.id).is_some_and(|entry| entry.has_maglev);
             if !is_wanted
                 || by_id
                     .get(&key.id)
@@ -308,7 +318,7 @@ impl Ops {
             let is_of_family = by_id
                 .get(&key.id)
                 .is_some_and(|a| a.is_ipv6() == key.cidr.addr().is_ipv6());
-            let ranges = entry(key.id)
+            let ranges = entry_of(key.id)
                 .and_then(|entry| entry.ranges.as_deref())
                 .unwrap_or_default();
             if is_kept(key.id) && is_of_family {

@@ -161,7 +161,9 @@ pub(super) fn acquire(
     let address = row.params.address;
     let known = match backends.entry(address) {
         std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-        std::collections::hash_map::Entry::Vacant(entry) => entry.insert(BackendEntry::new(ids.allocate(&address)?)),
+        std::collections::hash_map::Entry::Vacant(entry) => {
+            entry.insert(BackendEntry::new(ids.allocate(&address)?))
+        }
     };
     known.add(row, row.revision(), settings);
     known.write(owner, address, round);

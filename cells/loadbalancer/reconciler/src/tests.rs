@@ -2,9 +2,9 @@
 
 //! The machine against maps that fail, stop, are full or hold an earlier run.
 
+mod capacity;
 mod changes;
 mod faults;
-mod capacity;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -28,8 +28,8 @@ use statedb::{Db, InitGuard, Snapshot, Table};
 use tokio::time::Instant;
 
 use super::batch::{Batch, Event};
+use super::reflector::{ServiceReflector, listed};
 use super::waiter::AddressWaiter;
-use super::ingest::{ServiceReflector, listed};
 
 /// How long the labels of the node must rest before services that name nodes come or go with them: labels are often
 /// replaced one after the other, and each time connections would be cut.
@@ -82,7 +82,7 @@ pub(super) struct ApiSource {
     pub(super) services_done: InitGuard,
     pub(super) slices_done: InitGuard,
     /// Kept when the job runs again: the rows are still in the tables.
-    pub(super) ingest: Mutex<ServiceReflector>,
+    pub(super) reflector: Mutex<ServiceReflector>,
     pub(super) has_run: AtomicBool,
 }
 
@@ -122,10 +122,10 @@ impl ApiSource {
             // Services whose annotations name nodes would come and go at start otherwise.
             tokio::select! {
                 Some(labels) = labels.next() => {
-                    let mut ingest = self.ingest.lock();
+                    let mut reflector = self.reflector.lock();
                     // A job that runs again has services already.
-                    if ingest.set_node_labels(&labels) {
-                        ingest.reevaluate_node_placement();
+                    if reflector.set_node_labels(&labels) {
+                        reflector.reevaluate_node_placement();
                     }
                 }
                 () = cx.cancelled() => return,
@@ -142,17 +142,17 @@ impl ApiSource {
                 event = events.next() => event,
                 () = tokio::time::sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
                     state.reevaluate_at = None;
-                    let mut ingest = self.ingest.lock();
-                    ingest.reevaluate_node_placement();
-                    state.report(&ingest, &cx.health);
+                    let mut reflector = self.reflector.lock();
+                    reflector.reevaluate_node_placement();
+                    state.report(&reflector, &cx.health);
                     continue;
                 }
                 () = waiter.wait() => {
                     waiter.begin();
-                    let mut ingest = self.ingest.lock();
-                    ingest.try_waiting();
-                    waiter.attempted(ingest.is_waiting());
-                    state.report(&ingest, &cx.health);
+                    let mut reflector = self.reflector.lock();
+                    reflector.try_waiting();
+                    waiter.attempted(reflector.is_waiting());
+                    state.report(&reflector, &cx.health);
                     continue;
                 }
                 () = cx.cancelled() => return,
@@ -172,23 +172,23 @@ impl ApiSource {
                     next = events.next().now_or_never().flatten();
                 }
             }
-            let mut ingest = self.ingest.lock();
+            let mut reflector = self.reflector.lock();
             if !batch.is_empty() {
-                self.take_labels(&mut ingest, &mut state);
-                ingest.write(&mut batch);
+                self.take_labels(&mut reflector, &mut state);
+                reflector.write(&mut batch);
             }
-            if waiter.attempted(ingest.is_waiting()) {
-                ingest.try_waiting();
-                waiter.attempted(ingest.is_waiting());
+            if waiter.attempted(reflector.is_waiting()) {
+                reflector.try_waiting();
+                waiter.attempted(reflector.is_waiting());
             }
-            state.report(&ingest, &cx.health);
+            state.report(&reflector, &cx.health);
         }
     }
 
     // The event of a change may come after those of services that are to see it.
-    fn take_labels(&self, ingest: &mut ServiceReflector, state: &mut State) {
+    fn take_labels(&self, reflector: &mut ServiceReflector, state: &mut State) {
         if let Some(node) = self.node.as_ref().and_then(LocalNodeStore::get)
-            && ingest.set_node_labels(&node.labels)
+            && reflector.set_node_labels(&node.labels)
         {
             state.reevaluate_later();
         }
@@ -198,21 +198,21 @@ impl ApiSource {
     fn gather(&self, input: Input, batch: &mut Batch, state: &mut State) {
         match input {
             Input::NodeLabels(labels) => {
-                if self.ingest.lock().set_node_labels(&labels) {
+                if self.reflector.lock().set_node_labels(&labels) {
                     state.reevaluate_later();
                 }
             }
             Input::Services(WatcherEvent::Replaced { items, invalid }) => {
-                let mut ingest = self.ingest.lock();
-                self.take_labels(&mut ingest, state);
-                ingest.write(batch);
-                ingest.replace_services(items, invalid, Some(&self.services_done));
+                let mut reflector = self.reflector.lock();
+                self.take_labels(&mut reflector, state);
+                reflector.write(batch);
+                reflector.replace_services(items, invalid, Some(&self.services_done));
                 state.services = None;
             }
             Input::Slices(WatcherEvent::Replaced { items, invalid }) => {
-                let mut ingest = self.ingest.lock();
-                ingest.write(batch);
-                ingest.replace_slices(items, invalid, Some(&self.slices_done));
+                let mut reflector = self.reflector.lock();
+                reflector.write(batch);
+                reflector.replace_slices(items, invalid, Some(&self.slices_done));
                 state.slices = None;
             }
             Input::Services(event) => {
@@ -243,7 +243,7 @@ impl ApiSource {
                 for event in listed(items, invalid, of) {
                     batch.push_listed(event);
                     if batch.is_full() {
-                        self.ingest.lock().write(batch);
+                        self.reflector.lock().write(batch);
                     }
                 }
             }
@@ -256,7 +256,7 @@ impl ApiSource {
 
     /// Writes the end of the first list.
     fn complete(&self, batch: &mut Batch, done: &InitGuard) {
-        self.ingest.lock().write_last(batch, done);
+        self.reflector.lock().write_last(batch, done);
     }
 }
 
@@ -267,13 +267,13 @@ impl State {
         self.reevaluate_at = Some((latest.min(now + LABELS_SETTLE), latest));
     }
 
-    fn report(&self, ingest: &ServiceReflector, health: &Health) {
+    fn report(&self, reflector: &ServiceReflector, health: &Health) {
         if let Some(error) = &self.services {
             health.degraded("Cannot follow services", &**error);
         } else if let Some(error) = &self.slices {
             health.degraded("Cannot follow endpoint slices", &**error);
-        } else if !ingest.invalid_objects().is_empty() {
-            health.degraded("Failure processing services", ingest.invalid_objects());
+        } else if !reflector.invalid_objects().is_empty() {
+            health.degraded("Failure processing services", reflector.invalid_objects());
         } else {
             health.ok("Running");
         }

@@ -8,14 +8,14 @@ mod config;
 pub mod convert;
 mod document;
 mod file;
-mod waiter;
-mod reflector;
 mod k8s;
 mod metrics;
 mod node;
 mod pods;
 mod podsource;
+mod reflector;
 mod slices;
+mod waiter;
 
 #[cfg(test)]
 mod tests;
@@ -25,8 +25,8 @@ pub use cell::{cell, node_cell};
 pub use config::{FileConfig, KubernetesConfig};
 pub use document::{Document, DocumentError, Format, UnknownFormat};
 pub use file::FileError;
-pub use ingest::{InvalidObjects, ServiceReflector};
 pub use metrics::SourceMetrics;
 pub use node::LocalAddresses;
+pub use reflector::{InvalidObjects, ServiceReflector};
 
 hive::catalogue!(cell);

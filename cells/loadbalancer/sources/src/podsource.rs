@@ -11,8 +11,8 @@ use skep_k8s::tables::LocalPod;
 use skep_loadbalancer_model::types::Frontend;
 use statedb::{Change, Db, InitGuard, Snapshot, Table};
 
-use super::waiter::AddressWaiter;
 use super::pods::HostPorts;
+use super::waiter::AddressWaiter;
 
 /// What the job needs.
 pub(super) struct PodSource {

@@ -41,7 +41,7 @@ impl InvalidObjects {
         self.0.insert((kind, object.to_string()), fault);
     }
 
-    fn invalid(&mut self, kind: &'static str, error: &DecodeError) {
+    fn undecodable(&mut self, kind: &'static str, error: &DecodeError) {
         self.set(kind, &error.object, error.to_string());
     }
 
@@ -70,7 +70,7 @@ pub struct ServiceReflector {
     waiting: BTreeMap<ObjectKey, Arc<slim::Service>>,
     /// Services with internal traffic policy Local.
     internal: HashSet<ObjectKey>,
-    faults: InvalidObjects,
+    invalid: InvalidObjects,
     metrics: Option<Arc<SourceMetrics>>,
 }
 
@@ -86,7 +86,7 @@ impl ServiceReflector {
             placed: BTreeMap::new(),
             waiting: BTreeMap::new(),
             internal: HashSet::default(),
-            faults: InvalidObjects::default(),
+            invalid: InvalidObjects::default(),
             metrics: None,
         }
     }
@@ -100,7 +100,7 @@ impl ServiceReflector {
 
     /// Objects that can't be used.
     pub fn invalid_objects(&self) -> &InvalidObjects {
-        &self.faults
+        &self.invalid
     }
 
     /// Writes a batch in one transaction and leaves it empty.
@@ -137,7 +137,7 @@ impl ServiceReflector {
         let deleted = |key| Event::Service(ObjectEvent::Deleted(key, None));
         changes.extend(gone.into_iter().map(deleted));
         let named: HashSet<String> = listed.iter().map(ToString::to_string).collect();
-        self.faults
+        self.invalid
             .0
             .retain(|(kind, name), _| *kind != SERVICE || named.contains(name));
         self.commit(changes, done);
@@ -212,13 +212,13 @@ impl ServiceReflector {
                     self.forget_service(&key);
                     self.withdraw(&mut plan, &key);
                 }
-                Event::Service(ObjectEvent::Invalid(error)) => self.faults.invalid(SERVICE, &error),
+                Event::Service(ObjectEvent::Invalid(error)) => self.invalid.undecodable(SERVICE, &error),
                 Event::Slice(ObjectEvent::Applied(slice)) => self.prepare_slice(&mut plan, place, &slice),
                 Event::Slice(ObjectEvent::Deleted(key, _)) => {
-                    self.faults.clear(SLICE, &key);
+                    self.invalid.clear(SLICE, &key);
                     plan.dropped.extend(self.slices.remove(&key));
                 }
-                Event::Slice(ObjectEvent::Invalid(error)) => self.faults.invalid(SLICE, &error),
+                Event::Slice(ObjectEvent::Invalid(error)) => self.invalid.undecodable(SLICE, &error),
             }
         }
         if services_changed {
@@ -252,7 +252,7 @@ impl ServiceReflector {
     fn prepare(&mut self, plan: &mut Plan, place: usize, object: Arc<slim::Service>) {
         let key = ObjectKey::of(&*object);
         self.waiting.remove(&key);
-        self.faults.clear(SERVICE, &key);
+        self.invalid.clear(SERVICE, &key);
         if convert::names_a_node(&object) {
             self.placed.insert(key.clone(), object.clone());
             if !convert::is_exposed_on(&object, &self.node_labels) {
@@ -272,7 +272,7 @@ impl ServiceReflector {
                     converted,
                 });
             }
-            Err(error) => self.faults.set(SERVICE, key, error.to_string()),
+            Err(error) => self.invalid.set(SERVICE, key, error.to_string()),
         }
     }
 
@@ -290,7 +290,7 @@ impl ServiceReflector {
     fn forget_service(&mut self, key: &ObjectKey) {
         self.placed.remove(key);
         self.waiting.remove(key);
-        self.faults.clear(SERVICE, key);
+        self.invalid.clear(SERVICE, key);
     }
 
     fn withdraw(&mut self, plan: &mut Plan, key: &ObjectKey) {
@@ -300,7 +300,7 @@ impl ServiceReflector {
 
     fn remove_service(&mut self, txn: &mut WriteTxn, key: &ObjectKey) {
         if let Err(error) = self.writer.delete_service_and_frontends(txn, &service_name(key)) {
-            self.faults.set(SERVICE, key, error.to_string());
+            self.invalid.set(SERVICE, key, error.to_string());
         }
     }
 
@@ -358,15 +358,15 @@ impl ServiceReflector {
         let result = self.writer.upsert_service_and_frontends(txn, service, frontends);
         let is_taken = matches!(result, Err(WriterError::Owned { .. }));
         match result {
-            Ok(()) => self.faults.clear(SERVICE, key),
-            Err(error) => self.faults.set(SERVICE, key, format!("service {key}: {error}")),
+            Ok(()) => self.invalid.clear(SERVICE, key),
+            Err(error) => self.invalid.set(SERVICE, key, format!("service {key}: {error}")),
         }
         !is_taken
     }
 
     fn prepare_slice(&mut self, plan: &mut Plan, place: usize, slice: &slim::EndpointSlice) {
         let key = ObjectKey::of(slice);
-        self.faults.clear(SLICE, &key);
+        self.invalid.clear(SLICE, &key);
         if let Some(metrics) = &self.metrics {
             metrics.terminating(slice.endpoints.iter().filter(|each| is_terminating(each)).count());
         }

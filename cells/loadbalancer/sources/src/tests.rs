@@ -4,8 +4,8 @@
 
 mod file;
 mod hive;
-mod reflector;
 mod pods;
+mod reflector;
 mod slices;
 
 use serde_json::{Value, json};

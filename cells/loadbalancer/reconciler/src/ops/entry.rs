@@ -15,7 +15,7 @@ use super::super::ids::Ids;
 use super::super::select::{Quarantine, acquire, lookup_table, moves, order, release, release_hold};
 use super::super::slots::{self, Counts, Slots};
 use super::super::stage::Owner;
-use super::super::state::{BackendEntry, PendingDeletes, Released, Round, FrontendEntry};
+use super::super::state::{BackendEntry, FrontendEntry, PendingDeletes, Released, Round};
 use super::super::{ReconcileError, Settings};
 use crate::maps::{AffinityKey, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
 

@@ -155,7 +155,10 @@ impl Ops {
     /// Keeps the entries of backends that slots of failed frontends may still name. Counts those that are deleted.
     pub(super) fn keep_named_backends(&mut self, given: &GivenBack, planned_before: usize) {
         let Self {
-            round, entries, freed, ..
+            round,
+            entries,
+            freed,
+            ..
         } = self;
         let outcome = &round.outcome;
         if !outcome.has_failures() {
@@ -174,7 +177,9 @@ impl Ops {
             } else {
                 outcome.is_failed(owner)
             };
-            if is_named && let Some(entry) = addresses.get(&owner).and_then(|address| entries.get_mut(address)) {
+            if is_named
+                && let Some(entry) = addresses.get(&owner).and_then(|address| entries.get_mut(address))
+            {
                 entry.pending_deletes.get_or_insert_default().backends.push(*key);
                 return false;
             }
@@ -303,7 +308,10 @@ impl Ops {
     // Keeps the backends of a state that were to be deleted.
     fn revive(&mut self, served: &Served, stale: &HashMap<L3n4Addr, usize>, revived: &mut HashSet<usize>) {
         let Self { round, backends, .. } = self;
-        let held = served.pending_deletes.iter().flat_map(|pending_deletes| &pending_deletes.held);
+        let held = served
+            .pending_deletes
+            .iter()
+            .flat_map(|pending_deletes| &pending_deletes.held);
         let addresses = served
             .set
             .iter()

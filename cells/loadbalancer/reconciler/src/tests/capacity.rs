@@ -305,7 +305,11 @@ impl World {
             for row in &entry.set {
                 *rows.entry(row.params.address).or_default() += 1;
             }
-            for address in entry.pending_deletes.iter().flat_map(|pending_deletes| &pending_deletes.held) {
+            for address in entry
+                .pending_deletes
+                .iter()
+                .flat_map(|pending_deletes| &pending_deletes.held)
+            {
                 *holds.entry(*address).or_default() += 1;
             }
         }

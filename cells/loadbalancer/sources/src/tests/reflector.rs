@@ -15,14 +15,14 @@ use crate::{Batch, Event, ServiceReflector};
 
 struct Fixture {
     writer: Writer,
-    ingest: ServiceReflector,
+    reflector: ServiceReflector,
 }
 
 impl Fixture {
     fn new() -> Self {
         let writer = writer();
         Self {
-            ingest: ServiceReflector::new(writer.clone(), Rules::default()),
+            reflector: ServiceReflector::new(writer.clone(), Rules::default()),
             writer,
         }
     }
@@ -30,11 +30,11 @@ impl Fixture {
     fn write(&mut self, changes: impl IntoIterator<Item = Event>) {
         let mut batch = Batch::default();
         changes.into_iter().for_each(|event| batch.push(event));
-        self.ingest.write(&mut batch);
+        self.reflector.write(&mut batch);
     }
 
     fn fault(&self) -> String {
-        self.ingest.invalid_objects().to_string()
+        self.reflector.invalid_objects().to_string()
     }
 }
 
@@ -114,7 +114,7 @@ fn an_address_given_up_in_a_batch_can_be_taken_in_it() {
     fixture.write([service("a", "10.96.0.2"), no_service("b")]);
 
     assert_eq!(frontends(&fixture.writer), ["10.96.0.2:80/TCP shop/a []"]);
-    assert!(fixture.ingest.invalid_objects().is_empty());
+    assert!(fixture.reflector.invalid_objects().is_empty());
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn services_can_exchange_addresses_in_a_batch() {
             "10.96.0.3:80/TCP shop/b []"
         ]
     );
-    assert!(fixture.ingest.invalid_objects().is_empty());
+    assert!(fixture.reflector.invalid_objects().is_empty());
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_service_waits_for_an_address_that_another_has() {
     fixture.write([no_service("b")]);
 
     assert_eq!(frontends(&fixture.writer), ["10.96.0.2:80/TCP shop/a []"]);
-    assert!(fixture.ingest.invalid_objects().is_empty());
+    assert!(fixture.reflector.invalid_objects().is_empty());
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_list_replaces_everything_but_pseudo_services() {
     }
     txn.commit();
 
-    fixture.ingest.replace_services(
+    fixture.reflector.replace_services(
         vec![
             object(service_json("b", "10.96.0.2")),
             object(service_json("c", "10.96.0.1")),
@@ -268,7 +268,7 @@ fn a_list_replaces_everything_but_pseudo_services() {
         None,
     );
     fixture
-        .ingest
+        .reflector
         .replace_slices(vec![object(slice_json("b-1", "b", &["10.1.0.3"]))], vec![], None);
 
     assert_eq!(
@@ -293,7 +293,7 @@ fn a_list_is_one_transaction_that_completes_the_source() {
     assert!(!table.is_initialized(&fixture.writer.db().read()));
 
     fixture
-        .ingest
+        .reflector
         .replace_services(vec![object(service_json("a", "10.96.0.1"))], vec![], Some(&done));
 
     assert!(table.is_initialized(&fixture.writer.db().read()));
@@ -312,11 +312,11 @@ fn what_cannot_be_decoded_stays_and_is_named() {
         "{}",
         fixture.fault()
     );
-    fixture.ingest.replace_services(vec![], vec![broken()], None);
+    fixture.reflector.replace_services(vec![], vec![broken()], None);
     assert_eq!(services(&fixture.writer), ["shop/a"]);
 
     fixture.write([no_service("a")]);
-    assert!(fixture.ingest.invalid_objects().is_empty());
+    assert!(fixture.reflector.invalid_objects().is_empty());
     assert_eq!(services(&fixture.writer), Vec::<String>::new());
 }
 
@@ -335,7 +335,7 @@ fn a_malformed_update_keeps_the_last_good_state() {
     assert_eq!(frontends(&fixture.writer), ["10.96.0.1:80/TCP shop/a []"]);
 
     fixture.write([service("a", "10.96.0.9")]);
-    assert!(fixture.ingest.invalid_objects().is_empty());
+    assert!(fixture.reflector.invalid_objects().is_empty());
     assert_eq!(frontends(&fixture.writer), ["10.96.0.9:80/TCP shop/a []"]);
 }
 
@@ -349,17 +349,17 @@ fn services_come_and_go_with_the_labels_of_the_node() {
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 
     let labelled = Labels::from_iter([("service.cilium.io/node", "edge")]);
-    assert!(fixture.ingest.set_node_labels(&labelled));
-    assert!(!fixture.ingest.set_node_labels(&labelled));
-    fixture.ingest.reevaluate_node_placement();
+    assert!(fixture.reflector.set_node_labels(&labelled));
+    assert!(!fixture.reflector.set_node_labels(&labelled));
+    fixture.reflector.reevaluate_node_placement();
     assert_eq!(services(&fixture.writer), ["shop/any", "shop/edge"]);
-    assert!(fixture.ingest.set_node_labels(&Labels::default()));
-    fixture.ingest.reevaluate_node_placement();
+    assert!(fixture.reflector.set_node_labels(&Labels::default()));
+    fixture.reflector.reevaluate_node_placement();
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 
     fixture.write([no_service("edge")]);
-    fixture.ingest.set_node_labels(&labelled);
-    fixture.ingest.reevaluate_node_placement();
+    fixture.reflector.set_node_labels(&labelled);
+    fixture.reflector.reevaluate_node_placement();
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 }
 

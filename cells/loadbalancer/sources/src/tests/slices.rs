@@ -43,10 +43,10 @@ fn upserted(slice: &EndpointSlice) -> Event {
     Event::Slice(ObjectEvent::Applied(Arc::new(slice.clone())))
 }
 
-fn write(ingest: &mut ServiceReflector, event: Event) {
+fn write(reflector: &mut ServiceReflector, event: Event) {
     let mut batch = Batch::default();
     batch.push(event);
-    ingest.write(&mut batch);
+    reflector.write(&mut batch);
 }
 
 fn rows(writer: &Writer) -> Vec<(ServiceName, BackendParams)> {
@@ -205,22 +205,22 @@ proptest! {
     #[test]
     fn backends_are_those_of_the_slices_after_any_change(edits in prop::collection::vec((0usize..8, edit()), 1..80)) {
         let writer = writer();
-        let mut ingest = ServiceReflector::new(writer.clone(), Rules::default());
+        let mut reflector = ServiceReflector::new(writer.clone(), Rules::default());
         let mut slices = [slice("a", 0..40), slice("b", 40..80), slice("c", 30..34)];
         let mut model = Model::default();
         for slice in &slices {
-            write(&mut ingest, upserted(slice));
+            write(&mut reflector, upserted(slice));
             model.put(slice);
         }
         for (which, edit) in edits {
             // Most edits are of the large ones.
             let slice = &mut slices[[0, 0, 0, 0, 1, 1, 1, 2][which]];
             if let Edit::Delete = edit {
-                write(&mut ingest, Event::Slice(ObjectEvent::Deleted(ObjectKey::of(slice), None)));
+                write(&mut reflector, Event::Slice(ObjectEvent::Deleted(ObjectKey::of(slice), None)));
                 model.forget(&slice.metadata.name);
             } else {
                 edit.apply(slice);
-                write(&mut ingest, upserted(slice));
+                write(&mut reflector, upserted(slice));
                 model.put(slice);
             }
             let mut want: Vec<(ServiceName, BackendParams)> =
@@ -234,9 +234,9 @@ proptest! {
 #[test]
 fn endpoints_of_a_slice_come_change_and_go() {
     let writer = writer();
-    let mut ingest = ServiceReflector::new(writer.clone(), Rules::default());
+    let mut reflector = ServiceReflector::new(writer.clone(), Rules::default());
     let service = object(service_json("web", "10.96.0.1"));
-    write(&mut ingest, Event::Service(ObjectEvent::Applied(service)));
+    write(&mut reflector, Event::Service(ObjectEvent::Applied(service)));
     let of = |numbers: &mut dyn Iterator<Item = u8>| {
         let backends: Vec<String> = numbers
             .map(|number| format!("10.1.0.{number}:8080/TCP"))
@@ -244,20 +244,20 @@ fn endpoints_of_a_slice_come_change_and_go() {
         [format!("10.96.0.1:80/TCP shop/web [{}]", backends.join(" "))]
     };
     for count in [51, 50] {
-        write(&mut ingest, upserted(&slice("a", 0..count)));
+        write(&mut reflector, upserted(&slice("a", 0..count)));
         assert_eq!(frontends(&writer), of(&mut (0..count)));
     }
     let before = rows(&writer);
 
     write(
-        &mut ingest,
+        &mut reflector,
         upserted(&slice("a", (0..50).filter(|number| *number != 7))),
     );
     assert_eq!(frontends(&writer), of(&mut (0..50).filter(|number| *number != 7)));
 
     // At the end, as the controller of slices does it.
     write(
-        &mut ingest,
+        &mut reflector,
         upserted(&slice("a", (0..50).filter(|number| *number != 7).chain([7]))),
     );
     assert_eq!(frontends(&writer), of(&mut (0..50)));
