@@ -5,12 +5,12 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use skep_k8s::ObjectKey;
 use skep_k8s::slim::{
     AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, IntOrString, IpFamily, Labels,
     Metadata, Protocol, Service, ServicePort, ServiceSpec, ServiceType, SessionAffinity, Str, TrafficPolicy,
 };
-use skep_loadbalancer_sources::{Changed, Latest};
+use skep_k8s::{ObjectEvent, ObjectKey};
+use skep_loadbalancer_sources::Event;
 
 const NAMESPACE: &str = "bench";
 /// Addresses of services are counted up from here, those of backends from [`PODS`].
@@ -113,15 +113,13 @@ pub(crate) fn slice(
 }
 
 /// Event: a service is there.
-pub(crate) fn service_there(object: Service) -> Changed {
-    let object = Arc::new(object);
-    Changed::Service(ObjectKey::of(&*object), Latest::Present(object))
+pub(crate) fn service_there(object: Service) -> Event {
+    Event::Service(ObjectEvent::Applied(Arc::new(object)))
 }
 
 /// Event: a slice is there.
-pub(crate) fn slice_there(object: EndpointSlice) -> Changed {
-    let object = Arc::new(object);
-    Changed::Slice(ObjectKey::of(&*object), Latest::Present(object))
+pub(crate) fn slice_there(object: EndpointSlice) -> Event {
+    Event::Slice(ObjectEvent::Applied(Arc::new(object)))
 }
 
 fn key(name: String) -> ObjectKey {
@@ -132,11 +130,14 @@ fn key(name: String) -> ObjectKey {
 }
 
 /// Event: a service is gone.
-pub(crate) fn service_gone(number: u32) -> Changed {
-    Changed::Service(key(format!("service-{number}")), Latest::Gone)
+pub(crate) fn service_gone(number: u32) -> Event {
+    Event::Service(ObjectEvent::Deleted(key(format!("service-{number}")), None))
 }
 
 /// Event: a slice is gone.
-pub(crate) fn slice_gone(service: u32, slice: u32) -> Changed {
-    Changed::Slice(key(format!("service-{service}-{slice:05x}")), Latest::Gone)
+pub(crate) fn slice_gone(service: u32, slice: u32) -> Event {
+    Event::Slice(ObjectEvent::Deleted(
+        key(format!("service-{service}-{slice:05x}")),
+        None,
+    ))
 }

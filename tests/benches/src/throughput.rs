@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use clap::Args;
-use skep_loadbalancer_sources::Changed;
+use skep_loadbalancer_sources::Event;
 
 use crate::report::{Report, Row, median};
 use crate::world::{World, with_maps};
@@ -172,7 +172,7 @@ fn lap(
 }
 
 /// Events of all services, in parts that are freed one after the other.
-fn parts<E: Iterator<Item = Changed>>(services: u32, events: impl Fn(u32) -> E) -> Vec<Vec<Changed>> {
+fn parts<E: Iterator<Item = Event>>(services: u32, events: impl Fn(u32) -> E) -> Vec<Vec<Event>> {
     const PART: usize = 256;
     (0..services)
         .step_by(PART)

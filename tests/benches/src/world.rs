@@ -9,13 +9,13 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_sys::testing::Node;
-use skep_loadbalancer_model::{Config, NoAddresses, Tables, Writer, WriterSettings};
+use skep_loadbalancer_model::{Config, Tables, Writer, WriterSettings};
 use skep_loadbalancer_reconciler::maps::bpf::BpfMaps;
 use skep_loadbalancer_reconciler::maps::fake::FakeMaps;
 use skep_loadbalancer_reconciler::maps::{LbMaps, dump_all};
 use skep_loadbalancer_reconciler::{FrontendReconciler, Ops, Settings, Timing};
 use skep_loadbalancer_sources::convert::Rules;
-use skep_loadbalancer_sources::{Batch, Changed, Ingest};
+use skep_loadbalancer_sources::{Batch, Event, ServiceReflector};
 use skep_maglev::{HashSeed, Maglev, TableSize};
 use statedb::Db;
 use statedb::reconciler::{NoHealth, Progress, ReconcilerHandle, StatusKind};
@@ -36,22 +36,22 @@ pub(crate) struct World {
 /// Where events come in.
 struct Source {
     writer: Writer,
-    ingest: Ingest,
+    reflector: ServiceReflector,
     batch: Batch,
     handle: ReconcilerHandle,
 }
 
 impl Source {
-    fn feed(&mut self, changed: Changed) {
-        self.batch.push(changed);
+    fn feed(&mut self, event: Event) {
+        self.batch.push(event);
         if self.batch.is_full() {
-            self.ingest.write(&mut self.batch);
+            self.reflector.write(&mut self.batch);
         }
     }
 
     async fn settle(&mut self) -> anyhow::Result<()> {
         if !self.batch.is_empty() {
-            self.ingest.write(&mut self.batch);
+            self.reflector.write(&mut self.batch);
         }
         let revision = self.writer.frontends().revision(&self.writer.db().read());
         let progress: Progress = self.handle.wait_until_reconciled(revision).await;
@@ -103,13 +103,7 @@ impl World {
             retry_max: config.retry_max,
             init_wait_timeout: config.init_wait_timeout,
         };
-        let reconciler = Arc::new(FrontendReconciler::new(
-            writer.clone(),
-            ops,
-            Arc::new(NoAddresses),
-            timing,
-            None,
-        ));
+        let reconciler = Arc::new(FrontendReconciler::new(writer.clone(), ops, timing, None));
         let handle = reconciler.handle();
         let stop = CancellationToken::new();
         let token = stop.clone();
@@ -119,7 +113,7 @@ impl World {
         });
         let source = Source {
             writer: writer.clone(),
-            ingest: Ingest::new(writer.clone(), Rules::default()),
+            reflector: ServiceReflector::new(writer.clone(), Rules::default()),
             batch: Batch::default(),
             handle,
         };
@@ -133,8 +127,8 @@ impl World {
     }
 
     /// Takes an event; writes when enough have come.
-    pub(crate) fn feed(&mut self, changed: Changed) {
-        self.source.feed(changed);
+    pub(crate) fn feed(&mut self, event: Event) {
+        self.source.feed(event);
     }
 
     /// Writes what is left and waits until all of it was reconciled.
@@ -148,7 +142,7 @@ impl World {
         mut self,
         count: u32,
         pause: Duration,
-        event: impl Fn(u32) -> Changed + Send + 'static,
+        event: impl Fn(u32) -> Event + Send + 'static,
         measure: impl Fn() -> M + Send + 'static,
     ) -> anyhow::Result<(Self, Vec<(M, M)>)> {
         let mut source = self.source;

@@ -19,6 +19,7 @@ fn the_page_shows_the_code_as_it_is() {
         include_str!("../../../docs/examples/embedding/fake_client.rs"),
         include_str!("../../../docs/examples/embedding/channel.rs"),
         include_str!("../../../docs/examples/embedding/row.rs"),
+        include_str!("../../../docs/examples/embedding/source.rs"),
     ] {
         let code = code.split_once("\n\n").unwrap().1;
         assert!(

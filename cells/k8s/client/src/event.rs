@@ -33,15 +33,66 @@ pub enum RawEvent {
     },
 }
 
+/// A change of one object: the same value from the watch to whoever stores it.
+#[derive(Debug, Clone)]
+pub enum ObjectEvent<T> {
+    /// It is new or has changed.
+    Applied(Arc<T>),
+    /// It is gone; its last state, if that is known.
+    Deleted(ObjectKey, Option<Arc<T>>),
+    /// It is new or has changed, and cannot be decoded: what is known of it stays.
+    Invalid(DecodeError),
+}
+
+impl<T: Resource> ObjectEvent<T> {
+    /// Decodes an event.
+    pub fn decode(change: Change, object: RawObject) -> Self {
+        match (object.decode(), change) {
+            (Ok(object), Change::Added | Change::Modified) => Self::Applied(object),
+            (Ok(object), Change::Deleted) => Self::deleted(object),
+            (Err(error), Change::Deleted) => Self::Deleted(*error.object, None),
+            (Err(error), _) => Self::Invalid(error),
+        }
+    }
+
+    /// An object is gone that was like this.
+    pub fn deleted(object: Arc<T>) -> Self {
+        Self::Deleted(ObjectKey::of(&*object), Some(object))
+    }
+
+    /// Namespace and name of the object.
+    pub fn name(&self) -> (&Str, &Str) {
+        match self {
+            Self::Applied(object) => (&object.metadata().namespace, &object.metadata().name),
+            Self::Deleted(key, _) => (&key.namespace, &key.name),
+            Self::Invalid(error) => (&error.object.namespace, &error.object.name),
+        }
+    }
+
+    /// Which object it is.
+    pub fn key(&self) -> ObjectKey {
+        let (namespace, name) = self.name();
+        ObjectKey {
+            namespace: namespace.clone(),
+            name: name.clone(),
+        }
+    }
+
+    /// Resource version after this event; empty if unknown.
+    pub fn resource_version(&self) -> &str {
+        match self {
+            Self::Applied(object) | Self::Deleted(_, Some(object)) => &object.metadata().resource_version,
+            Self::Deleted(_, None) => "",
+            Self::Invalid(error) => &error.resource_version,
+        }
+    }
+}
+
 /// An event of a watch.
 #[derive(Debug, Clone)]
 pub enum WatchEvent<T> {
-    /// An object is new, or seen for the first time.
-    Added(Arc<T>),
     /// An object has changed.
-    Modified(Arc<T>),
-    /// An object is gone; its last state.
-    Deleted(Arc<T>),
+    Object(ObjectEvent<T>),
     /// Nothing has changed up to this resource version.
     Bookmark {
         /// The resource version.
@@ -49,24 +100,6 @@ pub enum WatchEvent<T> {
         /// Whether all objects that were there when the watch started have been delivered.
         initial_events_end: bool,
     },
-    /// An object has changed and cannot be decoded.
-    Invalid(Invalid),
-}
-
-/// An object that cannot be decoded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Invalid {
-    /// What happened to it.
-    pub change: Change,
-    /// Which object it is and what is wrong with it.
-    pub error: DecodeError,
-}
-
-impl Invalid {
-    /// Which object it is.
-    pub fn key(&self) -> &ObjectKey {
-        &self.error.object
-    }
 }
 
 impl<T: Resource> WatchEvent<T> {
@@ -80,23 +113,15 @@ impl<T: Resource> WatchEvent<T> {
                 resource_version,
                 initial_events_end,
             },
-            RawEvent::Object(change, object) => match (object.decode(), change) {
-                (Ok(object), Change::Added) => Self::Added(object),
-                (Ok(object), Change::Modified) => Self::Modified(object),
-                (Ok(object), Change::Deleted) => Self::Deleted(object),
-                (Err(error), change) => Self::Invalid(Invalid { change, error }),
-            },
+            RawEvent::Object(change, object) => Self::Object(ObjectEvent::decode(change, object)),
         }
     }
 
     /// Resource version after this event; empty if unknown.
-    pub fn resource_version(&self) -> &Str {
+    pub fn resource_version(&self) -> &str {
         match self {
-            Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => {
-                &object.metadata().resource_version
-            }
+            Self::Object(event) => event.resource_version(),
             Self::Bookmark { resource_version, .. } => resource_version,
-            Self::Invalid(invalid) => &invalid.error.resource_version,
         }
     }
 }

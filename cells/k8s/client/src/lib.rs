@@ -8,7 +8,7 @@
 //! - [`Kind`], [`Resource`]: what an object type is called on the wire;
 //! - [`Client`], [`Api`], [`ListerWatcher`]: reading, watching and writing objects, whatever is behind.
 //!
-//! Feature `hive` adds what brings objects into tables: `follow` (an endless stream of changes), `reflector`,
+//! Feature `hive` adds what brings objects into tables: `watcher` (an endless stream of changes), `reflector`,
 //! `tables` (namespaces and local pods), `readiness`, `node_name`. Feature `api` adds `status`, the part of the agent's status. Feature `client` adds `remote`, the client of a real
 //! API server.
 
@@ -19,8 +19,6 @@ pub mod clock;
 mod decode;
 mod error;
 mod event;
-#[cfg(feature = "hive")]
-mod follow;
 mod kind;
 #[cfg(feature = "hive")]
 pub mod node_name;
@@ -37,19 +35,21 @@ pub mod slim;
 pub mod status;
 #[cfg(feature = "hive")]
 pub mod tables;
+#[cfg(feature = "hive")]
+mod watcher;
 
 pub use api::Api;
 pub use client::{Client, DisabledClient, ListerWatcher, RawPage, RawWatch, WatchStream};
 pub use decode::{DecodeError, ObjectKey, RawObject};
 pub use error::{ApiError, Status};
-pub use event::{Change, Invalid, Page, RawEvent, WatchEvent};
-#[cfg(feature = "hive")]
-pub use follow::{Backoff, SourceEvent, Told, follow, follow_in_pages};
+pub use event::{Change, ObjectEvent, Page, RawEvent, WatchEvent};
 pub use kind::{Kind, Resource, ServerVersion};
 pub use options::{
     DeleteOptions, ListOptions, Patch, Preconditions, ResourceVersionMatch, Subresource, WatchOptions,
     WriteOptions,
 };
+#[cfg(feature = "hive")]
+pub use watcher::{Backoff, WatcherEvent, watcher, watcher_in_pages};
 
 #[cfg(test)]
 mod tests;

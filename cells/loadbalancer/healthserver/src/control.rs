@@ -258,10 +258,9 @@ impl Control {
     /// Addresses of this node that answer node ports, one a family. (When they change the writer marks the frontends
     /// that are watched here.)
     fn node_addresses(&self) -> Vec<IpAddr> {
-        let addresses = self.writer.node_port_addresses(&self.db.read());
-        let v4 = addresses.iter().copied().find(IpAddr::is_ipv4);
-        let v6 = addresses.iter().copied().find(IpAddr::is_ipv6);
-        v4.into_iter().chain(v6).collect()
+        let addresses = self.writer.node(&self.db.read()).addresses;
+        let first = |ipv6: bool| addresses.node_ports(ipv6).first().copied();
+        first(false).into_iter().chain(first(true)).collect()
     }
 
     /// Makes the virtual addresses of services lead to their servers.

@@ -42,7 +42,7 @@ impl Fixture {
         let mut txn = writer.write();
         let facts = NodeFacts {
             name: "here".into(),
-            node_port_addresses: ["192.0.2.7".parse().unwrap()].into(),
+            addresses: Arc::new([("192.0.2.7".parse().unwrap(), true)].into_iter().collect()),
             ..NodeFacts::default()
         };
         writer.set_node(&mut txn, facts);

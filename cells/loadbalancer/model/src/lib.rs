@@ -21,8 +21,8 @@ mod writer;
 
 pub use cell::{cell, config_cell};
 pub use config::{Algorithm, Config, DefaultIpam, Mode, NodeMode, SettingError};
-pub use node::{Addresses, NoAddresses, NodeAddresses};
-pub use selection::{ChooseAll, ClusterAffinity, NodeFacts, SecondChoice};
+pub use node::{AddressUse, Addresses, NoAddresses, NodeAddresses, NodeFacts};
+pub use selection::{AllBackends, BackendFilter, ClusterAffinity};
 pub use table::{
     BACKENDS_BY_ADDRESS, BACKENDS_BY_KEY, BackendKey, FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE,
     KUBERNETES_SERVICES, NODE_FACTS, SERVICES_BY_NAME, Tables,
@@ -31,6 +31,6 @@ pub use types::{
     Backend, BackendParams, BackendSet, BackendState, Frontend, FrontendKind, FrontendParams, L3n4Addr,
     L4Proto, Scope, Service, ServiceName, Source,
 };
-pub use writer::{Refused, Writer, WriterError, WriterSettings};
+pub use writer::{Writer, WriterError, WriterSettings};
 
 hive::catalogue!(cell);

@@ -16,7 +16,7 @@ use statedb::Row;
 use statedb::reconciler::Status;
 use statedb::row::{self, BoxError};
 
-use crate::selection::NodeFacts;
+use crate::node::NodeFacts;
 use crate::types::{
     Backend, BackendSet, Frontend, L3n4Addr, LbAlgorithm, Names, ProxyRedirect, Service, SourceRangesPolicy,
     StringMap,
@@ -461,12 +461,12 @@ impl Row for NodeFacts {
     }
 
     fn cells(&self) -> Vec<String> {
-        let list = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let list = |ips: Vec<IpAddr>| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         vec![
             self.name.to_string(),
             self.zone.as_deref().unwrap_or_default().to_owned(),
-            list(&self.addresses),
-            list(&self.node_port_addresses),
+            list(sorted_addresses(self)),
+            list(node_port_addresses(self)),
         ]
     }
 
@@ -474,10 +474,21 @@ impl Row for NodeFacts {
         Ok(json!({
             "Name": &*self.name,
             "Zone": self.zone.as_deref().unwrap_or_default(),
-            "Addresses": &*self.addresses,
-            "NodePortAddresses": &*self.node_port_addresses,
+            "Addresses": sorted_addresses(self),
+            "NodePortAddresses": node_port_addresses(self),
         }))
     }
+}
+
+fn sorted_addresses(facts: &NodeFacts) -> Vec<IpAddr> {
+    let mut ips: Vec<IpAddr> = facts.addresses.all.iter().copied().collect();
+    ips.sort_unstable();
+    ips
+}
+
+fn node_port_addresses(facts: &NodeFacts) -> Vec<IpAddr> {
+    let both = [false, true].map(|ipv6| facts.addresses.node_ports(ipv6));
+    both.concat()
 }
 
 impl Row for Backend {

@@ -2,62 +2,32 @@
 
 //! Which backends of a service a frontend uses.
 
-use std::net::IpAddr;
-use std::sync::Arc;
-
-use compact_str::CompactString;
-
+use crate::node::NodeFacts;
 use crate::types::annotation::{self, ServiceAffinity};
 use crate::types::{
     Backend, BackendRow, BackendState, FrontendParams, Service, Source, TrafficDistribution, TrafficPolicy,
 };
 
-/// What selection must know of this node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeFacts {
-    /// Name of the node.
-    pub name: Arc<str>,
-    /// Its zone (label `topology.kubernetes.io/zone`), if it has one.
-    pub zone: Option<CompactString>,
-    /// Addresses of the node.
-    pub addresses: Arc<[IpAddr]>,
-    /// Those that answer node ports.
-    pub node_port_addresses: Arc<[IpAddr]>,
+/// Selects among the backends that policies, zones and health left.
+pub trait BackendFilter: Send + Sync {
+    /// Keeps the selected ones.
+    fn filter(&self, service: &Service, rows: &mut Vec<BackendRow>);
 }
 
-/// A second choice among the backends that policies, zones and health left.
-pub trait SecondChoice: Send + Sync {
-    /// Whether each backend of the service is chosen without a look at the others: a change of one then costs no
-    /// look at all.
-    fn is_pointwise(&self, service: &Service) -> bool;
-
-    /// Keeps the chosen ones.
-    fn choose(&self, service: &Service, rows: &mut Vec<BackendRow>);
-}
-
-/// Everything is chosen.
+/// Selects all.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ChooseAll;
+pub struct AllBackends;
 
-impl SecondChoice for ChooseAll {
-    fn is_pointwise(&self, _service: &Service) -> bool {
-        true
-    }
-
-    fn choose(&self, _service: &Service, _rows: &mut Vec<BackendRow>) {}
+impl BackendFilter for AllBackends {
+    fn filter(&self, _service: &Service, _rows: &mut Vec<BackendRow>) {}
 }
 
-/// Choice between the clusters of a mesh, by the annotations of the service.
+/// Selects between the clusters of a mesh, by the annotations of the service.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClusterAffinity;
 
-impl SecondChoice for ClusterAffinity {
-    fn is_pointwise(&self, service: &Service) -> bool {
-        annotation::is_global(&service.annotations)
-            && annotation::affinity(&service.annotations) == ServiceAffinity::None
-    }
-
-    fn choose(&self, service: &Service, rows: &mut Vec<BackendRow>) {
+impl BackendFilter for ClusterAffinity {
+    fn filter(&self, service: &Service, rows: &mut Vec<BackendRow>) {
         let is_remote = |row: &Backend| row.params.source == Source::ClusterMesh;
         if !annotation::is_global(&service.annotations) {
             return rows.retain(|row| !is_remote(row));
@@ -85,18 +55,12 @@ pub(crate) struct Selector<'a> {
     pub(crate) node: &'a NodeFacts,
     pub(crate) has_topology: bool,
     pub(crate) is_health_checked: bool,
-    pub(crate) second: &'a dyn SecondChoice,
+    pub(crate) filter: &'a dyn BackendFilter,
 }
 
 impl Selector<'_> {
-    /// Whether each backend is chosen without a look at the others.
-    pub(crate) fn is_pointwise(&self, service: &Service) -> bool {
-        let is_placed = self.has_topology && service.traffic_distribution != TrafficDistribution::Default;
-        !is_placed && !self.is_health_checked && self.second.is_pointwise(service)
-    }
-
     /// Whether a backend can serve a frontend at all: protocol, family, port name, and place if the policy says local.
-    pub(crate) fn suits(
+    pub(crate) fn matches(
         &self,
         frontend: &FrontendParams,
         policy: Option<TrafficPolicy>,
@@ -111,8 +75,8 @@ impl Selector<'_> {
             && (policy != Some(TrafficPolicy::Local) || row.is_on_node(&self.node.name))
     }
 
-    /// Narrows the suitable backends down; gives those a health checker has to look at, if they are others.
-    pub(crate) fn narrow(
+    /// Filters the matching backends; returns those a health checker has to look at, if they are others.
+    pub(crate) fn filter(
         &self,
         service: &Service,
         is_redirected: bool,
@@ -156,7 +120,7 @@ impl Selector<'_> {
                 }
             }
         }
-        self.second.choose(service, rows);
+        self.filter.filter(service, rows);
         to_check
     }
 }

@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 use statedb::{Db, Index, Key, KeyBuf, KeyWriter, RwTable, Table, TextKeyError};
 
-use crate::selection::NodeFacts;
+use crate::node::NodeFacts;
 use crate::types::{Backend, Frontend, L3n4Addr, Service, ServiceName};
 
 /// Services by name.
@@ -115,7 +115,7 @@ pub struct Tables {
     pub frontends: RwTable<Frontend>,
     /// Table `backends`.
     pub backends: RwTable<Backend>,
-    /// Table `node-facts`: what selection must know of this node.
+    /// Table `node-facts`: what the writer must know of this node.
     pub node: RwTable<NodeFacts>,
 }
 

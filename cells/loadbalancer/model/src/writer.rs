@@ -4,27 +4,24 @@
 //!
 //! Sources open a transaction with [`Writer::write`], call the named operations and commit: what one transaction
 //! holds becomes visible, and is reconciled, at once. Every operation keeps the rules between the tables: a frontend
-//! belongs to one service, its backends are those of the service that suit it, and every change of it makes it
+//! belongs to one service, its backends are those of the service that match it, and every change of it makes it
 //! pending.
 
 mod backends;
+mod expansion;
 mod frontends;
 mod refresh;
 #[cfg(test)]
 mod tests;
 
-pub use frontends::Refused;
-
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use skep_datapath_config::PortRange;
-use statedb::reconciler::Status;
 use statedb::{Db, InitGuard, ReadTxn, Table, WriteTxn};
 
-use crate::node::{NoAddresses, NodeAddresses};
-use crate::selection::{ChooseAll, NodeFacts, SecondChoice, Selector};
+use crate::node::{NoAddresses, NodeAddresses, NodeFacts};
+use crate::selection::{AllBackends, BackendFilter, Selector};
 use crate::table::{NODE_FACTS, THIS_NODE, Tables};
 use crate::types::{Backend, Frontend, L3n4Addr, SOURCE_COUNT, Service, ServiceName, Source};
 use crate::{BackendKey, SERVICES_BY_NAME};
@@ -91,7 +88,7 @@ struct Inner {
     tables: Tables,
     settings: WriterSettings,
     addresses: Arc<dyn NodeAddresses>,
-    second: RwLock<Arc<dyn SecondChoice>>,
+    filter: RwLock<Arc<dyn BackendFilter>>,
     is_health_checked: RwLock<Option<IsHealthChecked>>,
 }
 
@@ -128,7 +125,7 @@ impl Writer {
             tables,
             settings,
             addresses,
-            second: RwLock::new(Arc::new(ChooseAll)),
+            filter: RwLock::new(Arc::new(AllBackends)),
             is_health_checked: RwLock::new(None),
         }))
     }
@@ -153,15 +150,24 @@ impl Writer {
         self.0.tables.backends.reader()
     }
 
-    /// A transaction over all tables of the load balancer.
+    /// A transaction over all tables of the load balancer. What is written with it knows the addresses that the node
+    /// has now; frontends that are in the tables are [evaluated again](Self::reevaluate_addresses) by whoever watches
+    /// the addresses.
     pub fn write(&self) -> WriteTxn {
         let tables = &self.0.tables;
-        self.0.db.write(&[
+        let mut txn = self.0.db.write(&[
             &tables.services,
             &tables.frontends,
             &tables.backends,
             &tables.node,
-        ])
+        ]);
+        if let Some(addresses) = self.0.addresses.addresses(&self.0.db.read()) {
+            let facts = self.node(&txn);
+            if !Arc::ptr_eq(&facts.addresses, &addresses) {
+                log_error(tables.node.insert(&mut txn, NodeFacts { addresses, ..facts }));
+            }
+        }
+        txn
     }
 
     /// Registers a source: the frontends count as complete, and maps are pruned, only when it reported its guard done
@@ -182,9 +188,9 @@ impl Writer {
         row.map(|row| NodeFacts::clone(row)).unwrap_or_default()
     }
 
-    /// Chooses between backends after policies and zones did; for clusters of a mesh.
-    pub fn set_second_choice(&self, choice: Arc<dyn SecondChoice>) {
-        *self.0.second.write() = choice;
+    /// Filters backends after policies and zones did; for clusters of a mesh.
+    pub fn set_backend_filter(&self, filter: Arc<dyn BackendFilter>) {
+        *self.0.filter.write() = filter;
     }
 
     /// Says which services have a health checker: their active backends are used only after the first result.
@@ -230,33 +236,10 @@ impl Writer {
         if service.ext_traffic_policy == crate::types::TrafficPolicy::Local {
             rows.retain(|row| row.is_on_node(&node.name));
             if service.delegates_if_local() {
-                let addresses = self.0.addresses.addresses(&self.0.db.read());
-                rows.retain(|row| addresses.all.contains(&row.params.address.ip()));
+                rows.retain(|row| node.addresses.all.contains(&row.params.address.ip()));
             }
         }
         rows
-    }
-
-    /// Addresses of this node that answer node ports: those in the table now, IPv4 before IPv6, then those that were
-    /// known before. [`node`](Self::node) may be a second old.
-    pub fn node_port_addresses(&self, txn: &impl ReadTxn) -> Vec<IpAddr> {
-        let now = self.0.addresses.addresses(&self.0.db.read());
-        let mut ips: Vec<IpAddr> = now
-            .node_port_v4
-            .iter()
-            .chain(&now.node_port_v6)
-            .copied()
-            .collect();
-        for ip in self.node(txn).node_port_addresses.iter() {
-            if !ips.contains(ip) {
-                ips.push(*ip);
-            }
-        }
-        ips
-    }
-
-    fn is_node_port_address(&self, txn: &impl ReadTxn, ip: IpAddr) -> bool {
-        self.node_port_addresses(txn).contains(&ip)
     }
 
     fn priority(&self, source: Source) -> u8 {
@@ -276,7 +259,7 @@ impl Writer {
         f: impl FnOnce(&Selector<'_>) -> R,
     ) -> R {
         let node = self.node(txn);
-        let second = self.0.second.read().clone();
+        let filter = self.0.filter.read().clone();
         let is_health_checked = self
             .0
             .is_health_checked
@@ -287,14 +270,8 @@ impl Writer {
             node: &node,
             has_topology: self.0.settings.has_topology,
             is_health_checked,
-            second: &*second,
+            filter: &*filter,
         })
-    }
-
-    fn put_frontend(&self, txn: &mut WriteTxn, mut frontend: Frontend) -> Result<(), WriterError> {
-        frontend.status = Status::pending();
-        self.0.tables.frontends.insert(txn, frontend)?;
-        Ok(())
     }
 }
 

@@ -19,14 +19,14 @@ use parking_lot::Mutex;
 use serde_json::json;
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_sys::MapStore;
-use skep_k8s::{ObjectKey, slim};
-use skep_loadbalancer_model::{NoAddresses, Tables, Writer, WriterSettings};
+use skep_k8s::{ObjectEvent, ObjectKey, slim};
+use skep_loadbalancer_model::{Tables, Writer, WriterSettings};
 use skep_loadbalancer_reconciler::maps::bpf::BpfMaps;
 use skep_loadbalancer_reconciler::maps::fake::FakeMaps;
 use skep_loadbalancer_reconciler::maps::{LbMaps, dump_all};
 use skep_loadbalancer_reconciler::{FrontendReconciler, Ops, Settings, Timing};
 use skep_loadbalancer_sources::convert::Rules;
-use skep_loadbalancer_sources::{Batch, Changed, Ingest, Latest};
+use skep_loadbalancer_sources::{Batch, Event, ServiceReflector};
 use statedb::Db;
 use statedb::reconciler::NoHealth;
 use tokio_util::sync::CancellationToken;
@@ -135,13 +135,7 @@ async fn main() -> Result<(), Failure> {
         retry_max: Duration::from_secs(1),
         init_wait_timeout: Duration::from_secs(1),
     };
-    let reconciler = Arc::new(FrontendReconciler::new(
-        writer.clone(),
-        ops,
-        Arc::new(NoAddresses),
-        timing,
-        None,
-    ));
+    let reconciler = Arc::new(FrontendReconciler::new(writer.clone(), ops, timing, None));
     let handle = reconciler.handle();
     let token = CancellationToken::new();
     let run = tokio::spawn({
@@ -152,7 +146,7 @@ async fn main() -> Result<(), Failure> {
         }
     });
 
-    let mut ingest = Ingest::new(writer.clone(), Rules::default());
+    let mut reflector = ServiceReflector::new(writer.clone(), Rules::default());
     let base = resident_mib();
     let mut decoding = Duration::ZERO;
     let mut started = Instant::now();
@@ -160,17 +154,11 @@ async fn main() -> Result<(), Failure> {
         let decode = Instant::now();
         let mut batch = Batch::default();
         for n in first..services.min(first + 500) {
-            batch.push(Changed::Service(key(n), Latest::Present(service(n)?)));
-            batch.push(Changed::Slice(
-                ObjectKey {
-                    name: format!("svc-{n}-x").into(),
-                    ..key(n)
-                },
-                Latest::Present(slice(n, backends, None)?),
-            ));
+            batch.push(Event::Service(ObjectEvent::Applied(service(n)?)));
+            batch.push(Event::Slice(ObjectEvent::Applied(slice(n, backends, None)?)));
         }
         decoding += decode.elapsed();
-        ingest.write(&mut batch);
+        reflector.write(&mut batch);
     }
     let written = started.elapsed() - decoding;
     let frontends = writer.frontends();
@@ -192,16 +180,16 @@ async fn main() -> Result<(), Failure> {
     for first in (0..services).step_by(500) {
         let mut batch = Batch::default();
         for n in first..services.min(first + 500) {
-            batch.push(Changed::Service(key(n), Latest::Gone));
-            batch.push(Changed::Slice(
+            batch.push(Event::Service(ObjectEvent::Deleted(key(n), None)));
+            batch.push(Event::Slice(ObjectEvent::Deleted(
                 ObjectKey {
                     name: format!("svc-{n}-x").into(),
                     ..key(n)
                 },
-                Latest::Gone,
-            ));
+                None,
+            )));
         }
-        ingest.write(&mut batch);
+        reflector.write(&mut batch);
     }
     handle.wait_until_reconciled(frontends.revision(&db.read())).await;
     let took = started.elapsed();
@@ -213,21 +201,21 @@ async fn main() -> Result<(), Failure> {
 
     for backends in [10, 100, 1000] {
         let mut batch = Batch::default();
-        batch.push(Changed::Service(key(0), Latest::Present(service(0)?)));
+        batch.push(Event::Service(ObjectEvent::Applied(service(0)?)));
         for part in 0..backends / 10 {
             batch.push(flip(part, None)?);
         }
-        ingest.write(&mut batch);
+        reflector.write(&mut batch);
         handle.wait_until_reconciled(frontends.revision(&db.read())).await;
         let rounds = 200;
-        let flips: Vec<Changed> = (0..rounds)
+        let flips: Vec<Event> = (0..rounds)
             .map(|n| flip(n % (backends / 10), (n % 2 == 0).then_some(3)))
             .collect::<Result<_, _>>()?;
         let (calls, busy, started) = (skep_bpf_sys::calls(), cpu(), Instant::now());
-        for changed in flips {
+        for event in flips {
             let mut batch = Batch::default();
-            batch.push(changed);
-            ingest.write(&mut batch);
+            batch.push(event);
+            reflector.write(&mut batch);
             handle.wait_until_reconciled(frontends.revision(&db.read())).await;
         }
         println!(
@@ -243,13 +231,10 @@ async fn main() -> Result<(), Failure> {
 }
 
 // Slices of ten endpoints of service 0.
-fn flip(part: usize, unready: Option<usize>) -> Result<Changed, Failure> {
+fn flip(part: usize, unready: Option<usize>) -> Result<Event, Failure> {
     let mut object = serde_json::to_value(&*slice(part, 10, unready)?)?;
     object["metadata"]["labels"]["kubernetes.io/service-name"] = "svc-0".into();
+    object["metadata"]["name"] = format!("part-{part}").into();
     let slice: slim::EndpointSlice = serde_json::from_value(object)?;
-    let key = ObjectKey {
-        name: format!("part-{part}").into(),
-        ..key(0)
-    };
-    Ok(Changed::Slice(key, Latest::Present(Arc::new(slice))))
+    Ok(Event::Slice(ObjectEvent::Applied(Arc::new(slice))))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use skep_datapath_config::AddressFamilies;
-use skep_loadbalancer_model::{Config, NoAddresses, NodeAddresses, Writer};
+use skep_loadbalancer_model::{Config, Writer};
 use skep_maglev::Maglev;
 use skep_metrics::ReconcilerMetricSet;
 
@@ -55,7 +55,6 @@ fn reconciler(
     writer: Writer,
     ops: Arc<Mutex<Ops>>,
     config: Cfg<Config>,
-    nodes: Option<Arc<dyn NodeAddresses>>,
     metrics: Option<Arc<ReconcilerMetricSet>>,
 ) -> Arc<FrontendReconciler> {
     let timing = Timing {
@@ -63,9 +62,8 @@ fn reconciler(
         retry_max: config.retry_max.max(config.retry_min),
         init_wait_timeout: config.init_wait_timeout,
     };
-    let nodes = nodes.unwrap_or_else(|| Arc::new(NoAddresses));
     let metrics = metrics.map(|set| set.for_module(RECONCILER));
-    Arc::new(FrontendReconciler::new(writer, ops, nodes, timing, metrics))
+    Arc::new(FrontendReconciler::new(writer, ops, timing, metrics))
 }
 
 fn init_wait(writer: Writer, reconciler: Arc<FrontendReconciler>) -> InitWait {

@@ -2,24 +2,22 @@
 
 //! Drives [`Ops`] from the table of frontends.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_model::hash::HashSet;
-use skep_loadbalancer_model::types::{Frontend, FrontendKind, L3n4Addr};
-use skep_loadbalancer_model::{FRONTENDS_BY_ADDRESS, NodeAddresses};
+use skep_loadbalancer_model::types::{Frontend, L3n4Addr};
 use statedb::reconciler::{
     Config, Delete, Ops as TableOps, Reconciler, ReconcilerHandle, ReconcilerMetrics, Round, StatusField,
     Update,
 };
 use statedb::row::BoxError;
-use statedb::{Obj, Revision, Snapshot, Table};
+use statedb::{KeyBuf, Obj, Revision};
 use tokio::sync::watch;
 
-use super::{FrontendResult, Ops, Surroundings};
+use super::{FrontendResult, Ops, ReconcileError};
 
 /// Time between two reconciliations of what did not change, and between two prunes.
 const REFRESH: Duration = Duration::from_secs(30 * 60);
@@ -28,61 +26,33 @@ const REFRESH: Duration = Duration::from_secs(30 * 60);
 pub type SharedOps = Arc<Mutex<Ops>>;
 
 /// Reconciles frontends with [`Ops`].
-pub struct FrontendOps {
-    ops: SharedOps,
-    writer: Writer,
-    frontends: Table<Frontend>,
-    nodes: Arc<dyn NodeAddresses>,
-}
+pub struct FrontendOps(SharedOps);
 
 impl FrontendOps {
-    /// Reconciles the frontends of a writer.
-    pub fn new(ops: SharedOps, writer: Writer, nodes: Arc<dyn NodeAddresses>) -> Self {
-        let frontends = writer.frontends();
-        Self {
-            ops,
-            writer,
-            frontends,
-            nodes,
-        }
-    }
-
-    // Frontends whose address became free for an expansion come again.
-    fn requeue(&self, addresses: &[L3n4Addr]) {
-        if !addresses.is_empty() {
-            let mut txn = self.writer.write();
-            self.writer.mark_pending(&mut txn, addresses);
-            txn.commit();
-        }
+    /// Reconciles frontends with a machine that others look into.
+    pub fn new(ops: SharedOps) -> Self {
+        Self(ops)
     }
 }
 
-/// Tables of one snapshot.
-struct View<'a> {
-    frontends: &'a Table<Frontend>,
-    snapshot: &'a Snapshot,
-    nodes: Arc<skep_loadbalancer_model::Addresses>,
+/// What is to be done for one frontend of a round.
+#[derive(Clone, Copy)]
+enum Step {
+    /// Index among the deletions.
+    Delete(usize),
+    /// Index among the updates.
+    Update(usize),
 }
 
-impl Surroundings for View<'_> {
-    fn node_port_addresses(&self, ipv6: bool) -> &[IpAddr] {
-        if ipv6 {
-            &self.nodes.node_port_v6
-        } else {
-            &self.nodes.node_port_v4
-        }
-    }
-
-    fn is_node_address(&self, ip: IpAddr) -> bool {
-        self.nodes.all.contains(&ip)
-    }
-
-    fn frontend_kind(&self, address: &L3n4Addr) -> Option<FrontendKind> {
-        let frontend = self
-            .frontends
-            .get(self.snapshot, FRONTENDS_BY_ADDRESS.key(address))?;
-        Some(frontend.params.kind)
-    }
+/// Steps of a round in the order in which ids are allocated: updates by their sequence, and deletions where they happened.
+fn in_sequence(deletes: &[Delete<Frontend>], updates: &[Update<Frontend>]) -> Vec<Step> {
+    let deletes = deletes.iter().enumerate();
+    let deletes = deletes.map(|(at, delete)| (delete.revision, Step::Delete(at)));
+    let updates = updates.iter().enumerate();
+    let updates = updates.map(|(at, update)| (update.object.sequence, Step::Update(at)));
+    let mut steps: Vec<(Revision, Step)> = deletes.chain(updates).collect();
+    steps.sort_by_key(|(position, _)| *position);
+    steps.into_iter().map(|(_, step)| step).collect()
 }
 
 impl TableOps<Frontend> for FrontendOps {
@@ -109,12 +79,9 @@ impl TableOps<Frontend> for FrontendOps {
         _revision: Revision,
         frontend: &Frontend,
     ) -> Result<(), BoxError> {
-        let mut ops = self.ops.lock();
+        let mut ops = self.0.lock();
         ops.remove(frontend.address());
         let results = ops.finish();
-        let requeue = ops.take_requeue();
-        drop(ops);
-        self.requeue(&requeue);
         results
             .into_iter()
             .try_for_each(|result| result.map(drop))
@@ -123,25 +90,21 @@ impl TableOps<Frontend> for FrontendOps {
 
     fn prune(
         &mut self,
-        round: &Round<'_>,
+        _round: &Round<'_>,
         objects: &mut dyn Iterator<Item = &Obj<Frontend>>,
     ) -> Result<(), BoxError> {
-        let view = View {
-            frontends: &self.frontends,
-            snapshot: round.snapshot,
-            nodes: self.nodes.addresses(round.snapshot),
-        };
         let known: HashSet<L3n4Addr> = objects.map(|frontend| *frontend.address()).collect();
-        let mut ops = self.ops.lock();
+        let mut ops = self.0.lock();
         for address in ops.unknown_frontends(|address| known.contains(address)) {
             ops.remove(&address);
         }
         ops.finish();
-        let pruned = ops.prune(&view).map_err(Into::into);
-        let requeue = ops.take_requeue();
-        drop(ops);
-        self.requeue(&requeue);
-        pruned
+        ops.prune().map_err(Into::into)
+    }
+
+    fn retriable(&mut self) -> Vec<KeyBuf> {
+        let addresses = self.0.lock().take_retriable();
+        addresses.iter().map(KeyBuf::of).collect()
     }
 
     fn batched(&self) -> bool {
@@ -150,87 +113,57 @@ impl TableOps<Frontend> for FrontendOps {
 
     fn batch(
         &mut self,
-        round: &Round<'_>,
+        _round: &Round<'_>,
         deletes: &mut [Delete<Frontend>],
         updates: &mut [Update<Frontend>],
     ) {
-        let view = View {
-            frontends: &self.frontends,
-            snapshot: round.snapshot,
-            nodes: self.nodes.addresses(round.snapshot),
-        };
-        let mut ops = self.ops.lock();
-        // In the order of the changes, which decides about numbers.
-        let mut removed = deletes.iter().peekable();
-        for update in updates.iter() {
-            while let Some(delete) = removed.next_if(|delete| delete.revision < update.revision) {
-                ops.remove(delete.object.address());
+        let mut ops = self.0.lock();
+        let steps = in_sequence(deletes, updates);
+        for step in &steps {
+            match *step {
+                Step::Delete(at) => ops.remove(deletes[at].object.address()),
+                Step::Update(at) => ops.upsert(&updates[at].object),
             }
-            ops.upsert(&update.object, &view);
         }
-        removed.for_each(|delete| ops.remove(delete.object.address()));
-        let results = ops.finish();
-        let mut results = retry_refused(&mut ops, deletes, updates, results, &view).into_iter();
-        let requeue = ops.take_requeue();
+        let mut results = ops.finish();
+        retry_refused(&mut ops, &steps, updates, &mut results);
         drop(ops);
-        let mut removed = deletes.iter_mut().peekable();
-        let settle = |delete: &mut Delete<Frontend>, results: &mut std::vec::IntoIter<FrontendResult>| {
-            delete.result = results
-                .next()
-                .map_or(Ok(()), |result| result.map(drop).map_err(Into::into));
-        };
-        for update in updates.iter_mut() {
-            while let Some(delete) = removed.next_if(|delete| delete.revision < update.revision) {
-                settle(delete, &mut results);
-            }
-            update.result = match results.next() {
-                Some(Ok(id)) => {
-                    update.object.id = id;
-                    Ok(())
+        for (step, result) in steps.into_iter().zip(results) {
+            match step {
+                Step::Delete(at) => deletes[at].result = result.map(drop).map_err(Into::into),
+                Step::Update(at) => {
+                    let update = &mut updates[at];
+                    update.result = result.map(|id| update.object.id = id).map_err(Into::into);
                 }
-                Some(Err(error)) => Err(error.into()),
-                None => Ok(()),
-            };
+            }
         }
-        removed.for_each(|delete| settle(delete, &mut results));
-        self.requeue(&requeue);
     }
 }
 
 // Tries those that full maps refused again, which may fit one by one.
 fn retry_refused(
     ops: &mut Ops,
-    deletes: &[Delete<Frontend>],
+    steps: &[Step],
     updates: &[Update<Frontend>],
-    mut results: Vec<FrontendResult>,
-    view: &View<'_>,
-) -> Vec<FrontendResult> {
+    results: &mut [FrontendResult],
+) {
+    let is_refused = |result: &FrontendResult| result.as_ref().is_err_and(ReconcileError::is_full);
+    if !results.iter().any(is_refused) {
+        return;
+    }
     let mut places = Vec::new();
     let mut refused = Vec::new();
-    let mut at = 0;
-    let mut removed = deletes.iter().peekable();
-    for update in updates {
-        while removed
-            .next_if(|delete| delete.revision < update.revision)
-            .is_some()
-        {
-            at += 1;
-        }
-        if let Some(Err(error)) = results.get(at)
+    for (place, (step, result)) in steps.iter().zip(&*results).enumerate() {
+        if let (Step::Update(at), Err(error)) = (step, result)
             && error.is_full()
         {
-            places.push(at);
-            refused.push((&update.object, error.clone()));
-        }
-        at += 1;
-    }
-    if !refused.is_empty() {
-        let retried = ops.retry_refused(&refused, view);
-        for (at, result) in places.into_iter().zip(retried) {
-            results[at] = result;
+            places.push(place);
+            refused.push((&updates[*at].object, error.clone()));
         }
     }
-    results
+    for (place, result) in places.into_iter().zip(ops.retry_refused(&refused)) {
+        results[place] = result;
+    }
 }
 
 /// The reconciler of the frontends, and what it waits for.
@@ -258,7 +191,6 @@ impl FrontendReconciler {
     pub fn new(
         writer: Writer,
         ops: SharedOps,
-        nodes: Arc<dyn NodeAddresses>,
         timing: Timing,
         metrics: Option<Arc<dyn ReconcilerMetrics>>,
     ) -> Self {
@@ -276,7 +208,7 @@ impl FrontendReconciler {
             set: |row, status| row.status = status,
         };
         let table = writer.frontends_to_reconcile();
-        let frontend_ops = FrontendOps::new(ops.clone(), writer.clone(), nodes);
+        let frontend_ops = FrontendOps::new(ops.clone());
         let reconciler = Reconciler::new(writer.db(), table, status, frontend_ops, config);
         let init_wait_timeout = timing.init_wait_timeout;
         Self {

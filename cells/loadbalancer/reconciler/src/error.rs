@@ -13,7 +13,7 @@ pub enum ReconcileError {
     /// A loopback host port cannot be combined with proxy delegation. Remove one of them.
     #[error("invalid feature combination: HostPort loopback with proxy delegation is not supported")]
     LoopbackWithDelegation,
-    /// Every service or backend number is taken. Remove services.
+    /// Every service or backend id is taken. Remove services.
     #[error("no ID available")]
     NoId,
     /// The affinity timeout does not fit into 24 bits.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Numbers for services and backends, and what earlier runs gave out.
+//! Ids of services and backends, and those that earlier runs allocated.
 
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{L3n4Addr, L4Proto};
 
-/// A set of numbers that are mostly in a row: a bit each, in pages.
+/// A set of ids that are mostly in a row: a bit each, in pages.
 #[derive(Debug, Default)]
 struct IdSet {
     pages: HashMap<u32, Box<Page>>,
@@ -55,14 +55,14 @@ impl IdSet {
     }
 }
 
-/// Numbers from 1, next fit: freed ones are given again only after the counter wrapped around.
+/// Allocates ids from 1, next fit: released ones are allocated again only after the counter wrapped around.
 #[derive(Debug)]
 pub(super) struct Ids {
     next: u32,
-    // Never given out.
+    // Never allocated.
     max: u32,
     used: IdSet,
-    // Numbers of an earlier run by address, not claimed yet.
+    // Ids of an earlier run by address, not claimed yet.
     restored: HashMap<L3n4Addr, u32>,
 }
 
@@ -76,17 +76,17 @@ impl Ids {
         }
     }
 
-    /// Numbers in use.
+    /// Ids in use.
     pub(super) fn len(&self) -> usize {
         self.used.len
     }
 
-    /// Numbers of an earlier run that wait for their address.
+    /// Ids of an earlier run that wait for their address.
     pub(super) fn restored_len(&self) -> usize {
         self.restored.len()
     }
 
-    /// Remembers a number found in the maps. One of protocol `ANY` is kept for whichever protocol asks first.
+    /// Restores an id found in the maps. One of protocol `ANY` is kept for whichever protocol asks first.
     pub(super) fn restore(&mut self, address: L3n4Addr, id: u32) {
         if id == 0 || id >= self.max {
             return;
@@ -101,20 +101,20 @@ impl Ids {
         }
     }
 
-    /// Lets the counter go on above a number.
+    /// Makes the counter go on above an id.
     pub(super) fn skip(&mut self, id: u32) {
         if id < self.max {
             self.next = self.next.max(id + 1);
         }
     }
 
-    /// Forgets numbers nobody claimed.
+    /// Forgets ids that were not claimed.
     pub(super) fn drop_restored(&mut self) {
         self.restored = HashMap::default();
     }
 
-    /// A number for an address: the one of an earlier run, else the next free one. `None`: all are in use.
-    pub(super) fn take(&mut self, address: &L3n4Addr) -> Option<u32> {
+    /// Allocates an id for an address: the one of an earlier run, else the next free one. `None`: all are in use.
+    pub(super) fn allocate(&mut self, address: &L3n4Addr) -> Option<u32> {
         if !self.restored.is_empty()
             && let Some(id) = self.restored.remove(address)
             && self.used.insert(id)
@@ -141,7 +141,7 @@ impl Ids {
 
     /// Frees an id, but keeps it for its address until [`drop_restored`](Self::drop_restored).
     pub(super) fn park(&mut self, address: L3n4Addr, id: u32) {
-        self.free(id);
+        self.release(id);
         self.restore(address, id);
     }
 
@@ -150,8 +150,8 @@ impl Ids {
         self.restored.remove(address);
     }
 
-    /// Gives a number back.
-    pub(super) fn free(&mut self, id: u32) {
+    /// Releases an id.
+    pub(super) fn release(&mut self, id: u32) {
         self.used.remove(id);
     }
 }
@@ -165,21 +165,21 @@ mod tests {
     }
 
     #[test]
-    fn freed_numbers_come_back_after_the_wrap() {
+    fn released_ids_are_allocated_again_after_the_wrap() {
         let mut ids = Ids::new(4);
         let a = address("10.0.0.1:80/TCP");
 
-        assert_eq!([ids.take(&a), ids.take(&a)], [Some(1), Some(2)]);
-        ids.free(1);
-        assert_eq!(ids.take(&a), Some(3));
-        assert_eq!(ids.take(&a), Some(1));
-        assert_eq!(ids.take(&a), None);
-        ids.free(2);
-        assert_eq!(ids.take(&a), Some(2));
+        assert_eq!([ids.allocate(&a), ids.allocate(&a)], [Some(1), Some(2)]);
+        ids.release(1);
+        assert_eq!(ids.allocate(&a), Some(3));
+        assert_eq!(ids.allocate(&a), Some(1));
+        assert_eq!(ids.allocate(&a), None);
+        ids.release(2);
+        assert_eq!(ids.allocate(&a), Some(2));
     }
 
     #[test]
-    fn numbers_far_apart_are_told_apart() {
+    fn ids_far_apart_are_distinct() {
         let mut set = IdSet::default();
         let ids = [1, 63, 64, 1023, 1024, 4_000_000_000];
         assert!(ids.iter().all(|id| set.insert(*id)));
@@ -192,15 +192,15 @@ mod tests {
     }
 
     #[test]
-    fn restored_numbers_go_to_their_address_once() {
+    fn restored_ids_go_to_their_address_once() {
         let mut ids = Ids::new(100);
         ids.restore(address("10.0.0.1:80/TCP"), 7);
         ids.restore(address("10.0.0.2:53/ANY"), 9);
 
-        assert_eq!(ids.take(&address("10.0.0.3:80/TCP")), Some(10));
-        assert_eq!(ids.take(&address("10.0.0.1:80/TCP")), Some(7));
-        assert_eq!(ids.take(&address("10.0.0.2:53/UDP")), Some(9));
-        assert_eq!(ids.take(&address("10.0.0.2:53/TCP")), Some(11));
+        assert_eq!(ids.allocate(&address("10.0.0.3:80/TCP")), Some(10));
+        assert_eq!(ids.allocate(&address("10.0.0.1:80/TCP")), Some(7));
+        assert_eq!(ids.allocate(&address("10.0.0.2:53/UDP")), Some(9));
+        assert_eq!(ids.allocate(&address("10.0.0.2:53/TCP")), Some(11));
         assert_eq!((ids.len(), ids.restored_len()), (4, 1));
     }
 }

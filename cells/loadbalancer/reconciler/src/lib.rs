@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Frontends into maps: numbers, slots, and the order of writes.
+//! Frontends into maps: ids, slots, and the order of writes.
 //!
 //! [`Ops`] is the machine: frontends and map operations, no tables and no tasks. [`FrontendReconciler`] drives it from
 //! the table.
 
+mod capacity;
 mod cell;
 mod command;
 mod driver;
@@ -13,7 +14,6 @@ mod ids;
 pub mod maps;
 mod ops;
 mod restore;
-mod room;
 mod select;
 mod settings;
 mod slots;
@@ -29,7 +29,7 @@ pub use driver::{FrontendOps, FrontendReconciler, InitWait, SharedOps, Timing};
 pub use error::ReconcileError;
 pub use ops::{FrontendResult, Ops};
 pub use restore::Summary;
-pub use settings::{Settings, Surroundings};
+pub use settings::Settings;
 
 hive::catalogue!(cell);
 hive::catalogue!(in_memory_cell);

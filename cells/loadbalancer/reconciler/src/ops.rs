@@ -2,37 +2,37 @@
 
 //! Brings frontends into the maps, writing only what differs from what was written before.
 //!
-//! [`Ops`] remembers for each address what is in the maps: number, slots, master entry. Frontends are *planned* one
-//! after the other, which gives out numbers and gathers map operations; [`finish`](Ops::finish) does the operations of all of
+//! [`Ops`] remembers for each address what is in the maps: id, slots, master entry. Frontends are *planned* one
+//! after the other, which allocates ids and gathers map operations; [`finish`](Ops::finish) does the operations of all of
 //! them in stages. What failed is marked dirty and written in full at the next try, so every step may be repeated.
 //!
 //! A frontend that a full map refuses keeps nothing in the maps; one that worked before keeps what it had
 //! ([`release`]). [`retry_refused`](Ops::retry_refused) then finds those that fit one by one.
 
+mod entry;
 mod finish;
 mod master;
 mod release;
-mod unit;
 
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
-use skep_loadbalancer_model::types::{BackendState, Change, Frontend, FrontendKind, L3n4Addr};
+use skep_loadbalancer_model::types::{BackendState, Change, Frontend, L3n4Addr};
 use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
+use self::entry::{EntryPlan, release_pending};
 use self::master::check_features;
-use self::unit::{UnitPlan, release_leftovers};
+use super::capacity::{Capacity, Waiting};
 use super::ids::Ids;
 use super::restore::Restored;
-use super::room::{Room, Waiting};
 use super::select::{Quarantine, release};
 use super::slots::Slots;
 use super::stage::Owner;
-use super::state::{Known, Planned, Round, Served, Unit, Wildcard};
-use super::{ReconcileError, Settings, Surroundings};
+use super::state::{BackendEntry, FrontendEntry, Planned, Round, Served, Wildcard};
+use super::{ReconcileError, Settings};
 use crate::maps::{AffinityKey, BackendKey, LbMaps, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
 
 /// Slot operations after which a round is done early, to bound memory.
@@ -46,8 +46,8 @@ pub struct Ops {
     pub(super) service_ids: Ids,
     pub(super) backend_ids: Ids,
     // Boxed: a table that grows moves what it holds.
-    pub(super) units: HashMap<L3n4Addr, Box<Unit>>,
-    pub(super) backends: HashMap<L3n4Addr, Known>,
+    pub(super) entries: HashMap<L3n4Addr, Box<FrontendEntry>>,
+    pub(super) backends: HashMap<L3n4Addr, BackendEntry>,
     // Node addresses that a frontend without address was expanded to.
     pub(super) expansions: HashMap<L3n4Addr, Vec<IpAddr>>,
     pub(super) wildcards: HashMap<IpAddr, Wildcard>,
@@ -58,21 +58,20 @@ pub struct Ops {
     pub(super) restored_backends: HashMap<u32, L3n4Addr>,
     // Frontends that a full map refused.
     pub(super) waiting: HashMap<L3n4Addr, Waiting>,
-    // Backends that left the maps with their frontend, by frontend: they keep their ids for it.
-    pub(super) parked: HashMap<L3n4Addr, Vec<L3n4Addr>>,
     // Most entries that each map can take, as far as it is known.
-    pub(super) room: Room,
+    pub(super) capacity: Capacity,
     // Deletions since that was looked at.
-    pub(super) freed: Room,
+    pub(super) freed: Capacity,
     // Backend entries whose deletion failed.
     lingering: Vec<BackendKey>,
     // Backends whose entry could not be written.
     unwritten: Vec<L3n4Addr>,
-    pub(super) requeue: Vec<L3n4Addr>,
+    // Frontends that a full map refused and that may fit now.
+    pub(super) retriable: Vec<L3n4Addr>,
     round: Round,
 }
 
-/// Result for one frontend of a round: its number.
+/// Result for one frontend of a round: its id.
 pub type FrontendResult = Result<u16, ReconcileError>;
 
 impl Ops {
@@ -84,7 +83,7 @@ impl Ops {
             maglev,
             service_ids: Ids::new(u32::from(u16::MAX)),
             backend_ids: Ids::new(u32::MAX),
-            units: HashMap::default(),
+            entries: HashMap::default(),
             backends: HashMap::default(),
             expansions: HashMap::default(),
             wildcards: HashMap::default(),
@@ -92,12 +91,11 @@ impl Ops {
             restored: HashMap::default(),
             restored_backends: HashMap::default(),
             waiting: HashMap::default(),
-            parked: HashMap::default(),
-            room: Room::UNKNOWN,
-            freed: Room::default(),
+            capacity: Capacity::UNKNOWN,
+            freed: Capacity::default(),
             lingering: Vec::new(),
             unwritten: Vec::new(),
-            requeue: Vec::new(),
+            retriable: Vec::new(),
             round: Round {
                 number: 1,
                 ..Round::default()
@@ -123,14 +121,14 @@ impl Ops {
     }
 
     /// Plans a frontend that is to be in the maps.
-    pub fn upsert(&mut self, frontend: &Frontend, around: &dyn Surroundings) {
+    pub fn upsert(&mut self, frontend: &Frontend) {
         if self.round.stages.slots.len() + self.round.stages.new_slots.len() > FLUSH_AT {
             self.flush();
         }
         self.round.ids.push(0);
         self.round.addresses.push(*frontend.address());
         if self.settings.handles(frontend.address()) {
-            self.plan_frontend(frontend, around);
+            self.plan_frontend(frontend);
         }
     }
 
@@ -138,18 +136,17 @@ impl Ops {
     pub fn remove(&mut self, address: &L3n4Addr) {
         self.round.ids.push(0);
         self.round.addresses.push(*address);
-        if self.waiting.remove(address).is_some() {
+        if self.stop_waiting(address) {
             self.service_ids.forget(address);
         }
-        self.forget_parked(address);
-        let is_own = self.units.get(address).is_some_and(|unit| !unit.is_expansion);
+        let is_own = self.entries.get(address).is_some_and(|entry| !entry.is_expansion);
         if is_own {
             self.plan_gone(*address);
         }
         // Kept until all are gone: what failed is tried again.
         if let Some(ips) = self.expansions.get(address) {
             let mut expanded: SmallVec<[L3n4Addr; 4]> = ips.iter().map(|ip| address.with_ip(*ip)).collect();
-            expanded.retain(|address| self.units.get(address).is_some_and(|unit| unit.is_expansion));
+            expanded.retain(|address| self.entries.get(address).is_some_and(|entry| entry.is_expansion));
             if expanded.is_empty() {
                 self.expansions.remove(address);
             }
@@ -158,7 +155,7 @@ impl Ops {
         }
         let is_backend_left = !self.lingering.is_empty() || !self.unwritten.is_empty();
         if self.round.frontends.is_empty() && is_backend_left {
-            // Gone before but for backends, which have to be deleted in somebody's name.
+            // Gone before but for backends, whose deletion needs an owner.
             self.add_owner();
         }
     }
@@ -166,9 +163,9 @@ impl Ops {
     /// Frontends in the maps that are not known.
     pub fn unknown_frontends(&self, is_known: impl Fn(&L3n4Addr) -> bool) -> Vec<L3n4Addr> {
         let own = self
-            .units
+            .entries
             .iter()
-            .filter(|(address, unit)| !unit.is_expansion && !is_known(address));
+            .filter(|(address, entry)| !entry.is_expansion && !is_known(address));
         own.map(|(address, _)| *address).collect()
     }
 
@@ -182,34 +179,25 @@ impl Ops {
                 *result = Err(error);
             }
         }
-        for (address, result) in std::mem::take(&mut self.round.addresses)
-            .into_iter()
-            .zip(&results)
-        {
-            if result.is_ok() && !self.waiting.is_empty() {
-                self.waiting.remove(&address);
-            }
-            if result.is_ok() {
-                self.forget_parked(&address);
+        let addresses = std::mem::take(&mut self.round.addresses);
+        if !self.waiting.is_empty() {
+            let written = addresses
+                .iter()
+                .zip(&results)
+                .filter(|(_, result)| result.is_ok());
+            for (address, _) in written {
+                self.stop_waiting(address);
             }
         }
-        self.requeue_waiting();
+        self.round.addresses = addresses;
+        self.round.addresses.clear();
+        self.find_retriable();
         results
     }
 
-    // Drops the ids kept for backends of a frontend that does not wait any more.
-    fn forget_parked(&mut self, frontend: &L3n4Addr) {
-        if self.parked.is_empty() {
-            return;
-        }
-        for backend in self.parked.remove(frontend).unwrap_or_default() {
-            self.backend_ids.forget(&backend);
-        }
-    }
-
-    /// Frontends that must be planned again because an address they share became free.
-    pub fn take_requeue(&mut self) -> Vec<L3n4Addr> {
-        std::mem::take(&mut self.requeue)
+    /// Frontends that a full map refused and that may fit now.
+    pub fn take_retriable(&mut self) -> Vec<L3n4Addr> {
+        std::mem::take(&mut self.retriable)
     }
 
     // Units fail each for itself, so that the others of the frontend need not be written again.
@@ -218,10 +206,11 @@ impl Ops {
         self.round.outcome.add_owner()
     }
 
-    fn plan_frontend(&mut self, frontend: &Frontend, around: &dyn Surroundings) {
+    fn plan_frontend(&mut self, frontend: &Frontend) {
         let owner = self.add_owner();
         let address = *frontend.address();
-        let planned = check_features(frontend).and_then(|()| self.plan_unit(owner, frontend, address, false));
+        let planned =
+            check_features(frontend).and_then(|()| self.plan_entry(owner, frontend, address, false));
         let id = match planned {
             Ok(id) => id,
             Err(error) => return self.round.outcome.fail(owner, error),
@@ -229,32 +218,37 @@ impl Ops {
         if let Some(last) = self.round.ids.last_mut() {
             *last = id;
         }
-        self.plan_wildcard(owner, frontend, id, around);
-        if !is_expanded(frontend) && self.expansions.is_empty() {
+        self.plan_wildcard(owner, frontend, id);
+        let wanted = frontend.node_addresses.as_deref().unwrap_or_default();
+        if wanted.is_empty() && self.expansions.is_empty() {
             return;
         }
-        let wanted = expansions(frontend, around);
         for ip in self.expansions.remove(&address).unwrap_or_default() {
             let expanded = address.with_ip(ip);
             let is_unwanted = !wanted.contains(&ip);
-            if is_unwanted && self.units.get(&expanded).is_some_and(|unit| unit.is_expansion) {
+            if is_unwanted
+                && self
+                    .entries
+                    .get(&expanded)
+                    .is_some_and(|entry| entry.is_expansion)
+            {
                 self.plan_gone(expanded);
                 // Remembered until it is gone.
                 self.round.vanished.push((address, ip));
             }
         }
-        for ip in &wanted {
+        for ip in wanted {
             let owner = self.add_owner();
-            if let Err(error) = self.plan_unit(owner, frontend, address.with_ip(*ip), true) {
+            if let Err(error) = self.plan_entry(owner, frontend, address.with_ip(*ip), true) {
                 self.round.outcome.fail(owner, error);
             }
         }
         if !wanted.is_empty() {
-            self.expansions.insert(address, wanted);
+            self.expansions.insert(address, wanted.to_vec());
         }
     }
 
-    fn plan_unit(
+    fn plan_entry(
         &mut self,
         owner: Owner,
         frontend: &Frontend,
@@ -263,37 +257,37 @@ impl Ops {
     ) -> Result<u16, ReconcileError> {
         let mut is_known = false;
         let mut restored: Box<[u32]> = Box::default();
-        if let Some(unit) = self.units.get(&address) {
+        if let Some(entry) = self.entries.get(&address) {
             is_known = true;
-            if unit.round == self.round.number {
+            if entry.round == self.round.number {
                 self.flush();
-                is_known = self.units.contains_key(&address);
+                is_known = self.entries.contains_key(&address);
             }
         }
         if !is_known {
-            let id = self.service_ids.take(&address).ok_or(ReconcileError::NoId)?;
+            let id = self.service_ids.allocate(&address).ok_or(ReconcileError::NoId)?;
             let found = self.restored.remove(&address);
-            let mut unit = Unit::new(id as u16, 0);
+            let mut entry = FrontendEntry::new(id as u16, 0);
             // An earlier run may have left a lookup table.
-            unit.has_maglev = found.is_some();
+            entry.has_maglev = found.is_some();
             let found = found.unwrap_or_default();
-            (unit.high, unit.sure) = (found.high, found.sure);
+            (entry.high, entry.sure) = (found.high, found.sure);
             if let Some(master) = found.master {
-                (unit.master, unit.is_served) = (master, true);
+                (entry.master, entry.is_served) = (master, true);
                 restored = found.backends;
             }
-            self.units.insert(address, Box::new(unit));
+            self.entries.insert(address, Box::new(entry));
         }
-        let planned = self.plan_known_unit(owner, frontend, address, (is_expansion, restored));
+        let planned = self.plan_known_entry(owner, frontend, address, (is_expansion, restored));
         if planned.is_err()
-            && let Some(unit) = self.units.get_mut(&address)
+            && let Some(entry) = self.entries.get_mut(&address)
         {
-            unit.is_dirty = true;
+            entry.is_dirty = true;
         }
         planned
     }
 
-    fn plan_known_unit(
+    fn plan_known_entry(
         &mut self,
         owner: Owner,
         frontend: &Frontend,
@@ -302,33 +296,33 @@ impl Ops {
     ) -> Result<u16, ReconcileError> {
         let flags = self.flags(frontend, &address);
         let head = self.master(frontend, flags)?;
-        let Some(unit) = self.units.get_mut(&address) else {
+        let Some(entry) = self.entries.get_mut(&address) else {
             return Err(ReconcileError::NoId);
         };
-        unit.round = self.round.number;
-        unit.is_expansion = is_expansion;
-        let rewrite = unit.is_fresh || unit.is_dirty || unit.is_gone;
-        unit.is_gone = false;
-        let served = unit.is_served.then(|| {
+        entry.round = self.round.number;
+        entry.is_expansion = is_expansion;
+        let rewrite = entry.is_fresh || entry.is_dirty || entry.is_gone;
+        entry.is_gone = false;
+        let served = entry.is_served.then(|| {
             Box::new(Served {
-                set: unit.set.clone(),
-                master: unit.master,
-                ranges: unit.ranges.clone(),
-                leftovers: unit.leftovers.clone(),
-                has_affinity: unit.has_affinity,
-                has_maglev: unit.has_maglev,
+                set: entry.set.clone(),
+                master: entry.master,
+                ranges: entry.ranges.clone(),
+                pending_deletes: entry.pending_deletes.clone(),
+                has_affinity: entry.has_affinity,
+                has_maglev: entry.has_maglev,
                 restored,
             })
         });
         self.round.planned.push(Planned {
             owner,
             address,
-            high: unit.high,
+            high: entry.high,
             served,
         });
-        let old_set = std::mem::take(&mut unit.set);
+        let old_set = std::mem::take(&mut entry.set);
         let changes: SmallVec<[Change<'_>; 4]> = old_set.diff(&frontend.backends).collect();
-        let plan = UnitPlan {
+        let plan = EntryPlan {
             owner,
             frontend,
             address,
@@ -341,7 +335,7 @@ impl Ops {
             round: &mut self.round,
             old_set: &old_set,
             changes: &changes,
-            unit,
+            entry,
             rewrite,
             is_changed: false,
             is_reweighted: false,
@@ -349,9 +343,9 @@ impl Ops {
         plan.run(head)
     }
 
-    fn plan_wildcard(&mut self, owner: Owner, frontend: &Frontend, id: u16, around: &dyn Surroundings) {
+    fn plan_wildcard(&mut self, owner: Owner, frontend: &Frontend, id: u16) {
         let ip = frontend.address().ip();
-        let wanted = self.settings.uses_wildcard(frontend) && !around.is_node_address(ip);
+        let wanted = self.settings.uses_wildcard(frontend);
         let parent = (id, frontend.params.kind);
         match self.wildcards.entry(ip) {
             Entry::Vacant(entry) if wanted => {
@@ -378,9 +372,9 @@ impl Ops {
     fn plan_gone(&mut self, address: L3n4Addr) {
         let owner = self.add_owner();
         if self
-            .units
+            .entries
             .get(&address)
-            .is_some_and(|unit| unit.round == self.round.number)
+            .is_some_and(|entry| entry.round == self.round.number)
         {
             self.flush();
         }
@@ -390,24 +384,24 @@ impl Ops {
     // Stages the deletion of all that a frontend address has in the maps.
     fn stage_gone(&mut self, owner: Owner, address: L3n4Addr) {
         let Self {
-            units,
+            entries,
             backends,
             round,
             wildcards,
             quarantines,
             ..
         } = self;
-        let Some(unit) = units.get_mut(&address) else {
+        let Some(entry) = entries.get_mut(&address) else {
             return;
         };
         quarantines.remove(&address);
-        unit.round = round.number;
-        unit.is_gone = true;
-        let id = unit.id;
+        entry.round = round.number;
+        entry.is_gone = true;
+        let id = entry.id;
         let ipv6 = address.is_ipv6();
-        let high = unit.high.max(unit.slots.len() as u16);
-        unit.is_served = false;
-        unit.sure = 0;
+        let high = entry.high.max(entry.slots.len() as u16);
+        entry.is_served = false;
+        entry.sure = 0;
         round.planned.push(Planned {
             owner,
             address,
@@ -416,11 +410,11 @@ impl Ops {
         });
         round.gone.push((owner, address));
 
-        let set = std::mem::take(&mut unit.set);
-        let ranges = unit.ranges.take();
+        let set = std::mem::take(&mut entry.set);
+        let ranges = entry.ranges.take();
         let affinity = set
             .iter()
-            .filter(|row| unit.has_affinity && row.params.state == BackendState::Active);
+            .filter(|row| entry.has_affinity && row.params.state == BackendState::Active);
         let affinity = affinity.filter_map(|row| Some(backends.get(&row.params.address)?.id));
         let ranges = ranges
             .iter()
@@ -428,18 +422,19 @@ impl Ops {
             .filter(|net| net.addr().is_ipv6() == ipv6);
         let (mut affinity, mut ranges) = (affinity.peekable(), ranges.peekable());
         if affinity.peek().is_some() || ranges.peek().is_some() {
-            unit.leftovers
+            entry
+                .pending_deletes
                 .get_or_insert_default()
                 .add(affinity, ranges.copied());
         }
         let stages = &mut round.stages;
         stages.gone_masters.push(owner, ServiceKey { address, slot: 0 });
         (1..=high).for_each(|slot| stages.gone_slots.push(owner, ServiceKey { address, slot }));
-        if unit.has_maglev || unit.is_dirty {
+        if entry.has_maglev || entry.is_dirty {
             stages.gone_maglev.push(owner, MaglevKey { id, ipv6 });
         }
-        if let Some(leftovers) = &mut unit.leftovers {
-            for backend in &leftovers.affinity {
+        if let Some(pending_deletes) = &mut entry.pending_deletes {
+            for backend in &pending_deletes.affinity {
                 stages.gone_affinity.push(
                     owner,
                     AffinityKey {
@@ -448,16 +443,16 @@ impl Ops {
                     },
                 );
             }
-            for cidr in &leftovers.ranges {
+            for cidr in &pending_deletes.ranges {
                 stages.gone_ranges.push(owner, SourceRangeKey { id, cidr: *cidr });
             }
-            release_leftovers(owner, leftovers, backends, round);
+            release_pending(owner, pending_deletes, backends, round);
         }
         round.stages.gone_reverse.push(owner, RevNatKey { id, ipv6 });
         set.iter().for_each(|row| release(owner, row, backends, round));
-        unit.slots = Slots::None;
-        unit.has_maglev = false;
-        unit.has_affinity = false;
+        entry.slots = Slots::None;
+        entry.has_maglev = false;
+        entry.has_affinity = false;
         if let Some(wildcard) = wildcards.get_mut(&address.ip()) {
             let parents = wildcard.parents.len();
             wildcard.parents.retain(|(parent, _)| *parent != id);
@@ -466,25 +461,4 @@ impl Ops {
             }
         }
     }
-}
-
-/// Whether a frontend is written for the addresses of the node as well.
-fn is_expanded(frontend: &Frontend) -> bool {
-    let kind = frontend.params.kind;
-    kind == FrontendKind::NodePort || (kind == FrontendKind::HostPort && frontend.address().is_unspecified())
-}
-
-/// Node addresses that a frontend is written for as well.
-pub(super) fn expansions(frontend: &Frontend, around: &dyn Surroundings) -> Vec<IpAddr> {
-    let address = frontend.address();
-    if !is_expanded(frontend) {
-        return Vec::new();
-    }
-    let is_wanted = |ip: &&IpAddr| {
-        let expanded = address.with_ip(**ip);
-        let other = around.frontend_kind(&expanded);
-        expanded != *address && other.is_none_or(|kind| kind == FrontendKind::NodePort)
-    };
-    let ips = around.node_port_addresses(address.is_ipv6()).iter();
-    ips.filter(is_wanted).copied().collect()
 }

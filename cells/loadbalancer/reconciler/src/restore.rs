@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Takes over what an earlier run left in the maps, and removes what nobody wants.
+//! Restores what an earlier run left in the maps, and prunes what no frontend needs.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use skep_bpf_maps::lb::ServiceValue;
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{BackendState, L3n4Addr, L4Proto};
 
-use super::room::Room;
-use super::{Ops, Surroundings};
+use super::Ops;
+use super::capacity::Capacity;
 use crate::maps::{AffinityKey, BackendKey, Keys, LbMaps, MapEntry, MapError, MapKind, ServiceKey};
 
 /// How often a deletion of a prune is tried.
@@ -87,7 +87,7 @@ impl Restored {
 }
 
 impl Ops {
-    /// Reads numbers and quarantined backends from the maps; gives how many services have a number there. To be called
+    /// Restores ids and quarantined backends from the maps; returns how many services have an id there. To be called
     /// once, before the first frontend.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Ops {
                     .push((key.slot, value.backend_id()));
             }
         })?;
-        // Numbers of services that were half deleted: what is left of them must not meet a new service.
+        // Ids of services that were half deleted: what is left of them must not meet a new service.
         for kind in [MapKind::ReverseNat, MapKind::AffinityMatch, MapKind::SourceRange] {
             read(&*maps, kind, &mut |entry| match entry {
                 MapEntry::ReverseNat(key, _) => self.service_ids.skip(u32::from(key.id)),
@@ -150,19 +150,19 @@ impl Ops {
         Ok(self.service_ids.restored_len())
     }
 
-    /// Removes entries that no frontend needs, and forgets numbers of an earlier run that nobody claimed. To be called
+    /// Removes entries that no frontend needs, and forgets ids of an earlier run that were not claimed. To be called
     /// when every frontend is known.
     ///
     /// # Errors
     /// The first map that cannot be read, or entry that cannot be deleted; the rest is done all the same.
-    pub fn prune(&mut self, _around: &dyn Surroundings) -> Result<(), MapError> {
+    pub fn prune(&mut self) -> Result<(), MapError> {
         self.service_ids.drop_restored();
         self.backend_ids.drop_restored();
         self.restored = HashMap::default();
         self.restored_backends = HashMap::default();
-        let units = &self.units;
+        let entries = &self.entries;
         self.quarantines
-            .retain(|frontend, _| units.contains_key(frontend));
+            .retain(|frontend, _| entries.contains_key(frontend));
         let stale = self.stale()?;
         let maps = &*self.maps;
         let freed = &mut self.freed;
@@ -185,8 +185,8 @@ impl Ops {
             delete_all(stale.ranges, |keys| maps.delete(Keys::SourceRange(keys))),
             delete_all(stale.backends, |keys| maps.delete(Keys::Backends(keys))),
         ];
-        self.room = Room::UNKNOWN;
-        self.requeue_waiting();
+        self.capacity = Capacity::UNKNOWN;
+        self.find_retriable();
         results.into_iter().collect()
     }
 
@@ -198,27 +198,34 @@ impl Ops {
             backend_ids: self.backend_ids.len(),
             restored_backend_ids: self.backend_ids.restored_len(),
             backend_states: self.backends.len(),
-            backend_references: self.units.len(),
+            backend_references: self.entries.len(),
             node_port_addr_by_port: self.expansions.len(),
-            prev_source_ranges: self.units.values().filter(|unit| unit.ranges.is_some()).count(),
+            prev_source_ranges: self
+                .entries
+                .values()
+                .filter(|entry| entry.ranges.is_some())
+                .count(),
             restored_quarantines: self.quarantines.len(),
             wildcard_references: self.wildcards.len(),
         }
     }
 
     fn wanted_affinity(&self) -> HashSet<AffinityKey> {
-        let units = self
-            .units
+        let entries = self
+            .entries
             .values()
-            .filter(|unit| unit.has_affinity && !unit.is_gone);
-        let keys = units.flat_map(|unit| {
-            let active = unit
+            .filter(|entry| entry.has_affinity && !entry.is_gone);
+        let keys = entries.flat_map(|entry| {
+            let active = entry
                 .set
                 .iter()
                 .filter(|row| row.params.state == BackendState::Active);
             active.filter_map(|row| {
                 let backend = self.backends.get(&row.params.address)?.id;
-                Some(AffinityKey { id: unit.id, backend })
+                Some(AffinityKey {
+                    id: entry.id,
+                    backend,
+                })
             })
         });
         keys.collect()
@@ -227,12 +234,12 @@ impl Ops {
     fn stale(&self) -> Result<Stale, MapError> {
         let mut stale = Stale::default();
         let by_id: HashMap<u16, &L3n4Addr> = self
-            .units
+            .entries
             .iter()
-            .filter(|(_, unit)| !unit.is_gone)
-            .map(|(address, unit)| (unit.id, address))
+            .filter(|(_, entry)| !entry.is_gone)
+            .map(|(address, entry)| (entry.id, address))
             .collect();
-        let unit = |id: u16| by_id.get(&id).and_then(|address| self.units.get(*address));
+        let entry_of = |id: u16| by_id.get(&id).and_then(|address| self.entries.get(*address));
         read(&*self.maps, MapKind::Services, &mut |entry| {
             let MapEntry::Service(key, _) = entry else { return };
             let is_wanted = if key.is_wildcard() {
@@ -240,10 +247,10 @@ impl Ops {
                     .get(&key.address.ip())
                     .is_some_and(|wildcard| !wildcard.parents.is_empty())
             } else {
-                let unit = self.units.get(&key.address).filter(|unit| !unit.is_gone);
-                unit.is_some_and(|unit| match unit.is_dirty {
-                    true => key.slot <= unit.high,
-                    false => usize::from(key.slot) <= unit.slots.len(),
+                let entry = self.entries.get(&key.address).filter(|entry| !entry.is_gone);
+                entry.is_some_and(|entry| match entry.is_dirty {
+                    true => key.slot <= entry.high,
+                    false => usize::from(key.slot) <= entry.slots.len(),
                 })
             };
             if !is_wanted {
@@ -253,14 +260,17 @@ impl Ops {
         // Masters first: what leads to the others goes before them.
         stale.services.sort_by_key(|key: &ServiceKey| key.slot);
         let affinity = self.wanted_affinity();
-        let leftovers = self.units.values().filter_map(|unit| unit.leftovers.as_ref());
-        let named: HashSet<BackendKey> = leftovers
-            .flat_map(|leftovers| leftovers.backends.iter().copied())
+        let pending_deletes = self
+            .entries
+            .values()
+            .filter_map(|entry| entry.pending_deletes.as_ref());
+        let named: HashSet<BackendKey> = pending_deletes
+            .flat_map(|pending_deletes| pending_deletes.backends.iter().copied())
             .collect();
         // Of a state that an earlier run wrote and that stays, not all entries are known.
         let is_kept = |id: u16| {
-            let leftovers = unit(id).and_then(|unit| unit.leftovers.as_ref());
-            leftovers.is_some_and(|leftovers| !leftovers.held.is_empty())
+            let pending_deletes = entry_of(id).and_then(|entry| entry.pending_deletes.as_ref());
+            pending_deletes.is_some_and(|pending_deletes| !pending_deletes.held.is_empty())
         };
         read(&*self.maps, MapKind::Backends, &mut |entry| {
             let MapEntry::Backend(key, value) = entry else {
@@ -284,7 +294,7 @@ impl Ops {
         })?;
         read(&*self.maps, MapKind::Maglev, &mut |entry| {
             let MapEntry::Maglev(key, _) = entry else { return };
-            let is_wanted = unit(key.id).is_some_and(|unit| unit.has_maglev);
+            let is_wanted = entry_of(key.id).is_some_and(|entry| entry.has_maglev);
             if !is_wanted
                 || by_id
                     .get(&key.id)
@@ -308,8 +318,8 @@ impl Ops {
             let is_of_family = by_id
                 .get(&key.id)
                 .is_some_and(|a| a.is_ipv6() == key.cidr.addr().is_ipv6());
-            let ranges = unit(key.id)
-                .and_then(|unit| unit.ranges.as_deref())
+            let ranges = entry_of(key.id)
+                .and_then(|entry| entry.ranges.as_deref())
                 .unwrap_or_default();
             if is_kept(key.id) && is_of_family {
                 return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Backends of a frontend: their numbers, their order, their share of the lookup table.
+//! Backends of a frontend: their ids, their order, their share of the lookup table.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use smallvec::SmallVec;
 
 use super::Settings;
 use super::ids::Ids;
-use super::slots::{ACTIVE, CLASSES, Class, Move, STRICT_MAX, Slots, TERMINATING};
+use super::slots::{ACTIVE, CLASSES, Class, Move, Slots, TERMINATING};
 use super::stage::Owner;
-use super::state::{Known, Released, Round, RowRef};
+use super::state::{BackendEntry, Released, Round, RowRef};
 use crate::maps::{BackendKey, BackendValue};
 
 /// Most slots of a frontend.
@@ -31,7 +31,7 @@ const NO_QUARANTINE: Quarantine<'static> = Quarantine {
 };
 
 impl<'a> Quarantine<'a> {
-    /// Forgets the backends that are gone or were checked, then gives the rest.
+    /// Forgets the backends that are gone or were checked, then returns the rest.
     pub(super) fn update(
         all: &'a mut HashMap<L3n4Addr, HashSet<L3n4Addr>>,
         frontend: &L3n4Addr,
@@ -80,7 +80,7 @@ impl<'a> Quarantine<'a> {
     }
 }
 
-impl Known {
+impl BackendEntry {
     /// A backend without references, not written yet.
     pub(super) const fn new(id: u32) -> Self {
         Self {
@@ -153,7 +153,7 @@ impl Known {
 pub(super) fn acquire(
     owner: Owner,
     row: &BackendRow,
-    backends: &mut HashMap<L3n4Addr, Known>,
+    backends: &mut HashMap<L3n4Addr, BackendEntry>,
     ids: &mut Ids,
     settings: &Settings,
     round: &mut Round,
@@ -161,7 +161,9 @@ pub(super) fn acquire(
     let address = row.params.address;
     let known = match backends.entry(address) {
         std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-        std::collections::hash_map::Entry::Vacant(entry) => entry.insert(Known::new(ids.take(&address)?)),
+        std::collections::hash_map::Entry::Vacant(entry) => {
+            entry.insert(BackendEntry::new(ids.allocate(&address)?))
+        }
     };
     known.add(row, row.revision(), settings);
     known.write(owner, address, round);
@@ -173,7 +175,7 @@ pub(super) fn acquire(
 pub(super) fn release(
     owner: Owner,
     row: &BackendRow,
-    backends: &mut HashMap<L3n4Addr, Known>,
+    backends: &mut HashMap<L3n4Addr, BackendEntry>,
     round: &mut Round,
 ) {
     let address = row.params.address;
@@ -187,7 +189,7 @@ pub(super) fn release(
 pub(super) fn release_hold(
     owner: Owner,
     address: L3n4Addr,
-    backends: &mut HashMap<L3n4Addr, Known>,
+    backends: &mut HashMap<L3n4Addr, BackendEntry>,
     round: &mut Round,
 ) {
     if let Some(known) = backends.get_mut(&address) {
@@ -199,7 +201,7 @@ pub(super) fn release_hold(
 fn settle_reference(
     owner: Owner,
     address: L3n4Addr,
-    backends: &mut HashMap<L3n4Addr, Known>,
+    backends: &mut HashMap<L3n4Addr, BackendEntry>,
     round: &mut Round,
 ) {
     let Some(known) = backends.get_mut(&address) else {
@@ -221,11 +223,11 @@ fn settle_reference(
     backends.remove(&address);
 }
 
-/// Slots in strict order, and the number of backends in each class.
+/// Sorted slots, and the number of backends in each class.
 pub(super) fn order(
     set: &BackendSet,
     quarantine: &Quarantine<'_>,
-    backends: &HashMap<L3n4Addr, Known>,
+    backends: &HashMap<L3n4Addr, BackendEntry>,
 ) -> (Slots, [u32; CLASSES]) {
     let mut classes = [0; CLASSES];
     let mut first: Vec<u32> = Vec::new();
@@ -254,53 +256,8 @@ pub(super) fn order(
     (Slots::from_order(first, classes), classes)
 }
 
-/// Ids in strict order after changes, given the slots before, without a look at backends that did not change. `None`
-/// unless all backends were active (they have slots, and `may_all_be_chosen`) and are: then the order is that of the set.
-pub(super) fn reorder(
-    slots: &Slots,
-    may_all_be_chosen: bool,
-    (old, new): (&BackendSet, &BackendSet),
-    changes: &[Change<'_>],
-    backends: &HashMap<L3n4Addr, Known>,
-) -> Option<Vec<u32>> {
-    let is_active = |row: &Backend| NO_QUARANTINE.class(row) == Some(ACTIVE);
-    if matches!(slots, Slots::Loose(_)) {
-        return None;
-    }
-    let ids = slots.as_slice();
-    // One class is chosen from: all have the class of the first.
-    let were_active = may_all_be_chosen && ids.len() == old.len() && is_active(old.iter().next()?);
-    if !were_active || new.len() < 2 || new.len() > STRICT_MAX {
-        return None;
-    }
-    let mut added: SmallVec<[&BackendRow; 4]> = SmallVec::new();
-    let mut ordered = Vec::with_capacity(ids.len() + 1);
-    ordered.extend_from_slice(ids);
-    for change in changes {
-        match change {
-            Change::Added(row) => added.push(row),
-            Change::Removed(row) => {
-                let id = backends.get(&row.params.address)?.id;
-                let at = ordered.iter().position(|other| *other == id)?;
-                ordered.remove(at);
-            }
-            Change::Updated { new, .. } if is_active(new) => {}
-            Change::Updated { .. } => return None,
-        }
-    }
-    // By address, so that those before are in their places.
-    for row in added {
-        let at = new.rank(&row.params.address);
-        if !is_active(row) || at > ordered.len() {
-            return None;
-        }
-        ordered.insert(at, backends.get(&row.params.address)?.id);
-    }
-    (ordered.len() == new.len()).then_some(ordered)
-}
-
 /// Changes of a large frontend.
-pub(super) fn moves(changes: &[Change<'_>], backends: &HashMap<L3n4Addr, Known>) -> Vec<Move> {
+pub(super) fn moves(changes: &[Change<'_>], backends: &HashMap<L3n4Addr, BackendEntry>) -> Vec<Move> {
     let none = NO_QUARANTINE;
     let change = |change: &Change<'_>| {
         let (row, from, to) = match *change {
@@ -319,7 +276,7 @@ pub(super) fn lookup_table(
     maglev: &Maglev,
     set: &BackendSet,
     quarantine: &Quarantine<'_>,
-    backends: &HashMap<L3n4Addr, Known>,
+    backends: &HashMap<L3n4Addr, BackendEntry>,
 ) -> Arc<[u32]> {
     let has_active = set.iter().any(|row| quarantine.class(row) == Some(ACTIVE));
     let chosen = Some(if has_active { ACTIVE } else { TERMINATING });
@@ -335,77 +292,4 @@ pub(super) fn lookup_table(
             })
         });
     maglev.lookup_table(rows).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::super::slots::counts;
-    use super::*;
-    use skep_loadbalancer_model::types::{BackendParams, ServiceName, Source};
-
-    fn address(number: u32) -> L3n4Addr {
-        format!("10.1.0.{number}:80/TCP").parse().unwrap()
-    }
-
-    fn row(number: u32, state: u8) -> BackendRow {
-        let mut params = BackendParams::new(address(number), Source::Kubernetes);
-        params.state = BackendState::from_number(state).unwrap();
-        skep_loadbalancer_model::testing::row(Backend::new(ServiceName::new("shop", "web"), params))
-    }
-
-    // Numbers in another order than that of the addresses.
-    fn known() -> HashMap<L3n4Addr, Known> {
-        let known = |number: u32| Known::new(number * 7 % 100 + 1);
-        (0..100).map(|number| (address(number), known(number))).collect()
-    }
-
-    fn reordered(old: &BackendSet, new: &BackendSet) -> Option<Vec<u32>> {
-        let (slots, classes) = order(old, &NO_QUARANTINE, &known());
-        let counts = counts(&classes);
-        let all = usize::from(counts.count) == slots.len() && counts.qcount == 0;
-        reordered_slots(&slots, all, old, new)
-    }
-
-    fn reordered_slots(slots: &Slots, all: bool, old: &BackendSet, new: &BackendSet) -> Option<Vec<u32>> {
-        let changes: Vec<Change<'_>> = old.diff(new).collect();
-        reorder(slots, all, (old, new), &changes, &known())
-    }
-
-    #[test]
-    fn slots_in_no_order_are_put_in_order_as_a_whole() {
-        let count = STRICT_MAX as u32 + 1;
-        let old: BackendSet = (0..count).map(|number| row(number, 0)).collect();
-        let known = known();
-        let id = |number: u32| known[&address(number)].id;
-        let slots = Slots::from_order((0..count).rev().map(id).collect(), [0; CLASSES]);
-        let new = old.without(&address(50));
-
-        assert_eq!(reordered_slots(&slots, true, &old, &new), None);
-    }
-
-    proptest! {
-        #[test]
-        fn reordering_comes_to_the_order(
-            before in prop::collection::btree_set(0u32..100, 2..40),
-            odd in prop::option::of((0u32..100, 0u8..5)),
-            changes in prop::collection::vec((0u32..100, prop::option::of(prop_oneof![9 => Just(0u8), 1 => 0u8..5])), 0..6),
-        ) {
-            let mut old: BackendSet = before.into_iter().map(|number| row(number, 0)).collect();
-            old = odd.into_iter().fold(old, |set, (number, state)| set.with(row(number, state)));
-            let new = changes.into_iter().fold(old.clone(), |set, (number, state)| match state {
-                Some(state) => set.with(row(number, state)),
-                None => set.without(&address(number)),
-            });
-            let is_active = |row: &BackendRow| row.params.state == BackendState::Active;
-            let are_active = old.iter().chain(&new).all(is_active) && new.len() >= 2;
-            let got = reordered(&old, &new);
-            prop_assert_eq!(got.is_some(), are_active);
-            if let Some(got) = got {
-                let (slots, _) = order(&new, &NO_QUARANTINE, &known());
-                prop_assert_eq!(got, slots.as_slice());
-            }
-        }
-    }
 }

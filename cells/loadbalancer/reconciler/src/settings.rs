@@ -3,7 +3,6 @@
 //! What the reconciler must know of the configuration and of the node.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use compact_str::CompactString;
 use skep_datapath_config::AddressFamilies;
@@ -116,42 +115,17 @@ impl Settings {
         }
     }
 
-    /// Whether a frontend's address gets a wildcard entry, unless it is an address of the node.
+    /// Whether a frontend's address gets a wildcard entry.
     pub fn uses_wildcard(&self, frontend: &Frontend) -> bool {
-        matches!(
-            frontend.params.kind,
-            FrontendKind::ClusterIp | FrontendKind::LoadBalancer
-        ) && frontend.address().scope() == Scope::External
+        !frontend.is_node_address
+            && matches!(
+                frontend.params.kind,
+                FrontendKind::ClusterIp | FrontendKind::LoadBalancer
+            )
+            && frontend.address().scope() == Scope::External
             && match frontend.service.load_balancer_class.as_deref() {
                 None => self.default_class_is_lbipam,
                 Some(class) => matches!(class, "io.cilium/bgp-control-plane" | "io.cilium/l2-announcer"),
             }
-    }
-}
-
-/// What the reconciler looks up while it works: addresses of the node, and who owns an address.
-pub trait Surroundings: Send + Sync {
-    /// Addresses of the node that answer node ports, of one family, in table order.
-    fn node_port_addresses(&self, ipv6: bool) -> &[IpAddr];
-
-    /// Whether an address belongs to the node.
-    fn is_node_address(&self, ip: IpAddr) -> bool;
-
-    /// Kind of the frontend with exactly this address.
-    fn frontend_kind(&self, address: &L3n4Addr) -> Option<FrontendKind>;
-}
-
-/// No node addresses and no other frontends.
-impl Surroundings for () {
-    fn node_port_addresses(&self, _ipv6: bool) -> &[IpAddr] {
-        &[]
-    }
-
-    fn is_node_address(&self, _ip: IpAddr) -> bool {
-        false
-    }
-
-    fn frontend_kind(&self, _address: &L3n4Addr) -> Option<FrontendKind> {
-        None
     }
 }

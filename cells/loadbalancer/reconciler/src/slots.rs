@@ -2,7 +2,7 @@
 
 //! Which backend is in which slot of a frontend.
 //!
-//! Up to [`STRICT_MAX`] slots the order is strict: healthy before unhealthy, then state, address, port; a change may
+//! Up to [`SORTED_MAX`] slots are sorted: healthy before unhealthy, then state, address, port; a change may
 //! shift every slot behind it. Larger frontends keep backends where they are, inside the two parts that the
 //! programs tell apart (those that may be chosen, then the rest), so that a change writes a slot or two.
 //!
@@ -12,8 +12,8 @@
 
 use skep_loadbalancer_model::hash::HashMap;
 
-/// Most slots that are kept in strict order.
-pub(super) const STRICT_MAX: usize = 64;
+/// Most slots that are kept sorted.
+pub(super) const SORTED_MAX: usize = 64;
 
 /// Number of classes: five states, healthy or not.
 pub(super) const CLASSES: usize = 10;
@@ -32,19 +32,19 @@ pub(super) enum Slots {
     #[default]
     None,
     One(u32),
-    Strict(Box<[u32]>),
-    Loose(Box<Loose>),
+    Sorted(Box<[u32]>),
+    Stable(Box<StableSlots>),
 }
 
 /// Slots of a large frontend.
 #[derive(Debug)]
-pub(super) struct Loose {
+pub(super) struct StableSlots {
     slots: Vec<u32>,
     index: HashMap<u32, u32>,
     counts: [u32; CLASSES],
 }
 
-/// Numbers of the master entry.
+/// Counts of the master entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     /// Slots that may be chosen.
@@ -75,8 +75,8 @@ impl Slots {
         match self {
             Self::None => &[],
             Self::One(id) => std::slice::from_ref(id),
-            Self::Strict(ids) => ids,
-            Self::Loose(loose) => &loose.slots,
+            Self::Sorted(ids) => ids,
+            Self::Stable(stable) => &stable.slots,
         }
     }
 
@@ -87,7 +87,7 @@ impl Slots {
     /// Counts of a large frontend; nothing for others, which are counted while they are put in order.
     pub(super) fn counts(&self) -> Counts {
         match self {
-            Self::Loose(loose) => counts(&loose.counts),
+            Self::Stable(stable) => counts(&stable.counts),
             _ => Counts::default(),
         }
     }
@@ -97,10 +97,10 @@ impl Slots {
         match ids.as_slice() {
             [] => Self::None,
             [id] => Self::One(*id),
-            _ if ids.len() <= STRICT_MAX => Self::Strict(ids.into()),
+            _ if ids.len() <= SORTED_MAX => Self::Sorted(ids.into()),
             _ => {
                 let index = ids.iter().zip(0..).map(|(id, at)| (*id, at)).collect();
-                Self::Loose(Box::new(Loose {
+                Self::Stable(Box::new(StableSlots {
                     slots: ids,
                     index,
                     counts: classes,
@@ -118,7 +118,7 @@ pub(super) struct Move {
     pub(super) to: Option<Class>,
 }
 
-impl Loose {
+impl StableSlots {
     /// Applies changes and adds the indexes of slots that changed to `touched`. `false`: the slots must be made anew,
     /// because another class is chosen from, the frontend is not large any more, or it has, or had, more backends than
     /// there are slots.
@@ -135,7 +135,7 @@ impl Loose {
         let total: u32 = classes.iter().sum();
         let active = usize::from(ACTIVE);
         let had: u32 = self.counts.iter().sum();
-        if total as usize <= STRICT_MAX
+        if total as usize <= SORTED_MAX
             || had as usize > self.slots.len()
             || self.counts[active] == 0
             || classes[active] == 0
@@ -172,7 +172,7 @@ impl Loose {
                 let end = self.slots.len() as u32;
                 self.slots.push(m.id);
                 if is_chosen {
-                    // The first of the rest makes room at the border.
+                    // The first of the rest moves to the end.
                     self.put(end, chosen, touched);
                     self.set(chosen, m.id, touched);
                     chosen += 1;
@@ -233,22 +233,22 @@ mod tests {
                     Some(class) => model.insert(id, class),
                     None => model.remove(&id),
                 };
-                let Slots::Loose(loose) = &mut slots else { panic!("not large") };
-                let before = loose.slots.clone();
+                let Slots::Stable(stable) = &mut slots else { panic!("not large") };
+                let before = stable.slots.clone();
                 let mut touched = Vec::new();
                 if from.is_some() || class.is_some() {
-                    let applied = loose.apply(&[Move { id, from, to: class }], &mut touched);
+                    let applied = stable.apply(&[Move { id, from, to: class }], &mut touched);
                     prop_assert!(applied);
                 }
-                for (at, id) in loose.slots.iter().enumerate() {
+                for (at, id) in stable.slots.iter().enumerate() {
                     prop_assert!(before.get(at) == Some(id) || touched.contains(&(at as u32)));
-                    prop_assert_eq!(loose.index[id], at as u32);
+                    prop_assert_eq!(stable.index[id], at as u32);
                 }
                 prop_assert!(touched.len() <= 4);
-                let count = usize::from(counts(&loose.counts).count);
-                prop_assert_eq!(loose.slots.len(), model.len());
-                prop_assert!(loose.slots[..count].iter().all(|id| model[id] == ACTIVE));
-                prop_assert!(loose.slots[count..].iter().all(|id| model[id] != ACTIVE));
+                let count = usize::from(counts(&stable.counts).count);
+                prop_assert_eq!(stable.slots.len(), model.len());
+                prop_assert!(stable.slots[..count].iter().all(|id| model[id] == ACTIVE));
+                prop_assert!(stable.slots[count..].iter().all(|id| model[id] != ACTIVE));
             }
         }
     }

@@ -12,13 +12,13 @@ use skep_bpf_maps::lb::ServiceValue;
 use skep_loadbalancer_model::hash::HashSet;
 
 use super::ReconcileError;
-use super::room::Room;
+use super::capacity::Capacity;
 use crate::maps::{
     AffinityKey, BackendKey, BackendValue, Entries, Failures, Keys, LbMaps, MaglevKey, MapKind, RevNatKey,
     RevNatValue, ServiceKey, SourceRangeKey,
 };
 
-/// Number of a frontend in the round.
+/// Index of a frontend in the round.
 pub(super) type Owner = u32;
 
 /// Operations of one stage, each with the frontend it is for.
@@ -64,7 +64,7 @@ impl<T> Stage<T> {
     fn clear(&mut self) {
         self.items.clear();
         self.owners.clear();
-        // A round of thousands should not be paid for ever after.
+        // The memory of a round of thousands is not kept.
         if self.items.capacity() > 8192 {
             self.items.shrink_to(1024);
             self.owners.shrink_to(1024);
@@ -176,9 +176,9 @@ pub(super) struct Stages {
     pub(super) gone_maglev: Stage<MaglevKey>,
     pub(super) gone_affinity: Stage<AffinityKey>,
     pub(super) gone_ranges: Stage<SourceRangeKey>,
-    // One entry: when it is gone, and the wildcard, all of the frontend is.
+    // The last entry of a frontend to be deleted, but for the wildcard entry.
     pub(super) gone_reverse: Stage<RevNatKey>,
-    // Frontends that stay: what others refer to first. These take room in a map; a frontend that does not fit fails
+    // Frontends that stay: what others refer to first. These add entries to a map; a frontend that does not fit fails
     // here, before anything is changed that packets rely on.
     pub(super) backends: Stage<(BackendKey, BackendValue)>,
     pub(super) new_slots: Stage<(ServiceKey, ServiceValue)>,
@@ -196,7 +196,7 @@ pub(super) struct Stages {
     pub(super) wildcards: Stage<(ServiceKey, ServiceValue)>,
     pub(super) stale_wildcards: Stage<ServiceKey>,
     pub(super) stale_slots: Stage<ServiceKey>,
-    // Backends nobody refers to any more.
+    // Backends without references.
     pub(super) stale_backends: Stage<BackendKey>,
 }
 
@@ -212,7 +212,7 @@ macro_rules! run {
 
 impl Stages {
     /// First part: everything up to and including the backend entries, which other frontends of the round may wait
-    /// for. Gives the ids of those that could not be written.
+    /// for. Returns the ids of those that could not be written.
     pub(super) fn run_backends(&mut self, maps: &dyn LbMaps, outcome: &mut Outcome) -> Vec<u32> {
         self.run_gone(maps, outcome);
         if self.backends.items.is_empty() {
@@ -256,7 +256,7 @@ impl Stages {
         run!(self, outcome, delete, Keys::Services: stale_wildcards);
     }
 
-    /// Second part: what else takes room.
+    /// Second part: what else adds entries to a map.
     pub(super) fn run_new(&mut self, maps: &dyn LbMaps, outcome: &mut Outcome) {
         let update = |entries: Entries<'_>| maps.update(entries);
         run!(self, outcome, update, Entries::Services: new_slots);
@@ -293,7 +293,7 @@ impl Stages {
         failed
     }
 
-    /// Last part: backends nobody refers to. Gives the keys that could not be deleted.
+    /// Last part: backends without references. Returns the keys that could not be deleted.
     pub(super) fn run_stale_backends(&mut self, maps: &dyn LbMaps, outcome: &mut Outcome) -> Vec<BackendKey> {
         if self.stale_backends.items.is_empty() {
             return Vec::new();
@@ -308,7 +308,7 @@ impl Stages {
     }
 
     /// Number of deletions of what no packet needs, by map.
-    pub(super) fn count_deletions(&self, counts: &mut Room) {
+    pub(super) fn count_deletions(&self, counts: &mut Capacity) {
         let services = [
             &self.gone_masters,
             &self.gone_slots,

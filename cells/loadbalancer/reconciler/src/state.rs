@@ -16,7 +16,7 @@ use crate::maps::BackendKey;
 
 /// One frontend address in the maps: a frontend, or the expansion of one to a node address.
 #[derive(Debug)]
-pub(super) struct Unit {
+pub(super) struct FrontendEntry {
     pub(super) id: u16,
     // Highest slot that may be in the map.
     pub(super) high: u16,
@@ -26,7 +26,7 @@ pub(super) struct Unit {
     pub(super) slots: Slots,
     pub(super) set: BackendSet,
     pub(super) ranges: Option<Arc<[IpNet]>>,
-    pub(super) leftovers: Option<Box<Leftovers>>,
+    pub(super) pending_deletes: Option<Box<PendingDeletes>>,
     pub(super) round: u32,
     pub(super) is_expansion: bool,
     pub(super) is_gone: bool,
@@ -40,7 +40,7 @@ pub(super) struct Unit {
 
 /// Deletions that may not have happened yet.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Leftovers {
+pub(super) struct PendingDeletes {
     pub(super) affinity: Vec<u32>,
     pub(super) ranges: Vec<IpNet>,
     // Backends that are not its own any more, but that its slots may name: entries without a row, and those of others.
@@ -48,7 +48,7 @@ pub(super) struct Leftovers {
     pub(super) held: Vec<L3n4Addr>,
 }
 
-impl Leftovers {
+impl PendingDeletes {
     /// Adds deletions, each once however often it fails.
     pub(super) fn add(
         &mut self,
@@ -66,7 +66,7 @@ impl Leftovers {
 
 /// A backend entry.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct BackendEntry {
     pub(super) id: u32,
     // Frontends of which the maps hold a state of an earlier run that names it.
     pub(super) holds: u32,
@@ -120,7 +120,7 @@ pub(super) struct Served {
     pub(super) set: BackendSet,
     pub(super) master: ServiceValue,
     pub(super) ranges: Option<Arc<[IpNet]>>,
-    pub(super) leftovers: Option<Box<Leftovers>>,
+    pub(super) pending_deletes: Option<Box<PendingDeletes>>,
     pub(super) has_affinity: bool,
     pub(super) has_maglev: bool,
     // Backends in its slots, if an earlier run wrote them.
@@ -154,11 +154,11 @@ pub(super) struct Round {
     // Frontends that go with their expansions, and expansions of frontends that stay.
     pub(super) emptied: Vec<L3n4Addr>,
     pub(super) vanished: Vec<(L3n4Addr, IpAddr)>,
-    pub(super) with_leftovers: Vec<(Owner, L3n4Addr)>,
+    pub(super) with_pending_deletes: Vec<(Owner, L3n4Addr)>,
     pub(super) tables: Option<(BackendSet, Arc<[u32]>)>,
 }
 
-impl Unit {
+impl FrontendEntry {
     pub(super) fn new(id: u16, high: u16) -> Self {
         Self {
             id,
@@ -168,7 +168,7 @@ impl Unit {
             slots: Slots::None,
             set: BackendSet::default(),
             ranges: None,
-            leftovers: None,
+            pending_deletes: None,
             round: 0,
             is_expansion: false,
             is_gone: false,

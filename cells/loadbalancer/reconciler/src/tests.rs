@@ -2,11 +2,11 @@
 
 //! The machine against maps that fail, stop, are full or hold an earlier run.
 
+mod capacity;
 mod changes;
 mod faults;
-mod room;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,8 +66,8 @@ fn ops(maps: &Arc<dyn LbMaps>) -> Ops {
 }
 
 #[track_caller]
-fn apply(ops: &mut Ops, frontends: &[Frontend], around: &dyn Surroundings) {
-    frontends.iter().for_each(|frontend| ops.upsert(frontend, around));
+fn apply(ops: &mut Ops, frontends: &[Frontend]) {
+    frontends.iter().for_each(|frontend| ops.upsert(frontend));
     for result in ops.finish() {
         result.unwrap();
     }
@@ -77,22 +77,16 @@ fn dump(maps: &Arc<dyn LbMaps>) -> String {
     text::dump(&maps::dump_all(&**maps).unwrap())
 }
 
-#[derive(Default)]
-struct Node {
-    addresses: Vec<IpAddr>,
-    kinds: HashMap<L3n4Addr, FrontendKind>,
-}
+/// Addresses of the node.
+const NODE: [&str; 2] = ["10.1.0.1", "10.1.0.2"];
 
-impl Surroundings for Node {
-    fn node_port_addresses(&self, ipv6: bool) -> &[IpAddr] {
-        if ipv6 { &[] } else { &self.addresses }
-    }
-    fn is_node_address(&self, ip: IpAddr) -> bool {
-        self.addresses.contains(&ip)
-    }
-    fn frontend_kind(&self, address: &L3n4Addr) -> Option<FrontendKind> {
-        self.kinds.get(address).copied()
-    }
+/// The frontend as the writer makes it on a node with these addresses of IPv4, which answer node ports.
+fn on_node(mut frontend: Frontend, addresses: &[&str]) -> Frontend {
+    let ips: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+    frontend.is_node_address = ips.contains(&frontend.address().ip());
+    let is_expanded = frontend.is_expanded() && !frontend.address().is_ipv6() && !ips.is_empty();
+    frontend.node_addresses = is_expanded.then(|| ips.into());
+    frontend
 }
 
 #[test]
@@ -108,7 +102,6 @@ fn writes_a_cluster_ip() {
             FrontendKind::ClusterIp,
             &[active(5), active(6)],
         )],
-        &(),
     );
 
     assert_eq!(
@@ -137,16 +130,11 @@ fn orders_slots_and_counts_by_state() {
     ];
     let service = "10.50.0.9:80/TCP";
 
-    apply(
-        &mut ops,
-        &[frontend(service, FrontendKind::ClusterIp, &rows)],
-        &(),
-    );
+    apply(&mut ops, &[frontend(service, FrontendKind::ClusterIp, &rows)]);
     let with_active = dump(&maps);
     apply(
         &mut ops,
         &[frontend(service, FrontendKind::ClusterIp, &rows[..3])],
-        &(),
     );
     let without = dump(&maps);
 
@@ -167,17 +155,14 @@ fn orders_slots_and_counts_by_state() {
 fn expands_node_ports_per_scope_and_removes_them() {
     let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
     let mut ops = ops(&maps);
-    let node = Node {
-        addresses: vec!["10.1.0.1".parse().unwrap()],
-        ..Node::default()
-    };
     let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
     service.ext_traffic_policy = skep_loadbalancer_model::types::TrafficPolicy::Local;
     let rows = [backend("10.0.0.1:80/TCP", BackendState::Active)];
     let frontends = ["0.0.0.0:30000/TCP", "0.0.0.0:30000/TCP/i"]
-        .map(|address| frontend_of(service.clone(), address, FrontendKind::NodePort, &rows));
+        .map(|address| frontend_of(service.clone(), address, FrontendKind::NodePort, &rows))
+        .map(|frontend| on_node(frontend, &NODE[..1]));
 
-    apply(&mut ops, &frontends, &node);
+    apply(&mut ops, &frontends);
     let full = dump(&maps);
     frontends
         .iter()
@@ -194,38 +179,32 @@ fn expands_node_ports_per_scope_and_removes_them() {
 fn load_balancer_on_a_node_address_wins_over_a_host_port() {
     let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
     let mut ops = ops(&maps);
-    let mut node = Node {
-        addresses: vec!["10.1.0.1".parse().unwrap()],
-        ..Node::default()
-    };
-    let host_port = frontend(
-        "0.0.0.0:80/TCP",
-        FrontendKind::HostPort,
-        &[backend("10.0.0.1:80/TCP", BackendState::Active)],
+    let host_port = on_node(
+        frontend(
+            "0.0.0.0:80/TCP",
+            FrontendKind::HostPort,
+            &[backend("10.0.0.1:80/TCP", BackendState::Active)],
+        ),
+        &NODE[..1],
     );
     let vip = frontend(
         "10.1.0.1:80/TCP",
         FrontendKind::LoadBalancer,
         &[backend("10.0.0.2:80/TCP", BackendState::Active)],
     );
-    apply(&mut ops, std::slice::from_ref(&host_port), &node);
+    apply(&mut ops, std::slice::from_ref(&host_port));
 
-    node.kinds.insert(*vip.address(), FrontendKind::LoadBalancer);
-    apply(&mut ops, &[vip.clone(), host_port.clone()], &node);
+    apply(&mut ops, &[vip.clone(), on_node(host_port.clone(), &[])]);
     let taken = dump(&maps);
-    ops.prune(&node).unwrap();
+    ops.prune().unwrap();
     let pruned = dump(&maps);
-    node.kinds.clear();
     ops.remove(vip.address());
-    ops.finish();
-    let requeue = ops.take_requeue();
-    apply(&mut ops, std::slice::from_ref(&host_port), &node);
+    apply(&mut ops, std::slice::from_ref(&host_port));
 
     assert!(taken.contains(
         "ADDR=10.1.0.1:80/TCP SLOT=0 LBALG=undef AFFTimeout=0 COUNT=1 QCOUNT=0 FLAGS=LoadBalancer"
     ));
     assert_eq!(taken, pruned);
-    assert_eq!(requeue, [*host_port.address()]);
     assert!(dump(&maps).contains("ADDR=10.1.0.1:80/TCP SLOT=1 BEID=1 COUNT=0 QCOUNT=0 FLAGS=HostPort"));
 }
 
@@ -248,12 +227,12 @@ fn full_map_is_an_error_of_the_frontend_until_there_is_room() {
         &[backend("10.0.0.2:80/TCP", BackendState::Active)],
     );
 
-    apply(&mut ops, std::slice::from_ref(&first), &());
-    ops.upsert(&second, &());
+    apply(&mut ops, std::slice::from_ref(&first));
+    ops.upsert(&second);
     let refused = ops.finish().remove(0).unwrap_err();
     ops.remove(first.address());
     ops.finish();
-    apply(&mut ops, &[second], &());
+    apply(&mut ops, &[second]);
 
     assert_eq!(
         refused.to_string(),
@@ -281,7 +260,7 @@ fn restores_quarantine_until_the_backend_is_checked() {
             &[first, well.clone()],
         )
     };
-    apply(&mut ops(&maps), &[state(sick(true, true))], &());
+    apply(&mut ops(&maps), &[state(sick(true, true))]);
     let before = dump(&maps);
 
     let mut again = ops(&maps);
@@ -293,9 +272,9 @@ fn restores_quarantine_until_the_backend_is_checked() {
         ),
         (1, 1)
     );
-    apply(&mut again, &[state(sick(false, false))], &());
+    apply(&mut again, &[state(sick(false, false))]);
     let restored = dump(&maps);
-    apply(&mut again, &[state(sick(true, false))], &());
+    apply(&mut again, &[state(sick(true, false))]);
 
     assert!(before.contains("COUNT=1 QCOUNT=1"));
     assert_eq!(before, restored);
@@ -317,8 +296,8 @@ fn takes_over_maps_with_protocol_any() {
         &[backend("10.0.0.1:80/UDP", BackendState::Active)],
     );
     let mut first = ops(&maps);
-    apply(&mut first, std::slice::from_ref(&other), &());
-    apply(&mut first, &state, &());
+    apply(&mut first, std::slice::from_ref(&other));
+    apply(&mut first, &state);
     first.remove(other.address());
     first.finish();
     let mut snapshot = crate::testing::snapshot::MapSnapshot::default();
@@ -329,8 +308,8 @@ fn takes_over_maps_with_protocol_any() {
     snapshot.restore(&*maps, true).unwrap();
     let mut again = ops(&maps);
     again.restore().unwrap();
-    apply(&mut again, &state, &());
-    again.prune(&()).unwrap();
+    apply(&mut again, &state);
+    again.prune().unwrap();
 
     assert_eq!(dump(&maps), wanted);
     assert!(wanted.contains("BE: ID=2 ADDR=10.0.0.2:80/UDP"));
@@ -351,7 +330,7 @@ fn one_change_of_a_thousand_backends_writes_a_few_entries() {
         .map(|n| backend(&name(n), BackendState::Active))
         .collect();
     let mut state = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &rows);
-    apply(&mut ops, std::slice::from_ref(&state), &());
+    apply(&mut ops, std::slice::from_ref(&state));
 
     for (round, to) in [
         BackendState::Maintenance,
@@ -365,7 +344,7 @@ fn one_change_of_a_thousand_backends_writes_a_few_entries() {
         rows[500] = backend(&name(500), to);
         // The row's table is a new one each time: pretend it is newer.
         state.backends = state.backends.without(&addr(&name(500))).with(rows[500].clone());
-        apply(&mut ops, std::slice::from_ref(&state), &());
+        apply(&mut ops, std::slice::from_ref(&state));
         assert!(
             counter.writes.load(Ordering::Relaxed) <= 5,
             "round {round}: {}",
@@ -404,7 +383,6 @@ fn zones_of_backends_have_the_numbers_of_the_settings() {
     apply(
         &mut ops,
         &[frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &backends)],
-        &(),
     );
 
     let mut zones = BTreeMap::new();
@@ -439,10 +417,12 @@ fn rejects_features_that_exclude_each_other() {
         .into(),
     );
 
-    ops.upsert(
-        &frontend_of(service, "10.50.0.9:80/TCP", FrontendKind::ClusterIp, &[]),
-        &(),
-    );
+    ops.upsert(&frontend_of(
+        service,
+        "10.50.0.9:80/TCP",
+        FrontendKind::ClusterIp,
+        &[],
+    ));
 
     let error = ops.finish().remove(0).unwrap_err();
     assert_eq!(
@@ -648,7 +628,7 @@ impl Rows {
                 self.row(&text, *state, *unhealthy)
             })
             .collect();
-        frontend_of(service, address, kind, &rows)
+        on_node(frontend_of(service, address, kind, &rows), &NODE)
     }
 }
 
@@ -660,18 +640,11 @@ fn annotated(maps: &Arc<dyn LbMaps>) -> Ops {
     Ops::new(settings, maps.clone(), small_maglev())
 }
 
-fn node() -> Node {
-    Node {
-        addresses: vec!["10.1.0.1".parse().unwrap(), "10.1.0.2".parse().unwrap()],
-        ..Node::default()
-    }
-}
-
 // What the maps mean when the final state is written at once.
 fn wanted(model: &BTreeMap<usize, Frontend>) -> BTreeSet<String> {
     let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
     let frontends: Vec<Frontend> = model.values().cloned().collect();
-    apply(&mut annotated(&maps), &frontends, &node());
+    apply(&mut annotated(&maps), &frontends);
     meaning(&maps)
 }
 
@@ -694,7 +667,7 @@ proptest! {
         let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
         let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.05));
         let mut ops = annotated(&faulty);
-        let (rows, node) = (Rows::new(), node());
+        let rows = Rows::new();
         let mut model: BTreeMap<usize, Frontend> = BTreeMap::new();
         let mut dirty: BTreeSet<usize> = BTreeSet::new();
 
@@ -702,7 +675,7 @@ proptest! {
             let batch: Vec<usize> = dirty.iter().copied().collect();
             for at in &batch {
                 match model.get(at) {
-                    Some(frontend) => ops.upsert(frontend, &node),
+                    Some(frontend) => ops.upsert(frontend),
                     None => ops.remove(&addr(ADDRESSES[*at].0)),
                 }
             }
@@ -751,7 +724,7 @@ proptest! {
         let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
         let dying = Arc::new(Counting { below: fake.clone(), writes: AtomicUsize::new(0), left: AtomicUsize::new(usize::MAX) });
         let maps: Arc<dyn LbMaps> = dying.clone();
-        let (rows, node) = (Rows::new(), node());
+        let rows = Rows::new();
         let mut ops = annotated(&maps);
         let mut model: BTreeMap<usize, Frontend> = BTreeMap::new();
         for (at, state) in &before {
@@ -760,8 +733,8 @@ proptest! {
             model.insert(*at, frontend);
         }
         let all: Vec<Frontend> = model.values().cloned().collect();
-        apply(&mut ops, &all, &node);
-        let ids: BTreeMap<L3n4Addr, u16> = ops.units.iter().map(|(address, unit)| (*address, unit.id)).collect();
+        apply(&mut ops, &all);
+        let ids: BTreeMap<L3n4Addr, u16> = ops.entries.iter().map(|(address, entry)| (*address, entry.id)).collect();
 
         dying.left.store(crash, Ordering::Relaxed);
         for (at, state) in &change {
@@ -778,20 +751,20 @@ proptest! {
                 }
             }
         }
-        model.values().for_each(|frontend| ops.upsert(frontend, &node));
+        model.values().for_each(|frontend| ops.upsert(frontend));
         ops.finish();
         drop(ops);
 
         let mut again = annotated(&fake);
         again.restore().unwrap();
         let all: Vec<Frontend> = model.values().cloned().collect();
-        apply(&mut again, &all, &node);
-        again.prune(&node).unwrap();
+        apply(&mut again, &all);
+        again.prune().unwrap();
 
         prop_assert_eq!(meaning(&fake), wanted(&model));
         let removed: Vec<usize> = change.iter().filter(|(_, state)| state.is_none()).map(|(at, _)| *at).collect();
         for (at, frontend) in &model {
-            let id = again.units[frontend.address()].id;
+            let id = again.entries[frontend.address()].id;
             if !removed.contains(at) && let Some(old) = ids.get(frontend.address()) {
                 prop_assert_eq!(id, *old);
             }

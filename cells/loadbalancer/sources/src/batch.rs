@@ -5,55 +5,56 @@
 //! Services and slices arrive on two watches. Where the API server says which change came first, that order is kept.
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use skep_k8s::slim::{EndpointSlice, Service};
-use skep_k8s::{DecodeError, ObjectKey};
+use skep_k8s::slim::{EndpointSlice, Service, Str};
+use skep_k8s::{ObjectEvent, ObjectKey};
 
 /// Events in one batch at most.
 pub const MAX_BATCH: usize = 500;
 
-/// What an object is now.
+/// An event of a service or an endpoint slice.
 #[derive(Debug, Clone)]
-pub enum Latest<T> {
-    /// There, with this content.
-    Present(Arc<T>),
-    /// Gone.
-    Gone,
-    /// There, but it can't be decoded: what is known of it stays.
-    Undecodable(DecodeError),
+pub enum Event {
+    /// Of a service.
+    Service(ObjectEvent<Service>),
+    /// Of an endpoint slice.
+    Slice(ObjectEvent<EndpointSlice>),
 }
 
-/// An object that changed.
-#[derive(Debug, Clone)]
-pub enum Changed {
-    /// A service.
-    Service(ObjectKey, Latest<Service>),
-    /// An endpoint slice.
-    Slice(ObjectKey, Latest<EndpointSlice>),
-}
-
-impl Changed {
+impl Event {
     /// Which object.
-    pub fn key(&self) -> &ObjectKey {
-        self.id().1
+    pub fn key(&self) -> ObjectKey {
+        match self {
+            Self::Service(event) => event.key(),
+            Self::Slice(event) => event.key(),
+        }
     }
 
-    fn id(&self) -> (bool, &ObjectKey) {
+    /// Version of an object that is there, if the API server gave it one.
+    fn version(&self) -> Option<u64> {
+        let text = match self {
+            Self::Service(event @ ObjectEvent::Applied(_)) => event.resource_version(),
+            Self::Slice(event @ ObjectEvent::Applied(_)) => event.resource_version(),
+            _ => "",
+        };
+        text.parse().ok()
+    }
+
+    fn id(&self) -> (bool, (&Str, &Str)) {
         match self {
-            Self::Service(key, _) => (false, key),
-            Self::Slice(key, _) => (true, key),
+            Self::Service(event) => (false, event.name()),
+            Self::Slice(event) => (true, event.name()),
         }
     }
 }
 
-/// Changed objects, each once. Holds references to objects, not copies.
+/// Events of objects, one of each. Holds references to objects, not copies.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Each with the version of its first event.
-    changes: Vec<(u64, Changed)>,
+    changes: Vec<(u64, Event)>,
     /// The highest version so far, and whether all came in this order.
     highest: u64,
     is_mixed: bool,
@@ -64,14 +65,18 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Adds an event; replaces an earlier one of the same object.
-    pub fn push(&mut self, changed: Changed) {
-        self.push_version(changed, None);
+    /// Adds an event; replaces an earlier one of the same object. One without a version comes after all that are there.
+    pub fn push(&mut self, event: Event) {
+        let version = event.version();
+        self.push_at(event, version);
     }
 
-    /// Adds an event of this resource version; replaces an earlier one of the same object. Without a version it comes
-    /// after all that are there.
-    pub(super) fn push_version(&mut self, changed: Changed, version: Option<u64>) {
+    /// Adds an object of a list, which is in no order of versions.
+    pub(super) fn push_listed(&mut self, event: Event) {
+        self.push_at(event, None);
+    }
+
+    fn push_at(&mut self, event: Event, version: Option<u64>) {
         self.events += 1;
         let version = version.unwrap_or(self.highest);
         let Self {
@@ -80,14 +85,14 @@ impl Batch {
             hasher,
             ..
         } = self;
-        let hash = hasher.hash_one(changed.id());
-        match places.find(hash, |&place| changes[place].1.id() == changed.id()) {
-            Some(&place) => changes[place].1 = changed,
+        let hash = hasher.hash_one(event.id());
+        match places.find(hash, |&place| changes[place].1.id() == event.id()) {
+            Some(&place) => changes[place].1 = event,
             None => {
                 places.insert_unique(hash, changes.len(), |&place| {
                     hasher.hash_one(changes[place].1.id())
                 });
-                changes.push((version, changed));
+                changes.push((version, event));
                 self.is_mixed |= version < self.highest;
                 self.highest = self.highest.max(version);
             }
@@ -104,27 +109,29 @@ impl Batch {
         self.changes.is_empty()
     }
 
-    /// Takes the changes out, in order of the first event of each object.
-    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Changed> {
+    /// Takes the events out, in order of the first event of each object.
+    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Event> {
         if std::mem::take(&mut self.is_mixed) {
             self.changes.sort_by_key(|(version, _)| *version);
         }
         self.places.clear();
         self.events = 0;
         self.highest = 0;
-        self.changes.drain(..).map(|(_, changed)| changed)
+        self.changes.drain(..).map(|(_, event)| event)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
-    fn service(name: &str, version: &str) -> Changed {
+    fn service(name: &str, version: &str) -> Event {
         let mut service = Service::default();
         service.metadata.name = name.into();
         service.metadata.resource_version = version.into();
-        Changed::Service(ObjectKey::of(&service), Latest::Present(Arc::new(service)))
+        Event::Service(ObjectEvent::Applied(Arc::new(service)))
     }
 
     #[test]
@@ -133,18 +140,18 @@ mod tests {
         batch.push(service("a", "1"));
         batch.push(service("b", "2"));
         batch.push(service("a", "3"));
-        batch.push(Changed::Slice(
+        batch.push(Event::Slice(ObjectEvent::Deleted(
             ObjectKey {
                 namespace: "".into(),
                 name: "a".into(),
             },
-            Latest::Gone,
-        ));
+            None,
+        )));
 
         let versions: Vec<String> = batch
             .drain()
-            .map(|changed| match changed {
-                Changed::Service(_, Latest::Present(service)) => {
+            .map(|event| match event {
+                Event::Service(ObjectEvent::Applied(service)) => {
                     service.metadata.resource_version.to_string()
                 }
                 _ => "slice".to_owned(),
@@ -157,13 +164,13 @@ mod tests {
     #[test]
     fn keeps_the_order_of_versions_across_watches() {
         let mut batch = Batch::default();
-        batch.push_version(service("a", "7"), Some(7));
+        batch.push(service("a", "7"));
         batch.push(service("gone", ""));
-        batch.push_version(service("b", "9"), Some(9));
-        batch.push_version(service("c", "8"), Some(8));
-        batch.push_version(service("a", "10"), Some(10));
+        batch.push(service("b", "9"));
+        batch.push(service("c", "8"));
+        batch.push(service("a", "10"));
 
-        let names: Vec<String> = batch.drain().map(|changed| changed.key().to_string()).collect();
+        let names: Vec<String> = batch.drain().map(|event| event.key().to_string()).collect();
         assert_eq!(names, ["a", "gone", "c", "b"]);
     }
 

@@ -20,12 +20,12 @@ use statedb::{Db, Table};
 use super::config::{FileConfig, KubernetesConfig};
 use super::document::{Format, UnknownFormat};
 use super::file::{FileSource, FileState};
-use super::ingest::Ingest;
 use super::k8s::ApiSource;
 use super::metrics::{SourceMetrics, supply_metrics};
 use super::node::{LocalAddresses, NodeWatcher, WatchError};
 use super::pods::HostPorts;
 use super::podsource::PodSource;
+use super::reflector::ServiceReflector;
 use crate::convert::Rules;
 
 /// All sources: the node, Kubernetes, if there is a client that is enabled, and the state file, if one is named.
@@ -48,7 +48,7 @@ pub fn node_cell() -> Cell {
     .run(watch_node)
 }
 
-// Shared by writer and reconciler, which must agree.
+// Read by the writer.
 fn addresses(node: Option<LocalNodeStore>, table: Option<Table<NodeAddress>>) -> Arc<dyn NodeAddresses> {
     Arc::new(LocalAddresses::new(node, table))
 }
@@ -146,7 +146,9 @@ fn start_services(rules: RuleParams, params: ServiceParams, jobs: Jobs) -> Resul
         wait: config.wait_time,
         services_done: writer.register_initializer(KUBERNETES_SERVICES)?,
         slices_done: writer.register_initializer("k8s-endpoints")?,
-        ingest: Mutex::new(Ingest::new(writer, rules.rules(Source::Kubernetes)).measured(metrics)),
+        reflector: Mutex::new(
+            ServiceReflector::new(writer, rules.rules(Source::Kubernetes)).measured(metrics),
+        ),
         has_run: AtomicBool::new(false),
     });
     let job = Job::once("reflect-services-endpoints", move |cx: JobCtx| {

@@ -15,7 +15,6 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use endpoints::{InOrder, in_order, mark_of_endpoint, mark_of_slice, sort};
 pub use endpoints::{SliceBackends, endpoint_slice};
 pub use exposure::{is_exposed_on, names_a_node};
 pub use hostport::{HOST_PORT_MARK, HostPortService, host_port_services};

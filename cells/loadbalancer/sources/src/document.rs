@@ -28,7 +28,7 @@ pub enum Format {
 pub struct UnknownFormat(pub String);
 
 impl Format {
-    /// The format that the suffix of a file name tells.
+    /// The format that the suffix of a file name stands for.
     pub fn of(path: &Path) -> Result<Self, UnknownFormat> {
         match path.extension().and_then(|suffix| suffix.to_str()) {
             Some("json") => Ok(Self::Json),

@@ -85,12 +85,12 @@ pub(super) struct FileState {
     text: Option<String>,
     /// Services that the file has.
     held: BTreeSet<ServiceName>,
-    /// Services, of whatever source, that the file gives backends to.
+    /// Services, of whatever source, that the file has backends of.
     given: BTreeSet<ServiceName>,
     initialized: bool,
 }
 
-/// What the system told about the directory.
+/// What the system reported about the directory.
 #[derive(Default)]
 struct Seen {
     changed: Notify,
@@ -102,7 +102,7 @@ struct Seen {
 enum Writing {
     #[default]
     No,
-    /// It was made: by a writer, or as a link to another file, which nobody is going to close.
+    /// It was made: by a writer, or as a link to another file, which is not going to be closed.
     Begun,
     Going,
 }
@@ -161,7 +161,7 @@ impl FileSource {
         }
     }
 
-    /// Waits until nothing has changed for a while and nobody writes the file; `false`: the job ends.
+    /// Waits until nothing has changed for a while and the file is not being written; `false`: the job ends.
     async fn settle(&self, seen: &Seen, cx: &JobCtx) -> bool {
         let end = Instant::now() + WRITING;
         let settle = self.settle.max(Duration::from_millis(1));
@@ -182,7 +182,7 @@ impl FileSource {
         std::fs::metadata(&self.path).is_ok_and(|file| file.len() == 0)
     }
 
-    /// Whether somebody writes the file: told by events, or, if they are late, by the time of the last change.
+    /// Whether the file is being written: by events, or, if they are late, by the time of the last change.
     fn is_written(&self, seen: &Seen) -> bool {
         let writing = *seen.writing.lock();
         let is_new = || {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Job `reflect-services-endpoints`: follows services and endpoint slices of the API server.
+//! Job `reflect-services-endpoints`: watches services and endpoint slices of the API server.
 //!
 //! There is no batching window: what waits is written as soon as nothing more is waiting. Only a source that never
 //! pauses is cut, after 500 events or `lb-reflector-wait-time`. (Hives of scripts do have a window, see
@@ -20,16 +20,16 @@ use hive::{Health, JobCtx};
 use parking_lot::Mutex;
 use skep_k8s::slim::{EndpointSlice, Labels, Service};
 use skep_k8s::{
-    Backoff, Change, Invalid, ListerWatcher, ObjectKey, Resource, SourceEvent, Told, follow, follow_in_pages,
+    ApiError, Backoff, ListerWatcher, ObjectEvent, Resource, WatcherEvent, watcher, watcher_in_pages,
 };
 use skep_loadbalancer_model::types::Frontend;
 use skep_node::{LocalNode, LocalNodeStore};
 use statedb::{Db, InitGuard, Snapshot, Table};
 use tokio::time::Instant;
 
-use super::batch::{Batch, Changed, Latest};
-use super::freed::Freed;
-use super::ingest::{Ingest, present};
+use super::batch::{Batch, Event};
+use super::reflector::{ServiceReflector, listed};
+use super::waiter::AddressWaiter;
 
 /// How long the labels of the node must rest before services that name nodes come or go with them: labels are often
 /// replaced one after the other, and each time connections would be cut.
@@ -37,10 +37,10 @@ const LABELS_SETTLE: Duration = Duration::from_secs(1);
 /// Longest wait for labels that do not rest.
 const LABELS_WAIT: Duration = Duration::from_secs(10);
 
-/// An event of either source.
-enum Event {
-    Service(Told<Service>),
-    Slice(Told<EndpointSlice>),
+/// What the job waits for.
+enum Input {
+    Services(WatcherEvent<Service>),
+    Slices(WatcherEvent<EndpointSlice>),
     NodeLabels(Labels),
 }
 
@@ -82,29 +82,28 @@ pub(super) struct ApiSource {
     pub(super) services_done: InitGuard,
     pub(super) slices_done: InitGuard,
     /// Kept when the job runs again: the rows are still in the tables.
-    pub(super) ingest: Mutex<Ingest>,
+    pub(super) reflector: Mutex<ServiceReflector>,
     pub(super) has_run: AtomicBool,
 }
 
-fn told<T: Resource>(
+fn watch<T: Resource>(
     source: Arc<dyn ListerWatcher<T>>,
     backoff: Backoff,
     in_pages: bool,
-) -> BoxStream<'static, Told<T>> {
-    if in_pages {
-        follow_in_pages(source, backoff)
-    } else {
-        follow(source, backoff).map(Told::Event).boxed()
+) -> BoxStream<'static, WatcherEvent<T>> {
+    match in_pages {
+        true => watcher_in_pages(source, backoff),
+        false => watcher(source, backoff),
     }
 }
 
 /// How the job is.
 #[derive(Default)]
 struct State {
-    services: Option<Arc<skep_k8s::ApiError>>,
-    slices: Option<Arc<skep_k8s::ApiError>>,
+    services: Option<Arc<ApiError>>,
+    slices: Option<Arc<ApiError>>,
     /// When services that name nodes are looked at again, and the latest time of that.
-    place_at: Option<(Instant, Instant)>,
+    reevaluate_at: Option<(Instant, Instant)>,
 }
 
 impl ApiSource {
@@ -113,8 +112,8 @@ impl ApiSource {
         let backoff = Backoff::default();
         // Rows of an earlier run are compared with a whole list.
         let in_pages = !self.has_run.swap(true, Ordering::Relaxed);
-        let services = told(self.services.clone(), backoff, in_pages).map(Event::Service);
-        let slices = told(self.slices.clone(), backoff, in_pages).map(Event::Slice);
+        let services = watch(self.services.clone(), backoff, in_pages).map(Input::Services);
+        let slices = watch(self.slices.clone(), backoff, in_pages).map(Input::Slices);
         let mut labels = match &self.node {
             Some(node) => node_labels(node, self.db.clone()),
             None => stream::pending().boxed(),
@@ -123,37 +122,37 @@ impl ApiSource {
             // Services whose annotations name nodes would come and go at start otherwise.
             tokio::select! {
                 Some(labels) = labels.next() => {
-                    let mut ingest = self.ingest.lock();
+                    let mut reflector = self.reflector.lock();
                     // A job that runs again has services already.
-                    if ingest.note_node_labels(&labels) {
-                        ingest.place_again();
+                    if reflector.set_node_labels(&labels) {
+                        reflector.reevaluate_node_placement();
                     }
                 }
                 () = cx.cancelled() => return,
             }
         }
-        let labels = labels.map(Event::NodeLabels);
+        let labels = labels.map(Input::NodeLabels);
         let mut events = pin!(stream::select(labels, stream::select(services, slices)));
         let mut state = State::default();
-        let mut freed = Freed::new(self.db.clone(), self.frontends.clone());
+        let mut waiter = AddressWaiter::new(self.db.clone(), self.frontends.clone());
         cx.health.ok("Running");
         loop {
-            let settled = state.place_at.map(|(due, _)| due);
+            let settled = state.reevaluate_at.map(|(due, _)| due);
             let first = tokio::select! {
                 event = events.next() => event,
                 () = tokio::time::sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
-                    state.place_at = None;
-                    let mut ingest = self.ingest.lock();
-                    ingest.place_again();
-                    state.report(&ingest, &cx.health);
+                    state.reevaluate_at = None;
+                    let mut reflector = self.reflector.lock();
+                    reflector.reevaluate_node_placement();
+                    state.report(&reflector, &cx.health);
                     continue;
                 }
-                () = freed.wait() => {
-                    freed.begin();
-                    let mut ingest = self.ingest.lock();
-                    ingest.try_waiting();
-                    freed.attempted(ingest.is_waiting());
-                    state.report(&ingest, &cx.health);
+                () = waiter.wait() => {
+                    waiter.begin();
+                    let mut reflector = self.reflector.lock();
+                    reflector.try_waiting();
+                    waiter.attempted(reflector.is_waiting());
+                    state.report(&reflector, &cx.health);
                     continue;
                 }
                 () = cx.cancelled() => return,
@@ -173,125 +172,108 @@ impl ApiSource {
                     next = events.next().now_or_never().flatten();
                 }
             }
-            let mut ingest = self.ingest.lock();
+            let mut reflector = self.reflector.lock();
             if !batch.is_empty() {
-                self.note_labels(&mut ingest, &mut state);
-                ingest.write(&mut batch);
+                self.take_labels(&mut reflector, &mut state);
+                reflector.write(&mut batch);
             }
-            if freed.attempted(ingest.is_waiting()) {
-                ingest.try_waiting();
-                freed.attempted(ingest.is_waiting());
+            if waiter.attempted(reflector.is_waiting()) {
+                reflector.try_waiting();
+                waiter.attempted(reflector.is_waiting());
             }
-            state.report(&ingest, &cx.health);
+            state.report(&reflector, &cx.health);
         }
     }
 
     // The event of a change may come after those of services that are to see it.
-    fn note_labels(&self, ingest: &mut Ingest, state: &mut State) {
+    fn take_labels(&self, reflector: &mut ServiceReflector, state: &mut State) {
         if let Some(node) = self.node.as_ref().and_then(LocalNodeStore::get)
-            && ingest.note_node_labels(&node.labels)
+            && reflector.set_node_labels(&node.labels)
         {
-            state.place_later();
+            state.reevaluate_later();
         }
     }
 
     /// Adds an event to the batch. A list is written at once, after what came before it.
-    fn gather(&self, event: Event, batch: &mut Batch, state: &mut State) {
-        match event {
-            Event::NodeLabels(labels) => {
-                if self.ingest.lock().note_node_labels(&labels) {
-                    state.place_later();
+    fn gather(&self, input: Input, batch: &mut Batch, state: &mut State) {
+        match input {
+            Input::NodeLabels(labels) => {
+                if self.reflector.lock().set_node_labels(&labels) {
+                    state.reevaluate_later();
                 }
             }
-            Event::Service(Told::Page { items, invalid }) => {
-                self.gather_page(present(items, invalid, Changed::Service), batch);
-            }
-            Event::Slice(Told::Page { items, invalid }) => {
-                self.gather_page(present(items, invalid, Changed::Slice), batch);
-            }
-            Event::Service(Told::Complete) => self.complete(batch, &self.services_done),
-            Event::Slice(Told::Complete) => self.complete(batch, &self.slices_done),
-            Event::Service(Told::Event(SourceEvent::Replaced { items, invalid })) => {
-                let mut ingest = self.ingest.lock();
-                self.note_labels(&mut ingest, state);
-                ingest.write(batch);
-                ingest.replace_services(items, invalid, Some(&self.services_done));
+            Input::Services(WatcherEvent::Replaced { items, invalid }) => {
+                let mut reflector = self.reflector.lock();
+                self.take_labels(&mut reflector, state);
+                reflector.write(batch);
+                reflector.replace_services(items, invalid, Some(&self.services_done));
                 state.services = None;
             }
-            Event::Slice(Told::Event(SourceEvent::Replaced { items, invalid })) => {
-                let mut ingest = self.ingest.lock();
-                ingest.write(batch);
-                ingest.replace_slices(items, invalid, Some(&self.slices_done));
+            Input::Slices(WatcherEvent::Replaced { items, invalid }) => {
+                let mut reflector = self.reflector.lock();
+                reflector.write(batch);
+                reflector.replace_slices(items, invalid, Some(&self.slices_done));
                 state.slices = None;
             }
-            Event::Service(Told::Event(event)) => {
-                add(event, batch, &mut state.services, Changed::Service);
+            Input::Services(event) => {
+                self.add(
+                    event,
+                    batch,
+                    &mut state.services,
+                    Event::Service,
+                    &self.services_done,
+                );
             }
-            Event::Slice(Told::Event(event)) => add(event, batch, &mut state.slices, Changed::Slice),
+            Input::Slices(event) => {
+                self.add(event, batch, &mut state.slices, Event::Slice, &self.slices_done);
+            }
         }
     }
 
-    fn gather_page(&self, page: Vec<Changed>, batch: &mut Batch) {
-        for changed in page {
-            batch.push(changed);
-            if batch.is_full() {
-                self.ingest.lock().write(batch);
+    fn add<T: Resource>(
+        &self,
+        event: WatcherEvent<T>,
+        batch: &mut Batch,
+        failure: &mut Option<Arc<ApiError>>,
+        of: fn(ObjectEvent<T>) -> Event,
+        done: &InitGuard,
+    ) {
+        match event {
+            WatcherEvent::InitPage { items, invalid } | WatcherEvent::Replaced { items, invalid } => {
+                for event in listed(items, invalid, of) {
+                    batch.push_listed(event);
+                    if batch.is_full() {
+                        self.reflector.lock().write(batch);
+                    }
+                }
             }
+            WatcherEvent::InitDone => self.complete(batch, done),
+            WatcherEvent::Object(event) => batch.push(of(event)),
+            WatcherEvent::Failing(error) => *failure = Some(error),
+            WatcherEvent::Working => *failure = None,
         }
     }
 
     /// Writes the end of the first list.
     fn complete(&self, batch: &mut Batch, done: &InitGuard) {
-        self.ingest.lock().write_last(batch, done);
+        self.reflector.lock().write_last(batch, done);
     }
-}
-
-fn add<T: Resource>(
-    event: SourceEvent<T>,
-    batch: &mut Batch,
-    trouble: &mut Option<Arc<skep_k8s::ApiError>>,
-    changed: fn(ObjectKey, Latest<T>) -> Changed,
-) {
-    let mut version = None;
-    let (key, latest) = match event {
-        SourceEvent::Upserted(object) => {
-            version = object.metadata().resource_version.parse().ok();
-            (ObjectKey::of(&*object), Latest::Present(object))
-        }
-        SourceEvent::Deleted(object) => (ObjectKey::of(&*object), Latest::Gone),
-        SourceEvent::Invalid(Invalid {
-            change: Change::Deleted,
-            error,
-        }) => ((*error.object).clone(), Latest::Gone),
-        SourceEvent::Invalid(Invalid { error, .. }) => ((*error.object).clone(), Latest::Undecodable(error)),
-        SourceEvent::Failing(error) => {
-            *trouble = Some(error);
-            return;
-        }
-        SourceEvent::Working => {
-            *trouble = None;
-            return;
-        }
-        // Handled by the caller.
-        SourceEvent::Replaced { .. } => return,
-    };
-    batch.push_version(changed(key, latest), version);
 }
 
 impl State {
-    fn place_later(&mut self) {
+    fn reevaluate_later(&mut self) {
         let now = Instant::now();
-        let latest = self.place_at.map_or(now + LABELS_WAIT, |(_, latest)| latest);
-        self.place_at = Some((latest.min(now + LABELS_SETTLE), latest));
+        let latest = self.reevaluate_at.map_or(now + LABELS_WAIT, |(_, latest)| latest);
+        self.reevaluate_at = Some((latest.min(now + LABELS_SETTLE), latest));
     }
 
-    fn report(&self, ingest: &Ingest, health: &Health) {
+    fn report(&self, reflector: &ServiceReflector, health: &Health) {
         if let Some(error) = &self.services {
             health.degraded("Cannot follow services", &**error);
         } else if let Some(error) = &self.slices {
             health.degraded("Cannot follow endpoint slices", &**error);
-        } else if !ingest.faults().is_empty() {
-            health.degraded("Failure processing services", ingest.faults());
+        } else if !reflector.invalid_objects().is_empty() {
+            health.degraded("Failure processing services", reflector.invalid_objects());
         } else {
             health.ok("Running");
         }

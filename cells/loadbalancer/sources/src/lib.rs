@@ -8,26 +8,25 @@ mod config;
 pub mod convert;
 mod document;
 mod file;
-mod freed;
-mod ingest;
 mod k8s;
-mod marks;
 mod metrics;
 mod node;
 mod pods;
 mod podsource;
+mod reflector;
 mod slices;
+mod waiter;
 
 #[cfg(test)]
 mod tests;
 
-pub use batch::{Batch, Changed, Latest, MAX_BATCH};
+pub use batch::{Batch, Event, MAX_BATCH};
 pub use cell::{cell, node_cell};
 pub use config::{FileConfig, KubernetesConfig};
 pub use document::{Document, DocumentError, Format, UnknownFormat};
 pub use file::FileError;
-pub use ingest::{Faults, Ingest};
 pub use metrics::SourceMetrics;
 pub use node::LocalAddresses;
+pub use reflector::{InvalidObjects, ServiceReflector};
 
 hive::catalogue!(cell);

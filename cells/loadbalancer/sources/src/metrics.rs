@@ -33,12 +33,12 @@ pub struct SourceMetrics {
 }
 
 impl SourceMetrics {
-    /// Notes terminating endpoints of one event.
+    /// Counts terminating endpoints of one event.
     pub(super) fn terminating(&self, endpoints: usize) {
         self.terminating.add(endpoints as f64);
     }
 
-    /// Notes that a service got, or lost, internal traffic policy Local.
+    /// Counts that a service got, or lost, internal traffic policy Local.
     pub(super) fn internal_policy(&self, is_local: bool) {
         let action = if is_local { "add" } else { "del" };
         self.internal_policy.with([action]).inc();

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Name, zone and addresses of this node, for the writer and the reconciler.
+//! Name, zone and addresses of this node, for the writer.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use compact_str::CompactString;
 use hive::{Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
-use skep_loadbalancer_model::{Addresses, NodeAddresses, Writer};
+use skep_loadbalancer_model::{AddressUse, Addresses, NodeAddresses, NodeFacts, Writer};
 use skep_node::{LocalNodeStore, NodeAddress};
 use statedb::{InitGuard, Revision, Snapshot, Table};
 
@@ -40,44 +39,34 @@ impl NodeAddresses for LocalAddresses {
         node.map_or_else(|| "".into(), |node| node.name.as_str().into())
     }
 
-    fn addresses(&self, snapshot: &Snapshot) -> Arc<Addresses> {
-        let Some(table) = &self.table else {
-            return Arc::default();
-        };
+    fn addresses(&self, snapshot: &Snapshot) -> Option<Arc<Addresses>> {
+        let table = self.table.as_ref()?;
         let revision = table.revision(snapshot);
         let mut last = self.last.lock();
         if last.0 != revision {
-            let mut addresses = Addresses::default();
-            for row in table.all(snapshot) {
-                let ports = match row.addr {
-                    IpAddr::V4(_) => &mut addresses.node_port_v4,
-                    IpAddr::V6(_) => &mut addresses.node_port_v6,
-                };
-                if row.node_port && !ports.contains(&row.addr) {
-                    ports.push(row.addr);
-                }
-                addresses.all.insert(row.addr);
+            let addresses: Addresses = table.all(snapshot).map(|row| (row.addr, row.node_port)).collect();
+            if addresses != *last.1 {
+                last.1 = Arc::new(addresses);
             }
-            *last = (revision, Arc::new(addresses));
+            last.0 = revision;
         }
-        last.1.clone()
+        Some(last.1.clone())
     }
 }
 
 /// What of the node changes frontends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    NodePorts,
-    Wildcards,
+    Addresses(AddressUse),
     Zone,
 }
 
-/// Follows the node and lets the writer know.
+/// Watches the node for the writer.
 pub(crate) struct NodeWatcher {
     writer: Writer,
     addresses: Option<Table<NodeAddress>>,
     node: Option<LocalNodeStore>,
-    /// Told when the addresses are complete: before, what an earlier run left for node ports must not be pruned.
+    /// Done when the addresses are complete: before, what an earlier run left for node ports must not be pruned.
     complete: Option<InitGuard>,
 }
 
@@ -117,12 +106,12 @@ impl NodeWatcher {
         let parts = [
             (
                 "node-addr-reconciler",
-                Part::NodePorts,
+                Part::Addresses(AddressUse::NodePorts),
                 watcher.addresses.is_some(),
             ),
             (
                 "wildcard-addr-reconciler",
-                Part::Wildcards,
+                Part::Addresses(AddressUse::Wildcards),
                 watcher.addresses.is_some(),
             ),
             ("zone-watcher", Part::Zone, has_topology && watcher.node.is_some()),
@@ -143,20 +132,21 @@ impl NodeWatcher {
     }
 
     async fn follow(&self, part: Part) {
-        let mut untold = part == Part::NodePorts;
-        if let (Part::NodePorts, Some(addresses)) = (part, &self.addresses) {
+        let is_first = part == Part::Addresses(AddressUse::NodePorts);
+        let mut is_incomplete = is_first;
+        if let (true, Some(addresses)) = (is_first, &self.addresses) {
             addresses.wait_initialized(self.writer.db()).await;
         }
         loop {
             let snapshot = self.writer.db().read();
             let watch = match (part, &self.addresses, &self.node) {
                 (Part::Zone, _, Some(node)) => node.table().table_watch(&snapshot),
-                (Part::NodePorts | Part::Wildcards, Some(addresses), _) => addresses.table_watch(&snapshot),
+                (Part::Addresses(_), Some(addresses), _) => addresses.table_watch(&snapshot),
                 _ => return,
             };
             self.note(part, &snapshot);
-            if std::mem::take(&mut untold) {
-                self.tell_complete();
+            if std::mem::take(&mut is_incomplete) {
+                self.complete();
             }
             // At most once a second: each change makes frontends pending. But what is written after a change of the zone
             // is to know it, and zones hardly ever change.
@@ -171,7 +161,7 @@ impl NodeWatcher {
         }
     }
 
-    fn tell_complete(&self) {
+    fn complete(&self) {
         let Some(guard) = &self.complete else { return };
         let mut txn = self.writer.write();
         if let Err(error) = txn.initialized(guard) {
@@ -195,20 +185,17 @@ impl NodeWatcher {
             return;
         }
         let mut txn = self.writer.write();
-        let mut facts = self.writer.node(&txn);
         match part {
-            Part::Zone => facts.zone = self.zone(snapshot),
-            Part::NodePorts | Part::Wildcards => {
-                let rows = self.addresses.iter().flat_map(|table| table.all(snapshot));
-                let rows = rows.filter(|row| part == Part::Wildcards || row.node_port);
-                let ips: Arc<[IpAddr]> = rows.map(|row| row.addr).collect();
-                match part {
-                    Part::Wildcards => facts.addresses = ips,
-                    _ => facts.node_port_addresses = ips,
-                }
+            Part::Zone => {
+                let zone = self.zone(snapshot);
+                let facts = NodeFacts {
+                    zone,
+                    ..self.writer.node(&txn)
+                };
+                self.writer.set_node(&mut txn, facts);
             }
+            Part::Addresses(of) => self.writer.reevaluate_addresses(&mut txn, of),
         }
-        self.writer.set_node(&mut txn, facts);
         txn.commit();
     }
 }
@@ -218,10 +205,12 @@ mod tests {
     use statedb::{Db, RwTable};
 
     use super::*;
-    use skep_loadbalancer_model::{Tables, WriterSettings};
+    use skep_loadbalancer_model::{
+        FrontendKind, FrontendParams, Service, ServiceName, Source, Tables, WriterSettings,
+    };
 
     #[test]
-    fn new_addresses_are_known_before_the_watcher_tells() {
+    fn new_addresses_are_known_to_what_is_written_from_then_on() {
         let db = Db::new();
         let addresses: RwTable<NodeAddress> = RwTable::builder("node-addresses")
             .primary(NodeAddress::BY_ID)
@@ -230,6 +219,28 @@ mod tests {
         let (tables, settings) = (Tables::new(&db).unwrap(), WriterSettings::default());
         let local = Arc::new(LocalAddresses::new(None, Some(addresses.reader())));
         let writer = Writer::on_node(db.clone(), tables, settings, local);
+        let add = |port: u16| {
+            let name = ServiceName::new("shop", &format!("web-{port}"));
+            let params = FrontendParams {
+                address: format!("0.0.0.0:{port}/TCP").parse().unwrap(),
+                kind: FrontendKind::NodePort,
+                port_name: "".into(),
+                service_port: 80,
+            };
+            let mut txn = writer.write();
+            let service = Service::new(name, Source::Kubernetes);
+            writer
+                .upsert_service_and_frontends(&mut txn, service, vec![params])
+                .unwrap();
+            txn.commit();
+        };
+        let expansions = || -> Vec<usize> {
+            let (frontends, snapshot) = (writer.frontends(), db.read());
+            let rows = frontends.all(&snapshot);
+            rows.map(|row| row.node_addresses.as_deref().unwrap_or_default().len())
+                .collect()
+        };
+        add(30001);
         let mut txn = db.write(&[&addresses]);
         for (addr, node_port) in [("2001:db8::1", true), ("172.30.1.1", true), ("172.30.1.2", false)] {
             let row = NodeAddress {
@@ -242,14 +253,16 @@ mod tests {
         }
         txn.commit();
 
-        let known: Vec<String> = writer
-            .node_port_addresses(&db.read())
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        add(30002);
+        let before = expansions();
+        let mut txn = writer.write();
+        writer.reevaluate_addresses(&mut txn, AddressUse::NodePorts);
+        txn.commit();
 
-        assert_eq!(known, ["172.30.1.1", "2001:db8::1"]);
-        assert!(writer.node(&db.read()).node_port_addresses.is_empty());
+        assert_eq!(before, [0, 1]);
+        assert_eq!(expansions(), [1, 1]);
+        let facts = writer.node(&db.read()).addresses;
+        assert_eq!((facts.all.len(), facts.node_ports(true).len()), (3, 1));
     }
 
     // A script gave the node a zone and services right after: they were written with all backends first.
@@ -290,10 +303,11 @@ mod tests {
         let devices = addresses.register_initializer(&mut txn, "devices").unwrap();
         txn.commit();
         let tables = Tables::new(&db).unwrap();
-        let writer = Writer::new(db.clone(), tables, WriterSettings::default());
+        let local = Arc::new(LocalAddresses::new(None, Some(addresses.reader())));
+        let writer = Writer::on_node(db.clone(), tables, WriterSettings::default(), local);
         let watcher = NodeWatcher::new(writer.clone(), Some(addresses.reader()), None).unwrap();
         let frontends = writer.frontends().clone();
-        let follow = watcher.follow(Part::NodePorts);
+        let follow = watcher.follow(Part::Addresses(AddressUse::NodePorts));
         tokio::pin!(follow);
 
         let early = tokio::time::timeout(INTERVAL, &mut follow).await;
@@ -316,6 +330,6 @@ mod tests {
 
         assert!(early.is_err());
         assert_eq!(pending, ["node-addresses"]);
-        assert_eq!(*writer.node(&db.read()).node_port_addresses, [address]);
+        assert_eq!(*writer.node(&db.read()).addresses.node_ports(false), [address]);
     }
 }

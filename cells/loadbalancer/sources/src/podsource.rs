@@ -11,8 +11,8 @@ use skep_k8s::tables::LocalPod;
 use skep_loadbalancer_model::types::Frontend;
 use statedb::{Change, Db, InitGuard, Snapshot, Table};
 
-use super::freed::Freed;
 use super::pods::HostPorts;
+use super::waiter::AddressWaiter;
 
 /// What the job needs.
 pub(super) struct PodSource {
@@ -34,10 +34,10 @@ impl PodSource {
         };
         let mut changes = self.pods.follow(&self.db);
         let mut is_first = true;
-        let mut freed = Freed::new(self.db.clone(), self.frontends.clone());
+        let mut waiter = AddressWaiter::new(self.db.clone(), self.frontends.clone());
         loop {
             let changed: Vec<Change<LocalPod>> = changes.next(&snapshot).collect();
-            freed.begin();
+            waiter.begin();
             {
                 let mut ports = self.ports.lock();
                 if is_first || changed.iter().any(|change| matches!(change, Change::Relist)) {
@@ -57,12 +57,12 @@ impl PodSource {
                     None => cx.health.ok("Running"),
                     Some(refusals) => cx.health.degraded("Failure processing services", refusals),
                 }
-                freed.attempted(ports.refusals().is_some());
+                waiter.attempted(ports.refusals().is_some());
             }
             is_first = false;
             snapshot = tokio::select! {
                 snapshot = changes.wait(&self.db) => snapshot,
-                () = freed.wait() => self.db.read(),
+                () = waiter.wait() => self.db.read(),
                 () = cx.cancelled() => return,
             };
         }

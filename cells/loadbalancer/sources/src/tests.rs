@@ -4,9 +4,9 @@
 
 mod file;
 mod hive;
-mod ingest;
-mod parts;
 mod pods;
+mod reflector;
+mod slices;
 
 use serde_json::{Value, json};
 use skep_k8s::slim::{AddressType, Endpoint, EndpointPort, EndpointSlice, Metadata};

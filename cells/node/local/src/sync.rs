@@ -10,7 +10,7 @@ use hive::{Job, JobCtx, Jobs, Params};
 use skep_k8s::node_name::NodeName;
 use skep_k8s::selector::FieldSelector;
 use skep_k8s::slim::{Node, NodeAddressType};
-use skep_k8s::{Api, Backoff, Client, SourceEvent, follow};
+use skep_k8s::{Api, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
 use statedb::{Db, InitGuard, Table};
 
 use crate::address::{NodeAddress, WILDCARD_DEVICE};
@@ -76,14 +76,14 @@ struct Missing(NodeName);
 impl Sync {
     async fn follow_kubernetes(&self, client: Arc<dyn Client>, cx: &JobCtx) -> Result<(), statedb::Error> {
         let own = FieldSelector::equal("metadata.name", self.name.as_str());
-        let mut events = follow(Arc::new(Api::<Node>::all(client).fields(own)), Backoff::default());
+        let mut events = watcher(Arc::new(Api::<Node>::all(client).fields(own)), Backoff::default());
         let missing = || {
             cx.health
                 .degraded("Waiting for the Node", &Missing(self.name.clone()))
         };
         while let Some(event) = events.next().await {
             let node = match event {
-                SourceEvent::Replaced { mut items, invalid } => match (items.pop(), invalid.first()) {
+                WatcherEvent::Replaced { mut items, invalid } => match (items.pop(), invalid.first()) {
                     (Some(node), _) => node,
                     (None, Some(error)) => {
                         cx.health.degraded("The Node cannot be read", error);
@@ -94,25 +94,26 @@ impl Sync {
                         continue;
                     }
                 },
-                SourceEvent::Upserted(node) => node,
+                WatcherEvent::Object(ObjectEvent::Applied(node)) => node,
                 // A node that is registered anew comes back. What is known stays.
-                SourceEvent::Deleted(_) => {
+                WatcherEvent::Object(ObjectEvent::Deleted(..)) => {
                     missing();
                     continue;
                 }
-                SourceEvent::Invalid(invalid) => {
-                    cx.health.degraded("The Node cannot be read", &invalid.error);
+                WatcherEvent::Object(ObjectEvent::Invalid(error)) => {
+                    cx.health.degraded("The Node cannot be read", &error);
                     continue;
                 }
-                SourceEvent::Failing(error) => {
+                WatcherEvent::Failing(error) => {
                     cx.health
                         .degraded("Waiting for the Kubernetes API server", &*error);
                     continue;
                 }
-                SourceEvent::Working => {
+                WatcherEvent::Working => {
                     cx.health.ok("Following the Node");
                     continue;
                 }
+                WatcherEvent::InitPage { .. } | WatcherEvent::InitDone => continue,
             };
             self.store.update(|local| take_over(local, &node))?;
             self.store.initialized(&self.initializer)?;

@@ -185,6 +185,7 @@ where
             };
             self.operate(parts, &round);
             let (failed, settled) = self.settle(parts, &snapshot);
+            self.hasten_retries();
             parts.config.metrics.round();
             parts.config.metrics.errors(failed, self.retries.len());
             match settled {
@@ -454,6 +455,13 @@ where
         outcomes
     }
 
+    fn hasten_retries(&mut self) {
+        let now = Instant::now();
+        for key in self.ops.retriable() {
+            self.retries.hasten(now, &key);
+        }
+    }
+
     fn prune_due(&self, parts: &Parts<T>, snapshot: &Snapshot, requested: u64) -> bool {
         if !parts.table.is_initialized(snapshot) {
             return false;
@@ -481,6 +489,7 @@ where
             .ops
             .prune(&Round { snapshot, token }, &mut parts.table.all(snapshot));
         parts.config.metrics.prune(started.elapsed(), outcome.is_err());
+        self.hasten_retries();
         self.prune = PruneState {
             due: parts
                 .config

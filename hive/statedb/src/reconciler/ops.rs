@@ -6,7 +6,7 @@ use std::fmt;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::{Obj, Revision, Snapshot, row::BoxError};
+use crate::{KeyBuf, Obj, Revision, Snapshot, row::BoxError};
 
 /// Circumstances of a round; given to [`Ops`].
 #[derive(Debug)]
@@ -84,6 +84,12 @@ pub trait Ops<T>: Send {
         round: &Round<'_>,
         objects: &mut dyn Iterator<Item = &Obj<T>>,
     ) -> Result<(), BoxError>;
+
+    /// Primary keys of objects that failed and may succeed now; they are retried at once instead of after their pause. Asked
+    /// after every round and pruning.
+    fn retriable(&mut self) -> Vec<KeyBuf> {
+        Vec::new()
+    }
 
     /// Whether the batch methods are to be used; asked once per round. Deletions of a round come first then.
     fn batched(&self) -> bool {

@@ -105,6 +105,16 @@ impl<T> Retries<T> {
         pause
     }
 
+    /// Makes a waiting object due now.
+    pub(super) fn hasten(&mut self, now: Instant, key: &KeyBuf) {
+        if let Some(retry) = self.by_key.get_mut(key)
+            && let Some(key) = self.queue.remove(&(retry.due, retry.number))
+        {
+            retry.due = now;
+            self.queue.insert((now, retry.number), key);
+        }
+    }
+
     /// Takes one object that is due; it stays known until it is cleared or fails again.
     pub(super) fn pop(&mut self, now: Instant) -> Option<(KeyBuf, &Pending<T>, Revision)> {
         let (&at, _) = self.queue.first_key_value().filter(|((due, _), _)| *due <= now)?;
@@ -159,6 +169,30 @@ mod tests {
             100
         );
         assert_eq!((retries.lowest(), retries.len()), (Some(7), 2));
+    }
+
+    #[test]
+    fn a_hastened_object_is_due_at_once_and_fails_on_as_before() {
+        let mut retries = Retries::<()>::new(Duration::from_secs(1), Duration::from_secs(9));
+        let now = Instant::now();
+        let (key, other) = (KeyBuf::of("a"), KeyBuf::of("b"));
+        retries.add(now, key.clone(), Pending::Update(1), 3, "x".into());
+        retries.add(now, other.clone(), Pending::Update(2), 4, "x".into());
+
+        retries.hasten(now, &key);
+        retries.hasten(now, &KeyBuf::of("unknown"));
+        assert_eq!(retries.pop(now).unwrap().0, key);
+        retries.hasten(now, &key);
+        assert!(retries.pop(now).is_none(), "it is being tried");
+        let pause = retries.add(now, key.clone(), Pending::Update(1), 3, "x".into());
+
+        assert_eq!(pause, Duration::from_secs(2));
+        retries.clear(&key);
+        retries.clear(&other);
+        assert_eq!(
+            (retries.len(), retries.next_due(), retries.lowest()),
+            (0, None, None)
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{Index, Obj, row::BoxError};
+use crate::{Index, KeyBuf, Obj, row::BoxError};
 
 #[derive(Debug, Clone)]
 struct Thing {
@@ -60,6 +60,7 @@ struct Inner {
     all_faulty: bool,
     prune_faulty: bool,
     batched: bool,
+    retriable: Vec<u64>,
     history: Vec<(String, Instant)>,
     /// Run in the middle of the next update, as if another task had.
     meanwhile: Option<Box<dyn FnOnce() + Send>>,
@@ -123,6 +124,10 @@ impl Ops<Thing> for Target {
             self.0.lock().content.retain(|id, _| wanted.contains(id));
         }
         self.note(format!("prune(n={})", wanted.len()), fails)
+    }
+    fn retriable(&mut self) -> Vec<KeyBuf> {
+        let ids = std::mem::take(&mut self.0.lock().retriable);
+        ids.iter().map(KeyBuf::of).collect()
     }
     fn batched(&self) -> bool {
         self.0.lock().batched
@@ -305,6 +310,44 @@ async fn objects_that_are_not_pending_are_left_alone() {
     world.handle.wait_until_reconciled(revision).await;
 
     assert!(world.target.history().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_succeed_now_is_retried_at_once() {
+    let hour = Duration::from_secs(3600);
+    let world = World::started(Config {
+        retry_min: hour,
+        retry_max: hour,
+        ..config()
+    });
+    world.target.0.lock().faulty = [1, 2].into();
+    let revision = world.put(&[thing(1, 10), thing(2, 20), thing(3, 30)]);
+    world.handle.wait_until_reconciled(revision).await;
+    let start = Instant::now();
+
+    {
+        let mut inner = world.target.0.lock();
+        inner.faulty.clear();
+        inner.retriable = vec![2, 3, 4];
+    }
+    let revision = world.delete(3);
+    world.handle.wait_until_reconciled(revision).await;
+    while world.status(2).kind != StatusKind::Done {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    world.assert_kind(1, StatusKind::Error);
+    let history = world.target.history();
+    assert_eq!(history[3..], ["delete(3)", "update(2)"]);
+
+    // A pruning may make room as well.
+    world.target.0.lock().retriable = vec![1];
+    world.handle.prune_and_wait().await.unwrap();
+    while world.status(1).kind != StatusKind::Done {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

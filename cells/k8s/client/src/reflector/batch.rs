@@ -10,9 +10,9 @@ use statedb::{Db, InitGuard, KeyBuf, WriteTxn};
 
 use super::config::Reflector;
 use crate::decode::{DecodeError, ObjectKey};
-use crate::event::Change;
-use crate::follow::SourceEvent;
+use crate::event::ObjectEvent;
 use crate::kind::Resource;
+use crate::watcher::WatcherEvent;
 
 /// What a transaction did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,10 +82,10 @@ impl<T: Resource> Batch<T> {
         slot.invalid = Some(error);
     }
 
-    /// Adds an event; those that are about the connection are given back.
-    pub(super) fn add(&mut self, event: SourceEvent<T>) -> Option<SourceEvent<T>> {
+    /// Adds an event; those that are about the connection are returned.
+    pub(super) fn add(&mut self, event: WatcherEvent<T>) -> Option<WatcherEvent<T>> {
         match event {
-            SourceEvent::Replaced { items, invalid } => {
+            WatcherEvent::Replaced { items, invalid } => {
                 *self = Self {
                     replaced: true,
                     ..Self::default()
@@ -95,12 +95,11 @@ impl<T: Resource> Batch<T> {
                 }
                 invalid.into_iter().for_each(|error| self.put_invalid(error));
             }
-            SourceEvent::Upserted(object) => self.put(ObjectKey::of(&*object), Known::Upserted(object)),
-            SourceEvent::Deleted(object) => self.put(ObjectKey::of(&*object), Known::Deleted(Some(object))),
-            SourceEvent::Invalid(invalid) if invalid.change == Change::Deleted => {
-                self.put(invalid.key().clone(), Known::Deleted(None));
+            WatcherEvent::Object(ObjectEvent::Applied(object)) => {
+                self.put(ObjectKey::of(&*object), Known::Upserted(object));
             }
-            SourceEvent::Invalid(invalid) => self.put_invalid(invalid.error),
+            WatcherEvent::Object(ObjectEvent::Deleted(key, last)) => self.put(key, Known::Deleted(last)),
+            WatcherEvent::Object(ObjectEvent::Invalid(error)) => self.put_invalid(error),
             other => return Some(other),
         }
         None

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use statedb::RwTable;
 
 use crate::client::ListerWatcher;
-use crate::follow::Backoff;
 use crate::kind::Resource;
+use crate::watcher::Backoff;
 
 /// An object that cannot become a row. The rows it had stay.
 pub type TransformError = Box<dyn std::error::Error + Send + Sync>;

@@ -12,8 +12,9 @@ use statedb::{Db, InitGuard};
 use super::batch::{Batch, Counts, Mirror};
 use super::config::Reflector;
 use crate::error::ApiError;
-use crate::follow::{SourceEvent, follow};
+use crate::event::ObjectEvent;
 use crate::kind::Resource;
+use crate::watcher::{WatcherEvent, watcher};
 
 /// Objects in one transaction, unless they come from one list.
 const LARGEST_BATCH: usize = 10_000;
@@ -100,7 +101,7 @@ impl<T: Resource, R: Send + Sync + 'static> Work<T, R> {
             ready().await;
         }
         let mut chunks =
-            follow(self.reflector.source.clone(), self.reflector.backoff).ready_chunks(LARGEST_BATCH);
+            watcher(self.reflector.source.clone(), self.reflector.backoff).ready_chunks(LARGEST_BATCH);
         let mut failing: Option<Arc<ApiError>> = None;
         let mut counts = Counts::default();
         while let Some(chunk) = chunks.next().await {
@@ -108,8 +109,8 @@ impl<T: Resource, R: Send + Sync + 'static> Work<T, R> {
             for event in chunk {
                 self.count(&event);
                 match batch.add(event) {
-                    Some(SourceEvent::Failing(error)) => failing = Some(error),
-                    Some(SourceEvent::Working) => failing = None,
+                    Some(WatcherEvent::Failing(error)) => failing = Some(error),
+                    Some(WatcherEvent::Working) => failing = None,
                     _ => {}
                 }
             }
@@ -123,16 +124,19 @@ impl<T: Resource, R: Send + Sync + 'static> Work<T, R> {
         Ok(())
     }
 
-    fn count(&self, event: &SourceEvent<T>) {
+    fn count(&self, event: &WatcherEvent<T>) {
         let Some(observe) = &self.reflector.observe else {
             return;
         };
         match event {
-            SourceEvent::Replaced { .. } => observe("replace"),
-            SourceEvent::Upserted(_) => observe("upsert"),
-            SourceEvent::Deleted(_) => observe("delete"),
-            SourceEvent::Invalid(_) => observe("invalid"),
-            SourceEvent::Failing(_) | SourceEvent::Working => {}
+            WatcherEvent::Replaced { .. } => observe("replace"),
+            WatcherEvent::Object(ObjectEvent::Applied(_)) => observe("upsert"),
+            WatcherEvent::Object(ObjectEvent::Deleted(_, Some(_))) => observe("delete"),
+            WatcherEvent::Object(_) => observe("invalid"),
+            WatcherEvent::InitPage { .. }
+            | WatcherEvent::InitDone
+            | WatcherEvent::Failing(_)
+            | WatcherEvent::Working => {}
         }
     }
 }

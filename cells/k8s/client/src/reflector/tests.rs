@@ -17,9 +17,9 @@ use super::Reflector;
 use crate::client::{ListerWatcher, WatchStream};
 use crate::decode::{DecodeError, ObjectKey};
 use crate::error::{ApiError, Status};
-use crate::event::{Change, Invalid, Page, WatchEvent};
-use crate::follow::Backoff;
+use crate::event::{ObjectEvent, Page, WatchEvent};
 use crate::slim::Service;
+use crate::watcher::Backoff;
 
 type Events = mpsc::UnboundedSender<Result<WatchEvent<Service>, ApiError>>;
 
@@ -295,10 +295,7 @@ fn unreadable(name: &str) -> DecodeError {
 
 /// An object was changed to something that cannot be read.
 fn invalid(name: &str) -> WatchEvent<Service> {
-    WatchEvent::Invalid(Invalid {
-        change: Change::Modified,
-        error: unreadable(name),
-    })
+    WatchEvent::Object(ObjectEvent::Invalid(unreadable(name)))
 }
 
 fn plain(reflector: Reflector<Service, Named>) -> Reflector<Service, Named> {
@@ -325,11 +322,17 @@ async fn changes_are_followed() {
     bench.list("7", &[("a", "1")]);
     let events = bench.watch();
 
-    events.send(Ok(WatchEvent::Added(service("b", "8")))).unwrap();
+    events
+        .send(Ok(WatchEvent::Object(ObjectEvent::Applied(service("b", "8")))))
+        .unwrap();
     bench.rows(&["a@1", "b@8"]).await;
-    events.send(Ok(WatchEvent::Modified(service("a", "9")))).unwrap();
+    events
+        .send(Ok(WatchEvent::Object(ObjectEvent::Applied(service("a", "9")))))
+        .unwrap();
     bench.rows(&["a@9", "b@8"]).await;
-    events.send(Ok(WatchEvent::Deleted(service("b", "10")))).unwrap();
+    events
+        .send(Ok(WatchEvent::Object(ObjectEvent::deleted(service("b", "10")))))
+        .unwrap();
 
     bench.rows(&["a@9"]).await;
     bench
@@ -342,7 +345,9 @@ async fn broken_watch_is_resumed_from_the_last_version_bookmarks_included() {
     let bench = Bench::start(plain).await;
     bench.list("7", &[("a", "1")]);
     let events = bench.watch();
-    events.send(Ok(WatchEvent::Added(service("b", "8")))).unwrap();
+    events
+        .send(Ok(WatchEvent::Object(ObjectEvent::Applied(service("b", "8")))))
+        .unwrap();
     events
         .send(Ok(WatchEvent::Bookmark {
             resource_version: "20".into(),
@@ -358,7 +363,9 @@ async fn broken_watch_is_resumed_from_the_last_version_bookmarks_included() {
         .unwrap();
 
     let events = bench.watch();
-    events.send(Ok(WatchEvent::Added(service("c", "21")))).unwrap();
+    events
+        .send(Ok(WatchEvent::Object(ObjectEvent::Applied(service("c", "21")))))
+        .unwrap();
 
     bench.rows(&["a@1", "b@8", "c@21"]).await;
     assert_eq!(bench.asked(), ["list", "watch 7", "watch 20"]);
@@ -373,7 +380,9 @@ async fn event_without_a_version_does_not_lose_the_place() {
     drop(events);
 
     let events = bench.watch();
-    events.send(Ok(WatchEvent::Added(service("b", "8")))).unwrap();
+    events
+        .send(Ok(WatchEvent::Object(ObjectEvent::Applied(service("b", "8")))))
+        .unwrap();
 
     bench.rows(&["a@1", "b@8"]).await;
     assert_eq!(bench.asked(), ["list", "watch 7", "watch 7"]);
@@ -384,12 +393,14 @@ async fn watch_that_ends_normally_goes_on_at_once() {
     let bench = Bench::start(plain).await;
     bench.list("7", &[]);
     let events = bench.watch();
-    events.send(Ok(WatchEvent::Added(service("a", "8")))).unwrap();
+    events
+        .send(Ok(WatchEvent::Object(ObjectEvent::Applied(service("a", "8")))))
+        .unwrap();
     drop(events);
 
     bench
         .watch()
-        .send(Ok(WatchEvent::Added(service("b", "9"))))
+        .send(Ok(WatchEvent::Object(ObjectEvent::Applied(service("b", "9")))))
         .unwrap();
 
     bench.rows(&["a@8", "b@9"]).await;
@@ -478,7 +489,9 @@ async fn rejected_object_keeps_its_last_good_row_and_is_named() {
     let events = bench.watch();
     events.send(Ok(invalid("a"))).unwrap();
     events
-        .send(Ok(WatchEvent::Added(service("refused", "9"))))
+        .send(Ok(WatchEvent::Object(ObjectEvent::Applied(service(
+            "refused", "9",
+        )))))
         .unwrap();
 
     let report = bench
@@ -490,9 +503,13 @@ async fn rejected_object_keeps_its_last_good_row_and_is_named() {
         Some("Service a: spec: odd; refused: not acceptable")
     );
     bench.rows(&["a@1"]).await;
-    events.send(Ok(WatchEvent::Modified(service("a", "10")))).unwrap();
     events
-        .send(Ok(WatchEvent::Deleted(service("refused", "11"))))
+        .send(Ok(WatchEvent::Object(ObjectEvent::Applied(service("a", "10")))))
+        .unwrap();
+    events
+        .send(Ok(WatchEvent::Object(ObjectEvent::deleted(service(
+            "refused", "11",
+        )))))
         .unwrap();
     bench.rows(&["a@10"]).await;
     bench.health(|report| report.level == hive::Level::Ok).await;
@@ -504,7 +521,9 @@ async fn object_that_the_table_refuses_keeps_its_last_good_row_and_is_named() {
     bench.list("7", &[("a", "#1"), ("b", "2")]);
     bench.rows(&["a@#1", "b@2"]).await;
     let events = bench.watch();
-    events.send(Ok(WatchEvent::Modified(service("b", "#1")))).unwrap();
+    events
+        .send(Ok(WatchEvent::Object(ObjectEvent::Applied(service("b", "#1")))))
+        .unwrap();
 
     let report = bench
         .health(|report| report.message == "1 objects rejected, 2 total objects")
@@ -515,7 +534,9 @@ async fn object_that_the_table_refuses_keeps_its_last_good_row_and_is_named() {
         Some("b: table `names`: index `claim`: key is taken by object `a`")
     );
     bench.rows(&["a@#1", "b@2"]).await;
-    events.send(Ok(WatchEvent::Deleted(service("b", "9")))).unwrap();
+    events
+        .send(Ok(WatchEvent::Object(ObjectEvent::deleted(service("b", "9")))))
+        .unwrap();
     bench
         .health(|report| report.message == "0 upserted, 1 deleted, 1 total objects")
         .await;
@@ -534,10 +555,10 @@ async fn unreadable_object_in_a_list_is_not_taken_for_deleted() {
     bench.rows(&["a@1"]).await;
     let events = bench.watch();
     events
-        .send(Ok(WatchEvent::Invalid(Invalid {
-            change: Change::Deleted,
-            error: unreadable("a"),
-        })))
+        .send(Ok(WatchEvent::Object(ObjectEvent::Deleted(
+            *unreadable("a").object,
+            None,
+        ))))
         .unwrap();
     bench.rows(&[]).await;
     bench.health(|report| report.level == hive::Level::Ok).await;
@@ -678,7 +699,10 @@ async fn waiting_events_share_a_transaction() {
     let (sender, receiver) = mpsc::unbounded_channel();
     for number in 0..1000 {
         sender
-            .send(Ok(WatchEvent::Added(service("same", &number.to_string()))))
+            .send(Ok(WatchEvent::Object(ObjectEvent::Applied(service(
+                "same",
+                &number.to_string(),
+            )))))
             .unwrap();
     }
 

@@ -28,7 +28,8 @@ use super::target::Target;
 use crate::selector::FieldSelector;
 use crate::slim::{Pod, Service};
 use crate::{
-    Api, ApiError, Backoff, Client, ListerWatcher, Resource, SourceEvent, WatchEvent, WatchOptions, follow,
+    Api, ApiError, Backoff, Client, ListerWatcher, ObjectEvent, Resource, WatchEvent, WatchOptions,
+    WatcherEvent, watcher,
 };
 
 mod tls;
@@ -291,13 +292,13 @@ async fn a_server_that_does_not_stream_lists_is_listed_and_watched() {
     let object = r#"{"type":"ADDED","object":{"metadata":{"name":"b","resourceVersion":"8"}}}"#;
     watch.send(Bytes::from(format!("{object}\n"))).unwrap();
 
-    let mut events = follow(Arc::new(Api::<Service>::all(client)), Backoff::default());
+    let mut events = watcher(Arc::new(Api::<Service>::all(client)), Backoff::default());
 
-    let Some(SourceEvent::Replaced { items, .. }) = events.next().await else {
+    let Some(WatcherEvent::Replaced { items, .. }) = events.next().await else {
         panic!("no list");
     };
     assert_eq!(items[0].metadata.name, "a");
-    let Some(SourceEvent::Upserted(added)) = events.next().await else {
+    let Some(WatcherEvent::Object(ObjectEvent::Applied(added))) = events.next().await else {
         panic!("no event");
     };
     assert_eq!(added.metadata.name, "b");
@@ -326,7 +327,7 @@ async fn watch_delivers_events_as_they_arrive_and_ends_with_the_servers_error() 
         .send(Bytes::from_static(b"me\":\"web\",\"resourceVersion\":\"8\"}}}\n"))
         .unwrap();
 
-    let Some(Ok(WatchEvent::Added(service))) = events.next().await else {
+    let Some(Ok(WatchEvent::Object(ObjectEvent::Applied(service)))) = events.next().await else {
         panic!("no event")
     };
     assert_eq!(service.metadata.name, "web");

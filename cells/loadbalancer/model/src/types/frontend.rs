@@ -3,8 +3,11 @@
 //! The frontend: an address at which a service is reachable.
 
 use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use compact_str::CompactString;
+use statedb::Revision;
 use statedb::reconciler::Status;
 
 use super::{BackendRow, BackendSet, L3n4Addr, Scope, Service, ServiceName, TrafficPolicy};
@@ -93,8 +96,16 @@ pub struct Frontend {
     pub health_check_backends: BackendSet,
     /// Service whose backends are used instead (local redirect).
     pub redirect_to: Option<ServiceName>,
-    /// Numeric id given by the reconciler; 0: none yet.
+    /// Addresses of this node that serve it as well, if it is a node port, or a host port of every address. Each is
+    /// in the maps with an id of its own.
+    pub node_addresses: Option<Arc<[IpAddr]>>,
+    /// Whether this node has the address of a cluster IP or load balancer, which gets no wildcard entry then.
+    pub is_node_address: bool,
+    /// Numeric id allocated by the reconciler; 0: none yet.
     pub id: u16,
+    /// Position in the order in which ids are allocated: the revision of the last change of what is desired. The writer
+    /// stamps it. What only makes the frontend pending again, such as an address of the node, leaves it as it is.
+    pub sequence: Revision,
     /// How far the maps follow.
     pub status: Status,
 }
@@ -108,7 +119,10 @@ impl Frontend {
             backends: BackendSet::default(),
             health_check_backends: BackendSet::default(),
             redirect_to: None,
+            node_addresses: None,
+            is_node_address: false,
             id: 0,
+            sequence: 0,
             status: Status::pending(),
         }
     }
@@ -121,6 +135,15 @@ impl Frontend {
     /// Name of the service it belongs to.
     pub fn service_name(&self) -> &ServiceName {
         &self.service.name
+    }
+
+    /// Whether it is served at the addresses of the node, besides the unspecified address in the table.
+    pub fn is_expanded(&self) -> bool {
+        match self.params.kind {
+            FrontendKind::NodePort => true,
+            FrontendKind::HostPort => self.params.address.is_unspecified(),
+            _ => false,
+        }
     }
 
     /// Kind in the maps: redirected frontends count as [`FrontendKind::LocalRedirect`].

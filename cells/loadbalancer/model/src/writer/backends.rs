@@ -7,9 +7,8 @@ use std::time::SystemTime;
 use smallvec::SmallVec;
 use statedb::WriteTxn;
 
-use super::refresh::Cause;
 use super::{Writer, WriterError, log_error};
-use crate::types::{Backend, BackendParams, BackendRow, L3n4Addr, ServiceName, Source};
+use crate::types::{Backend, BackendParams, L3n4Addr, ServiceName, Source};
 use crate::{BACKENDS_BY_KEY, BackendKey};
 
 /// From so many rows on the service's rows are walked once instead of looked up one by one.
@@ -80,7 +79,7 @@ impl Writer {
         }
     }
 
-    /// Notes what a health checker found. Gives whether it is new.
+    /// Sets what a health checker found. Returns whether it is new.
     ///
     /// # Errors
     /// [`WriterError::BackendNotFound`].
@@ -111,33 +110,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Adds backends of a service that has none; of those with one address the last counts. Gives the rows that
-    /// count, sorted by address.
-    pub(super) fn put_first_backends(
-        &self,
-        txn: &mut WriteTxn,
-        service: &ServiceName,
-        mut backends: Vec<BackendParams>,
-    ) -> Result<Vec<BackendRow>, WriterError> {
-        backends.reverse();
-        backends.sort_by_key(|params| (params.address, self.priority(params.source)));
-        backends.dedup_by_key(|params| (params.address, self.priority(params.source)));
-        let mut rows: Vec<BackendRow> = Vec::with_capacity(backends.len());
-        for params in backends {
-            let mut row = Backend::new(service.clone(), params);
-            row.source_priority = self.priority(row.params.source);
-            let row = self.0.tables.backends.insert_get(txn, row)?;
-            if rows
-                .last()
-                .is_none_or(|last| last.params.address != row.params.address)
-            {
-                rows.push(row);
-            }
-        }
-        Ok(rows)
-    }
-
-    /// Adds or changes backends; of those with one address and priority the last counts. Gives the addresses of what
+    /// Adds or changes backends; of those with one address and priority the last counts. Returns the addresses of what
     /// changed.
     fn put_backends(
         &self,
@@ -224,7 +197,7 @@ impl Writer {
 
     fn refresh(&self, txn: &mut WriteTxn, service: &ServiceName, changed: &[L3n4Addr]) {
         if !changed.is_empty() {
-            log_error(self.refresh_frontends(txn, service, &Cause::Backends(changed)));
+            log_error(self.refresh_frontends(txn, service));
         }
     }
 }

@@ -6,24 +6,20 @@ use std::sync::Arc;
 
 use statedb::{Obj, WriteTxn};
 
-use super::refresh::{Cache, Cause};
+use super::refresh::Selections;
 use super::{Writer, WriterError, log_error};
-use crate::table::Tables;
 use crate::types::{
-    BackendParams, Frontend, FrontendKind, FrontendParams, L3n4Addr, ProxyRedirect, Service, ServiceName,
-    ServiceRow,
+    Frontend, FrontendKind, FrontendParams, L3n4Addr, ProxyRedirect, Service, ServiceName, ServiceRow,
 };
-use crate::{BACKENDS_BY_KEY, BackendKey, FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, SERVICES_BY_NAME};
+use crate::{FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, SERVICES_BY_NAME};
 
-/// A service that was not written because others have its addresses.
-#[derive(Debug)]
-pub struct Refused {
-    /// Why.
-    pub error: WriterError,
-    /// The service.
-    pub service: Service,
-    /// Its frontends.
-    pub frontends: Vec<FrontendParams>,
+/// A service in its table.
+struct Upserted {
+    row: ServiceRow,
+    /// It was there, with other content.
+    is_changed: bool,
+    /// Its frontends, as they are.
+    frontends: Vec<Obj<Frontend>>,
 }
 
 impl Writer {
@@ -39,130 +35,46 @@ impl Writer {
         service: Service,
         frontends: Vec<FrontendParams>,
     ) -> Result<(), WriterError> {
-        let upserted = self.upsert_or_refuse(txn, service, frontends)?;
-        upserted.map_err(|refused| refused.error)
-    }
-
-    /// As [`upsert_service_and_frontends`](Self::upsert_service_and_frontends), but gives back what is refused because
-    /// others have its addresses.
-    pub fn upsert_or_refuse(
-        &self,
-        txn: &mut WriteTxn,
-        service: Service,
-        mut frontends: Vec<FrontendParams>,
-    ) -> Result<Result<(), Box<Refused>>, WriterError> {
-        frontends.retain(|frontend| !self.conflicts_with_node_port(txn, &service.name, frontend));
-        for params in &frontends {
-            if let Some(owner) = self.other_owner(txn, &params.address, &service.name) {
-                return Ok(Err(Box::new(Refused {
-                    error: WriterError::Owned {
-                        address: params.address,
-                        owner: owner.clone(),
-                    },
-                    service,
-                    frontends,
-                })));
-            }
-        }
-        self.put_service_and_frontends(txn, service, frontends).map(Ok)
-    }
-
-    fn other_owner<'a>(
-        &'a self,
-        txn: &'a WriteTxn,
-        address: &L3n4Addr,
-        service: &ServiceName,
-    ) -> Option<&'a ServiceName> {
         let table = &self.0.tables.frontends;
-        let owner = table.get(txn, FRONTENDS_BY_ADDRESS.key(address))?;
-        Some(&owner.service.name).filter(|owner| *owner != service)
-    }
-
-    /// Whether nothing is known of a service: it is not in the table, has no backends, is not redirected to, and would
-    /// get its frontends.
-    pub fn is_unknown(&self, txn: &WriteTxn, name: &ServiceName, frontends: &[FrontendParams]) -> bool {
-        let Tables {
-            services,
-            frontends: table,
-            backends: rows,
-            ..
-        } = &self.0.tables;
-        let of_service = BACKENDS_BY_KEY.key(&BackendKey::of_service(name));
-        services.get(txn, SERVICES_BY_NAME.key(name)).is_none()
-            && table.get(txn, FRONTENDS_BY_SERVICE.key(name)).is_none()
-            && rows.prefix(txn, of_service).next().is_none()
-            && !frontends
-                .iter()
-                .any(|params| self.other_owner(txn, &params.address, name).is_some())
-    }
-
-    /// Adds a service that [is unknown](Self::is_unknown), and its backends. Its frontends are given back, to be put with
-    /// [`put_new_frontends`](Self::put_new_frontends) later in the transaction; their order decides about numbers.
-    pub fn add_unknown_service(
-        &self,
-        txn: &mut WriteTxn,
-        service: Service,
-        frontends: Vec<FrontendParams>,
-        backends: Vec<BackendParams>,
-    ) -> Result<Vec<Frontend>, WriterError> {
-        let row = self.0.tables.services.insert_get(txn, service)?;
-        let backends = self.put_first_backends(txn, &row.name, backends)?;
-        // There is nothing to share with one frontend.
-        let mut cache = (frontends.len() > 1).then(Cache::default);
-        let mut made = Vec::with_capacity(frontends.len());
+        let mut wanted = Vec::with_capacity(frontends.len());
         for params in frontends {
-            if self.conflicts_with_node_port(txn, &row.name, &params) {
+            if self.conflicts_with_node_port(txn, &service.name, &params) {
                 continue;
             }
-            let mut frontend = Frontend::new(params, row.clone());
-            (frontend.backends, frontend.health_check_backends) =
-                self.select_first(txn, &frontend, &backends, cache.as_mut());
-            made.push(frontend);
-        }
-        Ok(made)
-    }
-
-    /// Puts frontends of a service that was added with [`add_unknown_service`](Self::add_unknown_service).
-    pub fn put_new_frontends(&self, txn: &mut WriteTxn, frontends: Vec<Frontend>) -> Result<(), WriterError> {
-        // Pending since they were made.
-        for frontend in frontends {
-            self.0.tables.frontends.insert(txn, frontend)?;
-        }
-        Ok(())
-    }
-
-    fn put_service_and_frontends(
-        &self,
-        txn: &mut WriteTxn,
-        service: Service,
-        frontends: Vec<FrontendParams>,
-    ) -> Result<(), WriterError> {
-        let table = &self.0.tables.frontends;
-        let (row, is_changed) = self.put_service(txn, service)?;
-        let mut gone = self.own_frontends(txn, &row.name);
-        gone.retain(|old| {
-            let mut wanted = frontends.iter();
-            !wanted.any(|params| params.address == old.params.address)
-        });
-        let mut cache = Cache::default();
-        for params in frontends {
-            let old = table.get(txn, FRONTENDS_BY_ADDRESS.key(&params.address)).cloned();
-            match old {
-                Some(old) if !is_changed && old.params == params => {}
-                Some(old) => {
-                    let changed = Frontend {
-                        params,
-                        service: row.clone(),
-                        ..Frontend::clone(&old)
-                    };
-                    self.put_selected(txn, changed, &mut cache)?;
-                }
-                None => self.put_selected(txn, Frontend::new(params, row.clone()), &mut cache)?,
+            let old = table.get(txn, FRONTENDS_BY_ADDRESS.key(&params.address));
+            if let Some(old) = old
+                && old.service.name != service.name
+            {
+                return Err(WriterError::Owned {
+                    address: params.address,
+                    owner: old.service.name.clone(),
+                });
             }
+            wanted.push((old.cloned(), params));
         }
-        // Last: backends that new frontends share with them keep their numbers, which connections rely on.
+        let upserted = self.put_service(txn, service)?;
+        let row = &upserted.row;
+        let mut gone = upserted.frontends;
+        gone.retain(|old| {
+            let mut wanted = wanted.iter();
+            !wanted.any(|(_, params)| params.address == old.params.address)
+        });
+        let mut selections = Selections::default();
+        for (old, params) in wanted {
+            let frontend = match old {
+                Some(old) if !upserted.is_changed && old.params == params => continue,
+                Some(old) => Frontend {
+                    params,
+                    service: row.clone(),
+                    ..Frontend::clone(&old)
+                },
+                None => Frontend::new(params, row.clone()),
+            };
+            self.put_selected(txn, frontend, &mut selections)?;
+        }
+        // Last: backends that new frontends share with them keep their ids, which connections rely on.
         for old in gone {
-            table.delete(txn, &old)?;
+            self.delete_frontend(txn, &old)?;
         }
         Ok(())
     }
@@ -172,9 +84,9 @@ impl Writer {
     /// # Errors
     /// If the transaction is not one of [`Writer::write`].
     pub fn upsert_service(&self, txn: &mut WriteTxn, service: Service) -> Result<(), WriterError> {
-        let (row, is_changed) = self.put_service(txn, service)?;
-        if is_changed {
-            self.renew_frontends(txn, &row)?;
+        let upserted = self.put_service(txn, service)?;
+        if upserted.is_changed {
+            self.renew_frontends(txn, &upserted.row, upserted.frontends)?;
         }
         Ok(())
     }
@@ -211,10 +123,10 @@ impl Writer {
             },
             None => Frontend::new(params, row),
         };
-        self.put_selected(txn, frontend, &mut Cache::default())
+        self.put_selected(txn, frontend, &mut Selections::default())
     }
 
-    /// Removes a service and its frontends; its backends stay until their source removes them. Gives whether there
+    /// Removes a service and its frontends; its backends stay until their source removes them. Returns whether there
     /// was one.
     ///
     /// # Errors
@@ -225,7 +137,7 @@ impl Writer {
         name: &ServiceName,
     ) -> Result<bool, WriterError> {
         for frontend in self.own_frontends(txn, name) {
-            self.0.tables.frontends.delete(txn, &frontend)?;
+            self.delete_frontend(txn, &frontend)?;
         }
         let old = self
             .0
@@ -245,7 +157,7 @@ impl Writer {
     ) {
         for frontend in self.own_frontends(txn, name) {
             if !keeps(&frontend.params.address) {
-                log_error(self.0.tables.frontends.delete(txn, &frontend));
+                log_error(self.delete_frontend(txn, &frontend));
             }
         }
     }
@@ -274,10 +186,10 @@ impl Writer {
             redirect_to: target.cloned(),
             ..Frontend::clone(&frontend)
         };
-        self.put_selected(txn, changed, &mut Cache::default())
+        self.put_selected(txn, changed, &mut Selections::default())
     }
 
-    /// Sends traffic of a service to proxies; `None` ends it. Gives whether there is such a service.
+    /// Sends traffic of a service to proxies; `None` ends it. Returns whether there is such a service.
     pub fn set_proxy_redirects(
         &self,
         txn: &mut WriteTxn,
@@ -295,50 +207,59 @@ impl Writer {
             ..Service::clone(&old)
         };
         match self.0.tables.services.insert_get(txn, service) {
-            Ok(row) => log_error(self.renew_frontends(txn, &row)),
+            Ok(row) => {
+                let frontends = self.own_frontends(txn, name);
+                log_error(self.renew_frontends(txn, &row, frontends));
+            }
             Err(error) => log_error::<(), _>(Err(error)),
         }
         true
     }
 
-    fn put_service(
-        &self,
-        txn: &mut WriteTxn,
-        mut service: Service,
-    ) -> Result<(ServiceRow, bool), WriterError> {
-        let old = self
-            .0
-            .tables
-            .services
-            .get(txn, SERVICES_BY_NAME.key(&service.name))
-            .cloned();
+    fn put_service(&self, txn: &mut WriteTxn, mut service: Service) -> Result<Upserted, WriterError> {
+        let services = &self.0.tables.services;
+        let old = services.get(txn, SERVICES_BY_NAME.key(&service.name)).cloned();
+        let (frontends, redirected) = self.frontends_of(txn, &service.name);
         if let Some(old) = &old {
             // Proxies set them, not the source of the service.
             if service.proxy_redirects.is_none() {
                 service.proxy_redirects = old.proxy_redirects.clone();
             }
             if **old == service {
-                return Ok((old.clone(), false));
+                return Ok(Upserted {
+                    row: old.clone(),
+                    is_changed: false,
+                    frontends,
+                });
             }
             service.name = old.name.clone();
         }
-        let row = self.0.tables.services.insert_get(txn, service)?;
-        if old.is_none() {
-            // Others may have been redirected to it before it came.
-            self.refresh_frontends(txn, &row.name, &Cause::Everything)?;
+        let row = services.insert_get(txn, service)?;
+        if old.is_none() && !redirected.is_empty() {
+            // Others were redirected to it before it came.
+            self.refresh_frontends(txn, &row.name)?;
         }
-        Ok((row, old.is_some()))
+        Ok(Upserted {
+            row,
+            is_changed: old.is_some(),
+            frontends,
+        })
     }
 
     // A changed service is written into its frontends.
-    fn renew_frontends(&self, txn: &mut WriteTxn, row: &ServiceRow) -> Result<(), WriterError> {
-        let mut cache = Cache::default();
-        for frontend in self.own_frontends(txn, &row.name) {
+    fn renew_frontends(
+        &self,
+        txn: &mut WriteTxn,
+        row: &ServiceRow,
+        frontends: Vec<Obj<Frontend>>,
+    ) -> Result<(), WriterError> {
+        let mut selections = Selections::default();
+        for frontend in frontends {
             let changed = Frontend {
                 service: row.clone(),
                 ..Frontend::clone(&frontend)
             };
-            self.put_selected(txn, changed, &mut cache)?;
+            self.put_selected(txn, changed, &mut selections)?;
         }
         Ok(())
     }
@@ -347,9 +268,9 @@ impl Writer {
         &self,
         txn: &mut WriteTxn,
         mut frontend: Frontend,
-        cache: &mut Cache,
+        selections: &mut Selections,
     ) -> Result<(), WriterError> {
-        if let Some((backends, to_check)) = self.select(txn, &frontend, &Cause::Everything, cache) {
+        if let Some((backends, to_check)) = self.select(txn, &frontend, selections) {
             (frontend.backends, frontend.health_check_backends) = (backends, to_check);
         }
         self.put_frontend(txn, frontend)
@@ -363,10 +284,13 @@ impl Writer {
 
     // Frontends of a service, without those redirected to it.
     pub(super) fn own_frontends(&self, txn: &WriteTxn, name: &ServiceName) -> Vec<Obj<Frontend>> {
+        self.frontends_of(txn, name).0
+    }
+
+    // Frontends of a service, and those of others that are redirected to it.
+    fn frontends_of(&self, txn: &WriteTxn, name: &ServiceName) -> (Vec<Obj<Frontend>>, Vec<Obj<Frontend>>) {
         let all = self.0.tables.frontends.list(txn, FRONTENDS_BY_SERVICE.key(name));
-        all.filter(|frontend| frontend.service.name == *name)
-            .cloned()
-            .collect()
+        all.cloned().partition(|frontend| frontend.service.name == *name)
     }
 
     fn conflicts_with_node_port(
@@ -379,7 +303,7 @@ impl Writer {
             frontend.kind,
             FrontendKind::LoadBalancer | FrontendKind::ExternalIps
         ) && self.0.settings.node_ports.contains(frontend.address.port())
-            && self.is_node_port_address(txn, frontend.address.ip());
+            && self.node(txn).addresses.answers_node_ports(frontend.address.ip());
         if conflicts {
             tracing::warn!(
                 %service,

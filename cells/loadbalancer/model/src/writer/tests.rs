@@ -2,16 +2,18 @@
 
 //! Rules between the tables.
 
+mod expansion;
 mod model;
 mod selection;
 
 use super::*;
+use crate::node::Addresses;
 use crate::selection::ClusterAffinity;
 use crate::types::{
     BackendParams, BackendState, BackendZone, FrontendKind, FrontendParams, TrafficDistribution,
     TrafficPolicy,
 };
-use statedb::reconciler::StatusKind;
+use statedb::reconciler::{Status, StatusKind};
 
 fn writer(settings: WriterSettings) -> Writer {
     let db = Db::new();
@@ -105,14 +107,19 @@ fn set_node(writer: &Writer, facts: NodeFacts) {
 
 // Makes this the only address that node ports are served at.
 fn serve_node_ports_at(writer: &Writer, address: &str) {
-    let node_port_addresses = [address.parse().unwrap()].into();
-    set_node(
-        writer,
-        NodeFacts {
-            node_port_addresses,
-            ..NodeFacts::default()
-        },
-    );
+    set_node(writer, at_addresses(&[(address, true)]));
+}
+
+/// A node with these addresses; whether they answer node ports.
+fn at_addresses(addresses: &[(&str, bool)]) -> NodeFacts {
+    let addresses = addresses.iter();
+    let addresses: Addresses = addresses
+        .map(|(text, is_node_port)| (text.parse().unwrap(), *is_node_port))
+        .collect();
+    NodeFacts {
+        addresses: addresses.into(),
+        ..NodeFacts::default()
+    }
 }
 
 #[test]
@@ -322,12 +329,8 @@ fn virtual_ips_that_the_node_has_or_has_no_more_are_pending() {
     let after = |addresses: &[&str]| {
         settle(&writer);
         let mut txn = writer.write();
-        let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        let facts = NodeFacts {
-            addresses,
-            ..NodeFacts::default()
-        };
-        writer.set_node(&mut txn, facts);
+        let addresses: Vec<(&str, bool)> = addresses.iter().map(|text| (*text, false)).collect();
+        writer.set_node(&mut txn, at_addresses(&addresses));
         txn.commit();
         pending(&writer)
     };
@@ -577,18 +580,18 @@ fn redirected_frontend_uses_the_other_service_while_it_exists() {
     assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP"]);
 }
 
-fn by_revision(writer: &Writer) -> Vec<String> {
+fn by_sequence(writer: &Writer) -> Vec<String> {
     let txn = writer.db().read();
     let table = writer.frontends();
     let mut rows: Vec<_> = table.all(&txn).collect();
-    rows.sort_by_key(|row| row.revision());
+    rows.sort_by_key(|row| row.sequence);
     rows.iter().map(|row| row.params.address.to_string()).collect()
 }
 
-// The reconciler gives out numbers in the order of revisions. What touches some of a service's frontends before it came to
-// them must not let these overtake the others: which happened first would decide about numbers.
+// The reconciler allocates ids by sequence. What changes some of a service's frontends before it came to them must not
+// move these behind the others: which happened first would decide about ids.
 #[test]
-fn frontends_without_a_number_keep_their_order() {
+fn frontends_without_an_id_keep_their_order() {
     let writer = writer(WriterSettings::default());
     let order = [
         "0.0.0.0:30053/UDP",
@@ -609,18 +612,18 @@ fn frontends_without_a_number_keep_their_order() {
         .upsert_service_and_frontends(&mut txn, service(), wanted)
         .unwrap();
     txn.commit();
-    assert_eq!(by_revision(&writer), order);
+    assert_eq!(by_sequence(&writer), order);
 
     for backend_address in ["10.0.0.5:53/UDP", "10.0.0.5:80/TCP", "[fd00::5]:80/TCP"] {
         let mut txn = writer.write();
         writer.upsert_backends(&mut txn, &name(), vec![backend(backend_address)]);
         txn.commit();
-        assert_eq!(by_revision(&writer), order, "after {backend_address}");
+        assert_eq!(by_sequence(&writer), order, "after {backend_address}");
     }
     serve_node_ports_at(&writer, "10.1.0.1");
-    assert_eq!(by_revision(&writer), order, "after a change of the node");
+    assert_eq!(by_sequence(&writer), order, "after a change of the node");
 
-    // With numbers only those that change are touched.
+    // With ids only those that change are touched.
     let mut txn = writer.write();
     number_all(&writer, &mut txn);
     txn.commit();
@@ -635,14 +638,7 @@ fn frontends_without_a_number_keep_their_order() {
 fn virtual_ip_on_a_node_port_is_skipped() {
     let writer = writer(WriterSettings::default());
     let mut txn = writer.write();
-    let ips: Arc<[IpAddr]> = ["10.1.0.1".parse().unwrap()].into();
-    writer.set_node(
-        &mut txn,
-        NodeFacts {
-            node_port_addresses: ips,
-            ..NodeFacts::default()
-        },
-    );
+    writer.set_node(&mut txn, at_addresses(&[("10.1.0.1", true)]));
     let wanted = ["10.1.0.1:30000/TCP", "10.1.0.1:80/TCP", "172.16.0.1:30000/TCP"]
         .map(|address| params(address, FrontendKind::LoadBalancer));
     writer
@@ -663,7 +659,7 @@ fn virtual_ip_on_a_node_port_is_skipped() {
 #[test]
 fn clusters_are_chosen_by_affinity() {
     let writer = writer(WriterSettings::default());
-    writer.set_second_choice(Arc::new(ClusterAffinity));
+    writer.set_backend_filter(Arc::new(ClusterAffinity));
     let mesh = BackendParams {
         source: Source::ClusterMesh,
         cluster_id: 3,

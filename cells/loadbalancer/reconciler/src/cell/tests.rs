@@ -167,8 +167,9 @@ async fn full_map_shows_in_the_status_and_recovers() {
     let flags = [
         ("lb-test-fault-probability", "0"),
         ("bpf-lb-service-map-max", "6"),
-        ("lb-retry-backoff-min", "5ms"),
-        ("lb-retry-backoff-max", "20ms"),
+        // Deletions make room, not the time.
+        ("lb-retry-backoff-min", "1h"),
+        ("lb-retry-backoff-max", "1h"),
     ];
     let (running, parts) = start(&flags).await;
     for n in 1..=3 {
@@ -213,10 +214,12 @@ async fn waits_for_sources_before_it_changes_maps_of_an_earlier_run() {
     parts.ops.lock().reset();
     parts.ops.lock().restore().unwrap();
     let restored = parts.ops.lock().summary();
+    let labelled = Service {
+        labels: [("tier", "front")].into_iter().collect(),
+        ..Service::new(ServiceName::new("shop", "web1"), Source::Kubernetes)
+    };
     let mut txn = parts.writer.write();
-    parts
-        .writer
-        .mark_pending(&mut txn, &["10.50.0.1:80/TCP".parse().unwrap()]);
+    parts.writer.upsert_service(&mut txn, labelled).unwrap();
     txn.commit();
     until("done again", || {
         frontend(&parts.writer, 1).status.kind == StatusKind::Done

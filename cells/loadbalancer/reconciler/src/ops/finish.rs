@@ -5,15 +5,14 @@
 use std::net::IpAddr;
 
 use skep_bpf_maps::lb::ServiceValue;
-use skep_loadbalancer_model::hash::{HashMap, HashSet};
-use skep_loadbalancer_model::types::L3n4Addr;
+use skep_loadbalancer_model::hash::HashSet;
 
 use super::super::stage::{Outcome, Owner};
 use super::super::state::Round;
 use super::Ops;
 use super::master::kind_flag;
 use super::release::GivenBack;
-use crate::maps::{BackendKey, ServiceKey};
+use crate::maps::ServiceKey;
 
 impl Ops {
     // Does what is planned; owners and their errors stay until `finish`.
@@ -36,7 +35,7 @@ impl Ops {
         stages.count_deletions(&mut self.freed);
         let stale = self.round.released.len();
         let given = self.give_back(&mut wildcards);
-        let refused = self.keep_named_backends(&given, stale);
+        self.keep_named_backends(&given, stale);
         for key in std::mem::take(&mut self.lingering) {
             if !self.round.frontends.is_empty() {
                 self.round.stages.stale_backends.push(0, key);
@@ -46,7 +45,15 @@ impl Ops {
         }
         let Round { stages, outcome, .. } = &mut self.round;
         let undeleted = stages.run_stale_backends(&*self.maps, outcome);
-        self.free_backend_ids(&refused, &undeleted);
+        for (_, key) in self.round.stages.stale_backends.iter() {
+            if undeleted.contains(key) {
+                continue;
+            }
+            match given.kept_id(key.id) {
+                Some(address) => self.backend_ids.park(address, key.id),
+                None => self.backend_ids.release(key.id),
+            }
+        }
         self.lingering.extend(undeleted);
         self.write_unwritten();
         if is_any_unwanted || self.round.outcome.has_failures() {
@@ -61,26 +68,6 @@ impl Ops {
         self.round.planned.clear();
         self.round.waits.clear();
         self.round.tables = None;
-    }
-
-    // Frees the ids of deleted backends. A frontend that a full map refused keeps those of its backends until it fits.
-    fn free_backend_ids(
-        &mut self,
-        refused: &HashMap<BackendKey, (Owner, L3n4Addr)>,
-        undeleted: &[BackendKey],
-    ) {
-        for (_, key) in self.round.stages.stale_backends.iter() {
-            if undeleted.contains(key) {
-                continue;
-            }
-            let Some((owner, backend)) = refused.get(key) else {
-                self.backend_ids.free(key.id);
-                continue;
-            };
-            self.backend_ids.park(*backend, key.id);
-            let frontend = self.round.addresses[self.round.frontends[*owner as usize] as usize];
-            self.parked.entry(frontend).or_default().push(*backend);
-        }
     }
 
     // Backends whose entry was not written when it had to say something else. No frontend relies on them: those that
@@ -104,7 +91,7 @@ impl Ops {
         self.forget_written(&unwritten);
     }
 
-    // Gives whether nobody wants it any more.
+    // Returns whether no frontend wants it any more.
     pub(super) fn stage_wildcard(&mut self, owner: Owner, ip: IpAddr) -> bool {
         let Some(wildcard) = self.wildcards.get_mut(&ip) else {
             return false;
@@ -190,72 +177,63 @@ impl Ops {
                 }
                 failed.insert(round.frontends[plan.owner as usize]);
                 if !given.settles(plan.owner)
-                    && let Some(unit) = self.units.get_mut(&plan.address)
+                    && let Some(entry) = self.entries.get_mut(&plan.address)
                 {
-                    unit.is_dirty = true;
-                    unit.high = unit.high.max(plan.high);
-                    unit.sure = unit.sure.min(unit.slots.len() as u16);
+                    entry.is_dirty = true;
+                    entry.high = entry.high.max(plan.high);
+                    entry.sure = entry.sure.min(entry.slots.len() as u16);
                 }
             }
         }
         for plan in round.planned.iter().filter(|plan| !given.settles(plan.owner)) {
             if !round.outcome.is_failed(plan.owner)
-                && let Some(unit) = self.units.get_mut(&plan.address)
-                && !unit.is_gone
+                && let Some(entry) = self.entries.get_mut(&plan.address)
+                && !entry.is_gone
             {
-                unit.sure = unit.slots.len() as u16;
-                unit.is_served |= !failed.contains(&round.frontends[plan.owner as usize]);
+                entry.sure = entry.slots.len() as u16;
+                entry.is_served |= !failed.contains(&round.frontends[plan.owner as usize]);
             }
         }
-        for (owner, address) in round.with_leftovers.drain(..) {
+        for (owner, address) in round.with_pending_deletes.drain(..) {
             if !round.outcome.is_failed(owner)
-                && let Some(unit) = self.units.get_mut(&address)
+                && let Some(entry) = self.entries.get_mut(&address)
             {
-                unit.leftovers = None;
+                entry.pending_deletes = None;
             }
         }
         for (owner, address) in round.gone.drain(..) {
             if round.outcome.is_failed(owner) {
                 continue;
             }
-            if let Some(unit) = self.units.remove(&address) {
-                self.service_ids.free(u32::from(unit.id));
-                let any = if address.is_ipv6() {
-                    [0; 16].into()
-                } else {
-                    [0; 4].into()
-                };
-                let shared = address.with_ip(any);
-                if !unit.is_expansion && shared != address && self.units.contains_key(&shared) {
-                    self.requeue.push(shared);
-                }
+            if let Some(entry) = self.entries.remove(&address) {
+                self.service_ids.release(u32::from(entry.id));
             }
         }
         for address in round.emptied.drain(..) {
             let Some(ips) = self.expansions.get_mut(&address) else {
                 continue;
             };
-            let units = &self.units;
+            let entries = &self.entries;
             ips.retain(|ip| {
-                units
+                entries
                     .get(&address.with_ip(*ip))
-                    .is_some_and(|unit| unit.is_expansion)
+                    .is_some_and(|entry| entry.is_expansion)
             });
             if ips.is_empty() {
                 self.expansions.remove(&address);
             }
         }
         for (address, ip) in round.vanished.drain(..) {
-            if self.units.contains_key(&address.with_ip(ip)) {
+            if self.entries.contains_key(&address.with_ip(ip)) {
                 let ips = self.expansions.entry(address).or_default();
                 if !ips.contains(&ip) {
                     ips.push(ip);
                 }
             }
         }
-        // Rounds of a start-up or of a mass deletion should not cost memory for ever.
-        if self.units.len() * 4 < self.units.capacity() && self.units.capacity() > 1024 {
-            self.units.shrink_to_fit();
+        // The memory of a start-up or of a mass deletion is not kept.
+        if self.entries.len() * 4 < self.entries.capacity() && self.entries.capacity() > 1024 {
+            self.entries.shrink_to_fit();
             self.backends.shrink_to_fit();
             self.wildcards.shrink_to_fit();
         }

@@ -45,7 +45,7 @@ impl Ops {
             .with(ServiceFlags::FORWARD_DSR, settings.forwards_dsr(frontend))
     }
 
-    // The master entry but for counts and number.
+    // The master entry without counts and id.
     pub(super) fn master(
         &self,
         frontend: &Frontend,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Gives back what frontends hold that a full map refused.
+//! Releases what frontends hold that a full map refused.
 //!
 //! A frontend that fits only in part would keep others from fitting: it leaves the maps within the round. If the maps
 //! had a state of it that packets could use, that state stays, and only what was added to it goes. This works since
-//! everything that needs room is written before anything is overwritten (see [`Stages`](super::super::stage::Stages)).
+//! everything that adds entries to a map is written before anything is overwritten (see [`Stages`](super::super::stage::Stages)).
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use super::super::ReconcileError;
 use super::super::select::release;
 use super::super::slots::Slots;
 use super::super::stage::{Outcome, Owner};
-use super::super::state::{Known, Planned, Served};
+use super::super::state::{BackendEntry, Planned, Served};
 use super::Ops;
 use crate::maps::{AffinityKey, BackendKey, MaglevKey, ServiceKey, SourceRangeKey};
 
@@ -28,9 +28,16 @@ pub(super) struct GivenBack {
     restored: HashSet<Owner>,
     /// Those of both of which something could not be deleted.
     failed: HashSet<Owner>,
+    /// Backends of released owners by id: a retry gets the same ids.
+    backends: HashMap<u32, L3n4Addr>,
 }
 
 impl GivenBack {
+    /// Address of a backend whose id is kept for a retry.
+    pub(super) fn kept_id(&self, id: u32) -> Option<L3n4Addr> {
+        self.backends.get(&id).copied()
+    }
+
     /// Whether the state of an owner is settled.
     pub(super) fn settles(&self, owner: Owner) -> bool {
         self.released.contains(&owner) || self.restored.contains(&owner)
@@ -89,9 +96,14 @@ impl Ops {
             }
         }
         wildcards.retain(|(owner, _)| !given.released.contains(owner));
+        let before = self.round.released.len();
         release
             .iter()
             .for_each(|(owner, address)| self.stage_gone(*owner, *address));
+        let keys = self.round.stages.stale_backends.iter().skip(before);
+        let of_released = keys.zip(&self.round.released[before..]);
+        let addresses = of_released.filter_map(|((_, key), released)| Some((key.id, released.address?)));
+        given.backends = addresses.collect();
         let marks = std::mem::take(&mut self.round.wildcards);
         for (owner, ip) in &marks {
             self.stage_wildcard(*owner, *ip);
@@ -140,22 +152,19 @@ impl Ops {
         given
     }
 
-    /// Keeps the entries of backends that slots of failed frontends may still name. Counts those that are deleted, and
-    /// returns those that are deleted because a full map refused their frontend.
-    pub(super) fn keep_named_backends(
-        &mut self,
-        given: &GivenBack,
-        planned_before: usize,
-    ) -> HashMap<BackendKey, (Owner, L3n4Addr)> {
-        let mut refused = HashMap::default();
+    /// Keeps the entries of backends that slots of failed frontends may still name. Counts those that are deleted.
+    pub(super) fn keep_named_backends(&mut self, given: &GivenBack, planned_before: usize) {
         let Self {
-            round, units, freed, ..
+            round,
+            entries,
+            freed,
+            ..
         } = self;
         let outcome = &round.outcome;
         if !outcome.has_failures() {
             let stale = round.stages.stale_backends.iter();
             stale.for_each(|(_, key)| freed.add(crate::maps::MapKind::Backends, key.ipv6, 1));
-            return refused;
+            return;
         }
         let planned = round.planned.iter();
         let addresses: HashMap<Owner, L3n4Addr> = planned.map(|plan| (plan.owner, plan.address)).collect();
@@ -168,21 +177,17 @@ impl Ops {
             } else {
                 outcome.is_failed(owner)
             };
-            if is_named && let Some(unit) = addresses.get(&owner).and_then(|address| units.get_mut(address)) {
-                unit.leftovers.get_or_insert_default().backends.push(*key);
-                return false;
-            }
-            if given.released.contains(&owner)
-                && let Some(address) = released.get(at).and_then(|released| released.address)
+            if is_named
+                && let Some(entry) = addresses.get(&owner).and_then(|address| entries.get_mut(address))
             {
-                refused.insert(*key, (owner, address));
+                entry.pending_deletes.get_or_insert_default().backends.push(*key);
+                return false;
             }
             if at < planned_before && !given.settles(owner) {
                 freed.add(crate::maps::MapKind::Backends, key.ipv6, 1);
             }
             true
         });
-        refused
     }
 
     // Frontends of the round that a full map refused, and its answer.
@@ -207,7 +212,7 @@ impl Ops {
         }
         let round = &mut self.round;
         for plan in &round.planned {
-            let is_gone = self.units.get(&plan.address).is_none_or(|unit| unit.is_gone);
+            let is_gone = self.entries.get(&plan.address).is_none_or(|entry| entry.is_gone);
             if let Some(error) = refused.get(&round.frontends[plan.owner as usize])
                 && !is_gone
                 && !round.outcome.is_failed(plan.owner)
@@ -234,8 +239,8 @@ impl Ops {
         }
         for plan in planned {
             let frontend = frontends[plan.owner as usize];
-            let unit = self.units.get(&plan.address);
-            if !refused.contains_key(&frontend) || unit.is_none_or(|unit| unit.is_gone) {
+            let entry = self.entries.get(&plan.address);
+            if !refused.contains_key(&frontend) || entry.is_none_or(|entry| entry.is_gone) {
                 continue;
             }
             let is_failed = outcome.is_failed(plan.owner);
@@ -303,7 +308,10 @@ impl Ops {
     // Keeps the backends of a state that were to be deleted.
     fn revive(&mut self, served: &Served, stale: &HashMap<L3n4Addr, usize>, revived: &mut HashSet<usize>) {
         let Self { round, backends, .. } = self;
-        let held = served.leftovers.iter().flat_map(|leftovers| &leftovers.held);
+        let held = served
+            .pending_deletes
+            .iter()
+            .flat_map(|pending_deletes| &pending_deletes.held);
         let addresses = served
             .set
             .iter()
@@ -314,7 +322,7 @@ impl Ops {
                 continue;
             };
             if let Some((_, key)) = round.stages.stale_backends.iter().nth(*at) {
-                let mut known = Known::new(key.id);
+                let mut known = BackendEntry::new(key.id);
                 known.written = round.released[*at].written;
                 backends.insert(address, known);
                 revived.insert(*at);
@@ -332,7 +340,7 @@ impl Ops {
         revived: &HashSet<usize>,
     ) {
         let Self {
-            units,
+            entries,
             backends,
             backend_ids,
             restored_backends,
@@ -340,18 +348,18 @@ impl Ops {
             settings,
             ..
         } = self;
-        let Some(unit) = units.get_mut(&address) else {
+        let Some(entry) = entries.get_mut(&address) else {
             return;
         };
-        let mut leftovers = served.leftovers.clone().unwrap_or_default();
+        let mut pending_deletes = served.pending_deletes.clone().unwrap_or_default();
         // Entries that this owner released, if their address has another one by now.
         for (at, (by, key)) in round.stages.stale_backends.iter().enumerate() {
             let is_kept = by == owner && !revived.contains(&at) && !round.released[at].is_unreferenced;
-            if is_kept && !leftovers.backends.contains(key) {
-                leftovers.backends.push(*key);
+            if is_kept && !pending_deletes.backends.contains(key) {
+                pending_deletes.backends.push(*key);
             }
         }
-        for address in &leftovers.held {
+        for address in &pending_deletes.held {
             if let Some(known) = backends.get_mut(address) {
                 known.holds += 1;
             }
@@ -361,20 +369,20 @@ impl Ops {
                 continue;
             };
             if !backends.contains_key(&address)
-                && let Some(taken) = backend_ids.take(&address)
+                && let Some(taken) = backend_ids.allocate(&address)
             {
                 if taken != *id {
-                    backend_ids.free(taken);
+                    backend_ids.release(taken);
                     continue;
                 }
-                backends.insert(address, Known::new(*id));
+                backends.insert(address, BackendEntry::new(*id));
             }
             if let Some(known) = backends.get_mut(&address).filter(|known| known.id == *id) {
                 known.holds += 1;
-                leftovers.held.push(address);
+                pending_deletes.held.push(address);
             }
         }
-        let new = std::mem::replace(&mut unit.set, served.set.clone());
+        let new = std::mem::replace(&mut entry.set, served.set.clone());
         let before = round.released.len();
         for change in served.set.diff(&new) {
             match change {
@@ -385,19 +393,19 @@ impl Ops {
                     }
                 }
                 // The newest row says what the backend entry says.
-                Change::Updated { new, .. } => unit.set = unit.set.with(new.clone()),
+                Change::Updated { new, .. } => entry.set = entry.set.with(new.clone()),
             }
         }
         let released = round.released.iter_mut().skip(before);
         released.for_each(|released| released.is_unreferenced = true);
-        unit.leftovers = (leftovers != Box::default()).then_some(leftovers);
-        unit.master = served.master;
-        unit.ranges = served.ranges.clone();
-        unit.has_affinity = served.has_affinity;
-        unit.has_maglev = served.has_maglev;
-        unit.slots = Slots::None;
-        unit.high = high;
-        unit.is_dirty = true;
+        entry.pending_deletes = (pending_deletes != Box::default()).then_some(pending_deletes);
+        entry.master = served.master;
+        entry.ranges = served.ranges.clone();
+        entry.has_affinity = served.has_affinity;
+        entry.has_maglev = served.has_maglev;
+        entry.slots = Slots::None;
+        entry.high = high;
+        entry.is_dirty = true;
     }
 
     // Entries of backends that are back in the states of these owners stay.
@@ -440,25 +448,25 @@ impl Ops {
     ) {
         for (owner, address) in release {
             if outcome.is_failed(*owner) {
-                if let Some(unit) = self.units.get_mut(address) {
-                    unit.is_dirty = true;
+                if let Some(entry) = self.entries.get_mut(address) {
+                    entry.is_dirty = true;
                 }
-            } else if let Some(unit) = self.units.remove(address) {
-                self.service_ids.park(*address, u32::from(unit.id));
+            } else if let Some(entry) = self.entries.remove(address) {
+                self.service_ids.park(*address, u32::from(entry.id));
             }
         }
         for (owner, address, ..) in restore.iter().filter(|(owner, ..)| outcome.is_failed(*owner)) {
-            let Some(unit) = self.units.get_mut(address) else {
+            let Some(entry) = self.entries.get_mut(address) else {
                 continue;
             };
             let of_owner = |by: Owner| by == *owner;
             let slots = added.slots.iter().filter(|(by, _)| of_owner(*by));
-            unit.high = slots.map(|(_, key)| key.slot).fold(unit.high, u16::max);
-            unit.has_maglev |= added.maglev.iter().any(|(by, _)| of_owner(*by));
+            entry.high = slots.map(|(_, key)| key.slot).fold(entry.high, u16::max);
+            entry.has_maglev |= added.maglev.iter().any(|(by, _)| of_owner(*by));
             let affinity = added.affinity.iter().filter(|(by, _)| of_owner(*by));
             let ranges = added.ranges.iter().filter(|(by, _)| of_owner(*by));
-            let leftovers = unit.leftovers.get_or_insert_default();
-            leftovers.add(
+            let pending_deletes = entry.pending_deletes.get_or_insert_default();
+            pending_deletes.add(
                 affinity.map(|(_, key)| key.backend),
                 ranges.map(|(_, key)| key.cidr),
             );

@@ -33,7 +33,7 @@ fn new_maps() -> Arc<dyn LbMaps> {
 
 fn at_once(frontend: &Frontend) -> BTreeSet<String> {
     let maps = new_maps();
-    apply(&mut annotated(&maps), std::slice::from_ref(frontend), &());
+    apply(&mut annotated(&maps), std::slice::from_ref(frontend));
     meaning(&maps)
 }
 
@@ -65,7 +65,7 @@ fn a_single_change_leads_to_what_writing_at_once_does() {
         let maps = new_maps();
         let mut ops = annotated(&maps);
         for state in [&before, &after, &before, &after] {
-            apply(&mut ops, std::slice::from_ref(state), &());
+            apply(&mut ops, std::slice::from_ref(state));
             assert_eq!(meaning(&maps), at_once(state), "{what}");
         }
     }
@@ -82,16 +82,16 @@ fn a_frontend_may_come_several_times_in_a_round() {
             let maps = new_maps();
             let mut ops = annotated(&maps);
             if is_there {
-                apply(&mut ops, std::slice::from_ref(&first), &());
+                apply(&mut ops, std::slice::from_ref(&first));
             }
             (maps, ops)
         };
         let (maps, mut ops) = start();
-        apply(&mut ops, &[first.clone(), second.clone()], &());
+        apply(&mut ops, &[first.clone(), second.clone()]);
         assert_eq!(meaning(&maps), at_once(&second));
 
         let (maps, mut ops) = start();
-        ops.upsert(&second, &());
+        ops.upsert(&second);
         ops.remove(&address);
         assert!(ops.finish().iter().all(Result::is_ok));
         assert_eq!(dump(&maps), "");
@@ -99,7 +99,7 @@ fn a_frontend_may_come_several_times_in_a_round() {
 
         let (maps, mut ops) = start();
         ops.remove(&address);
-        ops.upsert(&second, &());
+        ops.upsert(&second);
         assert!(ops.finish().iter().all(Result::is_ok));
         assert_eq!(meaning(&maps), at_once(&second));
     }
@@ -109,12 +109,12 @@ fn a_frontend_may_come_several_times_in_a_round() {
 fn what_an_earlier_run_wrote_more_of_goes_before_any_prune() {
     let rows = [1, 2, 3].map(|n| backend(&format!("10.0.0.{n}:80/TCP"), BackendState::Active));
     let maps = new_maps();
-    apply(&mut annotated(&maps), &[of(by_maglev(), &rows)], &());
+    apply(&mut annotated(&maps), &[of(by_maglev(), &rows)]);
 
     let mut again = annotated(&maps);
     again.restore().unwrap();
     let now = of(web(), &rows[..1]);
-    apply(&mut again, std::slice::from_ref(&now), &());
+    apply(&mut again, std::slice::from_ref(&now));
 
     let left: Vec<String> = meaning(&maps).difference(&at_once(&now)).cloned().collect();
     // Nobody knows of these but a prune.
@@ -139,7 +139,7 @@ fn numbers_of_half_deleted_services_are_not_given_out() {
         assert!(maps.update(entries).is_empty());
         let mut ops = ops(&maps);
         ops.restore().unwrap();
-        ops.upsert(&of(web(), &[]), &());
+        ops.upsert(&of(web(), &[]));
         assert!(matches!(ops.finish()[..], [Ok(given)] if given == id));
         ops.remove(&addr("172.16.0.1:80/TCP"));
         ops.finish();
@@ -156,39 +156,33 @@ fn a_frontend_that_went_is_quarantined_no_more() {
     };
     let well = backend("10.0.0.2:80/TCP", BackendState::Active);
     let maps = new_maps();
-    apply(
-        &mut ops(&maps),
-        &[of(web(), &[sick(true, true), well.clone()])],
-        &(),
-    );
+    apply(&mut ops(&maps), &[of(web(), &[sick(true, true), well.clone()])]);
 
     let mut again = ops(&maps);
     again.restore().unwrap();
     let unchecked = of(web(), &[sick(false, false), well]);
-    apply(&mut again, std::slice::from_ref(&unchecked), &());
+    apply(&mut again, std::slice::from_ref(&unchecked));
     let quarantined = dump(&maps);
     again.remove(unchecked.address());
     again.finish();
-    apply(&mut again, std::slice::from_ref(&unchecked), &());
+    apply(&mut again, std::slice::from_ref(&unchecked));
 
     assert!(quarantined.contains("COUNT=1 QCOUNT=1"), "{quarantined}");
     assert!(dump(&maps).contains("COUNT=2 QCOUNT=0"), "{}", dump(&maps));
 }
 
 #[test]
-fn an_address_that_the_node_lost_asks_nobody_to_come_again() {
+fn a_node_port_leaves_an_address_that_the_node_lost() {
     let maps = new_maps();
     let mut ops = ops(&maps);
-    let mut node = node();
     let rows = [backend("10.0.0.1:80/TCP", BackendState::Active)];
-    let port = frontend("0.0.0.0:30000/TCP", FrontendKind::NodePort, &rows);
-    apply(&mut ops, std::slice::from_ref(&port), &node);
+    let port = || frontend("0.0.0.0:30000/TCP", FrontendKind::NodePort, &rows);
+    apply(&mut ops, &[on_node(port(), &NODE)]);
 
-    node.addresses.pop();
-    apply(&mut ops, std::slice::from_ref(&port), &node);
+    apply(&mut ops, &[on_node(port(), &NODE[..1])]);
 
     assert!(!dump(&maps).contains("10.1.0.2"));
-    assert_eq!(ops.take_requeue(), []);
+    assert_eq!(ops.take_retriable(), []);
 }
 
 #[test]
@@ -201,7 +195,7 @@ fn a_prune_takes_what_nobody_wants_and_nothing_else() {
     };
     let rows = [backend("10.0.0.1:80/TCP", BackendState::Active)];
     let mut ops = ops(&maps);
-    apply(&mut ops, &[of(service, &rows)], &());
+    apply(&mut ops, &[of(service, &rows)]);
     let before = dump(&maps);
     let address = addr("172.16.0.1:80/TCP");
     let flags = skep_bpf_maps::lb::ServiceFlags::empty();
@@ -230,7 +224,7 @@ fn a_prune_takes_what_nobody_wants_and_nothing_else() {
         assert!(maps.update(entries).is_empty());
     }
 
-    ops.prune(&()).unwrap();
+    ops.prune().unwrap();
 
     assert_eq!(dump(&maps), before);
 }

@@ -57,11 +57,11 @@ fn frontends_that_share_a_backend_fail_together_when_it_cannot_be_written() {
         )
     });
 
-    frontends.iter().for_each(|frontend| ops.upsert(frontend, &()));
+    frontends.iter().for_each(|frontend| ops.upsert(frontend));
     let results = ops.finish();
     let without = dump(&fake);
     broken.is_broken.store(false, Ordering::Relaxed);
-    apply(&mut ops, &frontends, &());
+    apply(&mut ops, &frontends);
 
     assert!(results.iter().all(Result::is_err), "{results:?}");
     assert_eq!(without, "", "nothing leads to a backend that is not there");
@@ -88,7 +88,7 @@ fn more_backends_than_slots_leave_no_slot_empty() {
     let check = |ops: &mut Ops, set: &BackendSet| {
         let mut state = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &[]);
         state.backends = set.clone();
-        apply(ops, &[state], &());
+        apply(ops, &[state]);
         let (mut slots, mut count, mut qcount) = (BTreeSet::new(), 0, 0);
         let visit = &mut |entry| match entry {
             MapEntry::Service(key, value) if key.slot > 0 => {
@@ -146,7 +146,7 @@ fn empty_maps_mean_that_nothing_is_left_to_do() {
     for _ in 0..200 {
         let mut left: Vec<&Frontend> = frontends.iter().collect();
         while !left.is_empty() {
-            left.iter().for_each(|frontend| ops.upsert(frontend, &node()));
+            left.iter().for_each(|frontend| ops.upsert(frontend));
             let mut results = ops.finish().into_iter();
             left.retain(|_| results.next().unwrap().is_err());
         }
@@ -184,7 +184,7 @@ fn deletions_that_fail_do_not_pile_up() {
         let mut ops = ops(&faulty);
         for state in &states {
             let is_written = (0..5000).any(|_| {
-                ops.upsert(state, &());
+                ops.upsert(state);
                 ops.finish().iter().all(Result::is_ok)
             });
             assert!(is_written);
@@ -204,17 +204,17 @@ fn a_frontend_that_not_all_backends_have_numbers_for_takes_none() {
             .collect();
         frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &rows)
     };
-    apply(&mut ops, &[with(1)], &());
+    apply(&mut ops, &[with(1)]);
     let before = dump(&maps);
 
-    ops.upsert(&with(5), &());
+    ops.upsert(&with(5));
     let refused = ops.finish().remove(0).unwrap_err();
 
     assert!(matches!(refused, ReconcileError::NoId), "{refused}");
     assert_eq!(dump(&maps), before);
     assert_eq!(ops.summary().backend_ids, 1);
     assert_eq!(ops.summary().backend_states, 1);
-    apply(&mut ops, &[with(3)], &());
+    apply(&mut ops, &[with(3)]);
     ops.remove(&addr("10.50.0.9:80/TCP"));
     ops.finish();
     assert_eq!(dump(&maps), "");
@@ -232,7 +232,7 @@ fn lookup_tables_lead_to_terminating_backends_only_if_none_is_active() {
     let mut led_to = |rows: &[BackendRow]| -> Vec<u32> {
         let kind = FrontendKind::LoadBalancer;
         let state = frontend_of(service.clone(), "172.16.0.1:80/TCP", kind, rows);
-        apply(&mut ops, &[state], &());
+        apply(&mut ops, &[state]);
         let mut ids = Vec::new();
         let visit = &mut |entry| {
             if let MapEntry::Maglev(_, table) = entry {
@@ -309,10 +309,10 @@ fn wildcard_entries_are_written_and_deleted_at_the_retry() {
     let has_wildcard = || dump(&fake).contains("ADDR=10.50.0.9:0/ANY");
     let set_broken = |is_broken| broken.is_broken.store(is_broken, Ordering::Relaxed);
 
-    ops.upsert(&state, &());
+    ops.upsert(&state);
     assert!(ops.finish().remove(0).is_err() && !has_wildcard());
     set_broken(false);
-    apply(&mut ops, std::slice::from_ref(&state), &());
+    apply(&mut ops, std::slice::from_ref(&state));
     assert!(has_wildcard());
 
     set_broken(true);
@@ -330,12 +330,12 @@ fn ids_of_an_earlier_run_are_free_after_the_first_prune() {
     let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
     let rows = [backend("10.0.0.1:80/TCP", BackendState::Active)];
     let state = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &rows);
-    apply(&mut ops(&maps), std::slice::from_ref(&state), &());
+    apply(&mut ops(&maps), std::slice::from_ref(&state));
     let mut again = ops(&maps);
     again.restore().unwrap();
     let restored = again.summary();
 
-    again.prune(&()).unwrap();
+    again.prune().unwrap();
 
     assert_eq!(
         (restored.restored_service_ids, restored.restored_backend_ids),
@@ -347,7 +347,7 @@ fn ids_of_an_earlier_run_are_free_after_the_first_prune() {
     again.service_ids = Ids::new(3);
     again.backend_ids = Ids::new(3);
     let other = frontend("10.50.0.8:80/TCP", FrontendKind::ClusterIp, &rows);
-    apply(&mut again, &[other, state], &());
+    apply(&mut again, &[other, state]);
     assert!(
         dump(&maps).contains("SVC: ID=2 ADDR=10.50.0.9:80/TCP SLOT=0"),
         "{}",
@@ -367,7 +367,7 @@ fn three_each(count: u8) -> Vec<Frontend> {
 
 // Reconciles all at once, as the driver does. Returns how many worked.
 fn reconcile(ops: &mut Ops, frontends: &[Frontend]) -> usize {
-    frontends.iter().for_each(|frontend| ops.upsert(frontend, &()));
+    frontends.iter().for_each(|frontend| ops.upsert(frontend));
     let results = ops.finish();
     let worked = results.iter().filter(|result| result.is_ok()).count();
     let refused: Vec<(&Frontend, ReconcileError)> = frontends
@@ -376,7 +376,7 @@ fn reconcile(ops: &mut Ops, frontends: &[Frontend]) -> usize {
         .filter_map(|(frontend, result)| Some((frontend, result.err()?)))
         .collect();
     assert!(refused.iter().all(|(_, error)| error.is_full()));
-    let again = ops.retry_refused(&refused, &());
+    let again = ops.retry_refused(&refused);
     worked + again.iter().filter(|result| result.is_ok()).count()
 }
 
@@ -397,7 +397,7 @@ fn serves_what_fits(maps: &Arc<dyn LbMaps>, services: u32, count: u8, fit: usize
     let mut again = ops(maps);
     again.restore().unwrap();
     assert_eq!(reconcile(&mut again, &frontends), fit);
-    again.prune(&()).unwrap();
+    again.prune().unwrap();
     assert_eq!(dump(maps), before);
 }
 
@@ -441,7 +441,7 @@ fn refused_frontends_are_not_tried_again_for_nothing() {
         .iter()
         .map(|frontend| (frontend, ReconcileError::NoId))
         .collect();
-    let results = ops.retry_refused(&refused, &());
+    let results = ops.retry_refused(&refused);
     let writes = counter.writes.load(Ordering::Relaxed);
     assert!(
         results
@@ -450,10 +450,10 @@ fn refused_frontends_are_not_tried_again_for_nothing() {
     );
     assert!(writes < 40, "one is tried, the others need as much: {writes}");
 
-    assert!(ops.take_requeue().is_empty());
+    assert!(ops.take_retriable().is_empty());
     ops.remove(frontends[0].address());
     ops.finish();
-    assert_eq!(ops.take_requeue().len(), 1, "as many as fit");
+    assert_eq!(ops.take_retriable().len(), 1, "as many as fit");
 }
 
 #[test]
@@ -468,25 +468,25 @@ fn a_frontend_that_outgrows_the_map_keeps_what_it_has() {
         .collect();
     let with = |rows: &[BackendRow]| frontend("10.50.0.1:80/TCP", FrontendKind::ExternalIps, rows);
     let mut first = ops(&maps);
-    apply(&mut first, &[with(&rows[..3])], &());
+    apply(&mut first, &[with(&rows[..3])]);
     let before = dump(&maps);
 
     // Other backends, and more of them.
     assert_eq!(reconcile(&mut first, &[with(&rows[2..])]), 0);
     assert_eq!(dump(&maps), before);
     assert_eq!(reconcile(&mut first, &[with(&rows[2..])]), 0);
-    first.prune(&()).unwrap();
+    first.prune().unwrap();
     assert_eq!(dump(&maps), before);
 
     // The state that an earlier run wrote stays as well.
     let mut again = ops(&maps);
     again.restore().unwrap();
     assert_eq!(reconcile(&mut again, &[with(&rows[2..])]), 0);
-    again.prune(&()).unwrap();
+    again.prune().unwrap();
     assert_eq!(dump(&maps), before);
 
     assert_eq!(reconcile(&mut again, &[with(&rows[4..])]), 1);
-    again.prune(&()).unwrap();
+    again.prune().unwrap();
     let after = dump(&maps);
     assert!(
         after.contains("COUNT=5") && !after.contains("ADDR=10.0.0.1:80/TCP"),

@@ -2,7 +2,6 @@
 
 //! An endpoint slice: some of the backends of a service.
 
-use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr};
 
 use compact_str::CompactString;
@@ -22,7 +21,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// Stands for "no backend" in services that the Ingress controller makes.
 const INGRESS_DUMMY: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(192, 192, 192, 192)), 9999);
 
-/// Backends that a slice gives to a service, sorted by address.
+/// Backends of a service in a slice, sorted by address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SliceBackends {
     /// The service.
@@ -31,104 +30,28 @@ pub struct SliceBackends {
     pub backends: Vec<BackendParams>,
 }
 
-/// Converts a slice; `None` if it belongs to no service.
+/// Converts a slice; `None` if it belongs to no service. Of backends with one address the last one counts.
 pub fn endpoint_slice(
     slice: &slim::EndpointSlice,
     rules: &Rules,
     interner: &mut Interner,
 ) -> Option<SliceBackends> {
     let service = ServiceName::new(&slice.metadata.namespace, slice.service_name()?);
-    let mut backends = in_order(slice, &slice.endpoints, rules, interner).backends;
-    sort(&mut backends);
-    Some(SliceBackends { service, backends })
-}
-
-/// Sorts backends by address. Of those with one address the last one counts.
-pub(crate) fn sort(backends: &mut Vec<BackendParams>) {
+    let mut backends = Vec::new();
+    if matches!(slice.address_type, slim::AddressType::V4 | slim::AddressType::V6) {
+        let ports = ports(slice, interner);
+        let weight = weight(slice);
+        backends.reserve_exact(slice.endpoints.len() * ports.len());
+        for endpoint in &slice.endpoints {
+            add(&mut backends, endpoint, &ports, weight, rules, interner);
+        }
+    }
     if !backends.is_sorted_by(|a, b| a.address < b.address) {
         backends.reverse();
         backends.sort_by_key(|backend| backend.address);
         backends.dedup_by_key(|backend| backend.address);
     }
-}
-
-/// Backends one endpoint after the other.
-pub(crate) struct InOrder {
-    pub(crate) backends: Vec<BackendParams>,
-    /// Ports of each address.
-    pub(crate) ports: usize,
-}
-
-/// Backends that some endpoints of a slice stand for.
-pub(crate) fn in_order(
-    slice: &slim::EndpointSlice,
-    endpoints: &[slim::Endpoint],
-    rules: &Rules,
-    interner: &mut Interner,
-) -> InOrder {
-    let (mut backends, mut count) = (Vec::new(), 0);
-    if matches!(slice.address_type, slim::AddressType::V4 | slim::AddressType::V6) {
-        let ports = ports(slice, interner);
-        let weight = weight(slice);
-        count = ports.len();
-        backends.reserve_exact(endpoints.len() * count);
-        for endpoint in endpoints {
-            add(&mut backends, endpoint, &ports, weight, rules, interner);
-        }
-    }
-    InOrder {
-        backends,
-        ports: count,
-    }
-}
-
-/// A number that stands for all that counts of a slice beside its service and its endpoints.
-pub(crate) fn mark_of_slice(slice: &slim::EndpointSlice, hasher: &impl BuildHasher) -> u64 {
-    let mut state = hasher.build_hasher();
-    slice.address_type.hash(&mut state);
-    slice.metadata.annotations.get(WEIGHT).hash(&mut state);
-    for slim::EndpointPort { name, protocol, port } in &slice.ports {
-        (name.as_deref(), protocol, port).hash(&mut state);
-    }
-    state.finish()
-}
-
-/// A number that stands for all that counts of an endpoint, in slices of one [mark](mark_of_slice).
-pub(crate) fn mark_of_endpoint(endpoint: &slim::Endpoint, hasher: &impl BuildHasher) -> u64 {
-    let slim::Endpoint {
-        addresses,
-        conditions,
-        deprecated_topology: topology,
-        node_name,
-        zone,
-        hints,
-    } = endpoint;
-    let slim::EndpointConditions {
-        ready,
-        serving,
-        terminating,
-    } = *conditions;
-    let mut state = hasher.build_hasher();
-    let [a, b, c] = [ready, serving, terminating].map(|condition| condition.map_or(2, u8::from));
-    let [d, e] = [node_name, zone].map(|place| u8::from(place.is_some()));
-    state.write_u64(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]) | (addresses.len() as u64) << 40);
-    // Lengths of texts count.
-    for address in addresses {
-        state.write(address.as_bytes());
-    }
-    if let Some(node) = node_name {
-        state.write(node.as_bytes());
-    }
-    if let Some(zone) = zone {
-        state.write(zone.as_bytes());
-    }
-    if !topology.is_empty() {
-        (topology.get(HOSTNAME), topology.get(ZONE)).hash(&mut state);
-    }
-    for hint in hints.iter().flat_map(|hints| &hints.for_zones) {
-        state.write(hint.name.as_bytes());
-    }
-    state.finish()
+    Some(SliceBackends { service, backends })
 }
 
 /// A port with all of its names.

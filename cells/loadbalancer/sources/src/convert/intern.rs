@@ -13,7 +13,7 @@ use skep_loadbalancer_model::types::{BackendZone, Names};
 /// costs memory, not correctness.
 const LIMIT: usize = 8192;
 
-/// Gives equal values out as one allocation.
+/// Shares one allocation among equal values.
 #[derive(Debug, Default)]
 pub struct Interner {
     texts: HashSet<Arc<str>>,

@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use statedb::reconciler::StatusKind;
 
 use super::{addr, backend, settle};
-use crate::selection::{ClusterAffinity, NodeFacts};
+use crate::node::NodeFacts;
+use crate::selection::ClusterAffinity;
 use crate::table::Tables;
 use crate::types::{
     BackendParams, BackendState, BackendZone, Frontend, FrontendKind, FrontendParams, L3n4Addr, Service,
@@ -189,7 +190,7 @@ fn new_writer() -> Writer {
         ..WriterSettings::default()
     };
     let writer = Writer::new(db, tables, settings);
-    writer.set_second_choice(Arc::new(ClusterAffinity));
+    writer.set_backend_filter(Arc::new(ClusterAffinity));
     writer.set_health_checked(|service| service.annotations.get("checked").is_some());
     writer
 }

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use super::{VIP, addr, backend, backends_of, name, params, service, with_cluster_ip, writer};
-use crate::selection::{ClusterAffinity, NodeFacts};
+use crate::node::NodeFacts;
+use crate::selection::ClusterAffinity;
 use crate::types::{
     BackendParams, BackendState, BackendZone, FrontendKind, ProxyRedirect, Service, ServiceName, Source,
     TrafficDistribution,
@@ -145,7 +146,7 @@ fn terminating_backends_need_no_check() {
 fn clusters_that_have_nothing_alive_are_no_refuge() {
     for (affinity, wanted) in [("local", "10.0.0.1:80/TCP"), ("remote", "10.0.0.9:80/TCP")] {
         let writer = writer(WriterSettings::default());
-        writer.set_second_choice(Arc::new(ClusterAffinity));
+        writer.set_backend_filter(Arc::new(ClusterAffinity));
         let all = vec![backend("10.0.0.1:80/TCP"), mesh("10.0.0.9:80/TCP")];
         with_cluster_ip(&writer, super::with_affinity(affinity), all);
         report(&writer, "10.0.0.1:80/TCP", false);
@@ -182,7 +183,7 @@ fn clusters_do_not_take_each_others_backends() {
 }
 
 #[test]
-fn of_the_first_backends_of_a_service_the_best_and_last_count() {
+fn of_backends_with_one_address_in_an_upsert_the_best_source_and_the_last_count() {
     let writer = writer(WriterSettings::default());
     let weighted = |weight, source| BackendParams {
         weight,
@@ -194,64 +195,40 @@ fn of_the_first_backends_of_a_service_the_best_and_last_count() {
         weighted(2, Source::Kubernetes),
         weighted(3, Source::ClusterMesh),
     ];
-    let mut txn = writer.write();
-    let wanted = vec![params(VIP, FrontendKind::ClusterIp)];
-    let made = writer
-        .add_unknown_service(&mut txn, service(), wanted, all)
-        .unwrap();
+    with_cluster_ip(&writer, service(), all);
 
-    let weights: Vec<u16> = made[0].backends.iter().map(|row| row.params.weight).collect();
+    let txn = writer.db().read();
+    let rows = writer.preferred_backends(&txn, &name());
+    let weights: Vec<u16> = rows.iter().map(|row| row.params.weight).collect();
     assert_eq!(weights, [2]);
-    assert_eq!(made[0].backends.len(), 1);
+    assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP"]);
+}
+
+// Lookup tables are made once for a set, and memory holds it once.
+#[test]
+fn frontends_of_a_service_share_the_set_of_their_backends() {
+    let writer = writer(WriterSettings::default());
+    let wanted = [VIP, "172.16.0.1:80/TCP", "172.16.0.1:80/UDP"];
+    let mut txn = writer.write();
+    writer.upsert_backends(
+        &mut txn,
+        &name(),
+        vec![backend("10.0.0.1:80/TCP"), backend("10.0.0.2:80/TCP")],
+    );
+    let frontends = wanted.map(|address| params(address, FrontendKind::ClusterIp));
+    writer
+        .upsert_service_and_frontends(&mut txn, service(), frontends.into())
+        .unwrap();
+    let after = txn.commit();
+
+    let table = writer.frontends();
+    let sets: Vec<_> = table.all(&after).map(|row| &row.backends).collect();
+    assert!(sets[0].is_same(sets[1]));
+    assert!(sets[2].is_empty());
 }
 
 #[test]
-fn what_the_tables_hold_of_a_service_makes_it_known() {
-    let other = ServiceName::new("shop", "other");
-    let fresh = || writer(WriterSettings::default());
-    let frontends = vec![params(VIP, FrontendKind::ClusterIp)];
-    let is_unknown = |writer: &Writer| writer.is_unknown(&writer.write(), &name(), &frontends);
-    assert!(is_unknown(&fresh()));
-
-    let of_itself = fresh();
-    let mut txn = of_itself.write();
-    of_itself.upsert_service(&mut txn, service()).unwrap();
-    txn.commit();
-    assert!(!is_unknown(&of_itself), "it is there");
-
-    let of_backends = fresh();
-    let mut txn = of_backends.write();
-    of_backends.upsert_backends(&mut txn, &name(), vec![backend("10.0.0.1:80/TCP")]);
-    txn.commit();
-    assert!(!is_unknown(&of_backends), "it has backends");
-
-    let of_owner = fresh();
-    let mut txn = of_owner.write();
-    of_owner
-        .upsert_service_and_frontends(
-            &mut txn,
-            Service::new(other.clone(), Source::Kubernetes),
-            frontends.clone(),
-        )
-        .unwrap();
-    txn.commit();
-    assert!(!is_unknown(&of_owner), "another one has its address");
-
-    let of_redirect = fresh();
-    let mut txn = of_redirect.write();
-    let elsewhere = vec![params("10.50.0.10:80/TCP", FrontendKind::ClusterIp)];
-    of_redirect
-        .upsert_service_and_frontends(&mut txn, Service::new(other, Source::Kubernetes), elsewhere)
-        .unwrap();
-    of_redirect
-        .set_redirect_to(&mut txn, &addr("10.50.0.10:80/TCP"), Some(&name()))
-        .unwrap();
-    txn.commit();
-    assert!(!is_unknown(&of_redirect), "another one is redirected to it");
-}
-
-#[test]
-fn frontends_without_a_number_keep_their_order_across_services_when_the_node_changes() {
+fn frontends_without_an_id_keep_their_order_across_services_when_the_node_changes() {
     let writer = writer(WriterSettings::default());
     let order = ["0.0.0.0:30090/TCP", "0.0.0.0:30010/TCP", "0.0.0.0:30050/TCP"];
     for (number, address) in order.iter().enumerate() {
@@ -266,7 +243,7 @@ fn frontends_without_a_number_keep_their_order_across_services_when_the_node_cha
 
     super::serve_node_ports_at(&writer, "10.1.0.1");
 
-    assert_eq!(super::by_revision(&writer), order);
+    assert_eq!(super::by_sequence(&writer), order);
 }
 
 #[test]

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Slices that change, of which only what changed is converted: the tables hold what they would if all were, each time.
+//! Slices that change in any way: the tables hold what their slices have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use skep_k8s::ObjectKey;
 use skep_k8s::slim::{
     AddressType, Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForZone, Labels,
     Protocol,
 };
+use skep_k8s::{ObjectEvent, ObjectKey};
 use skep_loadbalancer_model::types::annotation::WEIGHT;
 use skep_loadbalancer_model::types::{BackendParams, L3n4Addr};
 use skep_loadbalancer_model::{ServiceName, Writer};
 
 use super::{frontends, object, service_json, web_slice, writer};
 use crate::convert::{self, Interner, Rules};
-use crate::{Batch, Changed, Ingest, Latest};
+use crate::{Batch, Event, ServiceReflector};
 
 fn endpoint(number: u8) -> Endpoint {
     Endpoint {
@@ -39,14 +39,14 @@ fn port(name: &str, number: i32) -> EndpointPort {
     }
 }
 
-fn upserted(slice: &EndpointSlice) -> Changed {
-    Changed::Slice(ObjectKey::of(slice), Latest::Present(Arc::new(slice.clone())))
+fn upserted(slice: &EndpointSlice) -> Event {
+    Event::Slice(ObjectEvent::Applied(Arc::new(slice.clone())))
 }
 
-fn write(ingest: &mut Ingest, changed: Changed) {
+fn write(reflector: &mut ServiceReflector, event: Event) {
     let mut batch = Batch::default();
-    batch.push(changed);
-    ingest.write(&mut batch);
+    batch.push(event);
+    reflector.write(&mut batch);
 }
 
 fn rows(writer: &Writer) -> Vec<(ServiceName, BackendParams)> {
@@ -169,7 +169,7 @@ impl Edit {
     }
 }
 
-/// What the tables are to hold: every event counts for all that its slice gives.
+/// What the tables are to hold: every event counts for all that its slice has.
 #[derive(Default)]
 struct Model {
     given: BTreeMap<String, (ServiceName, BTreeSet<L3n4Addr>)>,
@@ -203,24 +203,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn parts_come_to_the_same_as_wholes(edits in prop::collection::vec((0usize..8, edit()), 1..80)) {
+    fn backends_are_those_of_the_slices_after_any_change(edits in prop::collection::vec((0usize..8, edit()), 1..80)) {
         let writer = writer();
-        let mut ingest = Ingest::new(writer.clone(), Rules::default());
+        let mut reflector = ServiceReflector::new(writer.clone(), Rules::default());
         let mut slices = [slice("a", 0..40), slice("b", 40..80), slice("c", 30..34)];
         let mut model = Model::default();
         for slice in &slices {
-            write(&mut ingest, upserted(slice));
+            write(&mut reflector, upserted(slice));
             model.put(slice);
         }
         for (which, edit) in edits {
             // Most edits are of the large ones.
             let slice = &mut slices[[0, 0, 0, 0, 1, 1, 1, 2][which]];
             if let Edit::Delete = edit {
-                write(&mut ingest, Changed::Slice(ObjectKey::of(slice), Latest::Gone));
+                write(&mut reflector, Event::Slice(ObjectEvent::Deleted(ObjectKey::of(slice), None)));
                 model.forget(&slice.metadata.name);
             } else {
                 edit.apply(slice);
-                write(&mut ingest, upserted(slice));
+                write(&mut reflector, upserted(slice));
                 model.put(slice);
             }
             let mut want: Vec<(ServiceName, BackendParams)> =
@@ -234,12 +234,9 @@ proptest! {
 #[test]
 fn endpoints_of_a_slice_come_change_and_go() {
     let writer = writer();
-    let mut ingest = Ingest::new(writer.clone(), Rules::default());
+    let mut reflector = ServiceReflector::new(writer.clone(), Rules::default());
     let service = object(service_json("web", "10.96.0.1"));
-    write(
-        &mut ingest,
-        Changed::Service(ObjectKey::of(&*service), Latest::Present(service)),
-    );
+    write(&mut reflector, Event::Service(ObjectEvent::Applied(service)));
     let of = |numbers: &mut dyn Iterator<Item = u8>| {
         let backends: Vec<String> = numbers
             .map(|number| format!("10.1.0.{number}:8080/TCP"))
@@ -247,20 +244,20 @@ fn endpoints_of_a_slice_come_change_and_go() {
         [format!("10.96.0.1:80/TCP shop/web [{}]", backends.join(" "))]
     };
     for count in [51, 50] {
-        write(&mut ingest, upserted(&slice("a", 0..count)));
+        write(&mut reflector, upserted(&slice("a", 0..count)));
         assert_eq!(frontends(&writer), of(&mut (0..count)));
     }
     let before = rows(&writer);
 
     write(
-        &mut ingest,
+        &mut reflector,
         upserted(&slice("a", (0..50).filter(|number| *number != 7))),
     );
     assert_eq!(frontends(&writer), of(&mut (0..50).filter(|number| *number != 7)));
 
     // At the end, as the controller of slices does it.
     write(
-        &mut ingest,
+        &mut reflector,
         upserted(&slice("a", (0..50).filter(|number| *number != 7).chain([7]))),
     );
     assert_eq!(frontends(&writer), of(&mut (0..50)));

@@ -6,35 +6,35 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skep_k8s::slim::{EndpointSlice, Labels, Service};
-use skep_k8s::{ObjectKey, RawObject};
+use skep_k8s::{ObjectEvent, ObjectKey, RawObject};
 use skep_loadbalancer_model::{ServiceName, Source, Writer};
 
 use super::{backends, frontends, object, service_json, services, slice_json, writer};
 use crate::convert::Rules;
-use crate::{Batch, Changed, Ingest, Latest};
+use crate::{Batch, Event, ServiceReflector};
 
 struct Fixture {
     writer: Writer,
-    ingest: Ingest,
+    reflector: ServiceReflector,
 }
 
 impl Fixture {
     fn new() -> Self {
         let writer = writer();
         Self {
-            ingest: Ingest::new(writer.clone(), Rules::default()),
+            reflector: ServiceReflector::new(writer.clone(), Rules::default()),
             writer,
         }
     }
 
-    fn write(&mut self, changes: impl IntoIterator<Item = Changed>) {
+    fn write(&mut self, changes: impl IntoIterator<Item = Event>) {
         let mut batch = Batch::default();
-        changes.into_iter().for_each(|changed| batch.push(changed));
-        self.ingest.write(&mut batch);
+        changes.into_iter().for_each(|event| batch.push(event));
+        self.reflector.write(&mut batch);
     }
 
     fn fault(&self) -> String {
-        self.ingest.faults().to_string()
+        self.reflector.invalid_objects().to_string()
     }
 }
 
@@ -45,28 +45,27 @@ fn key(name: &str) -> ObjectKey {
     }
 }
 
-fn put(value: Value) -> Changed {
+fn put(value: Value) -> Event {
     let service = object::<Service>(value);
-    Changed::Service(ObjectKey::of(&*service), Latest::Present(service))
+    Event::Service(ObjectEvent::Applied(service))
 }
 
-fn service(name: &str, ip: &str) -> Changed {
+fn service(name: &str, ip: &str) -> Event {
     put(service_json(name, ip))
 }
 
-fn no_service(name: &str) -> Changed {
-    Changed::Service(key(name), Latest::Gone)
+fn no_service(name: &str) -> Event {
+    Event::Service(ObjectEvent::Deleted(key(name), None))
 }
 
-fn slice(name: &str, of: &str, addresses: &[&str]) -> Changed {
-    Changed::Slice(
-        key(name),
-        Latest::Present(object::<EndpointSlice>(slice_json(name, of, addresses))),
-    )
+fn slice(name: &str, of: &str, addresses: &[&str]) -> Event {
+    Event::Slice(ObjectEvent::Applied(object::<EndpointSlice>(slice_json(
+        name, of, addresses,
+    ))))
 }
 
-fn no_slice(name: &str) -> Changed {
-    Changed::Slice(key(name), Latest::Gone)
+fn no_slice(name: &str) -> Event {
+    Event::Slice(ObjectEvent::Deleted(key(name), None))
 }
 
 fn undecodable(value: Value) -> skep_k8s::DecodeError {
@@ -115,7 +114,7 @@ fn an_address_given_up_in_a_batch_can_be_taken_in_it() {
     fixture.write([service("a", "10.96.0.2"), no_service("b")]);
 
     assert_eq!(frontends(&fixture.writer), ["10.96.0.2:80/TCP shop/a []"]);
-    assert!(fixture.ingest.faults().is_empty());
+    assert!(fixture.reflector.invalid_objects().is_empty());
 }
 
 #[test]
@@ -141,7 +140,7 @@ fn services_can_exchange_addresses_in_a_batch() {
             "10.96.0.3:80/TCP shop/b []"
         ]
     );
-    assert!(fixture.ingest.faults().is_empty());
+    assert!(fixture.reflector.invalid_objects().is_empty());
 }
 
 #[test]
@@ -159,7 +158,7 @@ fn a_service_waits_for_an_address_that_another_has() {
     fixture.write([no_service("b")]);
 
     assert_eq!(frontends(&fixture.writer), ["10.96.0.2:80/TCP shop/a []"]);
-    assert!(fixture.ingest.faults().is_empty());
+    assert!(fixture.reflector.invalid_objects().is_empty());
 }
 
 #[test]
@@ -223,13 +222,9 @@ fn equal_slice_names_in_two_namespaces_are_two_slices() {
     let mut fixture = Fixture::new();
     let mut other = slice_json("web-1", "web", &["10.1.0.2"]);
     other["metadata"]["namespace"] = json!("prod");
-    let other_key = ObjectKey {
-        namespace: "prod".into(),
-        name: "web-1".into(),
-    };
     fixture.write([
         slice("web-1", "web", &["10.1.0.1"]),
-        Changed::Slice(other_key, Latest::Present(object::<EndpointSlice>(other))),
+        Event::Slice(ObjectEvent::Applied(object::<EndpointSlice>(other))),
     ]);
     assert_eq!(
         backends(&fixture.writer),
@@ -264,7 +259,7 @@ fn a_list_replaces_everything_but_pseudo_services() {
     }
     txn.commit();
 
-    fixture.ingest.replace_services(
+    fixture.reflector.replace_services(
         vec![
             object(service_json("b", "10.96.0.2")),
             object(service_json("c", "10.96.0.1")),
@@ -273,7 +268,7 @@ fn a_list_replaces_everything_but_pseudo_services() {
         None,
     );
     fixture
-        .ingest
+        .reflector
         .replace_slices(vec![object(slice_json("b-1", "b", &["10.1.0.3"]))], vec![], None);
 
     assert_eq!(
@@ -298,7 +293,7 @@ fn a_list_is_one_transaction_that_completes_the_source() {
     assert!(!table.is_initialized(&fixture.writer.db().read()));
 
     fixture
-        .ingest
+        .reflector
         .replace_services(vec![object(service_json("a", "10.96.0.1"))], vec![], Some(&done));
 
     assert!(table.is_initialized(&fixture.writer.db().read()));
@@ -311,17 +306,17 @@ fn what_cannot_be_decoded_stays_and_is_named() {
     let broken =
         || undecodable(json!({"metadata": {"namespace": "shop", "name": "a"}, "spec": {"ports": 5}}));
 
-    fixture.write([Changed::Service(key("a"), Latest::Undecodable(broken()))]);
+    fixture.write([Event::Service(ObjectEvent::Invalid(broken()))]);
     assert!(
         fixture.fault().contains("Service shop/a: spec.ports"),
         "{}",
         fixture.fault()
     );
-    fixture.ingest.replace_services(vec![], vec![broken()], None);
+    fixture.reflector.replace_services(vec![], vec![broken()], None);
     assert_eq!(services(&fixture.writer), ["shop/a"]);
 
     fixture.write([no_service("a")]);
-    assert!(fixture.ingest.faults().is_empty());
+    assert!(fixture.reflector.invalid_objects().is_empty());
     assert_eq!(services(&fixture.writer), Vec::<String>::new());
 }
 
@@ -340,7 +335,7 @@ fn a_malformed_update_keeps_the_last_good_state() {
     assert_eq!(frontends(&fixture.writer), ["10.96.0.1:80/TCP shop/a []"]);
 
     fixture.write([service("a", "10.96.0.9")]);
-    assert!(fixture.ingest.faults().is_empty());
+    assert!(fixture.reflector.invalid_objects().is_empty());
     assert_eq!(frontends(&fixture.writer), ["10.96.0.9:80/TCP shop/a []"]);
 }
 
@@ -354,17 +349,17 @@ fn services_come_and_go_with_the_labels_of_the_node() {
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 
     let labelled = Labels::from_iter([("service.cilium.io/node", "edge")]);
-    assert!(fixture.ingest.note_node_labels(&labelled));
-    assert!(!fixture.ingest.note_node_labels(&labelled));
-    fixture.ingest.place_again();
+    assert!(fixture.reflector.set_node_labels(&labelled));
+    assert!(!fixture.reflector.set_node_labels(&labelled));
+    fixture.reflector.reevaluate_node_placement();
     assert_eq!(services(&fixture.writer), ["shop/any", "shop/edge"]);
-    assert!(fixture.ingest.note_node_labels(&Labels::default()));
-    fixture.ingest.place_again();
+    assert!(fixture.reflector.set_node_labels(&Labels::default()));
+    fixture.reflector.reevaluate_node_placement();
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 
     fixture.write([no_service("edge")]);
-    fixture.ingest.note_node_labels(&labelled);
-    fixture.ingest.place_again();
+    fixture.reflector.set_node_labels(&labelled);
+    fixture.reflector.reevaluate_node_placement();
     assert_eq!(services(&fixture.writer), ["shop/any"]);
 }
 
@@ -400,15 +395,12 @@ fn frontends_follow_the_order_of_the_events_that_change_them() {
         slice("a-1", "a", &["10.1.0.1"]),
         service("d", "10.96.0.4"),
         // Backends for no port of the service.
-        Changed::Slice(
-            key("d-1"),
-            Latest::Present(object::<EndpointSlice>(json!({
-                "metadata": {"namespace": "shop", "name": "d-1", "labels": {"kubernetes.io/service-name": "d"}},
-                "addressType": "IPv4",
-                "endpoints": [{"addresses": ["10.1.0.4"]}],
-                "ports": [{"name": "other", "port": 8080, "protocol": "TCP"}],
-            }))),
-        ),
+        Event::Slice(ObjectEvent::Applied(object::<EndpointSlice>(json!({
+            "metadata": {"namespace": "shop", "name": "d-1", "labels": {"kubernetes.io/service-name": "d"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.1.0.4"]}],
+            "ports": [{"name": "other", "port": 8080, "protocol": "TCP"}],
+        })))),
     ]);
 
     let (order, _) = order(&fixture.writer);

@@ -221,7 +221,7 @@ impl World {
             let rows: Vec<BackendRow> = state.backends.values().cloned().collect();
             for ((address, kind), has) in FRONTENDS[at].iter().zip(state.has) {
                 if has {
-                    let frontend = frontend_of(service.clone(), address, *kind, &rows);
+                    let frontend = on_node(frontend_of(service.clone(), address, *kind, &rows), &NODE);
                     all.insert(addr(address), frontend);
                 }
             }
@@ -254,8 +254,8 @@ impl World {
                 // As the driver does: after all frontends were tried, errors wait for the next time.
                 self.dirty.extend(self.frontends().into_keys());
                 self.reconcile();
-                drop(self.ops.prune(&node()));
-                self.dirty.extend(self.ops.take_requeue());
+                drop(self.ops.prune());
+                self.dirty.extend(self.ops.take_retriable());
             }
             Step::Restart => {
                 let maps: Arc<dyn LbMaps> = self.cutting.clone();
@@ -277,7 +277,7 @@ impl World {
         let batch: Vec<L3n4Addr> = std::mem::take(&mut self.dirty).into_iter().collect();
         for address in &batch {
             match frontends.get(address) {
-                Some(frontend) => self.ops.upsert(frontend, &node()),
+                Some(frontend) => self.ops.upsert(frontend),
                 None => self.ops.remove(address),
             }
         }
@@ -289,11 +289,11 @@ impl World {
                 _ => self.note(*address, frontends.get(address), result.map(drop)),
             }
         }
-        let again = self.ops.retry_refused(&refused, &node());
+        let again = self.ops.retry_refused(&refused);
         for ((frontend, _), result) in refused.iter().zip(again) {
             self.note(*frontend.address(), Some(frontend), result.map(drop));
         }
-        self.dirty.extend(self.ops.take_requeue());
+        self.dirty.extend(self.ops.take_retriable());
         self.check_references();
     }
 
@@ -301,11 +301,15 @@ impl World {
     fn check_references(&self) {
         let mut rows: BTreeMap<L3n4Addr, u32> = BTreeMap::new();
         let mut holds: BTreeMap<L3n4Addr, u32> = BTreeMap::new();
-        for unit in self.ops.units.values() {
-            for row in &unit.set {
+        for entry in self.ops.entries.values() {
+            for row in &entry.set {
                 *rows.entry(row.params.address).or_default() += 1;
             }
-            for address in unit.leftovers.iter().flat_map(|leftovers| &leftovers.held) {
+            for address in entry
+                .pending_deletes
+                .iter()
+                .flat_map(|pending_deletes| &pending_deletes.held)
+            {
                 *holds.entry(*address).or_default() += 1;
             }
         }
@@ -339,8 +343,8 @@ impl World {
         for _ in 0..6 {
             self.dirty.extend(self.frontends().into_keys());
             self.reconcile();
-            self.ops.prune(&node()).unwrap();
-            self.dirty.extend(self.ops.take_requeue());
+            self.ops.prune().unwrap();
+            self.dirty.extend(self.ops.take_retriable());
         }
         self.reconcile();
     }
@@ -381,7 +385,7 @@ impl World {
             .unwrap();
         let mut ops = annotated(&copy);
         ops.restore().unwrap();
-        ops.upsert(frontend, &node());
+        ops.upsert(frontend);
         ops.finish().pop().unwrap().is_ok()
     }
 }
@@ -403,7 +407,7 @@ fn is_of(address: &L3n4Addr, frontend: &L3n4Addr) -> bool {
 
 fn written(frontends: &[Frontend]) -> BTreeSet<String> {
     let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-    apply(&mut annotated(&maps), frontends, &node());
+    apply(&mut annotated(&maps), frontends);
     meaning(&maps)
 }
 
@@ -490,7 +494,7 @@ proptest! {
         world.settle();
         check(&mut world, sizes)?;
 
-        // Room for the next with each service that goes, without a change to those that wait.
+        // Capacity for the next with each service that goes, without a change to those that wait.
         for service in 0..FRONTENDS.len() {
             world.change(&Step::Frontends(service, [false, false]));
             for _ in 0..4 {
@@ -519,8 +523,49 @@ proptest! {
             world.reconcile();
         }
         let all: Vec<Frontend> = world.frontends().into_values().collect();
-        world.ops.prune(&node()).unwrap();
+        world.ops.prune().unwrap();
 
         prop_assert_eq!(meaning(&world.fake), written(&all));
     }
+}
+
+#[test]
+fn a_refused_frontend_gets_the_ids_that_it_had_when_there_is_room() {
+    let sizes = LbMapSizes {
+        services: 6,
+        ..LbMapSizes::default()
+    };
+    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
+    let mut ops = ops(&maps);
+    let service = |n: u8| {
+        let rows = [1, 2].map(|at| backend(&format!("10.0.{n}.{at}:80/TCP"), BackendState::Active));
+        frontend(&format!("10.50.0.{n}:80/TCP"), FrontendKind::ClusterIp, &rows)
+    };
+    apply(&mut ops, &[service(1)]);
+    for _ in 0..3 {
+        ops.upsert(&service(2));
+        let refused = ops.finish().remove(0).unwrap_err();
+        ops.retry_refused(&[(&service(2), refused)]);
+    }
+
+    ops.remove(service(1).address());
+    ops.finish();
+    apply(&mut ops, &[service(2)]);
+
+    let after = dump(&maps);
+    assert!(
+        after.contains("SVC: ID=2 ADDR=10.50.0.2:80/TCP SLOT=2 BEID=4"),
+        "{after}"
+    );
+    assert_eq!(ops.summary().restored_backend_ids, 0, "nothing is kept any more");
+
+    // Nor for one that goes while it waits.
+    ops.upsert(&service(3));
+    let refused = ops.finish().remove(0).unwrap_err();
+    ops.retry_refused(&[(&service(3), refused)]);
+    assert_eq!(ops.summary().restored_backend_ids, 2);
+    ops.remove(service(3).address());
+    ops.finish();
+    assert_eq!(ops.summary().restored_backend_ids, 0);
+    assert_eq!(ops.summary().restored_service_ids, 0);
 }

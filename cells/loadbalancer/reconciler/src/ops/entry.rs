@@ -12,15 +12,15 @@ use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
 use super::super::ids::Ids;
-use super::super::select::{Quarantine, acquire, lookup_table, moves, order, release, release_hold, reorder};
-use super::super::slots::{self, ACTIVE, CLASSES, Counts, Slots};
+use super::super::select::{Quarantine, acquire, lookup_table, moves, order, release, release_hold};
+use super::super::slots::{self, Counts, Slots};
 use super::super::stage::Owner;
-use super::super::state::{Known, Leftovers, Released, Round, Unit};
+use super::super::state::{BackendEntry, FrontendEntry, PendingDeletes, Released, Round};
 use super::super::{ReconcileError, Settings};
 use crate::maps::{AffinityKey, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
 
 /// One frontend address on its way into the round.
-pub(super) struct UnitPlan<'a> {
+pub(super) struct EntryPlan<'a> {
     pub(super) owner: Owner,
     pub(super) frontend: &'a Frontend,
     pub(super) address: L3n4Addr,
@@ -28,10 +28,10 @@ pub(super) struct UnitPlan<'a> {
     pub(super) settings: &'a Settings,
     pub(super) maglev: &'a Maglev,
     pub(super) backend_ids: &'a mut Ids,
-    pub(super) backends: &'a mut HashMap<L3n4Addr, Known>,
+    pub(super) backends: &'a mut HashMap<L3n4Addr, BackendEntry>,
     pub(super) quarantine: Quarantine<'a>,
     pub(super) round: &'a mut Round,
-    pub(super) unit: &'a mut Unit,
+    pub(super) entry: &'a mut FrontendEntry,
     /// Backends that are in the maps for it.
     pub(super) old_set: &'a BackendSet,
     /// What is different about the backends that it has now.
@@ -44,10 +44,10 @@ pub(super) struct UnitPlan<'a> {
     pub(super) is_reweighted: bool,
 }
 
-impl UnitPlan<'_> {
-    /// Plans everything; `head` is the master entry but for counts and number. Gives the number.
+impl EntryPlan<'_> {
+    /// Plans everything; `head` is the master entry without counts and id. Returns the id.
     pub(super) fn run(mut self, head: ServiceValue) -> Result<u16, ReconcileError> {
-        let highest = self.unit.high.max(self.unit.slots.len() as u16);
+        let highest = self.entry.high.max(self.entry.slots.len() as u16);
         self.take_backends()?;
         let counts = self.fill_slots();
         self.match_affinity();
@@ -56,15 +56,15 @@ impl UnitPlan<'_> {
         self.repeat_deletions();
         self.write_master(head, counts);
         self.drop_slots_up_to(highest);
-        self.let_backends_go();
-        let Self { frontend, unit, .. } = self;
-        unit.set = frontend.backends.clone();
-        unit.is_fresh = false;
-        unit.is_dirty = false;
-        Ok(unit.id)
+        self.release_backends();
+        let Self { frontend, entry, .. } = self;
+        entry.set = frontend.backends.clone();
+        entry.is_fresh = false;
+        entry.is_dirty = false;
+        Ok(entry.id)
     }
 
-    /// Numbers for new backends, in slot order. Nothing of the unit changes before all have one.
+    /// Allocates ids for new backends, in slot order. Nothing of the entry changes before all have one.
     fn take_backends(&mut self) -> Result<(), ReconcileError> {
         let (owner, frontend, settings) = (self.owner, self.frontend, self.settings);
         let Self {
@@ -96,7 +96,7 @@ impl UnitPlan<'_> {
                 }
                 let released = round.released.iter_mut().skip(before);
                 released.for_each(|released| released.is_unreferenced = true);
-                self.unit.set = self.old_set.clone();
+                self.entry.set = self.old_set.clone();
                 return Err(ReconcileError::NoId);
             }
         }
@@ -110,7 +110,7 @@ impl UnitPlan<'_> {
                 known.write(owner, new.params.address, round);
             }
         }
-        if self.unit.is_dirty {
+        if self.entry.is_dirty {
             for row in &frontend.backends {
                 if let Some(known) = backends.get_mut(&row.params.address) {
                     known.write(owner, row.params.address, round);
@@ -121,27 +121,27 @@ impl UnitPlan<'_> {
     }
 
     fn fill_slots(&mut self) -> Counts {
-        let is_reflagged = self.rewrite || self.unit.master.service_flags() != self.flags;
-        let mut old = std::mem::take(&mut self.unit.slots);
+        let is_reflagged = self.rewrite || self.entry.master.service_flags() != self.flags;
+        let mut old = std::mem::take(&mut self.entry.slots);
         if !self.is_changed && !self.rewrite {
             if is_reflagged {
                 for (at, backend) in old.as_slice().iter().enumerate() {
                     self.put_slot(at, *backend);
                 }
             }
-            self.unit.slots = old;
+            self.entry.slots = old;
             return Counts {
-                count: self.unit.master.count,
-                qcount: self.unit.master.qcount,
+                count: self.entry.master.count,
+                qcount: self.entry.master.qcount,
             };
         }
         let set = &self.frontend.backends;
-        if let Slots::Loose(loose) = &mut old
+        if let Slots::Stable(stable) = &mut old
             && !is_reflagged
             && !self.quarantine.is_active()
         {
             let mut touched = Vec::new();
-            if loose.apply(&moves(self.changes, self.backends), &mut touched) {
+            if stable.apply(&moves(self.changes, self.backends), &mut touched) {
                 touched.sort_unstable();
                 touched.dedup();
                 for at in touched {
@@ -150,39 +150,18 @@ impl UnitPlan<'_> {
                     }
                 }
                 let counts = old.counts();
-                self.unit.slots = old;
+                self.entry.slots = old;
                 return counts;
             }
         }
-        let master = self.unit.master;
-        let is_known = !self.rewrite && !self.quarantine.is_active();
-        let may_all_be_chosen = usize::from(master.count) == old.len() && master.qcount == 0;
-        let reordered = is_known
-            .then(|| {
-                reorder(
-                    &old,
-                    may_all_be_chosen,
-                    (self.old_set, set),
-                    self.changes,
-                    self.backends,
-                )
-            })
-            .flatten();
-        let (slots, classes) = match reordered {
-            Some(ids) => {
-                let mut classes = [0; CLASSES];
-                classes[usize::from(ACTIVE)] = ids.len() as u32;
-                (Slots::from_order(ids, classes), classes)
-            }
-            None => order(set, &self.quarantine, self.backends),
-        };
+        let (slots, classes) = order(set, &self.quarantine, self.backends);
         let old = old.as_slice();
         for (at, backend) in slots.as_slice().iter().enumerate() {
             if is_reflagged || old.get(at) != Some(backend) {
                 self.put_slot(at, *backend);
             }
         }
-        self.unit.slots = slots;
+        self.entry.slots = slots;
         slots::counts(&classes)
     }
 
@@ -191,16 +170,16 @@ impl UnitPlan<'_> {
             address: self.address,
             slot: at as u16 + 1,
         };
-        let value = ServiceValue::slot(backend, self.unit.id, self.flags);
+        let value = ServiceValue::slot(backend, self.entry.id, self.flags);
         let stages = &mut self.round.stages;
-        let stage = match key.slot > self.unit.high {
+        let stage = match key.slot > self.entry.high {
             true => &mut stages.new_slots,
             false => &mut stages.slots,
         };
         stage.push(self.owner, (key, value));
     }
 
-    /// A fresh unit has no affinity matches to delete: what an earlier run left is pruned.
+    /// A fresh entry has no affinity matches to delete: what an earlier run left is pruned.
     fn match_affinity(&mut self) {
         let Self {
             owner,
@@ -211,15 +190,15 @@ impl UnitPlan<'_> {
             rewrite,
             ..
         } = *self;
-        let unit = &mut *self.unit;
+        let entry = &mut *self.entry;
         let wants_affinity = frontend.service.session_affinity;
-        if !wants_affinity && !unit.has_affinity {
+        if !wants_affinity && !entry.has_affinity {
             return;
         }
-        let id = unit.id;
+        let id = entry.id;
         let affinity = &mut self.round.stages.affinity;
         let mut stale: SmallVec<[u32; 4]> = SmallVec::new();
-        if wants_affinity && (rewrite || !unit.has_affinity) {
+        if wants_affinity && (rewrite || !entry.has_affinity) {
             for row in &frontend.backends {
                 let Some(known) = backends.get(&row.params.address) else {
                     continue;
@@ -232,7 +211,7 @@ impl UnitPlan<'_> {
                             backend: known.id,
                         },
                     );
-                } else if !unit.is_fresh {
+                } else if !entry.is_fresh {
                     stale.push(known.id);
                 }
             }
@@ -240,7 +219,7 @@ impl UnitPlan<'_> {
         if !wants_affinity {
             let rows = old_set.iter().filter(|row| is_active(row));
             stale.extend(rows.filter_map(|row| Some(backends.get(&row.params.address)?.id)));
-        } else if unit.has_affinity {
+        } else if entry.has_affinity {
             for change in changes {
                 let (row, wanted, had) = match *change {
                     Change::Added(row) => (row, is_active(row), false),
@@ -263,9 +242,9 @@ impl UnitPlan<'_> {
                 }
             }
         }
-        unit.has_affinity = wants_affinity;
+        entry.has_affinity = wants_affinity;
         if !stale.is_empty() {
-            unit.leftovers.get_or_insert_default().add(stale, []);
+            entry.pending_deletes.get_or_insert_default().add(stale, []);
         }
     }
 
@@ -273,11 +252,11 @@ impl UnitPlan<'_> {
         let frontend = self.frontend;
         let is_wanted = self.settings.uses_maglev(frontend, &self.address) && counts.count > 0;
         let key = MaglevKey {
-            id: self.unit.id,
+            id: self.entry.id,
             ipv6: self.address.is_ipv6(),
         };
         let round = &mut *self.round;
-        if is_wanted && (self.rewrite || !self.unit.has_maglev || self.is_changed || self.is_reweighted) {
+        if is_wanted && (self.rewrite || !self.entry.has_maglev || self.is_changed || self.is_reweighted) {
             // Frontends of one service follow each other and have the same backends.
             let cached = round
                 .tables
@@ -291,29 +270,29 @@ impl UnitPlan<'_> {
                 round.tables = Some((frontend.backends.clone(), table.clone()));
             }
             // That of an earlier run may be there or not.
-            let is_new = !self.unit.has_maglev || self.unit.is_fresh;
+            let is_new = !self.entry.has_maglev || self.entry.is_fresh;
             let stages = &mut round.stages;
             let stage = match is_new {
                 true => &mut stages.new_maglev,
                 false => &mut stages.maglev,
             };
             stage.push(self.owner, (key, table));
-        } else if !is_wanted && (self.unit.has_maglev || self.unit.is_dirty) {
+        } else if !is_wanted && (self.entry.has_maglev || self.entry.is_dirty) {
             round.stages.stale_maglev.push(self.owner, key);
         }
-        self.unit.has_maglev = is_wanted;
+        self.entry.has_maglev = is_wanted;
     }
 
     /// Client networks of the family of the address.
     fn limit_clients(&mut self) {
-        let (id, rewrite, unit) = (self.unit.id, self.rewrite, &mut *self.unit);
+        let (id, rewrite, entry) = (self.entry.id, self.rewrite, &mut *self.entry);
         let ranges = &self.frontend.service.source_ranges;
-        if !rewrite && *ranges == unit.ranges {
+        if !rewrite && *ranges == entry.ranges {
             return;
         }
         let is_ipv6 = self.address.is_ipv6();
         let of_family = |net: &&IpNet| net.addr().is_ipv6() == is_ipv6;
-        let old = unit.ranges.as_deref().unwrap_or_default();
+        let old = entry.ranges.as_deref().unwrap_or_default();
         let new = ranges.as_deref().unwrap_or_default();
         for cidr in new.iter().filter(of_family) {
             if rewrite || !old.contains(cidr) {
@@ -324,19 +303,19 @@ impl UnitPlan<'_> {
         let stale = old.iter().filter(of_family).filter(|net| !new.contains(net));
         let stale: SmallVec<[IpNet; 4]> = stale.copied().collect();
         if !stale.is_empty() {
-            unit.leftovers.get_or_insert_default().add([], stale);
+            entry.pending_deletes.get_or_insert_default().add([], stale);
         }
-        unit.ranges = ranges.clone();
+        entry.ranges = ranges.clone();
     }
 
     /// Deletes what is left over, now or from earlier rounds, and not wanted again.
     fn repeat_deletions(&mut self) {
         let (owner, frontend, backends) = (self.owner, self.frontend, &*self.backends);
-        let id = self.unit.id;
-        let Some(leftovers) = &mut self.unit.leftovers else {
+        let id = self.entry.id;
+        let Some(pending_deletes) = &mut self.entry.pending_deletes else {
             return;
         };
-        self.round.with_leftovers.push((owner, self.address));
+        self.round.with_pending_deletes.push((owner, self.address));
         let service = &frontend.service;
         let is_matched = |backend: u32| {
             let has_id = |row: &BackendRow| {
@@ -346,27 +325,27 @@ impl UnitPlan<'_> {
             let mut rows = frontend.backends.iter();
             service.session_affinity && rows.any(|row| is_active(row) && has_id(row))
         };
-        leftovers.affinity.retain(|backend| !is_matched(*backend));
+        pending_deletes.affinity.retain(|backend| !is_matched(*backend));
         let ranges = service.source_ranges.as_deref().unwrap_or_default();
-        leftovers.ranges.retain(|net| !ranges.contains(net));
+        pending_deletes.ranges.retain(|net| !ranges.contains(net));
         let stages = &mut self.round.stages;
-        for backend in &leftovers.affinity {
+        for backend in &pending_deletes.affinity {
             let key = AffinityKey {
                 id,
                 backend: *backend,
             };
             stages.stale_affinity.push(owner, key);
         }
-        for cidr in &leftovers.ranges {
+        for cidr in &pending_deletes.ranges {
             let key = SourceRangeKey { id, cidr: *cidr };
             stages.stale_ranges.push(owner, key);
         }
-        release_leftovers(owner, leftovers, self.backends, self.round);
+        release_pending(owner, pending_deletes, self.backends, self.round);
     }
 
     /// The reverse entry and the master entry.
     fn write_master(&mut self, head: ServiceValue, counts: Counts) {
-        let (owner, address, id) = (self.owner, self.address, self.unit.id);
+        let (owner, address, id) = (self.owner, self.address, self.entry.id);
         let stages = &mut self.round.stages;
         if self.rewrite {
             let key = RevNatKey {
@@ -381,25 +360,25 @@ impl UnitPlan<'_> {
             rev_nat: id.into(),
             ..head
         };
-        if self.rewrite || master != self.unit.master {
+        if self.rewrite || master != self.entry.master {
             stages
                 .masters
                 .push(owner, (ServiceKey { address, slot: 0 }, master));
         }
-        self.unit.master = master;
+        self.entry.master = master;
     }
 
     fn drop_slots_up_to(&mut self, highest: u16) {
-        let (address, len) = (self.address, self.unit.slots.len() as u16);
+        let (address, len) = (self.address, self.entry.slots.len() as u16);
         for before in len..highest {
             let slot = before + 1;
             let key = ServiceKey { address, slot };
             self.round.stages.stale_slots.push(self.owner, key);
         }
-        self.unit.high = len;
+        self.entry.high = len;
     }
 
-    fn let_backends_go(&mut self) {
+    fn release_backends(&mut self) {
         for change in self.changes {
             if let Change::Removed(row) = change {
                 release(self.owner, row, self.backends, self.round);
@@ -409,17 +388,17 @@ impl UnitPlan<'_> {
 }
 
 /// Releases the backends that slots of an earlier state named.
-pub(super) fn release_leftovers(
+pub(super) fn release_pending(
     owner: Owner,
-    leftovers: &mut Leftovers,
-    backends: &mut HashMap<L3n4Addr, Known>,
+    pending_deletes: &mut PendingDeletes,
+    backends: &mut HashMap<L3n4Addr, BackendEntry>,
     round: &mut Round,
 ) {
-    for key in std::mem::take(&mut leftovers.backends) {
+    for key in std::mem::take(&mut pending_deletes.backends) {
         round.stages.stale_backends.push(owner, key);
         round.released.push(Released::without_row(false));
     }
-    for address in std::mem::take(&mut leftovers.held) {
+    for address in std::mem::take(&mut pending_deletes.held) {
         release_hold(owner, address, backends, round);
     }
 }

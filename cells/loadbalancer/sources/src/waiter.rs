@@ -12,13 +12,13 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// When to try again. A watch is open before an attempt, so that an address is noticed that becomes free right after
 /// it was refused.
-pub(super) struct Freed {
+pub(super) struct AddressWaiter {
     db: Db,
     frontends: Table<Frontend>,
     watch: Option<Watch>,
 }
 
-impl Freed {
+impl AddressWaiter {
     pub(super) fn new(db: Db, frontends: Table<Frontend>) -> Self {
         Self {
             db,

@@ -17,27 +17,33 @@ use crate::api::list_all;
 use crate::client::ListerWatcher;
 use crate::decode::DecodeError;
 use crate::error::ApiError;
-use crate::event::{Invalid, WatchEvent};
+use crate::event::{ObjectEvent, WatchEvent};
 use crate::kind::Resource;
 use crate::slim::Str;
 
-/// What [`follow`] tells.
+/// What a [`watcher`] reports.
 #[derive(Debug, Clone)]
-pub enum SourceEvent<T> {
-    /// The complete state. Objects told of before and not in here are gone.
+pub enum WatcherEvent<T> {
+    /// Objects of the first list, of [`watcher_in_pages`] only. If the list breaks off, a whole one follows in
+    /// [`Replaced`](Self::Replaced).
+    InitPage {
+        /// Objects of the page.
+        items: Vec<Arc<T>>,
+        /// Objects that could not be decoded: they exist.
+        invalid: Vec<DecodeError>,
+    },
+    /// The pages were all: the first list is complete.
+    InitDone,
+    /// The complete state. Objects reported before and not in here are gone.
     Replaced {
         /// All objects.
         items: Vec<Arc<T>>,
         /// Objects that could not be decoded: they exist.
         invalid: Vec<DecodeError>,
     },
-    /// An object is new or has changed.
-    Upserted(Arc<T>),
-    /// An object is gone; its last state.
-    Deleted(Arc<T>),
-    /// An object has changed or is gone, and cannot be decoded.
-    Invalid(Invalid),
-    /// The server cannot be reached or refuses; tried again. What was told before may be stale.
+    /// An object changed.
+    Object(ObjectEvent<T>),
+    /// The server cannot be reached or refuses; tried again. What was reported before may be stale.
     Failing(Arc<ApiError>),
     /// The server answers again.
     Working,
@@ -77,67 +83,52 @@ const SPREAD: Duration = Duration::from_secs(3);
 /// A watch that lived this long was a success.
 const HEALTHY_WATCH: Duration = Duration::from_secs(5);
 
-/// Follows a source for ever.
+/// Watches a source without end.
 ///
 /// ```
 /// # async fn example(client: std::sync::Arc<dyn skep_k8s::Client>) {
 /// use futures::StreamExt;
-/// use skep_k8s::{Api, Backoff, SourceEvent, follow, slim::Service};
+/// use skep_k8s::{Api, Backoff, ObjectEvent, WatcherEvent, slim::Service, watcher};
 ///
-/// let mut events = follow(std::sync::Arc::new(Api::<Service>::all(client)), Backoff::default());
+/// let mut events = watcher(std::sync::Arc::new(Api::<Service>::all(client)), Backoff::default());
 /// while let Some(event) = events.next().await {
 ///     match event {
-///         SourceEvent::Replaced { items, .. } => println!("{} services", items.len()),
-///         SourceEvent::Upserted(service) => println!("changed: {}", service.metadata.name),
-///         SourceEvent::Deleted(service) => println!("gone: {}", service.metadata.name),
-///         SourceEvent::Invalid(invalid) => println!("{}", invalid.error),
-///         SourceEvent::Failing(error) => println!("{error}"),
-///         SourceEvent::Working => println!("well again"),
+///         WatcherEvent::Replaced { items, .. } => println!("{} services", items.len()),
+///         WatcherEvent::Object(ObjectEvent::Applied(service)) => println!("changed: {}", service.metadata.name),
+///         WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => println!("gone: {key}"),
+///         WatcherEvent::Object(ObjectEvent::Invalid(error)) => println!("{error}"),
+///         WatcherEvent::Failing(error) => println!("{error}"),
+///         WatcherEvent::Working => println!("well again"),
+///         WatcherEvent::InitPage { .. } | WatcherEvent::InitDone => {}
 ///     }
 /// }
 /// # }
 /// ```
-pub fn follow<T: Resource>(
+pub fn watcher<T: Resource>(
     source: Arc<dyn ListerWatcher<T>>,
     backoff: Backoff,
-) -> BoxStream<'static, SourceEvent<T>> {
-    follow_after(source, backoff, Str::default())
+) -> BoxStream<'static, WatcherEvent<T>> {
+    watch_after(source, backoff, Str::default())
 }
 
-/// What [`follow_in_pages`] tells.
-#[derive(Debug, Clone)]
-pub enum Told<T> {
-    /// A part of the first list. If the list breaks off, a whole one follows in [`SourceEvent::Replaced`].
-    Page {
-        /// Objects of the page.
-        items: Vec<Arc<T>>,
-        /// Objects that could not be decoded: they exist.
-        invalid: Vec<DecodeError>,
-    },
-    /// The pages told of were all: the first list is complete.
-    Complete,
-    /// What came after.
-    Event(SourceEvent<T>),
-}
-
-/// Follows a source for ever, as [`follow`] does, but tells of the first list page by page: who holds nothing yet
+/// Watches a source without end, as [`watcher`] does, but reports the first list page by page: who holds nothing yet
 /// need not wait for the end of the list, and it is never in memory as a whole. Later lists come whole, so that what
-/// is gone can be told.
-pub fn follow_in_pages<T: Resource>(
+/// is gone is seen.
+pub fn watcher_in_pages<T: Resource>(
     source: Arc<dyn ListerWatcher<T>>,
     backoff: Backoff,
-) -> BoxStream<'static, Told<T>> {
-    let told = async_stream::stream! {
+) -> BoxStream<'static, WatcherEvent<T>> {
+    let events = async_stream::stream! {
         let mut version = Str::default();
         let mut token = String::new();
         loop {
             match source.list(&token).await {
                 Ok(page) => {
-                    yield Told::Page { items: page.items, invalid: page.invalid };
+                    yield WatcherEvent::InitPage { items: page.items, invalid: page.invalid };
                     token = page.continue_token;
                     if token.is_empty() {
                         version = page.resource_version;
-                        yield Told::Complete;
+                        yield WatcherEvent::InitDone;
                         break;
                     }
                 }
@@ -148,20 +139,20 @@ pub fn follow_in_pages<T: Resource>(
                 }
             }
         }
-        let mut events = follow_after(source, backoff, version);
+        let mut events = watch_after(source, backoff, version);
         while let Some(event) = events.next().await {
-            yield Told::Event(event);
+            yield event;
         }
     };
-    Box::pin(told)
+    Box::pin(events)
 }
 
-/// Follows a source from a version on; an empty one begins with a list.
-fn follow_after<T: Resource>(
+/// Watches a source from a version on; an empty one begins with a list.
+fn watch_after<T: Resource>(
     source: Arc<dyn ListerWatcher<T>>,
     backoff: Backoff,
     mut version: Str,
-) -> BoxStream<'static, SourceEvent<T>> {
+) -> BoxStream<'static, WatcherEvent<T>> {
     let events = async_stream::stream! {
         // `version`: to watch from; empty when a list is needed.
         let mut failures = 0;
@@ -171,7 +162,7 @@ fn follow_after<T: Resource>(
                 match list_all(&*source).await {
                     Ok(page) => {
                         version = page.resource_version;
-                        yield SourceEvent::Replaced { items: page.items, invalid: page.invalid };
+                        yield WatcherEvent::Replaced { items: page.items, invalid: page.invalid };
                         None
                     }
                     Err(error) => Some(error),
@@ -186,7 +177,7 @@ fn follow_after<T: Resource>(
                     Ok(mut watch) => {
                         if failing {
                             failing = false;
-                            yield SourceEvent::Working;
+                            yield WatcherEvent::Working;
                         }
                         let began = Instant::now();
                         let mut heard = false;
@@ -200,10 +191,10 @@ fn follow_after<T: Resource>(
                             };
                             heard = true;
                             if !event.resource_version().is_empty() {
-                                version = event.resource_version().clone();
+                                version = Str::new(event.resource_version());
                             }
-                            if let Some(event) = of_watch(event) {
-                                yield event;
+                            if let WatchEvent::Object(event) = event {
+                                yield WatcherEvent::Object(event);
                             }
                         }
                         if heard || began.elapsed() > HEALTHY_WATCH {
@@ -226,22 +217,12 @@ fn follow_after<T: Resource>(
                     }
                 }
                 failing = true;
-                yield SourceEvent::Failing(Arc::new(error));
+                yield WatcherEvent::Failing(Arc::new(error));
             }
             failures = pause(&*source, backoff, failures).await;
         }
     };
     Box::pin(events)
-}
-
-/// What a watch tells, for those who follow; a bookmark tells them nothing.
-fn of_watch<T: Resource>(event: WatchEvent<T>) -> Option<SourceEvent<T>> {
-    match event {
-        WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(SourceEvent::Upserted(object)),
-        WatchEvent::Deleted(object) => Some(SourceEvent::Deleted(object)),
-        WatchEvent::Invalid(invalid) => Some(SourceEvent::Invalid(invalid)),
-        WatchEvent::Bookmark { .. } => None,
-    }
 }
 
 /// Waits as long as so many failures ask for, or until the source has recovered; how many failures count then.
@@ -308,26 +289,26 @@ mod tests {
             assert_eq!(version, "7");
             let mut service = Service::default();
             service.metadata.name = "watched".into();
-            let event = Ok(WatchEvent::Added(Arc::new(service)));
+            let event = Ok(WatchEvent::Object(ObjectEvent::Applied(Arc::new(service))));
             Ok(futures::stream::iter([event])
                 .chain(futures::stream::pending())
                 .boxed())
         }
     }
 
-    async fn told(breaks_off: bool) -> Vec<String> {
+    async fn reported(breaks_off: bool) -> Vec<String> {
         let source = Arc::new(Paged {
             names: &["a", "b"],
             breaks_off: breaks_off.into(),
         });
-        let text = |told: Told<Service>| match told {
-            Told::Page { items, .. } => format!("page {}", items[0].metadata.name),
-            Told::Complete => "complete".to_owned(),
-            Told::Event(SourceEvent::Replaced { items, .. }) => format!("all {}", items.len()),
-            Told::Event(SourceEvent::Upserted(object)) => object.metadata.name.to_string(),
-            Told::Event(other) => format!("{other:?}"),
+        let text = |event: WatcherEvent<Service>| match event {
+            WatcherEvent::InitPage { items, .. } => format!("page {}", items[0].metadata.name),
+            WatcherEvent::InitDone => "complete".to_owned(),
+            WatcherEvent::Replaced { items, .. } => format!("all {}", items.len()),
+            WatcherEvent::Object(ObjectEvent::Applied(object)) => object.metadata.name.to_string(),
+            other => format!("{other:?}"),
         };
-        let events = follow_in_pages(source, Backoff::default()).map(text);
+        let events = watcher_in_pages(source, Backoff::default()).map(text);
         events
             .take_while(|text| futures::future::ready(text != "watched"))
             .collect()
@@ -335,16 +316,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_list_is_told_in_pages() {
-        assert_eq!(told(false).await, ["page a", "page b", "complete"]);
+    async fn the_first_list_is_reported_in_pages() {
+        assert_eq!(reported(false).await, ["page a", "page b", "complete"]);
     }
 
     #[tokio::test]
-    async fn a_first_list_that_breaks_off_is_told_whole() {
-        assert_eq!(told(true).await, ["page a", "all 2"]);
+    async fn a_first_list_that_breaks_off_is_reported_whole() {
+        assert_eq!(reported(true).await, ["page a", "all 2"]);
     }
 
-    /// Away, until it is told to be back.
+    /// Away, until it is made to be back.
     #[derive(Default)]
     struct Away(Notify);
 
@@ -367,18 +348,18 @@ mod tests {
     async fn a_server_that_is_back_is_asked_long_before_the_wait_is_over() {
         let source = Arc::new(Away::default());
         let day = Duration::from_secs(24 * 3600);
-        let mut events = follow(
+        let mut events = watcher(
             source.clone(),
             Backoff {
                 first: day,
                 longest: day,
             },
         );
-        assert!(matches!(events.next().await, Some(SourceEvent::Failing(_))));
+        assert!(matches!(events.next().await, Some(WatcherEvent::Failing(_))));
 
         let began = Instant::now();
         source.0.notify_one();
-        assert!(matches!(events.next().await, Some(SourceEvent::Failing(_))));
+        assert!(matches!(events.next().await, Some(WatcherEvent::Failing(_))));
         assert!(began.elapsed() <= SPREAD, "{:?}", began.elapsed());
 
         events.next().await;
@@ -392,17 +373,17 @@ mod tests {
         longest: HOUR.saturating_mul(1000),
     };
 
-    /// How long until the next failure is told.
-    async fn until_failing(events: &mut BoxStream<'static, SourceEvent<Service>>) -> Duration {
+    /// How long until the next failure is reported.
+    async fn until_failing(events: &mut BoxStream<'static, WatcherEvent<Service>>) -> Duration {
         let began = Instant::now();
-        while !matches!(events.next().await, Some(SourceEvent::Failing(_))) {}
+        while !matches!(events.next().await, Some(WatcherEvent::Failing(_))) {}
         began.elapsed()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_back_gets_a_fresh_start() {
         let source = Arc::new(Away::default());
-        let mut events = follow(source.clone(), SLOW);
+        let mut events = watcher(source.clone(), SLOW);
         for _ in 0..5 {
             until_failing(&mut events).await;
         }
@@ -432,7 +413,11 @@ mod tests {
 
         async fn watch(&self, _: &str) -> Result<WatchStream<Service>, ApiError> {
             let next = self.0.lock().pop().unwrap_or(Err(ApiError::Disabled))?;
-            let event = || Ok(WatchEvent::Added(Arc::new(Service::default())));
+            let event = || {
+                Ok(WatchEvent::Object(ObjectEvent::Applied(Arc::new(
+                    Service::default(),
+                ))))
+            };
             let events: Vec<_> = std::iter::repeat_with(event).take(next).collect();
             let broken = futures::stream::iter([Err(ApiError::Disabled)]);
             Ok(futures::stream::iter(events).chain(broken).boxed())
@@ -440,10 +425,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_told_something_makes_failures_before_it_count_no_more() {
+    async fn a_watch_that_reported_something_makes_failures_before_it_count_no_more() {
         let mut watches = vec![Ok(1)];
         watches.extend((0..4).map(|_| Err(ApiError::Disabled)));
-        let mut events = follow(Arc::new(Watches(parking_lot::Mutex::new(watches))), SLOW);
+        let mut events = watcher(Arc::new(Watches(parking_lot::Mutex::new(watches))), SLOW);
         for _ in 0..5 {
             until_failing(&mut events).await;
         }
@@ -456,10 +441,13 @@ mod tests {
         let gone = ApiError::Status(crate::error::Status::new(410, "Expired", "too old"));
         let source = Arc::new(Watches(parking_lot::Mutex::new(vec![Ok(1), Err(gone)])));
 
-        let events: Vec<_> = follow(source, SLOW).take(3).collect().await;
+        let events: Vec<_> = watcher(source, SLOW).take(3).collect().await;
 
-        let is_list = |event: &SourceEvent<Service>| matches!(event, SourceEvent::Replaced { .. });
+        let is_list = |event: &WatcherEvent<Service>| matches!(event, WatcherEvent::Replaced { .. });
         assert!(is_list(&events[0]) && is_list(&events[1]), "{events:?}");
-        assert!(matches!(events[2], SourceEvent::Upserted(_)), "{events:?}");
+        assert!(
+            matches!(events[2], WatcherEvent::Object(ObjectEvent::Applied(_))),
+            "{events:?}"
+        );
     }
 }
