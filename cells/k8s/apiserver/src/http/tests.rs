@@ -204,6 +204,31 @@ async fn describes_itself_to_older_clients_in_protobuf() {
     assert!(body.starts_with(b"\x0a\x032.0"));
 }
 
+/// Kubelets ask for tokens in protobuf.
+#[tokio::test]
+async fn reads_requests_for_tokens_in_protobuf() {
+    let field = |number: u8, bytes: &[u8]| {
+        let length = u8::try_from(bytes.len()).unwrap();
+        [&[number << 3 | 2, length], bytes].concat()
+    };
+    // Field 4 of the spec: 700 seconds.
+    let spec = [4 << 3, 0xbc, 0x05];
+    let type_meta = [field(1, b"authentication.k8s.io/v1"), field(2, b"TokenRequest")].concat();
+    let body = [
+        b"k8s\0".to_vec(),
+        field(1, &type_meta),
+        field(2, &field(2, &spec)),
+    ]
+    .concat();
+    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let media = [("content-type", "application/vnd.kubernetes.protobuf")];
+
+    let answer = json_of(ask(&router(""), "POST", path, &media, &body)).await;
+
+    assert_eq!(answer["spec"]["expirationSeconds"], 700, "{answer}");
+    assert!(answer["status"]["token"].is_string(), "{answer}");
+}
+
 #[tokio::test]
 async fn asks_for_the_token_where_there_is_one() {
     let router = router("secret");
