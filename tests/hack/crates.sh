@@ -7,13 +7,13 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 # Crates that load BPF programs, or contain a program that does: these alone need clang and libbpf.
-loads=(skep-bpf-programs skep-socketlb skep-agent skep-e2e skep-faults)
+loads=(skep-bpf-programs skep-socketlb skep-agent skep-e2e skep-faults lb-benchmark)
 
 # package: dependencies that must not appear below it. Development dependencies do not count.
 guards="
 skep: skep-bpf-programs libbpf-sys libbpf-rs kube axum
 run-scripts: skep-bpf-programs libbpf-sys libbpf-rs
-skep-hive: tokio-util kube axum serde_json
+skep-hive: kube axum serde_json
 skep-statedb: kube
 skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s axum
 skep-loadbalancer-model: skep-k8s kube serde_norway notify axum skep-bpf-sys skep-bpf-maps
