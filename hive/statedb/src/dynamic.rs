@@ -220,7 +220,7 @@ impl dyn AnyTable {
         })
     }
 
-    /// Appends the text of [`json_of`](Self::json_of) a row, without a tree of values if the type can do without.
+    /// Appends the text of `json_of` a row, without a tree of values if the type can do without.
     pub fn write_json_of(&self, row: &dyn AnyRow, out: &mut Vec<u8>) {
         let start = out.len();
         if row.write_json(out).is_err() {
