@@ -115,6 +115,23 @@ mod tests {
         assert_eq!(&text[..length], b"READY=1\n");
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn manager_that_does_not_read_holds_nobody_up() {
+        let name = format!("hive-notify-busy-{}", std::process::id());
+        let _manager = UnixDatagram::bind_addr(&abstract_address(&name).unwrap()).unwrap();
+        let notifier = Notifier::from_env(&env(&[("NOTIFY_SOCKET", &format!("@{name}"))])).unwrap();
+
+        // Far more than the queue of the socket takes.
+        let (done, waiting) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            (0..5_000).for_each(|_| notifier.send("WATCHDOG=1\n"));
+            let _ = done.send(());
+        });
+
+        assert!(waiting.recv_timeout(Duration::from_secs(10)).is_ok(), "it waits");
+    }
+
     #[test]
     fn socket_that_is_not_there_is_no_reason_to_fail() {
         assert!(Notifier::from_env(&env(&[("NOTIFY_SOCKET", "/nowhere/notify")])).is_none());

@@ -136,3 +136,43 @@ async fn failure_of_an_earlier_command_counts() {
         "{error}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn waits_double_up_to_the_longest() {
+    let (count, _) = counter("count", 6);
+    let mut bench = Bench::new().command(count);
+
+    bench.run("* count\n").await.unwrap();
+
+    let text = bench.text();
+    let waits: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split_once("retrying in ")?.1.strip_suffix("...)"))
+        .collect();
+    assert_eq!(waits, ["5ms", "10ms", "20ms", "20ms", "20ms"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn repetition_ends_at_what_no_repetition_mends() {
+    let (count, _) = counter("count", u32::MAX);
+    let calls = Mutex::new(0);
+    let breaks = function(
+        Spec::new("breaks", "Is unknown from the third call on"),
+        move |_, _| {
+            let mut calls = calls.lock().unwrap();
+            *calls += 1;
+            if *calls < 3 {
+                Ok(Outcome::stdout(""))
+            } else {
+                Err(CommandError::Unknown)
+            }
+        },
+    );
+    let mut bench = Bench::with_deadline(Duration::from_secs(60))
+        .command(count)
+        .command(breaks);
+
+    let error = bench.run("# section\nbreaks\n* count\n").await.unwrap_err();
+
+    assert_eq!(error, "test.txtar:2: breaks: unknown command");
+}

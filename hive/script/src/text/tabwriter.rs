@@ -101,4 +101,14 @@ mod tests {
 
         assert_eq!(table.finish(), "a    bc   d\n\n");
     }
+
+    #[test]
+    fn open_lines_are_ended() {
+        let mut table = TabWriter::new();
+        table.write("a\tb");
+        table.row(["c", "d"]);
+        table.write("e\tf");
+
+        assert_eq!(table.finish(), "a    b\nc    d\ne    f\n");
+    }
 }
