@@ -2,58 +2,9 @@
 
 //! Ids of services and backends, and those that earlier runs allocated.
 
+use roaring::RoaringBitmap;
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{L3n4Addr, L4Proto};
-
-/// A set of ids that are mostly in a row: a bit each, in pages.
-#[derive(Debug, Default)]
-struct IdSet {
-    pages: HashMap<u32, Box<Page>>,
-    len: usize,
-}
-
-type Page = [u64; PAGE_WORDS];
-
-const PAGE_WORDS: usize = 16;
-const PAGE: u32 = PAGE_WORDS as u32 * u64::BITS;
-
-impl IdSet {
-    fn place(id: u32) -> (u32, usize, u64) {
-        let within = id % PAGE;
-        (
-            id / PAGE,
-            (within / u64::BITS) as usize,
-            1 << (within % u64::BITS),
-        )
-    }
-
-    fn contains(&self, id: u32) -> bool {
-        let (page, word, bit) = Self::place(id);
-        self.pages.get(&page).is_some_and(|page| page[word] & bit != 0)
-    }
-
-    /// Whether it was not there.
-    fn insert(&mut self, id: u32) -> bool {
-        let (page, word, bit) = Self::place(id);
-        let page = self.pages.entry(page).or_default();
-        let is_new = page[word] & bit == 0;
-        page[word] |= bit;
-        self.len += usize::from(is_new);
-        is_new
-    }
-
-    fn remove(&mut self, id: u32) {
-        let (number, word, bit) = Self::place(id);
-        let Some(page) = self.pages.get_mut(&number).filter(|page| page[word] & bit != 0) else {
-            return;
-        };
-        page[word] &= !bit;
-        self.len -= 1;
-        if **page == Page::default() {
-            self.pages.remove(&number);
-        }
-    }
-}
 
 /// Allocates ids from 1, next fit: released ones are allocated again only after the counter wrapped around.
 #[derive(Debug)]
@@ -61,7 +12,7 @@ pub(super) struct Ids {
     next: u32,
     // Never allocated.
     max: u32,
-    used: IdSet,
+    used: RoaringBitmap,
     // Ids of an earlier run by address, not claimed yet.
     restored: HashMap<L3n4Addr, u32>,
 }
@@ -71,14 +22,14 @@ impl Ids {
         Self {
             next: 1,
             max,
-            used: IdSet::default(),
+            used: RoaringBitmap::new(),
             restored: HashMap::default(),
         }
     }
 
     /// Ids in use.
     pub(super) fn len(&self) -> usize {
-        self.used.len
+        self.used.len() as usize
     }
 
     /// Ids of an earlier run that wait for their address.
@@ -176,19 +127,6 @@ mod tests {
         assert_eq!(ids.allocate(&a), None);
         ids.release(2);
         assert_eq!(ids.allocate(&a), Some(2));
-    }
-
-    #[test]
-    fn ids_far_apart_are_distinct() {
-        let mut set = IdSet::default();
-        let ids = [1, 63, 64, 1023, 1024, 4_000_000_000];
-        assert!(ids.iter().all(|id| set.insert(*id)));
-        assert!(!set.insert(64));
-        assert!(!set.contains(65) && set.contains(1024));
-
-        ids.iter().for_each(|id| set.remove(*id));
-        set.remove(64);
-        assert_eq!((set.len, set.pages.len()), (0, 0));
     }
 
     #[test]
