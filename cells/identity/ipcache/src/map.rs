@@ -9,6 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use skep_bpf_maps::MapSizes;
 use skep_bpf_maps::node::{IPCACHE, IPCACHE_STATIC_BITS, IpcacheKey, IpcacheValue};
 use skep_bpf_sys::{Map, MapError, MapStore};
 
@@ -66,7 +67,7 @@ impl PinnedIpcache {
         if let Some(map) = self.map.get() {
             return Ok(map);
         }
-        let map = self.store.open_or_create(&IPCACHE)?;
+        let map = self.store.open_or_create(&IPCACHE.spec(&MapSizes::default()))?;
         Ok(self.map.get_or_init(|| map))
     }
 }

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use skep_bpf_maps::lb::{LbMapSizes, LbMapSpecs, Skip4Key, Skip6Key};
+use skep_bpf_maps::MapSizes;
+use skep_bpf_maps::lb::{SKIP4, SKIP6, Skip4Key, Skip6Key};
 use skep_bpf_sys::{Map, MapError, MapStore};
 
 /// An entry of a skip map.
@@ -64,10 +65,10 @@ impl PinnedSkipMaps {
         if let Some(pair) = &*opened {
             return Ok(pair.clone());
         }
-        let specs = LbMapSpecs::new(LbMapSizes::default());
+        let sizes = MapSizes::default();
         let (v4, v6) = (
-            self.store.open_or_create(&specs.skip4)?,
-            self.store.open_or_create(&specs.skip6)?,
+            self.store.open_or_create(&SKIP4.spec(&sizes))?,
+            self.store.open_or_create(&SKIP6.spec(&sizes))?,
         );
         Ok(opened.insert(Arc::new(Pair { v4, v6 })).clone())
     }

@@ -9,10 +9,13 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use skep_bpf_maps::lb::{
-    AffinityMatchKey, Backend4, Backend6, BackendKey as RawBackendKey, IPV4_MAPS, IPV6_MAPS, LbMapSizes,
-    LbMapSpecs, MaglevKey as RawMaglevKey, ReverseNat4, ReverseNat6, ReverseNatKey, Service4Key, Service6Key,
-    ServiceValue, SourceRange4Key, SourceRange6Key,
+    AFFINITY_MATCH, AFFINITY4, AFFINITY6, AffinityMatchKey, BACKENDS4, BACKENDS6, Backend4, Backend6,
+    BackendKey as RawBackendKey, LbMapSizes, MAGLEV4, MAGLEV6, MaglevKey as RawMaglevKey, REVERSE_NAT4,
+    REVERSE_NAT6, REVERSE_SK4, REVERSE_SK6, ReverseNat4, ReverseNat6, ReverseNatKey, SERVICES4, SERVICES6,
+    SKIP4, SKIP6, SOURCE_RANGE4, SOURCE_RANGE6, Service4Key, Service6Key, ServiceValue, SourceRange4Key,
+    SourceRange6Key,
 };
+use skep_bpf_maps::{IpFamily, names_of};
 use skep_bpf_sys::map::Plain;
 use skep_bpf_sys::{Map, MapStore, NestedMap};
 
@@ -50,29 +53,29 @@ impl BpfMaps {
         ipv4: bool,
         ipv6: bool,
     ) -> Result<Self, skep_bpf_sys::MapError> {
-        let specs = LbMapSpecs::new(sizes);
+        let sizes = sizes.into();
         let maps = Self {
-            services4: store.open_or_create(&specs.services4)?,
-            services6: store.open_or_create(&specs.services6)?,
-            backends4: store.open_or_create(&specs.backends4)?,
-            backends6: store.open_or_create(&specs.backends6)?,
-            reverse4: store.open_or_create(&specs.reverse_nat4)?,
-            reverse6: store.open_or_create(&specs.reverse_nat6)?,
-            affinity: store.open_or_create(&specs.affinity_match)?,
-            ranges4: store.open_or_create(&specs.source_range4)?,
-            ranges6: store.open_or_create(&specs.source_range6)?,
-            maglev4: store.open_or_create_nested(&specs.maglev4)?,
-            maglev6: store.open_or_create_nested(&specs.maglev6)?,
+            services4: store.open_or_create(&SERVICES4.spec(&sizes))?,
+            services6: store.open_or_create(&SERVICES6.spec(&sizes))?,
+            backends4: store.open_or_create(&BACKENDS4.spec(&sizes))?,
+            backends6: store.open_or_create(&BACKENDS6.spec(&sizes))?,
+            reverse4: store.open_or_create(&REVERSE_NAT4.spec(&sizes))?,
+            reverse6: store.open_or_create(&REVERSE_NAT6.spec(&sizes))?,
+            affinity: store.open_or_create(&AFFINITY_MATCH.spec(&sizes))?,
+            ranges4: store.open_or_create(&SOURCE_RANGE4.spec(&sizes))?,
+            ranges6: store.open_or_create(&SOURCE_RANGE6.spec(&sizes))?,
+            maglev4: store.open_or_create_nested(&MAGLEV4.spec(&sizes))?,
+            maglev6: store.open_or_create_nested(&MAGLEV6.spec(&sizes))?,
         };
         // Used by the programs only, but made whatever is configured, so that every reader finds them.
-        store.open_or_create(&specs.affinity4)?;
-        store.open_or_create(&specs.affinity6)?;
-        store.open_or_create(&specs.reverse_sk4)?;
-        store.open_or_create(&specs.reverse_sk6)?;
-        store.open_or_create(&specs.skip4)?;
-        store.open_or_create(&specs.skip6)?;
-        for (is_on, names) in [(ipv4, IPV4_MAPS), (ipv6, IPV6_MAPS)] {
-            for name in names.into_iter().filter(|_| !is_on) {
+        store.open_or_create(&AFFINITY4.spec(&sizes))?;
+        store.open_or_create(&AFFINITY6.spec(&sizes))?;
+        store.open_or_create(&REVERSE_SK4.spec(&sizes))?;
+        store.open_or_create(&REVERSE_SK6.spec(&sizes))?;
+        store.open_or_create(&SKIP4.spec(&sizes))?;
+        store.open_or_create(&SKIP6.spec(&sizes))?;
+        for (is_on, ip) in [(ipv4, IpFamily::V4), (ipv6, IpFamily::V6)] {
+            for name in names_of(ip).filter(|_| !is_on) {
                 store.unpin(name)?;
             }
         }

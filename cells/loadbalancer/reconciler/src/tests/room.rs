@@ -368,7 +368,7 @@ impl World {
 
     /// Whether a frontend that is not in the maps could be added to them: on a copy with a fresh reconciler.
     fn would_fit(&self, sizes: LbMapSizes, frontend: &Frontend) -> bool {
-        let mut snapshot = maps::snapshot::MapSnapshot::default();
+        let mut snapshot = crate::testing::snapshot::MapSnapshot::default();
         snapshot.take(&*self.fake).unwrap();
         let copy: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
         snapshot.restore(&*copy, false).unwrap();
