@@ -21,9 +21,6 @@ pub(crate) struct Config {
     /// Network policies: told unless `never`.
     #[config(default = "", hidden)]
     enable_policy: String,
-    /// Recent updates of maps, kept for tools: told if any.
-    #[config(default = "", hidden)]
-    bpf_map_event_buffers: String,
     /// Told if on, as all that follow.
     #[config(default = false, hidden)]
     bpf_lb_nat46x64: bool,
@@ -108,12 +105,6 @@ impl Config {
                 &self.enable_policy,
                 !matches!(self.enable_policy.as_str(), "" | "never"),
                 "network policies are not enforced",
-            ),
-            (
-                "bpf-map-event-buffers",
-                &self.bpf_map_event_buffers,
-                !self.bpf_map_event_buffers.is_empty(),
-                "updates of maps are not kept",
             ),
         ];
         asks.into_iter()

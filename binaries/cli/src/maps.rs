@@ -70,6 +70,11 @@ impl Pinned {
         }
     }
 
+    /// Where a map is pinned.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.store.path(name).display().to_string()
+    }
+
     /// Names of all pinned maps, sorted.
     ///
     /// # Errors

@@ -42,7 +42,8 @@ async fn start(flags: &[(&str, &str)]) -> (hive::Running, Arc<Parts>) {
         statedb::cell(),
         skep_maglev::cell(),
         skep_loadbalancer_model::cell(),
-        crate::in_memory_cell(),
+        skep_datapath_maps::in_memory_cell(),
+        crate::cell(),
         crate::testing::testing_cell(),
         probe,
     ];

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The pinned maps in the kernel.
+//! The maps of both address families, in the forms in which programs read them.
 
 mod batch;
 mod raw;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use skep_bpf_maps::lb::{
-    AFFINITY_MATCH, AFFINITY4, AFFINITY6, AffinityMatchKey, BACKENDS4, BACKENDS6, Backend4, Backend6,
-    BackendKey as RawBackendKey, LbMapSizes, MAGLEV4, MAGLEV6, MaglevKey as RawMaglevKey, REVERSE_NAT4,
-    REVERSE_NAT6, REVERSE_SK4, REVERSE_SK6, ReverseNat4, ReverseNat6, ReverseNatKey, SERVICES4, SERVICES6,
-    SKIP4, SKIP6, SOURCE_RANGE4, SOURCE_RANGE6, Service4Key, Service6Key, ServiceValue, SourceRange4Key,
-    SourceRange6Key,
+    AFFINITY_MATCH, AffinityMatchKey, BACKENDS4, BACKENDS6, Backend4, Backend6, BackendKey as RawBackendKey,
+    LbMapSizes, MAGLEV4, MAGLEV6, MaglevKey as RawMaglevKey, OWNER, REVERSE_NAT4, REVERSE_NAT6, ReverseNat4,
+    ReverseNat6, ReverseNatKey, SERVICES4, SERVICES6, SOURCE_RANGE4, SOURCE_RANGE6, Service4Key, Service6Key,
+    ServiceValue, SourceRange4Key, SourceRange6Key,
 };
-use skep_bpf_maps::{IpFamily, names_of};
-use skep_bpf_sys::map::Plain;
 use skep_bpf_sys::{Map, MapStore, NestedMap};
+use skep_datapath_maps::{MapOwner, Maps};
 
 use self::batch::{Part, failure, split};
 use self::raw::Family;
 use super::{
-    AffinityKey, Entries, Failures, Keys, LbMaps, MaglevKey, MapEntry, MapError, MapKind, MapUsage,
-    RevNatKey, RevNatValue, SourceRangeKey,
+    AffinityKey, Entries, Failures, Keys, LbMaps, MaglevKey, MapEntry, MapError, MapKind, RevNatKey,
+    RevNatValue, SourceRangeKey,
 };
 
-/// The maps of both families, opened or created and pinned.
+/// The maps of both families.
+#[derive(Debug)]
 pub struct BpfMaps {
     services4: Map<Service4Key, ServiceValue>,
     services6: Map<Service6Key, ServiceValue>,
@@ -42,44 +42,35 @@ pub struct BpfMaps {
 }
 
 impl BpfMaps {
-    /// Opens the pinned maps, or creates and pins those that are missing or do not fit. The maps of a family that is
-    /// off are made but not left pinned.
+    /// Takes the handles of the maps.
+    pub fn new(maps: &Maps) -> Self {
+        Self {
+            services4: maps.handle(&SERVICES4),
+            services6: maps.handle(&SERVICES6),
+            backends4: maps.handle(&BACKENDS4),
+            backends6: maps.handle(&BACKENDS6),
+            reverse4: maps.handle(&REVERSE_NAT4),
+            reverse6: maps.handle(&REVERSE_NAT6),
+            affinity: maps.handle(&AFFINITY_MATCH),
+            ranges4: maps.handle(&SOURCE_RANGE4),
+            ranges6: maps.handle(&SOURCE_RANGE6),
+            maglev4: maps.nested(&MAGLEV4),
+            maglev6: maps.nested(&MAGLEV6),
+        }
+    }
+
+    /// Opens the pinned maps of a store, for programs without a hive.
     ///
     /// # Errors
     /// If a map cannot be made: no privileges, no BPF file system, no memory.
     pub fn open(
-        store: &MapStore,
+        store: &Arc<MapStore>,
         sizes: LbMapSizes,
         ipv4: bool,
         ipv6: bool,
     ) -> Result<Self, skep_bpf_sys::MapError> {
-        let sizes = sizes.into();
-        let maps = Self {
-            services4: store.open_or_create(&SERVICES4.spec(&sizes))?,
-            services6: store.open_or_create(&SERVICES6.spec(&sizes))?,
-            backends4: store.open_or_create(&BACKENDS4.spec(&sizes))?,
-            backends6: store.open_or_create(&BACKENDS6.spec(&sizes))?,
-            reverse4: store.open_or_create(&REVERSE_NAT4.spec(&sizes))?,
-            reverse6: store.open_or_create(&REVERSE_NAT6.spec(&sizes))?,
-            affinity: store.open_or_create(&AFFINITY_MATCH.spec(&sizes))?,
-            ranges4: store.open_or_create(&SOURCE_RANGE4.spec(&sizes))?,
-            ranges6: store.open_or_create(&SOURCE_RANGE6.spec(&sizes))?,
-            maglev4: store.open_or_create_nested(&MAGLEV4.spec(&sizes))?,
-            maglev6: store.open_or_create_nested(&MAGLEV6.spec(&sizes))?,
-        };
-        // Used by the programs only, but made whatever is configured, so that every reader finds them.
-        store.open_or_create(&AFFINITY4.spec(&sizes))?;
-        store.open_or_create(&AFFINITY6.spec(&sizes))?;
-        store.open_or_create(&REVERSE_SK4.spec(&sizes))?;
-        store.open_or_create(&REVERSE_SK6.spec(&sizes))?;
-        store.open_or_create(&SKIP4.spec(&sizes))?;
-        store.open_or_create(&SKIP6.spec(&sizes))?;
-        for (is_on, ip) in [(ipv4, IpFamily::V4), (ipv6, IpFamily::V6)] {
-            for name in names_of(ip).filter(|_| !is_on) {
-                store.unpin(name)?;
-            }
-        }
-        Ok(maps)
+        let owner = MapOwner::new(OWNER).sizes(sizes).ip(ipv4, ipv6);
+        Ok(Self::new(&Maps::pinned(store.clone(), [owner])?))
     }
 
     fn maglev(&self, ipv6: bool) -> &NestedMap<RawMaglevKey, u32> {
@@ -242,38 +233,14 @@ impl LbMaps for BpfMaps {
             }
             MapKind::Maglev => {
                 for ipv6 in [false, true] {
-                    let map = self.maglev(ipv6);
-                    for key in map.keys().map_err(failed(ipv6))? {
-                        if let Some(table) = map.lookup(&key).map_err(failed(ipv6))? {
-                            let id = key.rev_nat.get();
-                            visit(MapEntry::Maglev(MaglevKey { id, ipv6 }, table.into()));
-                        }
-                    }
+                    let found = self.maglev(ipv6).for_each(|key, table| {
+                        let id = key.rev_nat.get();
+                        visit(MapEntry::Maglev(MaglevKey { id, ipv6 }, table.into()));
+                    });
+                    found.map_err(failed(ipv6))?;
                 }
                 Ok(())
             }
         }
-    }
-
-    fn usage(&self) -> Vec<MapUsage> {
-        fn count<K: Plain, V: Plain>(map: &Map<K, V>, kind: MapKind, ipv6: bool) -> Option<MapUsage> {
-            let entries = map.keys().ok()?.len();
-            Some(MapUsage {
-                kind,
-                ipv6,
-                entries: u32::try_from(entries).unwrap_or(u32::MAX),
-                max: map.max_entries(),
-            })
-        }
-        let usage = [
-            count(&self.services4, MapKind::Services, false),
-            count(&self.services6, MapKind::Services, true),
-            count(&self.backends4, MapKind::Backends, false),
-            count(&self.backends6, MapKind::Backends, true),
-            count(&self.reverse4, MapKind::ReverseNat, false),
-            count(&self.reverse6, MapKind::ReverseNat, true),
-            count(&self.affinity, MapKind::AffinityMatch, false),
-        ];
-        usage.into_iter().flatten().collect()
     }
 }
