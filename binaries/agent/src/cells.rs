@@ -61,6 +61,7 @@ fn datapath() -> Cell {
     Cell::group([
         skep_datapath_config::cell(),
         skep_datapath_maps::cell(),
+        skep_datapath_maps::api::cell(),
         skep_socketlb::loadbalancer_cell(),
         skep_socketlb::cell(),
         skep_ipcache::cell(),

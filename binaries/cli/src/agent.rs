@@ -116,6 +116,28 @@ impl Agent {
         headers: &[(&str, &str)],
         write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
+        self.read(path, headers, PATIENCE, write)
+    }
+
+    /// As [`copy`](Self::copy), of what may pause for as long as it likes.
+    ///
+    /// # Errors
+    /// When the agent is not there or refuses, and when `write` fails.
+    pub(crate) fn follow(
+        &self,
+        path: &str,
+        write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), AgentError> {
+        self.read(path, &[], Duration::MAX, write)
+    }
+
+    fn read(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        pause: Duration,
+        write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), AgentError> {
         let path = below_v1(path);
         let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http {
             path: path.clone(),
@@ -125,13 +147,14 @@ impl Agent {
             .enable_all()
             .build()
             .map_err(|err| failed(err.into()))?;
-        runtime.block_on(self.request(&path, headers, write))
+        runtime.block_on(self.request(&path, headers, pause, write))
     }
 
     async fn request(
         &self,
         path: &str,
         headers: &[(&str, &str)],
+        pause: Duration,
         mut write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
         let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http {
@@ -165,7 +188,7 @@ impl Agent {
         let status = response.status();
         let mut refusal = Vec::new();
         let mut body = Limited::new(response.into_body(), LONGEST_ANSWER);
-        while let Some(frame) = timeout(PATIENCE, body.frame()).await.map_err(silent)? {
+        while let Some(frame) = timeout(pause, body.frame()).await.map_err(silent)? {
             let Ok(piece) = frame.map_err(failed)?.into_data() else {
                 continue;
             };

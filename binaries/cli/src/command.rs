@@ -11,6 +11,10 @@ use std::{
 
 use clap::{CommandFactory, Parser, Subcommand};
 use skep_api_types::{DaemonConfiguration, LrpSpec, Service, StatusResponse};
+use skep_bpf_maps::{
+    event::{METRICS, RATELIMIT},
+    node::IPCACHE,
+};
 
 use crate::{
     agent::{Agent, AgentError},
@@ -66,7 +70,7 @@ enum Command {
     /// BPF maps, read from where they are pinned.
     #[command(subcommand)]
     Bpf(BpfCommand),
-    /// Any pinned map.
+    /// Any map: from the agent, or without it from where maps are pinned.
     #[command(subcommand)]
     Map(MapCommand),
     /// The agent's configuration; none of it can be changed through the API.
@@ -192,7 +196,7 @@ enum LbCommand {
 
 #[derive(Debug, Subcommand)]
 enum MapCommand {
-    /// All pinned maps.
+    /// All maps.
     #[command(alias = "ls")]
     List {
         /// With their entries.
@@ -203,6 +207,14 @@ enum MapCommand {
     Get {
         /// Its name.
         name: String,
+    },
+    /// The last writes of one map, if the agent keeps them (bpf-map-event-buffers).
+    Events {
+        /// Its name.
+        name: String,
+        /// Go on with writes that come.
+        #[arg(short, long)]
+        follow: bool,
     },
 }
 
@@ -241,10 +253,16 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         Command::Bpf(command) => bpf(&pinned, &command, format)?,
-        Command::Map(MapCommand::List { verbose }) => {
-            inventory::list(&pinned, &line.shell_sock_path, verbose, format)?
+        Command::Map(MapCommand::List { verbose }) => inventory::list(&agent, &pinned, verbose, format)?,
+        Command::Map(MapCommand::Get { name }) => inventory::get(&agent, &pinned, &name, format)?,
+        Command::Map(MapCommand::Events { name, follow }) => {
+            let mut out = std::io::stdout().lock();
+            let written_all = inventory::events(&agent, &name, follow, format, |line| {
+                out.write_all(line)?;
+                out.flush()
+            });
+            return written(written_all, code);
         }
-        Command::Map(MapCommand::Get { name }) => inventory::get(&pinned.entries(&name)?, format),
         Command::Config { command, key } => {
             let key = command.map(|ConfigCommand::Get { key }| key).or(key);
             config(&agent, key.as_deref(), format)?
@@ -350,16 +368,15 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, 
             (pinned.skipped()?, ["NAMESPACE AND FRONTEND", ""])
         }
         BpfCommand::Ratelimit(ListCommand::List) => (
-            pinned.entries("cilium_ratelimit")?,
+            pinned.entries(RATELIMIT.name)?,
             ["USAGE IFINDEX", "TOKENS LAST_TOPUP"],
         ),
-        BpfCommand::Ipcache(ListCommand::List) => (
-            pinned.entries("cilium_ipcache_v2")?,
-            ["IP PREFIX/ADDRESS", "IDENTITY"],
-        ),
+        BpfCommand::Ipcache(ListCommand::List) => {
+            (pinned.entries(IPCACHE.name)?, ["IP PREFIX/ADDRESS", "IDENTITY"])
+        }
         BpfCommand::Socknat(ListCommand::List) => (pinned.sockets()?, ["BACKEND -> COOKIE", "FRONTEND"]),
         BpfCommand::Metrics(ListCommand::List) => (
-            pinned.entries("cilium_metrics")?,
+            pinned.entries(METRICS.name)?,
             ["REASON DIRECTION", "PACKETS BYTES"],
         ),
     };

@@ -1,200 +1,311 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `skep map`: what is pinned, how much is in it, and how many writes failed.
+//! `skep map`: maps, their entries and their last writes. The agent tells what it could not write; without it, maps are
+//! read from where they are pinned.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{io, path::Path};
 
-use serde_json::{Value, json};
+use hyper::StatusCode;
+use serde::Serialize;
+use skep_api_types::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 
 use crate::{
+    agent::{Agent, AgentError},
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
-    shell,
 };
 
-/// Failed operations of the agent by map, as its metrics count them. They have names without this.
-const PREFIX: &str = "cilium_";
-
-/// One pinned map.
-#[derive(Debug)]
-struct Row {
-    name: String,
-    /// `None`: of a kind that skep cannot show.
-    entries: Option<Vec<Entry>>,
-    /// `None`: the agent is not there to tell.
-    errors: Option<u64>,
+/// Why maps cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InventoryError {
+    /// The agent is there, and does not tell.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// The pinned maps cannot be read.
+    #[error(transparent)]
+    Maps(#[from] MapsError),
+    /// The answer has no such form.
+    #[error("cannot print the maps")]
+    Print(#[from] serde_json::Error),
 }
 
-/// All pinned maps; with `verbose`, with their entries. Works without the agent, except for the count of errors.
-///
-/// # Errors
-/// When the maps cannot be read.
+/// What is known of maps.
+struct Known<T> {
+    what: T,
+    /// The agent told it: it knows which writes failed.
+    by_agent: bool,
+}
+
+/// All maps; with `verbose`, with their entries.
 pub(crate) fn list(
+    agent: &Agent,
     pinned: &Pinned,
-    shell: &Path,
     verbose: bool,
     format: Format,
-) -> Result<String, MapsError> {
-    let errors = shell::ask(shell, "metrics --format=json cilium_bpf_map_ops_total")
-        .ok()
-        .map(|answer| failed_operations(&answer));
-    let mut rows = Vec::new();
+) -> Result<String, InventoryError> {
+    let known = match agent.get::<BpfMapList>("map", &[]) {
+        Ok(what) => Known { what, by_agent: true },
+        Err(AgentError::Unreachable { .. }) => Known {
+            what: all_pinned(pinned)?,
+            by_agent: false,
+        },
+        Err(error) => return Err(error.into()),
+    };
+    Ok(match format {
+        Format::Text if verbose => {
+            let texts: Vec<String> = known.what.maps.iter().map(details).collect();
+            texts.join("\n")
+        }
+        Format::Text => overview(&known),
+        _ => document(&known.what, format)?,
+    })
+}
+
+/// Entries of one map.
+pub(crate) fn get(
+    agent: &Agent,
+    pinned: &Pinned,
+    name: &str,
+    format: Format,
+) -> Result<String, InventoryError> {
+    let map = match agent.get::<BpfMap>(&format!("map/{name}"), &[]) {
+        Ok(map) => map,
+        // Not a map of the agent, or no agent: it may be pinned all the same.
+        Err(
+            AgentError::Unreachable { .. }
+            | AgentError::Refused {
+                status: StatusCode::NOT_FOUND,
+                ..
+            },
+        ) => BpfMap {
+            path: pinned.path(name),
+            cache: Some(cache(pinned.entries(name)?)),
+        },
+        Err(error) => return Err(error.into()),
+    };
+    Ok(match format {
+        Format::Text => entries(map.cache.as_deref().unwrap_or_default()),
+        _ => document(&map, format)?,
+    })
+}
+
+/// Passes the last writes of a map to `write`, a line each; with `follow`, also those that come.
+pub(crate) fn events(
+    agent: &Agent,
+    name: &str,
+    follow: bool,
+    format: Format,
+    mut write: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<(), AgentError> {
+    let mut rest = Vec::new();
+    agent.follow(&format!("map/{name}/events?follow={follow}"), |piece| {
+        rest.extend_from_slice(piece);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            match format {
+                Format::Text => write(event(&serde_json::from_slice(&line)?).as_bytes())?,
+                _ => write(&line)?,
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A write as a line, with the names of Cilium's command.
+fn event(event: &BpfMapEvent) -> String {
+    format!(
+        "key={} value={} time={} action={} desiredState={} lastError={}\n",
+        event.key, event.value, event.timestamp, event.action, event.desired_action, event.last_error
+    )
+}
+
+fn document<T: Serialize>(model: &T, format: Format) -> Result<String, serde_json::Error> {
+    print::document(model, format)
+}
+
+fn all_pinned(pinned: &Pinned) -> Result<BpfMapList, MapsError> {
+    let mut maps = Vec::new();
     for name in pinned.names()? {
-        let entries = match pinned.entries(&name) {
-            Ok(entries) => Some(entries),
+        let cache = match pinned.entries(&name) {
+            Ok(entries) => Some(cache(entries)),
             Err(MapsError::Unknown { .. }) => None,
             // Gone since the directory was read.
             Err(MapsError::NotPinned { .. }) => continue,
             Err(error) => return Err(error),
         };
-        let errors = errors.as_ref().map(|errors| {
-            let short = name.strip_prefix(PREFIX).unwrap_or(&name);
-            errors.get(short).copied().unwrap_or_default()
-        });
-        rows.push(Row {
-            name,
-            entries,
-            errors,
-        });
+        let path = pinned.path(&name);
+        maps.push(BpfMap { path, cache });
     }
-    Ok(match format {
-        Format::Text if verbose => rows.iter().map(entries_of).collect::<Vec<_>>().join("\n"),
-        Format::Text => text_of(&rows),
-        _ => print::value(&document_of(&rows, verbose), format),
-    })
+    Ok(BpfMapList { maps })
 }
 
-/// Entries of one map. They were read from the kernel: their state is that they are there.
-pub(crate) fn get(entries: &[Entry], format: Format) -> String {
-    const TITLES: [&str; 4] = ["Key", "Value", "State", "Error"];
-    if format != Format::Text {
-        return print::entries(entries, ["", ""], format);
-    }
-    let rows = entries.iter().flat_map(|(key, values)| {
-        values
-            .iter()
-            .map(|value| vec![key.clone(), value.clone(), "sync".to_owned(), String::new()])
-    });
-    print::table(&TITLES, rows)
+/// Entries that were read from the kernel: their state is that they are there.
+fn cache(entries: Vec<Entry>) -> Vec<BpfMapEntry> {
+    entries
+        .into_iter()
+        .map(|(key, values)| BpfMapEntry {
+            key,
+            value: values.join(" "),
+            desired_action: "sync".to_owned(),
+            last_error: String::new(),
+        })
+        .collect()
 }
 
-/// Sums of failed operations by map, from the agent's metrics as JSON.
-fn failed_operations(metrics: &str) -> BTreeMap<String, u64> {
-    let all: Value = serde_json::from_str(metrics).unwrap_or_default();
-    let mut errors = BTreeMap::new();
-    for sample in all.as_array().into_iter().flatten() {
-        let labels = &sample["labels"];
-        if let (Some(map), Some("fail"), Some(value)) = (
-            labels["map_name"].as_str(),
-            labels["outcome"].as_str(),
-            sample["value"].as_f64(),
-        ) {
-            *errors.entry(map.to_owned()).or_default() += value as u64;
-        }
-    }
-    errors
+fn name(map: &BpfMap) -> String {
+    let name = Path::new(&map.path).file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
-fn text_of(rows: &[Row]) -> String {
+fn overview(known: &Known<BpfMapList>) -> String {
     print::table(
         &["Name", "Num entries", "Num errors", "Cache enabled"],
-        rows.iter().map(|row| {
-            let entries = row.entries.as_ref();
+        known.what.maps.iter().map(|map| {
+            let entries = map.cache.as_deref();
+            let errors = entries
+                .unwrap_or_default()
+                .iter()
+                .filter(|entry| !entry.last_error.is_empty());
             vec![
-                row.name.clone(),
+                name(map),
                 entries.map_or_else(|| "unknown layout".to_owned(), |all| all.len().to_string()),
-                row.errors
-                    .map_or_else(|| "unknown".to_owned(), |count| count.to_string()),
-                // What the kernel has is what is shown: there is no copy.
-                "false".to_owned(),
+                if known.by_agent {
+                    errors.count().to_string()
+                } else {
+                    "unknown".to_owned()
+                },
+                (known.by_agent && entries.is_some()).to_string(),
             ]
         }),
     )
 }
 
-fn entries_of(row: &Row) -> String {
-    let entries = match &row.entries {
-        Some(entries) => get(entries, Format::Text),
+fn details(map: &BpfMap) -> String {
+    let entries = match &map.cache {
+        Some(cache) => entries(cache),
         None => "unknown layout\n".to_owned(),
     };
-    format!("## Map: {}\n{entries}", row.name)
+    format!("## Map: {}\n{entries}", name(map))
 }
 
-fn document_of(rows: &[Row], verbose: bool) -> Value {
-    let maps: Vec<Value> = rows
-        .iter()
-        .map(|row| {
-            let mut map = json!({
-                "name": row.name,
-                "num-entries": row.entries.as_ref().map(Vec::len),
-                "num-errors": row.errors,
-                "cache-enabled": false,
-            });
-            if verbose {
-                let entries = row.entries.iter().flatten();
-                map["entries"] = entries
-                    .map(|(key, values)| json!({"key": key, "value": values.join(" ")}))
-                    .collect();
-            }
-            map
-        })
-        .collect();
-    json!({ "maps": maps })
+fn entries(cache: &[BpfMapEntry]) -> String {
+    print::table(
+        &["Key", "Value", "State", "Error"],
+        cache.iter().map(|entry| {
+            vec![
+                entry.key.clone(),
+                entry.value.clone(),
+                entry.desired_action.clone(),
+                entry.last_error.clone(),
+            ]
+        }),
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixListener,
+    };
+
     use super::*;
 
-    fn rows() -> Vec<Row> {
-        vec![
-            Row {
-                name: "cilium_lb4_services_v2".to_owned(),
-                entries: Some(vec![("10.96.0.1:80/TCP (0)".to_owned(), vec!["0 1".to_owned()])]),
-                errors: Some(3),
-            },
-            Row {
-                name: "cilium_other".to_owned(),
-                entries: None,
-                errors: None,
-            },
-        ]
+    const MAPS: &str = r#"{"maps":[
+        {"path": "/sys/fs/bpf/tc/globals/cilium_events"},
+        {"path": "/sys/fs/bpf/tc/globals/cilium_lb4_services_v2", "cache": [
+            {"key": "10.96.0.1:80/TCP (0)", "value": "0 1", "desired-action": "sync"},
+            {"key": "10.96.0.2:80/TCP (0)", "value": "0 2", "desired-action": "to-be-inserted", "last-error": "full"}]}
+    ]}"#;
+
+    /// An agent that gives one answer; what it was asked comes from the thread.
+    fn agent(folder: &Path, answer: &'static str) -> (Agent, std::thread::JoinHandle<String>) {
+        let socket = folder.join("agent.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let thread = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = vec![0; 4096];
+            let length = stream.read(&mut request).unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len());
+            stream.write_all((head + answer).as_bytes()).unwrap();
+            String::from_utf8_lossy(&request[..length]).into_owned()
+        });
+        (Agent::at(&socket.display().to_string()).unwrap(), thread)
     }
 
     #[test]
-    fn counts_stand_below_their_titles() {
+    fn the_agent_counts_what_it_could_not_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let (agent, _) = agent(folder.path(), MAPS);
+
+        let text = list(&agent, &Pinned::below(folder.path()), false, Format::Text).unwrap();
+
         let expected = [
             "Name                     Num entries      Num errors   Cache enabled",
-            "cilium_lb4_services_v2   1                3            false",
-            "cilium_other             unknown layout   unknown      false",
+            "cilium_events            unknown layout   0            false",
+            "cilium_lb4_services_v2   2                1            true",
             "",
         ];
-        assert_eq!(text_of(&rows()), expected.join("\n"));
+        assert_eq!(text, expected.join("\n"));
     }
 
     #[test]
-    fn json_has_the_entries_only_if_asked_for() {
-        let value = document_of(&rows(), false);
-        assert_eq!(value["maps"][0]["num-errors"], 3);
-        assert_eq!(value["maps"][1]["num-entries"], Value::Null);
-        assert!(value["maps"][0].get("entries").is_none());
-        let value = document_of(&rows(), true);
-        assert_eq!(value["maps"][0]["entries"][0]["key"], "10.96.0.1:80/TCP (0)");
+    fn json_is_the_model_of_the_api() {
+        let folder = tempfile::tempdir().unwrap();
+        let (agent, _) = agent(folder.path(), MAPS);
+
+        let text = list(&agent, &Pinned::below(folder.path()), false, Format::Json).unwrap();
+
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let expected: serde_json::Value = serde_json::from_str(MAPS).unwrap();
+        assert_eq!(found, expected);
     }
 
     #[test]
-    fn failures_are_added_up_by_map() {
-        let metrics = r#"[
-            {"name": "cilium_bpf_map_ops_total", "value": 2,
-             "labels": {"map_name": "lb4_services_v2", "operation": "update", "outcome": "fail"}},
-            {"name": "cilium_bpf_map_ops_total", "value": 1,
-             "labels": {"map_name": "lb4_services_v2", "operation": "delete", "outcome": "fail"}},
-            {"name": "cilium_bpf_map_ops_total", "value": 9,
-             "labels": {"map_name": "lb4_services_v2", "operation": "update", "outcome": "success"}}]"#;
-        assert_eq!(
-            failed_operations(metrics),
-            BTreeMap::from([("lb4_services_v2".to_owned(), 3)])
+    fn entries_show_their_state_and_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let map = r#"{"path": "/x/cilium_ipcache_v2", "cache": [
+            {"key": "10.0.0.1/32", "value": "identity=1", "desired-action": "to-be-deleted", "last-error": "no"}]}"#;
+        let (agent, asked) = agent(folder.path(), map);
+
+        let pinned = Pinned::below(folder.path());
+        let text = get(&agent, &pinned, "cilium_ipcache_v2", Format::Text).unwrap();
+
+        let expected = [
+            "Key           Value        State           Error",
+            "10.0.0.1/32   identity=1   to-be-deleted   no",
+            "",
+        ];
+        assert_eq!(text, expected.join("\n"));
+        let request = asked.join().unwrap();
+        assert!(
+            request.starts_with("GET /v1/map/cilium_ipcache_v2 HTTP"),
+            "{request}"
         );
-        assert!(failed_operations("nothing").is_empty());
+    }
+
+    #[test]
+    fn events_are_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = r#"{"timestamp":"2026-01-02T03:04:05Z","action":"update","key":"10.0.0.1/32","value":"identity=1","desired-action":"sync"}
+"#;
+        let (agent, asked) = agent(folder.path(), line);
+        let mut text = String::new();
+
+        let written = events(&agent, "cilium_ipcache_v2", true, Format::Text, |line| {
+            text.push_str(&String::from_utf8_lossy(line));
+            Ok(())
+        });
+
+        written.unwrap();
+        assert_eq!(
+            text,
+            "key=10.0.0.1/32 value=identity=1 time=2026-01-02T03:04:05Z action=update desiredState=sync lastError=\n"
+        );
+        let request = asked.join().unwrap();
+        assert!(
+            request.starts_with("GET /v1/map/cilium_ipcache_v2/events?follow=true HTTP"),
+            "{request}"
+        );
     }
 }

@@ -2,8 +2,6 @@
 
 //! Pinned maps as text: works while the agent is down.
 
-mod text;
-
 use std::{
     collections::BTreeMap,
     io,
@@ -12,19 +10,16 @@ use std::{
 };
 
 use skep_bpf_maps::{
-    event::{METRICS, MetricsKey, MetricsValue, RATELIMIT, RATELIMIT_METRICS, RateLimitKey, RateLimitValue},
+    Dump, Family, IpFamily, MapFamily,
     lb::{
-        Backend4, Backend6, BackendKey, IPV4_MAPS, IPV6_MAPS, LbMapSizes, LbMapSpecs, MaglevKey, Service4Key,
-        Service6Key, ServiceFlags, ServiceValue,
+        AFFINITY4, AFFINITY6, BACKENDS4, BACKENDS6, Backend4, Backend6, BackendKey, MAGLEV4, MAGLEV6,
+        REVERSE_NAT4, REVERSE_NAT6, REVERSE_SK4, REVERSE_SK6, SERVICES4, SERVICES6, SKIP4, SKIP6,
+        SOURCE_RANGE4, SOURCE_RANGE6, Service4Key, Service6Key, ServiceFlags, ServiceValue, place_text,
     },
-    node::IPCACHE,
+    names_of,
+    text::{Text, protocol},
 };
-use skep_bpf_sys::{
-    Map, MapError, MapStore, NestedMap,
-    map::{MapSpec, PerCpuMap, Plain},
-};
-
-use self::text::{Text, host_text, metrics_text, protocol, table_text, usage_text};
+use skep_bpf_sys::{Map, MapError, MapStore, map::Plain};
 
 /// Why pinned maps cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +59,6 @@ pub(crate) type Entry = (String, Vec<String>);
 #[derive(Debug)]
 pub(crate) struct Pinned {
     store: std::sync::Arc<MapStore>,
-    specs: LbMapSpecs,
 }
 
 impl Pinned {
@@ -73,8 +67,12 @@ impl Pinned {
     pub(crate) fn below(root: &Path) -> Self {
         Self {
             store: MapStore::new(root),
-            specs: LbMapSpecs::new(LbMapSizes::default()),
         }
+    }
+
+    /// Where a map is pinned.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.store.path(name).display().to_string()
     }
 
     /// Names of all pinned maps, sorted.
@@ -98,92 +96,23 @@ impl Pinned {
     /// Entries of the map called `name`, sorted by key.
     ///
     /// # Errors
-    /// When it is not pinned, cannot be read, or is of a kind whose layout skep does not know.
+    /// When it is not pinned, cannot be read, or is of a family that is not registered.
     pub(crate) fn entries(&self, name: &str) -> Result<Vec<Entry>, MapsError> {
-        let specs = &self.specs;
-        match name {
-            name if name == specs.services4.name() => self.dump(&specs.services4),
-            name if name == specs.services6.name() => self.dump(&specs.services6),
-            name if name == specs.backends4.name() => self.dump(&specs.backends4),
-            name if name == specs.backends6.name() => self.dump(&specs.backends6),
-            name if name == specs.reverse_nat4.name() => self.dump(&specs.reverse_nat4),
-            name if name == specs.reverse_nat6.name() => self.dump(&specs.reverse_nat6),
-            name if name == specs.affinity4.name() => self.dump(&specs.affinity4),
-            name if name == specs.affinity6.name() => self.dump(&specs.affinity6),
-            name if name == specs.affinity_match.name() => self.dump(&specs.affinity_match),
-            name if name == specs.source_range4.name() => self.dump(&specs.source_range4),
-            name if name == specs.source_range6.name() => self.dump(&specs.source_range6),
-            name if name == specs.reverse_sk4.name() => self.dump(&specs.reverse_sk4),
-            name if name == specs.reverse_sk6.name() => self.dump(&specs.reverse_sk6),
-            name if name == specs.skip4.name() => self.dump(&specs.skip4),
-            name if name == specs.skip6.name() => self.dump(&specs.skip6),
-            name if name == IPCACHE.name() => self.dump(&IPCACHE),
-            name => self.special(name),
-        }
-    }
-
-    /// Maps that are not plain keys and values.
-    fn special(&self, name: &str) -> Result<Vec<Entry>, MapsError> {
-        if name == METRICS.name() {
-            let map = PerCpuMap::<MetricsKey, MetricsValue>::open(name, &self.store.path(name));
-            let map = self.pinned(name, map)?;
-            let mut entries: Vec<Entry> = map
-                .entries()?
-                .into_iter()
-                .map(|(key, values)| {
-                    let sum = |field: fn(&MetricsValue) -> u64| values.iter().map(field).sum::<u64>();
-                    let total = format!("{} {}", sum(|value| value.count), sum(|value| value.bytes));
-                    (metrics_text(&key), vec![total])
-                })
-                .collect();
-            entries.sort();
-            return Ok(entries);
-        }
-        if name == RATELIMIT.name() {
-            return self.dump_as(
-                name,
-                |key: &RateLimitKey| format!("{} {}", usage_text(key.usage), key.ifindex),
-                |value: &RateLimitValue| format!("{} {}", value.tokens, value.last_topup),
-            );
-        }
-        if name == RATELIMIT_METRICS.name() {
-            return self.dump_as(
-                name,
-                |usage: &u32| usage_text(*usage),
-                |dropped: &u64| dropped.to_string(),
-            );
-        }
-        let (maglev4, maglev6) = (self.specs.maglev4.name(), self.specs.maglev6.name());
-        if name == maglev4 || name == maglev6 {
-            let name = if name == maglev4 { maglev4 } else { maglev6 };
-            return Ok(self
-                .tables(name)?
-                .into_iter()
-                .map(|(id, table)| (id.to_string(), vec![table_text(&table)]))
-                .collect());
-        }
-        let directory = self.store.directory();
-        if !directory.join(name).exists() {
-            return Err(MapsError::NotPinned {
-                map: name.to_owned(),
-                directory,
-            });
-        }
-        Err(MapsError::Unknown {
+        let map = self.pinned(name, self.store.open_raw(name))?;
+        let unknown = || MapsError::Unknown {
             name: name.to_owned(),
-        })
-    }
-
-    fn tables(&self, name: &'static str) -> Result<BTreeMap<u16, Vec<u32>>, MapsError> {
-        let map = NestedMap::<MaglevKey, u32>::open(name, &self.store.path(name));
-        let map = self.pinned(name, map)?;
-        let mut tables = BTreeMap::new();
-        for key in map.keys()? {
-            if let Some(table) = map.lookup(&key)? {
-                tables.insert(key.rev_nat.get(), table);
-            }
+        };
+        let family = skep_bpf_maps::find(name)
+            .filter(|family| family.fits(&map))
+            .ok_or_else(unknown)?;
+        match family.dump(&map) {
+            Ok(dump) => Ok(dump.texts().map(|(key, value)| (key, vec![value])).collect()),
+            Err(error) if Dump::is_unreadable(&error) => Err(unknown()),
+            Err(source) => Err(MapsError::Map(MapError::Walk {
+                map: name.to_owned(),
+                source,
+            })),
         }
-        Ok(tables)
     }
 
     /// Maglev tables of both families: `[id]/v4` or `/v6`, and the table.
@@ -191,17 +120,13 @@ impl Pinned {
     /// # Errors
     /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn maglev(&self) -> Result<Vec<Entry>, MapsError> {
-        let both = [
-            (self.specs.maglev4.name(), "v4"),
-            (self.specs.maglev6.name(), "v6"),
-        ];
-        self.families(both.map(|(name, family)| {
-            Ok(self
-                .tables(name)?
-                .into_iter()
-                .map(|(id, table)| (format!("[{id}]/{family}"), vec![table_text(&table)]))
+        let tables = |family: &Family, version: &str| {
+            let entries = self.entries(family.name)?.into_iter();
+            Ok(entries
+                .map(|(id, table)| (format!("[{id}]/{version}"), table))
                 .collect())
-        }))
+        };
+        self.families([tables(&MAGLEV4, "v4"), tables(&MAGLEV6, "v6")])
     }
 
     /// Source ranges of both families with the id of their service.
@@ -209,10 +134,7 @@ impl Pinned {
     /// # Errors
     /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn source_ranges(&self) -> Result<Vec<Entry>, MapsError> {
-        self.families([
-            self.dump(&self.specs.source_range4),
-            self.dump(&self.specs.source_range6),
-        ])
+        self.families([self.entries(SOURCE_RANGE4.name), self.entries(SOURCE_RANGE6.name)])
     }
 
     /// Reverse NAT of both families: service id and the frontend's address.
@@ -220,10 +142,7 @@ impl Pinned {
     /// # Errors
     /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn reverse_nat(&self) -> Result<Vec<Entry>, MapsError> {
-        self.families([
-            self.dump(&self.specs.reverse_nat4),
-            self.dump(&self.specs.reverse_nat6),
-        ])
+        self.families([self.entries(REVERSE_NAT4.name), self.entries(REVERSE_NAT6.name)])
     }
 
     /// Backends of both families: id and `PROTO://address`, with the number of a known zone. Ports and states are
@@ -233,16 +152,12 @@ impl Pinned {
     /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn backends(&self) -> Result<Vec<Entry>, MapsError> {
         self.families([
-            self.dump_as(
-                self.specs.backends4.name(),
-                BackendKey::text,
-                |value: &Backend4| host_text(value.addr(), value.proto, value.zone),
-            ),
-            self.dump_as(
-                self.specs.backends6.name(),
-                BackendKey::text,
-                |value: &Backend6| host_text(value.addr(), value.proto, value.zone),
-            ),
+            self.dump_as(BACKENDS4.name, BackendKey::text, |value: &Backend4| {
+                place_text(&value.addr().to_string(), value.proto, value.zone)
+            }),
+            self.dump_as(BACKENDS6.name, BackendKey::text, |value: &Backend6| {
+                place_text(&value.addr().to_string(), value.proto, value.zone)
+            }),
         ])
     }
 
@@ -251,7 +166,7 @@ impl Pinned {
     /// # Errors
     /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn frontends(&self) -> Result<Vec<Entry>, MapsError> {
-        self.families([self.dump(&self.specs.services4), self.dump(&self.specs.services6)])
+        self.families([self.entries(SERVICES4.name), self.entries(SERVICES6.name)])
     }
 
     /// Clients bound to a backend, of both families: the backend's id and when they last called (seconds of the
@@ -260,7 +175,7 @@ impl Pinned {
     /// # Errors
     /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn affinities(&self) -> Result<Vec<Entry>, MapsError> {
-        self.families([self.dump(&self.specs.affinity4), self.dump(&self.specs.affinity6)])
+        self.families([self.entries(AFFINITY4.name), self.entries(AFFINITY6.name)])
     }
 
     /// Sockets' namespaces that are not redirected, of both families.
@@ -268,7 +183,7 @@ impl Pinned {
     /// # Errors
     /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn skipped(&self) -> Result<Vec<Entry>, MapsError> {
-        self.families([self.dump(&self.specs.skip4), self.dump(&self.specs.skip6)])
+        self.families([self.entries(SKIP4.name), self.entries(SKIP6.name)])
     }
 
     /// Sockets that go through a service, of both families.
@@ -276,10 +191,7 @@ impl Pinned {
     /// # Errors
     /// When a map cannot be read, or is missing while others of its family are pinned.
     pub(crate) fn sockets(&self) -> Result<Vec<Entry>, MapsError> {
-        self.families([
-            self.dump(&self.specs.reverse_sk4),
-            self.dump(&self.specs.reverse_sk6),
-        ])
+        self.families([self.entries(REVERSE_SK4.name), self.entries(REVERSE_SK6.name)])
     }
 
     /// Service entries with the backends that they lead to, both families.
@@ -289,14 +201,14 @@ impl Pinned {
     pub(crate) fn services(&self) -> Result<Vec<Entry>, MapsError> {
         self.families([
             self.resolved(
-                &self.specs.services4,
-                &self.specs.backends4,
+                &SERVICES4,
+                &BACKENDS4,
                 |backend| (backend.addr(), backend.port.get(), backend.proto),
                 "0.0.0.0:0",
             ),
             self.resolved(
-                &self.specs.services6,
-                &self.specs.backends6,
+                &SERVICES6,
+                &BACKENDS6,
                 |backend| (backend.addr(), backend.port.get(), backend.proto),
                 "[::]:0",
             ),
@@ -305,8 +217,8 @@ impl Pinned {
 
     fn resolved<K, B>(
         &self,
-        services: &MapSpec<K, ServiceValue>,
-        backends: &MapSpec<BackendKey, B>,
+        services: &MapFamily<K, ServiceValue>,
+        backends: &MapFamily<BackendKey, B>,
         address: fn(&B) -> (IpAddr, u16, u8),
         nowhere: &str,
     ) -> Result<Vec<Entry>, MapsError>
@@ -315,12 +227,12 @@ impl Pinned {
         B: Plain,
     {
         let backends: BTreeMap<u32, B> = self
-            .open::<BackendKey, B>(backends.name())?
+            .open::<BackendKey, B>(backends.name)?
             .entries()?
             .into_iter()
             .map(|(key, value)| (key.id, value))
             .collect();
-        let map: Map<K, ServiceValue> = self.open(services.name())?;
+        let map: Map<K, ServiceValue> = self.open(services.name)?;
         let mut entries = map.entries()?;
         // All slots of a frontend together, the master first.
         entries.sort_by_key(|(key, _)| key.order());
@@ -352,12 +264,12 @@ impl Pinned {
 
     /// Joins what both families have. A family that is off has no map pinned; of one that has some, none may be missing.
     fn families(&self, both: [Result<Vec<Entry>, MapsError>; 2]) -> Result<Vec<Entry>, MapsError> {
-        let is_pinned = |name: &&str| self.store.path(name).exists();
+        let is_pinned = |name: &str| self.store.path(name).exists();
         let [first, second] = both;
-        let off = |result: &Result<Vec<Entry>, MapsError>, names: [&str; 8]| {
-            matches!(result, Err(MapsError::NotPinned { .. })) && !names.iter().any(is_pinned)
+        let off = |result: &Result<Vec<Entry>, MapsError>, ip: IpFamily| {
+            matches!(result, Err(MapsError::NotPinned { .. })) && !names_of(ip).any(is_pinned)
         };
-        match (off(&first, IPV4_MAPS), off(&second, IPV6_MAPS)) {
+        match (off(&first, IpFamily::V4), off(&second, IpFamily::V6)) {
             (_, true) => first,
             (true, false) => second,
             (false, false) => Ok([first?, second?].concat()),
@@ -380,14 +292,6 @@ impl Pinned {
                 error.into()
             }
         })
-    }
-
-    fn dump<K, V>(&self, spec: &MapSpec<K, V>) -> Result<Vec<Entry>, MapsError>
-    where
-        K: Plain + Ord + Text,
-        V: Plain + Text,
-    {
-        self.dump_as(spec.name(), K::text, V::text)
     }
 
     fn dump_as<K: Plain + Ord, V: Plain>(

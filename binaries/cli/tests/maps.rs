@@ -11,8 +11,10 @@ use std::{
 };
 
 use skep_bpf_maps::{
+    IpFamily, MapSizes,
     event::METRICS,
     lb::*,
+    names_of,
     testing::{Frontend, LbMaps},
 };
 use skep_bpf_sys::testing::Node;
@@ -69,25 +71,25 @@ fn fill(node: &Node) -> Outcome {
     (zoned.zone, zoned.state) = (3, 1);
     maps.backends6.update(&BackendKey::new(12), &zoned)?;
 
-    let specs = LbMapSpecs::new(SIZES);
-    store.open_or_create(&specs.reverse_nat4)?.update(
+    let sizes = MapSizes::from(SIZES);
+    store.open_or_create(&REVERSE_NAT4.spec(&sizes))?.update(
         &ReverseNatKey::new(4),
         &ReverseNat4::new([10, 96, 0, 10].into(), 53),
     )?;
     store
-        .open_or_create(&specs.reverse_nat6)?
+        .open_or_create(&REVERSE_NAT6.spec(&sizes))?
         .update(&ReverseNatKey::new(56), &ReverseNat6::new("::".parse()?, 8126))?;
     store
-        .open_or_create(&specs.source_range4)?
+        .open_or_create(&SOURCE_RANGE4.spec(&sizes))?
         .update(&SourceRange4Key::new(9, [10, 0, 0, 0].into(), 8), &0)?;
     store
-        .open_or_create(&specs.source_range6)?
+        .open_or_create(&SOURCE_RANGE6.spec(&sizes))?
         .update(&SourceRange6Key::new(9, "fd00::".parse()?, 8), &0)?;
-    store.open_or_create_nested(&specs.maglev6)?;
-    let mut table = vec![1; specs.maglev4.elements() as usize];
+    store.open_or_create_nested(&MAGLEV6.spec(&sizes))?;
+    let mut table = vec![1; SIZES.maglev_table as usize];
     table[1] = 2;
     store
-        .open_or_create_nested(&specs.maglev4)?
+        .open_or_create_nested(&MAGLEV4.spec(&sizes))?
         .update(&MaglevKey::new(4), &table)?;
     Ok(())
 }
@@ -211,7 +213,7 @@ fn backends_reverse_addresses_ranges_and_tables() {
 #[test]
 fn counters_without_entries_are_no_table() {
     with_maps("cli-metrics", |node| {
-        node.store().ensure(&METRICS)?;
+        node.store().provide(METRICS.spec(&MapSizes::default()).raw())?;
 
         let (text, errors) = skep_both(node, &["bpf", "metrics", "list"])?;
 
@@ -280,11 +282,11 @@ fn a_missing_pin_is_an_error_unless_its_family_is_off() {
 
         store.unpin("cilium_lb4_services_v2")?;
         let missing = list()?;
-        for name in IPV4_MAPS {
+        for name in names_of(IpFamily::V4) {
             store.unpin(name)?;
         }
         let off = list()?;
-        for name in IPV6_MAPS {
+        for name in names_of(IpFamily::V6) {
             store.unpin(name)?;
         }
         let none = list()?;

@@ -9,33 +9,38 @@ use std::{
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use skep_bpf_sys::map::{MapFlags, MapKind, MapSpec, possible_cpus};
+use skep_bpf_sys::{MapKind, map::cpu_values};
+
+use crate::{MapFamily, Size, layout, register, text::Text};
+
+/// Who loads the programs that write these maps.
+pub const OWNER: &str = "socket-lb";
 
 /// `cilium_metrics`, a value for each CPU; read it with [`PerCpuMap`](skep_bpf_sys::map::PerCpuMap).
-pub const METRICS: MapSpec<MetricsKey, MetricsValue> =
-    MapSpec::new("cilium_metrics", MapKind::PerCpuHash, 1024, MapFlags::NO_PREALLOC);
+pub static METRICS: MapFamily<MetricsKey, MetricsValue> =
+    MapFamily::new("cilium_metrics", MapKind::PerCpuHash, Size::Fixed(1024), OWNER)
+        .sparse()
+        .with_value_text(total_text);
 
 /// `cilium_ratelimit`: token buckets.
-pub const RATELIMIT: MapSpec<RateLimitKey, RateLimitValue> =
-    MapSpec::new("cilium_ratelimit", MapKind::LruHash, 1024, MapFlags::NONE);
+pub static RATELIMIT: MapFamily<RateLimitKey, RateLimitValue> =
+    MapFamily::new("cilium_ratelimit", MapKind::LruHash, Size::Fixed(1024), OWNER);
 
 /// `cilium_ratelimit_metrics`: events dropped, by the usage number of their bucket (host order).
-pub const RATELIMIT_METRICS: MapSpec<u32, u64> = MapSpec::new(
-    "cilium_ratelimit_metrics",
-    MapKind::Hash,
-    64,
-    MapFlags::NO_PREALLOC,
-);
+pub static RATELIMIT_METRICS: MapFamily<u32, u64> =
+    MapFamily::new("cilium_ratelimit_metrics", MapKind::Hash, Size::Fixed(64), OWNER)
+        .sparse()
+        .with_key_text(usage_bytes_text);
 
 /// `cilium_events`: a ring buffer for each possible CPU.
-pub fn events() -> MapSpec<u32, u32> {
-    MapSpec::new(
-        "cilium_events",
-        MapKind::PerfEventArray,
-        possible_cpus(),
-        MapFlags::NONE,
-    )
-}
+pub static EVENTS: MapFamily<u32, u32> = MapFamily::new(
+    "cilium_events",
+    MapKind::PerfEventArray,
+    Size::PossibleCpus,
+    OWNER,
+);
+
+register!(METRICS, RATELIMIT, RATELIMIT_METRICS, EVENTS);
 
 /// Key of `cilium_metrics`. C twin: `struct metrics_key` in `bpf/include/event/metrics.h`.
 #[derive(
@@ -174,4 +179,75 @@ impl SocketTrace {
             IpAddr::V4(Ipv4Addr::new(a, b, c, d))
         }
     }
+}
+
+layout!(MetricsKey = "metrics_key" { reason, direction, line, file, reserved });
+layout!(MetricsValue = "metrics_value" { count, bytes });
+layout!(RateLimitKey = "ratelimit_key" { usage, ifindex });
+layout!(RateLimitValue = "ratelimit_value" { last_topup, tokens });
+
+/// What a counter of the programs counts, and in which direction.
+impl Text for MetricsKey {
+    fn text(&self) -> String {
+        let direction = match self.direction & 3 {
+            1 => "INGRESS",
+            2 => "EGRESS",
+            3 => "SERVICE",
+            _ => "UNKNOWN",
+        };
+        format!("{} {direction}", reason_text(self.reason))
+    }
+}
+
+impl Text for MetricsValue {
+    fn text(&self) -> String {
+        format!("{} {}", self.count, self.bytes)
+    }
+}
+
+impl Text for RateLimitKey {
+    fn text(&self) -> String {
+        format!("{} {}", usage_text(self.usage), self.ifindex)
+    }
+}
+
+impl Text for RateLimitValue {
+    fn text(&self) -> String {
+        format!("{} {}", self.tokens, self.last_topup)
+    }
+}
+
+/// The sum over all CPUs.
+fn total_text(bytes: &[u8]) -> String {
+    let total = cpu_values::<MetricsValue>(bytes).fold(MetricsValue::default(), |sum, value| MetricsValue {
+        count: sum.count.wrapping_add(value.count),
+        bytes: sum.bytes.wrapping_add(value.bytes),
+    });
+    total.text()
+}
+
+fn reason_text(number: u8) -> String {
+    let text = match number {
+        reason::LB_NO_BACKEND_SLOT => "LB: no backend slot entry found",
+        reason::LB_NO_BACKEND => "LB: no backend entry found",
+        reason::LB_REVERSE_UPDATE => "LB: reverse entry update failed",
+        reason::LB_REVERSE_STALE => "LB: reverse entry stale",
+        reason::LB_REVERSE_DELETE => "LB: reverse entry deleted",
+        other => return format!("reason {other}"),
+    };
+    text.to_owned()
+}
+
+/// What a token bucket is for.
+fn usage_text(usage: u32) -> String {
+    match usage {
+        1 => "icmpv6".to_owned(),
+        2 => "events".to_owned(),
+        3 => "socket-events".to_owned(),
+        other => format!("usage {other}"),
+    }
+}
+
+fn usage_bytes_text(bytes: &[u8]) -> String {
+    u32::read_from_bytes(bytes).map_or_else(|_| format!("{bytes:?}"), usage_text)
 }

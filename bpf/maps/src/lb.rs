@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Load-balancer maps: keys, values, names, sizes.
+//! Load-balancer maps: families, keys, values, sizes, texts.
 //!
 //! Layouts are a contract with everything that reads the pinned maps (the programs, `bpftool`, other
 //! tools): each type states the byte order of its fields, has no implicit padding, and its size and
@@ -16,7 +16,6 @@ mod reverse;
 mod service;
 mod sizes;
 mod source_range;
-mod specs;
 
 pub use affinity::*;
 pub use backend::*;
@@ -25,8 +24,10 @@ pub use reverse::*;
 pub use service::*;
 pub use sizes::*;
 pub use source_range::*;
-pub use specs::*;
 pub use zerocopy::network_endian::U16;
+
+/// Who writes these maps.
+pub const OWNER: &str = "loadbalancer";
 
 /// Scope of a service entry: which traffic policy chose its backends.
 ///

@@ -9,7 +9,9 @@ use std::{
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use skep_bpf_sys::map::{MapFlags, MapKind, MapSpec};
+use skep_bpf_sys::MapKind;
+
+use crate::{MapFamily, Size, layout, register, text::Text};
 
 /// Identity of this host.
 pub const IDENTITY_HOST: u32 = 1;
@@ -21,13 +23,16 @@ pub const IDENTITY_KUBE_APISERVER: u32 = 7;
 /// Bits of an ipcache key before the address; its `prefix_len` counts them.
 pub const IPCACHE_STATIC_BITS: u32 = 32;
 
+/// Who writes this map.
+pub const OWNER: &str = "ipcache";
+
 /// `cilium_ipcache_v2`; written by the agent, read by programs.
-pub const IPCACHE: MapSpec<IpcacheKey, IpcacheValue> = MapSpec::new(
-    "cilium_ipcache_v2",
-    MapKind::LpmTrie,
-    512_000,
-    MapFlags::NO_PREALLOC.or(MapFlags::RDONLY_PROG),
-);
+pub static IPCACHE: MapFamily<IpcacheKey, IpcacheValue> =
+    MapFamily::new("cilium_ipcache_v2", MapKind::LpmTrie, Size::Fixed(512_000), OWNER)
+        .written_by_agent()
+        .with_pressure();
+
+register!(IPCACHE);
 
 /// Key of `cilium_ipcache_v2` (LPM trie). C twin: `struct ipcache_key` in `bpf/include/node/ipcache.h`.
 #[derive(
@@ -106,5 +111,52 @@ impl IpcacheValue {
             encrypt_key: 0,
             flags: 0,
         }
+    }
+}
+
+layout!(IpcacheKey = "ipcache_key" { prefix_len as prefixlen, cluster_id, pad, family, address });
+layout!(IpcacheValue = "ipcache_value" { identity, tunnel_endpoint, pad, encrypt_key, flags });
+
+impl Text for IpcacheKey {
+    fn text(&self) -> String {
+        let bits = self.prefix_len.saturating_sub(IPCACHE_STATIC_BITS);
+        format!("{}/{bits}", address_text(self.address, self.family != 1))
+    }
+}
+
+impl Text for IpcacheValue {
+    fn text(&self) -> String {
+        const IPV6_TUNNEL: u8 = 4;
+        let words = [
+            (1, "skiptunnel"),
+            (2, "hastunnel"),
+            (IPV6_TUNNEL, "ipv6tunnel"),
+            (8, "remotecluster"),
+        ];
+        let mut flags: Vec<&str> = words
+            .into_iter()
+            .filter(|(bit, _)| self.flags & bit != 0)
+            .map(|(_, word)| word)
+            .collect();
+        if flags.is_empty() {
+            flags.push("<none>");
+        }
+        format!(
+            "identity={} encryptkey={} tunnelendpoint={} flags={}",
+            self.identity,
+            self.encrypt_key,
+            address_text(self.tunnel_endpoint, self.flags & IPV6_TUNNEL != 0),
+            flags.join(",")
+        )
+    }
+}
+
+/// The address in 16 bytes of which IPv4 uses the first 4.
+fn address_text(bytes: [u8; 16], is_ipv6: bool) -> IpAddr {
+    let [a, b, c, d, ..] = bytes;
+    if is_ipv6 {
+        bytes.into()
+    } else {
+        [a, b, c, d].into()
     }
 }

@@ -92,20 +92,20 @@ impl LbMaps {
     ///
     /// [`MapError`] if a map cannot be made.
     pub fn open(store: &MapStore, sizes: LbMapSizes) -> Result<Self, MapError> {
-        let specs = LbMapSpecs::new(sizes);
+        let sizes = sizes.into();
         Ok(Self {
-            services4: store.open_or_create(&specs.services4)?,
-            services6: store.open_or_create(&specs.services6)?,
-            backends4: store.open_or_create(&specs.backends4)?,
-            backends6: store.open_or_create(&specs.backends6)?,
-            affinity4: store.open_or_create(&specs.affinity4)?,
-            affinity6: store.open_or_create(&specs.affinity6)?,
-            affinity_match: store.open_or_create(&specs.affinity_match)?,
-            reverse_sk4: store.open_or_create(&specs.reverse_sk4)?,
-            reverse_sk6: store.open_or_create(&specs.reverse_sk6)?,
-            skip4: store.open_or_create(&specs.skip4)?,
-            skip6: store.open_or_create(&specs.skip6)?,
-            ipcache: store.open_or_create(&IPCACHE)?,
+            services4: store.open_or_create(&SERVICES4.spec(&sizes))?,
+            services6: store.open_or_create(&SERVICES6.spec(&sizes))?,
+            backends4: store.open_or_create(&BACKENDS4.spec(&sizes))?,
+            backends6: store.open_or_create(&BACKENDS6.spec(&sizes))?,
+            affinity4: store.open_or_create(&AFFINITY4.spec(&sizes))?,
+            affinity6: store.open_or_create(&AFFINITY6.spec(&sizes))?,
+            affinity_match: store.open_or_create(&AFFINITY_MATCH.spec(&sizes))?,
+            reverse_sk4: store.open_or_create(&REVERSE_SK4.spec(&sizes))?,
+            reverse_sk6: store.open_or_create(&REVERSE_SK6.spec(&sizes))?,
+            skip4: store.open_or_create(&SKIP4.spec(&sizes))?,
+            skip6: store.open_or_create(&SKIP6.spec(&sizes))?,
+            ipcache: store.open_or_create(&IPCACHE.spec(&sizes))?,
             next_backend: AtomicU32::new(1),
             ids: Mutex::default(),
         })

@@ -2,16 +2,13 @@
 
 //! What loading any object needs: maps that are already there, and the verifier's words when it fails.
 
-use std::{
-    collections::HashMap,
-    os::fd::{AsFd, OwnedFd},
-    sync::Once,
-};
+use std::sync::Once;
 
 use libbpf_rs::{OpenObject, PrintLevel};
 use parking_lot::Mutex;
 
-use skep_bpf_sys::map::MapError;
+use skep_bpf_maps::{Family, IpFamily, MapSizes};
+use skep_bpf_sys::{KernelMap, MapError, MapStore, RawMap};
 
 /// Why programs could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -92,25 +89,41 @@ pub enum LoadError {
     },
 }
 
-/// Maps by name, for [`share`].
-pub(crate) type SharedMaps = HashMap<String, OwnedFd>;
+/// Address families whose maps exist.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IpFamilies {
+    pub(crate) ipv4: bool,
+    pub(crate) ipv6: bool,
+}
 
-/// Replaces the object's maps by existing ones of the same names. Maps in `shrink` (of an address family that is off:
-/// referenced by code that the verifier removes) become private with one entry.
+impl IpFamilies {
+    fn has(self, family: &Family) -> bool {
+        match family.ip {
+            None => true,
+            Some(IpFamily::V4) => self.ipv4,
+            Some(IpFamily::V6) => self.ipv6,
+        }
+    }
+}
+
+/// Replaces the object's maps of registered families by the pinned ones, which are made if they are missing. Those of an
+/// address family that is off (referenced by code that the verifier removes) become private with one entry.
 pub(crate) fn share(
     object_name: &'static str,
     object: &mut OpenObject,
-    maps: &SharedMaps,
-    shrink: &[&str],
+    store: &MapStore,
+    sizes: &MapSizes,
+    ip: IpFamilies,
 ) -> Result<(), LoadError> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        let result = if let Some(fd) = maps.get(&name) {
-            map.reuse_fd(fd.as_fd())
-        } else if shrink.contains(&name.as_str()) {
-            map.set_max_entries(1)
-        } else {
-            Ok(())
+        let result = match skep_bpf_maps::find(&name) {
+            Some(family) if ip.has(family) => {
+                let pinned = provide(object_name, store, family, sizes)?;
+                pinned.fd().map_or(Ok(()), |fd| map.reuse_fd(fd))
+            }
+            Some(_) => map.set_max_entries(1),
+            None => Ok(()),
         };
         result.map_err(|source| LoadError::Reuse {
             object: object_name,
@@ -119,6 +132,34 @@ pub(crate) fn share(
         })?;
     }
     Ok(())
+}
+
+/// Opens or makes the maps that [`share`] would use.
+pub(crate) fn prepare(
+    object_name: &'static str,
+    object: &OpenObject,
+    store: &MapStore,
+    sizes: &MapSizes,
+    ip: IpFamilies,
+) -> Result<(), LoadError> {
+    let names = object.maps().map(|map| map.name().to_string_lossy().into_owned());
+    for family in names.filter_map(|name| skep_bpf_maps::find(&name)) {
+        if ip.has(family) {
+            provide(object_name, store, family, sizes)?;
+        }
+    }
+    Ok(())
+}
+
+fn provide(
+    object: &'static str,
+    store: &MapStore,
+    family: &Family,
+    sizes: &MapSizes,
+) -> Result<KernelMap, LoadError> {
+    store
+        .provide(&family.spec(sizes))
+        .map_err(|source| LoadError::Map { object, source })
 }
 
 static LOG: Mutex<Option<String>> = Mutex::new(None);

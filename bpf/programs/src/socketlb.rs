@@ -8,21 +8,19 @@ use std::{
     path::Path,
 };
 
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{
+    OpenObject,
+    skel::{OpenSkel as _, SkelBuilder as _},
+};
 
 use super::{
-    object::{LoadError, SharedMaps, logged, share},
+    object::{IpFamilies, LoadError, logged, prepare, share},
     options::NodeOptions,
-    skeleton::socketlb::CgroupSocketlbSkelBuilder,
+    skeleton::socketlb::{CgroupSocketlbSkelBuilder, OpenCgroupSocketlbSkel},
 };
-use skep_bpf_maps::{
-    event,
-    lb::{IPV4_MAPS, IPV6_MAPS, LbMapSizes, LbMapSpecs},
-    node,
-};
+use skep_bpf_maps::MapSizes;
 use skep_bpf_sys::{
     link::{Attached, CgroupHook, CgroupLinks, LinkError, detach},
-    map::{MapError, MapSpec, Plain},
     store::MapStore,
 };
 
@@ -79,33 +77,22 @@ impl SocketLb {
     /// [`LoadError`] names the map, or has the verifier's log.
     pub fn load(
         store: &MapStore,
-        sizes: LbMapSizes,
+        sizes: impl Into<MapSizes>,
         options: &NodeOptions,
         wanted: impl Fn(&SocketProgram) -> bool,
     ) -> Result<Self, LoadError> {
-        let maps = open_maps(store, sizes, options).map_err(|source| LoadError::Map {
-            object: OBJECT,
-            source,
-        })?;
-        let mut shrink = Vec::new();
-        if !options.ipv4 {
-            shrink.extend(IPV4_MAPS);
-        }
-        if !options.ipv6 {
-            shrink.extend(IPV6_MAPS);
-        }
-
         let mut storage = MaybeUninit::uninit();
-        let mut open = CgroupSocketlbSkelBuilder::default()
-            .open(&mut storage)
-            .map_err(|source| LoadError::Open {
-                object: OBJECT,
-                source,
-            })?;
+        let mut open = open(&mut storage)?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             options.fill(OBJECT, &mut rodata.options)?;
         }
-        share(OBJECT, open.open_object_mut(), &maps, &shrink)?;
+        share(
+            OBJECT,
+            open.open_object_mut(),
+            store,
+            &sizes.into(),
+            ip_families(options),
+        )?;
         let loaded = |name: &str| {
             SOCKET_PROGRAMS
                 .iter()
@@ -145,13 +132,20 @@ impl SocketLb {
     /// # Errors
     ///
     /// [`LoadError::Map`] names the map.
-    pub fn prepare(store: &MapStore, sizes: LbMapSizes, options: &NodeOptions) -> Result<(), LoadError> {
-        open_maps(store, sizes, options)
-            .map(drop)
-            .map_err(|source| LoadError::Map {
-                object: OBJECT,
-                source,
-            })
+    pub fn prepare(
+        store: &MapStore,
+        sizes: impl Into<MapSizes>,
+        options: &NodeOptions,
+    ) -> Result<(), LoadError> {
+        let mut storage = MaybeUninit::uninit();
+        let mut open = open(&mut storage)?;
+        prepare(
+            OBJECT,
+            open.open_object_mut(),
+            store,
+            &sizes.into(),
+            ip_families(options),
+        )
     }
 
     /// The loaded programs.
@@ -211,37 +205,18 @@ impl SocketLb {
     }
 }
 
-fn open_maps(store: &MapStore, sizes: LbMapSizes, options: &NodeOptions) -> Result<SharedMaps, MapError> {
-    let specs = LbMapSpecs::new(sizes);
-    let mut maps = SharedMaps::new();
-    if options.ipv4 {
-        add(&mut maps, store, &specs.services4)?;
-        add(&mut maps, store, &specs.backends4)?;
-        add(&mut maps, store, &specs.affinity4)?;
-        add(&mut maps, store, &specs.reverse_sk4)?;
-        add(&mut maps, store, &specs.skip4)?;
-    }
-    if options.ipv6 {
-        add(&mut maps, store, &specs.services6)?;
-        add(&mut maps, store, &specs.backends6)?;
-        add(&mut maps, store, &specs.affinity6)?;
-        add(&mut maps, store, &specs.reverse_sk6)?;
-        add(&mut maps, store, &specs.skip6)?;
-    }
-    add(&mut maps, store, &specs.affinity_match)?;
-    add(&mut maps, store, &node::IPCACHE)?;
-    add(&mut maps, store, &event::METRICS)?;
-    add(&mut maps, store, &event::RATELIMIT)?;
-    add(&mut maps, store, &event::RATELIMIT_METRICS)?;
-    add(&mut maps, store, &event::events())?;
-    Ok(maps)
+fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenCgroupSocketlbSkel<'_>, LoadError> {
+    CgroupSocketlbSkelBuilder::default()
+        .open(storage)
+        .map_err(|source| LoadError::Open {
+            object: OBJECT,
+            source,
+        })
 }
 
-pub(crate) fn add<K: Plain, V: Plain>(
-    maps: &mut SharedMaps,
-    store: &MapStore,
-    spec: &MapSpec<K, V>,
-) -> Result<(), MapError> {
-    maps.insert(spec.name().to_owned(), store.ensure(spec)?);
-    Ok(())
+fn ip_families(options: &NodeOptions) -> IpFamilies {
+    IpFamilies {
+        ipv4: options.ipv4,
+        ipv6: options.ipv6,
+    }
 }

@@ -13,10 +13,10 @@ use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
-    object::{LoadError, SharedMaps, logged, share},
+    object::{IpFamilies, LoadError, logged, share},
     skeleton::socketterm::IterSockettermSkelBuilder,
 };
-use skep_bpf_maps::lb::{IPV4_MAPS, IPV6_MAPS, LbMapSizes, LbMapSpecs, U16};
+use skep_bpf_maps::{MapSizes, lb::U16};
 use skep_bpf_sys::{
     link,
     map::{Map, MapError},
@@ -121,25 +121,12 @@ impl IterTerminator {
     /// # Errors
     ///
     /// [`LoadError::Load`] on kernels that do not let programs destroy sockets.
-    pub fn load(store: &MapStore, sizes: LbMapSizes, ipv4: bool, ipv6: bool) -> Result<Self, LoadError> {
-        let specs = LbMapSpecs::new(sizes);
-        let mut maps = SharedMaps::new();
-        let mut shrink = Vec::new();
-        let failed = |source| LoadError::Map {
-            object: OBJECT,
-            source,
-        };
-        if ipv4 {
-            super::socketlb::add(&mut maps, store, &specs.reverse_sk4).map_err(failed)?;
-        } else {
-            shrink.extend(IPV4_MAPS);
-        }
-        if ipv6 {
-            super::socketlb::add(&mut maps, store, &specs.reverse_sk6).map_err(failed)?;
-        } else {
-            shrink.extend(IPV6_MAPS);
-        }
-
+    pub fn load(
+        store: &MapStore,
+        sizes: impl Into<MapSizes>,
+        ipv4: bool,
+        ipv6: bool,
+    ) -> Result<Self, LoadError> {
         let mut storage = MaybeUninit::uninit();
         let mut open = IterSockettermSkelBuilder::default()
             .open(&mut storage)
@@ -147,7 +134,8 @@ impl IterTerminator {
                 object: OBJECT,
                 source,
             })?;
-        share(OBJECT, open.open_object_mut(), &maps, &shrink)?;
+        let ip = IpFamilies { ipv4, ipv6 };
+        share(OBJECT, open.open_object_mut(), store, &sizes.into(), ip)?;
         let skeleton = logged(OBJECT, || open.load())?;
 
         let attach = |program: &'static str| {
@@ -164,6 +152,10 @@ impl IterTerminator {
                 program,
                 source,
             })
+        };
+        let failed = |source| LoadError::Map {
+            object: OBJECT,
+            source,
         };
         let links = PROGRAMS
             .into_iter()
@@ -196,16 +188,17 @@ impl IterTerminator {
         let room = self.dead.max_entries() as usize;
         for chunk in backends.chunks(room.max(1)) {
             let keys: Vec<DeadBackendKey> = chunk.iter().map(Into::into).collect();
-            self.dead
-                .update_batch(&keys, &vec![0; keys.len()])
-                .map_err(|failed| failed.error)?;
+            let failures = self.dead.update_batch(&keys, &vec![0; keys.len()]);
+            if let Some(failed) = failures.into_iter().next() {
+                return Err(failed.error.into());
+            }
             let mut result = Ok(());
             for (program, link) in &self.links {
                 if result.is_ok() && chunk.iter().any(|backend| program.is_for(backend)) {
                     result = walk(link.as_fd(), &mut cookies);
                 }
             }
-            self.dead.delete_batch(&keys).map_err(|failed| failed.error)?;
+            self.dead.delete_batch(&keys).all()?;
             result.map_err(TerminateError::Iterate)?;
         }
         Ok(cookies)

@@ -2,7 +2,7 @@
 
 //! `bpf(2)`, and what of the system a datapath in the kernel needs around it.
 //!
-//! - [`map`]: typed access to one map, batched where the kernel can.
+//! - [`map`]: typed access to one map, in the kernel (batched where it can) or in memory.
 //! - [`store`]: the directory of pinned maps: create, open, replace.
 //! - [`claim`]: one writer a node.
 //! - [`link`]: attaching programs to a cgroup by pinned links.
@@ -25,6 +25,9 @@ mod syscall;
 pub mod testing;
 
 pub use claim::{Claim, ClaimError};
-pub use map::{Map, MapError, MapFlags, MapKind, MapSpec, MapTypes, NestedMap, NestedSpec};
+pub use map::{
+    KernelMap, Map, MapError, MapFlags, MapKind, MapSpec, MapTypes, MemoryMap, NestedMap, NestedSpec, RawMap,
+    RawSpec,
+};
 pub use store::{Hold, MapStore};
 pub use syscall::{LinkInfo, MapInfo, calls};

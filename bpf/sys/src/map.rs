@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Typed access to one map over `bpf(2)`.
+//! Typed access to one map.
 //!
-//! A [`MapSpec`] says what a map must look like, a [`Map`] is an open one. Operations on many entries use
-//! the kernel's batch commands and fall back to single calls where a map type has none. Every error names
-//! the map and the key.
+//! A [`MapSpec`] says what a map must look like, a [`Map`] is the typed view of a [`RawMap`], which has its entries as
+//! bytes: a [`KernelMap`], a [`MemoryMap`] with the kernel's semantics, or one of these below a [`LateMap`] (opened
+//! later) and an [`ObservedMap`] (counted). Operations on many entries use the kernel's batch commands and fall back to
+//! single calls where a map type has none. Every error names the map and the key.
 //!
 //! ```no_run
 //! use skep_bpf_sys::{Map, MapFlags, MapKind, MapSpec};
@@ -16,87 +17,50 @@
 //! # Ok::<(), skep_bpf_sys::MapError>(())
 //! ```
 
+#[cfg(feature = "testing")]
+pub mod contract;
 mod error;
+#[cfg(feature = "testing")]
+mod faulty;
+mod kernel;
+mod late;
+mod memory;
 mod nested;
+mod observed;
 mod percpu;
+mod raw;
 mod spec;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    fmt, io,
-    marker::PhantomData,
-    mem::size_of,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{fmt, marker::PhantomData, mem::size_of, os::fd::OwnedFd, path::Path, sync::Arc};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-pub(crate) use self::spec::Shape;
+#[cfg(feature = "testing")]
+pub use self::faulty::{FaultyMap, InjectedFault};
 pub use self::{
-    error::{BatchError, MapError},
+    error::{BatchFailure, Deletion, MapError},
+    kernel::KernelMap,
+    late::{LateMap, NotOpen},
+    memory::MemoryMap,
     nested::{NestedMap, NestedSpec},
-    percpu::{PerCpuMap, possible_cpus},
+    observed::{MapObserver, ObservedMap},
+    percpu::{PerCpuMap, cpu_values, possible_cpus},
+    raw::{InnerSpec, RawDeletion, RawFailure, RawMap, RawSpec},
     spec::{MapFlags, MapKind, MapSpec, MapTypes, Mismatch},
 };
-use crate::syscall::{self as sys, MapInfo};
+pub use crate::syscall::MapInfo;
 
 /// Types that may be keys and values: plain bytes without padding.
 pub trait Plain: FromBytes + IntoBytes + Immutable + Copy + fmt::Debug + Send + Sync + 'static {}
 
 impl<T: FromBytes + IntoBytes + Immutable + Copy + fmt::Debug + Send + Sync + 'static> Plain for T {}
 
-/// An open map of `K` to `V`. Clones share the descriptor.
+/// A map of `K` to `V`: the typed view of a [`RawMap`], in the kernel or in memory. Clones share the map.
 pub struct Map<K, V> {
-    raw: Arc<RawMap>,
+    raw: Arc<dyn RawMap>,
     types: PhantomData<fn() -> (K, V)>,
-}
-
-/// The untyped part of a map.
-#[derive(Debug)]
-pub(crate) struct RawMap {
-    pub(crate) name: String,
-    pub(crate) fd: OwnedFd,
-    pub(crate) info: MapInfo,
-    /// Set once the kernel has refused a batch: do not ask again.
-    single_only: AtomicBool,
-}
-
-impl RawMap {
-    pub(crate) fn new(name: &str, fd: OwnedFd) -> Result<Self, MapError> {
-        let info = sys::map_info(fd.as_fd()).map_err(|source| MapError::Inspect {
-            map: name.to_owned(),
-            source,
-        })?;
-        Ok(Self {
-            name: name.to_owned(),
-            fd,
-            info,
-            single_only: AtomicBool::new(false),
-        })
-    }
-
-    /// Opens the map pinned at `path`.
-    pub(crate) fn open(name: &str, path: &Path) -> Result<Self, MapError> {
-        let failed = |source| MapError::Open {
-            map: name.to_owned(),
-            path: path.to_owned(),
-            source,
-        };
-        let fd = sys::obj_get(path).map_err(failed)?;
-        if !sys::is_map(fd.as_fd()) {
-            return Err(MapError::NotMap {
-                map: name.to_owned(),
-                path: path.to_owned(),
-            });
-        }
-        Self::new(name, fd)
-    }
 }
 
 impl<K, V> Clone for Map<K, V> {
@@ -111,30 +75,29 @@ impl<K, V> Clone for Map<K, V> {
 impl<K, V> fmt::Debug for Map<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Map")
-            .field("name", &self.raw.name)
-            .field("id", &self.raw.info.id)
+            .field("name", &self.raw.name())
+            .field("id", &self.raw.info().id)
             .finish()
     }
 }
 
-impl<K, V> AsFd for Map<K, V> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.raw.fd.as_fd()
-    }
-}
-
-/// Entries fetched or written with one call.
-const BATCH: usize = 4096;
-
 impl<K: Plain, V: Plain> Map<K, V> {
-    /// Creates a map that is not pinned anywhere.
+    /// Creates a map in the kernel that is not pinned anywhere.
     ///
     /// # Errors
     ///
     /// [`MapError::Create`] if the kernel refuses it (memory, privileges, unknown type or flag).
     pub fn create(spec: &MapSpec<K, V>) -> Result<Self, MapError> {
-        let fd = spec.shape().create(spec.name(), None)?;
-        Self::from_raw(RawMap::new(spec.name(), fd)?)
+        Self::from_raw(Arc::new(KernelMap::create(spec.raw())?))
+    }
+
+    /// Creates a map in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Create`] for what the kernel would refuse, too.
+    pub fn in_memory(spec: &MapSpec<K, V>) -> Result<Self, MapError> {
+        Self::from_raw(Arc::new(MemoryMap::create(spec.raw())?))
     }
 
     /// Opens the map pinned at `path`, whatever its type and size, if keys and values fit the types.
@@ -144,7 +107,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     /// [`MapError::Open`] if there is none, [`MapError::NotMap`] or [`MapError::Incompatible`] if it is
     /// something else.
     pub fn open(name: &str, path: &Path) -> Result<Self, MapError> {
-        Self::from_raw(RawMap::open(name, path)?)
+        Self::from_raw(Arc::new(KernelMap::open(name, path)?))
     }
 
     /// Takes over the descriptor of a map that was opened elsewhere.
@@ -153,49 +116,52 @@ impl<K: Plain, V: Plain> Map<K, V> {
     ///
     /// As [`open`](Self::open).
     pub fn from_fd(name: &str, map: OwnedFd) -> Result<Self, MapError> {
-        if !sys::is_map(map.as_fd()) {
-            return Err(MapError::NotMap {
-                map: name.to_owned(),
-                path: PathBuf::new(),
-            });
-        }
-        Self::from_raw(RawMap::new(name, map)?)
+        Self::from_raw(Arc::new(KernelMap::from_fd(name, map)?))
     }
 
-    /// Wraps an open map after comparing the sizes of key and value: every later call relies on it.
-    pub(crate) fn from_raw(raw: RawMap) -> Result<Self, MapError> {
+    /// The typed view of a map, after comparing the sizes of key and value: every later call relies on it.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Incompatible`] if keys or values have other sizes, or a key has more than one value.
+    pub fn from_raw(raw: Arc<dyn RawMap>) -> Result<Self, MapError> {
+        let info = raw.info();
         let mut mismatch = Mismatch::default();
-        if spec::is_per_cpu(raw.info.kind) {
-            // A lookup writes one value for each CPU: more than a `V` has room for.
-            mismatch.compare("type", MapKind::Hash as u32, raw.info.kind);
+        if spec::is_per_cpu(info.kind) || raw::is_nested(info.kind) {
+            mismatch.compare("type", MapKind::Hash as u32, info.kind);
         }
-        mismatch.compare("key size", size_of::<K>() as u32, raw.info.key_size);
-        mismatch.compare("value size", size_of::<V>() as u32, raw.info.value_size);
+        mismatch.compare("key size", size_of::<K>() as u32, info.key_size);
+        mismatch.compare("value size", size_of::<V>() as u32, info.value_size);
         if !mismatch.is_empty() {
             return Err(MapError::Incompatible {
-                map: raw.name,
+                map: raw.name().to_owned(),
                 mismatch,
             });
         }
         Ok(Self {
-            raw: Arc::new(raw),
+            raw,
             types: PhantomData,
         })
     }
 
+    /// The same map by bytes.
+    pub fn raw(&self) -> &Arc<dyn RawMap> {
+        &self.raw
+    }
+
     /// Name of the map, as pinned.
     pub fn name(&self) -> &str {
-        &self.raw.name
+        self.raw.name()
     }
 
     /// What the kernel says about it.
-    pub fn info(&self) -> &MapInfo {
-        &self.raw.info
+    pub fn info(&self) -> MapInfo {
+        self.raw.info()
     }
 
     /// Most entries it can hold.
     pub fn max_entries(&self) -> u32 {
-        self.raw.info.max_entries
+        self.raw.info().max_entries
     }
 
     /// Inserts or replaces an entry.
@@ -204,8 +170,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     ///
     /// [`MapError::Update`]; [`MapError::is_full`] tells a full map from other causes.
     pub fn update(&self, key: &K, value: &V) -> Result<(), MapError> {
-        sys::map_update(self.as_fd(), key.as_bytes(), value.as_bytes(), 0)
-            .map_err(|source| self.update_error(key, source))
+        update_one(&*self.raw, key, value.as_bytes())
     }
 
     /// Value of an entry, if there is one.
@@ -214,20 +179,15 @@ impl<K: Plain, V: Plain> Map<K, V> {
     ///
     /// [`MapError::Lookup`] if the kernel refuses the call.
     pub fn lookup(&self, key: &K) -> Result<Option<V>, MapError> {
-        let mut value = V::new_zeroed();
-        // SAFETY: `V` is valid for all bit patterns and has no padding (FromBytes + IntoBytes).
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(std::ptr::from_mut(&mut value).cast::<u8>(), size_of::<V>())
-        };
-        match sys::map_lookup(self.as_fd(), key.as_bytes(), bytes) {
-            Ok(()) => Ok(Some(value)),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(source) => Err(MapError::Lookup {
-                map: self.raw.name.clone(),
-                key: format!("{key:?}"),
-                source,
-            }),
-        }
+        let mut value = None;
+        let mut read = |bytes: &[u8]| value = V::read_from_bytes(bytes).ok();
+        let found = self.raw.lookup(key.as_bytes(), &mut read);
+        found.map_err(|source| MapError::Lookup {
+            map: self.name().to_owned(),
+            key: format!("{key:?}"),
+            source,
+        })?;
+        Ok(value)
     }
 
     /// Deletes an entry; false if there was none.
@@ -236,121 +196,38 @@ impl<K: Plain, V: Plain> Map<K, V> {
     ///
     /// [`MapError::Delete`] if the kernel refuses the call.
     pub fn delete(&self, key: &K) -> Result<bool, MapError> {
-        match sys::map_delete(self.as_fd(), key.as_bytes()) {
-            Ok(()) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-            Err(source) => Err(MapError::Delete {
-                map: self.raw.name.clone(),
-                key: format!("{key:?}"),
-                source,
-            }),
-        }
+        delete_one(&*self.raw, key)
     }
 
-    /// Key after `key` in the kernel's order; the first one for `None`; `None` after the last one.
-    ///
-    /// # Errors
-    ///
-    /// [`MapError::Walk`] if the kernel refuses the call.
-    pub fn next_key(&self, key: Option<&K>) -> Result<Option<K>, MapError> {
-        let mut next = vec![0; size_of::<K>()];
-        match sys::map_next_key(self.as_fd(), key.map(IntoBytes::as_bytes), &mut next) {
-            Ok(()) => Ok(K::read_from_bytes(&next).ok()),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(source) => Err(self.walk_error(source)),
-        }
-    }
-
-    /// Inserts or replaces `keys[i]` → `values[i]`, in order, with as few calls as possible.
-    ///
-    /// # Errors
-    ///
-    /// [`BatchError`] says how many entries were written before the one that failed.
+    /// Inserts or replaces `keys[i]` → `values[i]`, in order, with as few calls as possible. Returns the entries that
+    /// failed; all others are written.
     ///
     /// # Panics
     ///
     /// If there are not as many values as keys.
-    pub fn update_batch(&self, keys: &[K], values: &[V]) -> Result<(), BatchError> {
+    pub fn update_batch(&self, keys: &[K], values: &[V]) -> Vec<BatchFailure> {
         assert_eq!(keys.len(), values.len(), "as many values as keys");
-        let mut done = 0;
-        while done < keys.len() {
-            let end = keys.len().min(done + BATCH);
-            let (keys, values) = (&keys[done..end], &values[done..end]);
-            if keys.len() > 1 && self.batches() {
-                let (count, result) =
-                    sys::map_update_batch(self.as_fd(), keys.as_bytes(), values.as_bytes(), keys.len());
-                match result {
-                    Ok(()) => {
-                        done = end;
-                        continue;
-                    }
-                    Err(error) if self.refuses_batches(&error) => {}
-                    Err(source) => {
-                        let failed = count.min(keys.len() - 1);
-                        let error = self.update_error(&keys[failed], source);
-                        return Err(BatchError {
-                            done: done + failed,
-                            error,
-                        });
-                    }
-                }
-            }
-            for (key, value) in keys.iter().zip(values) {
-                self.update(key, value)
-                    .map_err(|error| BatchError { done, error })?;
-                done += 1;
-            }
-        }
-        Ok(())
+        let failures = self.raw.update(keys.as_bytes(), values.as_bytes());
+        failures
+            .into_iter()
+            .map(|RawFailure { index, error }| BatchFailure {
+                index,
+                error: update_error(&*self.raw, &keys[index], error),
+            })
+            .collect()
     }
 
-    /// Deletes entries with as few calls as possible; keys that are not there are skipped. Returns how
-    /// many entries were deleted.
-    ///
-    /// # Errors
-    ///
-    /// [`BatchError`] says how many keys were handled before the one that failed.
-    pub fn delete_batch(&self, keys: &[K]) -> Result<usize, BatchError> {
-        let (mut done, mut deleted) = (0, 0);
-        while done < keys.len() {
-            let end = keys.len().min(done + BATCH);
-            let chunk = &keys[done..end];
-            if chunk.len() > 1 && self.batches() {
-                let (count, result) = sys::map_delete_batch(self.as_fd(), chunk.as_bytes(), chunk.len());
-                match result {
-                    Ok(()) => {
-                        deleted += chunk.len();
-                        done = end;
-                        continue;
-                    }
-                    Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                        // The kernel stops at a key that is not there: go on behind it.
-                        deleted += count;
-                        done += count + 1;
-                        continue;
-                    }
-                    Err(error) if self.refuses_batches(&error) => {}
-                    Err(source) => {
-                        let failed = count.min(chunk.len() - 1);
-                        let key = format!("{:?}", chunk[failed]);
-                        let error = MapError::Delete {
-                            map: self.raw.name.clone(),
-                            key,
-                            source,
-                        };
-                        return Err(BatchError {
-                            done: done + failed,
-                            error,
-                        });
-                    }
-                }
-            }
-            for key in chunk {
-                deleted += usize::from(self.delete(key).map_err(|error| BatchError { done, error })?);
-                done += 1;
-            }
-        }
-        Ok(deleted)
+    /// Deletes entries with as few calls as possible; keys that are not there are skipped.
+    pub fn delete_batch(&self, keys: &[K]) -> Deletion {
+        let RawDeletion { deleted, failures } = self.raw.delete(keys.as_bytes());
+        let failures = failures
+            .into_iter()
+            .map(|RawFailure { index, error }| BatchFailure {
+                index,
+                error: delete_error(&*self.raw, &keys[index], error),
+            })
+            .collect();
+        Deletion { deleted, failures }
     }
 
     /// Calls `visit` with every entry, in the kernel's order. Entries that come or go meanwhile may or may
@@ -360,26 +237,15 @@ impl<K: Plain, V: Plain> Map<K, V> {
     ///
     /// [`MapError::Walk`] if the kernel refuses a call.
     pub fn for_each(&self, mut visit: impl FnMut(K, V)) -> Result<(), MapError> {
-        if self.batches() {
-            match self.walk_batched(&mut visit) {
-                Err(MapError::Walk { source, .. }) if self.refuses_batches(&source) => {}
-                other => return other,
+        let walked = self.raw.walk(&mut |key, value| {
+            if let (Ok(key), Ok(value)) = (K::read_from_bytes(key), V::read_from_bytes(value)) {
+                visit(key, value);
             }
-        }
-        // An entry deleted under our feet makes the kernel start over: bound the walk.
-        let mut budget = 2 * u64::from(self.max_entries()) + 16;
-        let mut key = self.next_key(None)?;
-        while let Some(current) = key {
-            if let Some(value) = self.lookup(&current)? {
-                visit(current, value);
-            }
-            budget -= 1;
-            if budget == 0 {
-                return Err(self.walk_error(io::Error::from_raw_os_error(libc::EAGAIN)));
-            }
-            key = self.next_key(Some(&current))?;
-        }
-        Ok(())
+        });
+        walked.map_err(|source| MapError::Walk {
+            map: self.name().to_owned(),
+            source,
+        })
     }
 
     /// All entries, in the kernel's order.
@@ -399,99 +265,61 @@ impl<K: Plain, V: Plain> Map<K, V> {
     ///
     /// As [`for_each`](Self::for_each).
     pub fn keys(&self) -> Result<Vec<K>, MapError> {
-        let mut keys = Vec::new();
-        self.for_each(|key, _| keys.push(key))?;
-        Ok(keys)
+        keys_of(&*self.raw)
     }
 
     /// Deletes every entry; returns how many there were.
     ///
     /// # Errors
     ///
-    /// As [`for_each`](Self::for_each) and [`delete_batch`](Self::delete_batch).
+    /// As [`for_each`](Self::for_each), and [`MapError::Delete`].
     pub fn clear(&self) -> Result<usize, MapError> {
-        let keys = self.keys()?;
-        self.delete_batch(&keys).map_err(|failed| failed.error)
+        self.delete_batch(&self.keys()?).all()
     }
+}
 
-    fn walk_batched(&self, visit: &mut impl FnMut(K, V)) -> Result<(), MapError> {
-        let (key_size, value_size) = (size_of::<K>(), size_of::<V>());
-        let mut room = BATCH.min(self.max_entries().max(64) as usize);
-        let mut keys = vec![0; room * key_size];
-        let mut values = vec![0; room * value_size];
-        let mut position = vec![0; key_size.max(4)];
-        let mut started = false;
-        loop {
-            let before = position.clone();
-            let (count, result) =
-                sys::map_lookup_batch(self.as_fd(), &mut position, started, &mut keys, &mut values, room);
-            let last = match result {
-                Ok(()) => false,
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::ENOENT) => true,
-                    // One hash bucket holds more than there is room for.
-                    Some(libc::ENOSPC) => {
-                        room *= 2;
-                        keys.resize(room * key_size, 0);
-                        values.resize(room * value_size, 0);
-                        position = before;
-                        continue;
-                    }
-                    _ => return Err(self.walk_error(error)),
-                },
-            };
-            let count = count.min(room);
-            for (key, value) in keys
-                .chunks_exact(key_size)
-                .zip(values.chunks_exact(value_size))
-                .take(count)
-            {
-                if let (Ok(key), Ok(value)) = (K::read_from_bytes(key), V::read_from_bytes(value)) {
-                    visit(key, value);
-                }
-            }
-            if last {
-                return Ok(());
-            }
-            started = true;
-        }
+fn update_one<K: Plain>(map: &dyn RawMap, key: &K, value: &[u8]) -> Result<(), MapError> {
+    let failed = map.update(key.as_bytes(), value).into_iter().next();
+    failed.map_or(Ok(()), |failure| Err(update_error(map, key, failure.error)))
+}
+
+fn delete_one<K: Plain>(map: &dyn RawMap, key: &K) -> Result<bool, MapError> {
+    let done = map.delete(key.as_bytes());
+    match done.failures.into_iter().next() {
+        Some(failure) => Err(delete_error(map, key, failure.error)),
+        None => Ok(done.deleted > 0),
     }
+}
 
-    fn batches(&self) -> bool {
-        !self.raw.single_only.load(Ordering::Relaxed)
+fn keys_of<K: Plain>(map: &dyn RawMap) -> Result<Vec<K>, MapError> {
+    let mut keys = Vec::new();
+    let walked = map.walk(&mut |key, _| keys.extend(K::read_from_bytes(key)));
+    walked.map_err(|source| MapError::Walk {
+        map: map.name().to_owned(),
+        source,
+    })?;
+    Ok(keys)
+}
+
+fn read_all<E: Plain>(bytes: &[u8]) -> Vec<E> {
+    bytes
+        .chunks_exact(size_of::<E>().max(1))
+        .filter_map(|element| E::read_from_bytes(element).ok())
+        .collect()
+}
+
+fn update_error<K: Plain>(map: &dyn RawMap, key: &K, source: std::io::Error) -> MapError {
+    MapError::Update {
+        map: map.name().to_owned(),
+        key: format!("{key:?}"),
+        source,
     }
+}
 
-    /// Whether the error means that the map type (or the kernel) has no batches; remembered.
-    fn refuses_batches(&self, error: &io::Error) -> bool {
-        let refused = matches!(
-            error.raw_os_error(),
-            Some(sys::ENOTSUPP | libc::EOPNOTSUPP | libc::EINVAL | libc::EPERM)
-        );
-        if refused {
-            self.raw.single_only.store(true, Ordering::Relaxed);
-        }
-        refused
-    }
-
-    fn update_error(&self, key: &K, source: io::Error) -> MapError {
-        MapError::Update {
-            map: self.raw.name.clone(),
-            key: format!("{key:?}"),
-            source,
-        }
-    }
-
-    fn walk_error(&self, source: io::Error) -> MapError {
-        MapError::Walk {
-            map: self.raw.name.clone(),
-            source,
-        }
-    }
-
-    /// Forces single calls, as on a kernel without batches.
-    #[cfg(test)]
-    pub(crate) fn without_batches(self) -> Self {
-        self.raw.single_only.store(true, Ordering::Relaxed);
-        self
+fn delete_error<K: Plain>(map: &dyn RawMap, key: &K, source: std::io::Error) -> MapError {
+    MapError::Delete {
+        map: map.name().to_owned(),
+        key: format!("{key:?}"),
+        source,
     }
 }

@@ -22,7 +22,9 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    map::{Map, MapError, MapSpec, MapTypes, Mismatch, NestedMap, NestedSpec, Plain, RawMap, Shape},
+    map::{
+        KernelMap, Map, MapError, MapSpec, MapTypes, Mismatch, NestedMap, NestedSpec, Plain, RawMap, RawSpec,
+    },
     syscall as sys,
 };
 
@@ -102,30 +104,39 @@ impl MapStore {
     }
 
     /// Opens the pinned map, or creates and pins it. A pinned one that does not fit is replaced, see the
-    /// [module](self); within this process all callers get the same map.
+    /// [module](self); another size of inner maps counts as a difference. Within this process all callers get the
+    /// same map.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] if the directory, the map or its pin cannot be made.
+    pub fn provide(&self, spec: &RawSpec) -> Result<KernelMap, MapError> {
+        let mut state = self.state.lock();
+        let name = spec.name;
+        if state.decided.contains_key(name) {
+            state.pin_again(name)?;
+            return KernelMap::open_with(name, &state.current(name), spec.inner);
+        }
+        let map = state.provide(spec)?;
+        let fd = map.try_clone_fd().map_err(|source| MapError::Open {
+            map: name.to_owned(),
+            path: state.current(name),
+            source,
+        })?;
+        state.decided.insert(name.to_owned(), fd);
+        Ok(map)
+    }
+
+    /// As [`provide`](Self::provide), typed.
     ///
     /// # Errors
     ///
     /// [`MapError`] if the directory, the map or its pin cannot be made.
     pub fn open_or_create<K: Plain, V: Plain>(&self, spec: &MapSpec<K, V>) -> Result<Map<K, V>, MapError> {
-        let raw = self.provide(spec.name(), &spec.shape(), None, |_| Ok(Mismatch::default()))?;
-        Map::from_raw(raw)
+        Map::from_raw(Arc::new(self.provide(spec.raw())?))
     }
 
-    /// As [`open_or_create`](Self::open_or_create), for maps that user space does not read by [`Map`] (per-CPU
-    /// maps, event rings): returns the descriptor.
-    ///
-    /// # Errors
-    ///
-    /// [`MapError`] if the directory, the map or its pin cannot be made.
-    pub fn ensure<K, V>(&self, spec: &MapSpec<K, V>) -> Result<OwnedFd, MapError> {
-        Ok(self
-            .provide(spec.name(), &spec.shape(), None, |_| Ok(Mismatch::default()))?
-            .fd)
-    }
-
-    /// As [`open_or_create`](Self::open_or_create), for maps of maps. Another table size counts as a
-    /// difference.
+    /// As [`provide`](Self::provide), for maps of maps.
     ///
     /// # Errors
     ///
@@ -134,17 +145,7 @@ impl MapStore {
         &self,
         spec: &NestedSpec<K, E>,
     ) -> Result<NestedMap<K, E>, MapError> {
-        let inner = spec.create_inner()?;
-        let check = |path: &Path| {
-            let map = NestedMap::from_raw(RawMap::open(spec.name(), path)?, spec)?;
-            let mut mismatch = Mismatch::default();
-            if !map.accepts_tables()? {
-                mismatch.compare("size of the inner maps other than", spec.elements(), 0);
-            }
-            Ok(mismatch)
-        };
-        let raw = self.provide(spec.name(), &spec.shape(), Some(inner.as_fd()), check)?;
-        NestedMap::from_raw(raw, spec)
+        NestedMap::from_raw(Arc::new(self.provide(spec.raw())?))
     }
 
     /// Opens a pinned map as it is, for readers.
@@ -156,6 +157,16 @@ impl MapStore {
     pub fn open<K: Plain, V: Plain>(&self, name: &str) -> Result<Map<K, V>, MapError> {
         let path = self.state.lock().current(name);
         Map::open(name, &path)
+    }
+
+    /// As [`open`](Self::open), whatever keys and values are.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Open`] if there is none, [`MapError::NotMap`] if it is something else.
+    pub fn open_raw(&self, name: &str) -> Result<KernelMap, MapError> {
+        let path = self.state.lock().current(name);
+        KernelMap::open(name, &path)
     }
 
     /// Removes the pin of a map; false if there was none. Programs that use the map keep it alive.
@@ -186,28 +197,6 @@ impl MapStore {
         }
     }
 
-    fn provide(
-        &self,
-        name: &str,
-        shape: &Shape,
-        inner: Option<BorrowedFd<'_>>,
-        check: impl FnOnce(&Path) -> Result<Mismatch, MapError>,
-    ) -> Result<RawMap, MapError> {
-        let mut state = self.state.lock();
-        if state.decided.contains_key(name) {
-            state.pin_again(name)?;
-            return RawMap::open(name, &state.current(name));
-        }
-        let raw = state.provide(name, shape, inner, check)?;
-        let fd = raw.fd.try_clone().map_err(|source| MapError::Open {
-            map: name.to_owned(),
-            path: state.current(name),
-            source,
-        })?;
-        state.decided.insert(name.to_owned(), fd);
-        Ok(raw)
-    }
-
     /// Pins the maps of this process again whose pins are gone: programs and this process go on with the same maps,
     /// and others find them. Returns their names.
     ///
@@ -232,41 +221,33 @@ impl MapStore {
 }
 
 impl State {
-    fn provide(
-        &mut self,
-        name: &str,
-        shape: &Shape,
-        inner: Option<BorrowedFd<'_>>,
-        check: impl FnOnce(&Path) -> Result<Mismatch, MapError>,
-    ) -> Result<RawMap, MapError> {
+    fn provide(&mut self, spec: &RawSpec) -> Result<KernelMap, MapError> {
+        let name = spec.name;
         let directory = self.directory();
         make_directory(&directory)?;
         let (path, temporary) = (directory.join(name), directory.join(format!("{name}{PENDING}")));
         // Left by a process that ended between creating a map and handing it the pin.
         remove(name, &temporary)?;
 
-        let reason = match RawMap::open(name, &path) {
-            Ok(raw) => {
-                let mut mismatch = shape.differences(&raw.info);
+        let create = |types: Option<&MapTypes>, path: &Path| {
+            let map = KernelMap::create_described(spec, types)?;
+            pin(name, &map, path)?;
+            Ok(map)
+        };
+        let reason = match KernelMap::open_with(name, &path, spec.inner) {
+            Ok(map) => {
+                let mismatch = differences(spec, &map)?;
                 if mismatch.is_empty() {
-                    mismatch = check(&path)?;
-                }
-                if mismatch.is_empty() {
-                    return Ok(raw);
+                    return Ok(map);
                 }
                 mismatch.to_string()
             }
-            Err(error) if error.is_missing() => {
-                let fd = shape.create_described(name, inner, self.types.as_ref())?;
-                pin(name, fd.as_fd(), &path)?;
-                return RawMap::new(name, fd);
-            }
+            Err(error) if error.is_missing() => return create(self.types.as_ref(), &path),
             Err(error @ MapError::NotMap { .. }) => error.to_string(),
             Err(error) => return Err(error),
         };
 
-        let fd = shape.create_described(name, inner, self.types.as_ref())?;
-        pin(name, fd.as_fd(), &temporary)?;
+        let map = create(self.types.as_ref(), &temporary)?;
         tracing::warn!(
             map = name,
             reason,
@@ -277,7 +258,7 @@ impl State {
         } else {
             take_over(name, &temporary, &path)?;
         }
-        RawMap::new(name, fd)
+        Ok(map)
     }
 
     fn directory(&self) -> PathBuf {
@@ -294,7 +275,7 @@ impl State {
             return Ok(false);
         }
         make_directory(&self.directory())?;
-        pin(name, fd.as_fd(), &path)?;
+        pin_fd(name, fd.as_fd(), &path)?;
         Ok(true)
     }
 
@@ -350,7 +331,23 @@ fn make_directory(path: &Path) -> Result<(), MapError> {
         })
 }
 
-fn pin(name: &str, map: BorrowedFd<'_>, path: &Path) -> Result<(), MapError> {
+/// How a pinned map differs from what is wanted, inner maps included.
+fn differences(spec: &RawSpec, map: &KernelMap) -> Result<Mismatch, MapError> {
+    let mut mismatch = spec.differences(&map.info());
+    if mismatch.is_empty()
+        && let Some(inner) = spec.inner
+        && !map.accepts_inner()?
+    {
+        mismatch.compare("size of the inner maps other than", inner.value_size, 0);
+    }
+    Ok(mismatch)
+}
+
+fn pin(name: &str, map: &KernelMap, path: &Path) -> Result<(), MapError> {
+    map.fd().map_or(Ok(()), |fd| pin_fd(name, fd, path))
+}
+
+fn pin_fd(name: &str, map: BorrowedFd<'_>, path: &Path) -> Result<(), MapError> {
     sys::obj_pin(map, path).map_err(|source| MapError::Pin {
         map: name.to_owned(),
         path: path.to_owned(),

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
 use serde_json::Value;
-use skep_bpf_maps::lb::{LbMapSizes, LbMapSpecs};
+use skep_bpf_maps::lb::{BACKENDS4, SERVICES4};
 use skep_bpf_sys::{MapFlags, MapKind, MapSpec, MapStore};
 use skep_faults::{Agent, Api, Echo, Flow, Outcome, World, on_node, service, slice};
 
@@ -191,30 +191,19 @@ fn leftovers_of_another_version_under_our_names_are_replaced_and_named() {
     on_node("leftovers", async |world: World| {
         let store = MapStore::new(&world.bpf_root);
         // Another type, other sizes of keys and values, other flags.
-        store.ensure(&MapSpec::<u32, u64>::new(
-            "cilium_lb4_services_v2",
-            MapKind::Array,
-            3,
-            MapFlags::NONE,
-        ))?;
-        store.ensure(&MapSpec::<[u8; 12], [u8; 40]>::new(
-            "cilium_lb4_backends_v3",
-            MapKind::Hash,
-            1024,
-            MapFlags::NONE,
-        ))?;
-        store.ensure(&MapSpec::<u16, [u8; 6]>::new(
-            "cilium_lb4_maglev",
-            MapKind::Hash,
-            10,
-            MapFlags::NONE,
-        ))?;
-        store.ensure(&MapSpec::<u32, u32>::new(
-            "cilium_ipcache_v2",
-            MapKind::Hash,
-            10,
-            MapFlags::NONE,
-        ))?;
+        store.provide(
+            MapSpec::<u32, u64>::new("cilium_lb4_services_v2", MapKind::Array, 3, MapFlags::NONE).raw(),
+        )?;
+        store.provide(
+            MapSpec::<[u8; 12], [u8; 40]>::new("cilium_lb4_backends_v3", MapKind::Hash, 1024, MapFlags::NONE)
+                .raw(),
+        )?;
+        store.provide(
+            MapSpec::<u16, [u8; 6]>::new("cilium_lb4_maglev", MapKind::Hash, 10, MapFlags::NONE).raw(),
+        )?;
+        store.provide(
+            MapSpec::<u32, u32>::new("cilium_ipcache_v2", MapKind::Hash, 10, MapFlags::NONE).raw(),
+        )?;
         let api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
         api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
@@ -249,13 +238,11 @@ fn entries_of_earlier_versions_without_protocol_are_taken_over() {
         agent.kill()?;
 
         // Protocol 0 in keys and backends, as versions wrote that did not tell protocols apart.
-        let specs = LbMapSpecs::new(LbMapSizes::uniform(1024));
         let store = MapStore::new(&world.bpf_root);
-        let services = store.open::<skep_bpf_maps::lb::Service4Key, skep_bpf_maps::lb::ServiceValue>(
-            specs.services4.name(),
-        )?;
-        let backends = store
-            .open::<skep_bpf_maps::lb::BackendKey, skep_bpf_maps::lb::Backend4>(specs.backends4.name())?;
+        let services =
+            store.open::<skep_bpf_maps::lb::Service4Key, skep_bpf_maps::lb::ServiceValue>(SERVICES4.name)?;
+        let backends =
+            store.open::<skep_bpf_maps::lb::BackendKey, skep_bpf_maps::lb::Backend4>(BACKENDS4.name)?;
         for (key, value) in services.entries()? {
             services.delete(&key)?;
             if key.proto == 6 {

@@ -30,10 +30,11 @@ impl Fixture {
             skep_datapath_config::cell(),
             skep_loadbalancer_model::cell(),
             skep_loadbalancer_sources::cell(),
-            skep_loadbalancer_reconciler::in_memory_cell(),
+            skep_datapath_maps::in_memory_cell(),
+            skep_loadbalancer_reconciler::cell(),
             skep_k8s_apiserver::fake_client_cell(),
             skep_k8s::tables::cell(),
-            skep_redirectpolicy::in_memory_cell(),
+            skep_redirectpolicy::cell(),
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),
             Cell::module("health", "Health").provide(move || sink.clone()),
         ];

@@ -4,12 +4,14 @@
 
 use std::{
     mem::{offset_of, size_of},
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::U16;
+use super::{AFFINITY_MAP_MAX, OWNER, U16};
+use crate::{IpFamily, MapFamily, Size, layout, register, text::Text};
+use skep_bpf_sys::MapKind;
 
 /// Set in the `flags` of an affinity key whose client is a network namespace.
 pub const AFFINITY_NETNS_COOKIE: u8 = 1;
@@ -145,5 +147,77 @@ impl AffinityMatchKey {
             rev_nat: U16::new(rev_nat),
             pad: 0,
         }
+    }
+}
+
+layout!(Affinity4Key = "lb4_affinity_key" { client, rev_nat as rev_nat_id, flags, pad, pad2 });
+layout!(Affinity6Key = "lb6_affinity_key" { client, rev_nat as rev_nat_id, flags, pad, pad2 });
+layout!(Affinity = "lb_affinity" { last_used, backend_id, pad });
+layout!(AffinityMatchKey = "lb_affinity_match_key" { backend_id, rev_nat as rev_nat_id, pad });
+
+/// `cilium_lb4_affinity`; written by programs.
+pub static AFFINITY4: MapFamily<Affinity4Key, Affinity> = MapFamily::new(
+    "cilium_lb4_affinity",
+    MapKind::LruHash,
+    Size::Key(AFFINITY_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V4);
+
+/// `cilium_lb6_affinity`; written by programs.
+pub static AFFINITY6: MapFamily<Affinity6Key, Affinity> = MapFamily::new(
+    "cilium_lb6_affinity",
+    MapKind::LruHash,
+    Size::Key(AFFINITY_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V6);
+
+/// `cilium_lb_affinity_match`.
+pub static AFFINITY_MATCH: MapFamily<AffinityMatchKey, u8> = MapFamily::new(
+    "cilium_lb_affinity_match",
+    MapKind::Hash,
+    Size::Key(AFFINITY_MAP_MAX),
+    OWNER,
+)
+.written_by_agent()
+.with_pressure();
+
+register!(AFFINITY4, AFFINITY6, AFFINITY_MATCH);
+
+impl Text for Affinity4Key {
+    fn text(&self) -> String {
+        let [a, b, c, d, ..] = self.client;
+        let address = Ipv4Addr::new(a, b, c, d);
+        client_text(self.flags, self.client, address.into(), self.rev_nat.get())
+    }
+}
+
+impl Text for Affinity6Key {
+    fn text(&self) -> String {
+        let [a, b, c, d, e, f, g, h, ..] = self.client;
+        let cookie = [a, b, c, d, e, f, g, h];
+        let address = Ipv6Addr::from(self.client);
+        client_text(self.flags, cookie, address.into(), self.rev_nat.get())
+    }
+}
+
+impl Text for Affinity {
+    fn text(&self) -> String {
+        format!("{} {}", self.backend_id, self.last_used)
+    }
+}
+
+impl Text for AffinityMatchKey {
+    fn text(&self) -> String {
+        format!("{} {}", self.backend_id, self.rev_nat.get())
+    }
+}
+
+fn client_text(flags: u8, cookie: [u8; 8], address: IpAddr, id: u16) -> String {
+    if flags & AFFINITY_NETNS_COOKIE == 0 {
+        format!("{address} ({id})")
+    } else {
+        format!("netns:{} ({id})", u64::from_ne_bytes(cookie))
     }
 }

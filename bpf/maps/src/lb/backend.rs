@@ -9,7 +9,12 @@ use std::{
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::U16;
+use super::{BACKEND_MAP_MAX, MAGLEV_MAP_MAX, MAGLEV_TABLE_SIZE, OWNER, U16};
+use crate::{
+    IpFamily, MapFamily, NestedFamily, Size, layout, register,
+    text::{Text, protocol, socket},
+};
+use skep_bpf_sys::MapKind;
 
 /// Key of both backend maps: backend id, host order, never 0.
 #[derive(
@@ -119,5 +124,107 @@ impl MaglevKey {
         Self {
             rev_nat: U16::new(rev_nat),
         }
+    }
+}
+
+layout!(BackendKey);
+layout!(MaglevKey);
+layout!(Backend4 = "lb4_backend" { address, port, proto, state as flags, cluster_id, zone, pad });
+layout!(Backend6 = "lb6_backend" { address, port, proto, state as flags, cluster_id, zone, pad });
+
+/// `cilium_lb4_backends_v3`.
+pub static BACKENDS4: MapFamily<BackendKey, Backend4> = MapFamily::new(
+    "cilium_lb4_backends_v3",
+    MapKind::Hash,
+    Size::Key(BACKEND_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V4)
+.with_pressure();
+
+/// `cilium_lb6_backends_v3`.
+pub static BACKENDS6: MapFamily<BackendKey, Backend6> = MapFamily::new(
+    "cilium_lb6_backends_v3",
+    MapKind::Hash,
+    Size::Key(BACKEND_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V6)
+.with_pressure();
+
+/// `cilium_lb4_maglev`.
+pub static MAGLEV4: NestedFamily<MaglevKey, u32> = NestedFamily::new(
+    "cilium_lb4_maglev",
+    "cilium_maglev_inner",
+    Size::Key(MAGLEV_MAP_MAX),
+    Size::Key(MAGLEV_TABLE_SIZE),
+    OWNER,
+)
+.of(IpFamily::V4)
+.written_by_agent();
+
+/// `cilium_lb6_maglev`.
+pub static MAGLEV6: NestedFamily<MaglevKey, u32> = NestedFamily::new(
+    "cilium_lb6_maglev",
+    "cilium_maglev_inner",
+    Size::Key(MAGLEV_MAP_MAX),
+    Size::Key(MAGLEV_TABLE_SIZE),
+    OWNER,
+)
+.of(IpFamily::V6)
+.written_by_agent();
+
+register!(BACKENDS4, BACKENDS6, MAGLEV4, MAGLEV6);
+
+impl Text for BackendKey {
+    fn text(&self) -> String {
+        self.id.to_string()
+    }
+}
+
+impl Text for Backend4 {
+    fn text(&self) -> String {
+        let place = socket(self.addr(), self.port.get()).to_string();
+        format!(
+            "{}{}",
+            place_text(&place, self.proto, self.zone),
+            state_text(self.state)
+        )
+    }
+}
+
+impl Text for Backend6 {
+    fn text(&self) -> String {
+        let place = socket(self.addr(), self.port.get()).to_string();
+        format!(
+            "{}{}",
+            place_text(&place, self.proto, self.zone),
+            state_text(self.state)
+        )
+    }
+}
+
+impl Text for MaglevKey {
+    fn text(&self) -> String {
+        self.rev_nat.get().to_string()
+    }
+}
+
+/// Protocol and address of a backend, or its address with the port, and the number of a known zone.
+pub fn place_text(place: &str, proto: u8, zone: u8) -> String {
+    let zone = if zone == 0 {
+        String::new()
+    } else {
+        format!("[{zone}]")
+    };
+    format!("{}://{place}{zone}", protocol(proto))
+}
+
+fn state_text(state: u8) -> &'static str {
+    match state {
+        0 => "",
+        1 => " (terminating)",
+        2 => " (quarantined)",
+        _ => " (maintenance)",
     }
 }

@@ -10,7 +10,12 @@ use std::{
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::U16;
+use super::{OWNER, REV_NAT_MAP_MAX, SKIP_ENTRIES, SOCK_REV_MAP_MAX, U16};
+use crate::{
+    IpFamily, MapFamily, Size, layout, register,
+    text::{Text, socket},
+};
+use skep_bpf_sys::MapKind;
 
 /// Key of `cilium_lb4_reverse_nat` and `cilium_lb6_reverse_nat`.
 #[derive(
@@ -235,4 +240,128 @@ impl Skip6Key {
             pad2: 0,
         }
     }
+}
+
+layout!(ReverseNatKey);
+layout!(ReverseNat4 = "lb4_reverse_nat" { address, port });
+layout!(ReverseNat6 = "lb6_reverse_nat" { address, port });
+layout!(ReverseSk4Key = "lb4_reverse_sk_key" { cookie, address, port, pad });
+layout!(ReverseSk6Key = "lb6_reverse_sk_key" { cookie, address, port, pad });
+layout!(ReverseSk4 = "lb4_reverse_sk" { address, port, rev_nat as rev_nat_index });
+layout!(ReverseSk6 = "lb6_reverse_sk" { address, port, rev_nat as rev_nat_index });
+layout!(Skip4Key = "lb4_skip_key" { netns_cookie, address, port, pad });
+layout!(Skip6Key = "lb6_skip_key" { netns_cookie, address, pad, port, pad2 });
+
+/// `cilium_lb4_reverse_nat`.
+pub static REVERSE_NAT4: MapFamily<ReverseNatKey, ReverseNat4> = MapFamily::new(
+    "cilium_lb4_reverse_nat",
+    MapKind::Hash,
+    Size::Key(REV_NAT_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V4)
+.with_pressure();
+
+/// `cilium_lb6_reverse_nat`.
+pub static REVERSE_NAT6: MapFamily<ReverseNatKey, ReverseNat6> = MapFamily::new(
+    "cilium_lb6_reverse_nat",
+    MapKind::Hash,
+    Size::Key(REV_NAT_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V6)
+.with_pressure();
+
+/// `cilium_lb4_reverse_sk`; written by programs.
+pub static REVERSE_SK4: MapFamily<ReverseSk4Key, ReverseSk4> = MapFamily::new(
+    "cilium_lb4_reverse_sk",
+    MapKind::LruHash,
+    Size::Key(SOCK_REV_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V4);
+
+/// `cilium_lb6_reverse_sk`; written by programs.
+pub static REVERSE_SK6: MapFamily<ReverseSk6Key, ReverseSk6> = MapFamily::new(
+    "cilium_lb6_reverse_sk",
+    MapKind::LruHash,
+    Size::Key(SOCK_REV_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V6);
+
+/// `cilium_skip_lb4`.
+pub static SKIP4: MapFamily<Skip4Key, u8> =
+    MapFamily::new("cilium_skip_lb4", MapKind::Hash, Size::Fixed(SKIP_ENTRIES), OWNER)
+        .of(IpFamily::V4)
+        .written_by_agent()
+        .sparse();
+
+/// `cilium_skip_lb6`.
+pub static SKIP6: MapFamily<Skip6Key, u8> =
+    MapFamily::new("cilium_skip_lb6", MapKind::Hash, Size::Fixed(SKIP_ENTRIES), OWNER)
+        .of(IpFamily::V6)
+        .written_by_agent()
+        .sparse();
+
+register!(REVERSE_NAT4, REVERSE_NAT6, REVERSE_SK4, REVERSE_SK6, SKIP4, SKIP6);
+
+impl Text for ReverseNatKey {
+    fn text(&self) -> String {
+        self.rev_nat.get().to_string()
+    }
+}
+
+impl Text for ReverseNat4 {
+    fn text(&self) -> String {
+        socket(self.addr(), self.port.get()).to_string()
+    }
+}
+
+impl Text for ReverseNat6 {
+    fn text(&self) -> String {
+        socket(self.addr(), self.port.get()).to_string()
+    }
+}
+
+impl Text for ReverseSk4Key {
+    fn text(&self) -> String {
+        format!("{} -> {}", socket(self.address, self.port.get()), self.cookie)
+    }
+}
+
+impl Text for ReverseSk6Key {
+    fn text(&self) -> String {
+        format!("{} -> {}", socket(self.address, self.port.get()), self.cookie)
+    }
+}
+
+impl Text for ReverseSk4 {
+    fn text(&self) -> String {
+        let address = socket(self.address, self.port.get());
+        format!("{address} (revnat={})", self.rev_nat.get())
+    }
+}
+
+impl Text for ReverseSk6 {
+    fn text(&self) -> String {
+        let address = socket(self.address, self.port.get());
+        format!("{address} (revnat={})", self.rev_nat.get())
+    }
+}
+
+impl Text for Skip4Key {
+    fn text(&self) -> String {
+        skip_text(self.netns_cookie, self.address.into(), self.port.get())
+    }
+}
+
+impl Text for Skip6Key {
+    fn text(&self) -> String {
+        skip_text(self.netns_cookie, self.address.into(), self.port.get())
+    }
+}
+
+fn skip_text(cookie: u64, address: IpAddr, port: u16) -> String {
+    format!("COOKIE={cookie} IP={address} PORT={port}")
 }

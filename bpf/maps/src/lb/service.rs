@@ -9,7 +9,12 @@ use std::{
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Scope, ServiceFlags, U16};
+use super::{OWNER, SERVICE_MAP_MAX, Scope, ServiceFlags, U16};
+use crate::{
+    IpFamily, MapFamily, Size, layout, register,
+    text::{Text, protocol, socket},
+};
+use skep_bpf_sys::MapKind;
 
 /// Key of `cilium_lb4_services_v2`. C twin: `struct lb4_service_key` in `bpf/include/lb/service.h`.
 ///
@@ -209,4 +214,63 @@ impl ServiceValue {
         let bytes = self.target.to_ne_bytes();
         u16::from_be_bytes([bytes[0], bytes[1]])
     }
+}
+
+layout!(Service4Key = "lb4_service_key" { address, port as dport, slot as backend_slot, proto, scope, pad });
+layout!(Service6Key = "lb6_service_key" { address, port as dport, slot as backend_slot, proto, scope, pad });
+layout!(ServiceValue = "lb_service" { target as backend_id, count, rev_nat as rev_nat_index, flags, flags2, qcount });
+
+/// `cilium_lb4_services_v2`.
+pub static SERVICES4: MapFamily<Service4Key, ServiceValue> = MapFamily::new(
+    "cilium_lb4_services_v2",
+    MapKind::Hash,
+    Size::Key(SERVICE_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V4)
+.written_by_agent()
+.with_pressure();
+
+/// `cilium_lb6_services_v2`.
+pub static SERVICES6: MapFamily<Service6Key, ServiceValue> = MapFamily::new(
+    "cilium_lb6_services_v2",
+    MapKind::Hash,
+    Size::Key(SERVICE_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V6)
+.written_by_agent()
+.with_pressure();
+
+register!(SERVICES4, SERVICES6);
+
+impl Text for Service4Key {
+    fn text(&self) -> String {
+        frontend_text(self.addr(), self.port.get(), self.proto, self.scope, self.slot)
+    }
+}
+
+impl Text for Service6Key {
+    fn text(&self) -> String {
+        frontend_text(self.addr(), self.port.get(), self.proto, self.scope, self.slot)
+    }
+}
+
+impl Text for ServiceValue {
+    fn text(&self) -> String {
+        format!(
+            "{} {}[{}] ({}) [{:#x} {:#x}]",
+            self.target,
+            self.count,
+            self.qcount,
+            self.rev_nat.get(),
+            self.flags,
+            self.flags2
+        )
+    }
+}
+
+fn frontend_text(address: IpAddr, port: u16, proto: u8, scope: u8, slot: u16) -> String {
+    let scope = if scope == Scope::Internal as u8 { "/i" } else { "" };
+    format!("{}/{}{scope} ({slot})", socket(address, port), protocol(proto))
 }

@@ -2,10 +2,28 @@
 
 //! How many entries the load-balancer maps hold.
 
-/// Entries of every load-balancer map.
-///
-/// Part of a map's identity: a pinned map of another size is replaced (see
-/// [`MapStore`](skep_bpf_sys::MapStore)).
+use crate::{MapSizes, SizeKey};
+
+/// Size of the service maps.
+pub const SERVICE_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-service-map-max", DEFAULT_LB_MAP_MAX);
+/// Size of the backend maps.
+pub const BACKEND_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-service-backend-map-max", DEFAULT_LB_MAP_MAX);
+/// Size of the reverse NAT maps.
+pub const REV_NAT_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-rev-nat-map-max", DEFAULT_LB_MAP_MAX);
+/// Size of the affinity maps, and of that of affinity matches.
+pub const AFFINITY_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-affinity-map-max", DEFAULT_LB_MAP_MAX);
+/// Size of the source range maps.
+pub const SOURCE_RANGE_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-source-range-map-max", DEFAULT_LB_MAP_MAX);
+/// Tables in the Maglev maps.
+pub const MAGLEV_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-maglev-map-max", DEFAULT_LB_MAP_MAX);
+/// Backend ids in one Maglev table.
+pub const MAGLEV_TABLE_SIZE: SizeKey = SizeKey::new("bpf-lb-maglev-table-size", DEFAULT_MAGLEV_TABLE);
+/// Size of the reverse socket maps.
+pub const SOCK_REV_MAP_MAX: SizeKey = SizeKey::new("bpf-sock-rev-map-max", DEFAULT_REVERSE_SK);
+/// Entries of the skip-LB maps; not configurable.
+pub const SKIP_ENTRIES: u32 = 100;
+
+/// Entries of every load-balancer map, as the settings of load balancing say; [`MapSizes`] has them by key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LbMapSizes {
     /// `bpf-lb-service-map-max`.
@@ -24,8 +42,6 @@ pub struct LbMapSizes {
     pub maglev_table: u32,
     /// `bpf-sock-rev-map-max`.
     pub reverse_sk: u32,
-    /// Entries of the skip-LB maps; not configurable.
-    pub skip: u32,
     /// `preallocate-bpf-maps`: memory of plain hash maps is taken when they are created.
     pub preallocate: bool,
     /// `bpf-distributed-lru`: one LRU list a CPU; sizes of LRU maps should be a multiple of the CPUs
@@ -62,7 +78,6 @@ impl LbMapSizes {
             maglev: max,
             maglev_table: DEFAULT_MAGLEV_TABLE,
             reverse_sk: DEFAULT_REVERSE_SK,
-            skip: 100,
             preallocate: false,
             distributed_lru: false,
         }
@@ -74,6 +89,21 @@ impl LbMapSizes {
         sizes.maglev_table = 251;
         sizes.reverse_sk = max;
         sizes
+    }
+}
+
+impl From<LbMapSizes> for MapSizes {
+    fn from(sizes: LbMapSizes) -> Self {
+        Self::default()
+            .with_memory(sizes.preallocate, sizes.distributed_lru)
+            .with(SERVICE_MAP_MAX, sizes.services)
+            .with(BACKEND_MAP_MAX, sizes.backends)
+            .with(REV_NAT_MAP_MAX, sizes.reverse_nat)
+            .with(AFFINITY_MAP_MAX, sizes.affinity)
+            .with(SOURCE_RANGE_MAP_MAX, sizes.source_range)
+            .with(MAGLEV_MAP_MAX, sizes.maglev)
+            .with(MAGLEV_TABLE_SIZE, sizes.maglev_table)
+            .with(SOCK_REV_MAP_MAX, sizes.reverse_sk)
     }
 }
 

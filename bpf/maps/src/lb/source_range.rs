@@ -9,7 +9,9 @@ use std::{
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::U16;
+use super::{OWNER, SOURCE_RANGE_MAP_MAX, U16};
+use crate::{IpFamily, MapFamily, Size, layout, register, text::Text};
+use skep_bpf_sys::MapKind;
 
 /// Bits of a source-range key before the address; its `prefix_len` counts them.
 pub const SOURCE_RANGE_STATIC_BITS: u32 = 32;
@@ -86,4 +88,45 @@ impl SourceRange6Key {
         let bits = self.prefix_len.saturating_sub(SOURCE_RANGE_STATIC_BITS).min(128);
         (IpAddr::V6(Ipv6Addr::from(self.address)), bits as u8)
     }
+}
+
+layout!(SourceRange4Key = "lb4_source_range_key" { prefix_len as prefixlen, rev_nat as rev_nat_id, pad, address });
+layout!(SourceRange6Key = "lb6_source_range_key" { prefix_len as prefixlen, rev_nat as rev_nat_id, pad, address });
+
+/// `cilium_lb4_source_range`.
+pub static SOURCE_RANGE4: MapFamily<SourceRange4Key, u8> = MapFamily::new(
+    "cilium_lb4_source_range",
+    MapKind::LpmTrie,
+    Size::Key(SOURCE_RANGE_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V4)
+.written_by_agent();
+
+/// `cilium_lb6_source_range`.
+pub static SOURCE_RANGE6: MapFamily<SourceRange6Key, u8> = MapFamily::new(
+    "cilium_lb6_source_range",
+    MapKind::LpmTrie,
+    Size::Key(SOURCE_RANGE_MAP_MAX),
+    OWNER,
+)
+.of(IpFamily::V6)
+.written_by_agent();
+
+register!(SOURCE_RANGE4, SOURCE_RANGE6);
+
+impl Text for SourceRange4Key {
+    fn text(&self) -> String {
+        range_text(self.cidr(), self.rev_nat.get())
+    }
+}
+
+impl Text for SourceRange6Key {
+    fn text(&self) -> String {
+        range_text(self.cidr(), self.rev_nat.get())
+    }
+}
+
+fn range_text((network, bits): (IpAddr, u8), id: u16) -> String {
+    format!("{network}/{bits} ({id})")
 }

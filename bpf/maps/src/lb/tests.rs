@@ -3,6 +3,7 @@
 use zerocopy::IntoBytes;
 
 use super::*;
+use crate::text::Text;
 
 #[test]
 fn service_ids_and_ports_are_in_network_order() {
@@ -74,4 +75,25 @@ fn reverse_socket_map_grows_with_memory() {
     assert_eq!(dynamic_reverse_sk(u64::MAX, 1.0), MAX_REVERSE_SK);
     assert_eq!(round_to_cpus(65_536, 12), 65_544);
     assert_eq!(round_to_cpus(u32::MAX, 12), u32::MAX);
+}
+
+#[test]
+fn frontends_show_scope_slot_and_their_raw_entry() {
+    let key = Service4Key::new([10, 96, 0, 10].into(), 53, 17, Scope::Internal).at(2);
+    assert_eq!(key.text(), "10.96.0.10:53/UDP/i (2)");
+    let wildcard = Service6Key::wildcard(std::net::Ipv6Addr::LOCALHOST);
+    assert_eq!(wildcard.text(), "[::1]:0/ANY (0)");
+
+    let value = ServiceValue::master(2, 1, 7, ServiceFlags::from_bits(0x2142))
+        .with_affinity_timeout(600)
+        .unwrap();
+    assert_eq!(value.text(), "600 2[1] (7) [0x42 0x21]");
+}
+
+#[test]
+fn backends_show_address_zone_and_state() {
+    assert_eq!(place_text("10.244.1.7", 6, 0), "TCP://10.244.1.7");
+    let mut backend = Backend6::new("fd00::7".parse().unwrap(), 8080, 17);
+    (backend.zone, backend.state) = (3, 1);
+    assert_eq!(backend.text(), "UDP://[fd00::7]:8080[3] (terminating)");
 }

@@ -5,6 +5,8 @@
 use std::{fs, process::Command};
 
 use skep_bpf_maps::{
+    MapSizes,
+    event::METRICS,
     lb::*,
     node::IPCACHE,
     testing::{Frontend, LbMaps},
@@ -27,7 +29,7 @@ fn run(name: &str, test: impl FnOnce(&Node) -> Outcome + Send) {
 #[test]
 fn entries_survive_the_process_that_wrote_them() {
     run("keep", |node| {
-        let spec = LbMapSpecs::new(SIZES).reverse_nat4;
+        let spec = REVERSE_NAT4.spec(&SIZES.into());
         let (key, value) = (ReverseNatKey::new(1), ReverseNat4::new([10, 96, 0, 1].into(), 80));
         node.store().open_or_create(&spec)?.update(&key, &value)?;
 
@@ -43,16 +45,19 @@ fn entries_survive_the_process_that_wrote_them() {
 fn a_map_of_another_size_is_replaced_at_once_if_nothing_waits() {
     run("resize", |node| {
         let (old, new) = (
-            LbMapSpecs::new(LbMapSizes::small(64)),
-            LbMapSpecs::new(LbMapSizes::small(128)),
+            MapSizes::from(LbMapSizes::small(64)),
+            MapSizes::from(LbMapSizes::small(128)),
         );
-        let before = node.store().open_or_create(&old.services4)?;
+        let before = node.store().open_or_create(&SERVICES4.spec(&old))?;
 
-        let after = node.store().open_or_create(&new.services4)?;
+        let after = node.store().open_or_create(&SERVICES4.spec(&new))?;
 
         assert_ne!(id(&before), id(&after));
         assert_eq!(after.max_entries(), 128);
-        assert_eq!(id(&node.store().open_or_create(&new.services4)?), id(&after));
+        assert_eq!(
+            id(&node.store().open_or_create(&SERVICES4.spec(&new))?),
+            id(&after)
+        );
         assert_eq!(fs::read_dir(node.store().directory())?.count(), 1);
         Ok(())
     });
@@ -62,16 +67,16 @@ fn a_map_of_another_size_is_replaced_at_once_if_nothing_waits() {
 fn all_parts_of_a_process_get_the_same_map() {
     run("same", |node| {
         let (one, other) = (
-            LbMapSpecs::new(LbMapSizes::small(64)),
-            LbMapSpecs::new(LbMapSizes::small(128)),
+            MapSizes::from(LbMapSizes::small(64)),
+            MapSizes::from(LbMapSizes::small(128)),
         );
         let store = node.store();
 
-        let first = store.open_or_create(&one.services4)?;
-        assert_eq!(id(&store.open_or_create(&other.services4)?), id(&first));
+        let first = store.open_or_create(&SERVICES4.spec(&one))?;
+        assert_eq!(id(&store.open_or_create(&SERVICES4.spec(&other))?), id(&first));
 
         store.unpin(first.name())?;
-        assert_eq!(store.open_or_create(&other.services4)?.max_entries(), 128);
+        assert_eq!(store.open_or_create(&SERVICES4.spec(&other))?.max_entries(), 128);
         Ok(())
     });
 }
@@ -135,18 +140,21 @@ fn a_replaced_map_takes_the_pin_after_the_programs_are_attached() {
 fn an_abandoned_replacement_leaves_the_old_map_in_place() {
     run("abandon", |node| {
         let (old, new) = (
-            LbMapSpecs::new(LbMapSizes::small(64)),
-            LbMapSpecs::new(LbMapSizes::small(128)),
+            MapSizes::from(LbMapSizes::small(64)),
+            MapSizes::from(LbMapSizes::small(128)),
         );
-        let before = node.store().open_or_create(&old.services4)?;
+        let before = node.store().open_or_create(&SERVICES4.spec(&old))?;
         let store = node.store();
         let hold = store.hold();
-        store.open_or_create(&new.services4)?;
+        store.open_or_create(&SERVICES4.spec(&new))?;
         drop(hold);
         drop(store);
 
         // The next process finds the old map, and clears what was left.
-        assert_eq!(id(&node.store().open_or_create(&old.services4)?), id(&before));
+        assert_eq!(
+            id(&node.store().open_or_create(&SERVICES4.spec(&old))?),
+            id(&before)
+        );
         assert_eq!(fs::read_dir(node.store().directory())?.count(), 1);
         Ok(())
     });
@@ -187,7 +195,7 @@ fn type_key_value_and_flags_make_a_difference() {
 #[test]
 fn maps_of_versions_without_the_read_only_flag_are_kept() {
     run("read-only", |node| {
-        let wanted = LbMapSpecs::new(SIZES).services4;
+        let wanted = SERVICES4.spec(&SIZES.into());
         let older = MapSpec::<Service4Key, ServiceValue>::new(
             wanted.name(),
             MapKind::Hash,
@@ -204,18 +212,18 @@ fn maps_of_versions_without_the_read_only_flag_are_kept() {
 #[test]
 fn another_table_size_replaces_the_maglev_map() {
     run("tables", |node| {
-        let (old, mut sizes) = (LbMapSpecs::new(SIZES), SIZES);
+        let (old, mut sizes) = (MapSizes::from(SIZES), SIZES);
         sizes.maglev_table = 509;
-        let new = LbMapSpecs::new(sizes);
+        let new = MapSizes::from(sizes);
         node.store()
-            .open_or_create_nested(&old.maglev4)?
+            .open_or_create_nested(&MAGLEV4.spec(&old))?
             .update(&MaglevKey::new(1), &[7; 251])?;
 
-        let kept = node.store().open_or_create_nested(&old.maglev4)?;
+        let kept = node.store().open_or_create_nested(&MAGLEV4.spec(&old))?;
         assert_eq!(kept.lookup(&MaglevKey::new(1))?, Some(vec![7; 251]));
         assert_eq!(kept.keys()?, [MaglevKey::new(1)]);
 
-        let replaced = node.store().open_or_create_nested(&new.maglev4)?;
+        let replaced = node.store().open_or_create_nested(&MAGLEV4.spec(&new))?;
         assert_eq!(replaced.keys()?, []);
         replaced.update(&MaglevKey::new(1), &[7; 509])?;
         let reader = skep_bpf_sys::NestedMap::<MaglevKey, u32>::open(
@@ -231,7 +239,7 @@ fn another_table_size_replaces_the_maglev_map() {
 fn pins_can_be_removed() {
     run("unpin", |node| {
         let store = node.store();
-        store.open_or_create(&IPCACHE)?;
+        store.open_or_create(&IPCACHE.spec(&MapSizes::default()))?;
 
         assert!(store.unpin("cilium_ipcache_v2")?);
         assert!(!store.unpin("cilium_ipcache_v2")?);
@@ -243,15 +251,15 @@ fn pins_can_be_removed() {
 fn removed_pins_of_open_maps_are_made_again() {
     run("repin", |node| {
         let store = node.store();
-        let map = store.open_or_create(&LbMapSpecs::new(SIZES).services4)?;
-        store.open_or_create(&IPCACHE)?;
+        let map = store.open_or_create(&SERVICES4.spec(&SIZES.into()))?;
+        store.open_or_create(&IPCACHE.spec(&MapSizes::default()))?;
         store.unpin("cilium_ipcache_v2")?;
         assert_eq!(store.pin_missing()?, [""; 0]);
 
         fs::remove_file(store.path(map.name()))?;
         // Who asks for the map meanwhile gets the same one.
         assert_eq!(
-            id(&store.open_or_create(&LbMapSpecs::new(SIZES).services4)?),
+            id(&store.open_or_create(&SERVICES4.spec(&SIZES.into()))?),
             id(&map)
         );
         fs::remove_dir_all(store.directory())?;
@@ -269,9 +277,10 @@ fn removed_pins_of_open_maps_are_made_again() {
 fn per_cpu_maps_are_refused_where_one_value_is_expected() {
     run("per-cpu", |node| {
         let store = node.store();
-        store.ensure(&skep_bpf_maps::event::METRICS)?;
+        let spec = METRICS.spec(&MapSizes::default());
+        store.provide(spec.raw())?;
 
-        let error = store.open_or_create(&skep_bpf_maps::event::METRICS).unwrap_err();
+        let error = store.open_or_create(&spec).unwrap_err();
 
         assert!(matches!(error, MapError::Incompatible { .. }), "{error}");
         Ok(())
@@ -282,7 +291,9 @@ fn per_cpu_maps_are_refused_where_one_value_is_expected() {
 fn a_directory_that_cannot_be_made_is_named() {
     let store = MapStore::new("/proc/skep");
 
-    let error = store.open_or_create(&IPCACHE).unwrap_err();
+    let error = store
+        .open_or_create(&IPCACHE.spec(&MapSizes::default()))
+        .unwrap_err();
 
     assert_eq!(
         error.to_string(),
@@ -384,7 +395,7 @@ fn bpftool_names_the_fields_as_the_reference_does() {
         attach(node, &store, &NodeOptions::default())?;
         assert_eq!(
             node.store()
-                .open_or_create(&LbMapSpecs::new(SIZES).services4)?
+                .open_or_create(&SERVICES4.spec(&SIZES.into()))?
                 .info()
                 .id,
             id

@@ -149,13 +149,36 @@ impl MapError {
     }
 }
 
-/// An operation on many entries ended early.
+/// An entry of a batch that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("after {done} entries")]
-pub struct BatchError {
-    /// Entries handled before the one that failed; `keys[done]` is the one.
-    pub done: usize,
+#[error("entry {index} of the batch")]
+pub struct BatchFailure {
+    /// Its index in the batch.
+    pub index: usize,
     /// What failed.
     #[source]
     pub error: MapError,
+}
+
+/// Result of a batch of deletions.
+#[derive(Debug, Default)]
+pub struct Deletion {
+    /// Entries that are gone now.
+    pub deleted: usize,
+    /// Those that could not be deleted, by index.
+    pub failures: Vec<BatchFailure>,
+}
+
+impl Deletion {
+    /// Returns how many entries are gone, or the first failure.
+    ///
+    /// # Errors
+    ///
+    /// The first failure.
+    pub fn all(self) -> Result<usize, MapError> {
+        self.failures
+            .into_iter()
+            .next()
+            .map_or(Ok(self.deleted), |failure| Err(failure.error))
+    }
 }

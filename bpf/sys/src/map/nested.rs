@@ -2,27 +2,30 @@
 
 //! Hash maps whose values are arrays (the Maglev tables).
 
-use std::{
-    fmt,
-    marker::PhantomData,
-    mem::size_of,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    path::Path,
-};
+use std::{fmt, marker::PhantomData, mem::size_of, path::Path, sync::Arc};
 
 use zerocopy::IntoBytes;
 
-use super::{Map, MapError, MapFlags, MapKind, MapSpec, Mismatch, Plain, RawMap, spec::Shape};
-use crate::syscall::{self as sys, MapShape};
+use super::{
+    InnerSpec, KernelMap, MapError, MapFlags, MapKind, Mismatch, Plain, RawMap, RawSpec, delete_one, keys_of,
+    read_all, update_one,
+};
 
 /// A hash map of `K` to arrays with one entry, which holds `elements` values of type `E`.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct NestedSpec<K, E> {
-    outer: MapSpec<K, u32>,
-    inner_name: &'static str,
+    raw: RawSpec,
     elements: u32,
-    types: PhantomData<fn() -> E>,
+    types: PhantomData<fn() -> (K, E)>,
 }
+
+impl<K, E> Clone for NestedSpec<K, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, E> Copy for NestedSpec<K, E> {}
 
 impl<K, E> NestedSpec<K, E> {
     /// A map named `name` with room for `max_entries` inner maps named `inner_name`.
@@ -34,8 +37,18 @@ impl<K, E> NestedSpec<K, E> {
         elements: u32,
     ) -> Self {
         Self {
-            outer: MapSpec::new(name, MapKind::HashOfMaps, max_entries, flags),
-            inner_name,
+            raw: RawSpec {
+                name,
+                kind: MapKind::HashOfMaps,
+                key_size: size_of::<K>() as u32,
+                value_size: 4,
+                max_entries,
+                flags,
+                inner: Some(InnerSpec {
+                    name: inner_name,
+                    value_size: elements.saturating_mul(size_of::<E>() as u32),
+                }),
+            },
             elements,
             types: PhantomData,
         }
@@ -43,7 +56,7 @@ impl<K, E> NestedSpec<K, E> {
 
     /// Name of the outer map and of its pin.
     pub const fn name(&self) -> &'static str {
-        self.outer.name()
+        self.raw.name
     }
 
     /// Elements of one inner map.
@@ -51,52 +64,33 @@ impl<K, E> NestedSpec<K, E> {
         self.elements
     }
 
-    pub(crate) fn shape(&self) -> Shape {
-        self.outer.shape()
-    }
-
-    pub(crate) fn inner_shape(&self) -> Shape {
-        Shape(MapShape {
-            kind: MapKind::Array as u32,
-            key_size: 4,
-            value_size: self.elements.saturating_mul(size_of::<E>() as u32),
-            max_entries: 1,
-            flags: 0,
-        })
-    }
-
-    pub(crate) fn create_inner(&self) -> Result<OwnedFd, MapError> {
-        self.inner_shape().create(self.inner_name, None)
+    /// The same without Rust types.
+    pub const fn raw(&self) -> &RawSpec {
+        &self.raw
     }
 }
 
-/// An open map of `K` to arrays of `E`.
+/// An open map of `K` to arrays of `E`. Clones share the map.
 ///
 /// Every update makes a new inner map and swaps it in with one call, so a lookup sees either the old
 /// table or the new one.
 pub struct NestedMap<K, E> {
-    outer: Map<K, u32>,
-    spec: NestedSpec<K, E>,
+    raw: Arc<dyn RawMap>,
+    types: PhantomData<fn() -> (K, E)>,
 }
 
 impl<K, E> fmt::Debug for NestedMap<K, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.outer.fmt(f)
+        f.debug_tuple("NestedMap").field(&self.raw).finish()
     }
 }
 
-impl<K: Clone, E: Clone> Clone for NestedMap<K, E> {
+impl<K, E> Clone for NestedMap<K, E> {
     fn clone(&self) -> Self {
         Self {
-            outer: self.outer.clone(),
-            spec: self.spec.clone(),
+            raw: self.raw.clone(),
+            types: PhantomData,
         }
-    }
-}
-
-impl<K, E> AsFd for NestedMap<K, E> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.outer.as_fd()
     }
 }
 
@@ -107,54 +101,53 @@ impl<K: Plain, E: Plain> NestedMap<K, E> {
     ///
     /// [`MapError::Create`] if the kernel refuses it.
     pub fn create(spec: &NestedSpec<K, E>) -> Result<Self, MapError> {
-        let inner = spec.create_inner()?;
-        let fd = spec.shape().create(spec.name(), Some(inner.as_fd()))?;
-        Self::from_raw(RawMap::new(spec.name(), fd)?, spec)
+        Self::from_raw(Arc::new(KernelMap::create(spec.raw())?))
     }
 
     /// Opens the map pinned at `path` for reading; the size of its tables is taken from the tables.
     ///
     /// # Errors
     ///
-    /// As [`Map::open`].
-    pub fn open(name: &'static str, path: &Path) -> Result<Self, MapError> {
-        let raw = RawMap::open(name, path)?;
-        let spec = NestedSpec::new(name, "", raw.info.max_entries, MapFlags::NONE, 0);
-        Self::from_raw(raw, &spec)
+    /// As [`Map::open`](super::Map::open).
+    pub fn open(name: &str, path: &Path) -> Result<Self, MapError> {
+        Self::from_raw(Arc::new(KernelMap::open(name, path)?))
     }
 
-    pub(crate) fn from_raw(raw: RawMap, spec: &NestedSpec<K, E>) -> Result<Self, MapError> {
+    /// The typed view of a map of maps.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Incompatible`] if it is of another type, or its keys have another size.
+    pub fn from_raw(raw: Arc<dyn RawMap>) -> Result<Self, MapError> {
+        let info = raw.info();
         let mut mismatch = Mismatch::default();
-        mismatch.compare("type", MapKind::HashOfMaps as u32, raw.info.kind);
+        mismatch.compare("type", MapKind::HashOfMaps as u32, info.kind);
+        mismatch.compare("key size", size_of::<K>() as u32, info.key_size);
         if !mismatch.is_empty() {
             return Err(MapError::Incompatible {
-                map: raw.name,
+                map: raw.name().to_owned(),
                 mismatch,
             });
         }
         Ok(Self {
-            outer: Map::from_raw(raw)?,
-            spec: NestedSpec {
-                types: PhantomData,
-                outer: spec.outer.clone(),
-                ..*spec
-            },
+            raw,
+            types: PhantomData,
         })
     }
 
     /// Name of the map, as pinned.
     pub fn name(&self) -> &str {
-        self.outer.name()
+        self.raw.name()
     }
 
     /// Most tables it can hold.
     pub fn max_entries(&self) -> u32 {
-        self.outer.max_entries()
+        self.raw.info().max_entries
     }
 
-    /// Elements of one table; 0 if the map was only opened for reading.
+    /// Elements of one table.
     pub fn elements(&self) -> u32 {
-        self.spec.elements
+        (self.raw.value_len() / size_of::<E>().max(1)) as u32
     }
 
     /// Inserts or replaces the table of `key`, atomically.
@@ -162,24 +155,17 @@ impl<K: Plain, E: Plain> NestedMap<K, E> {
     /// # Errors
     ///
     /// [`MapError::InnerSize`] if `table` does not have the length of the specification,
-    /// [`MapError::Create`] or [`MapError::Update`] if the kernel refuses a call.
+    /// [`MapError::Update`] if the kernel refuses a call.
     pub fn update(&self, key: &K, table: &[E]) -> Result<(), MapError> {
-        if table.len() != self.spec.elements as usize {
+        if table.len() != self.elements() as usize {
             return Err(MapError::InnerSize {
                 map: self.name().to_owned(),
                 key: format!("{key:?}"),
-                expected: self.spec.elements,
+                expected: self.elements(),
                 found: table.len(),
             });
         }
-        let failed = |source| MapError::Update {
-            map: self.name().to_owned(),
-            key: format!("{key:?}"),
-            source,
-        };
-        let inner = self.spec.create_inner()?;
-        sys::map_update(inner.as_fd(), &0_u32.to_ne_bytes(), table.as_bytes(), 0).map_err(failed)?;
-        self.outer.update(key, &(inner.as_raw_fd() as u32))
+        update_one(&*self.raw, key, table.as_bytes())
     }
 
     /// The table of `key`, if there is one.
@@ -188,29 +174,16 @@ impl<K: Plain, E: Plain> NestedMap<K, E> {
     ///
     /// [`MapError::Lookup`] if the kernel refuses a call.
     pub fn lookup(&self, key: &K) -> Result<Option<Vec<E>>, MapError> {
-        let Some(id) = self.outer.lookup(key)? else {
-            return Ok(None);
-        };
-        let failed = |source| MapError::Lookup {
+        let mut table = None;
+        let found = self
+            .raw
+            .lookup(key.as_bytes(), &mut |bytes| table = Some(read_all(bytes)));
+        found.map_err(|source| MapError::Lookup {
             map: self.name().to_owned(),
             key: format!("{key:?}"),
             source,
-        };
-        let inner = match sys::map_by_id(id) {
-            Ok(inner) => inner,
-            // Replaced and freed between the two calls.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
-            Err(error) => return Err(failed(error)),
-        };
-        let info = sys::map_info(inner.as_fd()).map_err(failed)?;
-        let mut table = vec![0; info.value_size as usize];
-        sys::map_lookup(inner.as_fd(), &0_u32.to_ne_bytes(), &mut table).map_err(failed)?;
-        let elements = table.chunks_exact(size_of::<E>().max(1));
-        Ok(Some(
-            elements
-                .filter_map(|bytes| E::read_from_bytes(bytes).ok())
-                .collect(),
-        ))
+        })?;
+        Ok(table)
     }
 
     /// Deletes the table of `key`; false if there was none.
@@ -219,7 +192,7 @@ impl<K: Plain, E: Plain> NestedMap<K, E> {
     ///
     /// [`MapError::Delete`] if the kernel refuses the call.
     pub fn delete(&self, key: &K) -> Result<bool, MapError> {
-        self.outer.delete(key)
+        delete_one(&*self.raw, key)
     }
 
     /// Keys of all tables, in the kernel's order.
@@ -228,43 +201,23 @@ impl<K: Plain, E: Plain> NestedMap<K, E> {
     ///
     /// [`MapError::Walk`] if the kernel refuses a call.
     pub fn keys(&self) -> Result<Vec<K>, MapError> {
-        let mut keys = Vec::new();
-        let mut key = self.outer.next_key(None)?;
-        while let Some(current) = key {
-            keys.push(current);
-            if keys.len() > 2 * self.max_entries() as usize {
-                break;
-            }
-            key = self.outer.next_key(Some(&current))?;
-        }
-        Ok(keys)
+        keys_of(&*self.raw)
     }
 
-    /// Whether inner maps of the specification's size fit: the kernel fixed that when the outer map was
-    /// created, and does not tell. Tries with key 0, which is never in use.
-    pub(crate) fn accepts_tables(&self) -> Result<bool, MapError> {
-        let inner = self.spec.create_inner()?;
-        let probe = vec![0; size_of::<K>()];
-        let value = (inner.as_raw_fd() as u32).to_ne_bytes();
-        match sys::map_update(self.as_fd(), &probe, &value, 0) {
-            Ok(()) => {
-                sys::map_delete(self.as_fd(), &probe).map_err(|source| MapError::Delete {
-                    map: self.name().to_owned(),
-                    key: "the probe entry".to_owned(),
-                    source,
-                })?;
-                Ok(true)
+    /// Calls `visit` with every table, in the kernel's order.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Walk`] if the kernel refuses a call.
+    pub fn for_each(&self, mut visit: impl FnMut(K, Vec<E>)) -> Result<(), MapError> {
+        let walked = self.raw.walk(&mut |key, table| {
+            if let Ok(key) = K::read_from_bytes(key) {
+                visit(key, read_all(table));
             }
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-            // Full of tables of some size: look at one.
-            Err(_) => {
-                let Some(key) = self.outer.next_key(None)? else {
-                    return Ok(false);
-                };
-                Ok(self
-                    .lookup(&key)?
-                    .is_none_or(|table| table.len() == self.spec.elements as usize))
-            }
-        }
+        });
+        walked.map_err(|source| MapError::Walk {
+            map: self.name().to_owned(),
+            source,
+        })
     }
 }

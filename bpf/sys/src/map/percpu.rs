@@ -2,10 +2,9 @@
 
 //! Hash maps with a value for each CPU (the datapath's counters).
 
-use std::{fmt, fs, marker::PhantomData, mem::size_of, os::fd::AsFd, path::Path};
+use std::{fmt, fs, marker::PhantomData, mem::size_of, path::Path, sync::Arc};
 
-use super::{MapError, Mismatch, Plain, RawMap};
-use crate::syscall as sys;
+use super::{KernelMap, MapError, Mismatch, Plain, RawMap};
 
 /// Number of CPUs the kernel may ever use: values of a per-CPU map, rings of an event array.
 ///
@@ -23,16 +22,27 @@ fn last_cpu(list: &str) -> Option<u32> {
     list.trim().rsplit([',', '-']).next()?.parse().ok()
 }
 
+/// Bytes that a CPU's value takes: the kernel rounds each up to 8.
+pub(crate) fn stride(value_size: usize) -> usize {
+    value_size.next_multiple_of(8)
+}
+
+/// The values of all CPUs, from the bytes of an entry of a per-CPU map.
+pub fn cpu_values<V: Plain>(bytes: &[u8]) -> impl Iterator<Item = V> {
+    bytes
+        .chunks_exact(stride(size_of::<V>()).max(1))
+        .filter_map(|value| V::read_from_prefix(value).ok().map(|(value, _)| value))
+}
+
 /// An open per-CPU map, read-only.
 pub struct PerCpuMap<K, V> {
-    raw: RawMap,
-    cpus: usize,
+    raw: Arc<dyn RawMap>,
     types: PhantomData<fn() -> (K, V)>,
 }
 
 impl<K, V> fmt::Debug for PerCpuMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerCpuMap").field("name", &self.raw.name).finish()
+        f.debug_tuple("PerCpuMap").field(&self.raw).finish()
     }
 }
 
@@ -43,26 +53,34 @@ impl<K: Plain, V: Plain> PerCpuMap<K, V> {
     ///
     /// As [`Map::open`](super::Map::open).
     pub fn open(name: &str, path: &Path) -> Result<Self, MapError> {
-        let raw = RawMap::open(name, path)?;
+        Self::from_raw(Arc::new(KernelMap::open(name, path)?))
+    }
+
+    /// The typed view of a per-CPU map.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Incompatible`] if keys or values have other sizes.
+    pub fn from_raw(raw: Arc<dyn RawMap>) -> Result<Self, MapError> {
+        let info = raw.info();
         let mut mismatch = Mismatch::default();
-        mismatch.compare("key size", size_of::<K>() as u32, raw.info.key_size);
-        mismatch.compare("value size", size_of::<V>() as u32, raw.info.value_size);
+        mismatch.compare("key size", size_of::<K>() as u32, info.key_size);
+        mismatch.compare("value size", size_of::<V>() as u32, info.value_size);
         if !mismatch.is_empty() {
             return Err(MapError::Incompatible {
-                map: raw.name,
+                map: raw.name().to_owned(),
                 mismatch,
             });
         }
         Ok(Self {
             raw,
-            cpus: possible_cpus() as usize,
             types: PhantomData,
         })
     }
 
     /// Name of the map, as pinned.
     pub fn name(&self) -> &str {
-        &self.raw.name
+        self.raw.name()
     }
 
     /// Values of an entry, one a CPU; empty if there is no such entry.
@@ -71,57 +89,34 @@ impl<K: Plain, V: Plain> PerCpuMap<K, V> {
     ///
     /// [`MapError::Lookup`] if the kernel refuses the call.
     pub fn lookup(&self, key: &K) -> Result<Vec<V>, MapError> {
-        // The kernel rounds each CPU's value up to 8 bytes.
-        let stride = size_of::<V>().next_multiple_of(8);
-        let mut values = vec![0; stride * self.cpus];
-        match sys::map_lookup(self.raw.fd.as_fd(), key.as_bytes(), &mut values) {
-            Ok(()) => Ok(values
-                .chunks_exact(stride)
-                .filter_map(|value| V::read_from_prefix(value).ok().map(|(value, _)| value))
-                .collect()),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
-            Err(source) => Err(MapError::Lookup {
-                map: self.raw.name.clone(),
-                key: format!("{key:?}"),
-                source,
-            }),
-        }
+        let mut values = Vec::new();
+        let mut read = |bytes: &[u8]| values = cpu_values(bytes).collect();
+        let found = self.raw.lookup(key.as_bytes(), &mut read);
+        found.map_err(|source| MapError::Lookup {
+            map: self.name().to_owned(),
+            key: format!("{key:?}"),
+            source,
+        })?;
+        Ok(values)
     }
 
     /// All entries with their values.
     ///
     /// # Errors
     ///
-    /// [`MapError::Walk`] or [`MapError::Lookup`] if the kernel refuses a call.
+    /// [`MapError::Walk`] if the kernel refuses a call.
     pub fn entries(&self) -> Result<Vec<(K, Vec<V>)>, MapError> {
         let mut entries = Vec::new();
-        let mut current = vec![0; size_of::<K>()];
-        let mut next = vec![0; size_of::<K>()];
-        let mut started = false;
-        loop {
-            let from = started.then_some(&*current);
-            match sys::map_next_key(self.raw.fd.as_fd(), from, &mut next) {
-                Ok(()) => {}
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(entries),
-                Err(source) => {
-                    return Err(MapError::Walk {
-                        map: self.raw.name.clone(),
-                        source,
-                    });
-                }
+        let walked = self.raw.walk(&mut |key, values| {
+            if let Ok(key) = K::read_from_bytes(key) {
+                entries.push((key, cpu_values(values).collect()));
             }
-            if let Ok(key) = K::read_from_bytes(&next) {
-                let values = self.lookup(&key)?;
-                if !values.is_empty() {
-                    entries.push((key, values));
-                }
-            }
-            if entries.len() > 2 * self.raw.info.max_entries as usize {
-                return Ok(entries);
-            }
-            std::mem::swap(&mut current, &mut next);
-            started = true;
-        }
+        });
+        walked.map_err(|source| MapError::Walk {
+            map: self.name().to_owned(),
+            source,
+        })?;
+        Ok(entries)
     }
 }
 

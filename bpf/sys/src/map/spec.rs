@@ -4,13 +4,13 @@
 
 use std::{
     collections::HashMap,
-    fmt,
+    fmt, io,
     marker::PhantomData,
     mem::size_of,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use super::MapError;
+use super::{InnerSpec, MapError, RawSpec};
 use crate::syscall::{self as sys, EntryTypes, MapInfo, MapShape};
 
 /// Type of a map, by its number in `linux/bpf.h`.
@@ -70,55 +70,51 @@ impl MapFlags {
     }
 }
 
-/// Name, type and sizes of a map of `K` to `V`.
+/// What a map of `K` to `V` must look like.
 #[derive(Debug)]
 pub struct MapSpec<K, V> {
-    name: &'static str,
-    kind: MapKind,
-    max_entries: u32,
-    flags: MapFlags,
+    raw: RawSpec,
     types: PhantomData<fn() -> (K, V)>,
 }
 
 impl<K, V> Clone for MapSpec<K, V> {
     fn clone(&self) -> Self {
-        Self {
-            types: PhantomData,
-            ..*self
-        }
+        *self
     }
 }
+
+impl<K, V> Copy for MapSpec<K, V> {}
 
 impl<K, V> MapSpec<K, V> {
     /// A map of this name, type, size and flags.
     pub const fn new(name: &'static str, kind: MapKind, max_entries: u32, flags: MapFlags) -> Self {
         Self {
-            name,
-            kind,
-            max_entries,
-            flags,
+            raw: RawSpec {
+                name,
+                kind,
+                key_size: size_of::<K>() as u32,
+                value_size: size_of::<V>() as u32,
+                max_entries,
+                flags,
+                inner: None,
+            },
             types: PhantomData,
         }
     }
 
     /// Name of the map and of its pin.
     pub const fn name(&self) -> &'static str {
-        self.name
+        self.raw.name
     }
 
     /// Entries it has room for.
     pub const fn max_entries(&self) -> u32 {
-        self.max_entries
+        self.raw.max_entries
     }
 
-    pub(crate) fn shape(&self) -> Shape {
-        Shape(MapShape {
-            kind: self.kind as u32,
-            key_size: size_of::<K>() as u32,
-            value_size: size_of::<V>() as u32,
-            max_entries: self.max_entries,
-            flags: self.flags.bits(),
-        })
+    /// The same without Rust types.
+    pub const fn raw(&self) -> &RawSpec {
+        &self.raw
     }
 }
 
@@ -146,36 +142,46 @@ impl MapTypes {
     }
 }
 
-/// Type, sizes and flags, without Rust types.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape(pub(crate) MapShape);
-
-impl Shape {
-    pub(crate) fn create(&self, name: &str, inner: Option<BorrowedFd<'_>>) -> Result<OwnedFd, MapError> {
-        self.create_described(name, inner, None)
+/// Creates a map whose fields have names. A kernel that refuses the types makes the same map without them.
+pub(crate) fn create(
+    spec: &RawSpec,
+    inner: Option<BorrowedFd<'_>>,
+    types: Option<&MapTypes>,
+) -> Result<OwnedFd, MapError> {
+    let shape = MapShape {
+        kind: spec.kind as u32,
+        key_size: spec.key_size,
+        value_size: spec.value_size,
+        max_entries: spec.max_entries,
+        flags: spec.flags.bits(),
+    };
+    if let Some(types) = types.and_then(|types| types.of(spec.name))
+        && let Ok(map) = sys::map_create(spec.name, shape, inner, Some(types))
+    {
+        return Ok(map);
     }
+    sys::map_create(spec.name, shape, inner, None).map_err(|source| MapError::Create {
+        map: spec.name.to_owned(),
+        max_entries: spec.max_entries,
+        flags: shape.flags,
+        source,
+    })
+}
 
-    /// Creates a map whose fields have names. A kernel that refuses the types gets the same map without them.
-    pub(crate) fn create_described(
-        &self,
-        name: &str,
-        inner: Option<BorrowedFd<'_>>,
-        types: Option<&MapTypes>,
-    ) -> Result<OwnedFd, MapError> {
-        if let Some(types) = types.and_then(|types| types.of(name))
-            && let Ok(map) = sys::map_create(name, self.0, inner, Some(types))
-        {
-            return Ok(map);
-        }
-        sys::map_create(name, self.0, inner, None).map_err(|source| MapError::Create {
-            map: name.to_owned(),
-            max_entries: self.0.max_entries,
-            flags: self.0.flags,
-            source,
-        })
-    }
+/// Creates an inner map: an array with one entry.
+pub(crate) fn create_inner(inner: &InnerSpec) -> io::Result<OwnedFd> {
+    let shape = MapShape {
+        kind: MapKind::Array as u32,
+        key_size: 4,
+        value_size: inner.value_size,
+        max_entries: 1,
+        flags: 0,
+    };
+    sys::map_create(inner.name, shape, None, None)
+}
 
-    /// How an existing map differs from this shape.
+impl RawSpec {
+    /// How an existing map differs from this specification; the inner maps do not count.
     ///
     /// A map that programs may write although they need not is not a difference: maps of versions that
     /// did not know the flag are kept.
@@ -187,11 +193,11 @@ impl Shape {
             !0
         };
         let mut mismatch = Mismatch::default();
-        mismatch.compare("type", self.0.kind, info.kind);
-        mismatch.compare("key size", self.0.key_size, info.key_size);
-        mismatch.compare("value size", self.0.value_size, info.value_size);
-        mismatch.compare("max entries", self.0.max_entries, info.max_entries);
-        mismatch.compare("flags", self.0.flags & tolerated, info.flags & tolerated);
+        mismatch.compare("type", self.kind as u32, info.kind);
+        mismatch.compare("key size", self.key_size, info.key_size);
+        mismatch.compare("value size", self.value_size, info.value_size);
+        mismatch.compare("max entries", self.max_entries, info.max_entries);
+        mismatch.compare("flags", self.flags.bits() & tolerated, info.flags & tolerated);
         mismatch
     }
 }

@@ -6,11 +6,13 @@
 //! Fields that a model lacks are ignored when it is read, those that an agent left out are empty.
 
 mod config;
+mod map;
 mod policy;
 mod service;
 mod status;
 
 pub use config::{DaemonConfiguration, DaemonConfigurationSpec, DaemonConfigurationStatus};
+pub use map::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 pub use policy::{FrontendMapping, LrpBackend, LrpSpec};
 pub use service::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags, ServiceStatus};
 pub use status::{

@@ -53,3 +53,19 @@ fn names_of_features_are_ciliums() {
         ]
     );
 }
+
+#[test]
+fn maps_have_the_form_of_ciliums() {
+    let document = json!({"maps": [
+        {"path": "/sys/fs/bpf/tc/globals/cilium_ipcache_v2", "cache": [
+            {"key": "10.0.0.1/32", "value": "identity=1", "desired-action": "sync"},
+            {"key": "10.0.0.2/32", "value": "", "desired-action": "to-be-inserted", "last-error": "full"},
+        ]},
+        {"path": "/sys/fs/bpf/tc/globals/cilium_events"},
+    ]});
+
+    let list: BpfMapList = from_value(document.clone()).unwrap();
+
+    assert_eq!(list.maps[1].cache, None);
+    assert_eq!(to_value(&list).unwrap(), document);
+}

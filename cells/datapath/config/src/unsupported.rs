@@ -18,9 +18,6 @@ pub struct UnsupportedConfig {
     /// Enforcement of network policies: not supported unless `never`.
     #[config(default = "", hidden)]
     pub enable_policy: String,
-    /// Event buffers of maps: not supported.
-    #[config(default = "", hidden)]
-    pub bpf_map_event_buffers: String,
     /// Services with backends of the other address family: not supported.
     #[config(default = false, hidden)]
     pub bpf_lb_nat46x64: bool,
@@ -123,12 +120,6 @@ impl UnsupportedConfig {
                 &self.enable_policy,
                 "never",
                 "network policies are not enforced",
-            ),
-            (
-                "bpf-map-event-buffers",
-                &self.bpf_map_event_buffers,
-                "",
-                "updates of maps are not recorded",
             ),
         ];
         values

@@ -1,169 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: the store of pinned maps.
+//! Cells: the maps of all registered families.
+//! Provides: [`Maps`], sizes (`Arc<LbMapSizes>`), and in the kernel the store of pinned maps. Requires: the settings of
+//! [`skep_datapath_config`]. Takes: what owners say of their maps ([`MapOwner`]), `Arc<dyn FieldNames>` and
+//! [`Maglev`](skep_maglev::Maglev), which has the size of lookup tables, if there are any.
 
-use std::{convert::Infallible, error::Error, path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError, Trigger};
-use parking_lot::Mutex;
-use skep_bpf_sys::{
-    Claim, ClaimError, MapError, MapStore, MapTypes,
-    capability::{self, CapabilityError},
-    mount::{self, MountError},
+use hive::{All, Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
+use skep_bpf_sys::{MapError, MapStore};
+
+use crate::{
+    Config, EventConfig, MapOwner, Maps,
+    maps::Backing,
+    observer::MapMetrics,
+    sizes,
+    store::{self, PinCheck},
 };
-use tokio::time::Instant;
 
-use crate::{Config, sizes};
-
-/// Time between two checks of the pins of maps.
-const CHECK_PINS: Duration = Duration::from_secs(60);
-/// How long an agent that is being replaced may take to end.
-const HAND_OVER: Duration = Duration::from_secs(3);
-/// Time between two attempts to claim the maps.
-const CLAIM_AGAIN: Duration = Duration::from_millis(50);
-
-/// Names and types of the fields of maps: the compiled programs have them.
-pub trait FieldNames: Send + Sync {
-    /// Loads them into the kernel.
-    ///
-    /// # Errors
-    ///
-    /// Why the kernel has no such names; maps are created without them.
-    fn load(&self) -> Result<MapTypes, Box<dyn Error + Send + Sync>>;
-}
-
-/// Why the pinned maps cannot be used.
-#[derive(Debug, thiserror::Error)]
-enum StoreError {
-    /// This process may not use any.
-    #[error(transparent)]
-    Capability(#[from] CapabilityError),
-    /// There is no BPF file system.
-    #[error(transparent)]
-    Mount(#[from] MountError),
-    /// They are another process's.
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
-}
-
-/// Provides the store of pinned maps; its BPF file system is found or mounted at start, and claimed until the stop: a
-/// second agent on the node is refused. Pins that others remove are made again: health reports them until the next
-/// check. Provides the sizes of the maps, too (`Arc<LbMapSizes>`).
-///
-/// Requires: the settings of [`skep_datapath_config`]. Takes `Arc<dyn FieldNames>` and [`Maglev`](skep_maglev::Maglev),
-/// which has the size of lookup tables, if there are any.
+/// The maps in the kernel: pinned on a BPF file system that is found or mounted, and claimed until the stop, so that a
+/// second agent on the node is refused. Pins that others remove are made again: health reports them until the next check.
 pub fn cell() -> Cell {
-    Cell::module("bpf-maps", "Pinned BPF maps")
+    module()
         .config::<Config>()
-        .provide(new_store)
-        .provide(pin_check)
+        .provide(store::new_store)
+        .provide(store::pin_check)
+        .provide(pinned)
+        .run(store::watch_pins)
+}
+
+/// Maps in memory, with the semantics and sizes of the kernel's: for tests, and for nodes without BPF.
+pub fn in_memory_cell() -> Cell {
+    module().provide(in_memory)
+}
+
+fn module() -> Cell {
+    Cell::module("bpf-maps", "BPF maps")
+        .config::<EventConfig>()
         .provide(sizes::provide)
-        .run(watch_pins)
+        .provide(skep_metrics::provided::<MapMetrics>)
+        .run(report_pressure)
 }
 
-/// Starts a check of the pins before its time.
-#[derive(Debug, Default)]
-pub struct PinCheck(Trigger);
-
-impl PinCheck {
-    /// Checks now.
-    pub fn trigger(&self) {
-        self.0.trigger();
-    }
+fn pinned(
+    store: Arc<MapStore>,
+    _check: Arc<PinCheck>,
+    owners: All<MapOwner>,
+    events: Cfg<EventConfig>,
+    metrics: Arc<MapMetrics>,
+    lifecycle: Lifecycle,
+) -> Arc<Maps> {
+    let maps = Arc::new(Maps::new(
+        Backing::Kernel(store.clone()),
+        owners.into_vec(),
+        &events.buffers,
+        metrics,
+    ));
+    let opened = maps.clone();
+    lifecycle.on_start("open-maps", move |cx: HookCtx| {
+        let (maps, store) = (opened.clone(), store.clone());
+        async move {
+            let count = tokio::task::spawn_blocking(move || maps.open()).await??;
+            let root = store.root();
+            cx.health
+                .ok(format!("{count} maps are open, pinned below {}", root.display()));
+            Ok::<(), OpenError>(())
+        }
+    });
+    maps
 }
 
-/// Pins of maps in use were removed. The maps are pinned again; find what removes them.
+fn in_memory(
+    owners: All<MapOwner>,
+    events: Cfg<EventConfig>,
+    metrics: Arc<MapMetrics>,
+) -> Result<Arc<Maps>, MapError> {
+    let maps = Maps::new(Backing::Memory, owners.into_vec(), &events.buffers, metrics);
+    maps.open()?;
+    Ok(Arc::new(maps))
+}
+
+/// Why the maps are not open.
 #[derive(Debug, thiserror::Error)]
-#[error("pins of maps in use were removed by another process: {}", maps.join(", "))]
-struct Unpinned {
-    maps: Vec<String>,
-}
-
-/// Why pins are not as they should be.
-#[derive(Debug, thiserror::Error)]
-enum PinsError {
-    /// Some were missing.
+enum OpenError {
+    /// One of them cannot be made.
     #[error(transparent)]
-    Unpinned(#[from] Unpinned),
-    /// Some are missing, and could not be made.
-    #[error("pins of maps in use are missing")]
-    Missing(#[from] MapError),
+    Map(#[from] MapError),
     /// The thread that does the work ended.
-    #[error("pins were not checked")]
+    #[error("maps were not opened")]
     Interrupted(#[from] tokio::task::JoinError),
 }
 
-fn pin_check() -> Arc<PinCheck> {
-    Arc::default()
-}
-
-fn watch_pins(store: Arc<MapStore>, check: Arc<PinCheck>, jobs: Jobs) -> Result<(), SpawnError> {
-    let job = Job::every(CHECK_PINS, "check-map-pins", move |_cx: JobCtx| {
-        let store = store.clone();
-        async move {
-            let maps = tokio::task::spawn_blocking(move || store.pin_missing()).await??;
-            if maps.is_empty() {
-                return Ok(());
-            }
-            tracing::warn!(maps = maps.join(", "), "pins of maps were removed, made again");
-            Err(PinsError::from(Unpinned { maps }))
-        }
+fn report_pressure(maps: Arc<Maps>, jobs: Jobs) -> Result<(), SpawnError> {
+    let Some(interval) = maps
+        .pressure_interval()
+        .filter(|interval| *interval > Duration::ZERO)
+    else {
+        return Ok(());
+    };
+    let job = Job::every(interval, "pressure-metrics-reporter", move |_: JobCtx| {
+        // Counting a large map takes a while, and is work of the kernel.
+        let maps = maps.clone();
+        async move { tokio::task::spawn_blocking(move || maps.report_pressure()).await }
     });
-    jobs.spawn(job.trigger(&check.0))
-}
-
-fn new_store(
-    config: Cfg<Config>,
-    names: Option<Arc<dyn FieldNames>>,
-    lifecycle: Lifecycle,
-) -> Result<Arc<MapStore>, Infallible> {
-    let store = MapStore::new(&config.bpf_root);
-    let (root, mounted) = (config.bpf_root.clone(), store.clone());
-    let claim: Arc<Mutex<Option<Claim>>> = Arc::default();
-    let claimed = claim.clone();
-    lifecycle.on_start("bpf-file-system", move |cx: HookCtx| {
-        let (root, store, claim) = (root.clone(), mounted.clone(), claimed.clone());
-        let names = names.clone();
-        async move {
-            capability::require(&[capability::BPF])?;
-            let found = mount::bpffs(&root)?;
-            store.set_root(&found);
-            if let Some(names) = names {
-                describe(&store, &*names);
-            }
-            let taken = take_claim(&store.directory()).await?;
-            *claim.lock() = Some(taken);
-            cx.health.ok(format!("Maps are pinned below {}", found.display()));
-            Ok::<(), StoreError>(())
-        }
-    });
-    lifecycle.on_stop("bpf-file-system", move |_cx: HookCtx| {
-        claim.lock().take();
-        async {}
-    });
-    Ok(store)
-}
-
-/// Names the fields of maps for tools, where the kernel keeps such names.
-fn describe(store: &MapStore, names: &dyn FieldNames) {
-    match names.load() {
-        Ok(types) => store.describe(types),
-        Err(error) => tracing::info!(
-            error = &*error as &(dyn Error + 'static),
-            "maps are made without names of fields"
-        ),
-    }
-}
-
-/// Claims the maps; an agent on its way out gets some time.
-async fn take_claim(directory: &Path) -> Result<Claim, ClaimError> {
-    let deadline = Instant::now() + HAND_OVER;
-    loop {
-        match Claim::take(directory) {
-            Err(ClaimError::Taken { .. }) if Instant::now() < deadline => {
-                tokio::time::sleep(CLAIM_AGAIN).await
-            }
-            result => return result,
-        }
-    }
+    jobs.spawn(job.run_at_start())
 }

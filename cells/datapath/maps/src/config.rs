@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Settings of the store of pinned maps.
+//! Settings of the maps.
 
 use std::path::PathBuf;
+
+use crate::BufferSettings;
 
 /// Settings of the store of pinned maps.
 #[derive(Debug, Clone, hive::Config)]
@@ -10,4 +12,12 @@ pub struct Config {
     /// Root of the BPF file system, mounted if nothing is there.
     #[config(default = "/sys/fs/bpf", flag = "bpf-root")]
     pub bpf_root: PathBuf,
+}
+
+/// Settings of all maps, wherever they are.
+#[derive(Debug, Clone, hive::Config)]
+pub struct EventConfig {
+    /// Keeps the last writes of maps for `skep map events`: `<map>=enabled_<entries>_<time>`, more of them after commas.
+    #[config(default = "", flag = "bpf-map-event-buffers")]
+    pub buffers: BufferSettings,
 }

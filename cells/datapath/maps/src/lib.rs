@@ -2,16 +2,35 @@
 
 //! The maps of the datapath.
 //!
-//! [`cell`] provides the store of pinned maps on a BPF file system that is found or mounted, and claims it for this
-//! process. It builds without clang and libbpf: who loads programs provides [`FieldNames`], so that tools which dump
-//! new maps show the names of their fields.
+//! [`cell`] opens the maps of all families that are registered in `skep-bpf-maps` and whose owners are part of the
+//! program: an owner provides a [`MapOwner`] and takes handles from [`Maps`]. One start hook creates, replaces and unpins
+//! them. Writes are counted (`cilium_bpf_map_ops_total`), those that failed are remembered, the last are kept where
+//! `bpf-map-event-buffers` says so, and `cilium_bpf_map_pressure` says how full maps are. `api::cell` (feature `api`)
+//! shows all of it as `GET /v1/map`.
+//!
+//! In the kernel the maps are pinned on a BPF file system that is found or mounted, and claimed for this process. The
+//! crate builds without clang and libbpf: who loads programs provides [`FieldNames`], so that tools which dump new maps
+//! show the names of their fields. With [`in_memory_cell`] the same handles stand on maps in memory.
 
+#[cfg(feature = "api")]
+pub mod api;
+mod buffer;
 mod cell;
 mod config;
+mod maps;
+mod observer;
+mod owner;
 mod sizes;
+mod store;
 
-pub use cell::{FieldNames, PinCheck, cell};
-pub use config::Config;
+pub use buffer::{BufferError, BufferSettings, EventBuffer, MapEvent};
+pub use cell::{cell, in_memory_cell};
+pub use config::{Config, EventConfig};
+pub use maps::{Maps, OpenMap};
+pub use observer::{Action, FailedEntry};
+pub use owner::MapOwner;
 pub use sizes::lb_map_sizes;
+pub use store::{FieldNames, PinCheck};
 
 hive::catalogue!(cell);
+hive::catalogue!(in_memory_cell);

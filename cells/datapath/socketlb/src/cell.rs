@@ -4,10 +4,11 @@
 
 use std::{error::Error, sync::Arc};
 
-use hive::Cell;
+use hive::{Cell, Member};
+use skep_bpf_maps::event;
 use skep_bpf_programs::map_types;
 use skep_bpf_sys::MapTypes;
-use skep_datapath_maps::FieldNames;
+use skep_datapath_maps::{FieldNames, MapOwner};
 
 use crate::{datapath, terminate};
 
@@ -19,6 +20,7 @@ use crate::{datapath, terminate};
 pub fn cell() -> Cell {
     Cell::module("socket-lb", "Socket load balancing")
         .provide(field_names)
+        .provide(map_owner)
         .provide(datapath::provide)
         .provide(terminate::provide)
         .run(datapath::watch)
@@ -36,4 +38,9 @@ impl FieldNames for ProgramTypes {
 
 fn field_names() -> Arc<dyn FieldNames> {
     Arc::new(ProgramTypes)
+}
+
+/// The maps that the programs write.
+fn map_owner() -> Member<MapOwner> {
+    Member(MapOwner::new(event::OWNER))
 }

@@ -23,7 +23,9 @@ use netlink_packet_sock_diag::{
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
-use skep_bpf_maps::lb::{LbMapSizes, LbMapSpecs, ReverseSk4, ReverseSk4Key, ReverseSk6, ReverseSk6Key};
+use skep_bpf_maps::lb::{
+    LbMapSizes, REVERSE_SK4, REVERSE_SK6, ReverseSk4, ReverseSk4Key, ReverseSk6, ReverseSk6Key,
+};
 use skep_bpf_programs::DeadBackend;
 use skep_bpf_sys::{Map, MapError, MapStore};
 
@@ -95,13 +97,13 @@ impl DiagTerminator {
     ///
     /// [`MapError`] if a map cannot be opened or made.
     pub fn open(store: &MapStore, sizes: LbMapSizes, ipv4: bool, ipv6: bool) -> Result<Self, MapError> {
-        let specs = LbMapSpecs::new(sizes);
+        let sizes = sizes.into();
         Ok(Self {
             reverse4: ipv4
-                .then(|| store.open_or_create(&specs.reverse_sk4))
+                .then(|| store.open_or_create(&REVERSE_SK4.spec(&sizes)))
                 .transpose()?,
             reverse6: ipv6
-                .then(|| store.open_or_create(&specs.reverse_sk6))
+                .then(|| store.open_or_create(&REVERSE_SK6.spec(&sizes)))
                 .transpose()?,
         })
     }

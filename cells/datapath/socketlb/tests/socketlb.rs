@@ -25,6 +25,7 @@ use std::{
 
 use hive::{Cell, Hive, Running, Settings};
 use skep_bpf_maps::{
+    MapSizes,
     event::RATELIMIT,
     lb::{ReverseSk4, ReverseSk4Key, Service4Key, ServiceFlags, ServiceValue},
     testing::{Frontend, LbMaps},
@@ -292,7 +293,7 @@ fn aggregation_of_events_reaches_the_programs() {
             let (_listener, backend) = server("10.244.0.1:0");
             maps.upsert(&Frontend::new(1, at("10.96.0.1:53"), UDP, &[backend]))?;
             let store = running.get::<Arc<MapStore>>().unwrap();
-            let buckets = store.open_or_create(&RATELIMIT)?;
+            let buckets = store.open_or_create(&RATELIMIT.spec(&MapSizes::default()))?;
             for (bucket, _) in buckets.entries()? {
                 buckets.delete(&bucket)?;
             }

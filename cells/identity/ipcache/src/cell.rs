@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: keeps the identities of nodes' addresses in the kernel.
-//! Needs: client, node name, table `node-addresses`, the pinned maps or an [`Ipcache`] of a test. Gives: read-only
-//! table `node-identities`.
+//! Requires: client, node name, table `node-addresses`, the maps. Provides: read-only table `node-identities`.
 
 use hive::Cell;
 
@@ -17,5 +16,9 @@ pub fn cell() -> Cell {
         .run(reflector::start)
         .run(reconciler::start)
         .library() // other cells may read the table
-        .with(Cell::module("ipcache-map", "The pinned map of identities").provide(map::pinned))
+        .with(
+            Cell::module("ipcache-map", "The map of identities")
+                .provide(map::owner)
+                .provide(map::handle),
+        )
 }

@@ -13,7 +13,7 @@ mod reflector;
 mod table;
 
 pub use cell::cell;
-pub use map::{FakeIpcache, Ipcache, IpcacheError, PinnedIpcache};
+pub use map::Ipcache;
 pub use table::NodeIdentity;
 
 hive::catalogue!(cell);

@@ -1,95 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The map of identities: pinned, or a fake.
+//! The map of identities: what of it is this cell's.
 
 use std::{
-    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::{Arc, OnceLock},
+    sync::Arc,
 };
 
-use parking_lot::Mutex;
-use skep_bpf_maps::node::{IPCACHE, IPCACHE_STATIC_BITS, IpcacheKey, IpcacheValue};
-use skep_bpf_sys::{Map, MapError, MapStore};
-
-/// Why the map cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum IpcacheError {
-    /// The kernel refused.
-    #[error(transparent)]
-    Map(#[from] MapError),
-    /// A fake that was told to fail.
-    #[error("the fake map fails")]
-    Fake,
-}
+use hive::Member;
+use skep_bpf_maps::node::{
+    IDENTITY_HOST, IDENTITY_REMOTE_NODE, IPCACHE, IPCACHE_STATIC_BITS, IpcacheKey, IpcacheValue, OWNER,
+};
+use skep_bpf_sys::{Map, MapError};
+use skep_datapath_maps::{MapOwner, Maps};
 
 /// Identities by address.
-pub trait Ipcache: Send + Sync {
+#[derive(Debug, Clone)]
+pub struct Ipcache(Map<IpcacheKey, IpcacheValue>);
+
+impl Ipcache {
+    /// This map.
+    #[must_use]
+    pub fn new(map: Map<IpcacheKey, IpcacheValue>) -> Self {
+        Self(map)
+    }
+
     /// Gives an address an identity.
     ///
     /// # Errors
     /// When the map is full or cannot be written.
-    fn set(&self, address: IpAddr, identity: u32) -> Result<(), IpcacheError>;
+    pub fn set(&self, address: IpAddr, identity: u32) -> Result<(), MapError> {
+        self.0
+            .update(&IpcacheKey::host(address), &IpcacheValue::new(identity))
+    }
 
     /// Removes an address; one that is not there is fine.
     ///
     /// # Errors
     /// When the map cannot be written.
-    fn remove(&self, address: IpAddr) -> Result<(), IpcacheError>;
+    pub fn remove(&self, address: IpAddr) -> Result<(), MapError> {
+        self.0.delete(&IpcacheKey::host(address)).map(drop)
+    }
 
     /// Single addresses with the identities that this cell gives (host and remote node). Networks, and addresses with
     /// other identities, belong to others.
     ///
     /// # Errors
     /// When the map cannot be read.
-    fn nodes(&self) -> Result<Vec<(IpAddr, u32)>, IpcacheError>;
-}
-
-/// The map pinned as `cilium_ipcache_v2`, opened when first used: the BPF file system is there by then.
-#[derive(Debug)]
-pub struct PinnedIpcache {
-    store: Arc<MapStore>,
-    map: OnceLock<Map<IpcacheKey, IpcacheValue>>,
-}
-
-impl PinnedIpcache {
-    /// The map in this store.
-    #[must_use]
-    pub fn new(store: Arc<MapStore>) -> Self {
-        Self {
-            store,
-            map: OnceLock::new(),
-        }
-    }
-
-    fn map(&self) -> Result<&Map<IpcacheKey, IpcacheValue>, IpcacheError> {
-        if let Some(map) = self.map.get() {
-            return Ok(map);
-        }
-        let map = self.store.open_or_create(&IPCACHE)?;
-        Ok(self.map.get_or_init(|| map))
-    }
-}
-
-impl Ipcache for PinnedIpcache {
-    fn set(&self, address: IpAddr, identity: u32) -> Result<(), IpcacheError> {
-        Ok(self
-            .map()?
-            .update(&IpcacheKey::host(address), &IpcacheValue::new(identity))?)
-    }
-
-    fn remove(&self, address: IpAddr) -> Result<(), IpcacheError> {
-        self.map()?.delete(&IpcacheKey::host(address))?;
-        Ok(())
-    }
-
-    fn nodes(&self) -> Result<Vec<(IpAddr, u32)>, IpcacheError> {
+    pub fn nodes(&self) -> Result<Vec<(IpAddr, u32)>, MapError> {
         let mut found = Vec::new();
-        self.map()?.for_each(|key, value| {
-            let ours = [
-                skep_bpf_maps::node::IDENTITY_HOST,
-                skep_bpf_maps::node::IDENTITY_REMOTE_NODE,
-            ];
+        self.0.for_each(|key, value| {
+            let ours = [IDENTITY_HOST, IDENTITY_REMOTE_NODE];
             if let Some(address) = single_address(&key).filter(|_| ours.contains(&value.identity)) {
                 found.push((address, value.identity));
             }
@@ -108,52 +69,11 @@ fn single_address(key: &IpcacheKey) -> Option<IpAddr> {
     }
 }
 
-/// The pinned map as a value of the hive.
-pub(crate) fn pinned(store: Arc<MapStore>) -> Arc<dyn Ipcache> {
-    Arc::new(PinnedIpcache::new(store))
+/// The map as a value of the hive.
+pub(crate) fn handle(maps: Arc<Maps>) -> Arc<Ipcache> {
+    Arc::new(Ipcache::new(maps.handle(&IPCACHE)))
 }
 
-/// A map in memory that can be told to fail.
-#[derive(Debug, Default)]
-pub struct FakeIpcache {
-    entries: Mutex<BTreeMap<IpAddr, u32>>,
-    fails: Mutex<bool>,
-}
-
-impl FakeIpcache {
-    /// Its content.
-    pub fn entries(&self) -> BTreeMap<IpAddr, u32> {
-        self.entries.lock().clone()
-    }
-
-    /// Makes every write fail, or none.
-    pub fn fail(&self, fails: bool) {
-        *self.fails.lock() = fails;
-    }
-
-    fn may_write(&self) -> Result<(), IpcacheError> {
-        if *self.fails.lock() {
-            Err(IpcacheError::Fake)
-        } else {
-            Ok(())
-        }
-    }
-}
-
-impl Ipcache for FakeIpcache {
-    fn set(&self, address: IpAddr, identity: u32) -> Result<(), IpcacheError> {
-        self.may_write()?;
-        self.entries.lock().insert(address, identity);
-        Ok(())
-    }
-
-    fn remove(&self, address: IpAddr) -> Result<(), IpcacheError> {
-        self.may_write()?;
-        self.entries.lock().remove(&address);
-        Ok(())
-    }
-
-    fn nodes(&self) -> Result<Vec<(IpAddr, u32)>, IpcacheError> {
-        Ok(self.entries().into_iter().collect())
-    }
+pub(crate) fn owner() -> Member<MapOwner> {
+    Member(MapOwner::new(OWNER))
 }

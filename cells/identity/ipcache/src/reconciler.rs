@@ -16,7 +16,7 @@ use crate::{map::Ipcache, table::NodeIdentity};
 pub(crate) fn start(
     db: Db,
     table: RwTable<NodeIdentity>,
-    map: Arc<dyn Ipcache>,
+    map: Arc<Ipcache>,
     jobs: Jobs,
 ) -> Result<(), hive::SpawnError> {
     let ops = MapOps {
@@ -29,7 +29,7 @@ pub(crate) fn start(
 
 pub(crate) struct MapOps {
     pub(crate) table: RwTable<NodeIdentity>,
-    pub(crate) map: Arc<dyn Ipcache>,
+    pub(crate) map: Arc<Ipcache>,
 }
 
 impl MapOps {

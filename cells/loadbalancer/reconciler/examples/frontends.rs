@@ -18,7 +18,8 @@ fn main() -> ExitCode {
         skep_datapath_config::cell(),
         skep_loadbalancer_model::cell(),
         skep_loadbalancer_sources::cell(),
-        skep_loadbalancer_reconciler::in_memory_cell(),
+        skep_datapath_maps::in_memory_cell(),
+        skep_loadbalancer_reconciler::cell(),
         frontend_list(),
     ];
     Program::new("frontends", cells)

@@ -14,17 +14,11 @@ use skep_metrics::ReconcilerMetricSet;
 
 use crate::command;
 use crate::maps::LbMaps;
-use crate::maps::cell::{in_memory, kernel};
 use crate::{FrontendReconciler, InitWait, Ops, Settings, Timing};
 
-/// The reconciler with the pinned maps in the kernel.
+/// The reconciler and its maps, which are in the kernel or in memory as [`Maps`](skep_datapath_maps::Maps) are.
 pub fn cell() -> Cell {
-    Cell::group([reconciler_cell(), kernel()])
-}
-
-/// The reconciler with maps in memory, for tests and for nodes without BPF.
-pub fn in_memory_cell() -> Cell {
-    Cell::group([reconciler_cell(), in_memory()])
+    Cell::group([reconciler_cell(), crate::maps::cell::cell()])
 }
 
 const RECONCILER: &str = "loadbalancer-reconciler";

@@ -24,7 +24,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use cell::{cell, in_memory_cell};
+pub use cell::cell;
 pub use driver::{FrontendOps, FrontendReconciler, InitWait, SharedOps, Timing};
 pub use error::ReconcileError;
 pub use ops::{FrontendResult, Ops};
@@ -32,4 +32,3 @@ pub use restore::Summary;
 pub use settings::Settings;
 
 hive::catalogue!(cell);
-hive::catalogue!(in_memory_cell);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The load-balancing maps behind one trait: in memory, in the kernel, and with faults injected.
+//! The load-balancing maps behind one trait: handles of the map layer, and with faults injected.
 //!
 //! Writes are batched: one call carries the entries of many frontends, and says which of them failed. Byte layouts
 //! are those of [`skep_bpf_maps::lb`]; here addresses and ids are in host order and both families go through one call.
@@ -9,7 +9,6 @@ pub mod bpf;
 pub mod cell;
 mod entry;
 pub mod fake;
-pub mod metrics;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -19,6 +18,11 @@ use std::sync::Arc;
 pub use entry::{
     AffinityKey, BackendKey, BackendValue, Entries, Keys, MaglevKey, MapEntry, RevNatKey, RevNatValue,
     ServiceKey, SourceRangeKey,
+};
+use skep_bpf_maps::Family;
+use skep_bpf_maps::lb::{
+    AFFINITY_MATCH, BACKENDS4, BACKENDS6, MAGLEV4, MAGLEV6, REVERSE_NAT4, REVERSE_NAT6, SERVICES4, SERVICES6,
+    SOURCE_RANGE4, SOURCE_RANGE6,
 };
 pub use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
 
@@ -52,20 +56,21 @@ impl MapKind {
     ];
 
     /// Name of the pinned map of a family.
-    pub const fn name(self, ipv6: bool) -> &'static str {
-        match (self, ipv6) {
-            (Self::Services, false) => "cilium_lb4_services_v2",
-            (Self::Services, true) => "cilium_lb6_services_v2",
-            (Self::Backends, false) => "cilium_lb4_backends_v3",
-            (Self::Backends, true) => "cilium_lb6_backends_v3",
-            (Self::ReverseNat, false) => "cilium_lb4_reverse_nat",
-            (Self::ReverseNat, true) => "cilium_lb6_reverse_nat",
-            (Self::AffinityMatch, _) => "cilium_lb_affinity_match",
-            (Self::SourceRange, false) => "cilium_lb4_source_range",
-            (Self::SourceRange, true) => "cilium_lb6_source_range",
-            (Self::Maglev, false) => "cilium_lb4_maglev",
-            (Self::Maglev, true) => "cilium_lb6_maglev",
-        }
+    pub fn name(self, ipv6: bool) -> &'static str {
+        let family: &Family = match (self, ipv6) {
+            (Self::Services, false) => &SERVICES4,
+            (Self::Services, true) => &SERVICES6,
+            (Self::Backends, false) => &BACKENDS4,
+            (Self::Backends, true) => &BACKENDS6,
+            (Self::ReverseNat, false) => &REVERSE_NAT4,
+            (Self::ReverseNat, true) => &REVERSE_NAT6,
+            (Self::AffinityMatch, _) => &AFFINITY_MATCH,
+            (Self::SourceRange, false) => &SOURCE_RANGE4,
+            (Self::SourceRange, true) => &SOURCE_RANGE6,
+            (Self::Maglev, false) => &MAGLEV4,
+            (Self::Maglev, true) => &MAGLEV6,
+        };
+        family.name
     }
 }
 
@@ -80,9 +85,6 @@ pub enum MapError {
         /// Its size.
         max: u32,
     },
-    /// The maps are opened when the agent starts, and it did not yet.
-    #[error("load-balancing maps are not open")]
-    Closed,
     /// Injected by a test.
     #[error("faulty")]
     Faulty,
@@ -102,19 +104,6 @@ pub enum MapError {
 /// Entries of a batch that failed: index and reason, by index.
 pub type Failures = Vec<(usize, MapError)>;
 
-/// How full a map is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapUsage {
-    /// Which map.
-    pub kind: MapKind,
-    /// Which family.
-    pub ipv6: bool,
-    /// Entries in it.
-    pub entries: u32,
-    /// Entries it can hold.
-    pub max: u32,
-}
-
 /// The maps that the reconciler writes.
 pub trait LbMaps: Send + Sync {
     /// Writes entries; existing ones are replaced. An entry that fails does not keep others from being written.
@@ -128,9 +117,6 @@ pub trait LbMaps: Send + Sync {
     /// # Errors
     /// If a map cannot be read.
     fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError>;
-
-    /// How full the plain hash maps are: services, backends, reverse NAT, affinity matches.
-    fn usage(&self) -> Vec<MapUsage>;
 }
 
 /// Every entry of every kind.

@@ -22,7 +22,7 @@ use skep_maglev::{HashSeed, Maglev, TableSize};
 
 use super::*;
 use crate::maps::fake::FakeMaps;
-use crate::maps::{self, Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage, text};
+use crate::maps::{self, Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, text};
 use crate::testing::faulty::FaultyMaps;
 
 fn addr(text: &str) -> L3n4Addr {
@@ -212,7 +212,7 @@ fn load_balancer_on_a_node_address_wins_over_a_host_port() {
 fn full_map_is_an_error_of_the_frontend_until_there_is_room() {
     let sizes = LbMapSizes {
         services: 3,
-        ..LbMapSizes::default()
+        ..LbMapSizes::small(65_536)
     };
     let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
     let mut ops = ops(&maps);
@@ -463,9 +463,6 @@ impl LbMaps for Counting {
     }
     fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
         self.below.dump(kind, visit)
-    }
-    fn usage(&self) -> Vec<MapUsage> {
-        self.below.usage()
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: sends traffic for an address or a service to pods of this node.
-//! Requires: the load balancer's [`Writer`], a Kubernetes client, the pods of this node. Provides: tables
+//! Requires: the load balancer's [`Writer`], a Kubernetes client, the pods of this node, the maps. Provides: tables
 //! `localredirectpolicies` and `desired-skiplbmap`, [`NetnsCookies`], command `skiplbmap`.
 
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use skep_bpf_sys::MapStore;
 use skep_datapath_config::AddressFamilies;
 use skep_k8s::reflector::{ReflectError, Reflector};
 use skep_k8s::slim::CiliumLocalRedirectPolicy;
@@ -20,22 +19,12 @@ use statedb::{Db, RwTable, Table};
 
 use crate::config::Config;
 use crate::controller::{Controller, Rejected, State};
-use crate::fake::FakeSkipMaps;
 use crate::metrics::{PolicyMetrics, supply_metrics};
 use crate::sync::Sync;
-use crate::{NetnsCookies, PinnedSkipMaps, Policy, SkipMaps, SkipRedirects, command, table};
+use crate::{NetnsCookies, Policy, SkipMaps, SkipRedirects, command, skipmap, table};
 
-/// Serves local redirect policies with the pinned skip maps.
+/// Serves local redirect policies. The skip maps are where [`Maps`](skep_datapath_maps::Maps) has them.
 pub fn cell() -> Cell {
-    module().provide(pinned)
-}
-
-/// Serves local redirect policies with skip maps in memory, for tests and for nodes without BPF.
-pub fn in_memory_cell() -> Cell {
-    module().provide(in_memory)
-}
-
-fn module() -> Cell {
     Cell::module(
         "local-redirect-policies",
         "Redirects traffic to pods of this node",
@@ -47,25 +36,20 @@ fn module() -> Cell {
     .provide(supply_metrics)
     .provide(readers)
     .provide(cookies)
+    .provide(skipmap::handles)
+    .provide(can_skip)
     .provide(command::skiplbmap)
     .run(start)
-}
-
-fn pinned(store: Arc<MapStore>) -> (Arc<dyn SkipMaps>, CanSkip) {
-    // Needs Linux 5.14.
-    (
-        Arc::new(PinnedSkipMaps::new(store)),
-        CanSkip(skep_bpf_sys::netns::cookie().is_ok()),
-    )
-}
-
-fn in_memory() -> (Arc<dyn SkipMaps>, CanSkip) {
-    (Arc::new(FakeSkipMaps::default()), CanSkip(true))
 }
 
 /// Whether sockets of a network namespace can be told by its cookie.
 #[derive(Debug, Clone, Copy, hive::Value)]
 struct CanSkip(bool);
+
+fn can_skip() -> CanSkip {
+    // Needs Linux 5.14.
+    CanSkip(skep_bpf_sys::netns::cookie().is_ok())
+}
 
 fn readers(
     policies: RwTable<Policy>,
@@ -99,7 +83,7 @@ struct StartParams {
     pods: Table<LocalPod>,
     policies: RwTable<Policy>,
     skips: RwTable<SkipRedirects>,
-    maps: Arc<dyn SkipMaps>,
+    maps: Arc<SkipMaps>,
     can_skip: CanSkip,
     cookies: NetnsCookies,
     metrics: Arc<PolicyMetrics>,

@@ -10,14 +10,14 @@ use hive_script::{Command, CommandError, CommandHandle, Context, Invocation, Out
 use crate::SkipMaps;
 
 /// Gives the command.
-pub(crate) fn skiplbmap(maps: Arc<dyn SkipMaps>) -> Member<CommandHandle> {
+pub(crate) fn skiplbmap(maps: Arc<SkipMaps>) -> Member<CommandHandle> {
     let spec = Spec::new("skiplbmap", "Write the contents of the skip maps to a file").args("output-file");
     Member(Arc::new(Dump { spec, maps }))
 }
 
 struct Dump {
     spec: Spec,
-    maps: Arc<dyn SkipMaps>,
+    maps: Arc<SkipMaps>,
 }
 
 #[async_trait::async_trait]

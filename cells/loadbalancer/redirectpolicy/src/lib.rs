@@ -15,7 +15,6 @@ mod config;
 mod controller;
 mod cookies;
 mod desired;
-pub mod fake;
 mod metrics;
 mod policy;
 mod skipmap;
@@ -25,14 +24,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use cell::{cell, in_memory_cell};
+pub use cell::cell;
 pub use config::Config;
 pub use cookies::{CookieSource, NetnsCookies};
 pub use policy::{FrontendType, Policy, PolicyError, Port, Target};
-pub use skipmap::{PinnedSkipMaps, SkipEntry, SkipMaps};
+pub use skipmap::{SkipEntry, SkipMaps};
 pub use table::{
     POLICY_BY_ADDRESS, POLICY_BY_ID, POLICY_BY_SERVICE, SKIP_BY_POD, SKIP_BY_POLICY, SkipRedirects,
 };
 
 hive::catalogue!(cell);
-hive::catalogue!(in_memory_cell);

@@ -6,9 +6,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use skep_bpf_maps::lb::{LbMapSizes, LbMapSpecs, Skip4Key, Skip6Key};
-use skep_bpf_sys::{Map, MapError, MapStore};
+use skep_bpf_maps::lb::{SKIP4, SKIP6, Skip4Key, Skip6Key};
+use skep_bpf_sys::{Map, MapError};
+use skep_datapath_maps::Maps;
 
 /// An entry of a skip map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,60 +28,29 @@ impl fmt::Display for SkipEntry {
 }
 
 /// Both skip maps.
-pub trait SkipMaps: Send + Sync {
-    /// All entries, in any order.
-    fn entries(&self) -> Result<Vec<SkipEntry>, MapError>;
-
-    /// Adds an entry; one that is there stays.
-    fn insert(&self, entry: &SkipEntry) -> Result<(), MapError>;
-
-    /// Removes an entry; one that is not there is fine.
-    fn remove(&self, entry: &SkipEntry) -> Result<(), MapError>;
-}
-
-/// The pinned maps `cilium_skip_lb4` and `cilium_skip_lb6`; opened, or created and pinned, when first used.
-pub struct PinnedSkipMaps {
-    store: Arc<MapStore>,
-    opened: Mutex<Option<Arc<Pair>>>,
-}
-
-struct Pair {
+#[derive(Debug, Clone)]
+pub struct SkipMaps {
     v4: Map<Skip4Key, u8>,
     v6: Map<Skip6Key, u8>,
 }
 
-impl PinnedSkipMaps {
-    /// The maps of a store.
-    pub fn new(store: Arc<MapStore>) -> Self {
-        Self {
-            store,
-            opened: Mutex::new(None),
-        }
+impl SkipMaps {
+    /// These two maps.
+    pub fn new(v4: Map<Skip4Key, u8>, v6: Map<Skip6Key, u8>) -> Self {
+        Self { v4, v6 }
     }
 
-    fn maps(&self) -> Result<Arc<Pair>, MapError> {
-        let mut opened = self.opened.lock();
-        if let Some(pair) = &*opened {
-            return Ok(pair.clone());
-        }
-        let specs = LbMapSpecs::new(LbMapSizes::default());
-        let (v4, v6) = (
-            self.store.open_or_create(&specs.skip4)?,
-            self.store.open_or_create(&specs.skip6)?,
-        );
-        Ok(opened.insert(Arc::new(Pair { v4, v6 })).clone())
-    }
-}
-
-impl SkipMaps for PinnedSkipMaps {
-    fn entries(&self) -> Result<Vec<SkipEntry>, MapError> {
-        let maps = self.maps()?;
-        let v4 = maps.v4.keys()?.into_iter().map(|key| SkipEntry {
+    /// All entries, in any order.
+    ///
+    /// # Errors
+    /// If a map cannot be read.
+    pub fn entries(&self) -> Result<Vec<SkipEntry>, MapError> {
+        let v4 = self.v4.keys()?.into_iter().map(|key| SkipEntry {
             cookie: key.netns_cookie,
             ip: key.address.into(),
             port: key.port.get(),
         });
-        let v6 = maps.v6.keys()?.into_iter().map(|key| SkipEntry {
+        let v6 = self.v6.keys()?.into_iter().map(|key| SkipEntry {
             cookie: key.netns_cookie,
             ip: key.address.into(),
             port: key.port.get(),
@@ -89,25 +58,31 @@ impl SkipMaps for PinnedSkipMaps {
         Ok(v4.chain(v6).collect())
     }
 
-    fn insert(&self, entry: &SkipEntry) -> Result<(), MapError> {
-        let maps = self.maps()?;
+    /// Adds an entry; one that is there stays.
+    ///
+    /// # Errors
+    /// If the map is full or cannot be written.
+    pub fn insert(&self, entry: &SkipEntry) -> Result<(), MapError> {
         match entry.ip {
-            IpAddr::V4(ip) => maps.v4.update(&Skip4Key::new(entry.cookie, ip, entry.port), &0),
-            IpAddr::V6(ip) => maps.v6.update(&Skip6Key::new(entry.cookie, ip, entry.port), &0),
+            IpAddr::V4(ip) => self.v4.update(&Skip4Key::new(entry.cookie, ip, entry.port), &0),
+            IpAddr::V6(ip) => self.v6.update(&Skip6Key::new(entry.cookie, ip, entry.port), &0),
         }
     }
 
-    fn remove(&self, entry: &SkipEntry) -> Result<(), MapError> {
-        let maps = self.maps()?;
+    /// Removes an entry; one that is not there is fine.
+    ///
+    /// # Errors
+    /// If the map cannot be written.
+    pub fn remove(&self, entry: &SkipEntry) -> Result<(), MapError> {
         match entry.ip {
-            IpAddr::V4(ip) => maps
-                .v4
-                .delete(&Skip4Key::new(entry.cookie, ip, entry.port))
-                .map(drop),
-            IpAddr::V6(ip) => maps
-                .v6
-                .delete(&Skip6Key::new(entry.cookie, ip, entry.port))
-                .map(drop),
+            IpAddr::V4(ip) => self.v4.delete(&Skip4Key::new(entry.cookie, ip, entry.port)),
+            IpAddr::V6(ip) => self.v6.delete(&Skip6Key::new(entry.cookie, ip, entry.port)),
         }
+        .map(drop)
     }
+}
+
+/// The maps as a value of the hive.
+pub(crate) fn handles(maps: Arc<Maps>) -> Arc<SkipMaps> {
+    Arc::new(SkipMaps::new(maps.handle(&SKIP4), maps.handle(&SKIP6)))
 }

@@ -40,7 +40,7 @@ pub(crate) enum SyncError {
 pub(crate) struct Sync {
     pub(crate) db: Db,
     pub(crate) table: RwTable<SkipRedirects>,
-    pub(crate) maps: Arc<dyn SkipMaps>,
+    pub(crate) maps: Arc<SkipMaps>,
     /// Becomes true when every source was heard, and entries that nobody asks for can go.
     pub(crate) complete: Box<dyn Fn(&Snapshot) -> bool + Send + std::marker::Sync>,
 }

@@ -64,17 +64,14 @@ pub(super) fn cells(maps: Maps) -> Vec<Cell> {
             .config::<AddressConfig>()
             .config::<HealthzConfig>(),
     ]);
-    match maps {
-        Maps::Fake => cells.extend([
-            skep_loadbalancer_reconciler::in_memory_cell(),
-            skep_redirectpolicy::in_memory_cell(),
-        ]),
-        Maps::Bpf => cells.extend([
-            skep_datapath_maps::cell(),
-            skep_loadbalancer_reconciler::cell(),
-            skep_redirectpolicy::cell(),
-        ]),
-    }
+    cells.extend([
+        match maps {
+            Maps::Fake => skep_datapath_maps::in_memory_cell(),
+            Maps::Bpf => skep_datapath_maps::cell(),
+        },
+        skep_loadbalancer_reconciler::cell(),
+        skep_redirectpolicy::cell(),
+    ]);
     cells
 }
 

@@ -43,7 +43,8 @@ async fn start(flags: &[(&str, &str)]) -> (hive::Running, Arc<Parts>) {
         skep_maglev::cell(),
         skep_datapath_config::cell(),
         skep_loadbalancer_model::cell(),
-        crate::in_memory_cell(),
+        skep_datapath_maps::in_memory_cell(),
+        crate::cell(),
         crate::testing::testing_cell(),
         probe,
     ];

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The pinned maps in the kernel.
+//! The maps of both address families, in the forms in which programs read them.
 
 mod batch;
 mod raw;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use skep_bpf_maps::lb::{
-    AffinityMatchKey, Backend4, Backend6, BackendKey as RawBackendKey, IPV4_MAPS, IPV6_MAPS, LbMapSizes,
-    LbMapSpecs, MaglevKey as RawMaglevKey, ReverseNat4, ReverseNat6, ReverseNatKey, Service4Key, Service6Key,
+    AFFINITY_MATCH, AffinityMatchKey, BACKENDS4, BACKENDS6, Backend4, Backend6, BackendKey as RawBackendKey,
+    LbMapSizes, MAGLEV4, MAGLEV6, MaglevKey as RawMaglevKey, OWNER, REVERSE_NAT4, REVERSE_NAT6, ReverseNat4,
+    ReverseNat6, ReverseNatKey, SERVICES4, SERVICES6, SOURCE_RANGE4, SOURCE_RANGE6, Service4Key, Service6Key,
     ServiceValue, SourceRange4Key, SourceRange6Key,
 };
-use skep_bpf_sys::map::Plain;
 use skep_bpf_sys::{Map, MapStore, NestedMap};
+use skep_datapath_maps::{MapOwner, Maps};
 
 use self::batch::{Part, failure, split};
 use self::raw::Family;
 use super::{
-    AffinityKey, Entries, Failures, Keys, LbMaps, MaglevKey, MapEntry, MapError, MapKind, MapUsage,
-    RevNatKey, RevNatValue, SourceRangeKey,
+    AffinityKey, Entries, Failures, Keys, LbMaps, MaglevKey, MapEntry, MapError, MapKind, RevNatKey,
+    RevNatValue, SourceRangeKey,
 };
 
-/// The maps of both families, opened or created and pinned.
+/// The maps of both families.
+#[derive(Debug)]
 pub struct BpfMaps {
     services4: Map<Service4Key, ServiceValue>,
     services6: Map<Service6Key, ServiceValue>,
@@ -39,44 +42,35 @@ pub struct BpfMaps {
 }
 
 impl BpfMaps {
-    /// Opens the pinned maps, or creates and pins those that are missing or do not fit. The maps of a family that is
-    /// off are made but not left pinned.
+    /// Takes the handles of the maps.
+    pub fn new(maps: &Maps) -> Self {
+        Self {
+            services4: maps.handle(&SERVICES4),
+            services6: maps.handle(&SERVICES6),
+            backends4: maps.handle(&BACKENDS4),
+            backends6: maps.handle(&BACKENDS6),
+            reverse4: maps.handle(&REVERSE_NAT4),
+            reverse6: maps.handle(&REVERSE_NAT6),
+            affinity: maps.handle(&AFFINITY_MATCH),
+            ranges4: maps.handle(&SOURCE_RANGE4),
+            ranges6: maps.handle(&SOURCE_RANGE6),
+            maglev4: maps.nested(&MAGLEV4),
+            maglev6: maps.nested(&MAGLEV6),
+        }
+    }
+
+    /// Opens the pinned maps of a store, for programs without a hive.
     ///
     /// # Errors
     /// If a map cannot be made: no privileges, no BPF file system, no memory.
     pub fn open(
-        store: &MapStore,
+        store: &Arc<MapStore>,
         sizes: LbMapSizes,
         ipv4: bool,
         ipv6: bool,
     ) -> Result<Self, skep_bpf_sys::MapError> {
-        let specs = LbMapSpecs::new(sizes);
-        let maps = Self {
-            services4: store.open_or_create(&specs.services4)?,
-            services6: store.open_or_create(&specs.services6)?,
-            backends4: store.open_or_create(&specs.backends4)?,
-            backends6: store.open_or_create(&specs.backends6)?,
-            reverse4: store.open_or_create(&specs.reverse_nat4)?,
-            reverse6: store.open_or_create(&specs.reverse_nat6)?,
-            affinity: store.open_or_create(&specs.affinity_match)?,
-            ranges4: store.open_or_create(&specs.source_range4)?,
-            ranges6: store.open_or_create(&specs.source_range6)?,
-            maglev4: store.open_or_create_nested(&specs.maglev4)?,
-            maglev6: store.open_or_create_nested(&specs.maglev6)?,
-        };
-        // Used by the programs only, but made whatever is configured, so that every reader finds them.
-        store.open_or_create(&specs.affinity4)?;
-        store.open_or_create(&specs.affinity6)?;
-        store.open_or_create(&specs.reverse_sk4)?;
-        store.open_or_create(&specs.reverse_sk6)?;
-        store.open_or_create(&specs.skip4)?;
-        store.open_or_create(&specs.skip6)?;
-        for (is_on, names) in [(ipv4, IPV4_MAPS), (ipv6, IPV6_MAPS)] {
-            for name in names.into_iter().filter(|_| !is_on) {
-                store.unpin(name)?;
-            }
-        }
-        Ok(maps)
+        let owner = MapOwner::new(OWNER).sizes(sizes).ip(ipv4, ipv6);
+        Ok(Self::new(&Maps::pinned(store.clone(), [owner])?))
     }
 
     fn maglev(&self, ipv6: bool) -> &NestedMap<RawMaglevKey, u32> {
@@ -239,38 +233,14 @@ impl LbMaps for BpfMaps {
             }
             MapKind::Maglev => {
                 for ipv6 in [false, true] {
-                    let map = self.maglev(ipv6);
-                    for key in map.keys().map_err(failed(ipv6))? {
-                        if let Some(table) = map.lookup(&key).map_err(failed(ipv6))? {
-                            let id = key.rev_nat.get();
-                            visit(MapEntry::Maglev(MaglevKey { id, ipv6 }, table.into()));
-                        }
-                    }
+                    let found = self.maglev(ipv6).for_each(|key, table| {
+                        let id = key.rev_nat.get();
+                        visit(MapEntry::Maglev(MaglevKey { id, ipv6 }, table.into()));
+                    });
+                    found.map_err(failed(ipv6))?;
                 }
                 Ok(())
             }
         }
-    }
-
-    fn usage(&self) -> Vec<MapUsage> {
-        fn count<K: Plain, V: Plain>(map: &Map<K, V>, kind: MapKind, ipv6: bool) -> Option<MapUsage> {
-            let entries = map.keys().ok()?.len();
-            Some(MapUsage {
-                kind,
-                ipv6,
-                entries: u32::try_from(entries).unwrap_or(u32::MAX),
-                max: map.max_entries(),
-            })
-        }
-        let usage = [
-            count(&self.services4, MapKind::Services, false),
-            count(&self.services6, MapKind::Services, true),
-            count(&self.backends4, MapKind::Backends, false),
-            count(&self.backends6, MapKind::Backends, true),
-            count(&self.reverse4, MapKind::ReverseNat, false),
-            count(&self.reverse6, MapKind::ReverseNat, true),
-            count(&self.affinity, MapKind::AffinityMatch, false),
-        ];
-        usage.into_iter().flatten().collect()
     }
 }

@@ -127,20 +127,6 @@ pub enum Entries<'a> {
     Maglev(&'a [(MaglevKey, Arc<[u32]>)]),
 }
 
-impl Entries<'_> {
-    /// Whether each belongs to the map of IPv6; affinity matches have one map, which counts as that of IPv4.
-    pub fn families(&self) -> Vec<bool> {
-        match self {
-            Self::Services(entries) => entries.iter().map(|(key, _)| key.address.is_ipv6()).collect(),
-            Self::Backends(entries) => entries.iter().map(|(key, _)| key.ipv6).collect(),
-            Self::ReverseNat(entries) => entries.iter().map(|(key, _)| key.ipv6).collect(),
-            Self::AffinityMatch(keys) => vec![false; keys.len()],
-            Self::SourceRange(keys) => keys.iter().map(|key| key.cidr.addr().is_ipv6()).collect(),
-            Self::Maglev(entries) => entries.iter().map(|(key, _)| key.ipv6).collect(),
-        }
-    }
-}
-
 /// Keys of one kind to be deleted.
 #[derive(Clone, Copy, Debug)]
 pub enum Keys<'a> {
@@ -156,20 +142,6 @@ pub enum Keys<'a> {
     SourceRange(&'a [SourceRangeKey]),
     /// Maglev tables.
     Maglev(&'a [MaglevKey]),
-}
-
-impl Keys<'_> {
-    /// Whether each belongs to the map of IPv6; affinity matches have one map, which counts as that of IPv4.
-    pub fn families(&self) -> Vec<bool> {
-        match self {
-            Self::Services(keys) => keys.iter().map(|key| key.address.is_ipv6()).collect(),
-            Self::Backends(keys) => keys.iter().map(|key| key.ipv6).collect(),
-            Self::ReverseNat(keys) => keys.iter().map(|key| key.ipv6).collect(),
-            Self::AffinityMatch(keys) => vec![false; keys.len()],
-            Self::SourceRange(keys) => keys.iter().map(|key| key.cidr.addr().is_ipv6()).collect(),
-            Self::Maglev(keys) => keys.iter().map(|key| key.ipv6).collect(),
-        }
-    }
 }
 
 /// What lists of one kind have in common, whether of entries or of keys.

@@ -12,7 +12,7 @@ use skep_loadbalancer_model::types::L3n4Addr;
 use super::bpf::BpfMaps;
 use super::fake::FakeMaps;
 use super::{
-    AffinityKey, BackendKey, BackendValue, Entries, Keys, LbMaps, MaglevKey, MapError, MapKind, RevNatKey,
+    AffinityKey, BackendKey, BackendValue, Entries, Keys, LbMaps, MaglevKey, MapError, RevNatKey,
     RevNatValue, ServiceKey, SourceRangeKey, dump_all, text,
 };
 
@@ -246,30 +246,5 @@ fn full_maps_refuse_new_entries_and_no_others() {
         // Room again.
         assert!(maps.delete(Keys::Services(&keys[..1])).is_empty());
         assert!(maps.update(Entries::Services(&entries[4..5])).is_empty());
-    });
-}
-
-#[test]
-fn usage_counts_entries_of_plain_hash_maps() {
-    on_both("lb-usage", |maps| {
-        fill(maps);
-
-        let mut usage: Vec<_> = maps
-            .usage()
-            .iter()
-            .map(|map| (map.kind, map.ipv6, map.entries, map.max))
-            .collect();
-
-        usage.sort_unstable();
-        let expected = [
-            (MapKind::Services, false, 2, 4),
-            (MapKind::Services, true, 1, 4),
-            (MapKind::Backends, false, 1, 4),
-            (MapKind::Backends, true, 1, 4),
-            (MapKind::ReverseNat, false, 1, 4),
-            (MapKind::ReverseNat, true, 1, 4),
-            (MapKind::AffinityMatch, false, 1, 4),
-        ];
-        assert_eq!(usage, expected);
     });
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::maps::{Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, MapUsage};
+use crate::maps::{Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind};
 
 /// Lets single operations on the maps below fail at random.
 pub struct FaultyMaps {
@@ -58,9 +58,5 @@ impl LbMaps for FaultyMaps {
             return Err(MapError::Faulty);
         }
         self.below.dump(kind, visit)
-    }
-
-    fn usage(&self) -> Vec<MapUsage> {
-        self.below.usage()
     }
 }

@@ -217,7 +217,7 @@ fn a_prune_takes_what_nobody_wants_and_nothing_else() {
         Entries::Services(&[(slot, skep_bpf_maps::lb::ServiceValue::slot(1, 1, flags))]),
         Entries::Backends(&[(backend, value)]),
         Entries::ReverseNat(&[(reverse, addr("[fd00::1]:80/TCP").into())]),
-        Entries::Maglev(&[(table, Arc::from([1]))]),
+        Entries::Maglev(&[(table, Arc::from([1; 251]))]),
         Entries::AffinityMatch(&[affinity]),
         Entries::SourceRange(&ranges),
     ] {

@@ -7,45 +7,35 @@ use std::time::Duration;
 
 use hive::{Cell, HealthEntry, Hive, Level, MemoryHealth, Running, Settings};
 use serde_json::{Value, json};
+use skep_bpf_maps::MapSizes;
+use skep_bpf_maps::lb::{SKIP4, SKIP6};
+use skep_bpf_sys::map::{FaultyMap, Plain};
+use skep_bpf_sys::{Map, MapSpec, MemoryMap};
 use skep_k8s::node_name::NodeName;
 use skep_k8s_apiserver::FakeClient;
 use skep_loadbalancer_model::{Frontend, Writer};
 use statedb::Table;
 
-use crate::{CookieSource, NetnsCookies, SkipEntry, SkipMaps, SkipRedirects};
+use crate::{CookieSource, NetnsCookies, SkipMaps, SkipRedirects};
 
 struct Fixture {
     api: Arc<FakeClient>,
     writer: Writer,
     skips: Table<SkipRedirects>,
-    maps: Arc<dyn SkipMaps>,
+    maps: Arc<SkipMaps>,
     cookies: NetnsCookies,
     health: Arc<MemoryHealth>,
     _running: Running,
 }
 
 /// Skip maps that cannot be read or written.
-struct Broken;
-
-impl SkipMaps for Broken {
-    fn entries(&self) -> Result<Vec<SkipEntry>, skep_bpf_sys::MapError> {
-        Err(broken())
+fn broken() -> Arc<SkipMaps> {
+    fn map<K: Plain>(spec: MapSpec<K, u8>) -> Map<K, u8> {
+        let below = Arc::new(MemoryMap::create(spec.raw()).unwrap());
+        Map::from_raw(Arc::new(FaultyMap::new(below, 1.0, 0))).unwrap()
     }
-
-    fn insert(&self, _: &SkipEntry) -> Result<(), skep_bpf_sys::MapError> {
-        Err(broken())
-    }
-
-    fn remove(&self, _: &SkipEntry) -> Result<(), skep_bpf_sys::MapError> {
-        Err(broken())
-    }
-}
-
-fn broken() -> skep_bpf_sys::MapError {
-    skep_bpf_sys::MapError::NotMap {
-        map: "cilium_skip_lb4".to_owned(),
-        path: "/broken".into(),
-    }
+    let sizes = MapSizes::default();
+    Arc::new(SkipMaps::new(map(SKIP4.spec(&sizes)), map(SKIP6.spec(&sizes))))
 }
 
 impl Fixture {
@@ -64,14 +54,15 @@ impl Fixture {
             skep_k8s_apiserver::fake_client_cell(),
             skep_k8s::tables::cell(),
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),
-            crate::in_memory_cell(),
+            skep_datapath_maps::in_memory_cell(),
+            crate::cell(),
             Cell::module("health", "Health").provide(move || sink.clone()),
         ];
         let hive = change(Hive::new(cells))
             .root::<Arc<FakeClient>>()
             .root::<Writer>()
             .root::<Table<SkipRedirects>>()
-            .root::<Arc<dyn SkipMaps>>()
+            .root::<Arc<SkipMaps>>()
             .root::<NetnsCookies>();
         let settings = Settings::new().flag("enable-local-redirect-policy", "true");
         let running = hive::testing::start_with(hive, settings).await;
@@ -324,7 +315,7 @@ async fn a_policy_that_cannot_skip_its_backends_without_endpoints_is_in_the_heal
 
 #[tokio::test]
 async fn what_has_no_cookie_is_done_without_a_look_at_the_maps() {
-    let fixture = Fixture::with(|hive| hive.replace(|| -> Arc<dyn SkipMaps> { Arc::new(Broken) })).await;
+    let fixture = Fixture::with(|hive| hive.replace(broken)).await;
     let cookies = fixture.cookies.register();
     fixture.add(service("web", "10.96.0.1"));
     fixture.add(pod("True"));

@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What both implementations of [`SkipMaps`] hold to; the maps in the kernel are those of a world of their own.
+//! [`SkipMaps`] in memory and in the kernel, in a world of their own.
 
+use skep_bpf_maps::lb::{OWNER, SKIP4, SKIP6};
 use skep_bpf_sys::testing::Node;
+use skep_datapath_maps::{MapOwner, Maps};
 
-use crate::fake::FakeSkipMaps;
-use crate::{PinnedSkipMaps, SkipEntry, SkipMaps};
+use crate::{SkipEntry, SkipMaps};
 
 type Fallible = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Runs a test on both implementations.
-fn on_both(name: &str, test: impl Fn(&dyn SkipMaps) -> Fallible + Sync) {
-    test(&FakeSkipMaps::default()).unwrap();
-    let in_kernel = Node::run(name, |node| test(&PinnedSkipMaps::new(node.store())));
+fn skip_maps(maps: &Maps) -> SkipMaps {
+    SkipMaps::new(maps.handle(&SKIP4), maps.handle(&SKIP6))
+}
+
+fn pinned(node: &Node) -> Result<SkipMaps, skep_bpf_sys::MapError> {
+    Ok(skip_maps(&Maps::pinned(node.store(), [MapOwner::new(OWNER)])?))
+}
+
+/// Runs a test on maps in memory and in the kernel.
+fn on_both(name: &str, test: impl Fn(&SkipMaps) -> Fallible + Sync) {
+    test(&skip_maps(&Maps::in_memory([]).unwrap())).unwrap();
+    let in_kernel = Node::run(name, |node| test(&pinned(node)?));
     in_kernel.unwrap();
 }
 
@@ -24,7 +33,7 @@ fn entry(cookie: u64, ip: &str, port: u16) -> SkipEntry {
     }
 }
 
-fn sorted(maps: &dyn SkipMaps) -> Result<Vec<String>, skep_bpf_sys::MapError> {
+fn sorted(maps: &SkipMaps) -> Result<Vec<String>, skep_bpf_sys::MapError> {
     let mut entries = maps.entries()?;
     entries.sort();
     Ok(entries.iter().map(ToString::to_string).collect())
@@ -85,8 +94,8 @@ fn inserting_twice_and_removing_what_is_absent_is_success() {
 #[test]
 fn a_second_opener_sees_the_same_entries() {
     let in_kernel = Node::run("skip-second", |node| -> Fallible {
-        PinnedSkipMaps::new(node.store()).insert(&entry(7, "fd00::a", 53))?;
-        let second = PinnedSkipMaps::new(node.store());
+        pinned(node)?.insert(&entry(7, "fd00::a", 53))?;
+        let second = pinned(node)?;
         assert_eq!(sorted(&second)?, ["COOKIE=7 IP=fd00::a PORT=53"]);
         Ok(())
     });

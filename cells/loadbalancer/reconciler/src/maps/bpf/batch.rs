@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use skep_bpf_sys::Map;
-use skep_bpf_sys::map::{BatchError, Plain};
+use skep_bpf_sys::map::{BatchFailure, Plain};
 
 use super::raw::Family;
 use crate::maps::{Failures, MapError, MapKind};
@@ -51,31 +51,25 @@ impl<K, V> Part<K, V> {
         self.values.push(value);
     }
 
-    // Calls `write` for the rest behind each failure until all entries were tried.
-    fn try_all<M: Plain, W: Plain>(
+    /// Adds what the map did not take to the failures of the whole batch.
+    fn note<M: Plain, W: Plain>(
         &self,
         map: &Map<M, W>,
         (kind, ipv6, operation): (MapKind, bool, &'static str),
+        failed: Vec<BatchFailure>,
         failures: &mut Failures,
-        write: impl Fn(usize) -> Result<(), BatchError>,
     ) {
-        let mut at = 0;
-        while at < self.keys.len() {
-            let Err(BatchError { done, error }) = write(at) else {
-                break;
-            };
+        failures.extend(failed.into_iter().map(|BatchFailure { index, error }| {
             let error = failure(kind, ipv6, map.max_entries(), operation, error);
-            failures.push((self.places[at + done] as usize, error));
-            at += done + 1;
-        }
+            (self.places[index] as usize, error)
+        }));
     }
 }
 
 impl<K: Plain, V: Plain> Part<K, V> {
     pub(super) fn update(&self, map: &Map<K, V>, kind: MapKind, ipv6: bool, failures: &mut Failures) {
-        self.try_all(map, (kind, ipv6, "update"), failures, |at| {
-            map.update_batch(&self.keys[at..], &self.values[at..])
-        });
+        let failed = map.update_batch(&self.keys, &self.values);
+        self.note(map, (kind, ipv6, "update"), failed, failures);
     }
 }
 
@@ -87,9 +81,8 @@ impl<K: Plain> Part<K, ()> {
         ipv6: bool,
         failures: &mut Failures,
     ) {
-        self.try_all(map, (kind, ipv6, "delete"), failures, |at| {
-            map.delete_batch(&self.keys[at..]).map(drop)
-        });
+        let failed = map.delete_batch(&self.keys).failures;
+        self.note(map, (kind, ipv6, "delete"), failed, failures);
     }
 }
 

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The maps of all registered families whose owners are part of the program.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use skep_bpf_maps::{Dump, Family, MapFamily, NestedFamily, families, layout::Layout, text::Text};
+use skep_bpf_sys::{
+    KernelMap, Map, MapError, MapStore, MemoryMap, NestedMap, RawMap,
+    map::{LateMap, ObservedMap, Plain},
+};
+
+use crate::{
+    MapOwner,
+    buffer::{BufferSettings, EventBuffer},
+    observer::{FailedEntry, MapLog, MapMetrics},
+    owner::Owners,
+};
+
+/// Where maps are.
+pub(crate) enum Backing {
+    /// Pinned in a store.
+    Kernel(Arc<MapStore>),
+    /// In this process.
+    Memory,
+}
+
+/// The maps of all registered families whose owners are part of the program. Owners take handles when they are built;
+/// one start hook opens the maps.
+pub struct Maps {
+    backing: Backing,
+    owners: Owners,
+    buffers: BufferSettings,
+    metrics: Arc<MapMetrics>,
+    open: Mutex<BTreeMap<&'static str, Arc<OpenMap>>>,
+}
+
+/// One map of a family, and what is known of its writes.
+pub struct OpenMap {
+    family: &'static Family,
+    log: Arc<MapLog>,
+    path: PathBuf,
+    is_pinned: bool,
+    late: Arc<LateMap>,
+    handle: Arc<dyn RawMap>,
+}
+
+impl Maps {
+    pub(crate) fn new(
+        backing: Backing,
+        owners: Vec<MapOwner>,
+        buffers: &BufferSettings,
+        metrics: Arc<MapMetrics>,
+    ) -> Self {
+        let maps = Self {
+            backing,
+            owners: Owners::new(owners),
+            buffers: buffers.clone(),
+            metrics,
+            open: Mutex::default(),
+        };
+        for family in families() {
+            if maps.owners.have(family) {
+                maps.map(family);
+            }
+        }
+        maps
+    }
+
+    /// Maps in memory, open, of families whose owners are here or that somebody takes a handle of.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Create`] for sizes that the kernel would refuse.
+    pub fn in_memory(owners: impl IntoIterator<Item = MapOwner>) -> Result<Self, MapError> {
+        Self::opened(Backing::Memory, owners)
+    }
+
+    /// Maps pinned in a store, open, of families whose owners are here: for programs without a hive.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] if a map cannot be made: no privileges, no BPF file system, no memory.
+    pub fn pinned(
+        store: Arc<MapStore>,
+        owners: impl IntoIterator<Item = MapOwner>,
+    ) -> Result<Self, MapError> {
+        Self::opened(Backing::Kernel(store), owners)
+    }
+
+    fn opened(backing: Backing, owners: impl IntoIterator<Item = MapOwner>) -> Result<Self, MapError> {
+        let maps = Self::new(
+            backing,
+            owners.into_iter().collect(),
+            &BufferSettings::default(),
+            Arc::default(),
+        );
+        maps.open()?;
+        Ok(maps)
+    }
+
+    /// The map of a family. Operations fail until the start hook has opened it.
+    pub fn handle<K, V>(&self, family: &'static MapFamily<K, V>) -> Map<K, V>
+    where
+        K: Plain + Ord + Text + Layout,
+        V: Plain + Text + Layout,
+    {
+        Map::from_raw(self.map(&family.family).handle.clone())
+            .expect("a family's map has keys and values of the sizes of its types")
+    }
+
+    /// The map of tables of a family. Operations fail until the start hook has opened it.
+    pub fn nested<K, E>(&self, family: &'static NestedFamily<K, E>) -> NestedMap<K, E>
+    where
+        K: Plain + Ord + Text + Layout,
+        E: Plain + Text + Layout,
+    {
+        NestedMap::from_raw(self.map(&family.family).handle.clone())
+            .expect("a family's map has keys of the size of its type")
+    }
+
+    /// Opens what is not open yet; returns how many maps there are.
+    pub(crate) fn open(&self) -> Result<usize, MapError> {
+        let all = self.all();
+        for map in &all {
+            self.open_one(map)?;
+        }
+        Ok(all.len())
+    }
+
+    /// The maps, by name.
+    pub fn all(&self) -> Vec<Arc<OpenMap>> {
+        self.open.lock().values().cloned().collect()
+    }
+
+    /// The map of this name.
+    pub fn get(&self, name: &str) -> Option<Arc<OpenMap>> {
+        self.open.lock().get(name).cloned()
+    }
+
+    pub(crate) fn pressure_interval(&self) -> Option<Duration> {
+        self.owners.pressure_interval()
+    }
+
+    /// Measures how full maps are.
+    pub(crate) fn report_pressure(&self) {
+        for map in self.all() {
+            if !self.owners.measure(map.family) {
+                continue;
+            }
+            let mut entries = 0_u32;
+            let walked = map.handle.walk(&mut |_, _| entries += 1);
+            if walked.is_ok() {
+                self.metrics
+                    .set_pressure(map.family.name, entries, map.handle.info().max_entries);
+            }
+        }
+    }
+
+    fn map(&self, family: &'static Family) -> Arc<OpenMap> {
+        let mut open = self.open.lock();
+        let map = open.entry(family.name).or_insert_with(|| {
+            let late = Arc::new(LateMap::new(family.spec(&self.owners.sizes)));
+            let log = Arc::new(MapLog::new(
+                family,
+                self.buffers.of(family.name),
+                self.metrics.clone(),
+            ));
+            let handle = Arc::new(ObservedMap::new(late.clone(), log.clone()));
+            Arc::new(OpenMap {
+                family,
+                log,
+                path: match &self.backing {
+                    Backing::Kernel(store) => store.path(family.name),
+                    Backing::Memory => family.name.into(),
+                },
+                is_pinned: self.owners.pin(family),
+                late,
+                handle,
+            })
+        });
+        let map = map.clone();
+        drop(open);
+        if matches!(self.backing, Backing::Memory)
+            && let Err(error) = self.open_one(&map)
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a map cannot be made");
+        }
+        map
+    }
+
+    fn open_one(&self, map: &OpenMap) -> Result<(), MapError> {
+        let spec = map.late.spec();
+        match &self.backing {
+            Backing::Memory if map.late.get().is_none() => map.late.fill(Arc::new(MemoryMap::create(spec)?)),
+            Backing::Memory => {}
+            // Also at a second start, which pins the map again.
+            Backing::Kernel(store) if map.is_pinned => {
+                map.late.fill(Arc::new(store.provide(spec)?));
+            }
+            Backing::Kernel(store) => {
+                if map.late.get().is_none() {
+                    map.late.fill(Arc::new(KernelMap::create(spec)?));
+                }
+                store.unpin(spec.name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Maps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.open.lock().keys()).finish()
+    }
+}
+
+impl OpenMap {
+    /// Its family.
+    pub fn family(&self) -> &'static Family {
+        self.family
+    }
+
+    /// Where it is pinned; its name if it is in memory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it can be found by others: maps of an address family that is off are not pinned.
+    pub fn is_pinned(&self) -> bool {
+        self.is_pinned
+    }
+
+    /// All entries.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; see [`Dump::is_unreadable`].
+    pub fn dump(&self) -> io::Result<Dump> {
+        self.family.dump(&*self.handle)
+    }
+
+    /// Entries whose last write failed, by key.
+    pub fn failed(&self) -> BTreeMap<Vec<u8>, FailedEntry> {
+        self.log.failed()
+    }
+
+    /// The last writes, if they are kept.
+    pub fn events(&self) -> Option<&EventBuffer> {
+        self.log.events()
+    }
+}
+
+impl std::fmt::Debug for OpenMap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("OpenMap").field(&self.handle).finish()
+    }
+}

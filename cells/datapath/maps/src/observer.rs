@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What is known of the writes of a map: their number, those that failed, the last of them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
+use skep_bpf_maps::Family;
+use skep_bpf_sys::{
+    RawMap,
+    map::{MapObserver, RawFailure},
+};
+use skep_metrics::{CounterVec, GaugeVec, Metrics};
+
+use crate::buffer::{BufferSize, EventBuffer};
+
+/// Most failed entries of a map that are remembered.
+const MOST_FAILED: usize = 4096;
+
+/// Metrics of the maps; label `map_name` is the pinned name without `cilium_`.
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "bpf_map")]
+pub(crate) struct MapMetrics {
+    /// Operations on BPF maps.
+    #[metric(name = "ops_total", labels = ["map_name", "operation", "outcome"])]
+    operations: CounterVec,
+    /// Entries of a BPF map in proportion to what it can hold.
+    #[metric(labels = ["map_name"])]
+    pressure: GaugeVec,
+}
+
+impl MapMetrics {
+    pub(crate) fn set_pressure(&self, name: &str, entries: u32, max: u32) {
+        if max > 0 {
+            let pressure = f64::from(entries) / f64::from(max);
+            self.pressure.with([short_name(name)]).set(pressure);
+        }
+    }
+
+    fn count(&self, name: &str, operation: &str, total: usize, failed: usize) {
+        for (outcome, entries) in [("success", total - failed), ("fail", failed)] {
+            if entries > 0 {
+                let labels = [short_name(name), operation, outcome];
+                self.operations.with(labels).add(entries as f64);
+            }
+        }
+    }
+}
+
+fn short_name(name: &str) -> &str {
+    name.strip_prefix("cilium_").unwrap_or(name)
+}
+
+/// A kind of write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// An entry was to be inserted or replaced.
+    Update,
+    /// An entry was to be deleted.
+    Delete,
+}
+
+impl Action {
+    /// Its name in metrics and events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// What remains to be done if it failed.
+    pub const fn desired(self) -> &'static str {
+        match self {
+            Self::Update => "to-be-inserted",
+            Self::Delete => "to-be-deleted",
+        }
+    }
+}
+
+/// A write that failed, and was not repeated with success.
+#[derive(Debug, Clone)]
+pub struct FailedEntry {
+    /// What was tried.
+    pub action: Action,
+    /// The value that is not there; empty for a deletion.
+    pub value: Vec<u8>,
+    /// What the kernel said.
+    pub error: String,
+}
+
+/// Observes one map.
+pub(crate) struct MapLog {
+    family: &'static Family,
+    metrics: Arc<MapMetrics>,
+    failed: Mutex<BTreeMap<Vec<u8>, FailedEntry>>,
+    events: Option<EventBuffer>,
+}
+
+impl MapLog {
+    pub(crate) fn new(family: &'static Family, size: Option<BufferSize>, metrics: Arc<MapMetrics>) -> Self {
+        Self {
+            family,
+            metrics,
+            failed: Mutex::default(),
+            events: size.map(EventBuffer::new),
+        }
+    }
+
+    /// Entries whose last write failed, by key.
+    pub(crate) fn failed(&self) -> BTreeMap<Vec<u8>, FailedEntry> {
+        self.failed.lock().clone()
+    }
+
+    /// The last writes, if they are kept.
+    pub(crate) fn events(&self) -> Option<&EventBuffer> {
+        self.events.as_ref()
+    }
+
+    fn note(&self, action: Action, keys: &[u8], values: &[u8], value_len: usize, failures: &[RawFailure]) {
+        let key_len = self.family.key.size as usize;
+        let total = keys.len() / key_len;
+        self.metrics
+            .count(self.family.name, action.name(), total, failures.len());
+        let mut failed = self.failed.lock();
+        if failures.is_empty() && failed.is_empty() && self.events.is_none() {
+            return;
+        }
+        let mut failures = failures.iter().peekable();
+        for (index, key) in keys.chunks_exact(key_len).enumerate() {
+            let value = values
+                .get(index * value_len..(index + 1) * value_len)
+                .unwrap_or_default();
+            let error = failures
+                .next_if(|failure| failure.index == index)
+                .map(|failure| failure.error.to_string());
+            if let Some(events) = &self.events {
+                events.push(action, key, value, error.clone());
+            }
+            match error {
+                None => {
+                    failed.remove(key);
+                }
+                Some(error) if failed.len() < MOST_FAILED || failed.contains_key(key) => {
+                    let value = value.to_owned();
+                    failed.insert(key.to_owned(), FailedEntry { action, value, error });
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+impl MapObserver for MapLog {
+    fn updated(&self, map: &dyn RawMap, keys: &[u8], values: &[u8], failures: &[RawFailure]) {
+        self.note(Action::Update, keys, values, map.value_len(), failures);
+    }
+
+    fn deleted(&self, _: &dyn RawMap, keys: &[u8], failures: &[RawFailure]) {
+        self.note(Action::Delete, keys, &[], 0, failures);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_bpf_maps::{MapSizes, lb};
+    use skep_bpf_sys::{Map, MemoryMap, map::ObservedMap};
+    use skep_metrics::{MetricSet, Registry, exposition};
+
+    use super::*;
+
+    #[test]
+    fn operations_are_counted_and_failures_remembered_until_they_succeed() {
+        let metrics = Arc::new(MapMetrics::default());
+        let log = Arc::new(MapLog::new(&lb::BACKENDS4.family, None, metrics.clone()));
+        let spec = lb::BACKENDS4.spec(&MapSizes::default().with(lb::BACKEND_MAP_MAX, 2));
+        let below = Arc::new(MemoryMap::create(spec.raw()).unwrap());
+        let map = Map::from_raw(Arc::new(ObservedMap::new(below, log.clone()))).unwrap();
+        let keys: Vec<_> = (1..=3).map(lb::BackendKey::new).collect();
+        let value = lb::Backend4::new([10, 244, 0, 1].into(), 80, 6);
+
+        assert_eq!(map.update_batch(&keys, &[value; 3]).len(), 1);
+        let failed = log.failed();
+        assert_eq!(failed.len(), 1);
+        let entry = &failed[&3_u32.to_ne_bytes()[..]];
+        assert_eq!(entry.action.desired(), "to-be-inserted");
+        assert!(entry.error.contains("os error 7"), "{}", entry.error);
+
+        map.delete(&keys[0]).unwrap();
+        map.update(&keys[2], &value).unwrap();
+        assert!(log.failed().is_empty());
+        let text = exposition(&Registry::new(metrics.metrics(), &[]).unwrap());
+        for line in [
+            r#"cilium_bpf_map_ops_total{map_name="lb4_backends_v3",operation="update",outcome="success"} 3"#,
+            r#"cilium_bpf_map_ops_total{map_name="lb4_backends_v3",operation="update",outcome="fail"} 1"#,
+            r#"cilium_bpf_map_ops_total{map_name="lb4_backends_v3",operation="delete",outcome="success"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+}
