@@ -2,7 +2,7 @@
 
 //! What is known of the writes of a map: their number, those that failed, the last of them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use skep_bpf_maps::Family;
@@ -11,11 +11,15 @@ use skep_bpf_sys::{
     map::{MapObserver, RawFailure},
 };
 use skep_metrics::{CounterVec, GaugeVec, Metrics};
+use tokio::time::Instant;
 
 use crate::buffer::{BufferSize, EventBuffer};
 
 /// Most failed entries of a map that are remembered.
 const MOST_FAILED: usize = 4096;
+/// How long an entry that could not be inserted is remembered after its owner has given it back: longer than owners
+/// take to try again.
+const GIVEN_BACK: Duration = Duration::from_secs(120);
 
 /// Metrics of the maps; label `map_name` is the pinned name without `cilium_`.
 #[derive(Debug, Metrics)]
@@ -87,6 +91,15 @@ pub struct FailedEntry {
     pub value: Vec<u8>,
     /// What the kernel said.
     pub error: String,
+    /// When the owner deleted what could not be inserted: it makes room, and tries again.
+    given_back: Option<Instant>,
+}
+
+impl FailedEntry {
+    fn is_old(&self, now: Instant) -> bool {
+        self.given_back
+            .is_some_and(|since| now.duration_since(since) > GIVEN_BACK)
+    }
 }
 
 /// Observes one map.
@@ -109,7 +122,9 @@ impl MapLog {
 
     /// Entries whose last write failed, by key.
     pub(crate) fn failed(&self) -> BTreeMap<Vec<u8>, FailedEntry> {
-        self.failed.lock().clone()
+        let (mut failed, now) = (self.failed.lock(), Instant::now());
+        failed.retain(|_, entry| !entry.is_old(now));
+        failed.clone()
     }
 
     /// The last writes, if they are kept.
@@ -126,6 +141,10 @@ impl MapLog {
         if failures.is_empty() && failed.is_empty() && self.events.is_none() {
             return;
         }
+        let now = Instant::now();
+        if failed.len() >= MOST_FAILED {
+            failed.retain(|_, entry| !entry.is_old(now));
+        }
         let mut failures = failures.iter().peekable();
         for (index, key) in keys.chunks_exact(key_len).enumerate() {
             let value = values
@@ -138,12 +157,22 @@ impl MapLog {
                 events.push(action, key, value, error.clone());
             }
             match error {
-                None => {
-                    failed.remove(key);
-                }
+                None => match failed.get_mut(key) {
+                    Some(entry) if (entry.action, action) == (Action::Update, Action::Delete) => {
+                        entry.given_back.get_or_insert(now);
+                    }
+                    _ => {
+                        failed.remove(key);
+                    }
+                },
                 Some(error) if failed.len() < MOST_FAILED || failed.contains_key(key) => {
-                    let value = value.to_owned();
-                    failed.insert(key.to_owned(), FailedEntry { action, value, error });
+                    let entry = FailedEntry {
+                        action,
+                        value: value.to_owned(),
+                        error,
+                        given_back: None,
+                    };
+                    failed.insert(key.to_owned(), entry);
                 }
                 Some(_) => {}
             }
@@ -197,5 +226,22 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_given_back_is_an_error_until_it_would_have_been_retried() {
+        let log = Arc::new(MapLog::new(&lb::BACKENDS4.family, None, Arc::default()));
+        let spec = lb::BACKENDS4.spec(&MapSizes::default().with(lb::BACKEND_MAP_MAX, 1));
+        let below = Arc::new(MemoryMap::create(spec.raw()).unwrap());
+        let map = Map::from_raw(Arc::new(ObservedMap::new(below, log.clone()))).unwrap();
+        let keys = [1, 2].map(lb::BackendKey::new);
+        let value = lb::Backend4::new([10, 244, 0, 1].into(), 80, 6);
+
+        assert_eq!(map.update_batch(&keys, &[value; 2]).len(), 1);
+        map.delete(&keys[1]).unwrap();
+
+        assert_eq!(log.failed().len(), 1);
+        tokio::time::advance(GIVEN_BACK + Duration::from_secs(1)).await;
+        assert!(log.failed().is_empty());
     }
 }
