@@ -51,7 +51,7 @@ pub enum BufferError {
         /// The map.
         map: String,
         /// What is wrong.
-        reason: String,
+        reason: skep_duration::DurationError,
     },
 }
 
@@ -99,7 +99,7 @@ fn buffer_size(map: &str, text: &str) -> Result<Option<BufferSize>, BufferError>
             map: map.to_owned(),
             text: entries.to_owned(),
         })?;
-    let ttl = hive::parse_duration(ttl).map_err(|reason| BufferError::Ttl {
+    let ttl = skep_duration::parse_duration(ttl).map_err(|reason| BufferError::Ttl {
         map: map.to_owned(),
         reason,
     })?;
@@ -116,7 +116,7 @@ impl fmt::Display for BufferSettings {
             let comma = if at > 0 { "," } else { "" };
             match size {
                 Some(BufferSize { most, ttl }) => {
-                    let ttl = hive::format_duration(*ttl);
+                    let ttl = skep_duration::format_duration(*ttl);
                     write!(f, "{comma}{map}=enabled_{most}_{ttl}")?;
                 }
                 None => write!(f, "{comma}{map}=disabled_1_0s")?,

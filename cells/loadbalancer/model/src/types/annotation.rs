@@ -55,7 +55,7 @@ pub fn is_global(annotations: &StringMap) -> bool {
     get(annotations, GLOBAL, GLOBAL_ALIAS).is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// Whether a service exports its backends: global, and not told otherwise.
+/// Whether a service exports its backends: global, and not annotated otherwise.
 pub fn is_shared(annotations: &StringMap) -> bool {
     is_global(annotations)
         && get(annotations, SHARED, SHARED_ALIAS).is_none_or(|value| value.eq_ignore_ascii_case("true"))

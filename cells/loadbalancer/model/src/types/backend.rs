@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use super::{BackendZone, L3n4Addr, Names, ServiceName, Source};
 
-/// Weight of a backend when nobody names one.
+/// Weight of a backend that has none of its own.
 pub const DEFAULT_WEIGHT: u16 = 100;
 
 /// State of a backend. The numbers are those in dumps.
