@@ -8,7 +8,7 @@ use hive::Program;
 use skep_agent::Configuration;
 
 #[global_allocator]
-static HEAP: skep_heap::Heap = skep_heap::Heap;
+static ALLOCATOR: skep_alloc::Allocator = skep_alloc::Allocator;
 
 fn main() -> ExitCode {
     let configuration = Arc::new(Configuration::default());

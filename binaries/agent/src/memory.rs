@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
-use skep_heap::program;
+use skep_alloc::program;
 
 #[derive(Debug, Clone, hive::Config)]
 struct Config {

@@ -159,7 +159,7 @@ impl Family {
             _ => MapFlags::NONE,
         };
         if self.is_written_by_agent {
-            memory.or(MapFlags::RDONLY_PROG)
+            memory.union(MapFlags::RDONLY_PROG)
         } else {
             memory
         }
@@ -393,7 +393,7 @@ mod tests {
             ]
         };
         let (sparse, agent) = (MapFlags::NO_PREALLOC, MapFlags::RDONLY_PROG);
-        let both = sparse.or(agent);
+        let both = sparse.union(agent);
         assert_eq!(
             flags(false, false),
             [both, sparse, MapFlags::NONE, both, both, both]

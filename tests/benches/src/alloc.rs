@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use skep_heap::Heap;
+use skep_alloc::Allocator;
 
 /// Threads that have a place of their own; any more share the last one.
 const OWN: usize = 63;
@@ -85,25 +85,25 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 0);
         // SAFETY: the caller's promise about `layout`.
-        unsafe { Heap.alloc(layout) }
+        unsafe { Allocator.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 0);
         // SAFETY: the caller's promise about `layout`.
-        unsafe { Heap.alloc_zeroed(layout) }
+        unsafe { Allocator.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(0, layout.size());
         // SAFETY: the caller's promise about `pointer` and `layout`.
-        unsafe { Heap.dealloc(pointer, layout) }
+        unsafe { Allocator.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size, layout.size());
         // SAFETY: the caller's promise about `pointer`, `layout` and `size`.
-        unsafe { Heap.realloc(pointer, layout, size) }
+        unsafe { Allocator.realloc(pointer, layout, size) }
     }
 }
 

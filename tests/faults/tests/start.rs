@@ -113,7 +113,7 @@ fn garbage_in_flags_and_files_is_refused_all_at_once() {
         assert_eq!(exit.code, Some(78), "{}", exit.log);
         for text in [
             "node-port-range",
-            "min,max",
+            "32767 is not smaller than 30000",
             "32767,30000",
             "k8s-heartbeat-timeout",
             "`soon`",
@@ -202,7 +202,7 @@ fn a_config_map_of_cilium_mounts_and_what_is_not_served_is_told() {
         // Nothing is asked for that is not there.
         let agent = Agent::well(&world, &api, &[]).await?;
         let health = world
-            .health_until(|health| health.contains("Everything that is set is served"))
+            .health_until(|health| health.contains("All settings are supported"))
             .await?;
         assert!(!health.contains("Degraded"), "{health}");
         agent.kill()

@@ -63,7 +63,7 @@ fn verdicts_come_in_order_and_failures_with_their_diff() {
     assert!(!output.status.success());
     assert!(
         text.starts_with(
-            "PASS slow.txtar\nFAIL bad.txtar\n    bad.txtar:2: cmp a b: a and b differ\n    diff a b\n    --- a\n    +++ b\n    @@ -1,1 +1,1 @@\n    -1\n    +2\nFAIL args.txtar\n"
+            "PASS slow.txtar\nFAIL bad.txtar\n    bad.txtar:2: cmp a b: a and b differ\n    diff a b\n    --- a\n    +++ b\n    @@ -1 +1 @@\n    -1\n    +2\nFAIL args.txtar\n"
         ),
         "{text}"
     );

@@ -2,82 +2,66 @@
 
 //! The flag bits of a service entry and their texts.
 
-use std::{fmt, ops};
+use std::fmt;
 
-/// Flags of a service, as one 16-bit number: low byte `flags`, high byte `flags2`.
-///
-/// The master and all slot entries of a frontend carry the same bits. [`fmt::Display`] gives the text
-/// that map dumps show: a type word, then the properties, separated by `, `.
-///
-/// ```
-/// use skep_bpf_maps::lb::ServiceFlags;
-///
-/// let flags = ServiceFlags::NODE_PORT | ServiceFlags::EXT_LOCAL | ServiceFlags::ROUTABLE;
-/// assert_eq!(flags.to_string(), "NodePort, Local");
-/// assert_eq!(flags.bits(), 0x46);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct ServiceFlags(u16);
+use bitflags::bitflags;
+
+bitflags! {
+    /// Flags of a service, as one 16-bit number: low byte `flags`, high byte `flags2`.
+    ///
+    /// The master and all slot entries of a frontend carry the same bits. [`fmt::Display`] gives the text
+    /// that map dumps show: a type word, then the properties, separated by `, `.
+    ///
+    /// ```
+    /// use skep_bpf_maps::lb::ServiceFlags;
+    ///
+    /// let flags = ServiceFlags::NODE_PORT | ServiceFlags::EXT_LOCAL | ServiceFlags::ROUTABLE;
+    /// assert_eq!(flags.to_string(), "NodePort, Local");
+    /// assert_eq!(flags.bits(), 0x46);
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+    pub struct ServiceFlags: u16 {
+        /// Frontend of type ExternalIPs.
+        const EXTERNAL_IP = 1 << 0;
+        /// Frontend of type NodePort, and its surrogate.
+        const NODE_PORT = 1 << 1;
+        /// `externalTrafficPolicy: Local`.
+        const EXT_LOCAL = 1 << 2;
+        /// Frontend of type HostPort.
+        const HOST_PORT = 1 << 3;
+        /// Session affinity by client.
+        const AFFINITY = 1 << 4;
+        /// Frontend of type LoadBalancer.
+        const LOAD_BALANCER = 1 << 5;
+        /// Reachable from outside the node.
+        const ROUTABLE = 1 << 6;
+        /// Source ranges are checked.
+        const SOURCE_RANGE = 1 << 7;
+        /// Frontend of a local redirect policy.
+        const LOCAL_REDIRECT = 1 << 8;
+        /// Frontend and backends are of different address families.
+        const NAT46X64 = 1 << 9;
+        /// Traffic goes to an L7 proxy; the master entry holds its port.
+        const L7_LOAD_BALANCER = 1 << 10;
+        /// With [`HOST_PORT`](ServiceFlags::HOST_PORT): loopback host IP. Without: hand over unmodified when the
+        /// backend is local ("delegate if local").
+        const LOOPBACK = 1 << 11;
+        /// `internalTrafficPolicy: Local`.
+        const INT_LOCAL = 1 << 12;
+        /// There is an entry for each [`Scope`](super::Scope).
+        const TWO_SCOPES = 1 << 13;
+        /// Master: source ranges are a deny list. Slot: quarantined (no longer written).
+        const SOURCE_RANGE_DENY = 1 << 14;
+        /// Forwarded by direct server return.
+        const FORWARD_DSR = 1 << 15;
+    }
+}
 
 impl ServiceFlags {
-    /// Frontend of type ExternalIPs.
-    pub const EXTERNAL_IP: Self = Self(1 << 0);
-    /// Frontend of type NodePort, and its surrogate.
-    pub const NODE_PORT: Self = Self(1 << 1);
-    /// `externalTrafficPolicy: Local`.
-    pub const EXT_LOCAL: Self = Self(1 << 2);
-    /// Frontend of type HostPort.
-    pub const HOST_PORT: Self = Self(1 << 3);
-    /// Session affinity by client.
-    pub const AFFINITY: Self = Self(1 << 4);
-    /// Frontend of type LoadBalancer.
-    pub const LOAD_BALANCER: Self = Self(1 << 5);
-    /// Reachable from outside the node.
-    pub const ROUTABLE: Self = Self(1 << 6);
-    /// Source ranges are checked.
-    pub const SOURCE_RANGE: Self = Self(1 << 7);
-    /// Frontend of a local redirect policy.
-    pub const LOCAL_REDIRECT: Self = Self(1 << 8);
-    /// Frontend and backends are of different address families.
-    pub const NAT46X64: Self = Self(1 << 9);
-    /// Traffic goes to an L7 proxy; the master entry holds its port.
-    pub const L7_LOAD_BALANCER: Self = Self(1 << 10);
-    /// With [`HOST_PORT`](Self::HOST_PORT): loopback host IP. Without: hand over unmodified when the
-    /// backend is local ("delegate if local").
-    pub const LOOPBACK: Self = Self(1 << 11);
-    /// `internalTrafficPolicy: Local`.
-    pub const INT_LOCAL: Self = Self(1 << 12);
-    /// There is an entry for each [`Scope`](super::Scope).
-    pub const TWO_SCOPES: Self = Self(1 << 13);
-    /// Master: source ranges are a deny list. Slot: quarantined (no longer written).
-    pub const SOURCE_RANGE_DENY: Self = Self(1 << 14);
-    /// Forwarded by direct server return.
-    pub const FORWARD_DSR: Self = Self(1 << 15);
-
-    /// No flag: a plain ClusterIP that is not routable.
-    pub const fn empty() -> Self {
-        Self(0)
-    }
-
-    /// Flags from the 16-bit number.
-    pub const fn from_bits(bits: u16) -> Self {
-        Self(bits)
-    }
-
-    /// The 16-bit number.
-    pub const fn bits(self) -> u16 {
-        self.0
-    }
-
-    /// True if all bits of `other` are set.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
     /// These flags, with those of `other` added if `set`.
     #[must_use]
     pub const fn with(self, other: Self, set: bool) -> Self {
-        if set { Self(self.0 | other.0) } else { self }
+        if set { self.union(other) } else { self }
     }
 
     /// The words of the text form, in order.
@@ -115,20 +99,6 @@ impl ServiceFlags {
             (has(Self::FORWARD_DSR), "dsr"),
         ];
         std::iter::once(kind).chain(rest.into_iter().filter_map(|(set, word)| set.then_some(word)))
-    }
-}
-
-impl ops::BitOr for ServiceFlags {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl ops::BitOrAssign for ServiceFlags {
-    fn bitor_assign(&mut self, other: Self) {
-        self.0 |= other.0;
     }
 }
 

@@ -191,7 +191,7 @@ impl ServiceValue {
 
     /// Both flag bytes.
     pub fn service_flags(&self) -> ServiceFlags {
-        ServiceFlags::from_bits(u16::from_le_bytes([self.flags, self.flags2]))
+        ServiceFlags::from_bits_retain(u16::from_le_bytes([self.flags, self.flags2]))
     }
 
     /// Backend id of a slot entry.

@@ -45,7 +45,7 @@ fn proxy_port_is_in_the_first_two_bytes() {
 
 #[test]
 fn flags_have_the_texts_of_map_dumps() {
-    let all = ServiceFlags::from_bits;
+    let all = ServiceFlags::from_bits_retain;
     for (flags, text) in [
         (ServiceFlags::empty(), "ClusterIP, non-routable"),
         (all(0x41), "ExternalIPs"),
@@ -84,7 +84,7 @@ fn frontends_show_scope_slot_and_their_raw_entry() {
     let wildcard = Service6Key::wildcard(std::net::Ipv6Addr::LOCALHOST);
     assert_eq!(wildcard.text(), "[::1]:0/ANY (0)");
 
-    let value = ServiceValue::master(2, 1, 7, ServiceFlags::from_bits(0x2142))
+    let value = ServiceValue::master(2, 1, 7, ServiceFlags::from_bits_retain(0x2142))
         .with_affinity_timeout(600)
         .unwrap();
     assert_eq!(value.text(), "600 2[1] (7) [0x42 0x21]");

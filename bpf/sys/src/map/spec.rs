@@ -10,6 +10,8 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
+use bitflags::bitflags;
+
 use super::{InnerSpec, MapError, RawSpec};
 use crate::syscall::{self as sys, EntryTypes, MapInfo, MapShape};
 
@@ -44,30 +46,22 @@ pub(crate) fn is_per_cpu(kind: u32) -> bool {
     matches!(kind, 5 | 6 | 10 | 21)
 }
 
-/// Creation flags of a map, as in `linux/bpf.h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct MapFlags(u32);
+bitflags! {
+    /// Creation flags of a map, as in `linux/bpf.h`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct MapFlags: u32 {
+        /// Memory is allocated when entries are added.
+        const NO_PREALLOC = 1;
+        /// Every CPU has its own LRU list.
+        const NO_COMMON_LRU = 1 << 1;
+        /// Programs may only read (Linux 5.2).
+        const RDONLY_PROG = 1 << 7;
+    }
+}
 
 impl MapFlags {
     /// No flag.
-    pub const NONE: Self = Self(0);
-    /// Memory is taken when entries come.
-    pub const NO_PREALLOC: Self = Self(1);
-    /// Every CPU has its own LRU list.
-    pub const NO_COMMON_LRU: Self = Self(1 << 1);
-    /// Programs may only read (Linux 5.2).
-    pub const RDONLY_PROG: Self = Self(1 << 7);
-
-    /// Both sets of flags.
-    #[must_use]
-    pub const fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// The number for the kernel.
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
+    pub const NONE: Self = Self::empty();
 }
 
 /// What a map of `K` to `V` must look like.

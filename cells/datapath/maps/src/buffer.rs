@@ -46,12 +46,15 @@ pub enum BufferError {
         text: String,
     },
     /// A time such as `1h` is expected.
-    #[error("map {map}: {reason}")]
+    #[error("map {map}: `{text}` is not a duration such as 5m or 1h")]
     Ttl {
         /// The map.
         map: String,
-        /// What is wrong.
-        reason: skep_duration::DurationError,
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        #[source]
+        cause: skep_duration::DurationError,
     },
 }
 
@@ -99,9 +102,10 @@ fn buffer_size(map: &str, text: &str) -> Result<Option<BufferSize>, BufferError>
             map: map.to_owned(),
             text: entries.to_owned(),
         })?;
-    let ttl = skep_duration::parse_duration(ttl).map_err(|reason| BufferError::Ttl {
+    let ttl = skep_duration::parse_duration(ttl).map_err(|cause| BufferError::Ttl {
         map: map.to_owned(),
-        reason,
+        text: ttl.to_owned(),
+        cause,
     })?;
     match switch {
         "enabled" | "true" => Ok(Some(BufferSize { most, ttl })),

@@ -19,6 +19,9 @@ pub struct TestConfig {
     /// Probability with which an operation of the reconciler on a map fails, 0 to 1.
     #[config(default = 0.1, flag = "lb-test-fault-probability")]
     pub fault_probability: f64,
+    /// Seed of the faults, printed at start; 0: another one each time.
+    #[config(default = 0, flag = "lb-test-fault-seed")]
+    pub fault_seed: u64,
 }
 
 /// Commands for tests, and faults below the reconciler; add it to one of the cells with maps.
@@ -32,7 +35,11 @@ pub fn testing_cell() -> Cell {
 // Only the reconciler meets the faults; commands that look into the maps do not.
 fn with_faults(ops: SharedOps, test: Cfg<TestConfig>) -> SharedOps {
     if test.fault_probability > 0.0 {
-        let faulty = |maps| Arc::new(FaultyMaps::new(maps, test.fault_probability)) as _;
+        let seed = match test.fault_seed {
+            0 => rand::random(),
+            seed => seed,
+        };
+        let faulty = |maps| Arc::new(FaultyMaps::new(maps, test.fault_probability, seed)) as _;
         ops.lock().wrap_maps(faulty);
     }
     ops

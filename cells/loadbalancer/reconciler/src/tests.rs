@@ -660,9 +660,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn converges_with_faults(steps in prop::collection::vec((0usize..5, prop::option::of(state())), 1..25), batch in 1usize..4) {
+    fn converges_with_faults(steps in prop::collection::vec((0usize..5, prop::option::of(state())), 1..25), batch in 1usize..4, seed in any::<u64>()) {
         let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-        let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.05));
+        let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.05, seed));
         let mut ops = annotated(&faulty);
         let rows = Rows::new();
         let mut model: BTreeMap<usize, Frontend> = BTreeMap::new();

@@ -2,53 +2,7 @@
 
 //! Full maps: what does not fit leaves nothing behind, what fits is served, whatever comes when and whatever fails.
 
-use std::sync::atomic::AtomicBool;
-
-use parking_lot::Mutex;
-use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
-
 use super::*;
-
-/// Maps of which single operations fail and batches end in the middle, by a seed.
-struct Cutting {
-    below: Arc<dyn LbMaps>,
-    random: Mutex<StdRng>,
-    is_on: AtomicBool,
-}
-
-impl Cutting {
-    fn run(&self, len: usize, operation: impl Fn(usize) -> Failures) -> Failures {
-        let mut random = self.random.lock();
-        let is_on = self.is_on.load(Ordering::Relaxed);
-        let mut cut = len;
-        if is_on && len > 0 && random.random_bool(0.05) {
-            cut = random.random_range(0..len);
-        }
-        let mut failures = Failures::new();
-        for at in 0..len {
-            let error = if at >= cut || is_on && random.random_bool(0.02) {
-                Some(MapError::Faulty)
-            } else {
-                operation(at).pop().map(|(_, error)| error)
-            };
-            failures.extend(error.map(|error| (at, error)));
-        }
-        failures
-    }
-}
-
-impl LbMaps for Cutting {
-    fn update(&self, entries: Entries<'_>) -> Failures {
-        self.run(entries.len(), |at| self.below.update(entries.at(at)))
-    }
-    fn delete(&self, keys: Keys<'_>) -> Failures {
-        self.run(keys.len(), |at| self.below.delete(keys.at(at)))
-    }
-    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
-        self.below.dump(kind, visit)
-    }
-}
 
 /// Two frontends a service, of all kinds that are written differently.
 const FRONTENDS: [[(&str, FrontendKind); 2]; 5] = [
@@ -140,7 +94,7 @@ struct World {
     table: statedb::RwTable<Backend>,
     services: Vec<ServiceState>,
     fake: Arc<dyn LbMaps>,
-    cutting: Arc<Cutting>,
+    faulty: Arc<FaultyMaps>,
     ops: Ops,
     dirty: BTreeSet<L3n4Addr>,
     results: BTreeMap<L3n4Addr, Result<(), ReconcileError>>,
@@ -162,18 +116,17 @@ impl World {
             .build_plain(&db)
             .unwrap();
         let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
-        let cutting = Arc::new(Cutting {
-            below: fake.clone(),
-            random: Mutex::new(StdRng::seed_from_u64(seed)),
-            is_on: AtomicBool::new(had_faults),
-        });
-        let maps: Arc<dyn LbMaps> = cutting.clone();
+        let faulty = Arc::new(FaultyMaps::new(fake.clone(), 0.03, seed));
+        if !had_faults {
+            faulty.stop();
+        }
+        let maps: Arc<dyn LbMaps> = faulty.clone();
         Self {
             db,
             table,
             services: vec![ServiceState::default(); FRONTENDS.len()],
             fake,
-            cutting,
+            faulty,
             ops: annotated(&maps),
             dirty: BTreeSet::new(),
             results: BTreeMap::new(),
@@ -255,7 +208,7 @@ impl World {
                 self.dirty.extend(self.ops.take_retriable());
             }
             Step::Restart => {
-                let maps: Arc<dyn LbMaps> = self.cutting.clone();
+                let maps: Arc<dyn LbMaps> = self.faulty.clone();
                 self.ops = annotated(&maps);
                 self.ops.restore().unwrap();
                 self.dirty.extend(self.frontends().into_keys());
@@ -336,7 +289,7 @@ impl World {
     /// Reconciles without faults until only full maps keep frontends from being written; retries those as the driver
     /// does.
     fn settle(&mut self) {
-        self.cutting.is_on.store(false, Ordering::Relaxed);
+        self.faulty.stop();
         for _ in 0..6 {
             self.dirty.extend(self.frontends().into_keys());
             self.reconcile();
@@ -514,7 +467,7 @@ proptest! {
         for step in &steps {
             world.change(step);
         }
-        world.cutting.is_on.store(false, Ordering::Relaxed);
+        world.faulty.stop();
         // Only what changed is reconciled again.
         for _ in 0..4 {
             world.reconcile();

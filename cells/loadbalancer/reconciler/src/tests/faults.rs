@@ -124,7 +124,7 @@ fn more_backends_than_slots_leave_no_slot_empty() {
 #[test]
 fn empty_maps_mean_that_nothing_is_left_to_do() {
     let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-    let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.2));
+    let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.2, rand::random()));
     let mut ops = annotated(&faulty);
     let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
     service.session_affinity = true;
@@ -163,7 +163,7 @@ fn empty_maps_mean_that_nothing_is_left_to_do() {
 #[test]
 fn deletions_that_fail_do_not_pile_up() {
     let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-    let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.3));
+    let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.3, rand::random()));
     let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
     service.session_affinity = true;
     let in_state = |state| {

@@ -23,7 +23,7 @@ struct Mapping {
 /// Unmaps the code and the constants of the program and its libraries.
 ///
 /// ```
-/// skep_heap::program::release()?;
+/// skep_alloc::program::release()?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
@@ -38,9 +38,9 @@ pub fn release() -> io::Result<()> {
 /// unmaps.
 ///
 /// ```
-/// let before = skep_heap::program::resident()?;
-/// skep_heap::program::release()?;
-/// println!("{before} bytes, now {}", skep_heap::program::resident()?);
+/// let before = skep_alloc::program::resident()?;
+/// skep_alloc::program::release()?;
+/// println!("{before} bytes, now {}", skep_alloc::program::resident()?);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///

@@ -9,7 +9,7 @@
 //!
 //! ```
 //! #[global_allocator]
-//! static HEAP: skep_heap::Heap = skep_heap::Heap;
+//! static ALLOCATOR: skep_alloc::Allocator = skep_alloc::Allocator;
 //!
 //! # fn main() {
 //! assert_eq!(vec![1, 2, 3].len(), 3);
@@ -26,7 +26,7 @@ pub mod program;
 
 /// What a program declares as its `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Heap;
+pub struct Allocator;
 
 /// `mi_option_arena_eager_commit` and `mi_option_purge_delay` of `mimalloc.h`.
 const ARENA_EAGER_COMMIT: c_int = 4;
@@ -58,7 +58,7 @@ fn prepare() {
 }
 
 // SAFETY: every call is handed on as it came.
-unsafe impl GlobalAlloc for Heap {
+unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ready();
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[global_allocator]
-    static HEAP: Heap = Heap;
+    static ALLOCATOR: Allocator = Allocator;
 
     fn option(option: c_int) -> c_long {
         // SAFETY: reads a number from a table that is there from the start.
