@@ -15,14 +15,14 @@ const WARM: u32 = 50;
 /// Services of a round.
 const SERVICES: u8 = 20;
 /// Most growth from the warm agent to the last round, in KiB.
-const GROWTH: u64 = 1024;
+const GROWTH: u64 = 512;
 
-/// Resident memory of a process in KiB.
+/// Resident memory of a process that is not of files, in KiB. Pages of the program are mapped when their code first runs.
 fn resident(pid: u32) -> Outcome<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .find_map(|line| line.strip_prefix("RssAnon:"))
         .ok_or("no resident memory")?;
     Ok(line.trim_end_matches("kB").trim().parse()?)
 }
