@@ -140,7 +140,7 @@ async fn expected_failures_pass_and_missing_ones_do_not() {
     );
 }
 
-/// Runs itself a second time, as a test of somebody who has no subscriber.
+/// Runs itself a second time, as a test without a subscriber.
 #[tokio::test]
 async fn warnings_reach_the_output_of_a_test_without_subscriber() {
     const CHILD: &str = "HIVE_TEST_OF_A_TEST";

@@ -147,7 +147,7 @@ impl PodRuntime for Runtime {
     }
 }
 
-/// Starts a program that has a terminal. What ends it, when the client is gone, is that nobody holds the other end.
+/// Starts a program that has a terminal. When the client disconnects, the other end is closed, which ends the program.
 fn in_terminal(placement: &Placement, has_input: bool) -> io::Result<Execution> {
     let terminal = Terminal::open()?;
     let mut child = {

@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Why a volume of a pod is not there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum VolumeError {
-    /// Create the ConfigMap, or wait until somebody does; the service account is gone, perhaps.
+    /// Create the ConfigMap or the service account.
     #[error("MountVolume.SetUp failed for volume {volume:?} : {cause}")]
     Source {
         /// The volume.
@@ -316,7 +316,7 @@ impl Volumes {
         write().map_err(|cause| volume.file_error(&cause))
     }
 
-    /// Requests tokens anew before they expire; for ever.
+    /// Requests tokens anew before they expire; never returns.
     pub(crate) async fn keep_fresh(self) -> std::convert::Infallible {
         let tokens = self.pod.volumes.iter().flat_map(|volume| {
             let sources = volume.sources.iter();

@@ -20,7 +20,7 @@ impl SizeKey {
     }
 }
 
-/// Sizes of all maps of a program, by key; those that nobody set have their default. Part of a map's identity: a pinned
+/// Sizes of all maps of a program, by key; those that are not set have their default. Part of a map's identity: a pinned
 /// map of another size is replaced (see [`MapStore`](skep_bpf_sys::MapStore)).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MapSizes {

@@ -36,7 +36,7 @@ struct RegistrySource {
 }
 
 fn start(registry: watch::Receiver<Registry>, writer: Writer, jobs: &Jobs) -> Result<(), StartError> {
-    // Until the first state is written, nobody takes what the tables hold for all there is.
+    // Until the first state is written, the tables do not count as complete.
     let complete = writer.register_initializer("registry")?;
     let source = Arc::new(RegistrySource {
         registry,

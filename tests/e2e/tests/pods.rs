@@ -302,7 +302,7 @@ async fn pods_have_the_token_of_their_account() {
     let answer = login(&format!("$(cat {})", file("token"))).await;
     assert!(answer.contains(" 200 "), "{answer}");
     assert!(login("wrong").await.contains(" 401 "));
-    // Nobody writes there, and nobody else sees it.
+    // Read-only, and visible in this pod alone.
     let write = format!("echo x > {}", file("token"));
     assert!(lab.session.run("client", &["sh", "-c", &write]).await.is_err());
     for place in ["quiet", "c1-n1"] {

@@ -7,7 +7,7 @@ use std::{io, os::fd::BorrowedFd, sync::Arc};
 use super::{RawDeletion, RawFailure, RawMap};
 use crate::syscall::MapInfo;
 
-/// Is told about the writes of maps, a batch at a time.
+/// Receives the writes of maps, a batch at a time.
 pub trait MapObserver: Send + Sync {
     /// Entries were written, except for `failures`.
     fn updated(&self, map: &dyn RawMap, keys: &[u8], values: &[u8], failures: &[RawFailure]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Counters, gauges and histograms, alone or as families told apart by labels.
+//! Counters, gauges and histograms, alone or as families with labels.
 //!
 //! Handles are cheap to clone and share their value. A family makes a series at its first use; keep the handle of a
 //! series that is counted often instead of looking it up each time.

@@ -201,7 +201,7 @@ fn document(write: impl FnOnce(&mut Pieces) -> io::Result<()> + Send + 'static) 
         };
         let result = write(&mut pieces).and_then(|()| pieces.flush());
         if let Err(error) = result {
-            // Nobody reads any more, or is told now.
+            // The client is gone, or gets the error now.
             let _ = pieces.sender.blocking_send(Err(error));
         }
     });

@@ -74,7 +74,7 @@ impl Maps {
         maps
     }
 
-    /// Maps in memory, open, of families whose owners are here or that somebody takes a handle of.
+    /// Maps in memory, open, of families whose owners are given, or of which a handle is taken.
     ///
     /// # Errors
     ///

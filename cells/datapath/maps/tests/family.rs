@@ -43,8 +43,9 @@ static COLOURS: MapFamily<Colour, u32> =
 static COLOURS6: MapFamily<Colour, u32> =
     MapFamily::new("cilium_colours6", MapKind::Hash, Size::Key(SIZE), OWNER).of(IpFamily::V6);
 
-/// Nobody owns it here.
-static ORPHAN: MapFamily<u32, u32> = MapFamily::new("cilium_orphan", MapKind::Hash, Size::Fixed(8), "nobody");
+/// Without an owner in these tests.
+static ORPHAN: MapFamily<u32, u32> =
+    MapFamily::new("cilium_orphan", MapKind::Hash, Size::Fixed(8), "orphans");
 
 register!(COLOURS, COLOURS6, ORPHAN);
 

@@ -31,7 +31,7 @@ pub struct ApiServerConfig {
     /// Time between two bookmarks of a watch.
     #[config(default = "1m", flag = "apiserver-bookmark-interval")]
     pub bookmark_every: Duration,
-    /// How long events are kept after they were written last. 0 keeps them for ever.
+    /// How long events are kept after their last write. 0 keeps them.
     #[config(default = "1h", flag = "event-ttl")]
     pub event_ttl: Duration,
     /// Admission plugins to leave out: ServiceAccount, which gives pods an account and its token, is the only one.

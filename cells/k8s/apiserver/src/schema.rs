@@ -49,7 +49,7 @@ pub struct List {
     pub item: Shape,
     /// How two versions merge.
     pub merge: Merge,
-    /// Values of fields that items are told apart by, where items leave them out.
+    /// Defaults of the key fields of items.
     pub key_defaults: Vec<(String, Value)>,
 }
 
@@ -68,7 +68,7 @@ pub enum Merge {
     Atomic,
     /// Items are values; each belongs to who put it there.
     Set,
-    /// Items are objects told apart by these fields. Strategic merge uses the first only.
+    /// Items are objects with these key fields. Strategic merge uses the first only.
     Keys(Vec<String>),
 }
 

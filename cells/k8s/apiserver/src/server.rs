@@ -58,7 +58,7 @@ pub struct Settings {
     pub node_ports: RangeInclusive<u16>,
     /// Time between two bookmarks of a watch that asked for them.
     pub bookmark_every: Duration,
-    /// How long events are kept after they were written last; zero keeps them for ever.
+    /// How long events are kept after their last write; zero keeps them.
     pub event_ttl: Duration,
     /// Admission plugin ServiceAccount: pods get an account, which must exist, and a volume with its token.
     pub admits_service_accounts: bool,

@@ -54,7 +54,7 @@ impl Kubectl {
         Self::start_with(HttpOptions::default()).await
     }
 
-    /// As [`Kubectl::start`], over HTTPS: kubectl shows tokens to nobody else.
+    /// As [`Kubectl::start`], over HTTPS: kubectl sends tokens over HTTPS only.
     async fn start_secure() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

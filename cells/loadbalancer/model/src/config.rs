@@ -150,7 +150,7 @@ pub enum DefaultIpam {
     LbIpam,
     /// The nodes.
     NodeIpam,
-    /// Nobody.
+    /// No controller.
     None,
 }
 

@@ -35,7 +35,7 @@ impl FrontendOps {
     }
 }
 
-/// What is to be done for one frontend of a round.
+/// The operation of a round on one frontend.
 #[derive(Clone, Copy)]
 enum Step {
     /// Index among the deletions.

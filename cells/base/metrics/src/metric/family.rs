@@ -119,7 +119,7 @@ macro_rules! family {
 }
 
 family!(
-    /// Counters told apart by labels.
+    /// Counters with labels.
     ///
     /// ```
     /// use skep_metrics::{CounterVec, Opts};
@@ -132,7 +132,7 @@ family!(
 );
 
 family!(
-    /// Gauges told apart by labels.
+    /// Gauges with labels.
     ///
     /// ```
     /// use skep_metrics::{GaugeVec, Opts};
@@ -145,7 +145,7 @@ family!(
 );
 
 family!(
-    /// Histograms told apart by labels.
+    /// Histograms with labels.
     ///
     /// ```
     /// use skep_metrics::{HistogramVec, Opts};

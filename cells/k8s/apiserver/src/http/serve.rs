@@ -43,7 +43,7 @@ pub struct HttpOptions {
     /// Who runs the pods: without, there are no logs and no programs in pods. Whoever may reach such a server without a
     /// `token` may start programs.
     pub pods: Option<Arc<dyn PodRuntime>>,
-    /// What those are told who ask for what there is no way to in pods: how to get it elsewhere. May be empty.
+    /// Hint in the error for subresources of pods that are not supported: how to get the same elsewhere. May be empty.
     pub pods_hint: String,
 }
 
@@ -152,7 +152,7 @@ impl HttpServer {
     }
 }
 
-/// Waits for the next tick; for ever if there is none.
+/// Waits for the next tick; never returns if there is none.
 async fn tick(interval: &mut Option<tokio::time::Interval>) {
     match interval {
         Some(interval) => drop(interval.tick().await),

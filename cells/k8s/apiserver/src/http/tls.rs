@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! HTTPS: kubectl shows tokens to nobody else.
+//! HTTPS: kubectl sends tokens over HTTPS only.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

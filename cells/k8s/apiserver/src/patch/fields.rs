@@ -172,7 +172,7 @@ pub(super) fn shown(key: &str) -> String {
     format!("[={}]", key.strip_prefix("v:").unwrap_or(key))
 }
 
-/// The key of an item that is told apart by `keys`.
+/// The key of an item with the key fields `keys`.
 pub(super) fn keyed(keys: Map<String, Value>) -> String {
     let mut keys: Vec<(String, Value)> = keys.into_iter().collect();
     keys.sort_by(|a, b| a.0.cmp(&b.0));

@@ -43,7 +43,7 @@ pub(super) fn item_shape(list: &List) -> &Shape {
     }
 }
 
-/// The key of an item; `None` if it has none of the fields that items are told apart by.
+/// The key of an item; `None` if it has none of the key fields.
 pub(super) fn item_key(list: &List, item: &Value) -> Option<String> {
     let Merge::Keys(names) = &list.merge else {
         return Some(format!("v:{item}"));

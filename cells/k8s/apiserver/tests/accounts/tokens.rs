@@ -168,14 +168,14 @@ async fn requests_come_from_whom_the_token_stands_for() {
         if last == 'A' { 'E' } else { 'A' }
     );
     assert_eq!(server.get("/api/v1/pods", &forged).await.0, 401);
-    // For somebody else, so not for this server.
+    // Another audience, so not valid for this server.
     let elsewhere = server
         .token("default", json!({ "audiences": ["vault"] }), "secret")
         .await;
     assert_eq!(server.get("/api/v1/pods", &elsewhere).await.0, 401);
 }
 
-/// Where nothing is required, nothing is refused but what claims to be somebody and is not.
+/// An open server refuses invalid tokens and nothing else.
 #[tokio::test]
 async fn an_open_server_still_refuses_a_wrong_token() {
     let server = Listening::start(Settings::default(), "").await;
