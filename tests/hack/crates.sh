@@ -18,7 +18,7 @@ skep-statedb: kube
 skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s axum
 skep-loadbalancer-model: skep-k8s kube serde_norway notify axum skep-bpf-sys skep-bpf-maps
 skep-loadbalancer-sources: skep-bpf-maps skep-loadbalancer-reconciler
-skep-loadbalancer-reconciler: notify skep-loadbalancer-sources kube
+skep-loadbalancer-reconciler: axum notify skep-loadbalancer-sources kube
 "
 
 failed=0

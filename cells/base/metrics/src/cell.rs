@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: collects the metrics of all cells, serves and samples them.
+//! Cell: collects the metrics of all cells and samples them.
 //! Needs: the group of [`MetricHandle`]s. Gives: [`Registry`], [`Sampler`], metrics of jobs, tables and reconcilers.
 
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use hive_script::text::format_duration;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
+use crate::command;
 use crate::config::Config;
 use crate::hooks::{HiveMetricSet, JobMetricSet, ReconcilerMetricSet, TableMetricSet};
 use crate::metric::{MetricHandle, provided};
 use crate::registry::{Registry, RegistryError};
 use crate::sampler::Sampler;
-use crate::{command, endpoint};
 
 /// The metrics of a hive.
 ///
@@ -33,7 +33,7 @@ use crate::{command, endpoint};
 /// Hive::new(cells).plan(Settings::new()).unwrap();
 /// ```
 pub fn cell() -> Cell {
-    Cell::module("metrics", "Collects and serves and samples metrics")
+    Cell::module("metrics", "Collects and samples metrics")
         .config::<Config>()
         .provide(new_registry)
         .provide(new_sampler)
@@ -43,7 +43,6 @@ pub fn cell() -> Cell {
         .provide(provided::<ReconcilerMetricSet>)
         .provide(command::commands)
         .run(start_sampling)
-        .run(endpoint::serve)
 }
 
 fn new_registry(config: Cfg<Config>, metrics: All<MetricHandle>) -> Result<Arc<Registry>, RegistryError> {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `GET /metrics` for Prometheus.
+//! Cell: serves `GET /metrics` for Prometheus. Requires: [`Registry`].
 
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
-use hive::{Backoff, Cfg, Job, JobCtx, Jobs, Retry};
+use hive::config::Faults;
+use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Retry};
 use tokio::net::TcpListener;
 
-use crate::config::Config;
 use crate::exposition::exposition;
 use crate::registry::Registry;
 
@@ -20,6 +21,52 @@ use crate::registry::Registry;
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Pause between attempts to listen.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// Where metrics are served.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = EndpointConfig::check)]
+pub struct EndpointConfig {
+    /// Address of the Prometheus endpoint, such as `:9962`. Empty turns it off.
+    #[config(default = "", flag = "prometheus-serve-addr")]
+    pub serve_addr: String,
+}
+
+impl EndpointConfig {
+    fn check(&self, faults: &mut Faults) {
+        if !self.serve_addr.is_empty() && self.addresses().is_empty() {
+            let text = format!("`{}` is not an address such as `:9962`", self.serve_addr);
+            faults.add("prometheus-serve-addr", text);
+        }
+    }
+
+    /// The addresses of the endpoint, to be tried in turn: without a host those of all interfaces. None if it is off.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        match self.serve_addr.strip_prefix(':') {
+            Some(port) => port.parse().map_or_else(
+                |_| Vec::new(),
+                |port: u16| {
+                    vec![
+                        (Ipv6Addr::UNSPECIFIED, port).into(),
+                        (Ipv4Addr::UNSPECIFIED, port).into(),
+                    ]
+                },
+            ),
+            None => {
+                let address = self.serve_addr.replace("localhost:", "127.0.0.1:");
+                address.parse().into_iter().collect()
+            }
+        }
+    }
+}
+
+hive::catalogue!(cell);
+
+/// Serves the metrics of [`crate::cell`] to Prometheus.
+pub fn cell() -> Cell {
+    Cell::module("metrics-endpoint", "Serves metrics to Prometheus")
+        .config::<EndpointConfig>()
+        .run(serve)
+}
 
 /// Why the endpoint cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +84,7 @@ pub(crate) enum EndpointError {
 }
 
 /// Serves the metrics as long as the hive runs, if an address is configured.
-pub(crate) fn serve(config: Cfg<Config>, registry: Arc<Registry>, jobs: Jobs) -> Result<(), EndpointError> {
+fn serve(config: Cfg<EndpointConfig>, registry: Arc<Registry>, jobs: Jobs) -> Result<(), EndpointError> {
     let addresses = config.addresses();
     if addresses.is_empty() {
         return Ok(());
@@ -66,4 +113,48 @@ pub(crate) fn serve(config: Cfg<Config>, registry: Arc<Registry>, jobs: Jobs) ->
 
 async fn answer(registry: Arc<Registry>) -> ([(axum::http::HeaderName, &'static str); 1], String) {
     ([(CONTENT_TYPE, FORMAT)], exposition(&registry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(serve_addr: &str) -> EndpointConfig {
+        EndpointConfig {
+            serve_addr: serve_addr.to_owned(),
+        }
+    }
+
+    #[test]
+    fn addresses_may_lack_the_host() {
+        let addresses = |text: &str| -> Vec<String> {
+            let addresses = config(text).addresses();
+            addresses.iter().map(ToString::to_string).collect()
+        };
+
+        assert_eq!(addresses(":9962"), ["[::]:9962", "0.0.0.0:9962"]);
+        assert_eq!(addresses("127.0.0.1:1"), ["127.0.0.1:1"]);
+        assert_eq!(addresses("localhost:1"), ["127.0.0.1:1"]);
+        assert_eq!(addresses(""), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_no_address_is_a_finding_of_the_plan() {
+        for text in ["9962", ":", ":99999", "host:"] {
+            let mut faults = Faults::default();
+
+            config(text).check(&mut faults);
+
+            let texts: Vec<_> = faults
+                .iter()
+                .map(|(flag, text)| format!("{flag}: {text}"))
+                .collect();
+            assert_eq!(
+                texts,
+                [format!(
+                    "prometheus-serve-addr: `{text}` is not an address such as `:9962`"
+                )]
+            );
+        }
+    }
 }

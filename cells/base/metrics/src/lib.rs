@@ -5,7 +5,7 @@
 //! A cell keeps [`Counter`]s, [`Gauge`]s and [`Histogram`]s in a struct that derives [`Metrics`](derive@Metrics) and
 //! gives it to the hive with [`provided`]. The [`Registry`] of the [`cell()`] collects all of them:
 //!
-//! * `--prometheus-serve-addr` serves those that are enabled;
+//! * feature `endpoint`: `--prometheus-serve-addr` serves those that are enabled;
 //! * `--metrics=+name,-name` changes which are;
 //! * a sampler keeps two hours of every metric, enabled or not, for `metrics -s`, `metrics/plot` and `metrics/html`.
 //!
@@ -17,7 +17,8 @@ extern crate self as skep_metrics;
 mod cell;
 mod command;
 mod config;
-mod endpoint;
+#[cfg(feature = "endpoint")]
+pub mod endpoint;
 mod exposition;
 mod hooks;
 mod metric;

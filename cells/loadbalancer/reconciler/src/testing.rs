@@ -19,7 +19,7 @@ pub struct TestConfig {
     /// Probability with which an operation of the reconciler on a map fails, 0 to 1.
     #[config(default = 0.1, flag = "lb-test-fault-probability")]
     pub fault_probability: f64,
-    /// Seed of the faults, printed at start; 0: another one each time.
+    /// Seed of the faults, printed with the first; 0: another one each time.
     #[config(default = 0, flag = "lb-test-fault-seed")]
     pub fault_seed: u64,
 }

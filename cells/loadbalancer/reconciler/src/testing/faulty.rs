@@ -2,8 +2,8 @@
 
 //! Maps that fail now and then, to show that everything is retried.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -18,18 +18,21 @@ pub struct FaultyMaps {
     probability: f64,
     random: Mutex<StdRng>,
     is_on: AtomicBool,
+    seed: u64,
+    announced: Once,
 }
 
 impl FaultyMaps {
-    /// Wraps maps; each batch is cut, and each of its entries fails, with the given probability, 0 to 1. Prints the seed:
-    /// a failed test is run again with it.
+    /// Wraps maps; each batch is cut, and each of its entries fails, with the given probability, 0 to 1. Prints the seed
+    /// with the first fault: a failed test is run again with it.
     pub fn new(below: Arc<dyn LbMaps>, probability: f64, seed: u64) -> Self {
-        eprintln!("faults in load-balancing maps: seed {seed}");
         Self {
             below,
             probability: probability.clamp(0.0, 1.0),
             random: Mutex::new(StdRng::seed_from_u64(seed)),
             is_on: AtomicBool::new(true),
+            seed,
+            announced: Once::new(),
         }
     }
 
@@ -39,7 +42,12 @@ impl FaultyMaps {
     }
 
     fn fails(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed) && self.random.lock().random_bool(self.probability)
+        let fails = self.is_on.load(Ordering::Relaxed) && self.random.lock().random_bool(self.probability);
+        if fails {
+            let announce = || eprintln!("faults in load-balancing maps: seed {}", self.seed);
+            self.announced.call_once(announce);
+        }
+        fails
     }
 
     fn run(&self, len: usize, operation: impl Fn(usize) -> Failures) -> Failures {
