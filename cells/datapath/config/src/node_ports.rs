@@ -45,7 +45,7 @@ pub enum PortRangeError {
     #[error("ports begin at 1")]
     Zero,
     /// The first port must be smaller than the last.
-    #[error("{0} is not smaller than {1}")]
+    #[error("`{0},{1}`: {0} is not smaller than {1}")]
     Order(u16, u16),
 }
 
