@@ -42,7 +42,7 @@ pub enum AgentError {
     /// Write `key=value`, as files of a mounted ConfigMap are named.
     #[error("`{text}` is not of the form key=value")]
     Setting {
-        /// What was given.
+        /// The value.
         text: String,
     },
     /// A file of the configuration cannot be written.
@@ -50,7 +50,7 @@ pub enum AgentError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: std::io::Error,
     },
@@ -222,7 +222,7 @@ impl Agent {
         }
     }
 
-    /// Whether it says that it is well.
+    /// Whether it reports that it is healthy.
     pub async fn is_well(&self) -> bool {
         is_well(self.machine.pid()).await
     }

@@ -47,7 +47,7 @@ struct Check {
     is_good: bool,
 }
 
-/// Runs the demo; the exit status says whether everything it checked was good.
+/// Runs the demo; the exit status is 0 if all its checks passed.
 ///
 /// # Errors
 /// When the lab cannot be brought up or talked to.

@@ -32,19 +32,19 @@ pub enum EnterError {
     Step {
         /// What was being done.
         step: String,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
     /// The control group cannot be joined.
     #[error(transparent)]
     Cgroup(#[from] cgroup::CgroupError),
-    /// The program is not there, or is none; everything before went well.
+    /// The program is missing or cannot be executed; the steps before succeeded.
     #[error("starting {}", program.to_string_lossy())]
     Program {
         /// The program.
         program: OsString,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
@@ -199,7 +199,7 @@ impl Placement {
             handshake()?;
         }
         let Some((program, arguments)) = self.program.split_first() else {
-            return Err(step("starting the program")(io::Error::other("no program given")));
+            return Err(step("starting the program")(io::Error::other("no program")));
         };
         let cause = std::process::Command::new(program).args(arguments).exec();
         Err(EnterError::Program {

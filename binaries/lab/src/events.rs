@@ -112,7 +112,7 @@ impl Recorder {
         }
     }
 
-    /// Records what happened. A failure is logged: an event is a comment on what goes on, not a part of it.
+    /// Records what happened. A failure is logged: nothing depends on an event.
     pub(crate) async fn record(&self, pod: &Pod, happened: Happened) {
         let reason = happened.reason();
         match self.write(pod, happened).await {

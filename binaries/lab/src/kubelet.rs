@@ -3,7 +3,7 @@
 //! Runs the pods of a cluster: schedules them, starts and stops their processes, reports their status.
 //!
 //! Level-triggered: every change of a Pod, and every process that ends, leads to one look at that pod, which
-//! compares what the API server says with what runs.
+//! compares the pods of the API server with those that run.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -32,7 +32,7 @@ use crate::{
     volumes::Volumes,
 };
 
-/// How long a pod goes on serving after its deletion has been announced, so that everybody has heard of it.
+/// How long a pod serves on after its deletion has begun, until all nodes have seen it.
 const DRAIN: Duration = Duration::from_millis(1_500);
 /// Wait before a failed list or watch is tried again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -78,7 +78,7 @@ impl Kubelet {
     /// Announces the nodes to the API server.
     ///
     /// # Errors
-    /// When the API server refuses one.
+    /// When the API server returns an error.
     pub async fn register_nodes(&self) -> Result<(), skep_k8s::ApiError> {
         for machine in &self.machines {
             let node = &machine.node;
@@ -278,7 +278,7 @@ impl State<'_> {
             self.stop_process(key, Duration::ZERO);
             return;
         };
-        // A pod of the same name came in its place.
+        // Replaced by a pod of the same name.
         if self
             .running
             .get(key)
@@ -368,7 +368,7 @@ impl State<'_> {
                 self.recorder.record(&bound, Happened::Scheduled).await;
                 Ok(())
             }
-            // It is gone, or bound already: the watch tells.
+            // Deleted, or bound already: the watch delivers it.
             Err(err) if err.is_not_found() || err.is_conflict() => Ok(()),
             other => other.map(drop),
         }

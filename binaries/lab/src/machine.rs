@@ -21,7 +21,7 @@ const BRIDGE: &str = "lab0";
 /// Every node's and pod's link to the outside.
 const UPLINK: &str = "eth0";
 
-/// Why a machine could not be made.
+/// Why a machine could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// A process did not start.
@@ -30,7 +30,7 @@ pub enum MachineError {
     /// The network could not be laid.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// A control group could not be made.
+    /// A control group could not be created.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
 }
@@ -93,7 +93,7 @@ impl Fabric {
     /// Makes the namespace with the bridge, and the API servers' addresses on it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn create(site: &Site, lab: &Lab) -> Result<Self, MachineError> {
         let placement = Placement {
             cgroup: Some(site.group(site.cgroup.join("fabric"))?),
@@ -141,7 +141,7 @@ impl Machine {
     /// Makes the node's namespaces and connects it to the others.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn create(site: &Site, lab: &Lab, node: &Node, fabric: &Fabric) -> Result<Self, MachineError> {
         let placement = Placement {
             cgroup: Some(site.group(site.node_cgroup(node).join("holder"))?),
@@ -210,7 +210,7 @@ impl Machine {
     /// How a program of the node itself (its agent, or what a user starts) is placed.
     ///
     /// # Errors
-    /// When its control group cannot be made.
+    /// When its control group cannot be created.
     pub fn placement(&self, group: &str, program: Vec<OsString>) -> Result<Placement, MachineError> {
         let cgroup = self.site.group(self.site.node_cgroup(&self.node).join(group))?;
         Ok(Placement {
@@ -224,7 +224,7 @@ impl Machine {
     /// Starts a pod: a process with a network of its own, routed through the node, and with `mounts`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn start_pod(
         &self,
         pod: &PodPlace,
@@ -300,7 +300,7 @@ impl Machine {
     /// Removes the files of a pod's volumes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub fn remove_volumes(&self, pod: &str) -> Result<(), MachineError> {
         let path = self.volumes(pod);
         match std::fs::remove_dir_all(&path) {
@@ -314,7 +314,7 @@ impl Machine {
     /// Removes what a pod leaves behind when its process has ended: its link, pin, control group and volumes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn clean_pod(&self, pod: &PodPlace) -> Result<(), MachineError> {
         let link_name = pod.link();
         in_namespace(self.pid(), async move |net| net.delete(&link_name).await).await?;

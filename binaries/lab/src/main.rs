@@ -54,12 +54,12 @@ enum Command {
         #[arg(default_value = "c1")]
         cluster: String,
     },
-    /// Show load balancing at work, check it, and take everything down again.
+    /// Show load balancing, check it, and remove the lab again.
     Demo(demo::Options),
     /// Run a lab (used by `up`).
     #[command(hide = true)]
     Supervise(Shape),
-    /// Call an echo server and count who answers.
+    /// Call an echo server and count answers by server.
     Call(Calls),
     /// Serve as an echo server (what pods of the lab run).
     Echo(EchoServer),

@@ -29,7 +29,7 @@ pub enum PlanError {
     /// Pick another name: it becomes a folder and a control group.
     #[error("lab name `{name}` must be 1 to 20 lower-case letters, digits or dashes")]
     Name {
-        /// The name asked for.
+        /// The name.
         name: String,
     },
     /// Ask for fewer, or at least one.
@@ -37,7 +37,7 @@ pub enum PlanError {
     Count {
         /// `clusters` or `nodes`.
         what: &'static str,
-        /// How many were asked for.
+        /// The number.
         count: u8,
         /// The limit.
         most: u8,

@@ -37,11 +37,11 @@ pub enum ProcessError {
     Spawn {
         /// Name of the process in the lab.
         name: String,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
-    /// It ended before it was in its place; its log says why.
+    /// It ended before it was in its namespaces; its log says why.
     #[error("`{name}` did not reach its place, see {}: {tail}", log.display())]
     Placing {
         /// Name of the process in the lab.
@@ -166,7 +166,7 @@ impl Process {
     /// Waits until it ends.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn ended(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
@@ -189,7 +189,7 @@ impl Process {
     }
 }
 
-/// Waits until somebody wants this process to end: Ctrl-C, `SIGTERM`, or a terminal that was closed.
+/// Waits for a signal to end: Ctrl-C, `SIGTERM`, or a terminal that was closed.
 ///
 /// # Errors
 /// When signals cannot be waited for.
@@ -224,7 +224,7 @@ pub fn use_program(program: OsString) {
     let _ = PROGRAM.set(program);
 }
 
-/// The exit code that a shell gives a program: 128 and the number of the signal that ended it.
+/// The exit code that a shell reports: 128 and the number of the signal that ended the program.
 #[must_use]
 pub fn shell_code(status: ExitStatus) -> i32 {
     let signal = status.signal().map(|signal| 128 + signal);

@@ -31,7 +31,7 @@ pub enum SessionError {
     /// Its state cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The API server refused.
+    /// The API server returned an error.
     #[error(transparent)]
     Api(#[from] ApiError),
     /// Its address is none.
@@ -40,7 +40,7 @@ pub enum SessionError {
     /// No such cluster.
     #[error("the lab has no cluster called `{cluster}`")]
     NoCluster {
-        /// What was asked for.
+        /// Its name.
         cluster: String,
     },
     /// A kind that the session cannot write.
@@ -73,7 +73,7 @@ pub struct Session {
     client: Arc<dyn Client>,
 }
 
-/// How calls are made.
+/// Options of calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Way {
     /// Protocol.
@@ -134,7 +134,7 @@ impl Session {
     /// Creates an object in its namespace; returns it as stored.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// When the API server returns an error.
     pub async fn create(&self, object: Value) -> Result<Arc<Value>, SessionError> {
         let (kind, namespace, _) = identity(&object)?;
         let created = self
@@ -150,7 +150,7 @@ impl Session {
     /// Merges `change` into an object.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// When the API server returns an error.
     pub async fn merge(&self, object: &Value, part: Subresource, change: Value) -> Result<(), SessionError> {
         let (kind, namespace, name) = identity(object)?;
         let options = WriteOptions::default();
@@ -163,7 +163,7 @@ impl Session {
     /// Deletes an object.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// When the API server returns an error.
     pub async fn delete(&self, object: &Value) -> Result<(), SessionError> {
         let (kind, namespace, name) = identity(object)?;
         Ok(self
@@ -221,7 +221,7 @@ impl Session {
         outcome(to, command.output().await)
     }
 
-    /// Starts calling for some time; [`finish`] tells what came of it.
+    /// Starts calling for some time; [`finish`] returns the results.
     ///
     /// # Errors
     /// When the caller cannot run.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a running lab tells others about itself: a file in its folder, replaced atomically.
+//! State of a running lab: a file in its folder, replaced atomically.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ pub enum StateError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
@@ -45,11 +45,11 @@ pub enum StateError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "phase", content = "detail")]
 pub enum Phase {
-    /// On its way; the text says what is being done.
+    /// Starting; the text says which step.
     Starting(String),
     /// Everything runs.
     Ready,
-    /// It could not be brought up; the text says why.
+    /// The start failed; the text says why.
     Failed(String),
 }
 
@@ -92,7 +92,7 @@ impl State {
     /// Writes it for others to read.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub fn write(&self) -> Result<(), StateError> {
         let folder = self.lab.folder();
         let path = file_in(&folder);

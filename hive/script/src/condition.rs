@@ -67,7 +67,7 @@ impl Condition {
         }
     }
 
-    /// What it says, in one sentence.
+    /// Its help text, one sentence.
     pub fn summary(&self) -> &str {
         &self.summary
     }

@@ -129,7 +129,7 @@ impl Context<'_> {
         self.state.archive_files.contains(&self.path(path))
     }
 
-    /// In update mode: gives the expected file `path` this content, on disk now and in the archive after the script.
+    /// In update mode: replaces the expected file `path`, on disk now and in the archive after the script.
     pub fn update_file(&mut self, path: impl AsRef<Path>, content: impl Into<String>) -> std::io::Result<()> {
         let (path, content) = (self.path(path), content.into());
         std::fs::write(&path, &content)?;
@@ -140,7 +140,7 @@ impl Context<'_> {
     /// Runs a line in this script, as a section of its own. For commands that read lines themselves, such as `break`.
     pub async fn run_line(&mut self, line: &str) -> Result<(), ScriptError> {
         let retries = std::mem::take(&mut self.state.retries);
-        // Whoever gives the line sees its failure.
+        // The caller sees the failure.
         let break_on_error = std::mem::take(&mut self.state.break_on_error);
         let file = self.state.file.clone();
         let result = Box::pin(self.state.execute_lines(&file, line)).await;

@@ -108,9 +108,8 @@ impl ScriptHive {
         commands.extend(own.into_iter().map(crate::named));
         if let Some(rebuild) = &self.rebuild {
             let recreate: CommandHandle = Arc::new(Recreate {
-                spec: spec("hive/recreate", "Replace the hive by a new one").detail(
-                    "It is made of the same cells with the same flags, is not started and has empty tables.",
-                ),
+                spec: spec("hive/recreate", "Replace the hive by a new one")
+                    .detail("It has the same cells and flags, is not started, and its tables are empty."),
                 hive: self.clone(),
                 rebuild: rebuild.clone(),
             });

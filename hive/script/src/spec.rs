@@ -13,7 +13,7 @@ pub(crate) use flags::Special;
 
 use crate::text::format_duration;
 
-/// How a command is called and what its help says.
+/// How a command is called, and its help text.
 ///
 /// ```
 /// use hive_script::{Flag, Spec};
@@ -213,7 +213,7 @@ impl Flag {
         &self.name
     }
 
-    /// The value when the flag is not given.
+    /// The value without the flag.
     pub fn default(&self) -> &FlagValue {
         &self.default
     }
@@ -320,7 +320,7 @@ impl Invocation {
         self.args.get(at).map(String::as_str)
     }
 
-    /// Whether the flag was given, even with its default value.
+    /// Whether the flag was set, even to its default value.
     pub fn is_set(&self, flag: &str) -> bool {
         self.values.iter().any(|(name, _, given)| name == flag && *given)
     }

@@ -45,7 +45,7 @@ const ETCD: (u16, u16) = (2379, 2380);
 /// Why there is no real API server.
 #[derive(Debug, thiserror::Error)]
 pub enum RealError {
-    /// The folder is not one that `setup-envtest` makes. Without KUBEBUILDER_ASSETS the embedded server is used.
+    /// The folder is not one of `setup-envtest`. Without KUBEBUILDER_ASSETS the embedded server is used.
     #[error("there is no {program} in {}, which KUBEBUILDER_ASSETS or --assets names", folder.display())]
     Missing {
         /// The program.
@@ -53,16 +53,16 @@ pub enum RealError {
         /// The folder.
         folder: PathBuf,
     },
-    /// Its files cannot be made.
+    /// Its files cannot be created.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// Its control group cannot be made.
+    /// Its control group cannot be created.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
     /// It cannot be started.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// It does not like its flags, or the other one does not run; its log says more.
+    /// Its flags are invalid, or the other one does not run; see its log.
     #[error("{program} of cluster {cluster} ended; the end of {}:\n{tail}", log.display())]
     Ended {
         /// The program.
@@ -74,7 +74,7 @@ pub enum RealError {
         /// The last lines of the log.
         tail: String,
     },
-    /// It runs and does not answer; its log says more.
+    /// It runs and does not answer; see its log.
     #[error("kube-apiserver of cluster {cluster} is not ready within {} s; the end of {}:\n{tail}", READY.as_secs(), log.display())]
     Late {
         /// The cluster.
@@ -83,7 +83,7 @@ pub enum RealError {
         log: PathBuf,
         /// The last lines of the log.
         tail: String,
-        /// What the last question came to.
+        /// Result of the last request.
         #[source]
         cause: Box<ApiError>,
     },
@@ -262,7 +262,7 @@ impl Server {
         Ok(())
     }
 
-    /// Keeps both running until stopped: the server goes first, so that it can write to the end.
+    /// Runs both until stopped: the server stops first, so that its last writes reach etcd.
     pub(super) async fn run(self, stop: CancellationToken) {
         let etcd_stop = CancellationToken::new();
         let server = async {
@@ -312,7 +312,7 @@ fn server_arguments(cluster: &Cluster, credentials: &Credentials) -> Vec<String>
             "--service-account-signing-key-file={}",
             credentials.file("accounts.key")
         ),
-        // No controller makes service accounts for pods.
+        // No controller creates service accounts for pods.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--allow-privileged=true".to_owned(),
     ]

@@ -101,7 +101,7 @@ async fn finish(
         output = &mut output => (Some(output), None),
         interruption = interrupted => {
             if let Some(pid) = id.and_then(|id| rustix::process::Pid::from_raw(id.cast_signed())) {
-                // A program that is gone already needs no signal.
+                // A program that has ended needs no signal.
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
             }
             (tokio::time::timeout(KILL_DELAY, output).await.ok(), Some(interruption))
