@@ -26,7 +26,7 @@ pub enum CgroupError {
         #[source]
         cause: io::Error,
     },
-    /// Processes that do not end even when killed; they wait inside the kernel.
+    /// Processes that a kill does not end: they wait in the kernel.
     #[error("control group {}: processes {processes:?} do not end", path.display())]
     Stuck {
         /// The group.

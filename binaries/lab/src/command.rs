@@ -22,9 +22,9 @@ use crate::{
     state::{Phase, State, StateError},
 };
 
-/// How long bringing a lab up may take.
+/// How long starting a lab may take.
 const UP: Duration = Duration::from_secs(120);
-/// How long taking it down may take.
+/// How long removing it may take.
 const DOWN: Duration = Duration::from_secs(20);
 
 /// Why a command failed.
@@ -94,7 +94,7 @@ pub struct Which {
     pub name: String,
 }
 
-/// How a lab is to be.
+/// Size and agents of a lab.
 #[derive(Debug, Clone, Args)]
 pub struct Shape {
     /// How many clusters.
@@ -142,10 +142,10 @@ impl Shape {
     }
 }
 
-/// Brings a lab up; returns when every agent is ready. Interrupted or failed, it leaves nothing behind.
+/// Starts a lab; returns when every agent is ready. Interrupted or failed, it leaves nothing behind.
 ///
 /// # Errors
-/// When the lab exists already or does not come up.
+/// When the lab exists already or does not start.
 pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<State, CommandError> {
     Lab::plan(name, shape.clusters, shape.nodes)?;
     need_root()?;
@@ -197,7 +197,7 @@ fn is_supervised(site: &Site) -> bool {
     !cgroup::processes(&site.cgroup.join("supervisor")).is_empty()
 }
 
-/// How a lab is.
+/// Returns the state of a lab.
 ///
 /// # Errors
 /// When there is no such lab.
@@ -327,7 +327,7 @@ pub fn leftovers() -> Result<Vec<String>, CommandError> {
 /// How to start a program on a node (`c1-n1`, `n1`) or in a pod (`namespace/name`).
 ///
 /// # Errors
-/// When there is no such place.
+/// When there is no such node or pod.
 pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Placement, CommandError> {
     need_root()?;
     let state = State::read(name)?;
@@ -382,7 +382,7 @@ pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Pla
 /// Runs a program on a node or in a pod, with this terminal as its input and output.
 ///
 /// # Errors
-/// When there is no such place, or the program cannot be started.
+/// When there is no such node or pod, or the program cannot be started.
 pub async fn exec(name: &str, target: &str, program: Vec<OsString>) -> Result<ExitStatus, CommandError> {
     in_place(name, target, program)?
         .status()
@@ -401,7 +401,7 @@ pub fn in_place(name: &str, target: &str, program: Vec<OsString>) -> Result<Comm
     Ok(started_by(&placement(name, target, program)?))
 }
 
-/// The command that starts a program in its place.
+/// The command that starts a program on a node or in a pod.
 pub(crate) fn started_by(placement: &Placement) -> Command {
     let mut command = Command::new(own_program());
     command.args(placement.arguments()).kill_on_drop(true);
@@ -416,7 +416,7 @@ pub(crate) fn started_by(placement: &Placement) -> Command {
     command
 }
 
-/// The lab in words.
+/// The lab as text.
 #[must_use]
 pub fn describe(state: &State) -> String {
     use std::fmt::Write;

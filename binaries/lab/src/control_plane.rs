@@ -73,7 +73,7 @@ pub enum ControlPlaneError {
     /// Cilium's kinds cannot be defined in the embedded server.
     #[error("defining Cilium's kinds")]
     Define {
-        /// What the server said.
+        /// The error of the server.
         #[source]
         cause: skep_k8s_apiserver::ApiError,
     },

@@ -20,7 +20,7 @@ use nix::{
 };
 use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
-/// Why the network could not be laid.
+/// Why the network could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The process has ended, or this one may not enter its namespaces.
@@ -50,9 +50,9 @@ pub enum LinkError {
     /// One is an IPv4 address, the other an IPv6 address.
     #[error("a route to {network} cannot go through {gateway}: their families differ")]
     Families {
-        /// Where the route leads.
+        /// Destination of the route.
         network: IpAddr,
-        /// Through whom.
+        /// Its gateway.
         gateway: IpAddr,
     },
     /// A kernel setting could not be written.
@@ -113,7 +113,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// Makes a pair of links, both in this namespace, and moves `peer` to the namespace of process `pid`.
+    /// Creates a pair of links, both in this namespace, and moves `peer` to the namespace of process `pid`.
     ///
     /// # Errors
     /// If a system call fails.
@@ -125,7 +125,7 @@ impl Net {
             .await
     }
 
-    /// Makes a bridge and sets it up.
+    /// Creates a bridge and sets it up.
     ///
     /// # Errors
     /// If a system call fails.
@@ -145,7 +145,7 @@ impl Net {
             .await
     }
 
-    /// Gives a link another name.
+    /// Renames a link.
     ///
     /// # Errors
     /// If a system call fails.
@@ -256,7 +256,7 @@ impl Net {
         request.execute().await.map_err(failed(what))
     }
 
-    /// What a link is to become, starting from what it is.
+    /// A change of a link.
     async fn link(&self, name: &str) -> Result<LinkMessageBuilder<LinkUnspec>, LinkError> {
         Ok(LinkUnspec::new_with_index(self.index(name).await?))
     }

@@ -27,7 +27,7 @@ pub enum MachineError {
     /// A process did not start.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The network could not be laid.
+    /// The network could not be set up.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// A control group could not be created.
@@ -35,7 +35,7 @@ pub enum MachineError {
     Cgroup(#[from] CgroupError),
 }
 
-/// Where the lab's things are on this machine.
+/// Paths of a lab on this machine.
 #[derive(Debug, Clone)]
 pub struct Site {
     /// Name of the lab.
@@ -90,7 +90,7 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Makes the namespace with the bridge, and the API servers' addresses on it.
+    /// Creates the namespace with the bridge and the API servers' addresses.
     ///
     /// # Errors
     /// If a system call fails.
@@ -131,14 +131,14 @@ impl Fabric {
 /// A running node.
 #[derive(Debug)]
 pub struct Machine {
-    /// Its place in the plan.
+    /// The node in the plan.
     pub node: Node,
     holder: Process,
     site: Site,
 }
 
 impl Machine {
-    /// Makes the node's namespaces and connects it to the others.
+    /// Creates the node's namespaces and connects it to the others.
     ///
     /// # Errors
     /// If a system call fails.
@@ -207,7 +207,7 @@ impl Machine {
         self.site.log(&format!("{}-{name}", self.node.name))
     }
 
-    /// How a program of the node itself (its agent, or what a user starts) is placed.
+    /// Placement of a program of the node itself: its agent, or one that a user starts.
     ///
     /// # Errors
     /// When its control group cannot be created.
@@ -311,7 +311,7 @@ impl Machine {
         }
     }
 
-    /// Removes what a pod leaves behind when its process has ended: its link, pin, control group and volumes.
+    /// Removes link, pin, control group and volumes of a pod whose process has ended.
     ///
     /// # Errors
     /// If a system call fails.
@@ -340,7 +340,7 @@ impl Machine {
     }
 }
 
-/// A pod's place on its node.
+/// A pod on its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodPlace {
     /// Unique on the node; names control group, log and pin.
@@ -357,7 +357,7 @@ impl PodPlace {
     }
 }
 
-/// A process that does nothing but hold namespaces open until it is killed.
+/// A process that holds namespaces open until it is killed.
 fn holder() -> Placement {
     Placement {
         handshake: true,

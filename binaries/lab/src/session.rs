@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! A running lab in the hands of a program: objects in, calls and commands from its pods.
+//! Sessions of programs with a running lab: they create objects, and run calls and commands in pods.
 
 use std::{
     ffi::OsString,
@@ -22,10 +22,10 @@ use crate::{
     state::{State, StateError},
 };
 
-/// Why something was not done in a lab.
+/// Why an operation of a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The lab is not there, or has no such place.
+    /// The lab does not run, or has no such node or pod.
     #[error(transparent)]
     Command(#[from] CommandError),
     /// Its state cannot be read.
@@ -34,7 +34,7 @@ pub enum SessionError {
     /// The API server returned an error.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// Its address is none.
+    /// The address of the API server is invalid.
     #[error(transparent)]
     Target(#[from] skep_k8s::remote::TargetError),
     /// No such cluster.
@@ -44,12 +44,12 @@ pub enum SessionError {
         cluster: String,
     },
     /// A kind that the session cannot write.
-    #[error("objects of kind `{kind}` are not known here")]
+    #[error("objects of kind `{kind}` are not supported")]
     Kind {
         /// The kind.
         kind: String,
     },
-    /// A program did not run, or said something unexpected.
+    /// A program did not run, or printed something unexpected.
     #[error("{what}: {said}")]
     Program {
         /// What was run.
@@ -57,12 +57,12 @@ pub enum SessionError {
         /// What it printed.
         said: String,
     },
-    /// Something did not come true.
+    /// A condition did not hold in time.
     #[error("not within {} s: {what}", within.as_secs())]
     Late {
-        /// What was waited for.
+        /// The condition.
         what: String,
-        /// For how long.
+        /// The time.
         within: Duration,
     },
 }
@@ -175,7 +175,7 @@ impl Session {
     /// Waits until `done`, at most 30 s.
     ///
     /// # Errors
-    /// When it does not come true.
+    /// When it does not hold in time.
     pub async fn wait<F: Future<Output = bool>>(
         &self,
         what: &str,

@@ -15,13 +15,13 @@ use crate::{control_plane, plan::Lab};
 /// Why the state of a lab cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Bring it up first: `skep-lab up`.
+    /// Start it first: `skep-lab up`.
     #[error("there is no lab called `{name}`")]
     Missing {
         /// Its name.
         name: String,
     },
-    /// The folder is not ours to use, or the disk is full.
+    /// The folder belongs to another user, or the disk is full.
     #[error("{}", path.display())]
     Io {
         /// The file.
@@ -30,18 +30,18 @@ pub enum StateError {
         #[source]
         cause: io::Error,
     },
-    /// Written by another version; take the lab down and up again.
+    /// Written by another version; restart the lab.
     #[error("{} cannot be read", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot run.
         #[source]
         cause: serde_json::Error,
     },
 }
 
-/// How far a lab is.
+/// Phase of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "phase", content = "detail")]
 pub enum Phase {
@@ -53,12 +53,12 @@ pub enum Phase {
     Failed(String),
 }
 
-/// A lab, as far as it runs.
+/// State of a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct State {
     /// What was asked for.
     pub lab: Lab,
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
     /// Process that runs it.
     pub supervisor: u32,

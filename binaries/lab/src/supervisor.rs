@@ -21,7 +21,7 @@ use crate::{
     state::{Phase, State},
 };
 
-/// How long the agents may take to become well.
+/// How long the agents may take to become healthy.
 const READY: Duration = Duration::from_secs(60);
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;

@@ -55,8 +55,8 @@ pub trait Command: Send + Sync {
     }
 }
 
-impl std::fmt::Debug for dyn Command {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for dyn Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Command").field(&self.spec().name()).finish()
     }
 }

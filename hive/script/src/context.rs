@@ -45,7 +45,7 @@ impl Context<'_> {
         std::fs::write(self.known_path(path.as_ref())?, content)
     }
 
-    /// A path that both sides of a shell take for the same file.
+    /// The path of a file. In a shell it must be absolute, since the user's directory is unknown.
     fn known_path(&self, path: &Path) -> std::io::Result<PathBuf> {
         if self.state.is_shell && path.is_relative() {
             let message = "the path must be absolute: the shell does not know your directory";

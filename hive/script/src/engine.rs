@@ -36,7 +36,7 @@ pub enum Ending {
 struct Step {
     line: Line,
     args: Vec<String>,
-    /// A condition did not hold: it stays out on repetitions as well.
+    /// A condition did not hold: repetitions skip it as well.
     skipped: bool,
 }
 

@@ -62,7 +62,7 @@ impl fmt::Debug for ScriptHive {
 }
 
 impl ScriptHive {
-    /// A script's hive. With `rebuild` the script may make a new one.
+    /// A script's hive. With `rebuild`, `hive/recreate` builds another.
     pub fn new(parts: HiveParts, rebuild: Option<Rebuild>) -> Self {
         Self {
             current: Arc::new(Mutex::new(parts)),
@@ -70,7 +70,7 @@ impl ScriptHive {
         }
     }
 
-    /// The controller of the hive that is in use now.
+    /// The controller of the current hive.
     pub fn controller(&self) -> Controller {
         self.parts().controller
     }

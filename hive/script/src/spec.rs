@@ -75,7 +75,7 @@ impl Spec {
         self
     }
 
-    /// The command talks to a person: it may take longer than the script has.
+    /// The command is interactive: the script's deadline does not apply.
     pub(crate) fn untimed(mut self) -> Self {
         self.untimed = true;
         self
@@ -107,7 +107,7 @@ impl Spec {
         self.asynchronous
     }
 
-    /// Whether it may take longer than the script has.
+    /// Whether the script's deadline does not apply.
     pub(crate) fn is_untimed(&self) -> bool {
         self.untimed
     }
@@ -218,7 +218,7 @@ impl Flag {
         &self.default
     }
 
-    /// What it is for.
+    /// The help text.
     pub fn help(&self) -> &str {
         &self.help
     }

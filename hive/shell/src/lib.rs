@@ -56,5 +56,6 @@ pub fn closes(line: &str) -> bool {
     ["stop", "exit", "quit"].contains(&line.trim())
 }
 
-#[cfg(all(test, feature = "server"))]
+#[cfg(test)]
+#[cfg(feature = "server")]
 mod tests;

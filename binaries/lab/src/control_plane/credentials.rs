@@ -24,7 +24,7 @@ const ADMINISTRATORS: &str = "system:masters";
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// A certificate cannot be created.
-    #[error("making the certificates of the API server")]
+    #[error("cannot create the certificates of the API server")]
     Certificate(#[from] rcgen::Error),
     /// A file cannot be read or written.
     #[error("{}", path.display())]
@@ -48,7 +48,7 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Makes them in `folder` for a server that is reached at `addresses`.
+    /// Creates them in `folder` for a server that is reached at `addresses`.
     ///
     /// # Errors
     /// When a file cannot be written.

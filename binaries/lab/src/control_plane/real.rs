@@ -2,8 +2,8 @@
 
 //! A real API server with its etcd, from a folder as `KUBEBUILDER_ASSETS` names it.
 //!
-//! Both run in the lab's network, at the address where the nodes look for the API server; a door on the loopback
-//! leads there. They are started again when they end, as on any cluster.
+//! Both run in the lab's network, at the address of the API server; connections to a port of the loopback
+//! are forwarded there. They are restarted when they end.
 
 use std::{
     ffi::OsString,
@@ -30,11 +30,11 @@ use crate::{
     process::{self, Process, ProcessError},
 };
 
-/// How long the API server may take until it answers.
+/// How long the API server may take to become ready.
 const READY: Duration = Duration::from_secs(60);
-/// Time between two looks at one that starts.
+/// Time between two requests to a server that starts.
 const LOOK: Duration = Duration::from_millis(200);
-/// Wait before a process that ended is started again.
+/// Delay before a process that ended is restarted.
 const RESTART: Duration = Duration::from_millis(500);
 /// How long a process may take to stop.
 const STOP: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ const STOP: Duration = Duration::from_secs(10);
 const LAST_WORDS: usize = 5;
 /// Ports of etcd, for clients and for peers.
 const ETCD: (u16, u16) = (2379, 2380);
-/// Why there is no real API server.
+/// Why the real API server does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RealError {
     /// The folder is not one of `setup-envtest`. Without KUBEBUILDER_ASSETS the embedded server is used.
@@ -87,12 +87,12 @@ pub enum RealError {
         #[source]
         cause: Box<ApiError>,
     },
-    /// The kinds that agents ask for cannot be defined.
+    /// The kinds that agents watch cannot be defined.
     #[error("defining {kind}")]
     Define {
         /// The kind.
         kind: String,
-        /// What the server said.
+        /// The error of the server.
         #[source]
         cause: Box<ApiError>,
     },
@@ -134,7 +134,7 @@ pub(super) struct Server {
     server: Keeper,
 }
 
-/// A process that is started again when it ends.
+/// A process that is restarted when it ends.
 struct Keeper {
     program: &'static str,
     placement: Placement,
@@ -191,13 +191,13 @@ impl Keeper {
 }
 
 impl Server {
-    /// Makes the certificates and the token of a cluster's server.
+    /// Creates the certificates and the token of a cluster's server.
     pub(super) fn credentials(site: &Site, cluster: &Cluster) -> Result<Credentials, RealError> {
         let addresses = [IpAddr::from(Ipv4Addr::LOCALHOST), cluster.api_address().into()];
         Ok(Credentials::make(&folder(site, cluster), &addresses)?)
     }
 
-    /// Starts both programs beside process `fabric`. They are not ready yet.
+    /// Starts both programs in the network of process `fabric`, without waiting until they are ready.
     pub(super) async fn start(
         assets: &Assets,
         site: &Site,
@@ -235,8 +235,8 @@ impl Server {
         })
     }
 
-    /// Waits until the server has made the namespace that everybody uses, and then defines the kinds that agents ask
-    /// for.
+    /// Waits until the server has created namespace `default`, and then defines the kinds that agents
+    /// watch.
     pub(super) async fn ready(&mut self, client: &Arc<dyn Client>) -> Result<(), RealError> {
         let namespaces = Kind::new("", "v1", "Namespace", "namespaces", false);
         let deadline = Instant::now() + READY;
@@ -273,7 +273,7 @@ impl Server {
     }
 }
 
-/// Where the files of a cluster's server are.
+/// Folder of the files of a cluster's server.
 fn folder(site: &Site, cluster: &Cluster) -> PathBuf {
     site.folder.join("control-plane").join(&cluster.name)
 }

@@ -9,8 +9,6 @@
 //!
 //! The flags are written to the file `flags` in the folder of `--cert-dir`, one a line.
 
-#![expect(clippy::disallowed_methods, reason = "a program of its own, without a hive")]
-
 use std::{
     collections::HashMap,
     error::Error,
