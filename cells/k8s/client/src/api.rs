@@ -8,15 +8,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::StreamExt;
 use serde_json::Value;
+use skep_k8s_types::selector::{FieldSelector, Selector};
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{DecodeError, Kind, ObjectKey, Resource};
 
 use crate::client::{Client, ListerWatcher, WatchStream};
-use crate::decode::{DecodeError, ObjectKey};
 use crate::error::ApiError;
 use crate::event::{Page, WatchEvent};
-use crate::kind::{Kind, Resource};
 use crate::options::{DeleteOptions, ListOptions, Patch, Subresource, WatchOptions, WriteOptions};
-use crate::selector::{FieldSelector, Selector};
-use crate::slim::Str;
 
 /// Objects a page: at about 2 KiB an object a page stays around a megabyte.
 const PAGE: u32 = 500;
@@ -24,8 +23,9 @@ const PAGE: u32 = 500;
 /// Objects of one type: reads, writes, and lists and watches with fixed selectors.
 ///
 /// ```no_run
-/// # async fn example(client: std::sync::Arc<dyn skep_k8s::Client>) -> Result<(), skep_k8s::ApiError> {
-/// use skep_k8s::{Api, selector::FieldSelector, slim::Pod};
+/// # async fn example(client: std::sync::Arc<dyn skep_k8s_client::Client>) -> Result<(), skep_k8s_client::ApiError> {
+/// use skep_k8s_client::Api;
+/// use skep_k8s_types::{selector::FieldSelector, slim::Pod};
 ///
 /// let local_pods = Api::<Pod>::all(client).fields(FieldSelector::equal("spec.nodeName", "n1"));
 /// for pod in local_pods.list_all().await?.items {

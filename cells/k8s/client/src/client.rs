@@ -2,16 +2,17 @@
 
 //! What every client can do: the real one, the one inside a test, the one without a cluster.
 
+use std::fmt;
+
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use serde_json::Value;
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{Kind, RawObject};
 
-use crate::decode::RawObject;
 use crate::error::ApiError;
 use crate::event::{Page, RawEvent, WatchEvent};
-use crate::kind::{Kind, ServerVersion};
 use crate::options::{DeleteOptions, ListOptions, Patch, Subresource, WatchOptions, WriteOptions};
-use crate::slim::Str;
 
 /// Events of a watch, objects not decoded. Ends when the server ends the watch.
 pub type RawWatch = BoxStream<'static, Result<RawEvent, ApiError>>;
@@ -28,6 +29,25 @@ pub struct RawPage {
     pub resource_version: Str,
     /// Where the next page starts; empty for the last.
     pub continue_token: String,
+}
+
+/// Version of an API server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServerVersion {
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+    /// Full text, such as `v1.33.1`.
+    pub git_version: String,
+    /// Operating system and architecture it is made for, such as `linux/amd64`; empty if it does not say.
+    pub platform: String,
+}
+
+impl fmt::Display for ServerVersion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}", self.major, self.minor)
+    }
 }
 
 /// A connection to an API server, for all kinds of objects. [`Api`](crate::Api) puts types on it.

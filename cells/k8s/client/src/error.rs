@@ -3,8 +3,7 @@
 //! What goes wrong between a client and an API server.
 
 use serde::{Deserialize, Serialize};
-
-use crate::decode::DecodeError;
+use skep_k8s_types::DecodeError;
 
 /// An API server's answer to a request that it could not serve (`v1 Status`).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

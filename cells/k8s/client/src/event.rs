@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What lists and watches deliver.
+//! Pages of lists, events of watches.
 
 use std::sync::Arc;
 
-use crate::decode::{DecodeError, ObjectKey, RawObject};
-use crate::kind::Resource;
-use crate::slim::Str;
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{DecodeError, ObjectKey, RawObject, Resource};
 
-/// What happened to an object.
+/// How an object changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// It is new, or seen for the first time.
     Added,
     /// It has changed.
     Modified,
-    /// It is gone.
+    /// It was deleted.
     Deleted,
 }
 

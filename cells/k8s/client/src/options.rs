@@ -5,9 +5,8 @@
 use std::time::Duration;
 
 use serde_json::Value;
-
-use crate::selector::{FieldSelector, Selector};
-use crate::slim::Str;
+use skep_k8s_types::selector::{FieldSelector, Selector};
+use skep_k8s_types::slim::Str;
 
 /// How the resource version of a list is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -167,13 +167,13 @@ mod tests {
             std::future::pending().await
         }
 
-        async fn kinds(&self) -> Result<Vec<crate::Kind>, ApiError> {
+        async fn kinds(&self) -> Result<Vec<skep_k8s_types::Kind>, ApiError> {
             Err(ApiError::Disabled)
         }
 
         async fn list(
             &self,
-            _: &crate::Kind,
+            _: &skep_k8s_types::Kind,
             _: &str,
             _: &crate::ListOptions,
         ) -> Result<crate::RawPage, ApiError> {
@@ -182,7 +182,7 @@ mod tests {
 
         async fn watch(
             &self,
-            _: &crate::Kind,
+            _: &skep_k8s_types::Kind,
             _: &str,
             _: &crate::WatchOptions,
         ) -> Result<crate::RawWatch, ApiError> {

@@ -11,15 +11,14 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use rand::Rng;
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{DecodeError, Resource};
 use tokio::time::Instant;
 
 use crate::api::list_all;
 use crate::client::ListerWatcher;
-use crate::decode::DecodeError;
 use crate::error::ApiError;
 use crate::event::{ObjectEvent, WatchEvent};
-use crate::kind::Resource;
-use crate::slim::Str;
 
 /// What a [`watcher`] reports.
 #[derive(Debug, Clone)]
@@ -86,9 +85,10 @@ const HEALTHY_WATCH: Duration = Duration::from_secs(5);
 /// Watches a source without end.
 ///
 /// ```
-/// # async fn example(client: std::sync::Arc<dyn skep_k8s::Client>) {
+/// # async fn example(client: std::sync::Arc<dyn skep_k8s_client::Client>) {
 /// use futures::StreamExt;
-/// use skep_k8s::{Api, Backoff, ObjectEvent, WatcherEvent, slim::Service, watcher};
+/// use skep_k8s_client::{Api, Backoff, ObjectEvent, WatcherEvent, watcher};
+/// use skep_k8s_types::slim::Service;
 ///
 /// let mut events = watcher(std::sync::Arc::new(Api::<Service>::all(client)), Backoff::default());
 /// while let Some(event) = events.next().await {
@@ -250,12 +250,12 @@ fn must_list_again(error: &ApiError) -> bool {
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
+    use skep_k8s_types::slim::Service;
     use tokio::sync::Notify;
 
     use super::*;
     use crate::client::WatchStream;
     use crate::event::Page;
-    use crate::slim::Service;
 
     /// Lists in pages of one object; the second page of the first list may be missing.
     struct Paged {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hive::config::Faults;
-use skep_k8s::selector::{Selector, SelectorError};
+use skep_k8s_types::selector::{Selector, SelectorError};
 
 /// Settings of the Kubernetes source.
 #[derive(Debug, Clone, hive::Config)]
@@ -78,7 +78,7 @@ pub struct FileConfig {
 
 #[cfg(test)]
 mod tests {
-    use skep_k8s::slim::Labels;
+    use skep_k8s_types::slim::Labels;
 
     use super::*;
 

@@ -20,19 +20,19 @@ pub mod cells {
     use std::sync::Arc;
 
     use hive::Cell;
-    use skep_k8s::node_name::NodeName;
     use statedb::{Db, Error, RwTable, Table};
 
     use crate::address::NodeAddress;
     use crate::config::{AddressConfig, DeviceConfig};
     use crate::device::Device;
     use crate::local::LocalNode;
+    use crate::name::NodeName;
     use crate::netlink::Netlink;
     use crate::source::DeviceSource;
     use crate::store::LocalNodeStore;
     use crate::{reflector, sync};
 
-    /// Table `devices`, kept in step with the kernel.
+    /// Table `devices`, kept in sync with the kernel.
     pub fn devices() -> Cell {
         Cell::module("devices-controller", "Network devices of the node")
             .config::<DeviceConfig>()

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
-use skep_k8s::slim::{Labels, NodeAddressType, Str};
+use skep_k8s_types::slim::{Labels, NodeAddressType, Str};
 use statedb::row::BoxError;
 use statedb::{Index, Row};
 

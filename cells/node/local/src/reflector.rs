@@ -190,11 +190,14 @@ impl Devices {
             health.ok(format!("{devices} devices"));
         } else {
             let error = NoSuchDevice(unmatched.join("`, `"));
-            health.degraded(format!("{devices} devices, not all that are named"), &error);
+            health.degraded(
+                format!("{devices} devices, some of --devices are missing"),
+                &error,
+            );
         }
     }
 
-    /// Writes the touched devices; with `whole` also deletes those that are not known.
+    /// Writes changed devices; with `whole` also deletes those that the source has not reported.
     fn commit(
         &self,
         known: &BTreeMap<u32, Known>,

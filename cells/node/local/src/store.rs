@@ -2,11 +2,11 @@
 
 //! The one owner of writes to `local-node`.
 
-use skep_k8s::node_name::NodeName;
-use skep_k8s::slim::Str;
+use skep_k8s_types::slim::Str;
 use statedb::{Db, InitGuard, Obj, RwTable, Table};
 
 use crate::local::LocalNode;
+use crate::name::NodeName;
 
 /// Reads and changes what is known of this node. Cheap to clone.
 #[derive(Clone, hive::Value)]

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use hive::{Job, JobCtx, Jobs, Params};
-use skep_k8s::node_name::NodeName;
-use skep_k8s::selector::FieldSelector;
-use skep_k8s::slim::{Node, NodeAddressType};
-use skep_k8s::{Api, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
+use skep_k8s_client::{Api, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
+use skep_k8s_types::selector::FieldSelector;
+use skep_k8s_types::slim::{Node, NodeAddressType};
 use statedb::{Db, InitGuard, Table};
 
 use crate::address::{NodeAddress, WILDCARD_DEVICE};
 use crate::local::LocalNode;
+use crate::name::NodeName;
 use crate::reflector::RegisterError;
 use crate::store::LocalNodeStore;
 

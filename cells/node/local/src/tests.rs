@@ -19,15 +19,13 @@ use nix::sched::{CloneFlags, unshare};
 use parking_lot::Mutex;
 use rtnetlink::{LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use serde_json::{Value, json};
-use skep_k8s::node_name::NodeName;
-use skep_k8s::slim::{Node, NodeAddressType};
-use skep_k8s::{
-    ApiError, Change, Client, Kind, ListOptions, RawEvent, RawObject, RawPage, RawWatch, Resource,
-    WatchOptions,
-};
+use skep_k8s_client::{ApiError, Change, Client, ListOptions, RawEvent, RawPage, RawWatch, WatchOptions};
+use skep_k8s_types::slim::{Node, NodeAddressType};
+use skep_k8s_types::{Kind, RawObject, Resource};
 use statedb::{Db, Table};
 use tokio::sync::mpsc;
 
+use crate::name::NodeName;
 use crate::source::SourceError;
 use crate::{
     DeviceAddress, DeviceEvent, DeviceEvents, DeviceSource, Link, LocalNode, LocalNodeStore, Route, cells,
@@ -205,7 +203,7 @@ async fn devices_become_addresses_and_these_the_nodes() {
     bench
         .rows("local-node", &[0, 1, 2], &["n1 local InternalIP:192.0.2.7"])
         .await;
-    skep_k8s::readiness::wait_initialized(&bench.db, None, SOON)
+    statedb::readiness::wait_initialized(&bench.db, None, SOON)
         .await
         .unwrap();
     bench.hive.stop().await.unwrap();

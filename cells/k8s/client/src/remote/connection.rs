@@ -23,8 +23,8 @@ use tower::{BoxError, ServiceBuilder};
 use super::bucket::TokenBucket;
 use super::target::{Target, TargetError};
 use super::token::TokenFile;
+use crate::client::ServerVersion;
 use crate::error::{ApiError, Status};
-use crate::kind::ServerVersion;
 
 /// Oldest version that works: the first with `discovery.k8s.io/v1`.
 const OLDEST: (u32, u32) = (1, 21);

@@ -3,11 +3,11 @@
 //! Which kinds a server has.
 
 use serde::Deserialize;
+use skep_k8s_types::Kind;
+use skep_k8s_types::slim::Str;
 
 use super::connection::RemoteClient;
 use crate::error::ApiError;
-use crate::kind::Kind;
-use crate::slim::Str;
 
 #[derive(Deserialize)]
 struct Groups {

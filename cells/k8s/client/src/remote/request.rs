@@ -14,19 +14,18 @@ use rand::Rng;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{Kind, RawObject};
 use tokio::sync::watch;
 
 use super::connection::{Connection, RemoteClient, read_status, unreachable_server};
 use super::lines::{Lines, event};
-use crate::client::{Client, RawPage, RawWatch};
-use crate::decode::RawObject;
+use crate::client::{Client, RawPage, RawWatch, ServerVersion};
 use crate::error::{ApiError, Status};
 use crate::event::RawEvent;
-use crate::kind::{Kind, ServerVersion};
 use crate::options::{
     DeleteOptions, ListOptions, Patch, ResourceVersionMatch, Subresource, WatchOptions, WriteOptions,
 };
-use crate::slim::Str;
 
 /// Default field manager of writes.
 const FIELD_MANAGER: &str = "skep";

@@ -5,14 +5,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use skep_k8s_client::{ObjectEvent, WatcherEvent};
+use skep_k8s_types::{DecodeError, ObjectKey, Resource};
 use smallvec::SmallVec;
 use statedb::{Db, InitGuard, KeyBuf, WriteTxn};
 
 use super::config::Reflector;
-use crate::decode::{DecodeError, ObjectKey};
-use crate::event::ObjectEvent;
-use crate::kind::Resource;
-use crate::watcher::WatcherEvent;
 
 /// What a transaction did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,15 +4,15 @@
 
 use std::sync::Arc;
 
-use hive_script::text::human_duration_nanos;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use skep_k8s_types::slim::{Labels, Namespace, Str};
+use statedb::clock::{Clock, SystemClock};
 use statedb::row::{self, BoxError};
 use statedb::{Index, Row};
 
-use crate::clock::{Clock, Stamp, SystemClock};
-use crate::slim::{Labels, Namespace, Str};
+use super::stamp::Stamp;
 
 /// A namespace.
 #[derive(Debug, Clone)]
@@ -45,12 +45,6 @@ impl NamespaceRow {
     }
 }
 
-/// Text form of an age.
-pub(super) fn age(stamp: &Stamp) -> String {
-    let nanos = stamp.age().as_nanos().clamp(i64::MIN.into(), i64::MAX.into());
-    human_duration_nanos(i64::try_from(nanos).unwrap_or(i64::MAX))
-}
-
 fn pairs(labels: &Labels) -> String {
     labels
         .iter()
@@ -69,7 +63,7 @@ impl Row for NamespaceRow {
             self.name.to_string(),
             pairs(&self.labels),
             pairs(&self.annotations),
-            age(&self.updated_at),
+            self.updated_at.age_text(),
         ]
     }
 

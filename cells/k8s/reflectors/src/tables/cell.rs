@@ -6,17 +6,16 @@
 use std::sync::Arc;
 
 use hive::{Cell, Jobs, Params};
+use skep_k8s_client::{Api, Client};
+use skep_k8s_types::selector::FieldSelector;
+use skep_k8s_types::slim::{Namespace, Pod};
+use skep_node::NodeName;
+use statedb::clock::{Clock, SystemClock};
 use statedb::{Db, RwTable, Table};
 
 use super::namespace::NamespaceRow;
 use super::pod::LocalPod;
-use crate::api::Api;
-use crate::client::Client;
-use crate::clock::{Clock, SystemClock};
-use crate::node_name::NodeName;
 use crate::reflector::{ReflectError, Reflector};
-use crate::selector::FieldSelector;
-use crate::slim::{Namespace, Pod};
 
 /// Name of the reflectors.
 const REFLECTOR: &str = "daemon-k8s";

@@ -90,7 +90,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// An object from a [`Client`](crate::Client), not decoded yet. Cheap to clone.
+/// An object from an API server, not decoded yet. Cheap to clone.
 #[derive(Clone)]
 pub struct RawObject(Form);
 
@@ -129,7 +129,7 @@ impl RawObject {
     ///
     /// ```
     /// use bytes::Bytes;
-    /// use skep_k8s::{RawObject, slim::Service};
+    /// use skep_k8s_types::{RawObject, slim::Service};
     ///
     /// let text = br#"{"metadata": {"namespace": "shop", "name": "web"}, "spec": {"ports": [{"port": "80"}]}}"#;
     /// let error = RawObject::from_json(Bytes::from_static(text)).decode::<Service>().unwrap_err();

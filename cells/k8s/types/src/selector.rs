@@ -55,13 +55,13 @@ impl Requirement {
 /// Selects objects by their labels; the default selects all.
 ///
 /// ```
-/// use skep_k8s::selector::Selector;
-/// use skep_k8s::slim::Labels;
+/// use skep_k8s_types::selector::Selector;
+/// use skep_k8s_types::slim::Labels;
 ///
 /// let selector: Selector = "app in (web, api), !legacy, tier!=test".parse()?;
 /// assert!(selector.matches(&Labels::from_iter([("app", "web")])));
 /// assert!(!selector.matches(&Labels::from_iter([("app", "web"), ("legacy", "")])));
-/// # Ok::<(), skep_k8s::selector::SelectorError>(())
+/// # Ok::<(), skep_k8s_types::selector::SelectorError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Selector {
@@ -290,11 +290,11 @@ impl TryFrom<&LabelSelector> for Selector {
 /// Selects objects by fields, such as `spec.nodeName=n1`; the default selects all.
 ///
 /// ```
-/// use skep_k8s::selector::FieldSelector;
+/// use skep_k8s_types::selector::FieldSelector;
 ///
 /// let selector: FieldSelector = "spec.nodeName=n1,metadata.name!=web".parse()?;
 /// assert!(selector.matches(|path| Some(if path == "spec.nodeName" { "n1" } else { "api" }.into())));
-/// # Ok::<(), skep_k8s::selector::SelectorError>(())
+/// # Ok::<(), skep_k8s_types::selector::SelectorError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct FieldSelector {

@@ -6,11 +6,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use skep_k8s_client::{Backoff, ListerWatcher};
+use skep_k8s_types::Resource;
 use statedb::RwTable;
-
-use crate::client::ListerWatcher;
-use crate::kind::Resource;
-use crate::watcher::Backoff;
 
 /// An object that cannot become a row. The rows it had stay.
 pub type TransformError = Box<dyn std::error::Error + Send + Sync>;
@@ -22,8 +20,10 @@ pub(super) type Ready = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>>
 /// Keeps the rows of a table in step with the objects of a source.
 ///
 /// ```
-/// # async fn example(client: std::sync::Arc<dyn skep_k8s::Client>, jobs: hive::Jobs) -> Result<(), Box<dyn std::error::Error>> {
-/// use skep_k8s::{Api, reflector::Reflector, slim::Service};
+/// # async fn example(client: std::sync::Arc<dyn skep_k8s_client::Client>, jobs: hive::Jobs) -> Result<(), Box<dyn std::error::Error>> {
+/// use skep_k8s_client::Api;
+/// use skep_k8s_reflectors::Reflector;
+/// use skep_k8s_types::slim::Service;
 /// use statedb::{Db, Index, Row, RwTable};
 ///
 /// struct Name(String);

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use futures::StreamExt;
 use hive::{Health, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
+use skep_k8s_client::{ApiError, ObjectEvent, WatcherEvent, watcher};
+use skep_k8s_types::Resource;
 use statedb::{Db, InitGuard};
 
 use super::batch::{Batch, Counts, Mirror};
 use super::config::Reflector;
-use crate::error::ApiError;
-use crate::event::ObjectEvent;
-use crate::kind::Resource;
-use crate::watcher::{WatcherEvent, watcher};
 
 /// Objects in one transaction, unless they come from one list.
 const LARGEST_BATCH: usize = 10_000;

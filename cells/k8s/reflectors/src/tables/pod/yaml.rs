@@ -5,8 +5,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-
-use crate::slim::{Container, ContainerStatus, Metadata, Pod, PodCondition};
+use skep_k8s_types::slim::{Container, ContainerStatus, Metadata, Pod, PodCondition};
 
 /// The zero of a time that is no pointer.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";

@@ -47,7 +47,7 @@ fn interned(text: &str, table: &'static [&'static str]) -> Str {
 /// Labels or annotations: text to text, sorted by key, 16 bytes when empty.
 ///
 /// ```
-/// use skep_k8s::slim::Labels;
+/// use skep_k8s_types::slim::Labels;
 ///
 /// let labels = Labels::from_iter([("zone", "b"), ("app", "web")]);
 /// assert_eq!(labels.get("app"), Some("web"));

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use skep_k8s_types::RawObject;
+use skep_k8s_types::slim::{Container, Pod};
+use statedb::clock::{Clock, SystemClock};
 use statedb::row::{self, BoxError};
 use statedb::{Index, Row};
 
-use super::namespace::age;
-use crate::clock::{Clock, Stamp, SystemClock};
-use crate::decode::RawObject;
-use crate::slim::{Container, Pod};
+use super::stamp::Stamp;
 
 /// A pod of this node. Dereferences to the pod.
 #[derive(Debug, Clone)]
@@ -158,7 +158,7 @@ impl Row for LocalPod {
             ips.join(", "),
             containers.join(", "),
             pod.status.phase.to_string(),
-            age(&self.updated_at),
+            self.updated_at.age_text(),
         ]
     }
 
@@ -193,10 +193,10 @@ impl Row for LocalPod {
         if let Some(metadata) = text.pod.shift_remove("objectmeta") {
             text.pod.insert("metadata".to_owned(), metadata);
         }
-        let pod: Pod = RawObject::decode_value(&with_api_names(Value::Object(text.pod)))?;
+        let pod = RawObject::from_value(Arc::new(with_api_names(Value::Object(text.pod)))).decode()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         Ok(Self {
-            pod: Arc::new(pod),
+            pod,
             updated_at: Stamp::of(&clock, text.updated_at),
         })
     }

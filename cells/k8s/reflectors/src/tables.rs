@@ -7,10 +7,12 @@
 mod cell;
 mod namespace;
 mod pod;
+mod stamp;
 
 pub use cell::cell;
 pub use namespace::NamespaceRow;
 pub use pod::LocalPod;
+pub use stamp::Stamp;
 
 hive::catalogue!(cell);
 

@@ -9,17 +9,14 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use hive::{Cell, HealthId, HealthReport, HealthSink, Hive, Jobs};
 use parking_lot::Mutex;
+use skep_k8s_client::{ApiError, Backoff, ListerWatcher, ObjectEvent, Page, Status, WatchEvent, WatchStream};
+use skep_k8s_types::slim::Service;
+use skep_k8s_types::{DecodeError, ObjectKey};
 use statedb::row::BoxError;
 use statedb::{Db, Index, Row, RwTable, Table};
 use tokio::sync::{mpsc, watch};
 
 use super::Reflector;
-use crate::client::{ListerWatcher, WatchStream};
-use crate::decode::{DecodeError, ObjectKey};
-use crate::error::{ApiError, Status};
-use crate::event::{ObjectEvent, Page, WatchEvent};
-use crate::slim::Service;
-use crate::watcher::Backoff;
 
 type Events = mpsc::UnboundedSender<Result<WatchEvent<Service>, ApiError>>;
 
@@ -720,16 +717,16 @@ async fn waiting_events_share_a_transaction() {
 async fn late_tables_are_named() {
     let bench = Bench::start(plain).await;
 
-    let error = crate::readiness::wait_initialized(&bench.db, None, Duration::from_millis(20))
+    let error = statedb::readiness::wait_initialized(&bench.db, None, Duration::from_millis(20))
         .await
         .unwrap_err();
 
     assert_eq!(
         error.to_string(),
-        "no progress for 0s, not filled: names (waits for test)"
+        "no progress for 0s, not initialized: names (waits for test)"
     );
     bench.list("7", &[]);
-    crate::readiness::wait_initialized(&bench.db, Some(&["names"]), Duration::from_secs(30))
+    statedb::readiness::wait_initialized(&bench.db, Some(&["names"]), Duration::from_secs(30))
         .await
         .unwrap();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What this node is called in the cluster.
+//! Cell: the name of this node in the cluster.
+//! Requires: nothing. Provides: [`NodeName`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use hive::{Cell, Cfg};
 pub struct NodeName(Arc<str>);
 
 impl NodeName {
-    /// A name.
+    /// A name, as given.
     pub fn new(name: &str) -> Self {
         Self(name.into())
     }
@@ -39,7 +40,7 @@ pub struct Config {
 
 hive::catalogue!(cell);
 
-/// Gives [`NodeName`].
+/// The name of this node.
 pub fn cell() -> Cell {
     Cell::module("node-name", "Name of this node")
         .config::<Config>()

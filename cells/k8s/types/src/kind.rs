@@ -56,7 +56,7 @@ impl Kind {
     /// URL path of the collection, or of one object if `name` is not empty.
     ///
     /// ```
-    /// use skep_k8s::{Resource, slim::EndpointSlice};
+    /// use skep_k8s_types::{Resource, slim::EndpointSlice};
     ///
     /// let kind = EndpointSlice::kind();
     /// assert_eq!(kind.path("shop", ""), "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices");
@@ -168,22 +168,3 @@ resource!(
     "ciliumlocalredirectpolicies",
     true
 );
-
-/// Version of an API server.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ServerVersion {
-    /// Major number.
-    pub major: u32,
-    /// Minor number.
-    pub minor: u32,
-    /// Full text, such as `v1.33.1`.
-    pub git_version: String,
-    /// Operating system and architecture it is made for, such as `linux/amd64`; empty if it does not say.
-    pub platform: String,
-}
-
-impl fmt::Display for ServerVersion {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.{}", self.major, self.minor)
-    }
-}

@@ -4,23 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hive::{Cell, Hive, Settings};
+use hive::{Cell, Hive};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use statedb::{Db, Row, Table};
+use skep_k8s_client::{ApiError, Client, DisabledClient, ListOptions, RawPage, RawWatch, WatchOptions};
+use skep_k8s_types::slim::{Namespace, Pod};
+use skep_k8s_types::{Kind, RawObject};
+use skep_node::NodeName;
+use statedb::clock::Clock;
+use statedb::testing::FixedClock;
+use statedb::{Db, Row, Table, readiness};
 
 use super::{LocalPod, NamespaceRow};
-use crate::client::{Client, DisabledClient, RawPage, RawWatch};
-use crate::clock::{Clock, FixedClock};
-use crate::node_name::NodeName;
-use crate::options::{ListOptions, WatchOptions};
-use crate::slim::{Namespace, Pod};
-use crate::{ApiError, Kind, RawObject, readiness};
 
 fn clock() -> Arc<dyn Clock> {
     Arc::new(FixedClock {
         now: "2000-01-01T10:30:00Z".parse().unwrap(),
-        ago: SignedDuration::from_mins(1),
+        age: SignedDuration::from_mins(1),
     })
 }
 
@@ -240,32 +240,4 @@ async fn tables_without_cluster_are_empty_and_complete() {
         .unwrap();
 
     assert!(db.table("k8s-pods").unwrap().rows(&db.read()).is_empty());
-}
-
-#[tokio::test]
-async fn program_ends_with_the_names_of_tables_that_are_late() {
-    let held = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let late = Cell::module("late", "Never delivers").run(move |db: Db| {
-        let only: statedb::Index<LocalPod, str> = statedb::Index::new("only", |_, keys| keys.add("x"));
-        let table = statedb::RwTable::builder("stuck").primary(only).build(&db)?;
-        let mut txn = db.write(&[&table]);
-        held.lock().push(table.register_initializer(&mut txn, "nobody")?);
-        txn.commit();
-        Ok::<_, statedb::Error>(())
-    });
-    let given = Cell::module("given", "Given").provide(Db::new);
-    let running = hive::testing::start_with(
-        Hive::new([given, late, readiness::cell()]),
-        Settings::new().flag("k8s-sync-timeout", "20ms"),
-    )
-    .await;
-    hive::testing::expect_failure(&running, "tables are not filled in time");
-
-    let cause = tokio::time::timeout(Duration::from_secs(30), running.wait())
-        .await
-        .unwrap();
-
-    assert!(cause.is_failure());
-    let text = format!("{cause} {cause:?}");
-    assert!(text.contains("stuck (waits for nobody)"), "{text}");
 }
