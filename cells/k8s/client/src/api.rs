@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Types on a [`Client`].
+//! A typed view of a [`Client`].
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::error::ApiError;
 use crate::event::{Page, WatchEvent};
 use crate::options::{DeleteOptions, ListOptions, Patch, Subresource, WatchOptions, WriteOptions};
 
-/// Objects a page: at about 2 KiB an object a page stays around a megabyte.
+/// Page size, in objects: about a megabyte at 2 KiB an object.
 const PAGE: u32 = 500;
 
 /// Objects of one type: reads, writes, and lists and watches with fixed selectors.
@@ -88,13 +88,13 @@ impl<T: Resource> Api<T> {
         self
     }
 
-    /// Lists this many objects a page; 0 for all in one. The default is 500.
+    /// Sets the page size of lists, in objects; 0 for one page. The default is 500.
     pub fn page(mut self, objects: u32) -> Self {
         self.page = objects;
         self
     }
 
-    /// The whole list, page by page. Starts over if the server forgets the list meanwhile.
+    /// Lists all objects, page by page. Starts over, once, if the continue token expires.
     ///
     /// # Errors
     ///
@@ -208,7 +208,7 @@ fn encode<T: Resource>(object: &T) -> Result<Value, DecodeError> {
     Ok(value)
 }
 
-/// The whole list of a source. Starts over, once, if the server forgets the list meanwhile.
+/// Lists all objects of a source. Starts over, once, if the continue token expires.
 pub(crate) async fn list_all<T>(source: &(impl ListerWatcher<T> + ?Sized)) -> Result<Page<T>, ApiError> {
     let mut restarted = false;
     let mut whole = source.list("").await?;

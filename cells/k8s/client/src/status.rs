@@ -15,9 +15,9 @@ use crate::{ApiError, Client, DisabledClient, ServerVersion};
 
 hive::catalogue!(cell);
 
-/// Time between two questions to the API server.
+/// Time between two requests for the version.
 const PERIOD: Duration = Duration::from_secs(10);
-/// What the agent watches.
+/// Kinds that the agent watches.
 const WATCHED: [&str; 4] = [
     "cilium/v2::CiliumLocalRedirectPolicy",
     "core/v1::Pods",
@@ -34,7 +34,7 @@ pub fn cell() -> Cell {
 struct Kubernetes {
     client: Arc<dyn Client>,
     last: Mutex<K8sStatus>,
-    /// When the request was sent that has no answer yet.
+    /// When the pending request was sent.
     asked: Mutex<Option<Instant>>,
 }
 
@@ -74,11 +74,11 @@ impl StatusProbe for Kubernetes {
     }
 }
 
-/// Asks the API server for its version now and then; the status shows the last answer.
+/// Requests the version of the API server periodically; the status shows the last answer.
 fn probe(client: Option<Arc<dyn Client>>, jobs: Jobs) -> Result<Member<Arc<dyn StatusProbe>>, SpawnError> {
     let client = client.unwrap_or_else(|| Arc::new(DisabledClient));
     let first = if client.is_enabled() {
-        status(State::Warning, "not asked yet".to_owned())
+        status(State::Warning, "no answer yet".to_owned())
     } else {
         K8sStatus::default()
     };

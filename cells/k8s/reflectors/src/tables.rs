@@ -2,7 +2,7 @@
 
 //! Tables `k8s-namespaces` and `k8s-pods`.
 //!
-//! `k8s-pods` holds only the pods of this node. Written only by the reflectors that [`cell`] adds, read by everybody.
+//! `k8s-pods` holds only the pods of this node. Only the reflectors of [`cell`] write to them.
 
 mod cell;
 mod namespace;

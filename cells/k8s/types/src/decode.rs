@@ -45,19 +45,19 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// An object that is not what its kind promises. The writer of the object must fix it.
+/// An object that does not match the schema of its kind. The writer of the object must fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {object}{}{path}: {reason}", if path.is_empty() { "" } else { ": " })]
 pub struct DecodeError {
     /// Kind of the object.
     pub kind: Str,
-    /// Which object, as far as that could be read.
+    /// Namespace and name, as far as they could be read.
     pub object: Box<ObjectKey>,
     /// Version of the object, as far as that could be read.
     pub resource_version: Str,
-    /// Field, such as `spec.ports[0].port`; empty if the text is no JSON object at all.
+    /// Field, such as `spec.ports[0].port`; empty if the text is not a JSON object.
     pub path: String,
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub reason: String,
 }
 
@@ -142,7 +142,7 @@ impl RawObject {
         let mut object: T = match &self.0 {
             Form::Json(text) => match serde_json::from_slice::<Object<T>>(text) {
                 Ok(object) => object.0,
-                // The path is only looked for when needed: that costs a third of the speed.
+                // The path is only computed after a failure: it costs a third of the speed.
                 Err(error) => return Err(explain_json::<T>(text, &error)),
             },
             Form::Value(value) => Self::decode_value(value)?,
@@ -171,11 +171,11 @@ impl RawObject {
         )
     }
 
-    /// The object as a JSON value, nothing dropped that is still there.
+    /// The object as a JSON value. A typed object has only the fields of its type.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] if the text is no JSON.
+    /// [`DecodeError`] if the text is not JSON.
     pub fn to_value(&self) -> Result<Arc<Value>, DecodeError> {
         match &self.0 {
             Form::Json(text) => serde_json::from_slice(text)
@@ -208,7 +208,7 @@ fn explain_json<T: DeserializeOwned + Resource>(text: &[u8], error: &serde_json:
     match serde_path_to_error::deserialize::<_, Object<T>>(&mut deserializer) {
         Err(found) => {
             let reason = found.inner().to_string();
-            // The position is of no use to who sees only the object.
+            // The position is of no use without the text.
             let reason = reason
                 .rsplit_once(" at line ")
                 .map_or(reason.as_str(), |(text, _)| text)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What object types are called on the wire.
+//! Group, version and names of object types.
 
 use std::fmt;
 
@@ -94,16 +94,16 @@ impl fmt::Display for Kind {
 
 /// A Rust type for objects of one [`Kind`].
 pub trait Resource: Serialize + DeserializeOwned + Default + Send + Sync + 'static {
-    /// What the type is called on the wire.
+    /// Group, version and names of the type.
     fn kind() -> Kind;
 
-    /// Name and labels.
+    /// Metadata of the object.
     fn metadata(&self) -> &Metadata;
 
-    /// Name and labels, to change.
+    /// Metadata of the object, mutable.
     fn metadata_mut(&mut self) -> &mut Metadata;
 
-    /// Lets go of what no reader of this process needs. Runs after decoding from a list or watch.
+    /// Drops fields that no reader of this process needs. Runs after decoding from a list or watch.
     fn compact(&mut self) {
         let metadata = self.metadata_mut();
         metadata

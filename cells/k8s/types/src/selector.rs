@@ -7,13 +7,13 @@ use std::str::FromStr;
 
 use crate::slim::{LabelSelector, Labels, Str};
 
-/// A selector that cannot be read. The text is what a user wrote in an annotation, option or object.
+/// An invalid selector. The text is what a user wrote in an annotation, option or object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("selector `{selector}`: {reason}")]
 pub struct SelectorError {
     /// The selector.
     pub selector: String,
-    /// What is wrong.
+    /// Why it is invalid.
     pub reason: String,
 }
 
@@ -24,7 +24,7 @@ pub enum Requirement {
     In(Str, Box<[Str]>),
     /// The label is absent or has none of these values.
     NotIn(Str, Box<[Str]>),
-    /// The label is there.
+    /// The label exists.
     Exists(Str),
     /// The label is absent.
     DoesNotExist(Str),
@@ -188,7 +188,7 @@ fn requirement(part: &str) -> Result<Requirement, String> {
         value
             .trim()
             .parse()
-            .map_err(|_| format!("`{}` is no number", value.trim()))
+            .map_err(|_| format!("`{}` is not a number", value.trim()))
     };
     if let Some(value) = rest.strip_prefix('>') {
         return Ok(Requirement::GreaterThan(key, number(value)?));
@@ -203,7 +203,7 @@ fn requirement(part: &str) -> Result<Requirement, String> {
         return Ok(Requirement::In(key, values(list)?));
     }
     Err(format!(
-        "`{rest}` is no operator; accepted are =, ==, !=, in, notin, <, >"
+        "`{rest}` is not an operator; accepted are =, ==, !=, in, notin, <, >"
     ))
 }
 
@@ -212,7 +212,7 @@ fn values(list: &str) -> Result<Box<[Str]>, String> {
         .trim()
         .strip_prefix('(')
         .and_then(|list| list.strip_suffix(')'));
-    let inner = inner.ok_or_else(|| format!("`{}` is no list in parentheses", list.trim()))?;
+    let inner = inner.ok_or_else(|| format!("`{}` is not a list in parentheses", list.trim()))?;
     inner.split(',').map(label_value).collect()
 }
 
@@ -227,7 +227,7 @@ fn label_value(text: &str) -> Result<Str, String> {
     if fine {
         Ok(Str::new(text))
     } else {
-        Err(format!("`{text}` is no label value"))
+        Err(format!("`{text}` is not a valid label value"))
     }
 }
 
@@ -247,7 +247,7 @@ fn label_key(text: &str) -> Result<Str, String> {
     if fine {
         Ok(Str::new(text))
     } else {
-        Err(format!("`{text}` is no label key"))
+        Err(format!("`{text}` is not a valid label key"))
     }
 }
 
@@ -276,9 +276,9 @@ impl TryFrom<&LabelSelector> for Selector {
                 ("NotIn", false) => Requirement::NotIn(key, values),
                 ("Exists", true) => Requirement::Exists(key),
                 ("DoesNotExist", true) => Requirement::DoesNotExist(key),
-                ("In" | "NotIn", true) => return fail("needs values"),
+                ("In" | "NotIn", true) => return fail("requires values"),
                 ("Exists" | "DoesNotExist", false) => return fail("takes no values"),
-                _ => return fail("no such operator; accepted are In, NotIn, Exists, DoesNotExist"),
+                _ => return fail("unknown operator; accepted are In, NotIn, Exists, DoesNotExist"),
             });
         }
         Ok(Self {
@@ -326,7 +326,7 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// Whether an object satisfies all terms. `field` gives the text of a field, `None` (the same as empty) if absent.
+    /// Whether an object satisfies all terms. `field` returns the text of a field, `None` (the same as empty) if absent.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> Option<std::borrow::Cow<'a, str>>) -> bool {
         self.terms
             .iter()
@@ -381,16 +381,16 @@ impl FromStr for FieldSelector {
         while !rest.is_empty() {
             let operator = rest
                 .find(['=', '!', ','])
-                .ok_or_else(|| fail("needs =, == or !="))?;
+                .ok_or_else(|| fail("requires =, == or !="))?;
             let path = &rest[..operator];
             rest = &rest[operator..];
             let equal = !rest.starts_with("!=");
             rest = ["!=", "==", "="]
                 .iter()
                 .find_map(|operator| rest.strip_prefix(operator))
-                .ok_or_else(|| fail("needs =, == or !="))?;
+                .ok_or_else(|| fail("requires =, == or !="))?;
             let (value, after) =
-                field_value(rest).ok_or_else(|| fail("`\\` may only stand before `\\`, `,` and `=`"))?;
+                field_value(rest).ok_or_else(|| fail("`\\` must be followed by `\\`, `,` or `=`"))?;
             if path.trim().is_empty() {
                 return Err(fail("empty field path"));
             }
@@ -407,7 +407,7 @@ impl FromStr for FieldSelector {
     }
 }
 
-/// A value up to the next comma, and what is behind it.
+/// A value up to the next comma, and the text after it.
 fn field_value(text: &str) -> Option<(Str, &str)> {
     let mut value = Str::default();
     let mut characters = text.char_indices();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Kubernetes objects with only the fields that somebody reads.
+//! Kubernetes objects with only the fields that Skep reads.
 //!
 //! All types decode leniently where Kubernetes does: a missing field and `null` are the zero value, an unknown
 //! field is skipped (so `managedFields` never takes memory). A value of the wrong type is an error that names

@@ -58,7 +58,7 @@ impl Lines {
         }
     }
 
-    /// What is left when the stream ends: a last line without an end, or nothing.
+    /// The rest at the end of the stream: a last line without an end, or nothing.
     pub(super) fn rest(&mut self) -> Option<Bytes> {
         self.searched = 0;
         let rest = self.buffer.split().freeze();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The client against a server that answers as told.
+//! The client against a scripted server.
 
 #![expect(
     clippy::disallowed_methods,

@@ -19,7 +19,7 @@ pub(super) struct Counts {
     pub(super) deleted: usize,
 }
 
-/// One object's events in a batch: the last state that could be read, and what came after that could not.
+/// One object's events in a batch: the last valid state, and the error of an invalid one after it.
 struct Pending<T> {
     last: Option<Known<T>>,
     invalid: Option<DecodeError>,
@@ -27,7 +27,7 @@ struct Pending<T> {
 
 enum Known<T> {
     Upserted(Arc<T>),
-    /// The last state, if it could be read.
+    /// The last state, if it was valid.
     Deleted(Option<Arc<T>>),
 }
 
@@ -104,11 +104,11 @@ impl<T: Resource> Batch<T> {
     }
 }
 
-/// What a reflector knows between transactions.
+/// State of a reflector between transactions.
 pub(super) struct Mirror {
     /// Rows that each object has in the table.
     rows: HashMap<ObjectKey, SmallVec<[KeyBuf; 1]>>,
-    /// Objects that could not be turned into rows, and why.
+    /// Objects that have no valid rows, and why.
     pub(super) rejected: BTreeMap<ObjectKey, String>,
     total: usize,
     first_list: bool,
@@ -203,7 +203,7 @@ impl Mirror {
                 continue;
             }
             if failed.is_some() {
-                // The object keeps its last good rows.
+                // The object keeps its last valid rows.
                 keys.push(stale);
             } else {
                 delete_row(reflector, txn, &stale, counts)?;
@@ -216,7 +216,7 @@ impl Mirror {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Deletes the rows of objects that a list does not have any more.
+    /// Deletes the rows of objects that are missing in a list.
     fn forget_missing<T: Resource, R: Send + Sync + 'static>(
         &mut self,
         reflector: &Reflector<T, R>,
@@ -240,12 +240,12 @@ impl Mirror {
         if self.first_list
             && let Some(owns) = reflector.owns
         {
-            // Rows of an earlier life. Those that come again are inserted right after, in the same transaction, so
+            // Rows of an earlier run. Those that are listed again are inserted in the same transaction, so
             // readers do not see them missing.
             let mut made = Vec::new();
             for (_, pending) in &batch.order {
                 if let Some(Known::Upserted(object)) = &pending.last {
-                    // An error is found again, and reported, when the object is put.
+                    // The error is reported when the object is written.
                     let _ = (reflector.transform)(object, false, &mut made);
                 }
             }
@@ -295,7 +295,7 @@ fn put_row<T, R: Send + Sync + 'static>(
 ) -> Result<KeyBuf, statedb::Error> {
     let table = &reflector.table;
     let primary = table.primary_key(&row)?;
-    // Counted even if the row is the same: health says what came, not what it changed.
+    // Counted even if the row is the same: health counts events, not changes.
     counts.upserted += 1;
     if let (Some(same), Some(present)) = (reflector.same, table.get_by_primary(txn, &primary))
         && same(present, &row)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a reflector is made of.
+//! Options of a reflector.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ pub(super) type Transform<T, R> =
     dyn Fn(&Arc<T>, bool, &mut Vec<R>) -> Result<(), TransformError> + Send + Sync;
 pub(super) type Ready = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// Keeps the rows of a table in step with the objects of a source.
+/// Keeps the rows of a table in sync with the objects of a source.
 ///
 /// ```
 /// # async fn example(client: std::sync::Arc<dyn skep_k8s_client::Client>, jobs: hive::Jobs) -> Result<(), Box<dyn std::error::Error>> {
@@ -57,7 +57,7 @@ pub struct Reflector<T, R> {
 }
 
 impl<T: Resource, R: Send + Sync + 'static> Reflector<T, R> {
-    /// Makes one row of an object, or none. `name` tells apart the reflectors of one table.
+    /// Maps an object to one row or none. `name` distinguishes the reflectors of a table.
     pub fn new(
         name: &str,
         table: RwTable<R>,
@@ -72,8 +72,8 @@ impl<T: Resource, R: Send + Sync + 'static> Reflector<T, R> {
         })
     }
 
-    /// Makes one row of an object, or none, or fails: then the last good rows of the object stay and health says
-    /// which object is wrong.
+    /// Maps an object to one row or none, or fails: then the last valid rows of the object stay, and health names the
+    /// object.
     pub fn fallible<E: Into<TransformError>>(
         name: &str,
         table: RwTable<R>,
@@ -88,8 +88,8 @@ impl<T: Resource, R: Send + Sync + 'static> Reflector<T, R> {
         })
     }
 
-    /// Makes any number of rows of an object. Rows that the object had before and that are not made again are deleted.
-    /// The second argument tells whether the object is gone; usually there are no rows then.
+    /// Maps an object to any number of rows. Earlier rows of the object that are not among them are deleted.
+    /// The second argument is true if the object was deleted; usually there are no rows then.
     pub fn many(
         name: &str,
         table: RwTable<R>,
@@ -111,20 +111,20 @@ impl<T: Resource, R: Send + Sync + 'static> Reflector<T, R> {
         }
     }
 
-    /// Combines the row in the table with the new one, to keep what others have set.
+    /// Combines the row in the table with the new one, to keep what other writers have set.
     pub fn merge(mut self, merge: fn(&R, R) -> R) -> Self {
         self.merge = Some(merge);
         self
     }
 
-    /// Leaves a row alone if a list brings the same again.
+    /// Does not write a row that is the same as the one in the table.
     pub fn skip_same(mut self, same: fn(&R, &R) -> bool) -> Self {
         self.same = Some(same);
         self
     }
 
-    /// Rows that were in the table before and that the first list replaces, too. Without this a reflector deletes only
-    /// rows that it made.
+    /// Selects rows of an earlier run, which the first list replaces as well. Without this a reflector deletes only rows
+    /// that it wrote.
     pub fn owns(mut self, owns: fn(&R) -> bool) -> Self {
         self.owns = Some(owns);
         self
@@ -145,7 +145,7 @@ impl<T: Resource, R: Send + Sync + 'static> Reflector<T, R> {
         self
     }
 
-    /// Changes how long failures are waited out.
+    /// Sets the backoff after failures.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! A reflector at work.
+//! The job of a reflector.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use super::config::Reflector;
 /// Objects in one transaction, unless they come from one list.
 const LARGEST_BATCH: usize = 10_000;
 
-/// Rejected objects that are named.
+/// Most rejected objects that health names.
 const NAMED: usize = 10;
 
-/// Why a reflector cannot be added. A mistake of the program, except when it is stopping.
+/// Why a reflector cannot be registered: a programming error, unless the hive is stopping.
 #[derive(Debug, thiserror::Error)]
 pub enum ReflectError {
     /// Its table does not accept the initialiser.
@@ -28,7 +28,7 @@ pub enum ReflectError {
     Table {
         /// Name of the job.
         job: String,
-        /// What the table says.
+        /// Cause.
         #[source]
         cause: statedb::Error,
     },
@@ -63,7 +63,7 @@ impl<T: Resource, R: Send + Sync + 'static> Reflector<T, R> {
             reflector: self,
             db: db.clone(),
             initializer,
-            // Kept over restarts: the rows are still in the table.
+            // Kept over restarts of the job: the rows are still in the table.
             mirror: Mutex::new(Mirror::default()),
         });
         jobs.spawn(Job::once(job, move |cx: JobCtx| {
@@ -141,7 +141,7 @@ impl<T: Resource, R: Send + Sync + 'static> Work<T, R> {
 
 fn report(health: &Health, mirror: &Mirror, counts: Counts, failing: Option<&ApiError>) {
     if let Some(error) = failing {
-        tracing::warn!(error = %hive::error_chain(error), "Kubernetes objects cannot be followed");
+        tracing::warn!(error = %hive::error_chain(error), "Cannot watch Kubernetes objects");
         health.degraded("Waiting for the Kubernetes API server", error);
     } else if mirror.rejected.is_empty() {
         let total = mirror.total();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Reflectors over a source that does what it is told.
+//! Reflectors on a scripted source.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ enum Step {
     Watch(Result<mpsc::UnboundedReceiver<Result<WatchEvent<Service>, ApiError>>, ApiError>),
 }
 
-/// Gives the next step to whoever asks, and notes the question.
+/// Returns the next step of a script, and records the call.
 struct Scripted {
     steps: tokio::sync::Mutex<mpsc::UnboundedReceiver<Step>>,
     asked: Mutex<Vec<String>>,
@@ -290,7 +290,7 @@ fn unreadable(name: &str) -> DecodeError {
     }
 }
 
-/// An object was changed to something that cannot be read.
+/// An object became invalid.
 fn invalid(name: &str) -> WatchEvent<Service> {
     WatchEvent::Object(ObjectEvent::Invalid(unreadable(name)))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: namespaces and the pods of this node.
-//! Needs: client, node name, optionally a clock. Gives: read-only tables.
+//! Requires: client, node name, optionally a clock. Provides: read-only tables.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::reflector::{ReflectError, Reflector};
 /// Name of the reflectors.
 const REFLECTOR: &str = "daemon-k8s";
 
-/// Namespaces and the pods of this node; a table that nobody reads is not made.
+/// Namespaces and the pods of this node; a table is built only if a cell requires it.
 pub fn cell() -> Cell {
     Cell::module("k8s-tables", "Kubernetes objects as tables")
         .provide(new_namespaces)

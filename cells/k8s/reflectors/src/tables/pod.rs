@@ -77,7 +77,7 @@ fn container_text(container: &Container) -> String {
     }
 }
 
-/// Names of fields as the API writes them, which YAML has in lower case.
+/// Names of fields in the API, which YAML has in lower case.
 const FIELDS: &[&str] = &[
     "apiVersion",
     "containerID",
@@ -107,7 +107,7 @@ const FIELDS: &[&str] = &[
 /// Fields whose keys are data.
 const DATA: &[&str] = &["labels", "annotations"];
 
-/// Gives the keys of all structures their names in the API.
+/// Renames the keys of all structures as in the API.
 fn with_api_names(value: Value) -> Value {
     match value {
         Value::Object(map) => map

@@ -12,29 +12,29 @@ use super::{Labels, Metadata, NodeAddressType, Str};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CiliumNode {
-    /// Name and labels.
+    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
-    /// What the agent says.
+    /// Desired state, written by the agent.
     #[serde(deserialize_with = "codec::object")]
     pub spec: CiliumNodeSpec,
-    /// What the operator says.
+    /// Observed state, written by the operator.
     #[serde(deserialize_with = "codec::object")]
     pub status: CiliumNodeStatus,
 }
 
-/// What the agent says about its node.
+/// Desired state of a [`CiliumNode`], written by the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CiliumNodeSpec {
-    /// Machine, as the cloud provider names it.
+    /// Instance id of the cloud provider.
     #[serde(
         rename = "instance-id",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::or_zero"
     )]
     pub instance_id: Str,
-    /// Id of the kernel's boot.
+    /// Boot id of the kernel.
     #[serde(
         rename = "bootid",
         skip_serializing_if = "codec::is_zero",
@@ -62,7 +62,7 @@ pub struct CiliumNodeSpec {
     /// Settings of Alibaba Cloud interfaces, kept as they are.
     #[serde(rename = "alibaba-cloud", deserialize_with = "codec::or_zero")]
     pub alibaba_cloud: Map<String, Value>,
-    /// Address management.
+    /// IPAM.
     #[serde(deserialize_with = "codec::object")]
     pub ipam: IpamSpec,
     /// Numeric security identity of the node.
@@ -78,7 +78,7 @@ pub struct CiliumNodeSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CiliumNodeAddress {
-    /// What it is.
+    /// Type of the address.
     #[serde(
         rename = "type",
         skip_serializing_if = "codec::is_zero",
@@ -90,7 +90,7 @@ pub struct CiliumNodeAddress {
     pub ip: Str,
 }
 
-/// One address a family.
+/// One address per family.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FamilyAddresses {
@@ -111,18 +111,18 @@ pub struct EncryptionSpec {
     pub key: i64,
 }
 
-/// Address management of a node.
+/// IPAM of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpamSpec {
-    /// Networks for the node's pods.
+    /// Pod CIDRs of the node.
     #[serde(
         rename = "podCIDRs",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::list"
     )]
     pub pod_cidrs: Box<[Str]>,
-    /// Pools that the node takes part in.
+    /// Pools of the node.
     #[serde(deserialize_with = "codec::object")]
     pub pools: IpamPoolSpec,
     /// Single addresses that the node may use, kept as they are.
@@ -134,15 +134,15 @@ pub struct IpamSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpamPoolSpec {
-    /// What the agent needs.
+    /// Addresses that the agent requests.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub requested: Box<[IpamPoolRequest]>,
-    /// What the operator gave.
+    /// Networks that the operator has allocated.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub allocated: Box<[IpamPoolAllocation]>,
 }
 
-/// What an agent needs of a pool.
+/// A request of an agent to a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpamPoolRequest {
@@ -154,7 +154,7 @@ pub struct IpamPoolRequest {
     pub needed: Map<String, Value>,
 }
 
-/// Networks that an agent got from a pool.
+/// Networks of a pool that are allocated to a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpamPoolAllocation {
@@ -166,7 +166,7 @@ pub struct IpamPoolAllocation {
     pub cidrs: Box<[Str]>,
 }
 
-/// What the operator says about a node.
+/// Observed state of a [`CiliumNode`], written by the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CiliumNodeStatus {
@@ -179,12 +179,12 @@ pub struct CiliumNodeStatus {
     /// State of Alibaba Cloud interfaces, kept as it is.
     #[serde(rename = "alibaba-cloud", deserialize_with = "codec::or_zero")]
     pub alibaba_cloud: Map<String, Value>,
-    /// State of address management.
+    /// State of IPAM.
     #[serde(deserialize_with = "codec::object")]
     pub ipam: IpamStatus,
 }
 
-/// State of address management of a node.
+/// State of IPAM of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpamStatus {
@@ -198,7 +198,7 @@ pub struct IpamStatus {
         deserialize_with = "codec::or_zero"
     )]
     pub pod_cidrs: Map<String, Value>,
-    /// What the operator has to say.
+    /// Errors of the operator.
     #[serde(rename = "operator-status", deserialize_with = "codec::object")]
     pub operator_status: OperatorStatus,
     /// State of addresses that are being released.
@@ -210,7 +210,7 @@ pub struct IpamStatus {
     pub release_ips: Labels,
 }
 
-/// What the operator has to say about a node.
+/// Errors of the operator about a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OperatorStatus {

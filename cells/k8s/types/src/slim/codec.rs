@@ -18,7 +18,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Decodes a structure. A list is refused: left alone, serde takes its elements for fields.
+/// Decodes a structure. A list is an error: serde alone takes its elements for fields.
 pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Object<T> {

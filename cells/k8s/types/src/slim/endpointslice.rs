@@ -11,26 +11,26 @@ use super::{Labels, Metadata, Protocol, Str};
 /// Label that names the service of a slice.
 pub(super) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 
-/// A part of the backends of a service.
+/// A slice of the endpoints of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointSlice {
-    /// Name and labels.
+    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
-    /// What the addresses are.
+    /// Type of the addresses.
     #[serde(deserialize_with = "codec::or_zero")]
     pub address_type: AddressType,
-    /// Backends.
+    /// Endpoints.
     #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub endpoints: Box<[Endpoint]>,
-    /// Ports of all backends.
+    /// Ports of all endpoints.
     #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub ports: Box<[EndpointPort]>,
 }
 
 impl EndpointSlice {
-    /// Name of the service, in the slice's namespace, that the backends are for.
+    /// Name of the service, in the slice's namespace, that the endpoints belong to.
     pub fn service_name(&self) -> Option<&str> {
         self.metadata
             .labels
@@ -40,7 +40,7 @@ impl EndpointSlice {
 }
 
 words! {
-    /// What the addresses of a slice are.
+    /// Type of the addresses of a slice.
     AddressType {
         /// IPv4 addresses.
         V4 = "IPv4",
@@ -51,14 +51,14 @@ words! {
     }
 }
 
-/// A backend.
+/// An endpoint: a backend of the service.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Endpoint {
     /// Interchangeable addresses (texts, not checked here).
     #[serde(deserialize_with = "codec::list", serialize_with = "codec::list_or_null")]
     pub addresses: Box<[Str]>,
-    /// Readiness.
+    /// Conditions.
     #[serde(deserialize_with = "codec::object")]
     pub conditions: EndpointConditions,
     /// Topology as in the beta API: node and zone under their label keys.
@@ -70,7 +70,7 @@ pub struct Endpoint {
     /// Zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<Str>,
-    /// Who should use this backend.
+    /// Topology hints.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "codec::maybe_object"
@@ -78,22 +78,22 @@ pub struct Endpoint {
     pub hints: Option<Box<EndpointHints>>,
 }
 
-/// Readiness of a backend; what is absent is unknown.
+/// Conditions of an endpoint; an absent one is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EndpointConditions {
-    /// Takes new connections. Unknown counts as true.
+    /// Accepts new connections. Unknown counts as true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// Answers, though it may be shutting down. Unknown counts as true.
+    /// Serves, possibly while it terminates. Unknown counts as true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serving: Option<bool>,
-    /// Is shutting down. Unknown counts as false.
+    /// Is terminating. Unknown counts as false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminating: Option<bool>,
 }
 
-/// Who should use a backend.
+/// Topology hints: which clients should use an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointHints {
@@ -111,7 +111,7 @@ pub struct ForZone {
     pub name: Str,
 }
 
-/// A port of all backends of a slice.
+/// A port of all endpoints of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EndpointPort {

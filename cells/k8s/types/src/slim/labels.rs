@@ -28,7 +28,7 @@ const FREQUENT_KEYS: &[&str] = &[
     "topology.kubernetes.io/zone",
 ];
 
-/// Values of the same sort.
+/// Values that many objects carry.
 const FREQUENT_VALUES: &[&str] = &[
     "endpointslice-controller.k8s.io",
     "endpointslicemirroring-controller.k8s.io",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What all objects have.
+//! Metadata of objects.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 use super::codec;
 use super::{Labels, Str};
 
-/// Name and standing of an object.
+/// Metadata of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
     /// Name, unique in its namespace and kind.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub name: Str,
-    /// What the API server made the name of.
+    /// Prefix from which the API server generates the name.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub generate_name: Str,
     /// Namespace; empty for cluster-scoped objects.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub namespace: Str,
-    /// Unique in space and time: a recreated object has another one.
+    /// Unique id: a recreated object has another one.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub uid: Str,
     /// Opaque version, set by the API server.
@@ -36,7 +36,7 @@ pub struct Metadata {
     /// Annotations.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub annotations: Labels,
-    /// Objects that this one lives with.
+    /// Owners: the object is deleted with the last of them.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub owner_references: Box<[OwnerReference]>,
 }
@@ -62,11 +62,11 @@ pub struct OwnerReference {
     pub controller: Option<bool>,
 }
 
-/// One aspect of an object's state.
+/// A condition of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
-    /// Aspect.
+    /// Type.
     #[serde(rename = "type", deserialize_with = "codec::or_zero")]
     pub kind: Str,
     /// `True`, `False` or `Unknown`.
@@ -77,10 +77,10 @@ pub struct Condition {
     pub observed_generation: i64,
     /// When the status last changed.
     pub last_transition_time: Option<Timestamp>,
-    /// One word why.
+    /// Reason, as one word.
     #[serde(deserialize_with = "codec::or_zero")]
     pub reason: Str,
-    /// A sentence why.
+    /// Message for people.
     #[serde(deserialize_with = "codec::or_zero")]
     pub message: Str,
 }

@@ -13,7 +13,7 @@ use super::{Metadata, Str};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Name and labels.
+    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// Desired state.
@@ -28,33 +28,33 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpec {
-    /// Network for pods on the node (CIDR text).
+    /// Pod CIDR of the node, as text.
     #[serde(
         rename = "podCIDR",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::or_zero"
     )]
     pub pod_cidr: Str,
-    /// Networks for pods on the node, one a family (CIDR texts).
+    /// Pod CIDRs of the node, one per family, as texts.
     #[serde(
         rename = "podCIDRs",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::list"
     )]
     pub pod_cidrs: Box<[Str]>,
-    /// The node as the cloud provider names it.
+    /// Provider id of the node.
     #[serde(
         rename = "providerID",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::or_zero"
     )]
     pub provider_id: Str,
-    /// What keeps pods away.
+    /// Taints.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub taints: Box<[Taint]>,
 }
 
-/// Keeps pods away that do not tolerate it.
+/// Repels pods that do not tolerate it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Taint {
@@ -84,33 +84,33 @@ pub struct NodeStatus {
     pub addresses: Box<[NodeAddress]>,
 }
 
-/// One aspect of a node's state.
+/// A condition of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeCondition {
-    /// Aspect, such as `Ready`.
+    /// Type, such as `Ready`.
     #[serde(rename = "type", deserialize_with = "codec::or_zero")]
     pub kind: Str,
     /// `True`, `False` or `Unknown`.
     #[serde(deserialize_with = "codec::or_zero")]
     pub status: Str,
-    /// One word why.
+    /// Reason, as one word.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub reason: Str,
 }
 
 words! {
-    /// What an address of a node is.
+    /// Type of an address of a node.
     NodeAddressType {
         /// Host name.
         Hostname = "Hostname",
-        /// Inside the cluster's network.
+        /// Address inside the cluster's network.
         InternalIp = "InternalIP",
-        /// From outside.
+        /// Address that is reachable from outside.
         ExternalIp = "ExternalIP",
-        /// Name inside.
+        /// DNS name inside the cluster's network.
         InternalDns = "InternalDNS",
-        /// Name from outside.
+        /// DNS name that is reachable from outside.
         ExternalDns = "ExternalDNS",
         /// Address of the agent's own host device, in `CiliumNode` objects.
         CiliumInternalIp = "CiliumInternalIP",
@@ -121,7 +121,7 @@ words! {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeAddress {
-    /// What it is.
+    /// Type of the address.
     #[serde(rename = "type", deserialize_with = "codec::or_zero")]
     pub kind: NodeAddressType,
     /// Address or name.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Any object → the object as its slim type sees it.
+//! An object → the same object with only the fields of its slim type.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn keep_empty_lists(object: &Value, normalized: &mut Value) {
     }
 }
 
-/// An object of which only the rest has a slim type: all of its metadata is kept, but who wrote which field.
+/// As [`through`], but keeps all metadata except `managedFields`.
 fn with_metadata<T: Resource>(object: &Value) -> Result<Value, DecodeError> {
     let mut value = through::<T>(object)?;
     if let Some(Value::Object(metadata)) = object.get("metadata") {

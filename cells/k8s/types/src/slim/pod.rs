@@ -13,7 +13,7 @@ use super::{Metadata, Protocol, Str};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pod {
-    /// Name and labels.
+    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// Desired state.
@@ -34,7 +34,7 @@ pub struct PodSpec {
     /// Containers.
     #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub containers: Box<[Container]>,
-    /// Identity towards the API server.
+    /// Service account.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub service_account_name: Str,
     /// Node; empty until scheduled.
@@ -70,7 +70,7 @@ pub struct ContainerPort {
     /// Name, unique in the pod; may be empty.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub name: Str,
-    /// Port of the node that leads here; 0 for none.
+    /// Host port; 0 for none.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub host_port: i32,
     /// Port in the pod.
@@ -88,7 +88,7 @@ pub struct ContainerPort {
     pub host_ip: Str,
 }
 
-/// Where a volume is in a container.
+/// A mounted volume of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeMount {
@@ -98,15 +98,15 @@ pub struct VolumeMount {
 }
 
 words! {
-    /// Where a pod is in its life.
+    /// Phase of a pod.
     PodPhase {
         /// Accepted, not running yet.
         Pending = "Pending",
         /// At least one container runs.
         Running = "Running",
-        /// All containers ended well.
+        /// All containers have exited with success.
         Succeeded = "Succeeded",
-        /// All containers ended, at least one badly.
+        /// All containers have exited, at least one with a failure.
         Failed = "Failed",
         /// The node does not answer.
         Unknown = "Unknown",
@@ -117,7 +117,7 @@ words! {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
-    /// Where the pod is in its life.
+    /// Phase.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub phase: PodPhase,
     /// Conditions.
@@ -137,7 +137,7 @@ pub struct PodStatus {
         deserialize_with = "codec::or_zero"
     )]
     pub pod_ip: Str,
-    /// Addresses, at most one a family.
+    /// Addresses, at most one per family.
     #[serde(
         rename = "podIPs",
         skip_serializing_if = "codec::is_zero",
@@ -150,13 +150,13 @@ pub struct PodStatus {
     /// State of the containers.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub container_statuses: Box<[ContainerStatus]>,
-    /// Class for resource contention.
+    /// Quality-of-service class.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub qos_class: Str,
 }
 
 impl Pod {
-    /// Addresses: `podIPs`, else `podIP`; empty ones left out.
+    /// Addresses: `podIPs`, else `podIP`; without empty ones.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         let single = self
             .status
@@ -172,11 +172,11 @@ impl Pod {
     }
 }
 
-/// One aspect of a pod's state.
+/// A condition of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {
-    /// Aspect, such as `Ready`.
+    /// Type, such as `Ready`.
     #[serde(rename = "type", deserialize_with = "codec::or_zero")]
     pub kind: Str,
     /// `True`, `False` or `Unknown`.
@@ -186,10 +186,10 @@ pub struct PodCondition {
     pub last_probe_time: Option<Timestamp>,
     /// When the status last changed.
     pub last_transition_time: Option<Timestamp>,
-    /// One word why.
+    /// Reason, as one word.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub reason: Str,
-    /// A sentence why.
+    /// Message for people.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub message: Str,
 }
@@ -207,7 +207,7 @@ pub struct PodIp {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerStatus {
-    /// What it does now.
+    /// Current state.
     #[serde(deserialize_with = "codec::object")]
     pub state: ContainerState,
     /// `<runtime>://<id>`.
@@ -219,11 +219,11 @@ pub struct ContainerStatus {
     pub container_id: Str,
 }
 
-/// What a container does now.
+/// Current state of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
-    /// It runs.
+    /// Set if it runs.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "codec::maybe_object"
@@ -235,6 +235,6 @@ pub struct ContainerState {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStateRunning {
-    /// Since when.
+    /// When it started.
     pub started_at: Option<Timestamp>,
 }

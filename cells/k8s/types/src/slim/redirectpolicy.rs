@@ -13,13 +13,13 @@ use super::{LabelSelector, Metadata, Str};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CiliumLocalRedirectPolicy {
-    /// Name and labels.
+    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// Desired state.
     #[serde(deserialize_with = "codec::object")]
     pub spec: RedirectPolicySpec,
-    /// Observed state: nobody reads it.
+    /// Observed state, kept as it is.
     #[serde(deserialize_with = "codec::or_zero")]
     pub status: Map<String, Value>,
 }
@@ -31,18 +31,18 @@ pub struct RedirectPolicySpec {
     /// What is redirected.
     #[serde(deserialize_with = "codec::object")]
     pub redirect_frontend: RedirectFrontend,
-    /// Where to.
+    /// Target of the redirection.
     #[serde(deserialize_with = "codec::object")]
     pub redirect_backend: RedirectBackend,
     /// Whether traffic of the backend pods themselves goes to the original destination.
     #[serde(deserialize_with = "codec::or_zero")]
     pub skip_redirect_from_backend: bool,
-    /// For humans.
+    /// Description for people.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub description: Str,
 }
 
-/// What a policy redirects: exactly one field should be set; that is for the reader to check.
+/// What a policy redirects: exactly one field should be set, which is not checked here.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RedirectFrontend {
@@ -87,7 +87,7 @@ pub struct ServiceMatcher {
     pub to_ports: Box<[PortInfo]>,
 }
 
-/// Pods that get the traffic.
+/// Pods that receive the traffic.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RedirectBackend {
@@ -99,7 +99,7 @@ pub struct RedirectBackend {
     pub to_ports: Box<[PortInfo]>,
 }
 
-/// A port in a policy, as text: checked by the reader.
+/// A port in a policy, as text, not checked here.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PortInfo {

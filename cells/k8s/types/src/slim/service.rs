@@ -15,7 +15,7 @@ use super::{Condition, Labels, Metadata, Protocol, Str};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Service {
-    /// Name and labels.
+    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// Desired state.
@@ -27,11 +27,11 @@ pub struct Service {
 }
 
 words! {
-    /// How a service is reached.
+    /// Type of a service.
     ServiceType {
-        /// Inside the cluster.
+        /// Reachable at an address inside the cluster.
         ClusterIp = "ClusterIP",
-        /// Also through a port of every node.
+        /// Also at a port of every node.
         NodePort = "NodePort",
         /// Also through an external load balancer.
         LoadBalancer = "LoadBalancer",
@@ -41,7 +41,7 @@ words! {
 }
 
 words! {
-    /// Which backends a client may reach.
+    /// Traffic policy: which backends a client may reach.
     TrafficPolicy {
         /// All.
         Cluster = "Cluster",
@@ -51,7 +51,7 @@ words! {
 }
 
 words! {
-    /// Whether a client keeps its backend.
+    /// Session affinity: whether a client keeps its backend.
     SessionAffinity {
         /// No.
         None = "None",
@@ -71,7 +71,7 @@ words! {
 }
 
 words! {
-    /// How a load balancer hands packets to the nodes.
+    /// How a load balancer delivers packets to the nodes.
     IngressIpMode {
         /// Destination address unchanged.
         Vip = "VIP",
@@ -87,7 +87,7 @@ pub struct ServiceSpec {
     /// Ports.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub ports: Box<[ServicePort]>,
-    /// Labels of the pods behind the service.
+    /// Selector: labels of the pods of the service.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub selector: Labels,
     /// Cluster address; `None` as text for headless services.
@@ -97,14 +97,14 @@ pub struct ServiceSpec {
         deserialize_with = "codec::or_zero"
     )]
     pub cluster_ip: Str,
-    /// Cluster addresses, one a family.
+    /// Cluster addresses, one per family.
     #[serde(
         rename = "clusterIPs",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::list"
     )]
     pub cluster_ips: Box<[Str]>,
-    /// How the service is reached.
+    /// Type.
     #[serde(
         rename = "type",
         skip_serializing_if = "codec::is_zero",
@@ -118,7 +118,7 @@ pub struct ServiceSpec {
         deserialize_with = "codec::list"
     )]
     pub external_ips: Box<[Str]>,
-    /// Whether clients keep their backend.
+    /// Session affinity.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub session_affinity: SessionAffinity,
     /// Requested load-balancer address (deprecated by Kubernetes, read by LB-IPAM).
@@ -134,7 +134,7 @@ pub struct ServiceSpec {
     /// Backends for clients outside the cluster.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub external_traffic_policy: TrafficPolicy,
-    /// Port on every node that tells whether the node has a local backend; 0 for none.
+    /// Port on every node that reports whether the node has a local backend; 0 for none.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub health_check_node_port: i32,
     /// Parameters of the session affinity.
@@ -254,7 +254,7 @@ pub struct SessionAffinityConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientIpConfig {
-    /// Seconds after which an idle client may get another backend.
+    /// Seconds after which an idle client may be sent to another backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<i32>,
 }
@@ -263,7 +263,7 @@ pub struct ClientIpConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceStatus {
-    /// What the load balancer has assigned.
+    /// Addresses that the load balancer has assigned.
     #[serde(deserialize_with = "codec::object")]
     pub load_balancer: LoadBalancerStatus,
     /// Conditions.
@@ -308,7 +308,7 @@ pub struct IngressPort {
     /// Protocol.
     #[serde(deserialize_with = "codec::or_zero")]
     pub protocol: Protocol,
-    /// Why the port does not work.
+    /// Error of the port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Str>,
 }

@@ -238,7 +238,7 @@ fn frequent_objects_stay_small() {
 }
 
 #[test]
-fn memory_of_what_nobody_reads_is_let_go() {
+fn fields_that_no_reader_needs_are_dropped() {
     let mut object = service();
     object["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = "{}".into();
     object["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
