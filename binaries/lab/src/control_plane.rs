@@ -16,14 +16,14 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use hive::{Cell, Hive};
 use ipnet::IpNet;
-use skep_k8s::{
-    Client,
-    remote::{RemoteClient, Settings, Target, TargetError},
-};
 use skep_k8s_apiserver::{
     ApiServer, Gvr, HttpOptions, HttpServer, Manner, Registry, Rows, SigningKey, SigningKeyError, Tls,
     TlsError, Tracker, WriteOptions, endpointslice_controller_cell, garbage_collector_cell,
     in_process_client, namespace_controller_cell,
+};
+use skep_k8s_client::{
+    Client,
+    remote::{RemoteClient, Settings, Target, TargetError},
 };
 use statedb::Db;
 use tokio::{net::TcpListener, task::JoinSet};

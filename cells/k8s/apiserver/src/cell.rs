@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Members};
 use hive_script::CommandHandle;
 use parking_lot::Mutex;
-use skep_k8s::Client;
+use skep_k8s_client::Client;
 use statedb::{Db, Table};
 use tokio::net::TcpListener;
 
@@ -168,7 +168,7 @@ impl Listening {
 pub fn in_process_client(api: &ApiServer) -> InProcessClient {
     InProcessClient::new(
         api.clone(),
-        skep_k8s::ServerVersion {
+        skep_k8s_client::ServerVersion {
             major: 1,
             minor: 33,
             git_version: crate::http::VERSION.to_owned(),

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 
 use compact_str::CompactString;
 use ipnet::IpNet;
-use skep_k8s::selector::{Selector, SelectorError};
-use skep_k8s::slim::{self, CiliumLocalRedirectPolicy, PortInfo};
+use skep_k8s_types::selector::{Selector, SelectorError};
+use skep_k8s_types::slim::{self, CiliumLocalRedirectPolicy, PortInfo};
 use skep_loadbalancer_model::{L3n4Addr, L4Proto, ServiceName};
 
 /// Which traffic a policy redirects, and how ports are matched.
