@@ -16,10 +16,6 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use hive::{Cell, Hive};
 use ipnet::IpNet;
-use skep_k8s::{
-    Client,
-    remote::{RemoteClient, Settings, Target, TargetError},
-};
 use skep_k8s_apiserver::{
     ApiServer, Gvr, HttpOptions, HttpServer, Manner, Registry, Rows, SigningKey, SigningKeyError, Tracker,
     WriteOptions, endpointslice_controller_cell, garbage_collector_cell, in_process_client,
@@ -28,6 +24,10 @@ use skep_k8s_apiserver::{
 use skep_listen::{
     BindError, BoundTcp, Tcp,
     tls::{Tls, TlsError},
+};
+use skep_k8s_client::{
+    Client,
+    remote::{RemoteClient, Settings, Target, TargetError},
 };
 use statedb::Db;
 use tokio::{net::TcpListener, task::JoinSet};

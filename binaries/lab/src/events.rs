@@ -7,7 +7,8 @@
 use std::{collections::HashMap, sync::Arc, sync::Mutex, sync::PoisonError};
 
 use serde_json::{Value, json};
-use skep_k8s::{ApiError, Client, Kind, Patch, Subresource, WriteOptions};
+use skep_k8s_client::{ApiError, Client, Patch, Subresource, WriteOptions};
+use skep_k8s_types::Kind;
 
 use crate::pod::Pod;
 

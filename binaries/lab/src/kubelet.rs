@@ -14,10 +14,10 @@ use std::{
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use skep_k8s::{
-    Change, Client, DeleteOptions, Kind, ListOptions, ObjectKey, Patch, RawEvent, Resource, Subresource,
-    WatchOptions, WriteOptions, slim,
+use skep_k8s_client::{
+    Change, Client, DeleteOptions, ListOptions, Patch, RawEvent, Subresource, WatchOptions, WriteOptions,
 };
+use skep_k8s_types::{Kind, ObjectKey, Resource, slim};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -79,7 +79,7 @@ impl Kubelet {
     ///
     /// # Errors
     /// When the API server returns an error.
-    pub async fn register_nodes(&self) -> Result<(), skep_k8s::ApiError> {
+    pub async fn register_nodes(&self) -> Result<(), skep_k8s_client::ApiError> {
         for machine in &self.machines {
             let node = &machine.node;
             let addresses: Vec<Value> = node
@@ -185,7 +185,7 @@ async fn follow(client: Arc<dyn Client>, out: mpsc::UnboundedSender<Signal>, sto
 async fn follow_once(
     client: &dyn Client,
     out: &mpsc::UnboundedSender<Signal>,
-) -> Result<(), skep_k8s::ApiError> {
+) -> Result<(), skep_k8s_client::ApiError> {
     let kind = slim::Pod::kind();
     let list = client.list(&kind, "", &ListOptions::default()).await?;
     let mut keys = Vec::new();
@@ -338,7 +338,7 @@ impl State<'_> {
         }
     }
 
-    async fn schedule(&self, pod: &Pod) -> Result<(), skep_k8s::ApiError> {
+    async fn schedule(&self, pod: &Pod) -> Result<(), skep_k8s_client::ApiError> {
         let load = |name: &str| self.seen.values().filter(|other| other.node == name).count();
         let Some(machine) = self
             .kubelet

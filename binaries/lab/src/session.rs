@@ -10,7 +10,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use skep_k8s::{ApiError, Client, DeleteOptions, Kind, Patch, Subresource, WriteOptions};
+use skep_k8s_client::{ApiError, Client, DeleteOptions, Patch, Subresource, WriteOptions};
+use skep_k8s_types::Kind;
 use tokio::process::{Child, Command};
 
 use crate::{
@@ -36,7 +37,7 @@ pub enum SessionError {
     Api(#[from] ApiError),
     /// The address of the API server is invalid.
     #[error(transparent)]
-    Target(#[from] skep_k8s::remote::TargetError),
+    Target(#[from] skep_k8s_client::remote::TargetError),
     /// No such cluster.
     #[error("the lab has no cluster called `{cluster}`")]
     NoCluster {

@@ -15,7 +15,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use skep_k8s::{ApiError, Client, Kind, WriteOptions};
+use skep_k8s_client::{ApiError, Client, WriteOptions};
+use skep_k8s_types::Kind;
 
 use crate::{enter::Mount, pod::Pod};
 

@@ -14,7 +14,8 @@ use std::{
 };
 
 use serde_json::Value;
-use skep_k8s::{ApiError, Client, Kind, WriteOptions};
+use skep_k8s_client::{ApiError, Client, WriteOptions};
+use skep_k8s_types::Kind;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

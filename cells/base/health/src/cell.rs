@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
+use statedb::clock::{Clock, SystemClock};
 use tracing::warn;
 
 use crate::history::History;
 use crate::table::{self, HealthTable};
-use crate::{Clock, SystemClock, command, metrics};
+use crate::{command, metrics};
 
 /// Health of all modules as a table.
 ///

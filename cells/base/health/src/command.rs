@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use hive::{Member, Members};
 use hive_script::{CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Spec, function};
+use statedb::clock::{Clock, SystemClock};
 use statedb::{Db, Table};
 
 use crate::history::History;
 use crate::status::{LevelName, Status};
 use crate::table::BY_IDENTIFIER;
 use crate::tree::tree;
-use crate::{Clock, SystemClock};
 
 /// The commands of the table.
 pub(crate) fn commands(

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use jiff::tz::Offset;
 use parking_lot::Mutex;
+use statedb::clock::Clock;
 use tracing::warn;
 
-use crate::Clock;
 use crate::status::{LevelName, Status};
 
 /// Size at which the file is rotated, in bytes.

@@ -17,7 +17,6 @@ mod tree;
 pub use cell::{HistoryConfig, cell, history_cell};
 pub use history::{History, HistoryError};
 pub use metrics::HealthMetrics;
-pub use statedb::reconciler::{Clock, SystemClock};
 pub use status::{LevelName, Status, StatusId, never};
 pub use table::{BY_IDENTIFIER, BY_LEVEL, HealthTable, read_only};
 pub use tree::tree;

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use hive::{HealthId, HealthReport, HealthSink, Level};
+use statedb::clock::{Clock, SystemClock};
 use statedb::{Db, Index, RwTable, Table};
 use tracing::{error, warn};
 
 use crate::history::History;
 use crate::status::{LevelName, Status, StatusId, never};
-use crate::{Clock, SystemClock};
 
 /// Rows by `module.component`; prefixes find whole modules.
 pub const BY_IDENTIFIER: Index<Status, str> = Index::new("identifier", |status, keys| {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Members};
 use hive_script::CommandHandle;
 use parking_lot::Mutex;
-use skep_k8s::Client;
+use skep_k8s_client::Client;
 use skep_listen::{BindError, Tcp};
 use statedb::{Db, Table};
 
@@ -160,7 +160,7 @@ impl Listening {
 pub fn in_process_client(api: &ApiServer) -> InProcessClient {
     InProcessClient::new(
         api.clone(),
-        skep_k8s::ServerVersion {
+        skep_k8s_client::ServerVersion {
             major: 1,
             minor: 33,
             git_version: crate::http::VERSION.to_owned(),

@@ -234,7 +234,7 @@ impl Control {
         }
     }
 
-    /// Starts a server; not if the last one of that port is still ending, which is told later.
+    /// Starts a server; not if the last one of that port is still ending, which a later event reports.
     fn start(&self, port: u16, stop: CancellationToken) -> bool {
         let listener = Arc::new(Listener {
             port,

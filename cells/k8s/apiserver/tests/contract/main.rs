@@ -14,14 +14,13 @@ mod real;
 
 use std::sync::Arc;
 
-use skep_k8s::Client;
-use skep_k8s::remote::{RemoteClient, Settings as RemoteSettings, Target};
+use cases::Subject;
 use skep_k8s_apiserver::{
     ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tracker, in_process_client,
 };
+use skep_k8s_client::Client;
+use skep_k8s_client::remote::{RemoteClient, Settings as RemoteSettings, Target};
 use tokio_util::sync::CancellationToken;
-
-use cases::Subject;
 
 fn embedded() -> ApiServer {
     let rows = Rows::new(&statedb::Db::new()).unwrap();
