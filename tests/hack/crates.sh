@@ -11,9 +11,12 @@ loads=(skep-bpf-programs skep-socketlb skep-agent skep-e2e skep-faults lb-benchm
 
 # package: dependencies that must not appear below it. Development dependencies do not count.
 guards="
-skep: skep-bpf-programs libbpf-sys libbpf-rs kube axum
+skep: skep-bpf-programs libbpf-sys libbpf-rs kube axum skep-listen
 run-scripts: skep-bpf-programs libbpf-sys libbpf-rs
 skep-hive: kube axum serde_json
+skep-listen: skep-hive skep-hive-script axum hyper rustls
+skep-hive-script: skep-listen skep-shell rustyline hyper
+skep-shell: skep-hive-script skep-listen hyper rustls
 skep-statedb: kube
 skep-k8s-types: skep-k8s-client skep-hive skep-statedb kube tokio
 skep-k8s-client: skep-hive skep-statedb kube

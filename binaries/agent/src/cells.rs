@@ -28,7 +28,7 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
         skep_health::history_cell(),
         skep_metrics::cell(),
         skep_metrics::endpoint::cell(),
-        hive_script::cell::cell(),
+        skep_shell::cell(),
         skep_api::cell(),
         status::cell(),
         memory::cell(),

@@ -43,8 +43,11 @@ pub(crate) fn commands(
 
 /// The command of the history.
 pub(crate) fn history(history: Arc<History>) -> Member<CommandHandle> {
-    let spec = Spec::new("health/history", "Show what was degraded, stopped or closed")
-        .flag(Flag::string("output", "", "File to write to instead of the log").short('o'));
+    let spec = Spec::new(
+        "health/history",
+        "Show when components were degraded, stopped or closed",
+    )
+    .flag(Flag::string("output", "", "File to write to instead of the log").short('o'));
     Member(function(spec, move |cx, inv| {
         let text = history.read().map_err(|error| CommandError::chain(&error))?;
         write_out(cx, inv, &text)

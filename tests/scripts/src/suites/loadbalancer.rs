@@ -49,7 +49,7 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
 pub(super) fn cells(maps: Maps) -> Vec<Cell> {
     let mut cells = base_cells();
     cells.extend([
-        hive_script::cell::cell(),
+        skep_shell::cell(),
         fake_client_cell(),
         skep_k8s_reflectors::tables::cell(),
         skep_maglev::cell(),

@@ -60,10 +60,8 @@ async fn in_process() {
 async fn over_http() {
     let api = embedded();
     let tracker = api.tracker().clone();
-    let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, HttpOptions::default())
-        .await
-        .unwrap();
-    let url = format!("http://{}", server.address().unwrap());
+    let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, HttpOptions::default()).unwrap();
+    let url = format!("http://{}", server.address());
     let stop = CancellationToken::new();
     let serving = tokio::spawn(server.serve(stop.clone()));
     let subject = Subject {

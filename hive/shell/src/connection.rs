@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use futures::FutureExt;
+use hive_script::{CommandSet, Environment, Lifetime, State};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -17,8 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{END, ERROR, closes};
-use crate::{CommandSet, Environment, Lifetime, State};
+use crate::{END, ERROR, closes};
 
 /// Commands a client may send ahead.
 const PIPELINE: usize = 16;
@@ -27,7 +27,7 @@ const UNSENT: usize = 64 << 20;
 /// The longest command line, in bytes.
 const LINE: u64 = 1 << 20;
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     number: u64,
     stream: UnixStream,
     state: State,
@@ -73,7 +73,7 @@ impl Output {
 }
 
 impl Connection {
-    pub(super) fn new(
+    pub(crate) fn new(
         number: u64,
         stream: UnixStream,
         commands: CommandSet,
@@ -90,9 +90,7 @@ impl Connection {
         let lifetime = Lifetime::new(token.clone(), None);
         let log = output.clone();
         let sink = Box::new(move |text: &str| log.send(text));
-        let mut state = State::new(work_dir, commands, Environment::new(), lifetime, sink);
-        state.echo = false;
-        state.is_shell = true;
+        let state = State::new(work_dir, commands, Environment::new(), lifetime, sink).for_shell();
         Self {
             number,
             stream,
@@ -103,7 +101,7 @@ impl Connection {
         }
     }
 
-    pub(super) async fn serve(self) {
+    pub(crate) async fn serve(self) {
         let Self {
             number,
             stream,

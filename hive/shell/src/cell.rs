@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: offers all script commands of the hive over a unix socket.
-//! Needs: the group of [`CommandHandle`]s. Gives nothing.
+//! Cell: serves the commands of all cells on a unix socket.
+//! Requires: the group of [`CommandHandle`]s. Provides nothing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{All, Backoff, Cell, Cfg, Controller, Job, JobCtx, Jobs, Retry, SpawnError};
+use hive_script::{CommandHandle, CommandSet, named, shell_commands};
+use skep_listen::{BindError, Unix};
 
-use crate::shell::{Server, ServerError};
-use crate::{CommandHandle, CommandSet, look_command, shell_commands};
+use crate::{Server, command};
 
+/// The setting of the socket.
+const SETTING: &str = "shell-sock-path";
 /// Pause between attempts to listen.
 const RETRY: Duration = Duration::from_secs(10);
-
-hive::catalogue!(cell);
 
 /// The shell of a program.
 ///
@@ -27,7 +28,7 @@ hive::catalogue!(cell);
 ///     hive::Member(function(Spec::new("greet", "Say hello"), |_, _| Ok(Outcome::stdout("hello\n"))))
 /// }
 ///
-/// let cells = [hive_script::cell::cell(), Cell::module("greeter", "Greets").provide(new_command)];
+/// let cells = [skep_shell::cell(), Cell::module("greeter", "Greets").provide(new_command)];
 /// # let settings = Settings::new().flag("shell-sock-path", "/tmp/greeter.sock");
 /// Hive::new(cells).plan(settings).unwrap();
 /// ```
@@ -56,20 +57,22 @@ fn serve(
     }
     let mut all: CommandSet = shell_commands();
     all.extend(
-        look_command::commands(&controller)
+        command::commands(&controller)
             .into_iter()
             .chain(commands)
-            .map(crate::named),
+            .map(named),
     );
     let commands = Arc::new(all);
     let path = config.path.clone();
     let job = Job::once("listener", move |cx: JobCtx| {
         let (path, commands) = (path.clone(), commands.clone());
         async move {
-            let server = Server::bind(&path, commands.as_ref().clone())?;
+            let socket = Unix::new(&path).setting(SETTING).bind()?;
             cx.health.ok("Listening");
-            server.serve(cx.token.clone()).await;
-            Ok::<(), ServerError>(())
+            Server::new(socket, commands.as_ref().clone())
+                .serve(cx.token.clone())
+                .await;
+            Ok::<(), BindError>(())
         }
     });
     jobs.spawn(job.retry(Retry::forever().backoff(Backoff::constant(RETRY))))
@@ -78,10 +81,10 @@ fn serve(
 #[cfg(test)]
 mod tests {
     use hive::{Hive, Level, Lifecycle, Member, Settings};
+    use hive_script::{Outcome, Spec, function};
 
     use super::*;
-    use crate::shell::Client;
-    use crate::{Outcome, Spec, function};
+    use crate::{Client, ClientError};
 
     fn greet() -> Member<CommandHandle> {
         Member(function(Spec::new("greet", "Say hello"), |_, _| {
@@ -89,7 +92,7 @@ mod tests {
         }))
     }
 
-    async fn run(path: &std::path::Path, command: &str) -> (String, Result<(), crate::shell::ClientError>) {
+    async fn run(path: &std::path::Path, command: &str) -> (String, Result<(), ClientError>) {
         let mut client = Client::connect_patiently(path, |_| {}).await.unwrap();
         let mut text = String::new();
         let result = client.run(command, |chunk| text.push_str(chunk)).await;

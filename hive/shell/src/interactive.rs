@@ -15,9 +15,9 @@ use rustyline::validate::Validator;
 use rustyline::{Config, Editor, Helper};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Client, ClientError, closes};
+use crate::{Client, ClientError, closes};
 
-/// Why the prompt ended other than by wish.
+/// Why the prompt ended with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum InteractiveError {
     /// No connection to the shell.
@@ -26,7 +26,7 @@ pub enum InteractiveError {
     /// The terminal cannot be read.
     #[error("cannot read from the terminal")]
     Terminal(#[from] ReadlineError),
-    /// No runtime to wait in.
+    /// The runtime of the client cannot start: no descriptors or threads are left.
     #[error("cannot start runtime")]
     Runtime(#[source] io::Error),
 }

@@ -8,6 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hive_script::{
+    Command, CommandError, Context, Flag, Invocation, Outcome, Spec, function, shell_commands,
+};
+use skep_listen::BindError;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -15,7 +19,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{Command, CommandError, Context, Flag, Invocation, Outcome, Spec, function, shell_commands};
 
 struct Shell {
     _dir: TempDir,
@@ -141,7 +144,7 @@ async fn socket_is_private_and_removed_at_the_end() {
     assert_eq!(shell.path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert!(matches!(
         Server::bind(&shell.path, shell_commands()),
-        Err(ServerError::InUse { .. })
+        Err(BindError::InUse { .. })
     ));
 
     shell.token.cancel();
@@ -169,7 +172,7 @@ async fn file_that_is_no_socket_is_left_alone() {
 
     assert_eq!(
         error.to_string(),
-        format!("{} is there and is no socket", path.display())
+        format!("{} exists and is not a socket", path.display())
     );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
 }

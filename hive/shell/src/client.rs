@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The calling end of the shell.
+//! The client of the shell.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::Instant;
 
-use super::{END, ERROR, MARKERS};
+use crate::{END, ERROR, MARKERS};
 
 /// Pause between attempts to connect.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Why a command was not run or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens on the socket, or it is not for this user.
+    /// No process listens on the socket, or this user may not connect to it.
     #[error("cannot connect to {path}")]
     Connect {
         /// The socket.
@@ -42,7 +42,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// What to tell a person while [`Client::connect_patiently`] tries again.
+    /// What to print while [`Client::connect_patiently`] retries.
     pub fn retry_text(&self) -> String {
         let cause = std::error::Error::source(self).map(|cause| format!(": {cause}"));
         format!("Dialing failed: {self}{}. Retrying...", cause.unwrap_or_default())
@@ -73,7 +73,7 @@ impl Client {
         })
     }
 
-    /// Tries to connect for up to 15 seconds; `waiting` hears of every failed attempt but the last.
+    /// Tries to connect for up to 15 seconds; `waiting` is called for every failed attempt but the last.
     pub async fn connect_patiently(
         path: impl AsRef<Path>,
         mut waiting: impl FnMut(&ClientError),

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Commands that look at a running hive and change nothing, for the shell of a program: `hive`, `hive/hooks`,
+//! Read-only commands of a running hive: `hive`, `hive/hooks`,
 //! `hive/jobs`, `hive/graph`, `hive/state`.
 
 use std::time::Duration;
 
 use hive::{Controller, GraphView};
-
-use crate::text::{TabWriter, format_duration};
-use crate::{CommandError, CommandHandle, Flag, Invocation, Outcome, Spec, function};
+use hive_script::text::{TabWriter, format_duration};
+use hive_script::{CommandError, CommandHandle, Flag, Invocation, Outcome, Spec, function};
 
 /// The commands.
 pub(crate) fn commands(controller: &Controller) -> [CommandHandle; 5] {
