@@ -85,7 +85,7 @@ impl Ops {
                 None => backend_ids.release(id),
             }
         }
-        lingering.extend(undeleted);
+        lingering.extend(stage.failed().map(|(_, key)| key));
     }
 
     // Backends whose entry was not written when it had to say something else. No frontend relies on them: those that
