@@ -22,7 +22,7 @@ use crate::server::{listen, serve};
 
 /// Shortest time between two looks at the tables.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Waits between attempts to listen on a port that somebody else has.
+/// Waits between attempts to listen on a port that is in use.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 /// Name as a source of frontends.
@@ -233,7 +233,7 @@ impl Control {
         }
     }
 
-    /// Starts a server; not if the last one of that port is still ending, which is told later.
+    /// Starts a server; not if the last one of that port is still ending, which a later event reports.
     fn start(&self, port: u16, stop: CancellationToken) -> bool {
         let listener = Arc::new(Listener {
             port,
