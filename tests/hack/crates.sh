@@ -13,6 +13,7 @@ loads=(skep-bpf-programs skep-socketlb skep-agent skep-e2e skep-faults lb-benchm
 guards="
 skep: skep-bpf-programs libbpf-sys libbpf-rs kube axum
 run-scripts: skep-bpf-programs libbpf-sys libbpf-rs
+skep-agent: skep-loadbalancer-suites skep-k8s-apiserver libtest-mimic
 skep-hive: kube axum serde_json
 skep-statedb: kube
 skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s axum

@@ -24,7 +24,7 @@
 //!
 //! # Features
 //!
-//! * `testing`: a folder of scripts as a test of your own cells, see `testing::run_folder`;
+//! * `testing`: scripts as tests of your own cells, see `testing::run_folder`; suites, and the program that runs them;
 //! * `hive`: the shell as a cell, and commands on a hive;
 //! * `shell`: server and client of the shell;
 //! * `interactive`: a prompt with history and completion.
@@ -54,7 +54,7 @@ mod script_file;
 pub mod shell;
 mod spec;
 mod state;
-#[cfg(all(feature = "hive", any(test, feature = "testing")))]
+#[cfg(feature = "testing")]
 pub mod testing;
 pub mod text;
 

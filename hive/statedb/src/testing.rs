@@ -2,7 +2,9 @@
 
 //! Tables for tests of the commands.
 
-#[cfg(all(feature = "hive", feature = "script"))]
+#[cfg(feature = "testing")]
+mod scripts;
+#[cfg(feature = "testing")]
 mod suite;
 
 use std::collections::BTreeSet;
@@ -10,7 +12,7 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-#[cfg(all(feature = "hive", feature = "script"))]
+#[cfg(feature = "testing")]
 pub use suite::cell;
 
 use crate::{
