@@ -78,7 +78,7 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Tells the time of day.
+/// A clock.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -93,7 +93,7 @@ impl fmt::Debug for Config {
 /// assert_eq!(config.clock.now().as_second(), 0);
 /// ```
 pub trait Clock: Send + Sync {
-    /// The time now.
+    /// Returns the time now.
     fn now(&self) -> Timestamp;
 }
 
@@ -107,7 +107,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Where a reconciler reports how it is.
+/// Receives the health of a reconciler.
 ///
 /// ```
 /// use statedb::reconciler::HealthReporter;
@@ -120,9 +120,9 @@ impl Clock for SystemClock {
 /// Terminal.ok("OK, 3 object(s)");
 /// ```
 pub trait HealthReporter: Send + Sync {
-    /// All is well.
+    /// The last round had no failures.
     fn ok(&self, message: &str);
-    /// Something fails; `error` says what.
+    /// Objects fail; `error` names some.
     fn degraded(&self, message: &str, error: &str);
 }
 
@@ -173,7 +173,7 @@ impl Operation {
 /// assert_eq!((failing.0.load(Ordering::Relaxed), Operation::Update.as_str()), (5, "update"));
 /// ```
 pub trait ReconcilerMetrics: Send + Sync {
-    /// Whether operations are to be timed.
+    /// Returns whether to measure the time of operations.
     fn enabled(&self) -> bool {
         true
     }
