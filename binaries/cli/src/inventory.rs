@@ -168,7 +168,7 @@ fn overview(known: &Known<BpfMapList>) -> String {
                 .filter(|entry| !entry.last_error.is_empty());
             vec![
                 name(map),
-                entries.map_or_else(|| "unknown layout".to_owned(), |all| all.len().to_string()),
+                entries.map_or_else(|| "-".to_owned(), |all| all.len().to_string()),
                 if known.by_agent {
                     errors.count().to_string()
                 } else {
@@ -183,7 +183,7 @@ fn overview(known: &Known<BpfMapList>) -> String {
 fn details(map: &BpfMap) -> String {
     let entries = match &map.cache {
         Some(cache) => entries(cache),
-        None => "unknown layout\n".to_owned(),
+        None => "no entries that can be listed\n".to_owned(),
     };
     format!("## Map: {}\n{entries}", name(map))
 }
@@ -241,9 +241,9 @@ mod tests {
         let text = list(&agent, &Pinned::below(folder.path()), false, Format::Text).unwrap();
 
         let expected = [
-            "Name                     Num entries      Num errors   Cache enabled",
-            "cilium_events            unknown layout   0            false",
-            "cilium_lb4_services_v2   2                1            true",
+            "Name                     Num entries   Num errors   Cache enabled",
+            "cilium_events            -             0            false",
+            "cilium_lb4_services_v2   2             1            true",
             "",
         ];
         assert_eq!(text, expected.join("\n"));

@@ -186,7 +186,7 @@ fn start_file(
     writer: Writer,
     jobs: Jobs,
 ) -> Result<(), StartError> {
-    if config.state_file.as_os_str().is_empty() {
+    if !config.is_enabled() {
         return Ok(());
     }
     let source = Arc::new(FileSource {
