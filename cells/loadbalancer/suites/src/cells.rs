@@ -15,6 +15,7 @@ use skep_datapath_config::cilium_keys;
 use skep_health::testing::base_cells;
 use skep_k8s::node_name::NodeName;
 use skep_loadbalancer_model::Writer;
+use skep_loadbalancer_reconciler::InitWait;
 use skep_node::{LocalNode, NodeAddress};
 use statedb::Table;
 
@@ -91,18 +92,26 @@ pub(crate) fn quick(assembly: Assembly) -> Assembly {
 /// Longest wait for the first lists: long for a busy machine, and short for scripts that go on without.
 const LISTS: Duration = Duration::from_secs(2);
 
-/// Waits until the sources have delivered. Objects that a script adds right after the start arrive as changes then, in
-/// the script's order, which decides about ids; in a list they would be sorted by name.
+/// Waits until the sources have delivered and the maps are pruned for the first time. Objects that a script adds right
+/// after the start arrive as changes then, in the script's order, which decides about ids; in a list they would be
+/// sorted by name, and the first pruning releases the ids of frontends that a full map refused.
 fn first_lists(built: &Built) -> AfterStart {
     let writer = built.get::<Writer>();
+    let reconciled = built.get::<InitWait>();
     Arc::new(move || {
-        let writer = writer.clone();
-        Box::pin(async move {
+        let (writer, reconciled) = (writer.clone(), reconciled.clone());
+        let first = async move {
             if let Some(writer) = writer {
-                let frontends = writer.frontends();
-                // A source that does not deliver is the script's business.
-                let _ = tokio::time::timeout(LISTS, frontends.wait_initialized(writer.db())).await;
+                writer.frontends().wait_initialized(writer.db()).await;
             }
+            if let Some(reconciled) = reconciled {
+                // An error is in the health of the reconciler.
+                let _ = reconciled.prune().await;
+            }
+        };
+        Box::pin(async move {
+            // A source that does not deliver is the script's business.
+            let _ = tokio::time::timeout(LISTS, first).await;
         })
     })
 }
