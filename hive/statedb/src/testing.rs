@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Tables for tests of the commands.
+//! Tables for tests of the commands, and clocks.
 
+mod clock;
 #[cfg(feature = "testing")]
 mod scripts;
 #[cfg(feature = "testing")]
@@ -9,6 +10,7 @@ mod suite;
 
 use std::collections::BTreeSet;
 
+pub use clock::{FixedClock, TokioClock};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hive::config::Faults;
-use skep_k8s::selector::{Selector, SelectorError};
+use skep_k8s_types::selector::{Selector, SelectorError};
 
 use crate::document::Format;
 
@@ -96,7 +96,7 @@ impl FileConfig {
 
 #[cfg(test)]
 mod tests {
-    use skep_k8s::slim::Labels;
+    use skep_k8s_types::slim::Labels;
 
     use super::*;
 

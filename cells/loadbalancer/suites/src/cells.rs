@@ -13,10 +13,9 @@ use hive_script::hive_command::AfterStart;
 use hive_script::testing::{Assembly, Choices, Setup};
 use skep_datapath_config::cilium_keys;
 use skep_health::testing::base_cells;
-use skep_k8s::node_name::NodeName;
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_reconciler::InitWait;
-use skep_node::{LocalNode, NodeAddress};
+use skep_node::{LocalNode, NodeAddress, NodeName};
 use statedb::Table;
 
 use crate::maps;
@@ -24,7 +23,7 @@ use crate::maps;
 /// All cells of the load balancer.
 pub(crate) fn load_balancer(choices: &Choices) -> Hive {
     Hive::new(base_cells())
-        .with(hive_script::cell::cell())
+        .with(skep_shell::cell())
         .with(kubernetes())
         .with(node())
         .with(skep_maglev::cell())
@@ -45,7 +44,10 @@ pub(crate) fn load_balancer(choices: &Choices) -> Hive {
 
 /// Kubernetes, filled by scripts.
 fn kubernetes() -> Cell {
-    Cell::group([skep_k8s_apiserver::fake_client_cell(), skep_k8s::tables::cell()])
+    Cell::group([
+        skep_k8s_apiserver::fake_client_cell(),
+        skep_k8s_reflectors::tables::cell(),
+    ])
 }
 
 /// A node of a fixed name, whose addresses are those that scripts insert.

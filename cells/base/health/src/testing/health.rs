@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use hive::{Cell, Health, HealthSink, Hive, ModulePath};
 use hive_script::testing::{Assembling, Assembly, Setup, Suite};
-use jiff::Timestamp;
-
-use crate::Clock;
+use jiff::{SignedDuration, Timestamp};
+use statedb::clock::Clock;
+use statedb::testing::FixedClock;
 
 hive_script::suite!(
     Suite::new(
@@ -41,16 +41,11 @@ fn hive() -> Hive {
 }
 
 /// Always one second after the epoch.
-struct Fixed;
-
-impl Clock for Fixed {
-    fn now(&self) -> Timestamp {
-        Timestamp::constant(1, 0)
-    }
-}
-
 fn new_clock() -> Arc<dyn Clock> {
-    Arc::new(Fixed)
+    Arc::new(FixedClock {
+        now: Timestamp::constant(1, 0),
+        age: SignedDuration::ZERO,
+    })
 }
 
 fn report(sink: Arc<dyn HealthSink>) {

@@ -8,10 +8,11 @@ use hive::{Cell, Hive};
 use hive_script::testing::{Assembling, Assembly, Setup, Suite};
 use jiff::{SignedDuration, Timestamp};
 use skep_health::testing::base_cells;
-use skep_k8s::clock::{Clock, FixedClock};
-use skep_k8s::node_name::NodeName;
-use skep_k8s::tables::{LocalPod, NamespaceRow};
+use skep_k8s_reflectors::tables::{self, LocalPod, NamespaceRow};
+use skep_node::NodeName;
 use statedb::Table;
+use statedb::clock::Clock;
+use statedb::testing::FixedClock;
 
 use crate::fake_client_cell;
 
@@ -35,7 +36,7 @@ fn hive() -> Hive {
         .provide(new_clock);
     Hive::new(base_cells())
         .with(fake_client_cell())
-        .with(skep_k8s::tables::cell())
+        .with(tables::cell())
         .with(node)
         .root::<Table<LocalPod>>()
         .root::<Table<NamespaceRow>>()
@@ -48,6 +49,6 @@ fn new_name() -> NodeName {
 fn new_clock() -> Arc<dyn Clock> {
     Arc::new(FixedClock {
         now: NOW,
-        ago: SignedDuration::from_mins(1),
+        age: SignedDuration::from_mins(1),
     })
 }
