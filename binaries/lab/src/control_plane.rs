@@ -21,13 +21,13 @@ use skep_k8s_apiserver::{
     WriteOptions, endpointslice_controller_cell, garbage_collector_cell, in_process_client,
     namespace_controller_cell,
 };
-use skep_listen::{
-    BindError, BoundTcp, Tcp,
-    tls::{Tls, TlsError},
-};
 use skep_k8s_client::{
     Client,
     remote::{RemoteClient, Settings, Target, TargetError},
+};
+use skep_listen::{
+    BindError, BoundTcp, Tcp,
+    tls::{Tls, TlsError},
 };
 use statedb::Db;
 use tokio::{net::TcpListener, task::JoinSet};
