@@ -30,7 +30,7 @@ static ALLOCATOR: alloc::Counting = alloc::Counting;
 /// Measures load-balancing and its parts.
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
-struct Options {
+struct CommandLine {
     #[command(subcommand)]
     measurement: Option<Measurement>,
     #[command(flatten)]
@@ -72,7 +72,7 @@ enum Maps {
 }
 
 fn main() -> anyhow::Result<()> {
-    let options = Options::parse();
+    let options = CommandLine::parse();
     let mut report = Report::default();
     match options.measurement {
         None => throughput::run(&options.throughput, &mut report)?,
@@ -89,4 +89,16 @@ fn main() -> anyhow::Result<()> {
         report.write(file)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
 }

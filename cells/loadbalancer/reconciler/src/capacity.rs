@@ -264,7 +264,8 @@ impl Ops {
                 add(need.maglev.of_mut(ipv6), 1);
             }
         }
-        let has_wildcard = self.wildcards.contains_key(&address.ip());
+        let wildcard = self.wildcards.get(&address.ip());
+        let has_wildcard = wildcard.is_some_and(|wildcard| matches!(wildcard.written, Some(Some(_))));
         if !has_wildcard && self.settings.uses_wildcard(frontend) {
             add(need.services.of_mut(ipv6), 1);
         }

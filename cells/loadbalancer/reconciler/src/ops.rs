@@ -349,6 +349,7 @@ impl Ops {
                 entry.insert(Wildcard {
                     parents: SmallVec::from_elem(parent, 1),
                     written: Some(None),
+                    staged: None,
                 });
             }
             Entry::Vacant(_) => return,

@@ -124,14 +124,10 @@ impl Stages {
         self.backends.failed().map(|(_, key)| key.into_inner().id)
     }
 
-    /// Number of deletions of what no packet needs, by map. Those of backends are counted where they are decided.
+    /// Number of deletions of what no packet needs, by map. Those of backends and wildcard entries are counted where they
+    /// are decided.
     pub(super) fn count_deletions(&self, counts: &mut Capacity) {
-        for stage in [
-            &self.gone_masters,
-            &self.gone_slots,
-            &self.stale_wildcards,
-            &self.stale_slots,
-        ] {
+        for stage in [&self.gone_masters, &self.gone_slots, &self.stale_slots] {
             add(&mut counts.services, stage);
         }
         add(&mut counts.maglev, &self.gone_maglev);

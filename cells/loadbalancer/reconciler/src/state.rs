@@ -141,6 +141,20 @@ pub(super) struct Wildcard {
     pub(super) parents: SmallVec<[(u16, FrontendKind); 1]>,
     // What is in the map; outer `None`: not known.
     pub(super) written: Option<Option<ServiceFlags>>,
+    // What the round writes; outer `None`: nothing.
+    pub(super) staged: Option<Option<ServiceFlags>>,
+}
+
+impl Wildcard {
+    /// Takes what the map holds now from what an owner that staged it came to. Several owners stage the same: one that
+    /// completes is enough.
+    pub(super) fn settle(&mut self, is_incomplete: bool) {
+        match self.staged {
+            Some(staged) if !is_incomplete => self.written = Some(staged),
+            Some(staged) if self.written != Some(staged) => self.written = None,
+            _ => {}
+        }
+    }
 }
 
 #[derive(Default)]

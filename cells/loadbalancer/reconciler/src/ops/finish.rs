@@ -5,10 +5,11 @@
 use std::net::IpAddr;
 
 use skep_bpf_maps::lb::ServiceValue;
+use skep_datapath_maps::IpPair;
 use skep_datapath_maps::transaction::{Phase, Stage as _};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 
-use super::super::stage::Owner;
+use super::super::stage::{Owner, Transaction};
 use super::super::state::Round;
 use super::Ops;
 use super::master::kind_flag;
@@ -19,9 +20,8 @@ impl Ops {
     // Does what is planned; owners and their errors stay until `finish`.
     pub(super) fn flush(&mut self) {
         let mut wildcards = std::mem::take(&mut self.round.wildcards);
-        let mut is_any_unwanted = false;
         for (owner, ip) in wildcards.iter().copied() {
-            is_any_unwanted |= self.stage_wildcard(owner, ip);
+            self.stage_wildcard(owner, ip);
         }
         let Round { stages, txn, .. } = &mut self.round;
         stages.run_backends(&self.maps, txn);
@@ -32,14 +32,16 @@ impl Ops {
         let Round { stages, txn, .. } = &mut self.round;
         stages.run_rest(&self.maps, txn);
         stages.count_deletions(&mut self.freed);
+        let txn = std::mem::take(&mut self.round.txn);
+        let deleted = self.settle_wildcards(&wildcards, &txn);
+        self.freed.services.v4 = self.freed.services.v4.saturating_add(deleted.v4);
+        self.freed.services.v6 = self.freed.services.v6.saturating_add(deleted.v6);
+        self.round.txn = txn;
         let stale = self.round.released.len();
-        let given = self.give_back(&mut wildcards);
+        let given = self.give_back(&wildcards);
         self.keep_named_backends(&given, stale);
         self.delete_backends(&given);
         self.write_unwritten();
-        if is_any_unwanted || self.round.txn.has_failures() {
-            self.settle_wildcards(&wildcards);
-        }
         self.settle(&given);
         self.round.txn.enter(Phase::Add);
         self.round.stages.clear();
@@ -110,16 +112,15 @@ impl Ops {
         self.forget_written(&unwritten);
     }
 
-    // Returns whether no frontend wants it any more.
-    pub(super) fn stage_wildcard(&mut self, owner: Owner, ip: IpAddr) -> bool {
+    // Every frontend that needs a wildcard entry writes it: one that fails leaves those of the others alone.
+    pub(super) fn stage_wildcard(&mut self, owner: Owner, ip: IpAddr) {
         let Some(wildcard) = self.wildcards.get_mut(&ip) else {
-            return false;
+            return;
         };
         let wanted = wildcard.parents.first().map(|(_, kind)| kind_flag(*kind));
         if wildcard.written == Some(wanted) {
-            return wanted.is_none();
+            return;
         }
-        wildcard.written = Some(wanted);
         let key = key::wildcard(ip);
         let stages = &mut self.round.stages;
         match wanted {
@@ -129,20 +130,31 @@ impl Ops {
             }
             None => stages.stale_wildcards.push(owner, key),
         }
-        wanted.is_none()
+        wildcard.staged = Some(wanted);
     }
 
-    fn settle_wildcards(&mut self, wildcards: &[(Owner, IpAddr)]) {
+    // Notes what became of the wildcard entries, and forgets those that no frontend needs. Returns how many were deleted.
+    pub(super) fn settle_wildcards(
+        &mut self,
+        wildcards: &[(Owner, IpAddr)],
+        txn: &Transaction,
+    ) -> IpPair<u32, u32> {
+        let mut deleted = IpPair::default();
         for (owner, ip) in wildcards {
-            let Some(wildcard) = self.wildcards.get_mut(ip) else {
-                continue;
-            };
-            if self.round.txn.is_incomplete(*owner) {
-                wildcard.written = None;
-            } else if wildcard.parents.is_empty() && wildcard.written == Some(None) {
-                self.wildcards.remove(ip);
+            if let Some(wildcard) = self.wildcards.get_mut(ip) {
+                wildcard.settle(txn.is_incomplete(*owner));
             }
         }
+        for (_, ip) in wildcards {
+            if let Some(wildcard) = self.wildcards.get_mut(ip) {
+                let staged = wildcard.staged.take();
+                if wildcard.parents.is_empty() && wildcard.written == Some(None) {
+                    self.wildcards.remove(ip);
+                    *deleted.of_mut(ip.is_ipv6()) += u32::from(staged.is_some());
+                }
+            }
+        }
+        deleted
     }
 
     // Backend entries that could not be written fail every frontend that relies on them.

@@ -58,7 +58,7 @@ struct Added {
 }
 
 impl Ops {
-    pub(super) fn give_back(&mut self, wildcards: &mut Vec<(Owner, IpAddr)>) -> GivenBack {
+    pub(super) fn give_back(&mut self, wildcards: &[(Owner, IpAddr)]) -> GivenBack {
         let mut given = GivenBack::default();
         let refused = self.refused_frontends();
         if refused.is_empty() {
@@ -89,17 +89,6 @@ impl Ops {
         }
         self.drop_stale_of(&given.restored, &revived);
         let gone = std::mem::take(&mut self.round.gone);
-        for (owner, ip) in wildcards
-            .iter()
-            .filter(|(owner, _)| given.released.contains(owner))
-        {
-            if self.round.txn.is_incomplete(*owner)
-                && let Some(wildcard) = self.wildcards.get_mut(ip)
-            {
-                wildcard.written = None;
-            }
-        }
-        wildcards.retain(|(owner, _)| !given.released.contains(owner));
         let before = self.round.released.len();
         release
             .iter()
@@ -107,6 +96,11 @@ impl Ops {
         let of_released = self.round.released[before..].iter();
         let addresses = of_released.filter_map(|released| Some((released.id(), released.address?)));
         given.backends = addresses.collect();
+        // What was refused may have been what writes the wildcard entry of a state that stays.
+        let of_restored = wildcards
+            .iter()
+            .filter(|(owner, _)| given.restored.contains(owner));
+        self.round.wildcards.extend(of_restored);
         let marks = std::mem::take(&mut self.round.wildcards);
         for (owner, ip) in &marks {
             self.stage_wildcard(*owner, *ip);
@@ -134,15 +128,7 @@ impl Ops {
         let unwritten = self.round.stages.unwritten().collect();
         self.forget_written(&unwritten);
         self.settle_given_back(&restore, &release, &added, &txn);
-        for (owner, ip) in marks {
-            if let Some(wildcard) = self.wildcards.get_mut(&ip) {
-                if txn.is_incomplete(owner) {
-                    wildcard.written = None;
-                } else if wildcard.parents.is_empty() && wildcard.written == Some(None) {
-                    self.wildcards.remove(&ip);
-                }
-            }
-        }
+        self.settle_wildcards(&marks, &txn);
         let owners = given.released.iter().chain(&given.restored);
         given.failed = owners
             .copied()

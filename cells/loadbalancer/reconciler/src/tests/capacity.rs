@@ -458,6 +458,35 @@ proptest! {
     }
 }
 
+// Of a state before a restart.
+#[test]
+fn a_wildcard_stays_with_the_frontend_that_keeps_it() {
+    use BackendState::Active;
+    let sizes = LbMapSizes {
+        services: 5,
+        backends: 3,
+        reverse_nat: 3,
+        affinity: 2,
+        source_range: 4,
+        maglev: 2,
+        ..LbMapSizes::small(65_536)
+    };
+    let mut world = World::new(sizes, 2_590_708_180_350_419_639);
+    for step in [
+        Step::Frontends(0, [true, true]),
+        Step::Reconcile,
+        Step::Restart,
+        Step::Frontends(1, [true, true]),
+        Step::Backend(0, 1, Some(Active)),
+        Step::Backend(3, 1, Some(Active)),
+        Step::Frontends(3, [true, false]),
+    ] {
+        world.change(&step);
+    }
+    world.settle();
+    check(&mut world, sizes).unwrap();
+}
+
 #[test]
 fn a_refused_frontend_gets_the_ids_that_it_had_when_there_is_room() {
     let sizes = LbMapSizes {
