@@ -639,20 +639,19 @@ fn definitions_are_served_at_once() {
         },
     });
 
-    let mut with_rules = definition.clone();
-    with_rules["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
-        json!([{ "rule": "true" }]);
+    let mut with_conversion = definition.clone();
+    with_conversion["spec"]["conversion"] = json!({ "strategy": "Webhook" });
     let dry = WriteOptions {
         dry_run: true,
         ..by("t")
     };
     let warnings = server
-        .create(&definitions, "", with_rules, &dry)
+        .create(&definitions, "", with_conversion, &dry)
         .unwrap()
         .warnings;
     assert_eq!(
         warnings,
-        ["spec.versions[0].schema: x-kubernetes-validations are kept, but this server does not check them"]
+        ["spec.conversion: this server calls no webhooks, versions are not converted"]
     );
 
     let created = server
