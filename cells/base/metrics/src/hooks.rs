@@ -15,7 +15,7 @@ use crate::metric::{Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramVe
 /// Runs of jobs, by module and job.
 ///
 /// Jobs whose names differ in a number at the end (`listener-30001`) count as one (`listener`): a series for each
-/// number would stay for ever after its job.
+/// number would outlive its job.
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "hive_jobs", labels = ["module_id", "job_name"])]
 pub struct JobMetricSet {
@@ -293,7 +293,7 @@ impl ReconcilerMetrics for ModuleMetrics {
 mod tests {
     use super::*;
 
-    // A health-check port was two series for ever, long after its service was gone.
+    // The two series of a health-check port outlived its service.
     #[test]
     fn jobs_that_differ_in_a_number_are_one() {
         let names = ["listener-30001", "listener-", "-1", "sync-v4", "collect", "a-1-2"];

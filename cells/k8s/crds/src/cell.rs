@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, HookCtx, Lifecycle, Params};
-use skep_k8s::Client;
+use skep_k8s_client::Client;
 
 use crate::config::{Config, Surroundings};
 use crate::register::{RegisterError, register_all};

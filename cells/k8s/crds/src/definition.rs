@@ -4,7 +4,7 @@
 
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
-use skep_k8s::Resource;
+use skep_k8s_types::Resource;
 
 use crate::schema;
 

@@ -4,7 +4,7 @@
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
-use skep_k8s::Resource;
+use skep_k8s_types::Resource;
 
 use crate::announcement::CiliumL2AnnouncementPolicy;
 use crate::bgp::{

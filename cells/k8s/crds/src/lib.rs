@@ -3,7 +3,7 @@
 //! Cilium's custom resources: full types, schemas made from them, registration.
 //!
 //! - The kinds as Rust types, whole: for whoever writes or judges them. Agents that only read a few fields of many
-//!   objects use the compact types of `skep_k8s::slim`.
+//!   objects use the compact types of `skep_k8s_types::slim`.
 //! - [`schema`]: the structural OpenAPI schema of a type. Types and schemas have one definition and cannot differ.
 //! - [`Definition`], [`definitions`]: the CustomResourceDefinitions with names, versions and printer columns.
 //! - [`register_all`] creates them in a cluster and brings older ones up to date, as Cilium's operator does; [`cell`]

@@ -2,7 +2,7 @@
 
 //! How the types of this crate are written down: what every one of them derives.
 
-pub use skep_k8s::slim::Metadata;
+pub use skep_k8s_types::slim::Metadata;
 
 /// Defines structs of the API: fields that may be absent are `Option`s, absent ones are not written.
 ///
@@ -58,9 +58,9 @@ macro_rules! kind {
             }
         }
 
-        impl skep_k8s::Resource for $name {
-            fn kind() -> skep_k8s::Kind {
-                const { skep_k8s::Kind::new($group, $version, stringify!($name), $plural, $namespaced) }
+        impl skep_k8s_types::Resource for $name {
+            fn kind() -> skep_k8s_types::Kind {
+                const { skep_k8s_types::Kind::new($group, $version, stringify!($name), $plural, $namespaced) }
             }
 
             fn metadata(&self) -> &$crate::object::Metadata {

@@ -6,7 +6,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde_json::Value;
-use skep_k8s::{ApiError, Client, Kind, Subresource, WriteOptions};
+use skep_k8s_client::{ApiError, Client, Subresource, WriteOptions};
+use skep_k8s_types::Kind;
 use tokio::time::Instant;
 
 use crate::definition::Definition;
@@ -48,7 +49,7 @@ pub enum RegisterError {
         name: String,
         /// What the API server said.
         #[source]
-        cause: ApiError,
+        cause: Box<ApiError>,
     },
     /// It could not be created. Check the rights of the service account.
     #[error("unable to create CRD {name}")]
@@ -57,7 +58,7 @@ pub enum RegisterError {
         name: String,
         /// What the API server said.
         #[source]
-        cause: ApiError,
+        cause: Box<ApiError>,
     },
     /// It could not be updated. Check the rights of the service account.
     #[error("unable to update CRD {name}")]
@@ -66,7 +67,7 @@ pub enum RegisterError {
         name: String,
         /// What the API server said.
         #[source]
-        cause: ApiError,
+        cause: Box<ApiError>,
     },
     /// Other writers changed it all the time.
     #[error("unable to update CRD {name}: it kept changing for {}s", TIMEOUT.as_secs())]
@@ -117,7 +118,10 @@ pub async fn register(client: &dyn Client, definition: &Definition) -> Result<Ou
     let mut found = match read(client, &name).await {
         Ok(found) => Some(found),
         Err(error) if error.is_not_found() => None,
-        Err(cause) => return Err(RegisterError::Read { name, cause }),
+        Err(error) => {
+            let cause = Box::new(error);
+            return Err(RegisterError::Read { name, cause });
+        }
     };
     let outcome = match &found {
         None => {
@@ -129,7 +133,10 @@ pub async fn register(client: &dyn Client, definition: &Definition) -> Result<Ou
             {
                 Ok(created) => found = created.to_value().ok().map(|value| (*value).clone()),
                 Err(error) if error.is_already_exists() => return Ok(Outcome::CreatedByAnother),
-                Err(cause) => return Err(RegisterError::Create { name, cause }),
+                Err(error) => {
+                    let cause = Box::new(error);
+                    return Err(RegisterError::Create { name, cause });
+                }
             }
             Outcome::Created
         }
@@ -156,9 +163,9 @@ async fn update(
     definition: &Definition,
     name: &str,
 ) -> Result<Option<Value>, RegisterError> {
-    let failed = |cause| RegisterError::Update {
+    let failed = |error| RegisterError::Update {
         name: name.to_owned(),
-        cause,
+        cause: Box::new(error),
     };
     let attempt = async || {
         let mut object = read(client, name).await.map_err(failed)?;
@@ -175,7 +182,7 @@ async fn update(
         {
             Ok(updated) => Ok(updated.to_value().ok().map(|value| (*value).clone())),
             Err(error) if error.is_conflict() => Ok(None),
-            Err(cause) => Err(failed(cause)),
+            Err(error) => Err(failed(error)),
         }
     };
     match poll(attempt).await? {
@@ -200,7 +207,7 @@ async fn wait_established(
     let attempt = async || {
         let cause = match read(client, name).await {
             Ok(found) => return Ok(is_established(name, &found)?.then_some(())),
-            Err(cause) => cause,
+            Err(error) => Box::new(error),
         };
         Err(RegisterError::Read {
             name: name.to_owned(),

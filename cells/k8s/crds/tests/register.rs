@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use hive::{Cell, Hive, Settings};
 use serde_json::{Value, json};
-use skep_k8s::{
-    ApiError, Client, Kind, ListOptions, RawObject, RawPage, RawWatch, Status, Subresource, WatchOptions,
-    WriteOptions,
-};
 use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_client::{
+    ApiError, Client, ListOptions, RawPage, RawWatch, Status, Subresource, WatchOptions, WriteOptions,
+};
 use skep_k8s_crds::{Outcome, RegisterError, cell, definitions, register, register_all};
+use skep_k8s_types::{Kind, RawObject};
 
 const DEFINITIONS: Kind = Kind::new(
     "apiextensions.k8s.io",

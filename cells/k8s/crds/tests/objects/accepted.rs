@@ -319,7 +319,9 @@ fn status_is_a_part_of_its_own_only_where_it_is_a_sub_resource() {
 #[test]
 fn fills_defaults_of_a_newer_definition_into_older_objects() {
     let cluster = Cluster::new();
-    let definition = all().iter().find(|d| d.kind == "CiliumLoadBalancerIPPool")
+    let definition = all()
+        .iter()
+        .find(|d| d.kind == "CiliumLoadBalancerIPPool")
         .unwrap();
     let mut older = definition.to_object();
     for version in older["spec"]["versions"].as_array_mut().unwrap() {

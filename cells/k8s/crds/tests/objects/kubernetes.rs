@@ -53,9 +53,9 @@ async fn tables_have_the_columns_of_the_definitions() {
         "127.0.0.1:0".parse().unwrap(),
         cluster.0.clone(),
         HttpOptions::default(),
-    );
-    let server = server.await.unwrap();
-    let address = server.address().unwrap();
+    )
+    .unwrap();
+    let address = server.address();
     let stop = tokio_util::sync::CancellationToken::new();
     let serving = server.serve(stop.clone());
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";

@@ -87,10 +87,7 @@ pub(crate) fn crds() -> Gvr {
 }
 
 fn place(kind: &str, version: &str) -> (Gvr, &'static str) {
-    let definition = all()
-        .iter()
-        .find(|definition| definition.kind == kind)
-        .unwrap();
+    let definition = all().iter().find(|definition| definition.kind == kind).unwrap();
     let stored = definition
         .versions
         .iter()

@@ -3,12 +3,12 @@
 //! The types read and write what is stored.
 
 use serde_json::{Value, json};
-use skep_k8s::Resource;
 use skep_k8s_apiserver::{FieldValidation, Gvr, WriteOptions};
 use skep_k8s_crds::endpoint::{CiliumEndpoint, EndpointState};
 use skep_k8s_crds::node::CiliumNode;
 use skep_k8s_crds::policy::{CiliumNetworkPolicy, Entity, IcmpType, Protocol};
 use skep_k8s_crds::shared::ConditionStatus;
+use skep_k8s_types::Resource;
 
 use super::Cluster;
 
@@ -74,7 +74,7 @@ fn what_a_type_can_say_is_in_its_schema() {
         validation: FieldValidation::Strict,
         ..WriteOptions::default()
     };
-    let create = |kind: skep_k8s::Kind, value: Value| {
+    let create = |kind: skep_k8s_types::Kind, value: Value| {
         let gvr = Gvr::new(&kind.group, &kind.version, &kind.plural);
         let mut value = value;
         value["metadata"]["name"] = "typed".into();
@@ -158,8 +158,8 @@ fn compact_types_say_nothing_that_the_schema_does_not_know() {
         "redirectBackend": { "localEndpointSelector": { "matchLabels": { "a": "b" } }, "toPorts": [{ "port": "80", "name": "http", "protocol": "TCP" }] },
         "skipRedirectFromBackend": true, "description": "d",
     } });
-    let node: skep_k8s::slim::CiliumNode = serde_json::from_value(node).unwrap();
-    let policy: skep_k8s::slim::CiliumLocalRedirectPolicy = serde_json::from_value(policy).unwrap();
+    let node: skep_k8s_types::slim::CiliumNode = serde_json::from_value(node).unwrap();
+    let policy: skep_k8s_types::slim::CiliumLocalRedirectPolicy = serde_json::from_value(policy).unwrap();
     let strict = WriteOptions {
         validation: FieldValidation::Strict,
         ..WriteOptions::default()

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use hive::Members;
 use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Spec};
 use parking_lot::Mutex;
-use skep_k8s::slim::NodeAddressType;
+use skep_k8s_types::slim::NodeAddressType;
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_model::types::{L3n4Addr, ServiceName};
 use skep_node::LocalNodeStore;
