@@ -156,16 +156,16 @@ pub struct TableMetricSet {
     /// Revision of a table.
     #[metric(name = "table_revision")]
     revision: GaugeVec,
-    /// Readers of a table that see deletions.
+    /// Change iterators of a table.
     #[metric(name = "table_delete_trackers")]
     delete_trackers: GaugeVec,
-    /// Deleted objects that some reader has not seen.
+    /// Deleted objects that some change iterator has not seen.
     #[metric(name = "table_graveyard_objects")]
     graveyard_objects: GaugeVec,
-    /// Revision up to which all readers have seen deletions.
+    /// Revision up to which all change iterators have seen deletions.
     #[metric(name = "table_graveyard_low_watermark")]
     graveyard_low_watermark: GaugeVec,
-    /// Time to remove deletions that were seen.
+    /// Time to remove deleted objects that all change iterators have seen.
     #[metric(name = "table_graveyard_cleaning_duration_seconds", buckets = SHORT)]
     graveyard_cleaning: HistogramVec,
 }

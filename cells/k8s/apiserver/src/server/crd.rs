@@ -233,7 +233,7 @@ pub(super) fn kinds(definition: &Value) -> Vec<Kind> {
 }
 
 /// Every object has these fields, whether the schema says so or not.
-fn with_object_fields(schema: &mut Value) {
+pub(super) fn with_object_fields(schema: &mut Value) {
     if !schema.is_object() {
         *schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     }

@@ -152,8 +152,8 @@ fn a_definition_waits_for_names_that_another_one_has() {
         .object;
 
     let conditions = &created["status"]["conditions"];
-    assert_eq!(conditions[0]["reason"], "KindConflict");
-    assert_eq!(conditions[0]["message"], "\"Box\" is already in use");
+    assert_eq!(conditions[0]["reason"], "SingularConflict");
+    assert_eq!(conditions[0]["message"], "\"box\" is already in use");
     assert_eq!(
         (&conditions[1]["status"], &conditions[1]["reason"]),
         (&json!("False"), &json!("NotAccepted"))

@@ -5,9 +5,10 @@
 
 use serde_json::{Map, Value};
 
-use super::super::custom::{self, Judge};
 use crate::error::Fault;
 use crate::object;
+use crate::server::crd;
+use crate::server::custom::{self, Judge};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
@@ -81,7 +82,14 @@ fn check_at(schema: &Value, place: Place, has_old: bool, path: &str, faults: &mu
     list_type(schema, path, faults);
     alternatives(schema, is_int_or_text, path, faults);
     default(schema, place, path, faults);
-    custom::check_rules(schema, has_old, path, faults);
+    if place == Place::Root {
+        // Rules of whole objects see what every object has.
+        let mut whole = schema.clone();
+        crd::with_object_fields(&mut whole);
+        custom::check_rules(&whole, has_old, path, faults);
+    } else {
+        custom::check_rules(schema, has_old, path, faults);
+    }
     below(schema, has_old, path, faults);
 }
 
