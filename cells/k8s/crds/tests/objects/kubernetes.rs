@@ -25,7 +25,7 @@ async fn get(address: std::net::SocketAddr, path: &str, accept: &str) -> Value {
         while let Some((size, after)) = rest.split_once("\r\n") {
             let size = usize::from_str_radix(size, 16).unwrap();
             body.push_str(&after[..size]);
-            rest = &after[size..].trim_start_matches("\r\n");
+            rest = after[size..].trim_start_matches("\r\n");
         }
         body
     } else {
