@@ -22,6 +22,8 @@ skep-statedb: kube
 skep-k8s-types: skep-k8s-client skep-hive skep-statedb kube tokio
 skep-k8s-client: skep-hive skep-statedb kube
 skep-k8s-reflectors: skep-node skep-bpf-sys kube
+skep-k8s-crds: skep-statedb kube axum
+skep-agent: schemars cel
 skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s-types skep-k8s-client axum
 skep-loadbalancer-model: skep-k8s-types skep-k8s-client kube serde_norway notify axum skep-bpf-sys skep-bpf-maps
 skep-loadbalancer-sources: skep-bpf-maps skep-loadbalancer-reconciler

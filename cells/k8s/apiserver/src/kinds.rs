@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::gvr::Gvr;
 use crate::schema::{Shape, builtin};
+use crate::server::Judge;
 
 /// One kind in one version.
 #[derive(Clone, Debug)]
@@ -69,6 +70,8 @@ pub struct Custom {
     pub columns: Vec<Value>,
     /// Paths usable in field selectors, such as `.spec.color`.
     pub selectable_fields: Vec<String>,
+    /// What objects are judged by.
+    pub(crate) judge: Judge,
 }
 
 impl Kind {

@@ -9,6 +9,7 @@ mod owners;
 mod strategic;
 mod typed;
 
+use json_patch::PatchOperation;
 use serde_json::Value;
 
 use crate::error::ApiError;
@@ -41,8 +42,7 @@ impl Patch {
                 let patch: json_patch::Patch = serde_json::from_value(operations.clone())
                     .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
                 let mut changed = object.clone();
-                json_patch::patch(&mut changed, &patch)
-                    .map_err(|error| ApiError::patch_failed(error.to_string()))?;
+                apply_operations(&mut changed, patch)?;
                 Ok(changed)
             }
             Patch::Merge(patch) => {
@@ -65,5 +65,67 @@ impl Patch {
             }
             Patch::Apply(_) => Err(ApiError::internal("apply needs field owners")),
         }
+    }
+}
+
+/// Applies the operations one after another. As in API servers, a member of an object that is replaced need not be
+/// there: clients set a `/status` that way.
+fn apply_operations(object: &mut Value, patch: json_patch::Patch) -> Result<(), ApiError> {
+    for operation in patch.0 {
+        let operation = match operation {
+            PatchOperation::Replace(replace) if is_missing_member(object, &replace.path) => {
+                PatchOperation::Add(json_patch::AddOperation {
+                    path: replace.path,
+                    value: replace.value,
+                })
+            }
+            other => other,
+        };
+        json_patch::patch(object, &[operation]).map_err(|error| ApiError::patch_failed(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Whether a path leads to a member that its object does not have.
+fn is_missing_member(object: &Value, path: &json_patch::jsonptr::Pointer) -> bool {
+    let parent = path.parent().and_then(|parent| parent.resolve(object).ok());
+    parent.is_some_and(Value::is_object) && path.resolve(object).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn patched(object: &Value, operations: Value) -> Result<Value, ApiError> {
+        Patch::Json(operations).change(&Shape::Any, object)
+    }
+
+    #[test]
+    fn replaces_members_that_are_not_there() {
+        let object = json!({ "spec": { "list": [1] } });
+
+        let status = json!([{ "op": "replace", "path": "/status", "value": { "ok": true } }]);
+        assert_eq!(
+            patched(&object, status).unwrap(),
+            json!({ "spec": { "list": [1] }, "status": { "ok": true } })
+        );
+        for path in ["/status/ok", "/spec/list/1"] {
+            let nowhere = json!([{ "op": "replace", "path": path, "value": 1 }]);
+            assert_eq!(patched(&object, nowhere).unwrap_err().code, 422, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_failed_test_leaves_nothing_changed() {
+        let object = json!({ "metadata": { "uid": "a" } });
+        let operations = json!([
+            { "op": "replace", "path": "/status", "value": 1 },
+            { "op": "test", "path": "/metadata/uid", "value": "b" },
+        ]);
+
+        assert_eq!(patched(&object, operations).unwrap_err().code, 422);
     }
 }

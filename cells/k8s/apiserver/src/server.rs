@@ -5,6 +5,7 @@
 mod accounts;
 mod bind;
 mod crd;
+mod custom;
 mod defaults;
 mod delete;
 mod expiry;
@@ -25,6 +26,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+pub(crate) use custom::Judge;
 pub use list::List;
 pub use options::{DeleteOptions, FieldValidation, ListOptions, Propagation, VersionMatch, WriteOptions};
 pub use scale::{read_scale, scale_patch};
@@ -205,15 +207,23 @@ impl ApiServer {
     }
 }
 
-/// The object in the version that was asked for.
+/// The object in the version that was asked for, with the defaults that it has today.
 pub(crate) fn present(kind: &Kind, object: Arc<Value>) -> Arc<Value> {
     let api_version = kind.api_version();
-    if object::text(&object, &["apiVersion"]) == api_version {
+    let defaults = kind
+        .custom
+        .as_ref()
+        .filter(|custom| custom.judge.has_defaults && custom::lacks_defaults(&custom.schema, &object));
+    let is_of_version = object::text(&object, &["apiVersion"]) == api_version;
+    if is_of_version && defaults.is_none() {
         return object;
     }
     let mut copy = (*object).clone();
     if let Some(map) = copy.as_object_mut() {
         map.insert("apiVersion".to_owned(), api_version.into());
+    }
+    if let Some(custom) = defaults {
+        custom::fill(&custom.schema, &mut copy);
     }
     Arc::new(copy)
 }

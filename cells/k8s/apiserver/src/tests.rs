@@ -2,6 +2,7 @@
 
 //! The API as a library.
 
+mod definitions;
 mod services;
 
 use serde_json::{Value, json};
@@ -618,65 +619,6 @@ fn namespaces_must_exist_and_not_terminate() {
         .update(&namespaces, "", "shop", Subresource::Finalize, done, &by("t"))
         .unwrap();
     assert!(server.get(&namespaces, "", "shop").unwrap_err().is_not_found());
-}
-
-#[test]
-fn definitions_are_served_at_once() {
-    let server = server();
-    let definitions = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-    let definition = json!({
-        "metadata": { "name": "colors.example.com" },
-        "spec": {
-            "group": "example.com",
-            "scope": "Namespaced",
-            "names": { "plural": "colors", "kind": "Color" },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object", "properties": {
-                    "spec": { "type": "object", "properties": { "rgb": { "type": "string", "default": "000" } } },
-                } } },
-            }],
-        },
-    });
-
-    let mut with_rules = definition.clone();
-    with_rules["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
-        json!([{ "rule": "true" }]);
-    let dry = WriteOptions {
-        dry_run: true,
-        ..by("t")
-    };
-    let warnings = server
-        .create(&definitions, "", with_rules, &dry)
-        .unwrap()
-        .warnings;
-    assert_eq!(
-        warnings,
-        ["spec.versions[0].schema: x-kubernetes-validations are kept, but this server does not check them"]
-    );
-
-    let created = server
-        .create(&definitions, "", definition, &by("t"))
-        .unwrap()
-        .object;
-    assert_eq!(created["status"]["conditions"][1]["type"], "Established");
-    assert_eq!(created["spec"]["names"]["listKind"], "ColorList");
-
-    let colors = Gvr::new("example.com", "v1", "colors");
-    let color = json!({ "metadata": { "name": "red" }, "spec": { "extra": 1 } });
-    let created = server.create(&colors, "default", color, &by("t")).unwrap();
-    assert_eq!(created.object["spec"], json!({ "rgb": "000" }));
-    assert_eq!(created.warnings, ["unknown field \"spec.extra\""]);
-
-    server
-        .delete(&definitions, "", "colors.example.com", &DeleteOptions::default())
-        .unwrap();
-    assert!(
-        server
-            .list(&colors, None, &ListOptions::default())
-            .unwrap_err()
-            .is_not_found()
-    );
 }
 
 #[test]

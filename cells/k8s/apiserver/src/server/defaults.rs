@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{crd, service};
+use super::{custom, service};
 use crate::kinds::Kind;
 use crate::object;
 
@@ -77,8 +77,8 @@ pub(super) fn on_update(kind: &Kind, old: &Value, object: &mut Value) {
 
 /// Fills in what a client may leave out. Belongs to the client, as if it had sent it.
 pub(super) fn fill_in(kind: &Kind, object: &mut Value) {
-    if let Some(custom) = &kind.custom {
-        crd::fill(&custom.schema, object);
+    if let Some(definition) = &kind.custom {
+        custom::fill(&definition.schema, object);
     }
     match (kind.gvr.group.as_str(), kind.gvr.resource.as_str()) {
         ("", "namespaces") => {

@@ -165,16 +165,17 @@ impl ApiServer {
         let Some((resource, group)) = name.split_once('.') else {
             return;
         };
-        let kinds = self.registry().remove(group, resource);
-        let Some(kind) = kinds.first() else { return };
-        for object in tx.list(self.domain(kind), &kind.stored(), None) {
-            tx.delete(
-                self.domain(kind),
-                kind,
-                object::namespace(&object),
-                object::name(&object),
-            );
+        if let Some(kind) = self.registry().remove(group, resource).first() {
+            for object in tx.list(self.domain(kind), &kind.stored(), None) {
+                tx.delete(
+                    self.domain(kind),
+                    kind,
+                    object::namespace(&object),
+                    object::name(&object),
+                );
+            }
         }
+        self.establish_others(tx, kind);
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn object(kind: &Kind, old: Option<&Value>, new: &Value) -> Result<()
         _ => {}
     }
     if let Some(custom) = &kind.custom {
-        faults.extend(crd::validate(&custom.schema, new));
+        faults.extend(custom.judge.faults(&custom.schema, new, old));
     }
     if faults.is_empty() {
         return Ok(());

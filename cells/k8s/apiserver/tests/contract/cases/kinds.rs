@@ -140,7 +140,10 @@ fn color_definition(group: &str) -> Value {
                     "spec": { "type": "object", "required": ["rgb"], "properties": {
                         "rgb": { "type": "string", "pattern": "^[0-9a-f]{6}$" },
                         "level": { "type": "integer", "default": 3 },
-                    } },
+                    }, "x-kubernetes-validations": [
+                        { "rule": "self.rgb != '000000' || self.level > 3", "message": "black needs a level" },
+                        { "rule": "self.rgb == oldSelf.rgb", "message": "rgb is immutable" },
+                    ] },
                     "status": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
                 } } },
             }],
@@ -180,6 +183,11 @@ pub(super) async fn definitions(space: &Space<'_>) {
     assert_eq!(made["spec"], json!({ "rgb": "ff0000", "level": 3 }));
     assert_eq!(made["metadata"]["generation"], 1);
     assert_eq!(code(space.create(&color, object("nope")).await), 422);
+    let black = space.create(&color, object("000000")).await.unwrap_err();
+    assert!(black.to_string().contains("black needs a level"), "{black}");
+    let other = Patch::Merge(json!({ "spec": { "rgb": "00ff00" } }));
+    let other = space.patch(&color, "c", other).await.unwrap_err();
+    assert!(other.to_string().contains("rgb is immutable"), "{other}");
     let seen = Patch::Merge(json!({ "status": { "seen": true } }));
     let status = space
         .client
