@@ -254,7 +254,11 @@ impl BackendError {
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Unavailable { .. } | Self::Timeout { .. } | Self::NoLeader | Self::Failed { .. } | Self::NoSpace
+            Self::Unavailable { .. }
+                | Self::Timeout { .. }
+                | Self::NoLeader
+                | Self::Failed { .. }
+                | Self::NoSpace
         )
     }
 

@@ -2,19 +2,31 @@
 
 //! Key-value store: client, backend trait, a store in memory.
 //!
-//! [`Backend`] is what a store has to do, with etcd's semantics.
+//! - [`Client`]: operations on keys with rate limit, leases and locks, [watchers](Watcher), [status](Status);
+//! - [`Backend`]: what a store has to do, with etcd's semantics. `skep-kvstore-etcd` has the one for etcd;
+//! - [`memory::Memory`]: a store in memory, as fake and for the lab;
+//! - [`keys`]: the layout of the key space that is shared with Cilium.
+//!
+//! Feature `testing` adds `testing`: the suite that every store passes, and a store that fails on purpose.
 
 mod backend;
+mod client;
+mod disabled;
 mod error;
 pub mod keys;
+pub mod memory;
 mod operation;
 mod options;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod types;
 
 pub use backend::{
-    Backend, BackendError, Cause, Change, Compare, Condition, EndpointAnswer, EndpointStatus, Grant, KeyRange, Op,
-    OpResponse, Order, RangeRequest, RangeResponse, Txn, TxnResponse, WatchRequest, WatchResponse, WatchStream,
+    Backend, BackendError, Cause, Change, Compare, Condition, EndpointAnswer, EndpointStatus, Grant,
+    KeyRange, Op, OpResponse, Order, RangeRequest, RangeResponse, Txn, TxnResponse, WatchRequest,
+    WatchResponse, WatchStream,
 };
+pub use client::{Client, Connection, Driver, Event, Listing, Lock, Locked, LostKeys, Status, Watcher};
 pub use error::{ConnectionError, Error, QuorumError};
 pub use operation::{NoRecorder, Operation, OperationRecord, Recorder};
 pub use options::{ClientKind, ClientOptions, LEASE_TTL, LOCK_TTL, PAGE, QPS, RateLimit};
