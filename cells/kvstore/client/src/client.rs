@@ -62,6 +62,7 @@ use pin::{Pin, PinnedBackend};
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[cfg_attr(feature = "hive", derive(hive::Value))]
 pub struct Client {
     inner: Arc<Inner>,
 }

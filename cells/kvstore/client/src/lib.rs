@@ -7,16 +7,25 @@
 //! - [`memory::Memory`]: a store in memory, as fake and for the lab;
 //! - [`keys`]: the layout of the key space that is shared with Cilium.
 //!
-//! Feature `testing` adds `testing`: the suite that every store passes, and a store that fails on purpose.
+//! Feature `hive` adds `cell` (cells around a client), the writer of the heartbeat and metrics; feature `api` adds `probe`,
+//! the part of the agent's status. Feature `testing` adds `testing`: the suite that every store passes, and a store that fails on purpose.
 
 mod backend;
+#[cfg(feature = "hive")]
+pub mod cell;
 mod client;
 mod disabled;
 mod error;
+#[cfg(feature = "hive")]
+pub mod heartbeat;
 pub mod keys;
 pub mod memory;
+#[cfg(feature = "hive")]
+mod metrics;
 mod operation;
 mod options;
+#[cfg(feature = "api")]
+pub mod probe;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod types;
@@ -28,6 +37,8 @@ pub use backend::{
 };
 pub use client::{Client, Connection, Driver, Event, Listing, Lock, Locked, LostKeys, Status, Watcher};
 pub use error::{ConnectionError, Error, QuorumError};
+#[cfg(feature = "hive")]
+pub use metrics::KvstoreMetrics;
 pub use operation::{NoRecorder, Operation, OperationRecord, Recorder};
 pub use options::{ClientKind, ClientOptions, LEASE_TTL, LOCK_TTL, PAGE, QPS, RateLimit};
 pub use types::{Header, Key, KeyValue, LeaseId, Lifetime, Revision};

@@ -31,6 +31,7 @@ const HISTORY: usize = 10_000;
 
 /// A store in memory. Clones are the same store.
 #[derive(Clone)]
+#[cfg_attr(feature = "hive", derive(hive::Value))]
 pub struct Memory {
     inner: Arc<Inner>,
 }

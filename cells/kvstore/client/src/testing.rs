@@ -29,7 +29,10 @@ pub struct RunningClient {
 
 impl RunningClient {
     /// Runs a client.
-    #[expect(clippy::disallowed_methods, reason = "tests without a hive have no jobs; the task ends with this value")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "tests without a hive have no jobs; the task ends with this value"
+    )]
     pub fn new(backend: Arc<dyn Backend>, options: ClientOptions) -> Self {
         let (client, driver) = Client::new(backend, options);
         let token = CancellationToken::new();
