@@ -16,6 +16,8 @@ run-scripts: skep-bpf-programs libbpf-sys libbpf-rs
 skep-hive: kube axum serde_json
 skep-statedb: kube
 skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s axum
+skep-kvstore: etcd-client tonic axum kube
+skep-kvstore-etcd: axum kube
 skep-loadbalancer-model: skep-k8s kube serde_norway notify axum skep-bpf-sys skep-bpf-maps
 skep-loadbalancer-sources: skep-bpf-maps skep-loadbalancer-reconciler
 skep-loadbalancer-reconciler: axum notify skep-loadbalancer-sources kube
