@@ -111,7 +111,7 @@ pub trait Config: Clone + Send + Sync + 'static {
 /// fn greet(config: Cfg<Greeting>) { println!("hello {}", config.name); }
 ///
 /// # let _ =
-/// Cell::module("greeting", "Greets somebody").config::<Greeting>().run(greet);
+/// Cell::module("greeting", "Prints a greeting").config::<Greeting>().run(greet);
 /// ```
 pub struct Cfg<C> {
     value: Arc<C>,

@@ -12,7 +12,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// Prints warnings and errors, unless the process has a subscriber.
 pub(crate) fn install() {
     if !tracing::dispatcher::has_been_set() {
-        // Fails only if somebody was faster, who then listens.
+        // Fails only if another thread was faster, whose handler then runs.
         let _ = tracing::subscriber::set_global_default(Fallback(|line: &str| eprintln!("{line}")));
     }
 }

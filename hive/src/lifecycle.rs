@@ -44,7 +44,7 @@ pub struct HookCtx {
     pub module: ModulePath,
 }
 
-/// The result of a hook or job: nothing, or an error. What loops for ever has none: it must end when its token
+/// The result of a hook or job: nothing, or an error. An endless loop has none: it must end when its token
 /// is cancelled.
 ///
 /// ```

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// Measures the phases of a hive. A cell that provides `Arc<dyn HiveMetrics>` is told of them; nothing needs to
+/// Measures the phases of a hive. A cell that provides `Arc<dyn HiveMetrics>` receives them; nothing needs to
 /// ask for it.
 ///
 /// ```

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Readiness: all has started, and nobody is still synchronizing.
+//! Readiness: everything has started, and nothing is still synchronizing.
 
 use std::collections::BTreeMap;
 use std::fmt;

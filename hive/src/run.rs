@@ -477,7 +477,7 @@ fn refuse(report: &Report) -> u8 {
     if usage { exit::USAGE } else { exit::PLAN }
 }
 
-/// Prints to standard output; a closed pipe is nobody's fault.
+/// Prints to standard output; a closed pipe is no error.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -161,7 +161,7 @@ impl<K: 'static> Scope<K> {
     /// # let running = Hive::new(cells).root::<Scope<Leader>>().plan(Settings::new())?.build()?.start().await?;
     /// let leader = running.get::<Scope<Leader>>().unwrap();
     /// leader.acquire().await?;
-    /// leader.release().await?; // nobody is left
+    /// leader.release().await?; // no holder is left
     /// assert!(!leader.is_running());
     /// # running.stop().await?;
     /// # Ok(()) }

@@ -165,7 +165,7 @@ fn graph_cases() -> Vec<Case> {
         ),
         case(
             Code::Missing,
-            "a configuration that nobody declares",
+            "a configuration that is not declared",
             vec![module("app").run(|_: Cfg<Limits>| ())],
         ),
         case(
@@ -216,7 +216,7 @@ fn graph_cases() -> Vec<Case> {
         ),
         case(
             Code::BadDecorator,
-            "of what nobody provides",
+            "of what is not provided",
             vec![module("store").decorate(decorated_store)],
         ),
         (

@@ -59,7 +59,7 @@ fn build(hive: Hive) -> hive::Built {
 #[test]
 fn unused_constructor_is_not_run() {
     fn broken() -> Arc<Cache> {
-        panic!("nobody asked for this")
+        panic!("nothing asked for this")
     }
 
     let cell = Cell::module("lazy", "Lazy")

@@ -259,7 +259,7 @@ async fn job_that_waits_for_readiness_is_cancelled_when_the_hive_stops_before() 
     let held = Arc::new(Mutex::new(Vec::new()));
     let hold = held.clone();
     let cell = Cell::module("never", "Never ready").run(move |jobs: Jobs, readiness: Readiness| {
-        hold.lock().unwrap().push(readiness.guard("for ever"));
+        hold.lock().unwrap().push(readiness.guard("never released"));
         let announce = Job::once("announce", |cx: JobCtx| async move {
             assert!(cx.token.is_cancelled(), "must not run");
             std::future::pending::<()>().await;
@@ -477,7 +477,7 @@ fn schema_describes_every_kind_of_setting() {
         /// Old.
         #[config(deprecated = "use `--text`")]
         old_text: String,
-        /// Nobody sees it.
+        /// It is never read.
         #[config(hidden)]
         inner: u8,
     }

@@ -92,7 +92,7 @@ fn work(
         }
     }))?;
     if mode == "not-ready" {
-        std::mem::forget(readiness.guard("for ever"));
+        std::mem::forget(readiness.guard("never released"));
     }
     jobs.spawn(
         Job::once("serve", move |cx: JobCtx| {
@@ -467,7 +467,7 @@ fn settings_come_from_environment_and_directory() {
     ));
 
     std::fs::remove_dir_all(&directory).unwrap();
-    // What is for other programs is told in one line; what may be a slip, alone.
+    // Keys of other programs are listed in one line; a likely misspelling stands alone.
     let shared = format!(
         "warning[H011]: 2 unknown settings `foreign`, `other` (from dir {})",
         directory.display()

@@ -11,14 +11,20 @@ loads=(skep-bpf-programs skep-socketlb skep-agent skep-e2e skep-faults lb-benchm
 
 # package: dependencies that must not appear below it. Development dependencies do not count.
 guards="
-skep: skep-bpf-programs libbpf-sys libbpf-rs kube axum
+skep: skep-bpf-programs libbpf-sys libbpf-rs kube axum skep-listen
 run-scripts: skep-bpf-programs libbpf-sys libbpf-rs
 skep-hive: kube axum serde_json
+skep-listen: skep-hive skep-hive-script axum hyper rustls
+skep-hive-script: skep-listen skep-shell rustyline hyper
+skep-shell: skep-hive-script skep-listen hyper rustls
 skep-statedb: kube
-skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s axum
+skep-k8s-types: skep-k8s-client skep-hive skep-statedb kube tokio
+skep-k8s-client: skep-hive skep-statedb kube
+skep-k8s-reflectors: skep-node skep-bpf-sys kube
+skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s-types skep-k8s-client axum
 skep-kvstore: etcd-client tonic axum kube
 skep-kvstore-etcd: axum kube
-skep-loadbalancer-model: skep-k8s kube serde_norway notify axum skep-bpf-sys skep-bpf-maps
+skep-loadbalancer-model: skep-k8s-types skep-k8s-client kube serde_norway notify axum skep-bpf-sys skep-bpf-maps
 skep-loadbalancer-sources: skep-bpf-maps skep-loadbalancer-reconciler
 skep-loadbalancer-reconciler: axum notify skep-loadbalancer-sources kube
 "
@@ -43,6 +49,12 @@ for package in $(cargo metadata --no-deps --format-version 1 | grep -o '"path+fi
 		failed=1
 	fi
 done
+# One crate speaks to the Kubernetes API; all others see its trait.
+kube=$(git ls-files '*/Cargo.toml' | grep -vx cells/k8s/client/Cargo.toml | xargs grep -lE '^kube(-[a-z]+)?\b' || true)
+if [ -n "$kube" ]; then
+	echo "crates.sh: only cells/k8s/client may depend on kube, not" $kube >&2
+	failed=1
+fi
 [ "$failed" -eq 0 ] || exit 1
 
 excluded=()

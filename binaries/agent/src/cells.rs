@@ -28,7 +28,7 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
         skep_health::history_cell(),
         skep_metrics::cell(),
         skep_metrics::endpoint::cell(),
-        hive_script::cell::cell(),
+        skep_shell::cell(),
         skep_api::cell(),
         status::cell(),
         memory::cell(),
@@ -39,11 +39,11 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
 /// Kubernetes and the node in, services in tables out.
 fn control_plane() -> Cell {
     Cell::group([
-        skep_k8s::remote::cell(),
-        skep_k8s::node_name::cell(),
-        skep_k8s::tables::cell(),
-        skep_k8s::readiness::cell(),
-        skep_k8s::status::cell(),
+        skep_k8s_client::remote::cell(),
+        skep_node::name::cell(),
+        skep_k8s_reflectors::tables::cell(),
+        statedb::readiness::cell(),
+        skep_k8s_client::status::cell(),
         skep_node::cell(),
         skep_maglev::cell(),
         skep_loadbalancer_model::cell(),

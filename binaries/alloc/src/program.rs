@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Pages of the program and of its libraries: those that nobody needs any more can go.
+//! Pages of the program and of its libraries: those no longer needed can be dropped.
 //!
 //! Most of a program's code runs while it starts and then never again. Its pages stay mapped all the same, and with
 //! each comes what the kernel maps around it (64 KiB, whatever is in the page cache), so that an idle program of 20 MB
@@ -70,7 +70,7 @@ fn visit(act: &mut dyn FnMut(&Mapping)) -> io::Result<()> {
 
 /// Called for the program and each library, with the loader's lock: none of them comes or goes meanwhile.
 unsafe extern "C" fn object(info: *mut libc::dl_phdr_info, _size: usize, visit: *mut c_void) -> c_int {
-    // SAFETY: `visit` hands this over, and nobody else has it; the loader's description is valid during the call.
+    // SAFETY: `visit` hands this over, and there is no other reference to it; the loader's description is valid during the call.
     let (visit, info) = unsafe { (&mut *visit.cast::<Visit<'_>>(), &*info) };
     if info.dlpi_phdr.is_null() {
         return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Talks to the agent's API over its unix socket.
+//! Client of the agent's API over its unix socket.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use tokio::{net::UnixStream, time::timeout};
 
 /// Longest answer that is read: the tables of a large cluster fit several times.
 const LONGEST_ANSWER: usize = 1 << 30;
-/// How long the agent may take to answer, and may pause in its answer.
+/// Deadline for the head of an answer, and for each part of its body.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why the agent did not answer.
@@ -27,7 +27,7 @@ pub(crate) enum AgentError {
     Unreachable {
         /// Path of its socket.
         socket: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
@@ -36,27 +36,27 @@ pub(crate) enum AgentError {
         "`{host}` is no unix socket: the agent is reached at a path such as unix:///var/run/cilium/cilium.sock"
     )]
     Scheme {
-        /// What was given.
+        /// The value.
         host: String,
     },
     /// The connection broke.
-    #[error("talking to the agent: {path}")]
+    #[error("connection to the agent broke at {path}")]
     Http {
-        /// What was asked for.
+        /// Path of the request.
         path: String,
-        /// What happened.
+        /// The error.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
     /// What the agent sent cannot be written; is the disk full?
     #[error("cannot write the output")]
     Write(#[source] io::Error),
-    /// The agent refused.
+    /// The agent answered with an error.
     #[error("the agent answered {status} to {path}: {text}")]
     Refused {
         /// HTTP status.
         status: StatusCode,
-        /// What was asked for.
+        /// Path of the request.
         path: String,
         /// Body of the answer.
         text: String,
@@ -89,7 +89,7 @@ impl Agent {
     /// Reads the model at `/v1/<path>`.
     ///
     /// # Errors
-    /// When the agent is not there, refuses, or answers something else than such a document.
+    /// When the agent cannot be reached, or answers with an error or another document.
     pub(crate) fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -109,7 +109,7 @@ impl Agent {
     /// Passes the body at `/v1/<path>` to `write` as it comes.
     ///
     /// # Errors
-    /// When the agent is not there, refuses, or pauses for long, and when `write` fails.
+    /// When the agent cannot be reached, answers with an error or exceeds the deadline, and when `write` fails.
     pub(crate) fn copy(
         &self,
         path: &str,
@@ -122,7 +122,7 @@ impl Agent {
     /// As [`copy`](Self::copy), of what may pause for as long as it likes.
     ///
     /// # Errors
-    /// When the agent is not there or refuses, and when `write` fails.
+    /// When the agent cannot be reached or answers with an error, and when `write` fails.
     pub(crate) fn follow(
         &self,
         path: &str,

@@ -24,7 +24,7 @@ use crate::{
     service, shell, status,
 };
 
-/// Looks into a node's agent and its BPF maps.
+/// Inspects a node's agent and its BPF maps.
 #[derive(Debug, Parser)]
 #[command(name = "skep", version, arg_required_else_help = true)]
 pub(crate) struct Line {
@@ -52,19 +52,19 @@ pub(crate) struct Line {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show how the agent is.
+    /// Show the status of the agent.
     Status {
-        /// One word, or what is wrong; the exit status says it too.
+        /// Print OK or the errors alone; the exit status is 0 if the agent is healthy.
         #[arg(long)]
         brief: bool,
-        /// Everything.
+        /// Print all details.
         #[arg(long, conflicts_with = "brief")]
         verbose: bool,
     },
-    /// Services as the agent programs them.
+    /// Services that the agent load-balances.
     #[command(subcommand)]
     Service(ServiceCommand),
-    /// Local redirect policies as the agent serves them.
+    /// Local redirect policies of the agent.
     #[command(subcommand)]
     Lrp(ListCommand),
     /// BPF maps, read from where they are pinned.
@@ -81,13 +81,13 @@ enum Command {
         /// Show only this key, as `get` does.
         key: Option<String>,
     },
-    /// Run a command inside the agent, or talk to it.
+    /// Run a command in the agent, or open a prompt.
     Shell {
         /// The command and its arguments, or a whole line as one argument; without any, a prompt.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
-    /// What the agent is made of: its cells, hooks and jobs.
+    /// Show the agent's cells, hooks and jobs.
     Hive,
     /// The agent's metrics.
     #[command(subcommand)]
@@ -130,7 +130,7 @@ enum BpfCommand {
     /// Sockets that go through a service.
     #[command(subcommand)]
     Socknat(ListCommand),
-    /// What the programs count.
+    /// Counters of the BPF programs.
     #[command(subcommand)]
     Metrics(ListCommand),
     /// Rate limits of events.
@@ -212,7 +212,7 @@ enum MapCommand {
     Events {
         /// Its name.
         name: String,
-        /// Go on with writes that come.
+        /// Follow new writes.
         #[arg(short, long)]
         follow: bool,
     },
@@ -221,7 +221,7 @@ enum MapCommand {
 /// Where the API serves all tables. Not the shell: that holds its output as one text.
 const TABLES: &str = "debug/db/dump";
 
-/// Runs a command; the exit status is its answer.
+/// Runs a command; returns its exit status.
 pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     let agent = Agent::at(&line.host)?;
     let pinned = Pinned::below(&line.bpf_root);
@@ -308,14 +308,14 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
 /// The exit status after the output was written.
 fn written(result: Result<(), AgentError>, code: ExitCode) -> Result<ExitCode, Box<dyn Error>> {
     match result {
-        // The reader has seen enough (`skep … | head`).
+        // A closed pipe (`skep … | head`) is no error.
         Err(AgentError::Write(err)) if err.kind() == std::io::ErrorKind::BrokenPipe => Ok(code),
         Err(err) => Err(err.into()),
         Ok(()) => Ok(code),
     }
 }
 
-/// What the agent printed as JSON, in the form that is wanted.
+/// Converts JSON of the agent to the output format.
 fn document(text: &str, format: Format) -> Result<String, Box<dyn Error>> {
     Ok(print::value(&serde_json::from_str(text)?, format))
 }
@@ -449,7 +449,7 @@ mod tests {
         Agent::at(&socket.display().to_string()).unwrap()
     }
 
-    /// What `skep config` and these words ask for.
+    /// Runs `skep config` with these arguments.
     fn key_asked_for(words: &[&str]) -> Option<String> {
         let line = ["skep", "config"].iter().chain(words);
         let Command::Config { command, key } = Line::try_parse_from(line).unwrap().command else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `skep map`: maps, their entries and their last writes. The agent tells what it could not write; without it, maps are
+//! `skep map`: maps, their entries and their last writes. The agent knows which writes failed; without it, maps are
 //! read from where they are pinned.
 
 use std::{io, path::Path};
@@ -18,21 +18,21 @@ use crate::{
 /// Why maps cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InventoryError {
-    /// The agent is there, and does not tell.
+    /// The agent answers with an error.
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// The pinned maps cannot be read.
     #[error(transparent)]
     Maps(#[from] MapsError),
-    /// The answer has no such form.
+    /// The answer cannot be printed in this form.
     #[error("cannot print the maps")]
     Print(#[from] serde_json::Error),
 }
 
-/// What is known of maps.
+/// Where the entries of maps come from.
 struct Known<T> {
     what: T,
-    /// The agent told it: it knows which writes failed.
+    /// The agent, which knows which writes failed.
     by_agent: bool,
 }
 
@@ -168,7 +168,7 @@ fn overview(known: &Known<BpfMapList>) -> String {
                 .filter(|entry| !entry.last_error.is_empty());
             vec![
                 name(map),
-                entries.map_or_else(|| "unknown layout".to_owned(), |all| all.len().to_string()),
+                entries.map_or_else(|| "-".to_owned(), |all| all.len().to_string()),
                 if known.by_agent {
                     errors.count().to_string()
                 } else {
@@ -183,7 +183,7 @@ fn overview(known: &Known<BpfMapList>) -> String {
 fn details(map: &BpfMap) -> String {
     let entries = match &map.cache {
         Some(cache) => entries(cache),
-        None => "unknown layout\n".to_owned(),
+        None => "no entries that can be listed\n".to_owned(),
     };
     format!("## Map: {}\n{entries}", name(map))
 }
@@ -218,7 +218,7 @@ mod tests {
             {"key": "10.96.0.2:80/TCP (0)", "value": "0 2", "desired-action": "to-be-inserted", "last-error": "full"}]}
     ]}"#;
 
-    /// An agent that gives one answer; what it was asked comes from the thread.
+    /// An agent that answers one request, which the thread returns.
     fn agent(folder: &Path, answer: &'static str) -> (Agent, std::thread::JoinHandle<String>) {
         let socket = folder.join("agent.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -241,9 +241,9 @@ mod tests {
         let text = list(&agent, &Pinned::below(folder.path()), false, Format::Text).unwrap();
 
         let expected = [
-            "Name                     Num entries      Num errors   Cache enabled",
-            "cilium_events            unknown layout   0            false",
-            "cilium_lb4_services_v2   2                1            true",
+            "Name                     Num entries   Num errors   Cache enabled",
+            "cilium_events            -             0            false",
+            "cilium_lb4_services_v2   2             1            true",
             "",
         ];
         assert_eq!(text, expected.join("\n"));

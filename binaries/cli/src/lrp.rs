@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `skep lrp`: local redirect policies as the agent's API tells them.
+//! `skep lrp`: local redirect policies from the agent's API.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use skep_api_types::LrpSpec;
 
 use crate::{print, service};
 
-/// Policies in columns; below each a line for every frontend with the pods that take its traffic.
+/// Policies in columns; below each, a line per frontend with the pods that it is redirected to.
 pub(crate) fn list(policies: &[LrpSpec]) -> String {
     let mut table = print::Table::new(["LRP namespace", "LRP name", "FrontendType", "Matching Service"]);
     for policy in policies {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The `skep` command: asks the agent over its sockets, and reads pinned maps where it can.
+//! The `skep` command: asks the agent over its sockets, and reads pinned maps.
 
 mod agent;
 mod command;

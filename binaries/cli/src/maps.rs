@@ -40,14 +40,14 @@ pub(crate) enum MapsError {
     Directory {
         /// Where maps are looked for.
         directory: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
     /// `skep map list` names the maps there are.
     #[error("map `{name}` is not one whose content skep can show")]
     Unknown {
-        /// What was asked for.
+        /// The name.
         name: String,
     },
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! How results are shown: aligned columns for people, JSON or YAML for programs.
+//! Output formats: aligned columns, JSON or YAML.
 
 use clap::ValueEnum;
 use hive_script::text::TabWriter;
@@ -12,12 +12,12 @@ use crate::maps::Entry;
 /// Form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Aligned columns.
     #[default]
     Text,
-    /// For programs.
+    /// JSON.
     Json,
-    /// For programs, and people with patience.
+    /// YAML.
     Yaml,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>
 /// A document: YAML, or indented JSON with a newline. Only YAML goes by way of a tree.
 ///
 /// # Errors
-/// If it has no such form.
+/// If it cannot be printed in this form.
 pub(crate) fn document<T: Serialize>(document: &T, format: Format) -> Result<String, serde_json::Error> {
     if format == Format::Yaml {
         return Ok(value(&serde_json::to_value(document)?, format));

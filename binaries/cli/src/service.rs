@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `skep service`: services as the agent's API tells them.
+//! `skep service`: services from the agent's API.
 
 use std::fmt::Write;
 

@@ -8,17 +8,17 @@ use std::{
     process::ExitCode,
 };
 
-use hive_script::shell::{Client, ClientError, InteractiveError, closes};
+use skep_shell::{Client, ClientError, InteractiveError, closes};
 
 const GREETING: &str = "Welcome to the Cilium Shell! Type 'help' for list of commands.";
 
-/// Why the shell was of no use.
+/// Why commands were not run in the shell.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShellError {
     /// No agent listens; is it running, and is the socket path right?
     #[error("cannot reach the agent (is it running? see --shell-sock-path)")]
     Unreachable(#[source] ClientError),
-    /// The command failed, nobody listens, or the connection broke.
+    /// The command failed, no agent listens, or the connection broke.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The terminal cannot be used.
@@ -29,8 +29,8 @@ pub(crate) enum ShellError {
     Input(#[source] std::io::Error),
 }
 
-/// Runs one command, and prints what it prints. Fails at once if the agent is down: whoever runs one command from a
-/// program wants to know.
+/// Runs one command, and prints what it prints. Fails at once if the agent is down: programs
+/// use it.
 pub(crate) fn one(socket: &Path, command: &str) -> Result<ExitCode, ShellError> {
     with_runtime(async {
         let client = Client::connect(socket).await.map_err(ShellError::Unreachable)?;
@@ -38,11 +38,11 @@ pub(crate) fn one(socket: &Path, command: &str) -> Result<ExitCode, ShellError> 
     })
 }
 
-/// Talks to the person at the terminal; without a terminal, runs the commands of the standard input until one fails.
+/// Opens a prompt; without a terminal, runs the commands of the standard input until one fails.
 pub(crate) fn interactive(socket: &Path) -> Result<ExitCode, ShellError> {
     if std::io::stdin().is_terminal() {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        hive_script::shell::interactive(socket, GREETING, &format!("{}> ", host.trim()))?;
+        skep_shell::interactive(socket, GREETING, &format!("{}> ", host.trim()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
@@ -64,7 +64,7 @@ fn with_runtime<T>(work: impl Future<Output = Result<T, ShellError>>) -> Result<
     runtime.block_on(work)
 }
 
-/// Runs commands until one fails or ends the conversation.
+/// Runs commands until one fails or ends the session.
 async fn run<'line>(
     mut client: Client,
     commands: impl IntoIterator<Item = &'line str>,
@@ -83,7 +83,7 @@ async fn run<'line>(
 
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
-    // A reader that went away (`| head`) ends nothing here: the command runs on in the agent.
+    // A closed pipe (`| head`) is no error: the command runs on in the agent.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
@@ -123,7 +123,7 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hive_script::shell::Server;
+    use skep_shell::Server;
     use tokio_util::sync::CancellationToken;
 
     use super::*;

@@ -8,12 +8,12 @@ use skep_api_types::{
     StatusResponse, Switch,
 };
 
-/// Whether everything is well: what the exit status says.
+/// Whether the agent is healthy, for the exit status.
 pub(crate) fn is_well(status: &StatusResponse) -> bool {
     status.cilium.state.is_well()
 }
 
-/// One word, or what is wrong.
+/// `OK`, or the errors.
 pub(crate) fn brief(status: &StatusResponse) -> String {
     if is_well(status) {
         return "OK\n".to_owned();
@@ -69,7 +69,7 @@ fn summary(status: &StatusResponse) -> String {
 }
 
 /// The overview with the details of service handling, the maps and every module's health. `tree` is the health of all
-/// modules as the agent draws it, if it could be asked.
+/// modules as the agent prints it, if its shell answers.
 pub(crate) fn details(status: &StatusResponse, tree: Option<&str>) -> String {
     let mut out = summary(status);
     if let Some(replacement) = &status.kube_proxy_replacement {
@@ -249,7 +249,7 @@ fn annotations(features: &KubeProxyReplacementFeatures) -> String {
     format!("  Annotations:\n{lines}")
 }
 
-/// How packets reach backends of other nodes, as people write it.
+/// How packets reach backends of other nodes, as text.
 fn mode(node_port: &NodePortFeature) -> String {
     match node_port.mode.as_str() {
         "HYBRID" => "Hybrid".to_owned(),

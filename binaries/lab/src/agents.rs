@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The agents: one on each node, configured by a folder as a mounted ConfigMap would be, started again when
+//! The agents: one on each node, configured by a folder like that of a mounted ConfigMap, restarted when
 //! they end.
 
 use std::{
@@ -23,7 +23,7 @@ use crate::{
     process::{Process, last_lines},
 };
 
-/// Wait before an agent that ended is started again.
+/// Delay before an agent that ended is restarted.
 const RESTART: Duration = Duration::from_millis(500);
 /// Lines of the log that are reported when an agent ends by itself.
 const LAST_WORDS: usize = 8;
@@ -36,13 +36,13 @@ pub enum AgentError {
     /// Build it (`cargo build`), or name it with `--agent`.
     #[error("the agent's program is not at {}; build it or name it with --agent", path.display())]
     Missing {
-        /// Where it was looked for.
+        /// The path.
         path: PathBuf,
     },
     /// Write `key=value`, as files of a mounted ConfigMap are named.
     #[error("`{text}` is not of the form key=value")]
     Setting {
-        /// What was given.
+        /// The value.
         text: String,
     },
     /// A file of the configuration cannot be written.
@@ -50,7 +50,7 @@ pub enum AgentError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: std::io::Error,
     },
@@ -100,7 +100,7 @@ pub fn settings(texts: &[String]) -> Result<BTreeMap<String, String>, AgentError
         .collect()
 }
 
-/// What becomes of an agent.
+/// Events of an agent.
 #[derive(Debug, Clone)]
 pub enum Report {
     /// A new process runs.
@@ -222,13 +222,13 @@ impl Agent {
         }
     }
 
-    /// Whether it says that it is well.
+    /// Whether it reports that it is healthy.
     pub async fn is_well(&self) -> bool {
         is_well(self.machine.pid()).await
     }
 }
 
-/// Whether the agent in the place of process `pid` answers `/v1/healthz` with an overall state of `Ok`.
+/// Whether the agent of process `pid` answers `/v1/healthz` with an overall state of `Ok`.
 pub async fn is_well(pid: u32) -> bool {
     // What the process sees as its root.
     let place = Path::new("/proc").join(pid.to_string()).join("root");

@@ -17,16 +17,16 @@ pub enum CgroupError {
     /// Mount the unified hierarchy (cgroup v2).
     #[error("no cgroup v2 hierarchy is mounted on this machine")]
     NoHierarchy,
-    /// The kernel refused; are you root?
+    /// The system call failed; are you root?
     #[error("control group {}", path.display())]
     Io {
         /// The group.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
-    /// Processes that do not end even when killed; they wait inside the kernel.
+    /// Processes that a kill does not end: they wait in the kernel.
     #[error("control group {}: processes {processes:?} do not end", path.display())]
     Stuck {
         /// The group.
@@ -55,7 +55,7 @@ pub fn root() -> Result<PathBuf, CgroupError> {
 /// Makes the group `path` (absolute) and its parents.
 ///
 /// # Errors
-/// What the kernel says.
+/// If a system call fails.
 pub fn create(path: &Path) -> Result<(), CgroupError> {
     folder::make(path).map_err(|cause| CgroupError::Io {
         path: path.to_owned(),
@@ -66,7 +66,7 @@ pub fn create(path: &Path) -> Result<(), CgroupError> {
 /// Moves the calling process into the group `path`.
 ///
 /// # Errors
-/// What the kernel says.
+/// If a system call fails.
 pub fn join(path: &Path) -> Result<(), CgroupError> {
     fs::write(path.join("cgroup.procs"), "0").map_err(|cause| CgroupError::Io {
         path: path.to_owned(),

@@ -22,18 +22,18 @@ use crate::{
     state::{Phase, State, StateError},
 };
 
-/// How long bringing a lab up may take.
+/// How long starting a lab may take.
 const UP: Duration = Duration::from_secs(120);
-/// How long taking it down may take.
+/// How long removing it may take.
 const DOWN: Duration = Duration::from_secs(20);
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// Use sudo.
-    #[error("labs are made of namespaces and control groups: run skep-lab as root")]
+    #[error("a lab needs namespaces and control groups: run skep-lab as root")]
     NotRoot,
-    /// The lab asked for cannot be.
+    /// The arguments do not describe a possible lab.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// Its state cannot be read.
@@ -45,13 +45,13 @@ pub enum CommandError {
     /// Its supervisor did not start.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// Take it down first, or give the new one another name.
+    /// Remove it first, or choose another name.
     #[error("a lab called `{name}` is up; take it down (skep-lab down --name {name}) or use another --name")]
     Exists {
         /// Its name.
         name: String,
     },
-    /// There is no real API server where one was asked for.
+    /// The folder has no real API server.
     #[error(transparent)]
     Real(#[from] RealError),
     /// Nothing of the lab is left.
@@ -60,7 +60,7 @@ pub enum CommandError {
     /// The reason, and where to read more.
     #[error("the lab did not come up: {reason} (logs: {})", logs.display())]
     NotUp {
-        /// What went wrong.
+        /// Its error.
         reason: String,
         /// Folder of its logs.
         logs: PathBuf,
@@ -70,7 +70,7 @@ pub enum CommandError {
     NoTarget {
         /// The lab.
         lab: String,
-        /// What was asked for.
+        /// The name of the node or pod.
         target: String,
         /// Names that exist.
         known: String,
@@ -80,7 +80,7 @@ pub enum CommandError {
     Io {
         /// What was done.
         what: String,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: std::io::Error,
     },
@@ -94,7 +94,7 @@ pub struct Which {
     pub name: String,
 }
 
-/// How a lab is to be.
+/// Size and agents of a lab.
 #[derive(Debug, Clone, Args)]
 pub struct Shape {
     /// How many clusters.
@@ -133,7 +133,7 @@ impl Shape {
         if let Some(agent) = &self.agent {
             arguments.extend(["--agent".into(), agent.clone().into_os_string()]);
         }
-        // Given or not, the variable of the supervisor is not asked again.
+        // The variable of the supervisor is not read again.
         arguments.extend(["--assets".into(), self.assets().unwrap_or(Path::new("")).into()]);
         for setting in &self.agent_config {
             arguments.extend(["--agent-config".into(), setting.into()]);
@@ -142,10 +142,10 @@ impl Shape {
     }
 }
 
-/// Brings a lab up; returns when every agent is ready. Interrupted or failed, it leaves nothing behind.
+/// Starts a lab; returns when every agent is ready. Interrupted or failed, it leaves nothing behind.
 ///
 /// # Errors
-/// When the lab exists already or does not come up.
+/// When the lab exists already or does not start.
 pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<State, CommandError> {
     Lab::plan(name, shape.clusters, shape.nodes)?;
     need_root()?;
@@ -159,13 +159,13 @@ pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<St
                 name: name.to_owned(),
             });
         }
-        // Left by a lab that crashed, or that is being started by somebody who was interrupted.
+        // Left by a lab that crashed, or whose start was interrupted.
         _ => down(name)?,
     }
     tokio::select! {
         result = up_to_ready(name, &site, shape, progress) => {
             if result.is_err() {
-                // The logs stay for the reader; everything else goes.
+                // The logs are kept; everything else is removed.
                 remove_processes(&site)?;
                 let _ = std::fs::remove_file(site.folder.join("state.json"));
             }
@@ -182,7 +182,7 @@ pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<St
     }
 }
 
-/// Says what is missing before the first file is refused.
+/// Fails with what is missing before the first file is opened.
 fn need_root() -> Result<(), CommandError> {
     if nix::unistd::geteuid().is_root() {
         Ok(())
@@ -197,7 +197,7 @@ fn is_supervised(site: &Site) -> bool {
     !cgroup::processes(&site.cgroup.join("supervisor")).is_empty()
 }
 
-/// How a lab is.
+/// Returns the state of a lab.
 ///
 /// # Errors
 /// When there is no such lab.
@@ -277,7 +277,7 @@ async fn up_to_ready(
     }
 }
 
-/// Takes a lab down: ends all its processes and removes everything it made. A lab that is not there, or only
+/// Removes a lab: ends all its processes and removes everything it created. A lab that is not there, or only
 /// in parts, is fine.
 ///
 /// # Errors
@@ -327,7 +327,7 @@ pub fn leftovers() -> Result<Vec<String>, CommandError> {
 /// How to start a program on a node (`c1-n1`, `n1`) or in a pod (`namespace/name`).
 ///
 /// # Errors
-/// When there is no such place.
+/// When there is no such node or pod.
 pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Placement, CommandError> {
     need_root()?;
     let state = State::read(name)?;
@@ -382,7 +382,7 @@ pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Pla
 /// Runs a program on a node or in a pod, with this terminal as its input and output.
 ///
 /// # Errors
-/// When there is no such place, or the program cannot be started.
+/// When there is no such node or pod, or the program cannot be started.
 pub async fn exec(name: &str, target: &str, program: Vec<OsString>) -> Result<ExitStatus, CommandError> {
     in_place(name, target, program)?
         .status()
@@ -401,7 +401,7 @@ pub fn in_place(name: &str, target: &str, program: Vec<OsString>) -> Result<Comm
     Ok(started_by(&placement(name, target, program)?))
 }
 
-/// The command that starts a program in its place.
+/// The command that starts a program on a node or in a pod.
 pub(crate) fn started_by(placement: &Placement) -> Command {
     let mut command = Command::new(own_program());
     command.args(placement.arguments()).kill_on_drop(true);
@@ -416,7 +416,7 @@ pub(crate) fn started_by(placement: &Placement) -> Command {
     command
 }
 
-/// The lab in words.
+/// The lab as text.
 #[must_use]
 pub fn describe(state: &State) -> String {
     use std::fmt::Write;

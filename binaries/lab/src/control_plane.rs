@@ -16,14 +16,18 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use hive::{Cell, Hive};
 use ipnet::IpNet;
-use skep_k8s::{
+use skep_k8s_apiserver::{
+    ApiServer, Gvr, HttpOptions, HttpServer, Manner, Registry, Rows, SigningKey, SigningKeyError, Tracker,
+    WriteOptions, endpointslice_controller_cell, garbage_collector_cell, in_process_client,
+    namespace_controller_cell,
+};
+use skep_k8s_client::{
     Client,
     remote::{RemoteClient, Settings, Target, TargetError},
 };
-use skep_k8s_apiserver::{
-    ApiServer, Gvr, HttpOptions, HttpServer, Manner, Registry, Rows, SigningKey, SigningKeyError, Tls,
-    TlsError, Tracker, WriteOptions, endpointslice_controller_cell, garbage_collector_cell,
-    in_process_client, namespace_controller_cell,
+use skep_listen::{
+    BindError, BoundTcp, Tcp,
+    tls::{Tls, TlsError},
 };
 use statedb::Db;
 use tokio::{net::TcpListener, task::JoinSet};
@@ -48,25 +52,28 @@ pub enum ControlPlaneError {
     /// The lab's network is not there.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// An address cannot be listened on.
-    #[error("listening for the API on {address}")]
+    /// No port of the loopback can be listened on.
+    #[error("API server on the loopback")]
+    Bind(#[from] BindError),
+    /// The address on the lab's network cannot be listened on.
+    #[error("cannot listen for the API on {address}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: std::io::Error,
     },
     /// A range of service addresses is none.
     #[error("service range")]
     Range(#[from] ipnet::PrefixLenError),
-    /// The store cannot be made.
+    /// The store cannot be created.
     #[error(transparent)]
     Store(#[from] statedb::Error),
     /// Cilium's kinds cannot be defined in the embedded server.
     #[error("defining Cilium's kinds")]
     Define {
-        /// What the server said.
+        /// The error of the server.
         #[source]
         cause: skep_k8s_apiserver::ApiError,
     },
@@ -148,19 +155,14 @@ impl ControlPlane {
         assets: Option<&Assets>,
         stop: CancellationToken,
     ) -> Result<Self, ControlPlaneError> {
-        let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        let failed = |cause| ControlPlaneError::Listen {
-            address: local,
-            cause,
-        };
-        let listener = TcpListener::bind(local).await.map_err(failed)?;
-        let bound = listener.local_addr().map_err(failed)?;
+        let listener = Tcp::new(([127, 0, 0, 1], 0).into()).bind()?;
+        let bound = listener.address();
         let inside = SocketAddr::from((cluster.api_address(), API_PORT));
         let kubeconfig = kubeconfig_in(&site.folder, &cluster.name);
         let context = format!("{}-{}", site.name, cluster.name);
         let Some(assets) = assets else {
             let url = format!("https://{bound}");
-            // Who has the token starts programs in pods, as root. Nodes have a door of their own, without that.
+            // The token allows programs in pods, as root. Nodes use a listener of their own, without pods.
             let secrets = real::Server::credentials(site, cluster)?;
             credentials::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, &secrets))?;
             let api = embedded(cluster, &secrets)?;
@@ -296,8 +298,8 @@ async fn start_controllers(
     built.start().await.map_err(|err| refused(err.to_string()))
 }
 
-/// A socket belongs to the network namespace in which it was made, whoever uses it later.
-async fn listen_inside(process: u32, address: SocketAddr) -> Result<TcpListener, ControlPlaneError> {
+/// A socket belongs to the network namespace in which it was created.
+async fn listen_inside(process: u32, address: SocketAddr) -> Result<BoundTcp, ControlPlaneError> {
     let failed = move |cause| ControlPlaneError::Listen { address, cause };
     let made = tokio::task::spawn_blocking(move || {
         link::inside(process, async move |_| {
@@ -310,5 +312,7 @@ async fn listen_inside(process: u32, address: SocketAddr) -> Result<TcpListener,
         Ok(made) => made?.map_err(failed)?,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     };
-    TcpListener::from_std(listener).map_err(failed)
+    TcpListener::from_std(listener)
+        .and_then(BoundTcp::new)
+        .map_err(failed)
 }

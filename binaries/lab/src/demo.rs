@@ -17,7 +17,7 @@ use crate::{
 
 /// Pod that most calls come from.
 const CLIENT: &str = "default/client-c1-n2";
-/// Addresses of a node that no client runs on.
+/// Addresses of a node without clients.
 const NODE_ADDRESSES: [&str; 2] = ["172.30.1.1", "fd00:30:0:1::1"];
 /// How long traffic flows while something is disturbed.
 const TRAFFIC: Duration = Duration::from_secs(6);
@@ -47,7 +47,7 @@ struct Check {
     is_good: bool,
 }
 
-/// Runs the demo; the exit status says whether everything it checked was good.
+/// Runs the demo; the exit status is 0 if all its checks passed.
 ///
 /// # Errors
 /// When the lab cannot be brought up or talked to.

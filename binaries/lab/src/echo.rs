@@ -15,11 +15,13 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+use skep_listen::{BoundTcp, Connection, Server, Tcp};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream, UdpSocket},
+    net::{TcpStream, UdpSocket},
     time::timeout,
 };
+use tokio_util::sync::CancellationToken;
 
 /// Transport protocol of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -54,9 +56,15 @@ impl EchoServer {
         let any = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         let mut tasks = tokio::task::JoinSet::new();
         for port in self.tcp {
-            let listener = TcpListener::bind(any(port)).await?;
+            let listener = Tcp::all(port).bind().map_err(io::Error::other)?;
             println!("{name} serves TCP {port}");
-            tasks.spawn(serve_tcp(listener, name.clone()));
+            tasks.spawn({
+                let name = name.clone();
+                async move {
+                    serve_tcp(listener, name).await;
+                    Ok(())
+                }
+            });
         }
         for port in self.udp {
             let socket = UdpSocket::bind(any(port)).await?;
@@ -71,32 +79,24 @@ impl EchoServer {
     }
 }
 
-async fn serve_tcp(listener: TcpListener, name: Arc<str>) -> io::Result<()> {
-    loop {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            // Out of descriptors, or the client was gone already: neither ends the server.
-            Err(err) => {
-                tracing::warn!(error = %err, "connection not accepted");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                continue;
-            }
-        };
+async fn serve_tcp(listener: BoundTcp, name: Arc<str>) {
+    let answer = move |accepted: Connection<TcpStream, SocketAddr>| {
         let name = name.clone();
-        tokio::spawn(async move {
-            let (read, mut write) = stream.into_split();
+        async move {
+            let peer = accepted.peer;
+            let (read, mut write) = accepted.stream.into_split();
             let mut lines = BufReader::new(read).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                if write
-                    .write_all(format!("{name} {peer} {line}\n").as_bytes())
-                    .await
-                    .is_err()
-                {
+                let answer = format!("{name} {peer} {line}\n");
+                if write.write_all(answer.as_bytes()).await.is_err() {
                     break;
                 }
             }
-        });
-    }
+        }
+    };
+    // Clients of load tests keep thousands.
+    let server = Server::new("echo", listener).connections(usize::MAX);
+    server.serve(CancellationToken::new(), answer).await;
 }
 
 async fn serve_udp(socket: UdpSocket, name: Arc<str>) -> io::Result<()> {
@@ -141,7 +141,7 @@ pub struct Calls {
     pub json: bool,
 }
 
-/// What came of the calls.
+/// Results of the calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Calls that were answered.
@@ -291,9 +291,9 @@ mod tests {
     use super::*;
 
     async fn server() -> (SocketAddr, SocketAddr) {
-        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tcp = Tcp::new("127.0.0.1:0".parse().unwrap()).bind().unwrap();
         let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let at = (tcp.local_addr().unwrap(), udp.local_addr().unwrap());
+        let at = (tcp.address(), udp.local_addr().unwrap());
         tokio::spawn(serve_tcp(tcp, "web-0".into()));
         tokio::spawn(serve_udp(udp, "web-0".into()));
         at
@@ -331,7 +331,7 @@ mod tests {
 
     #[tokio::test]
     async fn counts_refused_connections_as_failed() {
-        // Bound, so that nobody else gets the port, and not listening.
+        // Bound, so that the port is taken, and not listening.
         let silent = tokio::net::TcpSocket::new_v4().unwrap();
         silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let free = silent.local_addr().unwrap();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! How a process gets into its place: control group first, then namespaces, then the program.
+//! Placement of a process: control group first, then namespaces, then the program.
 //!
 //! The lab starts itself again for each process (`skep-lab place …`), because entering namespaces must
 //! happen while a process has a single thread. The parent and the placed process shake hands over the
 //! child's standard input and output: the child prints `placed` once its namespaces exist, the parent
-//! lays the network into them, writes `go`, and the child becomes the program.
+//! sets up their network, writes `go`, and the child executes the program.
 
 use std::{
     ffi::OsString,
@@ -32,26 +32,26 @@ pub enum EnterError {
     Step {
         /// What was being done.
         step: String,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
     /// The control group cannot be joined.
     #[error(transparent)]
     Cgroup(#[from] cgroup::CgroupError),
-    /// The program is not there, or is none; everything before went well.
+    /// The program is missing or cannot be executed; the steps before succeeded.
     #[error("starting {}", program.to_string_lossy())]
     Program {
         /// The program.
         program: OsString,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
 }
 
 impl EnterError {
-    /// What a shell would exit with.
+    /// The exit code of a shell.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -62,12 +62,12 @@ impl EnterError {
     }
 }
 
-/// A folder that a process sees at another place, and cannot write there.
+/// A folder that is mounted read-only elsewhere for a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     /// The folder.
     pub source: PathBuf,
-    /// Where the process sees it.
+    /// The mount point.
     pub target: PathBuf,
 }
 
@@ -89,7 +89,7 @@ impl FromStr for Mount {
     }
 }
 
-/// Where a process belongs, and what it is.
+/// Control group, namespaces and program of a process.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Placement {
     /// Control group to join (absolute path).
@@ -98,13 +98,13 @@ pub struct Placement {
     /// Process whose namespaces (network, mounts, host name) to enter.
     #[arg(long)]
     pub beside: Option<u32>,
-    /// Make a new network namespace.
+    /// Create a network namespace.
     #[arg(long)]
     pub new_network: bool,
     /// Pin the new network namespace under this name in `/run/netns`, where agents find those of pods.
     #[arg(long)]
     pub pin_network: Option<String>,
-    /// Make a node of it: own mounts, with an empty `/run` and a BPF file system of its own.
+    /// Set up a node: own mounts, with an empty `/run` and a BPF file system of its own.
     #[arg(long)]
     pub new_node: bool,
     /// Folder below `/run` that stays visible in a new node's mounts.
@@ -116,7 +116,7 @@ pub struct Placement {
     /// Make the terminal on the standard input the controlling terminal of a new session.
     #[arg(long)]
     pub terminal: bool,
-    /// Host name of the new place.
+    /// Host name in the new namespaces.
     #[arg(long)]
     pub hostname: Option<String>,
     /// Print `placed` when everything exists, and wait for `go` on the standard input.
@@ -128,7 +128,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The arguments by which `skep-lab place` understands this placement.
+    /// The placement as arguments of `skep-lab place`.
     #[must_use]
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["place".into()];
@@ -164,7 +164,7 @@ impl Placement {
         arguments
     }
 
-    /// Places the calling process, which must have a single thread, and becomes the program.
+    /// Places the calling process, which must have a single thread, and executes the program.
     ///
     /// # Errors
     /// The step that failed. Does not return otherwise.
@@ -199,7 +199,7 @@ impl Placement {
             handshake()?;
         }
         let Some((program, arguments)) = self.program.split_first() else {
-            return Err(step("starting the program")(io::Error::other("no program given")));
+            return Err(step("starting the program")(io::Error::other("no program")));
         };
         let cause = std::process::Command::new(program).args(arguments).exec();
         Err(EnterError::Program {

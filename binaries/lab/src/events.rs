@@ -2,12 +2,13 @@
 
 //! Events of pods, as the scheduler and the kubelet record them: `kubectl get events`, `kubectl describe pod`.
 //!
-//! An event that repeats is counted on the one that is there.
+//! A repeated event increments the count of the first one.
 
 use std::{collections::HashMap, sync::Arc, sync::Mutex, sync::PoisonError};
 
 use serde_json::{Value, json};
-use skep_k8s::{ApiError, Client, Kind, Patch, Subresource, WriteOptions};
+use skep_k8s_client::{ApiError, Client, Patch, Subresource, WriteOptions};
+use skep_k8s_types::Kind;
 
 use crate::pod::Pod;
 
@@ -18,17 +19,17 @@ const EVENT: Kind = Kind::new("", "v1", "Event", "events", true);
 pub(crate) enum Happened {
     /// It was bound to its node.
     Scheduled,
-    /// The image of this container is there.
+    /// The image of this container is present.
     Pulled(usize),
     /// This container exists.
     Created(usize),
     /// This container runs.
     Started(usize),
-    /// This container ended and is started again later.
+    /// This container ended and is restarted later.
     BackOff(usize),
     /// This container is being stopped.
     Killing(usize),
-    /// A volume of it is not there, for this reason.
+    /// A volume is missing, for this reason.
     FailedMount(String),
     /// It cannot run, for this reason.
     Failed(String),
@@ -112,7 +113,7 @@ impl Recorder {
         }
     }
 
-    /// Records what happened. A failure is logged: an event is a comment on what goes on, not a part of it.
+    /// Records what happened. A failure is logged: nothing depends on an event.
     pub(crate) async fn record(&self, pod: &Pod, happened: Happened) {
         let reason = happened.reason();
         match self.write(pod, happened).await {
@@ -124,7 +125,7 @@ impl Recorder {
         }
     }
 
-    /// Forgets what was recorded of a pod that is gone.
+    /// Drops the counts of a pod that was deleted.
     pub(crate) fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
@@ -147,7 +148,7 @@ impl Recorder {
                 self.client
                     .patch(&kind, &pod.namespace, &name, Subresource::None, &patch, &options);
             match patched.await {
-                // Its time was up: it is recorded anew.
+                // Expired: it is created again.
                 Err(err) if err.is_not_found() => {}
                 other => return other.map(drop),
             }

@@ -5,10 +5,10 @@
 use std::time::{Duration, Instant};
 use std::{fs, io, path::Path, thread};
 
-/// How long a folder is made anew that other labs remove at the same moment.
+/// How long creating a folder is retried that other labs remove at the same time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Makes a folder and those above it. A lab that goes takes the common folder with it if that is empty, which may be
+/// Creates a folder and those above it. A lab that goes takes the common folder with it if that is empty, which may be
 /// between the making of that one and of the one below.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
     let start = Instant::now();

@@ -2,8 +2,8 @@
 
 //! Runs the pods of a cluster: schedules them, starts and stops their processes, reports their status.
 //!
-//! Level-triggered: every change of a Pod, and every process that ends, leads to one look at that pod, which
-//! compares what the API server says with what runs.
+//! Level-triggered: every change of a Pod, and every process that ends, reconciles that pod: it
+//! compares the pods of the API server with those that run.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,10 +14,10 @@ use std::{
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use skep_k8s::{
-    Change, Client, DeleteOptions, Kind, ListOptions, ObjectKey, Patch, RawEvent, Resource, Subresource,
-    WatchOptions, WriteOptions, slim,
+use skep_k8s_client::{
+    Change, Client, DeleteOptions, ListOptions, Patch, RawEvent, Subresource, WatchOptions, WriteOptions,
 };
+use skep_k8s_types::{Kind, ObjectKey, Resource, slim};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -32,9 +32,9 @@ use crate::{
     volumes::Volumes,
 };
 
-/// How long a pod goes on serving after its deletion has been announced, so that everybody has heard of it.
+/// How long a pod serves on after its deletion has begun, until all nodes have seen it.
 const DRAIN: Duration = Duration::from_millis(1_500);
-/// Wait before a failed list or watch is tried again.
+/// Delay before a failed list or watch is retried.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Runs the pods of one cluster.
@@ -48,7 +48,7 @@ enum Signal {
     Seen(ObjectKey, Arc<Value>),
     Gone(ObjectKey),
     Listed(Vec<ObjectKey>),
-    /// Key and uid of a pod, and what a shell would say about its process.
+    /// Key and uid of a pod, and the exit code of its process.
     Ended(ObjectKey, String, i32),
     Retry(ObjectKey),
 }
@@ -75,11 +75,11 @@ impl Kubelet {
         }
     }
 
-    /// Announces the nodes to the API server.
+    /// Creates the nodes in the API server.
     ///
     /// # Errors
-    /// When the API server refuses one.
-    pub async fn register_nodes(&self) -> Result<(), skep_k8s::ApiError> {
+    /// When the API server returns an error.
+    pub async fn register_nodes(&self) -> Result<(), skep_k8s_client::ApiError> {
         for machine in &self.machines {
             let node = &machine.node;
             let addresses: Vec<Value> = node
@@ -147,7 +147,7 @@ impl Kubelet {
     }
 }
 
-/// What a node runs on: this machine.
+/// System information of a node: that of this machine.
 fn node_info() -> Value {
     let read = |path: &str| {
         std::fs::read_to_string(path)
@@ -172,7 +172,7 @@ fn node_info() -> Value {
     })
 }
 
-/// Follows all pods, whatever happens to the connection.
+/// Watches all pods, and reconnects when the connection breaks.
 async fn follow(client: Arc<dyn Client>, out: mpsc::UnboundedSender<Signal>, stop: CancellationToken) {
     while !stop.is_cancelled() {
         if let Err(err) = follow_once(&*client, &out).await {
@@ -185,7 +185,7 @@ async fn follow(client: Arc<dyn Client>, out: mpsc::UnboundedSender<Signal>, sto
 async fn follow_once(
     client: &dyn Client,
     out: &mpsc::UnboundedSender<Signal>,
-) -> Result<(), skep_k8s::ApiError> {
+) -> Result<(), skep_k8s_client::ApiError> {
     let kind = slim::Pod::kind();
     let list = client.list(&kind, "", &ListOptions::default()).await?;
     let mut keys = Vec::new();
@@ -278,7 +278,7 @@ impl State<'_> {
             self.stop_process(key, Duration::ZERO);
             return;
         };
-        // A pod of the same name came in its place.
+        // Replaced by a pod of the same name.
         if self
             .running
             .get(key)
@@ -338,7 +338,7 @@ impl State<'_> {
         }
     }
 
-    async fn schedule(&self, pod: &Pod) -> Result<(), skep_k8s::ApiError> {
+    async fn schedule(&self, pod: &Pod) -> Result<(), skep_k8s_client::ApiError> {
         let load = |name: &str| self.seen.values().filter(|other| other.node == name).count();
         let Some(machine) = self
             .kubelet
@@ -368,7 +368,7 @@ impl State<'_> {
                 self.recorder.record(&bound, Happened::Scheduled).await;
                 Ok(())
             }
-            // It is gone, or bound already: the watch tells.
+            // Deleted, or bound already: the watch delivers it.
             Err(err) if err.is_not_found() || err.is_conflict() => Ok(()),
             other => other.map(drop),
         }
@@ -574,7 +574,7 @@ impl State<'_> {
     }
 }
 
-/// Gives the process that is about to start a log of its own; that of the run before it is kept.
+/// Rotates the log before a process starts; that of the previous run is kept.
 fn keep_log(log: &std::path::Path, is_restart: bool) {
     let before = runtime::previous(log);
     let done = match is_restart {

@@ -2,7 +2,7 @@
 
 //! Clusters of network namespaces on one machine.
 //!
-//! A lab is what a rack of machines is to a cluster, made of namespaces: every node has its own network,
+//! A lab stands in for the machines of a cluster by namespaces: every node has its own network,
 //! mounts, BPF file system and control group, and runs the real agent; pods are built-in echo servers and
 //! clients in namespaces of their own. See `skep-lab --help`.
 

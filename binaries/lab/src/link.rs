@@ -20,7 +20,7 @@ use nix::{
 };
 use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
-/// Why the network could not be laid.
+/// Why the network could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The process has ended, or this one may not enter its namespaces.
@@ -28,16 +28,16 @@ pub enum LinkError {
     Enter {
         /// The process whose namespace it is.
         pid: u32,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
-    /// The kernel refused; the text says what was asked for.
+    /// A netlink request failed; the text names it.
     #[error("{what}")]
     Netlink {
-        /// What was asked for.
+        /// The request.
         what: String,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: rtnetlink::Error,
     },
@@ -50,9 +50,9 @@ pub enum LinkError {
     /// One is an IPv4 address, the other an IPv6 address.
     #[error("a route to {network} cannot go through {gateway}: their families differ")]
     Families {
-        /// Where the route leads.
+        /// Destination of the route.
         network: IpAddr,
-        /// Through whom.
+        /// Its gateway.
         gateway: IpAddr,
     },
     /// A kernel setting could not be written.
@@ -60,7 +60,7 @@ pub enum LinkError {
     Setting {
         /// Below `/proc/sys/net`.
         path: String,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
@@ -113,10 +113,10 @@ pub struct Net {
 }
 
 impl Net {
-    /// Makes a pair of links, both in this namespace, and moves `peer` to the namespace of process `pid`.
+    /// Creates a pair of links, both in this namespace, and moves `peer` to the namespace of process `pid`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn veth(&self, name: &str, peer: &str, pid: u32) -> Result<(), LinkError> {
         let pair = LinkVeth::new(name, peer).build();
         self.add(pair, format!("adding link pair `{name}`")).await?;
@@ -125,10 +125,10 @@ impl Net {
             .await
     }
 
-    /// Makes a bridge and sets it up.
+    /// Creates a bridge and sets it up.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn bridge(&self, name: &str) -> Result<(), LinkError> {
         let bridge = LinkBridge::new(name).up().build();
         self.add(bridge, format!("adding bridge `{name}`")).await
@@ -137,7 +137,7 @@ impl Net {
     /// Makes `name` a port of the bridge `bridge` and sets it up.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn enslave(&self, name: &str, bridge: &str) -> Result<(), LinkError> {
         let controller = self.index(bridge).await?;
         let port = self.link(name).await?.controller(controller).up();
@@ -145,10 +145,10 @@ impl Net {
             .await
     }
 
-    /// Gives a link another name.
+    /// Renames a link.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn rename(&self, name: &str, to: &str) -> Result<(), LinkError> {
         let renamed = self.link(name).await?.name(to.to_owned());
         self.set(renamed, format!("renaming link `{name}` to `{to}`"))
@@ -158,7 +158,7 @@ impl Net {
     /// Sets a link up.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn up(&self, name: &str) -> Result<(), LinkError> {
         let up = self.link(name).await?.up();
         self.set(up, format!("setting link `{name}` up")).await
@@ -167,7 +167,7 @@ impl Net {
     /// Removes a link (and its peer). One that is not there is fine.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn delete(&self, name: &str) -> Result<(), LinkError> {
         let index = match self.index(name).await {
             Ok(index) => index,
@@ -185,7 +185,7 @@ impl Net {
     /// Adds an address to a link.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn address(&self, name: &str, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
         let index = self.index(name).await?;
         self.handle
@@ -199,7 +199,7 @@ impl Net {
     /// Adds a route to `network` through `gateway`, which is reached over the link `via`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn route(&self, network: (IpAddr, u8), gateway: IpAddr, via: &str) -> Result<(), LinkError> {
         let index = self.index(via).await?;
         let (to, prefix) = network;
@@ -223,7 +223,7 @@ impl Net {
     /// Adds a route to one address, directly over the link `via`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn host_route(&self, address: IpAddr, via: &str) -> Result<(), LinkError> {
         let index = self.index(via).await?;
         let message = match address {
@@ -256,7 +256,7 @@ impl Net {
         request.execute().await.map_err(failed(what))
     }
 
-    /// What a link is to become, starting from what it is.
+    /// A change of a link.
     async fn link(&self, name: &str) -> Result<LinkMessageBuilder<LinkUnspec>, LinkError> {
         Ok(LinkUnspec::new_with_index(self.index(name).await?))
     }
@@ -279,7 +279,7 @@ impl Net {
 /// Writes a setting below `/proc/sys/net` of the calling thread's namespace.
 ///
 /// # Errors
-/// What the kernel says.
+/// If a system call fails.
 pub fn setting(path: &str, value: &str) -> Result<(), LinkError> {
     std::fs::write(Path::new("/proc/sys/net").join(path), value).map_err(|cause| LinkError::Setting {
         path: path.to_owned(),
@@ -290,17 +290,17 @@ pub fn setting(path: &str, value: &str) -> Result<(), LinkError> {
 /// Settings of a namespace that forwards: routing on, addresses usable at once.
 ///
 /// # Errors
-/// What the kernel says.
+/// If a system call fails.
 pub fn router_settings() -> Result<(), LinkError> {
     setting("ipv4/ip_forward", "1")?;
     setting("ipv6/conf/all/forwarding", "1")?;
     immediate_addresses()
 }
 
-/// Switches duplicate-address detection off for the links that will be made: IPv6 addresses work at once.
+/// Disables duplicate-address detection for links created later: IPv6 addresses work at once.
 ///
 /// # Errors
-/// What the kernel says.
+/// If a system call fails.
 pub fn immediate_addresses() -> Result<(), LinkError> {
     for scope in ["all", "default"] {
         setting(&format!("ipv6/conf/{scope}/accept_dad"), "0")?;

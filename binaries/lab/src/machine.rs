@@ -21,21 +21,21 @@ const BRIDGE: &str = "lab0";
 /// Every node's and pod's link to the outside.
 const UPLINK: &str = "eth0";
 
-/// Why a machine could not be made.
+/// Why a machine could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// A process did not start.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The network could not be laid.
+    /// The network could not be set up.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// A control group could not be made.
+    /// A control group could not be created.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
 }
 
-/// Where the lab's things are on this machine.
+/// Paths of a lab on this machine.
 #[derive(Debug, Clone)]
 pub struct Site {
     /// Name of the lab.
@@ -90,10 +90,10 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Makes the namespace with the bridge, and the API servers' addresses on it.
+    /// Creates the namespace with the bridge and the API servers' addresses.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn create(site: &Site, lab: &Lab) -> Result<Self, MachineError> {
         let placement = Placement {
             cgroup: Some(site.group(site.cgroup.join("fabric"))?),
@@ -131,17 +131,17 @@ impl Fabric {
 /// A running node.
 #[derive(Debug)]
 pub struct Machine {
-    /// Its place in the plan.
+    /// The node in the plan.
     pub node: Node,
     holder: Process,
     site: Site,
 }
 
 impl Machine {
-    /// Makes the node's namespaces and connects it to the others.
+    /// Creates the node's namespaces and connects it to the others.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn create(site: &Site, lab: &Lab, node: &Node, fabric: &Fabric) -> Result<Self, MachineError> {
         let placement = Placement {
             cgroup: Some(site.group(site.node_cgroup(node).join("holder"))?),
@@ -207,10 +207,10 @@ impl Machine {
         self.site.log(&format!("{}-{name}", self.node.name))
     }
 
-    /// How a program of the node itself (its agent, or what a user starts) is placed.
+    /// Placement of a program of the node itself: its agent, or one that a user starts.
     ///
     /// # Errors
-    /// When its control group cannot be made.
+    /// When its control group cannot be created.
     pub fn placement(&self, group: &str, program: Vec<OsString>) -> Result<Placement, MachineError> {
         let cgroup = self.site.group(self.site.node_cgroup(&self.node).join(group))?;
         Ok(Placement {
@@ -224,7 +224,7 @@ impl Machine {
     /// Starts a pod: a process with a network of its own, routed through the node, and with `mounts`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn start_pod(
         &self,
         pod: &PodPlace,
@@ -300,7 +300,7 @@ impl Machine {
     /// Removes the files of a pod's volumes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub fn remove_volumes(&self, pod: &str) -> Result<(), MachineError> {
         let path = self.volumes(pod);
         match std::fs::remove_dir_all(&path) {
@@ -311,10 +311,10 @@ impl Machine {
         }
     }
 
-    /// Removes what a pod leaves behind when its process has ended: its link, pin, control group and volumes.
+    /// Removes link, pin, control group and volumes of a pod whose process has ended.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn clean_pod(&self, pod: &PodPlace) -> Result<(), MachineError> {
         let link_name = pod.link();
         in_namespace(self.pid(), async move |net| net.delete(&link_name).await).await?;
@@ -340,7 +340,7 @@ impl Machine {
     }
 }
 
-/// A pod's place on its node.
+/// A pod on its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodPlace {
     /// Unique on the node; names control group, log and pin.
@@ -357,7 +357,7 @@ impl PodPlace {
     }
 }
 
-/// A process that does nothing but hold namespaces open until it is killed.
+/// A process that holds namespaces open until it is killed.
 fn holder() -> Placement {
     Placement {
         handshake: true,

@@ -26,23 +26,23 @@ struct Line {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Bring a lab up: its network, API servers, nodes and agents.
+    /// Start a lab: its network, API servers, nodes and agents.
     Up(Shape),
-    /// Take a lab down, or what is left of one.
+    /// Remove a lab, or what is left of one.
     Down {
         /// All labs on this machine.
         #[arg(long)]
         all: bool,
     },
-    /// Show what runs.
+    /// Show the state of a lab.
     Status {
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
     /// Run a program on a node (`c1-n1`, `n1`) or in a pod (`namespace/name`).
     Exec {
-        /// Where.
+        /// Node or pod.
         target: String,
         /// The program and its arguments.
         #[arg(last = true, required = true)]
@@ -54,16 +54,16 @@ enum Command {
         #[arg(default_value = "c1")]
         cluster: String,
     },
-    /// Show load balancing at work, check it, and take everything down again.
+    /// Show load balancing, check it, and remove the lab again.
     Demo(demo::Options),
     /// Run a lab (used by `up`).
     #[command(hide = true)]
     Supervise(Shape),
-    /// Call an echo server and count who answers.
+    /// Call an echo server and count answers by server.
     Call(Calls),
     /// Serve as an echo server (what pods of the lab run).
     Echo(EchoServer),
-    /// Start a program in a place of the lab (used by the lab itself).
+    /// Start a program in namespaces of the lab (used by the lab itself).
     #[command(hide = true)]
     Place(Placement),
     /// Hold namespaces open until killed (used by the lab itself).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a lab looks like before anything exists: names, addresses and paths, all derived from indexes.
+//! Plan of a lab: names, addresses and paths, all derived from indexes.
 //!
 //! | thing | IPv4 | IPv6 |
 //! |---|---|---|
@@ -26,18 +26,18 @@ pub const API_PORT: u16 = 6443;
 /// Why a lab cannot be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// Pick another name: it becomes a folder and a control group.
+    /// Choose another name: it becomes that of a folder and a control group.
     #[error("lab name `{name}` must be 1 to 20 lower-case letters, digits or dashes")]
     Name {
-        /// The name asked for.
+        /// The name.
         name: String,
     },
-    /// Ask for fewer, or at least one.
+    /// Choose a number up to the limit, at least 1.
     #[error("{what} must be between 1 and {most}, not {count}")]
     Count {
         /// `clusters` or `nodes`.
         what: &'static str,
-        /// How many were asked for.
+        /// The number.
         count: u8,
         /// The limit.
         most: u8,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What the lab reads of a Pod, and what it writes into its status.
+//! Pods: the fields that the lab reads, and the status that it writes.
 
 use std::{collections::BTreeSet, ffi::OsString, net::IpAddr, time::Duration};
 
@@ -13,11 +13,11 @@ use crate::{
 
 /// Image of the echo server; serves on the container's ports.
 pub const ECHO_IMAGE: &str = "skep-lab/echo";
-/// Image that does nothing: a place to run commands in.
+/// Image that does nothing, to run commands in.
 pub const IDLE_IMAGE: &str = "skep-lab/client";
-/// Wait before a pod whose process ended is started again.
+/// Delay before a pod whose process ended is restarted.
 pub const RESTART: Duration = Duration::from_secs(1);
-/// Annotation by which a user makes a running pod unready: `false`.
+/// Annotation that makes a running pod unready: `false`.
 pub const READY_ANNOTATION: &str = "skep-lab/ready";
 
 /// Why a pod cannot run in a lab.
@@ -54,7 +54,7 @@ pub struct Pod {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Tells two pods of one name apart.
+    /// Uid: differs between pods of the same name.
     pub uid: String,
     /// Its node; empty until it is scheduled.
     pub node: String,
@@ -62,11 +62,11 @@ pub struct Pod {
     pub is_deleting: bool,
     /// Whether it is in the node's own network.
     pub is_on_host_network: bool,
-    /// Whether its user keeps it unready.
+    /// Whether the annotation keeps it unready.
     pub is_held_unready: bool,
     /// Phase in its status.
     pub phase: String,
-    /// Whether its status says that it is ready.
+    /// Whether its status has condition Ready.
     pub is_ready: bool,
     /// Its containers.
     pub containers: Vec<Container>,
@@ -78,7 +78,7 @@ pub struct Pod {
     pub service_account: String,
     /// Its projected volumes that containers mount.
     pub volumes: Vec<Volume>,
-    /// What is wrong with it.
+    /// Why it cannot run.
     pub problem: Option<PodError>,
 }
 
@@ -188,25 +188,25 @@ impl Pod {
     }
 }
 
-/// How the process of a pod ended the last time.
+/// The last end of a pod's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// What a shell would report.
+    /// Exit code, as a shell reports it.
     pub exit_code: i32,
-    /// When, as the API writes times.
+    /// Time of the end, in the API's form.
     pub at: String,
 }
 
-/// What becomes of the process of a pod.
+/// State of a pod's process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Life {
-    /// When it started; none while it does not run.
+    /// Time of the start; `None` while it does not run.
     pub started: Option<String>,
-    /// Whether it may get traffic.
+    /// Whether it is ready.
     pub is_ready: bool,
-    /// How often it was started again.
+    /// Number of restarts.
     pub restarts: u32,
-    /// How it ended the last time.
+    /// Its last end.
     pub last: Option<Ended>,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Processes of the lab: started in their place, logging to a file, ended with it.
+//! Processes of the lab: started in their namespaces, logging to a file, ended with the lab.
 
 use std::{
     ffi::OsString,
@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::{enter::Placement, folder};
 
-/// How long a process may take to reach its place.
+/// How long a process may take to enter its namespaces.
 const PLACING: Duration = Duration::from_secs(10);
 
 /// Why a process did not start.
@@ -37,12 +37,12 @@ pub enum ProcessError {
     Spawn {
         /// Name of the process in the lab.
         name: String,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
-    /// It ended before it was in its place; its log says why.
-    #[error("`{name}` did not reach its place, see {}: {tail}", log.display())]
+    /// It ended before it was in its namespaces; its log says why.
+    #[error("`{name}` did not enter its namespaces, see {}: {tail}", log.display())]
     Placing {
         /// Name of the process in the lab.
         name: String,
@@ -67,7 +67,7 @@ impl Process {
     /// program itself starts when [`Process::go`] is called.
     ///
     /// # Errors
-    /// When it cannot be started or does not reach its place.
+    /// When it cannot be started or does not enter its namespaces.
     pub async fn place(name: &str, placement: &Placement, log: &Path) -> Result<Self, ProcessError> {
         let spawn = |cause: io::Error| ProcessError::Spawn {
             name: name.to_owned(),
@@ -143,7 +143,7 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Lets a process that shook hands become its program.
+    /// Completes the handshake: the process executes its program.
     ///
     /// # Errors
     /// When it has ended meanwhile.
@@ -166,7 +166,7 @@ impl Process {
     /// Waits until it ends.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub async fn ended(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
@@ -189,7 +189,7 @@ impl Process {
     }
 }
 
-/// Waits until somebody wants this process to end: Ctrl-C, `SIGTERM`, or a terminal that was closed.
+/// Waits for a signal to end: Ctrl-C, `SIGTERM`, or a terminal that was closed.
 ///
 /// # Errors
 /// When signals cannot be waited for.
@@ -219,12 +219,12 @@ pub fn own_folder() -> Option<PathBuf> {
     program.parent().map(Path::to_owned)
 }
 
-/// Names the lab's program, for callers that are not it. The first call counts.
+/// Sets the lab's program, for callers that are another program. The first call counts.
 pub fn use_program(program: OsString) {
     let _ = PROGRAM.set(program);
 }
 
-/// The exit code that a shell gives a program: 128 and the number of the signal that ended it.
+/// The exit code that a shell reports: 128 and the number of the signal that ended the program.
 #[must_use]
 pub fn shell_code(status: ExitStatus) -> i32 {
     let signal = status.signal().map(|signal| 128 + signal);
@@ -237,7 +237,7 @@ pub fn last_line(log: &Path) -> String {
     last_lines(log, 1)
 }
 
-/// The last lines of a log that say something, for messages.
+/// The last lines of a log that are not empty, for messages.
 #[must_use]
 pub fn last_lines(log: &Path, count: usize) -> String {
     let text = std::fs::read(log).unwrap_or_default();

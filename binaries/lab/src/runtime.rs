@@ -34,7 +34,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Time between two looks at a log that is followed.
+/// Time between two reads of a log that is followed.
 const LOOK: Duration = Duration::from_millis(100);
 /// Bytes that are read of a log at a time.
 const CHUNK: usize = 64 * 1024;
@@ -65,7 +65,7 @@ impl Runtime {
     }
 }
 
-/// Where the log of the run before is.
+/// Log of the previous run.
 pub(crate) fn previous(log: &Path) -> PathBuf {
     log.with_extension("previous.log")
 }
@@ -169,7 +169,7 @@ fn in_terminal(placement: &Placement, has_input: bool) -> io::Result<Execution> 
     })
 }
 
-/// Where the last so many lines begin.
+/// Offset of the last lines, by their number.
 async fn tail(file: &mut File, lines: usize) -> io::Result<u64> {
     // The starts of the last lines that were seen, the oldest first.
     let mut starts = VecDeque::from([0]);
@@ -211,7 +211,7 @@ async fn read_on(
         return None;
     }
     loop {
-        // Asked before the read: what was written before the end is read.
+        // Checked before the read, so that nothing written before the end is lost.
         let goes_on = follow
             .as_ref()
             .is_some_and(|group| !cgroup::processes(group).is_empty());

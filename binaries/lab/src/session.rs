@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! A running lab in the hands of a program: objects in, calls and commands from its pods.
+//! Sessions of programs with a running lab: they create objects, and run calls and commands in pods.
 
 use std::{
     ffi::OsString,
@@ -10,7 +10,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use skep_k8s::{ApiError, Client, DeleteOptions, Kind, Patch, Subresource, WriteOptions};
+use skep_k8s_client::{ApiError, Client, DeleteOptions, Patch, Subresource, WriteOptions};
+use skep_k8s_types::Kind;
 use tokio::process::{Child, Command};
 
 use crate::{
@@ -22,34 +23,34 @@ use crate::{
     state::{State, StateError},
 };
 
-/// Why something was not done in a lab.
+/// Why an operation of a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The lab is not there, or has no such place.
+    /// The lab does not run, or has no such node or pod.
     #[error(transparent)]
     Command(#[from] CommandError),
     /// Its state cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The API server refused.
+    /// The API server returned an error.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// Its address is none.
+    /// The address of the API server is invalid.
     #[error(transparent)]
-    Target(#[from] skep_k8s::remote::TargetError),
+    Target(#[from] skep_k8s_client::remote::TargetError),
     /// No such cluster.
     #[error("the lab has no cluster called `{cluster}`")]
     NoCluster {
-        /// What was asked for.
+        /// Its name.
         cluster: String,
     },
     /// A kind that the session cannot write.
-    #[error("objects of kind `{kind}` are not known here")]
+    #[error("objects of kind `{kind}` are not supported")]
     Kind {
         /// The kind.
         kind: String,
     },
-    /// A program did not run, or said something unexpected.
+    /// A program did not run, or printed something unexpected.
     #[error("{what}: {said}")]
     Program {
         /// What was run.
@@ -57,12 +58,12 @@ pub enum SessionError {
         /// What it printed.
         said: String,
     },
-    /// Something did not come true.
+    /// A condition did not hold in time.
     #[error("not within {} s: {what}", within.as_secs())]
     Late {
-        /// What was waited for.
+        /// The condition.
         what: String,
-        /// For how long.
+        /// The time.
         within: Duration,
     },
 }
@@ -73,7 +74,7 @@ pub struct Session {
     client: Arc<dyn Client>,
 }
 
-/// How calls are made.
+/// Options of calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Way {
     /// Protocol.
@@ -134,7 +135,7 @@ impl Session {
     /// Creates an object in its namespace; returns it as stored.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// When the API server returns an error.
     pub async fn create(&self, object: Value) -> Result<Arc<Value>, SessionError> {
         let (kind, namespace, _) = identity(&object)?;
         let created = self
@@ -150,7 +151,7 @@ impl Session {
     /// Merges `change` into an object.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// When the API server returns an error.
     pub async fn merge(&self, object: &Value, part: Subresource, change: Value) -> Result<(), SessionError> {
         let (kind, namespace, name) = identity(object)?;
         let options = WriteOptions::default();
@@ -163,7 +164,7 @@ impl Session {
     /// Deletes an object.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// When the API server returns an error.
     pub async fn delete(&self, object: &Value) -> Result<(), SessionError> {
         let (kind, namespace, name) = identity(object)?;
         Ok(self
@@ -175,7 +176,7 @@ impl Session {
     /// Waits until `done`, at most 30 s.
     ///
     /// # Errors
-    /// When it does not come true.
+    /// When it does not hold in time.
     pub async fn wait<F: Future<Output = bool>>(
         &self,
         what: &str,
@@ -221,7 +222,7 @@ impl Session {
         outcome(to, command.output().await)
     }
 
-    /// Starts calling for some time; [`finish`] tells what came of it.
+    /// Starts calling for some time; [`finish`] returns the results.
     ///
     /// # Errors
     /// When the caller cannot run.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a running lab tells others about itself: a file in its folder, replaced atomically.
+//! State of a running lab: a file in its folder, replaced atomically.
 
 use std::{
     collections::BTreeMap,
@@ -15,50 +15,50 @@ use crate::{control_plane, plan::Lab};
 /// Why the state of a lab cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Bring it up first: `skep-lab up`.
+    /// Start it first: `skep-lab up`.
     #[error("there is no lab called `{name}`")]
     Missing {
         /// Its name.
         name: String,
     },
-    /// The folder is not ours to use, or the disk is full.
+    /// The folder belongs to another user, or the disk is full.
     #[error("{}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
-    /// Written by another version; take the lab down and up again.
+    /// Written by another version; restart the lab.
     #[error("{} cannot be read", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot run.
         #[source]
         cause: serde_json::Error,
     },
 }
 
-/// How far a lab is.
+/// Phase of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "phase", content = "detail")]
 pub enum Phase {
-    /// On its way; the text says what is being done.
+    /// Starting; the text says which step.
     Starting(String),
     /// Everything runs.
     Ready,
-    /// It could not be brought up; the text says why.
+    /// The start failed; the text says why.
     Failed(String),
 }
 
-/// A lab, as far as it runs.
+/// State of a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct State {
     /// What was asked for.
     pub lab: Lab,
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
     /// Process that runs it.
     pub supervisor: u32,
@@ -92,7 +92,7 @@ impl State {
     /// Writes it for others to read.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub fn write(&self) -> Result<(), StateError> {
         let folder = self.lab.folder();
         let path = file_in(&folder);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The process that runs a lab: API servers, kubelets and agents, until it is told to stop.
+//! The process that runs a lab: API servers, kubelets and agents, until it is stopped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     state::{Phase, State},
 };
 
-/// How long the agents may take to become well.
+/// How long the agents may take to become healthy.
 const READY: Duration = Duration::from_secs(60);
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -29,7 +29,7 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 /// Runs the lab called `name` until `SIGTERM`.
 ///
 /// # Errors
-/// Why it could not be brought up; the state file says it too.
+/// Why the lab could not be started; also in the state file.
 pub async fn run(name: &str, shape: &Shape) -> Result<(), AnyError> {
     let lab = Lab::plan(name, shape.clusters, shape.nodes)?;
     let state = State {

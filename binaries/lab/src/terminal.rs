@@ -64,7 +64,7 @@ impl Terminal {
     /// The lab's end. The program's end is closed: the output ends with the last program that holds it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If a system call fails.
     pub(crate) fn into_parts(self) -> io::Result<Parts> {
         let flags = fcntl_getfl(&self.own)?;
         fcntl_setfl(&self.own, flags | OFlags::NONBLOCK)?;

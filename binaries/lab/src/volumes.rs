@@ -15,7 +15,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use skep_k8s::{ApiError, Client, Kind, WriteOptions};
+use skep_k8s_client::{ApiError, Client, WriteOptions};
+use skep_k8s_types::Kind;
 
 use crate::{enter::Mount, pod::Pod};
 
@@ -59,7 +60,7 @@ pub(crate) enum VolumeError {
     File {
         /// The volume.
         volume: String,
-        /// What the kernel said.
+        /// The error of the system call.
         cause: String,
     },
 }
@@ -201,7 +202,7 @@ impl Volumes {
     /// Writes the files of all volumes; returns where they belong.
     ///
     /// # Errors
-    /// When something that a file is made of is missing.
+    /// When the source of a file is missing.
     pub(crate) async fn write(&self) -> Result<Vec<Mount>, VolumeError> {
         let mut mounts = Vec::new();
         for volume in &self.pod.volumes {

@@ -44,7 +44,7 @@ pub fn map_types() -> Result<MapTypes, LoadError> {
     if btf.is_null() {
         return Err(failed(io::Error::from(io::ErrorKind::NotFound)));
     }
-    // SAFETY: `btf` is the object's, not loaded before, and nobody else has it.
+    // SAFETY: `btf` is the object's, not loaded before, and has no other reference.
     let loaded = unsafe { libbpf_sys::btf__load_into_kernel(btf) };
     if loaded < 0 {
         return Err(failed(io::Error::from_raw_os_error(-loaded)));

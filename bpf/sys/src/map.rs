@@ -38,7 +38,7 @@ use std::{fmt, marker::PhantomData, mem::size_of, os::fd::OwnedFd, path::Path, s
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 #[cfg(feature = "testing")]
-pub use self::faulty::{FaultyMap, InjectedFault};
+pub use self::faulty::{Fate, Faults, FaultyMap, InjectedFault, Operation};
 pub use self::{
     error::{BatchFailure, Deletion, MapError},
     kernel::KernelMap,
@@ -219,15 +219,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
 
     /// Deletes entries with as few calls as possible; keys that are not there are skipped.
     pub fn delete_batch(&self, keys: &[K]) -> Deletion {
-        let RawDeletion { deleted, failures } = self.raw.delete(keys.as_bytes());
-        let failures = failures
-            .into_iter()
-            .map(|RawFailure { index, error }| BatchFailure {
-                index,
-                error: delete_error(&*self.raw, &keys[index], error),
-            })
-            .collect();
-        Deletion { deleted, failures }
+        delete_batch(&*self.raw, keys)
     }
 
     /// Calls `visit` with every entry, in the kernel's order. Entries that come or go meanwhile may or may
@@ -289,6 +281,18 @@ fn delete_one<K: Plain>(map: &dyn RawMap, key: &K) -> Result<bool, MapError> {
         Some(failure) => Err(delete_error(map, key, failure.error)),
         None => Ok(done.deleted > 0),
     }
+}
+
+fn delete_batch<K: Plain>(map: &dyn RawMap, keys: &[K]) -> Deletion {
+    let RawDeletion { deleted, failures } = map.delete(keys.as_bytes());
+    let failures = failures
+        .into_iter()
+        .map(|RawFailure { index, error }| BatchFailure {
+            index,
+            error: delete_error(map, &keys[index], error),
+        })
+        .collect();
+    Deletion { deleted, failures }
 }
 
 fn keys_of<K: Plain>(map: &dyn RawMap) -> Result<Vec<K>, MapError> {

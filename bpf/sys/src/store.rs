@@ -5,7 +5,7 @@
 //! All maps of the datapath are pinned in `<root>/tc/globals` by their full names. A pinned map whose type,
 //! sizes or flags are not what is wanted belongs to another version or configuration. Programs still use it,
 //! so it stays pinned while a new map grows beside it under a temporary name; once all programs run with
-//! the new one it takes over the pin. A [`Hold`] says that somebody is going to attach programs: while one
+//! the new one it takes over the pin. A [`Hold`] says that programs are about to be attached: while one
 //! is held, take-overs wait for [`Hold::release`].
 
 use std::{

@@ -75,7 +75,7 @@ unsafe fn call<T>(command: Command, attr: &mut T) -> io::Result<RawFd> {
 
 /// Takes ownership of a descriptor that a command has just returned.
 fn owned(fd: RawFd) -> OwnedFd {
-    // SAFETY: the kernel has just opened it for us, nobody else knows it.
+    // SAFETY: the kernel has just opened it for us, it has no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use hive::{Cell, Hive, testing};
-use skep_k8s::node_name::NodeName;
 use skep_k8s_apiserver::FakeClient;
 use skep_loadbalancer_model::Frontend;
+use skep_node::NodeName;
 use statedb::{Db, Table};
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn services_become_frontends() {
         skep_loadbalancer_model::cell(),
         skep_loadbalancer_sources::cell(),
         skep_k8s_apiserver::fake_client_cell(),
-        skep_k8s::tables::cell(),
+        skep_k8s_reflectors::tables::cell(),
         Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),
     ]);
     let (running, (api, db, frontends)) =

@@ -30,7 +30,7 @@ pub struct ArchiveFile {
 }
 
 impl Archive {
-    /// Reads an archive. Every text is one.
+    /// Parses an archive. Never fails: any text is an archive.
     pub fn parse(text: &str) -> Self {
         let mut archive = Self::default();
         for line in text.split_inclusive('\n') {

@@ -30,7 +30,7 @@ pub fn default_commands() -> CommandSet {
     by_name(commands)
 }
 
-/// The set for the shell: no `exec`, which would let who reaches the socket run any program.
+/// The commands of the shell: no `exec`, by which a client of the socket could run any program.
 pub fn shell_commands() -> CommandSet {
     by_name([files::cat(), help::command()])
 }

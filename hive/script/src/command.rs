@@ -16,7 +16,7 @@ use crate::{Context, FlagError, Interruption, Invocation, Spec};
 
 /// A command of the script language and of the shell.
 ///
-/// Cells give their commands to the hive as group members of type [`CommandHandle`].
+/// Cells provide their commands as group members of type [`CommandHandle`].
 ///
 /// ```
 /// use hive_script::{Command, CommandError, Context, Invocation, Outcome, Spec};
@@ -55,7 +55,13 @@ pub trait Command: Send + Sync {
     }
 }
 
-/// A shared command, the form in which cells hand them out.
+impl fmt::Debug for dyn Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Command").field(&self.spec().name()).finish()
+    }
+}
+
+/// A shared command, as cells provide it.
 pub type CommandHandle = Arc<dyn Command>;
 
 /// The rest of an asynchronous command: what remains to be waited for after it was started.
@@ -125,7 +131,7 @@ pub enum CommandError {
     /// The script ended while the command ran. No prefix forgives it.
     #[error(transparent)]
     Interrupted(#[from] Interruption),
-    /// The command did what it was told and found a failure.
+    /// The command ran and failed.
     #[error("{0}")]
     Failed(String),
     /// Like `Failed`, after output was written: the buffers are replaced all the same.
@@ -212,7 +218,7 @@ impl CommandError {
     }
 }
 
-/// What the system says, in lower case and without its number.
+/// The error of the system, in lower case and without its number.
 pub(crate) fn io_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

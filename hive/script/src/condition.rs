@@ -35,12 +35,12 @@ pub enum ConditionError {
     /// No colon where one belongs.
     #[error("condition {0:?} requires a suffix")]
     MissingSuffix(String),
-    /// The condition itself failed.
+    /// The test of the condition failed.
     #[error("evaluating condition {tag:?}: {reason}")]
     Failed {
         /// The condition with its suffix.
         tag: String,
-        /// What it said.
+        /// Its error.
         reason: String,
     },
 }
@@ -67,7 +67,7 @@ impl Condition {
         }
     }
 
-    /// What it says, in one sentence.
+    /// Its help text, one sentence.
     pub fn summary(&self) -> &str {
         &self.summary
     }

@@ -45,7 +45,7 @@ impl Context<'_> {
         std::fs::write(self.known_path(path.as_ref())?, content)
     }
 
-    /// A path that both sides of a shell take for the same file.
+    /// The path of a file. In a shell it must be absolute, since the user's directory is unknown.
     fn known_path(&self, path: &Path) -> std::io::Result<PathBuf> {
         if self.state.is_shell && path.is_relative() {
             let message = "the path must be absolute: the shell does not know your directory";
@@ -129,7 +129,7 @@ impl Context<'_> {
         self.state.archive_files.contains(&self.path(path))
     }
 
-    /// In update mode: gives the expected file `path` this content, on disk now and in the archive after the script.
+    /// In update mode: replaces the expected file `path`, on disk now and in the archive after the script.
     pub fn update_file(&mut self, path: impl AsRef<Path>, content: impl Into<String>) -> std::io::Result<()> {
         let (path, content) = (self.path(path), content.into());
         std::fs::write(&path, &content)?;
@@ -140,7 +140,7 @@ impl Context<'_> {
     /// Runs a line in this script, as a section of its own. For commands that read lines themselves, such as `break`.
     pub async fn run_line(&mut self, line: &str) -> Result<(), ScriptError> {
         let retries = std::mem::take(&mut self.state.retries);
-        // Whoever gives the line sees its failure.
+        // The caller sees the failure.
         let break_on_error = std::mem::take(&mut self.state.break_on_error);
         let file = self.state.file.clone();
         let result = Box::pin(self.state.execute_lines(&file, line)).await;

@@ -36,7 +36,7 @@ pub enum Ending {
 struct Step {
     line: Line,
     args: Vec<String>,
-    /// A condition did not hold: it stays out on repetitions as well.
+    /// A condition did not hold: repetitions skip it as well.
     skipped: bool,
 }
 
@@ -50,8 +50,8 @@ impl State {
         Ok(ending)
     }
 
-    /// Runs lines within a running script: background commands go on.
-    pub(crate) async fn execute_lines(&mut self, file: &str, script: &str) -> Result<Ending, ScriptError> {
+    /// Runs lines of a script or shell that goes on: background commands are left running.
+    pub async fn execute_lines(&mut self, file: &str, script: &str) -> Result<Ending, ScriptError> {
         file.clone_into(&mut self.file);
         let mut section = Section::new();
         let result = self.execute_sections(file, script, &mut section).await;
@@ -124,7 +124,7 @@ impl State {
         Ok(Ending::Completed)
     }
 
-    /// Runs a line for the first time and, if it asks for it, again and again.
+    /// Runs a line once and, with prefix `*`, repeats it.
     async fn run_line(
         &mut self,
         file: &str,

@@ -62,7 +62,7 @@ impl fmt::Debug for ScriptHive {
 }
 
 impl ScriptHive {
-    /// A script's hive. With `rebuild` the script may make a new one.
+    /// A script's hive. With `rebuild`, `hive/recreate` builds another.
     pub fn new(parts: HiveParts, rebuild: Option<Rebuild>) -> Self {
         Self {
             current: Arc::new(Mutex::new(parts)),
@@ -70,7 +70,7 @@ impl ScriptHive {
         }
     }
 
-    /// The controller of the hive that is in use now.
+    /// The controller of the current hive.
     pub fn controller(&self) -> Controller {
         self.parts().controller
     }
@@ -108,9 +108,8 @@ impl ScriptHive {
         commands.extend(own.into_iter().map(crate::named));
         if let Some(rebuild) = &self.rebuild {
             let recreate: CommandHandle = Arc::new(Recreate {
-                spec: spec("hive/recreate", "Replace the hive by a new one").detail(
-                    "It is made of the same cells with the same flags, is not started and has empty tables.",
-                ),
+                spec: spec("hive/recreate", "Replace the hive by a new one")
+                    .detail("It has the same cells and flags, is not started, and its tables are empty."),
                 hive: self.clone(),
                 rebuild: rebuild.clone(),
             });

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Script engine: txtar tests and the interactive shell.
+//! Script engine: commands, and txtar tests that run them.
 //!
-//! A cell gives [`Command`]s; scripts in txtar files ([`ScriptFile`]) and people at the shell (feature `shell`) run them. [`text`]
-//! holds what the commands need to print the way Go programs do: column layout, durations, YAML and JSON.
+//! A cell provides [`Command`]s; scripts in txtar files ([`ScriptFile`]) and users of the shell (crate `skep-shell`) run
+//! them. [`text`] prints as Go programs do: column layout, durations, YAML and JSON.
 //!
 //! A script is lines of commands with expectations: `!` must fail, `?` may fail, `*` is repeated together with its
 //! whole section until it succeeds. A line starting with `#` begins a section.
@@ -25,16 +25,12 @@
 //! # Features
 //!
 //! * `testing`: a folder of scripts as a test of your own cells, see `testing::run_folder`;
-//! * `hive`: the shell as a cell, and commands on a hive;
-//! * `shell`: server and client of the shell;
-//! * `interactive`: a prompt with history and completion.
+//! * `hive`: commands on a hive.
 //!
 //! None is on by default.
 
 mod archive;
 mod builtin;
-#[cfg(feature = "hive")]
-pub mod cell;
 mod command;
 mod condition;
 mod context;
@@ -45,13 +41,9 @@ mod environment;
 pub mod hive_command;
 mod lifetime;
 mod line;
-#[cfg(feature = "hive")]
-mod look_command;
 mod quote;
 pub mod regexp;
 mod script_file;
-#[cfg(feature = "shell")]
-pub mod shell;
 mod spec;
 mod state;
 #[cfg(all(feature = "hive", any(test, feature = "testing")))]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! How long a script may run: until a deadline, or until somebody cancels it.
+//! How long a script may run: until a deadline, or until it is cancelled.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 /// Why a script was ended from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Interruption {
-    /// The time given to the script is over.
+    /// The script exceeded its deadline.
     #[error("context deadline exceeded")]
     DeadlineExceeded,
     /// The script was cancelled: its runner stops, or the shell's client hung up.

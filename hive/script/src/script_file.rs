@@ -38,7 +38,7 @@ pub enum ScriptFileError {
         /// The first byte that is wrong.
         byte: u8,
     },
-    /// A file of the archive cannot be made in the work directory.
+    /// A file of the archive cannot be created in the work directory.
     #[error("cannot unpack `{name}` to {path}")]
     Unpack {
         /// The name in the archive.
@@ -154,7 +154,7 @@ impl ScriptFile {
         Ok(())
     }
 
-    /// Where a file of the archive goes.
+    /// Path of a file of the archive.
     fn target(&self, state: &State, name: &str) -> Result<PathBuf, ScriptFileError> {
         let path = clean(&state.work_dir.join(state.environment.expand(name)));
         if path == state.work_dir || !path.starts_with(&state.work_dir) {

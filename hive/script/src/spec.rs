@@ -13,7 +13,7 @@ pub(crate) use flags::Special;
 
 use crate::text::format_duration;
 
-/// How a command is called and what its help says.
+/// How a command is called, and its help text.
 ///
 /// ```
 /// use hive_script::{Flag, Spec};
@@ -75,7 +75,7 @@ impl Spec {
         self
     }
 
-    /// The command talks to a person: it may take longer than the script has.
+    /// The command is interactive: the script's deadline does not apply.
     pub(crate) fn untimed(mut self) -> Self {
         self.untimed = true;
         self
@@ -107,7 +107,7 @@ impl Spec {
         self.asynchronous
     }
 
-    /// Whether it may take longer than the script has.
+    /// Whether the script's deadline does not apply.
     pub(crate) fn is_untimed(&self) -> bool {
         self.untimed
     }
@@ -213,12 +213,12 @@ impl Flag {
         &self.name
     }
 
-    /// The value when the flag is not given.
+    /// The value without the flag.
     pub fn default(&self) -> &FlagValue {
         &self.default
     }
 
-    /// What it is for.
+    /// The help text.
     pub fn help(&self) -> &str {
         &self.help
     }
@@ -320,7 +320,7 @@ impl Invocation {
         self.args.get(at).map(String::as_str)
     }
 
-    /// Whether the flag was given, even with its default value.
+    /// Whether the flag was set, even to its default value.
     pub fn is_set(&self, flag: &str) -> bool {
         self.values.iter().any(|(name, _, given)| name == flag && *given)
     }

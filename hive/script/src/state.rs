@@ -22,7 +22,7 @@ pub struct Retry {
     pub interval: Duration,
     /// The longest wait.
     pub max_interval: Duration,
-    /// Time after which a section is given up; without it only the end of the script ends it.
+    /// Time after which a section fails; without it only the end of the script ends it.
     pub limit: Option<Duration>,
 }
 
@@ -71,7 +71,7 @@ pub struct State {
     pub(crate) echo: bool,
     /// Whether the lines come from a user of the shell, whose working directory is unknown here, not from a script.
     pub(crate) is_shell: bool,
-    /// The time given; `lifetime` ends with it, and with the background commands.
+    /// The lifetime of the script; `lifetime` ends with it, and with the background commands.
     pub(crate) base: Lifetime,
     pub(crate) lifetime: Lifetime,
     pub(crate) file: String,
@@ -158,6 +158,14 @@ impl State {
         self
     }
 
+    /// Takes lines from a user of a shell instead of a script: they are not logged before they are run, and relative paths
+    /// of files are errors, since the user's directory is unknown.
+    pub fn for_shell(mut self) -> Self {
+        self.echo = false;
+        self.is_shell = true;
+        self
+    }
+
     /// The view of it that a command gets.
     pub fn context(&mut self) -> Context<'_> {
         Context { state: self }
@@ -173,7 +181,7 @@ impl State {
         &self.stderr
     }
 
-    /// Files which update mode has given a new content, by absolute path.
+    /// New content of files that update mode changed, by absolute path.
     pub fn updates(&self) -> &BTreeMap<PathBuf, String> {
         &self.updates
     }
@@ -186,7 +194,7 @@ impl State {
 /// Log text kept for the report of a failed command, in bytes.
 const COMMAND_LOG: usize = 1 << 20;
 
-/// Where log text goes: out, or held back until its section has ended.
+/// Log text: written at once, or held back until its section has ended.
 pub(crate) struct Log {
     sink: Box<dyn FnMut(&str) + Send + Sync>,
     held: Option<String>,

@@ -16,7 +16,7 @@ use super::{Raw, normalize};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// It is not set.
     Default,
     /// A key of a config file, with its line.
     File {

@@ -192,7 +192,7 @@ impl Backoff {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
-    /// `None`: for ever.
+    /// `None`: without end.
     pub(crate) limit: Option<u32>,
     pub(crate) backoff: Backoff,
 }

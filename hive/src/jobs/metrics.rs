@@ -56,7 +56,7 @@ pub struct JobRun<'a> {
     pub outcome: JobOutcome,
 }
 
-/// Counts runs of jobs. A cell that provides `Arc<dyn JobMetrics>` is told of those of the whole hive.
+/// Counts runs of jobs. A cell that provides `Arc<dyn JobMetrics>` receives those of the whole hive.
 ///
 /// ```
 /// use hive::{JobMetrics, JobRun, ModulePath};

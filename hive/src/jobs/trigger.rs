@@ -34,7 +34,7 @@ pub(crate) struct Pending {
 }
 
 impl Trigger {
-    /// A trigger nobody has pulled.
+    /// A trigger that has not been pulled.
     ///
     /// ```
     /// assert!(!hive::Trigger::new().is_pending());

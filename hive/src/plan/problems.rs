@@ -13,7 +13,7 @@ use crate::key::{Key, short_function, short_type};
 use crate::module::ModulePath;
 use crate::supply::{Give, GiveKind};
 
-/// Reports needs that are not met, escapes from scopes, and what nobody uses.
+/// Reports needs that are not met, escapes from scopes, and what is unused.
 pub(crate) fn report(connect: &Connect, reachable: &[bool], findings: &mut Vec<Finding>) {
     let graph = &connect.graph;
     let mut wanted_by = None;
@@ -123,7 +123,7 @@ fn report_escapes(connect: &Connect, reachable: &[bool], findings: &mut Vec<Find
     }
 }
 
-/// Reports constructors and decorators that nothing uses, and decorators of what nobody provides.
+/// Reports constructors and decorators that nothing uses, and decorators of what is not provided.
 fn report_unused(connect: &Connect, reachable: &[bool], findings: &mut Vec<Finding>) {
     let graph = &connect.graph;
     // What is missing or wrong may be what would use it.

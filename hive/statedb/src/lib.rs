@@ -21,7 +21,7 @@
 //! # Features
 //!
 //! `hive`: `statedb::cell()`, and databases, tables and reconcilers as values of a hive. `script`: the `db/*` commands.
-//! `http`: tables for other processes. `testing`: tables and commands for tests. None is on by default.
+//! `http`: tables for other processes. `testing`: tables, commands and clocks for tests. None is on by default.
 
 // The derive macro names the crate from outside.
 #[cfg(test)]
@@ -30,6 +30,7 @@ extern crate self as statedb;
 #[cfg(feature = "hive")]
 mod cell;
 mod changes;
+pub mod clock;
 #[cfg(feature = "script")]
 pub mod command;
 mod db;
@@ -46,6 +47,7 @@ mod lpm;
 mod metrics;
 mod networks;
 mod object;
+pub mod readiness;
 pub mod reconciler;
 mod revisions;
 pub mod row;

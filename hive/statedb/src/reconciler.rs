@@ -22,9 +22,7 @@ use std::{fmt, sync::Arc};
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use config::{
-    Clock, Config, HealthReporter, NoHealth, NoReconcilerMetrics, Operation, ReconcilerMetrics, SystemClock,
-};
+pub use config::{Config, HealthReporter, NoHealth, NoReconcilerMetrics, Operation, ReconcilerMetrics};
 use driver::{Loop, Parts};
 pub use ops::{Delete, Ops, Round, StatusField, Update};
 pub use status::{Status, StatusKind, StatusSet};

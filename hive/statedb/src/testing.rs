@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Tables for tests of the commands.
+//! Tables for tests of the commands, and clocks.
 
+mod clock;
 #[cfg(all(feature = "hive", feature = "script"))]
 mod suite;
 
 use std::collections::BTreeSet;
 
+pub use clock::{FixedClock, TokioClock};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

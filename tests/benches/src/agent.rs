@@ -248,8 +248,8 @@ pub(crate) fn serve(options: &ServerOptions) -> anyhow::Result<()> {
             Manner::Real(Settings::default()),
         );
         fill(&api, options.services, options.backends_per_service)?;
-        let server = HttpServer::bind(([127, 0, 0, 1], 0).into(), api, HttpOptions::default()).await?;
-        println!("http://{}", server.address()?);
+        let server = HttpServer::bind(([127, 0, 0, 1], 0).into(), api, HttpOptions::default())?;
+        println!("http://{}", server.address());
         std::io::stdout().flush()?;
         server.serve(CancellationToken::new()).await;
         Ok(())

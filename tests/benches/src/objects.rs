@@ -5,11 +5,12 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use skep_k8s::slim::{
+use skep_k8s_client::ObjectEvent;
+use skep_k8s_types::ObjectKey;
+use skep_k8s_types::slim::{
     AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, IntOrString, IpFamily, Labels,
     Metadata, Protocol, Service, ServicePort, ServiceSpec, ServiceType, SessionAffinity, Str, TrafficPolicy,
 };
-use skep_k8s::{ObjectEvent, ObjectKey};
 use skep_loadbalancer_sources::Event;
 
 const NAMESPACE: &str = "bench";

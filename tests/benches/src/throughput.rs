@@ -122,7 +122,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
 }
 
 fn lap(
-    maps: std::sync::Arc<dyn skep_loadbalancer_reconciler::maps::LbMaps>,
+    maps: std::sync::Arc<skep_loadbalancer_reconciler::maps::LoadBalancerMaps>,
     services: u32,
     backends: u32,
 ) -> anyhow::Result<Lap> {

@@ -10,9 +10,7 @@ use parking_lot::Mutex;
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_sys::testing::Node;
 use skep_loadbalancer_model::{Config, Tables, Writer, WriterSettings};
-use skep_loadbalancer_reconciler::maps::bpf::BpfMaps;
-use skep_loadbalancer_reconciler::maps::fake::FakeMaps;
-use skep_loadbalancer_reconciler::maps::{LbMaps, dump_all};
+use skep_loadbalancer_reconciler::maps::LoadBalancerMaps;
 use skep_loadbalancer_reconciler::{FrontendReconciler, Ops, Settings, Timing};
 use skep_loadbalancer_sources::convert::Rules;
 use skep_loadbalancer_sources::{Batch, Event, ServiceReflector};
@@ -28,7 +26,7 @@ use crate::Maps;
 pub(crate) struct World {
     pub(crate) writer: Writer,
     source: Source,
-    maps: Arc<dyn LbMaps>,
+    maps: Arc<LoadBalancerMaps>,
     runtime: Runtime,
     _stop: DropGuard,
 }
@@ -65,7 +63,7 @@ pub(crate) fn with_maps<T: Send>(
     kind: Maps,
     services: u32,
     backends: u32,
-    work: impl FnOnce(Arc<dyn LbMaps>) -> anyhow::Result<T> + Send,
+    work: impl FnOnce(Arc<LoadBalancerMaps>) -> anyhow::Result<T> + Send,
 ) -> anyhow::Result<T> {
     let all = services * backends;
     let mut sizes = LbMapSizes::uniform(1024);
@@ -74,9 +72,9 @@ pub(crate) fn with_maps<T: Send>(
     sizes.backends = all + 1024;
     sizes.reverse_nat = services + 1024;
     match kind {
-        Maps::Fake => work(Arc::new(FakeMaps::new(sizes))),
+        Maps::Fake => work(Arc::new(LoadBalancerMaps::in_memory(sizes)?)),
         Maps::Bpf => Node::run("lb-benchmark", |node| {
-            let maps = BpfMaps::open(&node.store(), sizes, true, true);
+            let maps = LoadBalancerMaps::open(&node.store(), sizes, true, true);
             match maps.context("making maps (needs root)") {
                 Ok(maps) => Ok(work(Arc::new(maps))),
                 Err(error) => Ok::<_, std::io::Error>(Err(error)),
@@ -87,7 +85,7 @@ pub(crate) fn with_maps<T: Send>(
 
 impl World {
     /// Starts a reconciler that writes `maps`.
-    pub(crate) fn start(maps: Arc<dyn LbMaps>) -> anyhow::Result<Self> {
+    pub(crate) fn start(maps: Arc<LoadBalancerMaps>) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_time()
@@ -195,6 +193,6 @@ impl World {
 
     /// Entries of all maps.
     pub(crate) fn entries(&self) -> anyhow::Result<usize> {
-        Ok(dump_all(&*self.maps)?.len())
+        Ok(self.maps.count()?)
     }
 }

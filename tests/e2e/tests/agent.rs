@@ -170,7 +170,7 @@ async fn local_redirect_policies_take_traffic_and_are_shown() {
         client_pod("client", "c1-n1"),
     ])
     .await;
-    let kind = skep_k8s::Kind::new(
+    let kind = skep_k8s_types::Kind::new(
         "cilium.io",
         "v2",
         "CiliumLocalRedirectPolicy",
@@ -190,7 +190,7 @@ async fn local_redirect_policies_take_traffic_and_are_shown() {
             },
         },
     });
-    let options = skep_k8s::WriteOptions::default();
+    let options = skep_k8s_client::WriteOptions::default();
     lab.session
         .client()
         .create(&kind, "default", policy, &options)

@@ -212,7 +212,7 @@ fn down_finds_what_a_crashed_lab_left() {
 #[test]
 fn who_is_not_root_is_told_so() {
     let folder = tempfile::tempdir().unwrap();
-    // Where nobody may start it.
+    // Where it may not be started.
     let copy = folder.path().join("skep-lab");
     fs::copy(program("skep-lab"), &copy).unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -8,10 +8,11 @@ use std::{io::Write as _, process::Stdio};
 
 use serde_json::{Value, json};
 use skep_e2e::TestLab;
-use skep_k8s::{
-    Client as _, Kind, ListOptions, WriteOptions,
+use skep_k8s_client::{
+    Client as _, ListOptions, WriteOptions,
     remote::{RemoteClient, Settings, Target},
 };
+use skep_k8s_types::Kind;
 use skep_lab::{
     cgroup,
     machine::Site,

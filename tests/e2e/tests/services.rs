@@ -4,7 +4,7 @@
 
 use serde_json::json;
 use skep_e2e::TestLab;
-use skep_k8s::Subresource;
+use skep_k8s_client::Subresource;
 use skep_lab::session::{Way, at, client_pod, cluster_ips, echo_pod, node_port};
 
 const NODE_1: &str = "172.30.1.1";

@@ -54,9 +54,8 @@ impl Api {
             self.address,
             self.objects.server().clone(),
             HttpOptions::default(),
-        )
-        .await?;
-        self.address = server.address()?;
+        )?;
+        self.address = server.address();
         let stop = CancellationToken::new();
         self.serving = Some((stop.clone(), tokio::spawn(server.serve(stop))));
         Ok(())

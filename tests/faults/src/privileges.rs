@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Starting programs as somebody who may do less.
+//! Starting programs with fewer privileges.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub(crate) const NOBODY: u32 = 65_534;
 /// `CAP_CHECKPOINT_RESTORE`, the last one there is.
 const LAST: u32 = 40;
 
-/// Runs `start` on a thread of the user "nobody" who has these capabilities and no others, and cannot get more.
+/// Runs `start` on a thread of the user `nobody` that has these capabilities and no others, and cannot get more.
 /// Programs that it starts have them, too.
 pub(crate) fn reduced<T: Send>(
     capabilities: CapabilitySet,

@@ -9,9 +9,9 @@ use std::{sync::Arc, time::Duration};
 use hive::{Cell, Hive, Level, MemoryHealth, Running, Settings};
 use serde_json::{Value, json};
 use skep_faults::put_malformed;
-use skep_k8s::node_name::NodeName;
 use skep_k8s_apiserver::FakeClient;
 use skep_loadbalancer_model::Writer;
+use skep_node::NodeName;
 
 struct Fixture {
     api: Arc<FakeClient>,
@@ -33,7 +33,7 @@ impl Fixture {
             skep_datapath_maps::in_memory_cell(),
             skep_loadbalancer_reconciler::cell(),
             skep_k8s_apiserver::fake_client_cell(),
-            skep_k8s::tables::cell(),
+            skep_k8s_reflectors::tables::cell(),
             skep_redirectpolicy::cell(),
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),
             Cell::module("health", "Health").provide(move || sink.clone()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Certificates, keys and the token of an API server, made anew for each lab.
+//! Certificates, keys and the token of an API server, created for each lab.
 
 use std::{
     fs,
@@ -17,21 +17,21 @@ use rcgen::{
 
 /// User that the token stands for.
 const USER: &str = "skep-lab";
-/// Group whose members may do everything.
+/// Group of cluster administrators.
 const ADMINISTRATORS: &str = "system:masters";
 
-/// Why the credentials cannot be made.
+/// Why the credentials cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// A certificate cannot be made.
-    #[error("making the certificates of the API server")]
+    /// A certificate cannot be created.
+    #[error("cannot create the certificates of the API server")]
     Certificate(#[from] rcgen::Error),
     /// A file cannot be read or written.
     #[error("{}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         cause: std::io::Error,
     },
@@ -48,7 +48,7 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Makes them in `folder` for a server that is reached at `addresses`.
+    /// Creates them in `folder` for a server that is reached at `addresses`.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -112,7 +112,7 @@ impl Credentials {
 /// Writes a file that only its owner can read.
 ///
 /// # Errors
-/// What the kernel says.
+/// If a system call fails.
 pub(super) fn write_secret(path: &Path, text: &str) -> Result<(), CredentialsError> {
     let mut options = fs::OpenOptions::new();
     let file = options

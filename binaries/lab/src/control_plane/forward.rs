@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! A door from this machine's loopback into the lab's network: connections are passed on, byte for byte.
+//! Forwards connections from this machine's loopback into the lab's network.
 
 use std::{
     io,
@@ -8,11 +8,8 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
+use skep_listen::{BoundTcp, Server};
+use tokio::{io::copy_bidirectional, net::TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::link;
@@ -21,23 +18,11 @@ use crate::link;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Passes the connections of `listener` on to `address` in the network namespace of process `pid`, until stopped.
-pub(super) async fn forward(listener: TcpListener, pid: u32, address: SocketAddr, stop: CancellationToken) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((outside, _)) => {
-                    connections.spawn(pass(outside, pid, address));
-                }
-                Err(err) => {
-                    tracing::warn!(error = %err, "a connection to the API server is lost");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            },
-        }
-    }
+pub(super) async fn forward(listener: BoundTcp, pid: u32, address: SocketAddr, stop: CancellationToken) {
+    Server::new("forwarded API server", listener)
+        .drain(Duration::ZERO)
+        .serve(stop, move |accepted| pass(accepted.stream, pid, address))
+        .await;
 }
 
 async fn pass(mut outside: TcpStream, pid: u32, address: SocketAddr) {
@@ -50,7 +35,7 @@ async fn pass(mut outside: TcpStream, pid: u32, address: SocketAddr) {
     }
 }
 
-/// A socket belongs to the network namespace in which it was made.
+/// A socket belongs to the network namespace in which it was created.
 async fn connect(pid: u32, address: SocketAddr) -> io::Result<TcpStream> {
     let made = tokio::task::spawn_blocking(move || {
         link::inside(pid, async move |_| {

@@ -2,8 +2,8 @@
 
 //! A real API server with its etcd, from a folder as `KUBEBUILDER_ASSETS` names it.
 //!
-//! Both run in the lab's network, at the address where the nodes look for the API server; a door on the loopback
-//! leads there. They are started again when they end, as on any cluster.
+//! Both run in the lab's network, at the address of the API server; connections to a port of the loopback
+//! are forwarded there. They are restarted when they end.
 
 use std::{
     ffi::OsString,
@@ -14,7 +14,8 @@ use std::{
 };
 
 use serde_json::Value;
-use skep_k8s::{ApiError, Client, Kind, WriteOptions};
+use skep_k8s_client::{ApiError, Client, WriteOptions};
+use skep_k8s_types::Kind;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -30,11 +31,11 @@ use crate::{
     process::{self, Process, ProcessError},
 };
 
-/// How long the API server may take until it answers.
+/// How long the API server may take to become ready.
 const READY: Duration = Duration::from_secs(60);
-/// Time between two looks at one that starts.
+/// Time between two requests to a server that starts.
 const LOOK: Duration = Duration::from_millis(200);
-/// Wait before a process that ended is started again.
+/// Delay before a process that ended is restarted.
 const RESTART: Duration = Duration::from_millis(500);
 /// How long a process may take to stop.
 const STOP: Duration = Duration::from_secs(10);
@@ -42,10 +43,10 @@ const STOP: Duration = Duration::from_secs(10);
 const LAST_WORDS: usize = 5;
 /// Ports of etcd, for clients and for peers.
 const ETCD: (u16, u16) = (2379, 2380);
-/// Why there is no real API server.
+/// Why the real API server does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RealError {
-    /// The folder is not one that `setup-envtest` makes. Without KUBEBUILDER_ASSETS the embedded server is used.
+    /// The folder is not one of `setup-envtest`. Without KUBEBUILDER_ASSETS the embedded server is used.
     #[error("there is no {program} in {}, which KUBEBUILDER_ASSETS or --assets names", folder.display())]
     Missing {
         /// The program.
@@ -53,16 +54,16 @@ pub enum RealError {
         /// The folder.
         folder: PathBuf,
     },
-    /// Its files cannot be made.
+    /// Its files cannot be created.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// Its control group cannot be made.
+    /// Its control group cannot be created.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
     /// It cannot be started.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// It does not like its flags, or the other one does not run; its log says more.
+    /// Its flags are invalid, or the other one does not run; see its log.
     #[error("{program} of cluster {cluster} ended; the end of {}:\n{tail}", log.display())]
     Ended {
         /// The program.
@@ -74,7 +75,7 @@ pub enum RealError {
         /// The last lines of the log.
         tail: String,
     },
-    /// It runs and does not answer; its log says more.
+    /// It runs and does not answer; see its log.
     #[error("kube-apiserver of cluster {cluster} is not ready within {} s; the end of {}:\n{tail}", READY.as_secs(), log.display())]
     Late {
         /// The cluster.
@@ -83,16 +84,16 @@ pub enum RealError {
         log: PathBuf,
         /// The last lines of the log.
         tail: String,
-        /// What the last question came to.
+        /// Result of the last request.
         #[source]
         cause: Box<ApiError>,
     },
-    /// The kinds that agents ask for cannot be defined.
+    /// The kinds that agents watch cannot be defined.
     #[error("defining {kind}")]
     Define {
         /// The kind.
         kind: String,
-        /// What the server said.
+        /// The error of the server.
         #[source]
         cause: Box<ApiError>,
     },
@@ -134,7 +135,7 @@ pub(super) struct Server {
     server: Keeper,
 }
 
-/// A process that is started again when it ends.
+/// A process that is restarted when it ends.
 struct Keeper {
     program: &'static str,
     placement: Placement,
@@ -191,13 +192,13 @@ impl Keeper {
 }
 
 impl Server {
-    /// Makes the certificates and the token of a cluster's server.
+    /// Creates the certificates and the token of a cluster's server.
     pub(super) fn credentials(site: &Site, cluster: &Cluster) -> Result<Credentials, RealError> {
         let addresses = [IpAddr::from(Ipv4Addr::LOCALHOST), cluster.api_address().into()];
         Ok(Credentials::make(&folder(site, cluster), &addresses)?)
     }
 
-    /// Starts both programs beside process `fabric`. They are not ready yet.
+    /// Starts both programs in the network of process `fabric`, without waiting until they are ready.
     pub(super) async fn start(
         assets: &Assets,
         site: &Site,
@@ -235,8 +236,8 @@ impl Server {
         })
     }
 
-    /// Waits until the server has made the namespace that everybody uses, and then defines the kinds that agents ask
-    /// for.
+    /// Waits until the server has created namespace `default`, and then defines the kinds that agents
+    /// watch.
     pub(super) async fn ready(&mut self, client: &Arc<dyn Client>) -> Result<(), RealError> {
         let namespaces = Kind::new("", "v1", "Namespace", "namespaces", false);
         let deadline = Instant::now() + READY;
@@ -262,7 +263,7 @@ impl Server {
         Ok(())
     }
 
-    /// Keeps both running until stopped: the server goes first, so that it can write to the end.
+    /// Runs both until stopped: the server stops first, so that its last writes reach etcd.
     pub(super) async fn run(self, stop: CancellationToken) {
         let etcd_stop = CancellationToken::new();
         let server = async {
@@ -273,7 +274,7 @@ impl Server {
     }
 }
 
-/// Where the files of a cluster's server are.
+/// Folder of the files of a cluster's server.
 fn folder(site: &Site, cluster: &Cluster) -> PathBuf {
     site.folder.join("control-plane").join(&cluster.name)
 }
@@ -312,7 +313,7 @@ fn server_arguments(cluster: &Cluster, credentials: &Credentials) -> Vec<String>
             "--service-account-signing-key-file={}",
             credentials.file("accounts.key")
         ),
-        // No controller makes service accounts for pods.
+        // No controller creates service accounts for pods.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--allow-privileged=true".to_owned(),
     ]

@@ -58,12 +58,12 @@ fn a_namespace_stays_with_its_backend() {
 fn namespaces_choose_for_themselves() {
     with("affinity-pods", NodeOptions::default(), |world| {
         let pods = [world.node.pod("a")?, world.node.pod("b")?];
-        // Nobody is there: that a backend was chosen shows in the map.
-        let nobody: Vec<SocketAddr> = (1..=100)
+        // No backend listens: that one was chosen shows in the map.
+        let silent: Vec<SocketAddr> = (1..=100)
             .map(|n| (Ipv4Addr::new(127, 0, 1, n), 8080).into())
             .collect();
         let service = Family::V4.service(1, 80);
-        world.maps.upsert(&sticky(service, &nobody))?;
+        world.maps.upsert(&sticky(service, &silent))?;
 
         for pod in &pods {
             assert_eq!(refusal(pod.run(|| ask_tcp(service))), Some(libc::ECONNREFUSED));

@@ -177,7 +177,7 @@ fn type_key_value_and_flags_make_a_difference() {
         let value = MapSpec::<ReverseNatKey, ReverseNat6>::new(name, MapKind::Hash, 64, MapFlags::NONE);
         assert_ne!(id(&node.store().open_or_create(&value)?), after_flags);
 
-        // Readers are told, nothing is replaced for them.
+        // Readers see the difference, nothing is replaced for them.
         let error = node.store().open::<ReverseNatKey, ReverseNat4>(name).unwrap_err();
         assert_eq!(
             error.to_string(),

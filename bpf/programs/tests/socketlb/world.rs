@@ -38,7 +38,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// `10.244.0.n` or `fd00::n`: the node's own up to 4, nobody's above.
+    /// `10.244.0.n` or `fd00::n`: the node's own up to 4, unused above.
     pub(crate) fn node(self, n: u8, port: u16) -> SocketAddr {
         match self {
             Self::V4 => (Ipv4Addr::new(10, 244, 0, n), port).into(),

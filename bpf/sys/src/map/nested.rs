@@ -7,8 +7,8 @@ use std::{fmt, marker::PhantomData, mem::size_of, path::Path, sync::Arc};
 use zerocopy::IntoBytes;
 
 use super::{
-    InnerSpec, KernelMap, MapError, MapFlags, MapKind, Mismatch, Plain, RawMap, RawSpec, delete_one, keys_of,
-    read_all, update_one,
+    BatchFailure, Deletion, InnerSpec, KernelMap, MapError, MapFlags, MapKind, Mismatch, Plain, RawMap,
+    RawSpec, delete_batch, delete_one, keys_of, read_all, update_one,
 };
 
 /// A hash map of `K` to arrays with one entry, which holds `elements` values of type `E`.
@@ -135,6 +135,11 @@ impl<K: Plain, E: Plain> NestedMap<K, E> {
         })
     }
 
+    /// The same map by bytes.
+    pub fn raw(&self) -> &Arc<dyn RawMap> {
+        &self.raw
+    }
+
     /// Name of the map, as pinned.
     pub fn name(&self) -> &str {
         self.raw.name()
@@ -168,6 +173,24 @@ impl<K: Plain, E: Plain> NestedMap<K, E> {
         update_one(&*self.raw, key, table.as_bytes())
     }
 
+    /// Inserts or replaces the tables `keys[i]` → `tables[i]`, in order, each atomically. Returns those that failed; all
+    /// others are written.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many tables as keys.
+    pub fn update_batch(&self, keys: &[K], tables: &[impl AsRef<[E]>]) -> Vec<BatchFailure> {
+        assert_eq!(keys.len(), tables.len(), "as many tables as keys");
+        let mut failures = Vec::new();
+        // The kernel has no batches for maps of maps.
+        for (index, (key, table)) in keys.iter().zip(tables).enumerate() {
+            if let Err(error) = self.update(key, table.as_ref()) {
+                failures.push(BatchFailure { index, error });
+            }
+        }
+        failures
+    }
+
     /// The table of `key`, if there is one.
     ///
     /// # Errors
@@ -193,6 +216,11 @@ impl<K: Plain, E: Plain> NestedMap<K, E> {
     /// [`MapError::Delete`] if the kernel refuses the call.
     pub fn delete(&self, key: &K) -> Result<bool, MapError> {
         delete_one(&*self.raw, key)
+    }
+
+    /// Deletes tables; keys that are not there are skipped.
+    pub fn delete_batch(&self, keys: &[K]) -> Deletion {
+        delete_batch(&*self.raw, keys)
     }
 
     /// Keys of all tables, in the kernel's order.

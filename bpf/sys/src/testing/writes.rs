@@ -66,7 +66,7 @@ impl WriteWatch {
         })
     }
 
-    /// Lets `count` writes pass and holds the next one back for ever. Ends early if there are none to come:
+    /// Lets `count` writes pass and holds the next one back. Ends early if there are none to come:
     /// because `is_done` says so while nothing is asked, or since the program has ended.
     ///
     /// # Errors
@@ -234,7 +234,7 @@ mod tests {
 
         assert_eq!(watch.stop_before(2, || false).unwrap(), Watched::Stopped);
         assert_eq!(map.entries().unwrap().len(), 2);
-        // Nobody is left to ask: the held write fails, and with it the thread.
+        // The other side is gone: the held write fails, and with it the thread.
         drop(watch);
         assert!(writer.join().is_err());
         assert_eq!(map.entries().unwrap().len(), 2);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct DaemonConfiguration {
     /// What can be changed while the agent runs.
     pub spec: DaemonConfigurationSpec,
-    /// What is in force.
+    /// The realized state.
     pub status: DaemonConfigurationStatus,
 }
 
@@ -22,7 +22,7 @@ pub struct DaemonConfiguration {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DaemonConfigurationSpec {}
 
-/// The configuration in force.
+/// The realized configuration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]

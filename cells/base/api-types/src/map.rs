@@ -34,9 +34,9 @@ pub struct BpfMapEntry {
     pub key: String,
     /// Value.
     pub value: String,
-    /// `sync`, or what could not be done: `to-be-inserted`, `to-be-deleted`.
+    /// `sync`, or the write that failed: `to-be-inserted`, `to-be-deleted`.
     pub desired_action: String,
-    /// Why that failed.
+    /// Error of the failed write.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_error: String,
 }
@@ -46,7 +46,7 @@ pub struct BpfMapEntry {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct BpfMapEvent {
-    /// When, RFC 3339.
+    /// Time of the write, RFC 3339.
     pub timestamp: String,
     /// `update` or `delete`.
     pub action: String,
@@ -55,9 +55,9 @@ pub struct BpfMapEvent {
     /// Value that was written.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// `sync`, or what could not be done: `to-be-inserted`, `to-be-deleted`.
+    /// `sync`, or the write that failed: `to-be-inserted`, `to-be-deleted`.
     pub desired_action: String,
-    /// Why that failed.
+    /// Error of the failed write.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_error: String,
 }

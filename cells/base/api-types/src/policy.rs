@@ -23,7 +23,7 @@ pub struct LrpSpec {
     pub frontend_type: String,
     /// `namespace/name` of the service that is redirected; empty for an address.
     pub service_id: String,
-    /// The frontends, and who gets their traffic.
+    /// The frontends, and the pods that they are redirected to.
     pub frontend_mappings: Vec<FrontendMapping>,
 }
 

@@ -11,9 +11,9 @@ use crate::is_default;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Service {
-    /// What is wanted.
+    /// The desired state.
     pub spec: ServiceSpec,
-    /// What is in force.
+    /// The realized state.
     pub status: ServiceStatus,
 }
 
@@ -26,16 +26,16 @@ pub struct ServiceStatus {
     pub realized: ServiceSpec,
 }
 
-/// A frontend with its backends, as wanted.
+/// The desired state of a frontend.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct ServiceSpec {
     /// Id of the frontend, also in the maps; 0 until it has one.
     pub id: u64,
-    /// Where clients connect to.
+    /// Address that clients connect to.
     pub frontend_address: FrontendAddress,
-    /// Where connections go.
+    /// The backends.
     pub backend_addresses: Vec<BackendAddress>,
     /// Properties of the service.
     pub flags: ServiceSpecFlags,

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::is_default;
 
-/// How the agent is. Parts that it does not have are absent.
+/// Status of the agent. Parts that it does not have are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct StatusResponse {
-    /// The verdict over all parts.
+    /// The overall state.
     pub cilium: Status,
     /// The key-value store.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,7 +24,7 @@ pub struct StatusResponse {
     /// Service handling in place of kube-proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kube_proxy_replacement: Option<KubeProxyReplacement>,
-    /// What programs tell time by.
+    /// Clock of the BPF programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_source: Option<ClockSource>,
     /// Sizes of the BPF maps.
@@ -44,17 +44,17 @@ pub struct StatusResponse {
 pub enum State {
     /// Works.
     Ok,
-    /// Works in part, or does not know yet.
+    /// Works in part, or is not known yet.
     Warning,
     /// Does not work.
     Failure,
-    /// Switched off.
+    /// Disabled.
     #[default]
     Disabled,
 }
 
 impl State {
-    /// The word in the document.
+    /// The state as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -155,18 +155,18 @@ pub struct KubeProxyReplacementFeatures {
     /// Events of load balancing at `connect()`.
     #[serde(rename = "socketLBTracing")]
     pub socket_lb_tracing: Switch,
-    /// Clients that keep their backend.
+    /// Session affinity.
     pub session_affinity: Switch,
-    /// Translation between address families.
+    /// NAT46 and NAT64.
     pub nat46_x64: Nat46X64Feature,
     /// Whether only sockets of the host are load-balanced at `connect()`.
     #[serde(rename = "bpfSocketLBHostnsOnly")]
     pub bpf_socket_lb_hostns_only: bool,
-    /// Annotations of services that are heeded, sorted.
+    /// Supported annotations of services, sorted.
     pub annotations: Vec<String>,
 }
 
-/// How node ports work.
+/// Node ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -190,7 +190,7 @@ pub struct NodePortFeature {
     pub port_max: u16,
 }
 
-/// Translation between address families.
+/// NAT46 and NAT64.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -214,7 +214,7 @@ pub struct GatewayFeature {
     pub prefixes: Vec<String>,
 }
 
-/// What programs tell time by.
+/// Clock of the BPF programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -257,8 +257,8 @@ pub struct ModuleStatus {
     pub id: String,
     /// `OK`, `Degraded` or `Stopped`.
     pub level: String,
-    /// What it says of itself.
+    /// Its last message.
     pub message: String,
-    /// What went wrong.
+    /// Its error.
     pub error: String,
 }

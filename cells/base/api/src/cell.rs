@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: the agent's API. Requires: what cells bring as [`Routes`](crate::Routes) and
+//! Cell: the agent's API. Requires: [`Routes`](crate::Routes) and
 //! [`StatusProbe`](crate::StatusProbe)s. Provides: `/v1` on a unix socket, its [`Document`](crate::Document), and
 //! `/healthz` on a loopback port.
 

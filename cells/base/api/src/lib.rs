@@ -4,7 +4,7 @@
 //!
 //! - [`Routes`]: what a cell adds to the API below `/v1`, with its part of the OpenAPI [`Document`], which is served as
 //!   `/v1/openapi.json`.
-//! - [`StatusProbe`]: what a cell adds to the status.
+//! - [`StatusProbe`]: the part of the status that a cell provides.
 //!
 //! It knows none of the cells that bring these. Paths and [models](skep_api_types) are those of Cilium's agent, so that its clients work; `/v1/debug/hive` (`tree`, `graph`) and
 //! `/v1/debug/db` ([tables](statedb::http)) are our own.

@@ -13,7 +13,7 @@ use futures::stream;
 const PIECE: usize = 64 << 10;
 
 /// A JSON list of `rows`; `write` appends the document of one of them. A row that cannot be written breaks the
-/// connection, so that no client takes the rest for the whole.
+/// connection, so that no client takes an incomplete list for a complete one.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

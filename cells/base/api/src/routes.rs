@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Paths of the API and their OpenAPI document, put together from what cells bring.
+//! Paths of the API and their OpenAPI document, merged from those of all cells.
 
 use std::{fmt, sync::Arc};
 
@@ -43,7 +43,7 @@ impl Routes {
         Self(routes)
     }
 
-    /// Routes for people who look for a fault; the OpenAPI document does not have them.
+    /// Routes for debugging, which are not in the OpenAPI document.
     #[must_use]
     pub fn undocumented(routes: Router) -> Self {
         Self(routes.into())
@@ -62,18 +62,18 @@ impl fmt::Debug for Routes {
 pub struct Document(Arc<str>);
 
 impl Document {
-    /// Its text.
+    /// The document as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// All paths, ready to be served.
+/// The router of all paths.
 #[derive(Debug, Clone, hive::Value)]
 pub(crate) struct Paths(pub(crate) Router);
 
-/// Joins what all cells bring.
+/// Merges the routes of all cells.
 pub(crate) fn join(routes: All<Routes>) -> Result<(Paths, Document), serde_json::Error> {
     let info = InfoBuilder::new()
         .title("Skep agent")

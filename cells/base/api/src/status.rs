@@ -21,14 +21,14 @@ use crate::routes::Routes;
 /// How long a probe may take before what it reported is stale.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
-/// A part of the status, brought by a cell as `Member<Arc<dyn StatusProbe>>`.
+/// A part of the status, provided by a cell as `Member<Arc<dyn StatusProbe>>`.
 #[async_trait]
 pub trait StatusProbe: Send + Sync {
     /// Name of the part, such as `kubernetes`.
     fn name(&self) -> &'static str;
 
     /// Fills the part in as it is now. Returns its state if the agent is unhealthy with it in another state than `Ok` and
-    /// `Disabled`. Answers at once: what takes time is looked at beforehand by a job.
+    /// `Disabled`. Must not wait: a job probes beforehand what takes time.
     async fn probe(&self, response: &mut StatusResponse) -> Option<Status>;
 
     /// How long a probe has been waiting for its answer. The part is stale when that takes too long: what it reports was
@@ -44,7 +44,7 @@ pub trait ModuleHealth: Send + Sync {
     fn modules(&self) -> Vec<ModuleStatus>;
 }
 
-/// Puts the status together.
+/// Collects the parts of the status.
 #[derive(Clone, hive::Value)]
 pub(crate) struct Probes {
     probes: All<Arc<dyn StatusProbe>>,
@@ -65,7 +65,7 @@ impl Probes {
         }
     }
 
-    /// The whole document, or with `brief` only the verdict. `kubernetes_counts` says whether a lost API server
+    /// The whole document, or with `brief` the overall state alone. `kubernetes_counts`: whether a lost API server
     /// makes the agent unhealthy.
     pub(crate) async fn document(&self, brief: bool, kubernetes_counts: bool) -> StatusResponse {
         let mut response = StatusResponse::default();
@@ -155,7 +155,7 @@ pub(crate) fn api(status: Probes) -> Member<Routes> {
     ))
 }
 
-/// Returns how the agent is.
+/// Returns the status of the agent.
 #[utoipa::path(
     get,
     path = "/healthz",

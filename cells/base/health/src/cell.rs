@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cells: health as a table, and its history.
-//! Needs: `Db`; optionally a [`Clock`]. Gives: the sink of all health, `Table<Status>`, commands, metrics.
+//! Requires: `Db`; optionally a [`Clock`]. Provides: the sink of all health, `Table<Status>`, commands, metrics.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
+use statedb::clock::{Clock, SystemClock};
 use tracing::warn;
 
 use crate::history::History;
 use crate::table::{self, HealthTable};
-use crate::{Clock, SystemClock, command, metrics};
+use crate::{command, metrics};
 
 /// Health of all modules as a table.
 ///
@@ -30,7 +31,7 @@ pub fn cell() -> Cell {
         .run(metrics::start)
 }
 
-/// A file of what went wrong, and the command `health/history`. For hives that have [`cell()`].
+/// The history of health in a file, and the command `health/history`. For hives that have [`cell()`].
 pub fn history_cell() -> Cell {
     Cell::module("health-history", "History of health")
         .config::<HistoryConfig>()
@@ -61,8 +62,8 @@ fn mark_life(lifecycle: Lifecycle, history: Arc<History>, health: Health) {
     let (starting, stopping) = (history.clone(), history);
     lifecycle.on_start("mark-start", move |_: HookCtx| {
         if let Err(error) = starting.started(VERSION) {
-            warn!(error = %hive::error_chain(&error), "There is no history of health");
-            health.degraded("The history of health is not kept", &error);
+            warn!(error = %hive::error_chain(&error), "Health history is not written");
+            health.degraded("Health history is not written", &error);
         }
         async {}
     });

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use hive::{Member, Members};
 use hive_script::{CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Spec, function};
+use statedb::clock::{Clock, SystemClock};
 use statedb::{Db, Table};
 
 use crate::history::History;
 use crate::status::{LevelName, Status};
 use crate::table::BY_IDENTIFIER;
 use crate::tree::tree;
-use crate::{Clock, SystemClock};
 
 /// The commands of the table.
 pub(crate) fn commands(
@@ -43,8 +43,11 @@ pub(crate) fn commands(
 
 /// The command of the history.
 pub(crate) fn history(history: Arc<History>) -> Member<CommandHandle> {
-    let spec = Spec::new("health/history", "Show what was degraded, stopped or closed")
-        .flag(Flag::string("output", "", "File to write to instead of the log").short('o'));
+    let spec = Spec::new(
+        "health/history",
+        "Show when components were degraded, stopped or closed",
+    )
+    .flag(Flag::string("output", "", "File to write to instead of the log").short('o'));
     Member(function(spec, move |cx, inv| {
         let text = history.read().map_err(|error| CommandError::chain(&error))?;
         write_out(cx, inv, &text)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What went wrong, in a small file that outlives components.
+//! History of health: a small file that outlives components.
 //!
 //! One line per change: degraded, stopped and closed components, and starts and stops of the hive. At 5 MB the file
 //! becomes `<path>.1`, replacing an older one.
@@ -13,15 +13,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use jiff::tz::Offset;
 use parking_lot::Mutex;
+use statedb::clock::Clock;
 use tracing::warn;
 
-use crate::Clock;
 use crate::status::{LevelName, Status};
 
-/// Size at which the file is put aside, in bytes.
+/// Size at which the file is rotated, in bytes.
 const LIMIT: u64 = 5 << 20;
 
-/// Why there is no history.
+/// Why the history of health cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// The file cannot be written; check its directory. The program works without it.
@@ -57,7 +57,7 @@ impl std::fmt::Debug for History {
 }
 
 impl History {
-    /// The history in the file at `path`. The first line makes it if it does not exist, with its directories. There is
+    /// The history in the file at `path`. The first line creates it, with its directories. There is
     /// no history if the path is empty.
     pub fn new(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl History {
         Ok(text)
     }
 
-    /// The hive starts.
+    /// Records the start of the hive.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -108,12 +108,12 @@ impl History {
         })
     }
 
-    /// The hive stops.
+    /// Records the stop of the hive.
     pub(crate) fn stopped(&self, version: &str) {
         self.write(&format!("{} | Stopped | {version}\n", time(self.clock.now())));
     }
 
-    /// A component has reported; only trouble and ends are written.
+    /// Records a report; only those of degraded and stopped components are written.
     pub(crate) fn reported(&self, now: Timestamp, status: &Status) {
         match status.level {
             LevelName::Degraded => self.change(now, "Degraded", status, &status.message),
@@ -122,7 +122,7 @@ impl History {
         }
     }
 
-    /// A component was closed.
+    /// Records that a component was closed.
     pub(crate) fn closed(&self, now: Timestamp, status: &Status) {
         self.change(now, &format!("Closed({})", status.level), status, &status.message);
     }
@@ -188,7 +188,7 @@ fn open(path: &Path) -> io::Result<Open> {
     Ok(Open { file, size })
 }
 
-/// Where the file goes when it is full.
+/// Path of the rotated file.
 fn old(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".1");

@@ -2,7 +2,7 @@
 
 //! Health of all modules as a table.
 //!
-//! Every module and job of a hive reports how it is through [`hive::Health`]. The [`cell()`] keeps the reports in the
+//! Every module and job of a hive reports its health through [`hive::Health`]. The [`cell()`] keeps the reports in the
 //! table `health` ([`Status`]), where commands, the API and tests read them. [`history_cell`] also writes what went
 //! wrong to a small file, because a component that is closed leaves the table.
 
@@ -17,7 +17,6 @@ mod tree;
 pub use cell::{HistoryConfig, cell, history_cell};
 pub use history::{History, HistoryError};
 pub use metrics::HealthMetrics;
-pub use statedb::reconciler::{Clock, SystemClock};
 pub use status::{LevelName, Status, StatusId, never};
 pub use table::{BY_IDENTIFIER, BY_LEVEL, HealthTable, read_only};
 pub use tree::tree;

@@ -74,23 +74,23 @@ impl fmt::Display for StatusId {
 /// A level by its name in texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum LevelName {
-    /// Nothing said yet.
+    /// No report yet.
     #[default]
     #[serde(rename = "")]
     Unknown,
-    /// Not yet at work.
+    /// Starts.
     Starting,
-    /// Does what it should.
+    /// Works.
     #[serde(rename = "OK")]
     Ok,
-    /// Works badly or not at all, and tries to recover.
+    /// Works in part or not at all, and retries.
     Degraded,
-    /// Ended on purpose.
+    /// Stopped without an error.
     Stopped,
 }
 
 impl LevelName {
-    /// All that somebody can report.
+    /// All levels that can be reported.
     pub const ALL: [Self; 4] = [Self::Starting, Self::Ok, Self::Degraded, Self::Stopped];
 
     /// The name as text.
@@ -126,26 +126,26 @@ impl fmt::Display for LevelName {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all(serialize = "PascalCase"), default)]
 pub struct Status {
-    /// Whose.
+    /// Id of the component.
     #[serde(rename(serialize = "ID"))]
     pub id: StatusId,
-    /// How it is.
+    /// Level of the last report.
     pub level: LevelName,
-    /// What it said last. A component that stopped keeps its last message.
+    /// Message of the last report. A component that stopped keeps it.
     pub message: String,
     /// The error with its causes, empty unless degraded.
     pub error: String,
-    /// When it was OK last, or [`never()`].
+    /// Time of the last OK, or [`never()`].
     #[serde(rename(serialize = "LastOK", deserialize = "lastok"))]
     pub last_ok: Timestamp,
-    /// When it reported last.
+    /// Time of the last report.
     pub updated: Timestamp,
-    /// When it stopped, or [`never()`].
+    /// Time of the stop, or [`never()`].
     pub stopped: Timestamp,
-    /// What it said when it stopped.
+    /// Message of the stop.
     #[serde(rename(serialize = "Final", deserialize = "final"))]
     pub final_message: String,
-    /// How many times in a row it said the same.
+    /// Number of equal reports in a row.
     pub count: u64,
 }
 

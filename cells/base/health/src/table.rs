@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The table `health` and its only writer, which hears all reports of the hive.
+//! The table `health` and its only writer, which receives all reports of the hive.
 
 use std::sync::Arc;
 
 use hive::{HealthId, HealthReport, HealthSink, Level};
+use statedb::clock::{Clock, SystemClock};
 use statedb::{Db, Index, RwTable, Table};
 use tracing::{error, warn};
 
 use crate::history::History;
 use crate::status::{LevelName, Status, StatusId, never};
-use crate::{Clock, SystemClock};
 
 /// Rows by `module.component`; prefixes find whole modules.
 pub const BY_IDENTIFIER: Index<Status, str> = Index::new("identifier", |status, keys| {
@@ -20,7 +20,7 @@ pub const BY_IDENTIFIER: Index<Status, str> = Index::new("identifier", |status, 
 /// Rows by the name of their level.
 pub const BY_LEVEL: Index<Status, str> = Index::new("level", |status, keys| keys.add(status.level.as_str()));
 
-/// Makes the table.
+/// Creates the table.
 pub(crate) fn new(db: Db) -> Result<RwTable<Status>, statedb::Error> {
     RwTable::builder("health")
         .primary(BY_IDENTIFIER)
@@ -28,7 +28,7 @@ pub(crate) fn new(db: Db) -> Result<RwTable<Status>, statedb::Error> {
         .build(&db)
 }
 
-/// What readers get.
+/// The table, for readers.
 pub fn read_only(table: RwTable<Status>) -> Table<Status> {
     table.reader()
 }

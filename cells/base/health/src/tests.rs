@@ -8,22 +8,20 @@ use std::time::Duration;
 
 use hive::{All, Built, Cell, Health, HealthSink, Hive, ModulePath, Settings};
 use hive_script::{CommandHandle, Environment, Lifetime, State, default_commands, named};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use skep_metrics::Registry;
+use statedb::clock::Clock;
+use statedb::testing::FixedClock;
 use statedb::{Db, Row, Table};
 
 use crate::*;
 
-struct Fixed;
-
-impl Clock for Fixed {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_second(1).unwrap()
-    }
-}
-
+/// Always one second after the epoch.
 fn clock() -> Arc<dyn Clock> {
-    Arc::new(Fixed)
+    Arc::new(FixedClock {
+        now: Timestamp::constant(1, 0),
+        age: SignedDuration::ZERO,
+    })
 }
 
 /// The reports of the suite `health`.

@@ -88,7 +88,7 @@ fn insert(nodes: &mut Vec<Node>, parts: &[&str], report: String) {
     }
 }
 
-/// Makes a child of the report of a node which has children.
+/// Moves the report of a node that has children into a child of it.
 fn split_reporters(node: &mut Node) {
     if !node.children.is_empty()
         && let Some(report) = node.report.take()

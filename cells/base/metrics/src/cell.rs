@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: collects the metrics of all cells and samples them.
-//! Needs: the group of [`MetricHandle`]s. Gives: [`Registry`], [`Sampler`], metrics of jobs, tables and reconcilers.
+//! Requires: the group of [`MetricHandle`]s. Provides: [`Registry`], [`Sampler`], metrics of jobs, tables and reconcilers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ fn new_table_metrics() -> (Arc<dyn statedb::Metrics>, Members<MetricHandle>) {
     (set, metrics)
 }
 
-/// Samples at start and then at intervals; forgets series that are gone.
+/// Samples at start and then at intervals; deletes series that are gone.
 fn start_sampling(sampler: Arc<Sampler>, lifecycle: Lifecycle, jobs: Jobs) -> Result<(), SpawnError> {
     let interval = sampler.interval();
     if interval.is_zero() {
@@ -91,7 +91,7 @@ fn start_sampling(sampler: Arc<Sampler>, lifecycle: Lifecycle, jobs: Jobs) -> Re
     }))
 }
 
-/// Takes a sample and says how many series there were and how long it took.
+/// Takes a sample; returns the number of series and the duration as text.
 fn take(sampler: &Sampler) -> (usize, Duration) {
     let started = Instant::now();
     (sampler.sample(), started.elapsed())

@@ -36,7 +36,7 @@ fn write_out(cx: &mut Context<'_>, inv: &Invocation, text: &str) -> Result<Outco
     Ok(Outcome::Silent)
 }
 
-/// Tells whether a series is asked for; without a pattern all are.
+/// Whether a series matches; without a pattern all do.
 fn matcher(pattern: Option<&str>) -> Result<impl Fn(&str, &str) -> bool, CommandError> {
     let regex = pattern
         .map(regexp::compile)

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-/// Which metrics are shown, and how they are sampled.
+/// Which metrics are enabled, and how they are sampled.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Metrics to show or hide: `+name` or `-name`. Others are as they are by default.
+    /// Metrics to enable or disable: `+name` or `-name`. The others keep their default.
     #[config(flag = "metrics")]
     pub metrics: Vec<String>,
     /// Time between two samples of all metrics for the shell.

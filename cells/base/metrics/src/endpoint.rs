@@ -2,7 +2,6 @@
 
 //! Cell: serves `GET /metrics` for Prometheus. Requires: [`Registry`].
 
-use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +10,15 @@ use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use hive::config::Faults;
-use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Retry};
-use tokio::net::TcpListener;
+use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Retry, SpawnError};
+use skep_listen::http::{Http1, TowerToHyperService};
+use skep_listen::{BindError, Server, Tcp};
 
 use crate::exposition::exposition;
 use crate::registry::Registry;
 
+/// The setting of the address.
+const SERVE_ADDR: &str = "prometheus-serve-addr";
 /// The format of the answer.
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Pause between attempts to listen.
@@ -35,11 +37,12 @@ impl EndpointConfig {
     fn check(&self, faults: &mut Faults) {
         if !self.serve_addr.is_empty() && self.addresses().is_empty() {
             let text = format!("`{}` is not an address such as `:9962`", self.serve_addr);
-            faults.add("prometheus-serve-addr", text);
+            faults.add(SERVE_ADDR, text);
         }
     }
 
-    /// The addresses of the endpoint, to be tried in turn: without a host those of all interfaces. None if it is off.
+    /// Addresses of the endpoint, of which the first that this machine has is served: without a host those of all
+    /// interfaces. None if it is off.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         match self.serve_addr.strip_prefix(':') {
             Some(port) => port.parse().map_or_else(
@@ -68,47 +71,28 @@ pub fn cell() -> Cell {
         .run(serve)
 }
 
-/// Why the endpoint cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum EndpointError {
-    /// The port is taken, or not for this user.
-    #[error("cannot serve metrics on {address}")]
-    Listen {
-        address: String,
-        #[source]
-        cause: io::Error,
-    },
-    /// No more jobs are taken.
-    #[error("cannot start the metrics endpoint")]
-    Job(#[from] hive::SpawnError),
-}
-
 /// Serves the metrics as long as the hive runs, if an address is configured.
-fn serve(config: Cfg<EndpointConfig>, registry: Arc<Registry>, jobs: Jobs) -> Result<(), EndpointError> {
+fn serve(config: Cfg<EndpointConfig>, registry: Arc<Registry>, jobs: Jobs) -> Result<(), SpawnError> {
     let addresses = config.addresses();
     if addresses.is_empty() {
         return Ok(());
     }
-    let text = config.serve_addr.clone();
+    let endpoint = Tcp::first_of(addresses).setting(SERVE_ADDR);
     let job = Job::once("prometheus-endpoint", move |cx: JobCtx| {
-        let (addresses, registry, address) = (addresses.clone(), registry.clone(), text.clone());
+        let (endpoint, registry) = (endpoint.clone(), registry.clone());
         async move {
-            let failed = |cause| EndpointError::Listen {
-                address: address.clone(),
-                cause,
-            };
-            let listener = TcpListener::bind(&*addresses).await.map_err(failed)?;
-            let bound = listener.local_addr().map_err(failed)?;
-            cx.health.ok(format!("Serving on {bound}"));
-            tracing::info!(address = %bound, "serving metrics");
+            let listener = endpoint.bind()?;
+            let address = listener.address();
+            cx.health.ok(format!("Serving on {address}"));
+            tracing::info!(%address, "serving metrics");
             let router = Router::new().route("/metrics", get(move || answer(registry.clone())));
-            let token = cx.token.clone();
-            let serving = axum::serve(listener, router).with_graceful_shutdown(token.cancelled_owned());
-            serving.await.map_err(failed)
+            let service = TowerToHyperService::new(router);
+            let server = Server::new("metrics", listener);
+            Http1::new().serve_all(server, service, cx.token.clone()).await;
+            Ok::<(), BindError>(())
         }
     });
-    jobs.spawn(job.retry(Retry::forever().backoff(Backoff::constant(RETRY))))?;
-    Ok(())
+    jobs.spawn(job.retry(Retry::forever().backoff(Backoff::constant(RETRY))))
 }
 
 async fn answer(registry: Arc<Registry>) -> ([(axum::http::HeaderName, &'static str); 1], String) {

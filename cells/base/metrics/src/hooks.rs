@@ -15,7 +15,7 @@ use crate::metric::{Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramVe
 /// Runs of jobs, by module and job.
 ///
 /// Jobs whose names differ in a number at the end (`listener-30001`) count as one (`listener`): a series for each
-/// number would stay for ever after its job.
+/// number would outlive its job.
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "hive_jobs", labels = ["module_id", "job_name"])]
 pub struct JobMetricSet {
@@ -156,16 +156,16 @@ pub struct TableMetricSet {
     /// Revision of a table.
     #[metric(name = "table_revision")]
     revision: GaugeVec,
-    /// Readers of a table that see deletions.
+    /// Change iterators of a table.
     #[metric(name = "table_delete_trackers")]
     delete_trackers: GaugeVec,
-    /// Deleted objects that some reader has not seen.
+    /// Deleted objects that some change iterator has not seen.
     #[metric(name = "table_graveyard_objects")]
     graveyard_objects: GaugeVec,
-    /// Revision up to which all readers have seen deletions.
+    /// Revision up to which all change iterators have seen deletions.
     #[metric(name = "table_graveyard_low_watermark")]
     graveyard_low_watermark: GaugeVec,
-    /// Time to remove deletions that were seen.
+    /// Time to remove deleted objects that all change iterators have seen.
     #[metric(name = "table_graveyard_cleaning_duration_seconds", buckets = SHORT)]
     graveyard_cleaning: HistogramVec,
 }
@@ -293,7 +293,7 @@ impl ReconcilerMetrics for ModuleMetrics {
 mod tests {
     use super::*;
 
-    // A health-check port was two series for ever, long after its service was gone.
+    // The two series of a health-check port outlived its service.
     #[test]
     fn jobs_that_differ_in_a_number_are_one() {
         let names = ["listener-30001", "listener-", "-1", "sync-v4", "collect", "a-1-2"];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Metrics: what cells count and measure, for Prometheus and for people at the shell.
+//! Metrics: what cells count and measure, for Prometheus and for the shell.
 //!
 //! A cell keeps [`Counter`]s, [`Gauge`]s and [`Histogram`]s in a struct that derives [`Metrics`](derive@Metrics) and
-//! gives it to the hive with [`provided`]. The [`Registry`] of the [`cell()`] collects all of them:
+//! provides it with [`provided`]. The [`Registry`] of the [`cell()`] collects all of them:
 //!
 //! * feature `endpoint`: `--prometheus-serve-addr` serves those that are enabled;
 //! * `--metrics=+name,-name` changes which are;

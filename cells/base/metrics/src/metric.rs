@@ -2,7 +2,7 @@
 
 //! Counters, gauges and histograms, alone or as families with labels.
 //!
-//! Handles are cheap to clone and share their value. A family makes a series at its first use; keep the handle of a
+//! Handles are cheap to clone and share their value. A family creates a series at its first use; keep the handle of a
 //! series that is counted often instead of looking it up each time.
 
 mod family;
@@ -19,13 +19,13 @@ pub use family::{CounterVec, GaugeVec, HistogramVec};
 pub use histogram::{DEFAULT_BUCKETS, Distribution, Histogram};
 pub use number::{Computed, Counter, Gauge};
 
-/// In front of the names of all metrics but those made by [`Opts::unprefixed`].
+/// Prefix of the names of all metrics but those of [`Opts::unprefixed`].
 const NAMESPACE: &str = "cilium_";
 
 /// Labels of a series, sorted by name.
 pub type Labels = BTreeMap<String, String>;
 
-/// A shared metric, the form in which cells hand them out.
+/// A shared metric, as cells provide it.
 pub type MetricHandle = Arc<dyn Metric>;
 
 /// What kind of metric.
@@ -106,7 +106,7 @@ impl Opts {
         }
     }
 
-    /// Shown only if `--metrics=+name` asks for it.
+    /// Disabled unless `--metrics=+name` enables it.
     pub fn disabled(mut self) -> Self {
         self.enabled = false;
         self
@@ -117,12 +117,12 @@ impl Opts {
         &self.name
     }
 
-    /// What it tells.
+    /// The help text.
     pub fn help(&self) -> &str {
         &self.help
     }
 
-    /// Whether it is shown unless somebody says otherwise.
+    /// Whether it is enabled by default.
     pub fn is_enabled(&self) -> bool {
         self.enabled
     }
@@ -163,7 +163,7 @@ pub trait MetricSet: Send + Sync + 'static {
     fn metrics(&self) -> Vec<MetricHandle>;
 }
 
-/// Gives a struct of metrics to the hive: the struct for the cell that counts, its metrics for the registry.
+/// Provides a struct of metrics: the struct for the cell that counts, its metrics for the registry.
 ///
 /// ```
 /// use hive::Cell;
@@ -182,7 +182,7 @@ pub fn provided<S: MetricSet + Default>() -> (Arc<S>, Members<MetricHandle>) {
     supply(S::default())
 }
 
-/// Gives a struct of metrics that is not at its default to the hive; see [`provided`].
+/// Provides a struct of metrics that is not at its default; see [`provided`].
 ///
 /// ```
 /// # use std::sync::Arc;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Two hours of every metric (with the usual interval), for people at the shell.
+//! Two hours of every metric (with the default interval), for the shell.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -84,7 +84,7 @@ impl SampledSeries {
 }
 
 impl Sampler {
-    /// Samples `registry` every `interval`, once somebody calls [`Sampler::sample`] that often.
+    /// Samples `registry` every `interval`, if [`Sampler::sample`] is called that often.
     pub fn new(registry: Arc<Registry>, interval: Duration) -> Self {
         Self {
             registry,
@@ -98,7 +98,7 @@ impl Sampler {
         self.interval
     }
 
-    /// Takes a sample of every series; how many there are.
+    /// Takes a sample of every series; returns the number of series.
     pub fn sample(&self) -> usize {
         let series = Series::of(self.registry.all());
         let now = Instant::now();
@@ -114,7 +114,7 @@ impl Sampler {
         series.len()
     }
 
-    /// Forgets series which were not there for as long as samples are kept; how many.
+    /// Deletes series without a value in any sample; returns how many.
     pub fn forget_gone(&self) -> usize {
         let window = self.interval.saturating_mul(SAMPLES as u32);
         let mut state = self.state.lock();

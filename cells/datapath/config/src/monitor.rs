@@ -61,7 +61,7 @@ hive::config_value!(Aggregation, "none, lowest, low, medium, maximum, or 0 to 4"
 /// Settings of events and of the clock.
 #[derive(Debug, Clone, hive::Config)]
 pub struct MonitorConfig {
-    /// How much is left out of what the monitor is told.
+    /// How much is left out of the monitor's events.
     #[config(
         default = "none",
         flag = "monitor-aggregation",

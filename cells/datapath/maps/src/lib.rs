@@ -8,6 +8,8 @@
 //! `bpf-map-event-buffers` says so, and `cilium_bpf_map_pressure` says how full maps are. `api::cell` (feature `api`)
 //! shows all of it as `GET /v1/map`.
 //!
+//! What has to be written to several maps in an order goes through a [`transaction`].
+//!
 //! In the kernel the maps are pinned on a BPF file system that is found or mounted, and claimed for this process. The
 //! crate builds without clang and libbpf: who loads programs provides [`FieldNames`], so that tools which dump new maps
 //! show the names of their fields. With [`in_memory_cell`] the same handles stand on maps in memory.
@@ -17,15 +19,18 @@ pub mod api;
 mod buffer;
 mod cell;
 mod config;
+mod ip;
 mod maps;
 mod observer;
 mod owner;
 mod sizes;
 mod store;
+pub mod transaction;
 
 pub use buffer::{BufferError, BufferSettings, EventBuffer, MapEvent};
 pub use cell::{cell, in_memory_cell};
 pub use config::{Config, EventConfig};
+pub use ip::{IpEither, IpPair};
 pub use maps::{Maps, OpenMap};
 pub use observer::{Action, FailedEntry};
 pub use owner::MapOwner;

@@ -73,14 +73,14 @@ pub enum DatapathError {
     #[error("node ports are not the services' alone")]
     Ports(#[from] PortsError),
     /// A program's link is gone, or the cgroup that it was on; it is attached again.
-    #[error("program {program} was detached by somebody else")]
+    #[error("program {program} was detached by another program")]
     Detached {
         /// The program.
         program: &'static str,
     },
-    /// Somebody put other programs into the links. They are left there: who takes them back starts a fight in which
+    /// Another process put other programs into the links. They are left there: taking them back starts a fight in which
     /// connections break. Stop the other, and restart this one.
-    #[error("programs were replaced by somebody else: {}", list(programs))]
+    #[error("programs were replaced by another process: {}", list(programs))]
     Replaced {
         /// What runs instead.
         programs: Vec<ForeignProgram>,
@@ -268,7 +268,7 @@ impl SocketDatapath {
     /// # Errors
     ///
     /// [`DatapathError::Detached`] if something was missing (and is attached again), or what kept it from
-    /// being attached. [`DatapathError::Replaced`] if links run programs of somebody else.
+    /// being attached. [`DatapathError::Replaced`] if links run programs of another process.
     pub fn check(&self) -> Result<(), DatapathError> {
         let directory = links_directory(&self.store.root());
         let attached = self.attached.lock().clone();
@@ -297,7 +297,7 @@ impl SocketDatapath {
         }
     }
 
-    /// Attaches these programs and no others: the rest may run programs of somebody else, which are left there.
+    /// Attaches these programs and no others: the rest may run programs of another process, which are left there.
     fn attach_again(&self, missing: &[&'static str]) -> Result<(), DatapathError> {
         let directory = links_directory(&self.store.root());
         let cgroup = mount::cgroup2(self.settings.sockets.configured_cgroup_root())?;
@@ -366,7 +366,7 @@ impl SocketDatapath {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &(dyn std::error::Error + 'static),
-                    "the kernel's tick is not known, time is told by its clock"
+                    "the kernel's tick rate is unknown, its clock is used"
                 );
                 None
             }

@@ -2,7 +2,7 @@
 
 //! Destroys client sockets of backends that are gone.
 //!
-//! A UDP client that is connected to a backend through a service would go on sending into the void for ever: nothing
+//! A UDP client that is connected to a backend through a service would keep sending into the void: nothing
 //! tells it. Destroying its socket does. Whoever watches the backends reports the dead ones to
 //! [`DeadBackends`]; a job destroys the sockets of all reported in one go. What failed is tried again, unless the backend
 //! lives again by then.
@@ -101,7 +101,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Whether the same may work later. What the kernel refuses, or the namespace of a pod, it refuses for ever.
+    /// Whether the same may work later. What the kernel refuses, or the namespace of a pod, it refuses permanently.
     const fn is_passing(&self) -> bool {
         !matches!(self, Self::Namespaces(_) | Self::Unsupported(_))
     }

@@ -368,7 +368,7 @@ fn detached_programs_are_attached_again() {
 
         assert_eq!(
             error.to_string(),
-            "program cil_sock4_connect was detached by somebody else"
+            "program cil_sock4_connect was detached by another program"
         );
         assert!(node.attached("cil_sock4_connect").is_some());
         datapath.check()?;
@@ -411,7 +411,7 @@ fn programs_of_others_in_the_links_are_named() {
         skep_bpf_sys::link::detach(&directory, "cil_sock4_sendmsg")?;
         let error = datapath.check().unwrap_err().to_string();
 
-        assert_eq!(error, "program cil_sock4_sendmsg was detached by somebody else");
+        assert_eq!(error, "program cil_sock4_sendmsg was detached by another program");
         assert!(node.attached("cil_sock4_sendmsg").is_some());
         assert_eq!(
             node.attached("cil_sock4_connect"),

@@ -7,13 +7,10 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use compact_str::{CompactString, format_compact};
 use hive::{Job, JobCtx, Jobs, SpawnError};
 use skep_bpf_maps::node::{IDENTITY_HOST, IDENTITY_REMOTE_NODE};
-use skep_k8s::{
-    Api, Client,
-    node_name::NodeName,
-    reflector::{ReflectError, Reflector},
-    slim::{Node, NodeAddressType},
-};
-use skep_node::NodeAddress;
+use skep_k8s_client::{Api, Client};
+use skep_k8s_reflectors::{ReflectError, Reflector};
+use skep_k8s_types::slim::{Node, NodeAddressType};
+use skep_node::{NodeAddress, NodeName};
 use statedb::{Db, RwTable, Table};
 
 use crate::table::NodeIdentity;

@@ -25,7 +25,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn node(name: &str, addresses: &[(&str, &str)]) -> skep_k8s::slim::Node {
+fn node(name: &str, addresses: &[(&str, &str)]) -> skep_k8s_types::slim::Node {
     let addresses: Vec<_> = addresses
         .iter()
         .map(|(kind, address)| serde_json::json!({"type": kind, "address": address}))

@@ -9,10 +9,12 @@
 //!
 //! The flags are written to the file `flags` in the folder of `--cert-dir`, one a line.
 
-#![expect(clippy::disallowed_methods, reason = "a program of its own, without a hive")]
-
 use std::{
-    collections::HashMap, error::Error, net::SocketAddr, path::Path, process::ExitCode, sync::Arc,
+    collections::HashMap,
+    error::Error,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
     time::Duration,
 };
 
@@ -20,15 +22,8 @@ use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use skep_k8s_apiserver::{
     ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, SigningKey, Tracker,
 };
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{
-        ServerConfig,
-        crypto::ring,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    },
-};
+use skep_listen::tls::Tls;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -93,8 +88,7 @@ async fn run() -> Result<(), AnyError> {
     while TcpStream::connect(etcd).await.is_err() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let plain = serve_plain(&flags, token).await?;
-    serve_tls(&flags, plain).await
+    serve(&flags, token).await
 }
 
 struct Flags<'a>(HashMap<&'a str, &'a str>);
@@ -202,8 +196,8 @@ fn token(flags: &Flags<'_>) -> Result<String, AnyError> {
     Ok(BASE64.encode(unguessable))
 }
 
-/// Serves on a free port of the loopback.
-async fn serve_plain(flags: &Flags<'_>, token: String) -> Result<SocketAddr, AnyError> {
+/// Serves until the process ends.
+async fn serve(flags: &Flags<'_>, token: String) -> Result<(), AnyError> {
     let networks = flags
         .or("service-cluster-ip-range", "10.0.0.0/24")
         .split(',')
@@ -220,55 +214,32 @@ async fn serve_plain(flags: &Flags<'_>, token: String) -> Result<SocketAddr, Any
         )?),
         ..Settings::default()
     };
+    let (certificate, key) = certificate(flags)?;
     let options = HttpOptions {
         token,
+        tls: Some(Tls::from_files(&certificate, &key)?),
         ..HttpOptions::default()
     };
     let tracker = Tracker::new(Rows::new(&statedb::Db::new())?, 10_000, false);
     let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(settings));
-    let server = HttpServer::bind(SocketAddr::from(([127, 0, 0, 1], 0)), api, options).await?;
-    let address = server.address()?;
-    tokio::spawn(server.serve(CancellationToken::new()));
-    Ok(address)
-}
-
-async fn serve_tls(flags: &Flags<'_>, plain: SocketAddr) -> Result<(), AnyError> {
-    let (certificates, key) = certificate(flags)?;
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(certificates, key)?;
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let address = format!(
-        "{}:{}",
-        flags.or("bind-address", "0.0.0.0"),
-        flags.or("secure-port", "6443")
-    );
-    let listener = TcpListener::bind(&address).await?;
+    let ip = flags.or("bind-address", "0.0.0.0").parse()?;
+    let address = SocketAddr::new(ip, flags.or("secure-port", "6443").parse()?);
+    let server = HttpServer::bind(address, api, options)?;
     eprintln!("serving on {address}");
-    loop {
-        let (stream, _) = listener.accept().await?;
-        let acceptor = acceptor.clone();
-        tokio::spawn(async move {
-            let mut outside = acceptor.accept(stream).await?;
-            let mut inside = TcpStream::connect(plain).await?;
-            tokio::io::copy_bidirectional(&mut outside, &mut inside).await
-        });
-    }
+    server.serve(CancellationToken::new()).await;
+    Ok(())
 }
 
-/// The certificate that the flags name; as the real server, one of its own where they name none.
-fn certificate(
-    flags: &Flags<'_>,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), AnyError> {
+/// Certificate and key that the flags name; as the real server, a pair of its own in the folder of `--cert-dir` where
+/// they name none.
+fn certificate(flags: &Flags<'_>) -> Result<(PathBuf, PathBuf), AnyError> {
     if let Ok(file) = flags.get("tls-cert-file") {
-        let certificates = CertificateDer::pem_file_iter(file)?.collect::<Result<_, _>>()?;
-        return Ok((
-            certificates,
-            PrivateKeyDer::from_pem_file(flags.get("tls-private-key-file")?)?,
-        ));
+        return Ok((file.into(), flags.get("tls-private-key-file")?.into()));
     }
+    let folder = Path::new(flags.get("cert-dir")?);
+    let files = (folder.join("apiserver.crt"), folder.join("apiserver.key"));
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
-    Ok((vec![made.cert.der().clone()], key))
+    std::fs::write(&files.0, made.cert.pem())?;
+    std::fs::write(&files.1, made.signing_key.serialize_pem())?;
+    Ok(files)
 }

@@ -12,8 +12,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .unwrap_or_else(|| "127.0.0.1:8001".to_owned());
     let tracker = Tracker::new(Rows::new(&statedb::Db::new())?, 10_000, false);
     let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(Settings::default()));
-    let server = HttpServer::bind(address.parse()?, api, HttpOptions::default()).await?;
-    println!("http://{}", server.address()?);
+    let server = HttpServer::bind(address.parse()?, api, HttpOptions::default())?;
+    println!("http://{}", server.address());
     server.serve(CancellationToken::new()).await;
     Ok(())
 }

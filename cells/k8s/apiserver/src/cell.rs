@@ -9,14 +9,14 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Members};
 use hive_script::CommandHandle;
 use parking_lot::Mutex;
-use skep_k8s::Client;
+use skep_k8s_client::Client;
+use skep_listen::{BindError, Tcp};
 use statedb::{Db, Table};
-use tokio::net::TcpListener;
 
 use crate::accounts::{SigningKey, SigningKeyError};
 use crate::client::InProcessClient;
 use crate::command;
-use crate::config::{ApiServerConfig, ConfigError};
+use crate::config::{ADDRESS, ApiServerConfig, ConfigError};
 use crate::fake::FakeClient;
 use crate::http::{HttpOptions, HttpServer};
 use crate::kinds::Registry;
@@ -80,15 +80,9 @@ pub enum ServerError {
     /// The table of objects exists already: there can be one server or fake client in a database.
     #[error("API server table")]
     Table(#[from] statedb::Error),
-    /// The address cannot be bound.
-    #[error("API server cannot listen on {address}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        #[source]
-        cause: std::io::Error,
-    },
+    /// The port is in use, or the address is not one of this machine.
+    #[error(transparent)]
+    Listen(#[from] BindError),
     /// The job that serves cannot be started.
     #[error("API server job")]
     Job(#[from] hive::SpawnError),
@@ -137,11 +131,9 @@ impl Listening {
         lifecycle.on_start("listen", move |_cx: HookCtx| {
             let (started, jobs, api, options) = (started.clone(), jobs.clone(), api.clone(), options.clone());
             async move {
-                let listener = TcpListener::bind(address)
-                    .await
-                    .map_err(|cause| ServerError::Listen { address, cause })?;
+                let listener = Tcp::new(address).setting(ADDRESS).bind()?;
                 let server = HttpServer::with_listener(listener, (*api).clone(), options);
-                *started.address.lock() = server.address().ok();
+                *started.address.lock() = Some(server.address());
                 // The job runs once for each start: the listener is handed over to it.
                 let server = Arc::new(Mutex::new(Some(server)));
                 jobs.spawn(Job::once("serve", move |cx: JobCtx| {
@@ -168,7 +160,7 @@ impl Listening {
 pub fn in_process_client(api: &ApiServer) -> InProcessClient {
     InProcessClient::new(
         api.clone(),
-        skep_k8s::ServerVersion {
+        skep_k8s_client::ServerVersion {
             major: 1,
             minor: 33,
             git_version: crate::http::VERSION.to_owned(),

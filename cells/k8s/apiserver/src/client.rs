@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream;
 use serde_json::Value;
-use skep_k8s::{
-    Change, Client, Kind, RawEvent, RawObject, RawPage, RawWatch, ResourceVersionMatch, ServerVersion, Status,
+use skep_k8s_client::{
+    Change, Client, RawEvent, RawPage, RawWatch, ResourceVersionMatch, ServerVersion, Status,
 };
+use skep_k8s_types::{Kind, RawObject};
 
 use crate::error::ApiError;
 use crate::gvr::Gvr;
@@ -79,8 +80,8 @@ fn scope(kind: &Kind, namespace: &str) -> Option<String> {
     (kind.namespaced && !namespace.is_empty()).then(|| namespace.to_owned())
 }
 
-fn failed(error: ApiError) -> skep_k8s::ApiError {
-    skep_k8s::ApiError::Status(Status::new(error.code, error.reason, error.message))
+fn failed(error: ApiError) -> skep_k8s_client::ApiError {
+    skep_k8s_client::ApiError::Status(Status::new(error.code, error.reason, error.message))
 }
 
 fn version(text: &str) -> Result<Option<u64>, ApiError> {
@@ -92,14 +93,14 @@ fn version(text: &str) -> Result<Option<u64>, ApiError> {
     }
 }
 
-fn part(subresource: skep_k8s::Subresource) -> Subresource {
+fn part(subresource: skep_k8s_client::Subresource) -> Subresource {
     match subresource {
-        skep_k8s::Subresource::None => Subresource::None,
-        skep_k8s::Subresource::Status => Subresource::Status,
+        skep_k8s_client::Subresource::None => Subresource::None,
+        skep_k8s_client::Subresource::Status => Subresource::Status,
     }
 }
 
-fn write_options(options: &skep_k8s::WriteOptions) -> WriteOptions {
+fn write_options(options: &skep_k8s_client::WriteOptions) -> WriteOptions {
     WriteOptions {
         field_manager: options.field_manager.clone(),
         dry_run: options.dry_run,
@@ -109,8 +110,8 @@ fn write_options(options: &skep_k8s::WriteOptions) -> WriteOptions {
 }
 
 fn selectors(
-    labels: &skep_k8s::selector::Selector,
-    fields: &skep_k8s::selector::FieldSelector,
+    labels: &skep_k8s_types::selector::Selector,
+    fields: &skep_k8s_types::selector::FieldSelector,
 ) -> Result<ListOptions, ApiError> {
     Ok(ListOptions {
         labels: LabelSelector::parse(&labels.to_string())?,
@@ -119,7 +120,7 @@ fn selectors(
     })
 }
 
-fn list_options(options: &skep_k8s::ListOptions) -> Result<ListOptions, ApiError> {
+fn list_options(options: &skep_k8s_client::ListOptions) -> Result<ListOptions, ApiError> {
     Ok(ListOptions {
         limit: usize::try_from(options.limit).unwrap_or(usize::MAX),
         continue_token: options.continue_token.clone(),
@@ -132,7 +133,7 @@ fn list_options(options: &skep_k8s::ListOptions) -> Result<ListOptions, ApiError
     })
 }
 
-fn watch_options(options: &skep_k8s::WatchOptions) -> Result<ListOptions, ApiError> {
+fn watch_options(options: &skep_k8s_client::WatchOptions) -> Result<ListOptions, ApiError> {
     Ok(ListOptions {
         resource_version: version(&options.resource_version)?,
         bookmarks: options.bookmarks,
@@ -153,11 +154,11 @@ impl Client for InProcessClient {
         true
     }
 
-    async fn server_version(&self) -> Result<ServerVersion, skep_k8s::ApiError> {
+    async fn server_version(&self) -> Result<ServerVersion, skep_k8s_client::ApiError> {
         Ok(self.version.clone())
     }
 
-    async fn kinds(&self) -> Result<Vec<Kind>, skep_k8s::ApiError> {
+    async fn kinds(&self) -> Result<Vec<Kind>, skep_k8s_client::ApiError> {
         let kinds = self.api.registry().all();
         Ok(kinds
             .iter()
@@ -175,8 +176,8 @@ impl Client for InProcessClient {
         &self,
         kind: &Kind,
         namespace: &str,
-        options: &skep_k8s::ListOptions,
-    ) -> Result<RawPage, skep_k8s::ApiError> {
+        options: &skep_k8s_client::ListOptions,
+    ) -> Result<RawPage, skep_k8s_client::ApiError> {
         let options = list_options(options).map_err(failed)?;
         let namespace = scope(kind, namespace);
         let list = self
@@ -194,8 +195,8 @@ impl Client for InProcessClient {
         &self,
         kind: &Kind,
         namespace: &str,
-        options: &skep_k8s::WatchOptions,
-    ) -> Result<RawWatch, skep_k8s::ApiError> {
+        options: &skep_k8s_client::WatchOptions,
+    ) -> Result<RawWatch, skep_k8s_client::ApiError> {
         let mut options = watch_options(options).map_err(failed)?;
         if !self.watches_by_label {
             options.labels = LabelSelector::default();
@@ -226,7 +227,7 @@ impl Client for InProcessClient {
                         object::text(&event.object, &["reason"]),
                         object::text(&event.object, &["message"]),
                     );
-                    return Some((Err(skep_k8s::ApiError::Status(status)), watch));
+                    return Some((Err(skep_k8s_client::ApiError::Status(status)), watch));
                 }
             };
             Some((Ok(RawEvent::Object(change, raw(event.object))), watch))
@@ -234,7 +235,12 @@ impl Client for InProcessClient {
         Ok(events.boxed())
     }
 
-    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, skep_k8s::ApiError> {
+    async fn get(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<RawObject, skep_k8s_client::ApiError> {
         self.api.get(&gvr(kind), namespace, name).map(raw).map_err(failed)
     }
 
@@ -243,8 +249,8 @@ impl Client for InProcessClient {
         kind: &Kind,
         namespace: &str,
         object: Value,
-        options: &skep_k8s::WriteOptions,
-    ) -> Result<RawObject, skep_k8s::ApiError> {
+        options: &skep_k8s_client::WriteOptions,
+    ) -> Result<RawObject, skep_k8s_client::ApiError> {
         // As over HTTP, a token is created at a path below its account.
         if let Some(account) = token_of(kind) {
             let made = self.api.request_token(namespace, account, object);
@@ -260,10 +266,10 @@ impl Client for InProcessClient {
         &self,
         kind: &Kind,
         namespace: &str,
-        subresource: skep_k8s::Subresource,
+        subresource: skep_k8s_client::Subresource,
         object: Value,
-        options: &skep_k8s::WriteOptions,
-    ) -> Result<RawObject, skep_k8s::ApiError> {
+        options: &skep_k8s_client::WriteOptions,
+    ) -> Result<RawObject, skep_k8s_client::ApiError> {
         let name = object::name(&object).to_owned();
         let options = write_options(options);
         let written = self
@@ -277,15 +283,15 @@ impl Client for InProcessClient {
         kind: &Kind,
         namespace: &str,
         name: &str,
-        subresource: skep_k8s::Subresource,
-        patch: &skep_k8s::Patch,
-        options: &skep_k8s::WriteOptions,
-    ) -> Result<RawObject, skep_k8s::ApiError> {
+        subresource: skep_k8s_client::Subresource,
+        patch: &skep_k8s_client::Patch,
+        options: &skep_k8s_client::WriteOptions,
+    ) -> Result<RawObject, skep_k8s_client::ApiError> {
         let patch = match patch {
-            skep_k8s::Patch::Merge(value) => Patch::Merge(value.clone()),
-            skep_k8s::Patch::Json(value) => Patch::Json(value.clone()),
-            skep_k8s::Patch::Strategic(value) => Patch::Strategic(value.clone()),
-            skep_k8s::Patch::Apply(value) => Patch::Apply(value.clone()),
+            skep_k8s_client::Patch::Merge(value) => Patch::Merge(value.clone()),
+            skep_k8s_client::Patch::Json(value) => Patch::Json(value.clone()),
+            skep_k8s_client::Patch::Strategic(value) => Patch::Strategic(value.clone()),
+            skep_k8s_client::Patch::Apply(value) => Patch::Apply(value.clone()),
         };
         let options = write_options(options);
         let written = self
@@ -299,9 +305,9 @@ impl Client for InProcessClient {
         kind: &Kind,
         namespace: &str,
         name: &str,
-        options: &skep_k8s::DeleteOptions,
-    ) -> Result<(), skep_k8s::ApiError> {
-        let text = |s: &skep_k8s::slim::Str| (!s.is_empty()).then(|| s.to_string());
+        options: &skep_k8s_client::DeleteOptions,
+    ) -> Result<(), skep_k8s_client::ApiError> {
+        let text = |s: &skep_k8s_types::slim::Str| (!s.is_empty()).then(|| s.to_string());
         let options = DeleteOptions {
             grace_seconds: options
                 .grace_period

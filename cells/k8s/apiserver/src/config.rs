@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use hive::Config;
 
+/// The setting of the address.
+pub(crate) const ADDRESS: &str = "apiserver-listen";
 /// The admission plugin that can be left out.
 const SERVICE_ACCOUNT: &str = "ServiceAccount";
 
@@ -16,7 +18,7 @@ pub struct ApiServerConfig {
     /// Address that the API server listens on. Port 0 takes a free one.
     #[config(default = "127.0.0.1:6443", flag = "apiserver-listen")]
     pub listen: String,
-    /// Bearer token that clients must show. Empty: everybody may do everything.
+    /// Bearer token that clients must send. Empty: every client may do everything.
     #[config(default = "", flag = "apiserver-token", secret)]
     pub token: String,
     /// Networks that cluster addresses of services are taken from, at most one of each family.

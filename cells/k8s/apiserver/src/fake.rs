@@ -11,12 +11,11 @@ use crate::client::{InProcessClient, script_version};
 use crate::error::ApiError;
 use crate::gvr::Gvr;
 use crate::kinds::{Kind, Registry};
-use crate::object;
 use crate::schema::{Shape, decode};
 use crate::server::{ApiServer, Manner};
 use crate::table::{Rows, TrackedObject};
 use crate::tracker::{Domain, Tracker, Transaction};
-use crate::yaml;
+use crate::{object, yaml};
 
 /// Events of each resource that watches can catch up on.
 const HISTORY: usize = 100_000;
@@ -429,7 +428,7 @@ fn insert(tx: &mut Transaction<'_>, domain: Domain, kind: &Kind, mut value: Valu
 
 /// The object as the compact client sees it.
 fn slim(kind: &Kind, value: Value) -> Result<Value, FakeError> {
-    match skep_k8s::slim::normalize(&value) {
+    match skep_k8s_types::slim::normalize(&value) {
         Some(Ok(value)) => Ok(value),
         Some(Err(error)) => Err(FakeError::Decode(error.to_string())),
         None if kind.in_core_domain => core(kind, value),

@@ -14,10 +14,8 @@ mod respond;
 mod reviews;
 mod route;
 mod serve;
-mod tls;
 
 pub use serve::{HttpOptions, HttpServer};
-pub use tls::{Tls, TlsError};
 
 /// The version of Kubernetes that this server's API is like, with feature gate RelaxedServiceNameValidation. The fields
 /// of the built-in kinds are those of 1.33 (`generated/schema.txt`).

@@ -60,7 +60,7 @@ pub use controller::namespace::namespace_controller_cell;
 pub use error::{ApiError, Fault};
 pub use fake::{FakeClient, FakeError};
 pub use gvr::{Gvr, api_version, guess_plural, split_api_version};
-pub use http::{HttpOptions, HttpServer, Tls, TlsError};
+pub use http::{HttpOptions, HttpServer};
 pub use kinds::{Custom, Kind, Registry, Scale};
 pub use patch::Patch;
 pub use pods::{ExecOptions, Execution, LogOptions, PodRuntime, PodRuntimeError, TerminalSize};

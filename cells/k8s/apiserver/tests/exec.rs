@@ -88,10 +88,8 @@ async fn serve(token: &str) -> (SocketAddr, Arc<ThisMachine>, DropGuard) {
         pods: Some(runtime.clone()),
         ..HttpOptions::default()
     };
-    let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, options)
-        .await
-        .unwrap();
-    let (address, stop) = (server.address().unwrap(), CancellationToken::new());
+    let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, options).unwrap();
+    let (address, stop) = (server.address(), CancellationToken::new());
     tokio::spawn(server.serve(stop.clone()));
     (address, runtime, stop.drop_guard())
 }

@@ -11,9 +11,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
-use skep_k8s_apiserver::{
-    ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tls, Tracker,
-};
+use skep_k8s_apiserver::{ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tracker};
+use skep_listen::tls::Tls;
 use tokio_util::sync::CancellationToken;
 
 /// Static token of a server.
@@ -78,10 +77,8 @@ impl Kubectl {
         let tracker = Tracker::new(rows, 10_000, false);
         let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(Settings::default()));
         let scheme = if options.tls.is_some() { "https" } else { "http" };
-        let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, options)
-            .await
-            .unwrap();
-        let url = format!("{scheme}://{}", server.address().unwrap());
+        let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, options).unwrap();
+        let url = format!("{scheme}://{}", server.address());
         let stop = CancellationToken::new();
         let serving = tokio::spawn(server.serve(stop.clone()));
         Some(Kubectl {

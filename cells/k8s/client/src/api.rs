@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Types on a [`Client`].
+//! A typed view of a [`Client`].
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::StreamExt;
 use serde_json::Value;
+use skep_k8s_types::selector::{FieldSelector, Selector};
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{DecodeError, Kind, ObjectKey, Resource};
 
 use crate::client::{Client, ListerWatcher, WatchStream};
-use crate::decode::{DecodeError, ObjectKey};
 use crate::error::ApiError;
 use crate::event::{Page, WatchEvent};
-use crate::kind::{Kind, Resource};
 use crate::options::{DeleteOptions, ListOptions, Patch, Subresource, WatchOptions, WriteOptions};
-use crate::selector::{FieldSelector, Selector};
-use crate::slim::Str;
 
-/// Objects a page: at about 2 KiB an object a page stays around a megabyte.
+/// Page size, in objects: about a megabyte at 2 KiB an object.
 const PAGE: u32 = 500;
 
 /// Objects of one type: reads, writes, and lists and watches with fixed selectors.
 ///
 /// ```no_run
-/// # async fn example(client: std::sync::Arc<dyn skep_k8s::Client>) -> Result<(), skep_k8s::ApiError> {
-/// use skep_k8s::{Api, selector::FieldSelector, slim::Pod};
+/// # async fn example(client: std::sync::Arc<dyn skep_k8s_client::Client>) -> Result<(), skep_k8s_client::ApiError> {
+/// use skep_k8s_client::Api;
+/// use skep_k8s_types::{selector::FieldSelector, slim::Pod};
 ///
 /// let local_pods = Api::<Pod>::all(client).fields(FieldSelector::equal("spec.nodeName", "n1"));
 /// for pod in local_pods.list_all().await?.items {
@@ -88,13 +88,13 @@ impl<T: Resource> Api<T> {
         self
     }
 
-    /// Lists this many objects a page; 0 for all in one. The default is 500.
+    /// Sets the page size of lists, in objects; 0 for one page. The default is 500.
     pub fn page(mut self, objects: u32) -> Self {
         self.page = objects;
         self
     }
 
-    /// The whole list, page by page. Starts over if the server forgets the list meanwhile.
+    /// Lists all objects, page by page. Starts over, once, if the continue token expires.
     ///
     /// # Errors
     ///
@@ -208,7 +208,7 @@ fn encode<T: Resource>(object: &T) -> Result<Value, DecodeError> {
     Ok(value)
 }
 
-/// The whole list of a source. Starts over, once, if the server forgets the list meanwhile.
+/// Lists all objects of a source. Starts over, once, if the continue token expires.
 pub(crate) async fn list_all<T>(source: &(impl ListerWatcher<T> + ?Sized)) -> Result<Page<T>, ApiError> {
     let mut restarted = false;
     let mut whole = source.list("").await?;

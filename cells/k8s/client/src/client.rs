@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What every client can do: the real one, the one inside a test, the one without a cluster.
+//! The traits of clients, and the client without a cluster.
+
+use std::fmt;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use serde_json::Value;
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{Kind, RawObject};
 
-use crate::decode::RawObject;
 use crate::error::ApiError;
 use crate::event::{Page, RawEvent, WatchEvent};
-use crate::kind::{Kind, ServerVersion};
 use crate::options::{DeleteOptions, ListOptions, Patch, Subresource, WatchOptions, WriteOptions};
-use crate::slim::Str;
 
 /// Events of a watch, objects not decoded. Ends when the server ends the watch.
 pub type RawWatch = BoxStream<'static, Result<RawEvent, ApiError>>;
@@ -19,28 +20,47 @@ pub type RawWatch = BoxStream<'static, Result<RawEvent, ApiError>>;
 /// Events of a watch. Ends when the server ends the watch: then watch again from the last resource version.
 pub type WatchStream<T> = BoxStream<'static, Result<WatchEvent<T>, ApiError>>;
 
-/// A part of a list, objects not decoded.
+/// A page of a list, objects not decoded.
 #[derive(Debug, Clone)]
 pub struct RawPage {
     /// Objects, in the order of the server.
     pub items: Vec<RawObject>,
-    /// Version of the whole list: a watch from here misses nothing.
+    /// Resource version of the whole list: where to watch from.
     pub resource_version: Str,
-    /// Where the next page starts; empty for the last.
+    /// Continue token of the next page; empty for the last page.
     pub continue_token: String,
 }
 
-/// A connection to an API server, for all kinds of objects. [`Api`](crate::Api) puts types on it.
+/// Version of an API server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServerVersion {
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+    /// Full text, such as `v1.33.1`.
+    pub git_version: String,
+    /// Operating system and architecture it is made for, such as `linux/amd64`; empty if the server does not report it.
+    pub platform: String,
+}
+
+impl fmt::Display for ServerVersion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// A connection to an API server, for all kinds of objects. [`Api`](crate::Api) is a typed view of it.
 ///
 /// In all functions an empty `namespace` means a cluster-scoped object or, for lists and watches, all namespaces.
-/// A client must list and watch; what else it leaves out fails with [`ApiError::Disabled`].
+/// A client implements at least lists, watches and discovery; by default the others fail with [`ApiError::Disabled`].
 #[expect(unused_variables, reason = "the names document the parameters")]
 #[async_trait]
 pub trait Client: Send + Sync {
-    /// Whether there is a cluster at all. If not, every other function fails with [`ApiError::Disabled`].
+    /// Whether a cluster is configured. If not, every other function fails with [`ApiError::Disabled`].
     fn is_enabled(&self) -> bool;
 
-    /// Waits until a server that was given up answers again: what waits out a failure need not wait any longer.
+    /// Waits until a lost server answers again: a backoff ends then.
     async fn recovered(&self) {
         std::future::pending().await
     }
@@ -50,14 +70,13 @@ pub trait Client: Send + Sync {
         Err(ApiError::Disabled)
     }
 
-    /// Kinds that the server has now.
+    /// Discovers the kinds that the server serves.
     async fn kinds(&self) -> Result<Vec<Kind>, ApiError>;
 
     /// Lists objects, a page at a time.
     async fn list(&self, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<RawPage, ApiError>;
 
-    /// Follows the changes of objects. An error that the server sends inside the watch (such as 410 Gone) comes
-    /// out of the stream, and the stream ends.
+    /// Watches objects. An error event of the server (such as 410 Gone) is an item of the stream, and its last.
     async fn watch(&self, kind: &Kind, namespace: &str, options: &WatchOptions)
     -> Result<RawWatch, ApiError>;
 
@@ -115,13 +134,13 @@ pub trait Client: Send + Sync {
     }
 }
 
-/// A source of all objects of one type that a reader wants: what reflectors run on.
+/// A source of objects of one type, for watchers and reflectors.
 #[async_trait]
 pub trait ListerWatcher<T>: Send + Sync {
-    /// A page of the newest list; `continue_token` is empty for the first.
+    /// Lists a page of the newest state; `continue_token` is empty for the first page.
     async fn list(&self, continue_token: &str) -> Result<Page<T>, ApiError>;
 
-    /// Changes after a resource version that a list or an event has given.
+    /// Watches changes after the resource version of a list or an event.
     async fn watch(&self, resource_version: &str) -> Result<WatchStream<T>, ApiError>;
 
     /// As [`Client::recovered`].

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What goes wrong between a client and an API server.
+//! Errors of requests to an API server.
 
 use serde::{Deserialize, Serialize};
+use skep_k8s_types::DecodeError;
 
-use crate::decode::DecodeError;
-
-/// An API server's answer to a request that it could not serve (`v1 Status`).
+/// An API server's answer to a request that failed (`v1 Status`).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
     /// HTTP status code.
     pub code: u16,
-    /// One word for programs, such as `NotFound`.
+    /// Reason for programs, such as `NotFound`.
     pub reason: String,
-    /// A sentence for humans, such as `services "web" not found`.
+    /// Message for people, such as `services "web" not found`.
     pub message: String,
 }
 
@@ -36,7 +35,7 @@ pub enum ApiError {
     #[error("no Kubernetes API server is configured")]
     Disabled,
 
-    /// The server refused. What to do depends on the code; see the `is_` functions.
+    /// The server rejected the request. What to do depends on the code; see the `is_` functions.
     #[error("{}", .0.message)]
     Status(Status),
 
@@ -45,21 +44,21 @@ pub enum ApiError {
     Unreachable {
         /// Address of the server.
         server: String,
-        /// What the connection said.
+        /// Cause.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
 
-    /// The server's answer makes no sense. Retry with backoff; there may be a proxy that is not one of Kubernetes.
-    #[error("answer to {request} is not understood: {reason}")]
+    /// The server's answer is invalid. Retried with backoff; check whether a proxy answers in its place.
+    #[error("invalid answer to {request}: {reason}")]
     Garbled {
         /// The request.
         request: String,
-        /// What is wrong.
+        /// Why it is invalid.
         reason: String,
     },
 
-    /// The object is not what its kind promises.
+    /// The object does not match the schema of its kind.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
@@ -74,7 +73,7 @@ impl ApiError {
     }
 
     fn is(&self, code: u16, reason: &str) -> bool {
-        // A status without a reason is one made by a proxy: go by its code.
+        // A status without a reason is from a proxy: its code decides.
         self.status().is_some_and(|status| {
             status.reason == reason || (status.reason.is_empty() && status.code == code)
         })
@@ -85,7 +84,7 @@ impl ApiError {
         self.is(404, "NotFound")
     }
 
-    /// The object to create is there.
+    /// The object to create exists.
     pub fn is_already_exists(&self) -> bool {
         self.is(409, "AlreadyExists")
     }
@@ -102,7 +101,7 @@ impl ApiError {
             || self.status().is_some_and(|status| status.code == 410)
     }
 
-    /// The server is busy: come again later.
+    /// The server limits the rate: retry later.
     pub fn is_too_many_requests(&self) -> bool {
         self.is(429, "TooManyRequests")
     }

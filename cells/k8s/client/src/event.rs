@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What lists and watches deliver.
+//! Pages of lists, events of watches.
 
 use std::sync::Arc;
 
-use crate::decode::{DecodeError, ObjectKey, RawObject};
-use crate::kind::Resource;
-use crate::slim::Str;
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{DecodeError, ObjectKey, RawObject, Resource};
 
-/// What happened to an object.
+/// How an object changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// It is new, or seen for the first time.
     Added,
     /// It has changed.
     Modified,
-    /// It is gone.
+    /// It was deleted.
     Deleted,
 }
 
@@ -33,14 +32,14 @@ pub enum RawEvent {
     },
 }
 
-/// A change of one object: the same value from the watch to whoever stores it.
+/// A change of one object: the same value from the watch to the transaction that writes it.
 #[derive(Debug, Clone)]
 pub enum ObjectEvent<T> {
     /// It is new or has changed.
     Applied(Arc<T>),
-    /// It is gone; its last state, if that is known.
+    /// It was deleted; its last state, if known.
     Deleted(ObjectKey, Option<Arc<T>>),
-    /// It is new or has changed, and cannot be decoded: what is known of it stays.
+    /// It is new or has changed, and cannot be decoded: its last valid state stays.
     Invalid(DecodeError),
 }
 
@@ -55,7 +54,7 @@ impl<T: Resource> ObjectEvent<T> {
         }
     }
 
-    /// An object is gone that was like this.
+    /// The deletion of an object, with its last state.
     pub fn deleted(object: Arc<T>) -> Self {
         Self::Deleted(ObjectKey::of(&*object), Some(object))
     }
@@ -69,7 +68,7 @@ impl<T: Resource> ObjectEvent<T> {
         }
     }
 
-    /// Which object it is.
+    /// Key of the object.
     pub fn key(&self) -> ObjectKey {
         let (namespace, name) = self.name();
         ObjectKey {
@@ -126,15 +125,15 @@ impl<T: Resource> WatchEvent<T> {
     }
 }
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Debug, Clone)]
 pub struct Page<T> {
     /// Objects, in the order of the server.
     pub items: Vec<Arc<T>>,
     /// Objects that could not be decoded.
     pub invalid: Vec<DecodeError>,
-    /// Version of the whole list: a watch from here misses nothing.
+    /// Resource version of the whole list: where to watch from.
     pub resource_version: Str,
-    /// Where the next page starts; empty for the last.
+    /// Continue token of the next page; empty for the last page.
     pub continue_token: String,
 }

@@ -5,61 +5,60 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use skep_k8s_types::selector::{FieldSelector, Selector};
+use skep_k8s_types::slim::Str;
 
-use crate::selector::{FieldSelector, Selector};
-use crate::slim::Str;
-
-/// How the resource version of a list is meant.
+/// How a list matches its resource version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceVersionMatch {
-    /// This one or a newer one.
+    /// This version or a newer one.
     NotOlderThan,
-    /// This one.
+    /// This version.
     Exact,
 }
 
 /// Parameters of a list. The default lists everything, as of now, in one page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ListOptions {
-    /// Objects with these labels.
+    /// Label selector.
     pub labels: Selector,
-    /// Objects with these fields.
+    /// Field selector.
     pub fields: FieldSelector,
-    /// Objects a page; 0 for all.
+    /// Page size, in objects; 0 for one page.
     pub limit: u32,
-    /// Where the last page ended; empty for the first page.
+    /// Continue token of the previous page; empty for the first page.
     pub continue_token: String,
-    /// State to list; empty for the newest.
+    /// Resource version to list; empty for the newest.
     pub resource_version: Str,
-    /// How `resource_version` is meant.
+    /// How `resource_version` is matched.
     pub resource_version_match: Option<ResourceVersionMatch>,
 }
 
 /// Parameters of a watch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WatchOptions {
-    /// Objects with these labels.
+    /// Label selector.
     pub labels: Selector,
-    /// Objects with these fields.
+    /// Field selector.
     pub fields: FieldSelector,
-    /// Changes after this version; empty for from now on, with all present objects as added.
+    /// Watches changes after this version; if empty, all objects as added, then their changes.
     pub resource_version: Str,
     /// Whether the server may send bookmarks.
     pub bookmarks: bool,
     /// Whether the watch starts with all present objects and a bookmark at their end.
     pub initial_events: bool,
-    /// After what time the server should end the watch.
+    /// Time after which the server ends the watch.
     pub timeout: Option<Duration>,
 }
 
 /// Parameters of create, update and patch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteOptions {
-    /// Who writes, for field ownership; empty for the client's default.
+    /// Field manager; empty for the client's default.
     pub field_manager: String,
-    /// Check only, store nothing.
+    /// Dry run: validates, stores nothing.
     pub dry_run: bool,
-    /// Server-side apply: take over fields that others own.
+    /// Server-side apply: takes over fields of other managers.
     pub force: bool,
 }
 
@@ -79,12 +78,11 @@ pub struct DeleteOptions {
     pub preconditions: Preconditions,
     /// `Background`, `Foreground` or `Orphan`; empty for the kind's default.
     pub propagation: Str,
-    /// Time between the announcement and the removal, whole seconds; zero removes at once, none leaves it to
-    /// the object.
+    /// Grace period, in whole seconds; zero deletes at once, `None` leaves it to the object.
     pub grace_period: Option<Duration>,
 }
 
-/// A part of an object with a path of its own.
+/// A subresource of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Subresource {
     /// The object itself.

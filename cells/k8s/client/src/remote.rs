@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The client of a real API server (feature `client`).
+//! The client of a real API server (feature `remote`).
 //!
 //! [`RemoteClient`] implements [`Client`](crate::Client) over HTTP. It knows one or several addresses of the same
 //! cluster; when the one in use stops answering, it moves to the next and remembers it in a file. All connections are

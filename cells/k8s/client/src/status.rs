@@ -15,9 +15,9 @@ use crate::{ApiError, Client, DisabledClient, ServerVersion};
 
 hive::catalogue!(cell);
 
-/// Time between two questions to the API server.
+/// Time between two requests for the version.
 const PERIOD: Duration = Duration::from_secs(10);
-/// What the agent watches.
+/// Kinds that the agent watches.
 const WATCHED: [&str; 4] = [
     "cilium/v2::CiliumLocalRedirectPolicy",
     "core/v1::Pods",
@@ -34,7 +34,7 @@ pub fn cell() -> Cell {
 struct Kubernetes {
     client: Arc<dyn Client>,
     last: Mutex<K8sStatus>,
-    /// When the request was sent that has no answer yet.
+    /// When the pending request was sent.
     asked: Mutex<Option<Instant>>,
 }
 
@@ -74,11 +74,11 @@ impl StatusProbe for Kubernetes {
     }
 }
 
-/// Asks the API server for its version now and then; the status shows the last answer.
+/// Requests the version of the API server periodically; the status shows the last answer.
 fn probe(client: Option<Arc<dyn Client>>, jobs: Jobs) -> Result<Member<Arc<dyn StatusProbe>>, SpawnError> {
     let client = client.unwrap_or_else(|| Arc::new(DisabledClient));
     let first = if client.is_enabled() {
-        status(State::Warning, "not asked yet".to_owned())
+        status(State::Warning, "no answer yet".to_owned())
     } else {
         K8sStatus::default()
     };
@@ -167,13 +167,13 @@ mod tests {
             std::future::pending().await
         }
 
-        async fn kinds(&self) -> Result<Vec<crate::Kind>, ApiError> {
+        async fn kinds(&self) -> Result<Vec<skep_k8s_types::Kind>, ApiError> {
             Err(ApiError::Disabled)
         }
 
         async fn list(
             &self,
-            _: &crate::Kind,
+            _: &skep_k8s_types::Kind,
             _: &str,
             _: &crate::ListOptions,
         ) -> Result<crate::RawPage, ApiError> {
@@ -182,7 +182,7 @@ mod tests {
 
         async fn watch(
             &self,
-            _: &crate::Kind,
+            _: &skep_k8s_types::Kind,
             _: &str,
             _: &crate::WatchOptions,
         ) -> Result<crate::RawWatch, ApiError> {

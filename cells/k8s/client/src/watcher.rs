@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! A lister-watcher → one endless stream of what the objects are and how they change.
+//! A lister-watcher → one endless stream of events.
 //!
 //! List once; watch from the list's version; watch again from the last version seen whenever a watch ends or the
-//! connection breaks; list again when the server has forgotten that version. Failures are waited out with a backoff.
+//! connection breaks; list again when that version has expired. Failures are retried with a backoff.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,19 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use rand::Rng;
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{DecodeError, Resource};
 use tokio::time::Instant;
 
 use crate::api::list_all;
 use crate::client::ListerWatcher;
-use crate::decode::DecodeError;
 use crate::error::ApiError;
 use crate::event::{ObjectEvent, WatchEvent};
-use crate::kind::Resource;
-use crate::slim::Str;
 
 /// What a [`watcher`] reports.
 #[derive(Debug, Clone)]
 pub enum WatcherEvent<T> {
-    /// Objects of the first list, of [`watcher_in_pages`] only. If the list breaks off, a whole one follows in
+    /// Objects of the first list, of [`watcher_in_pages`] only. If a page fails, the complete list follows in
     /// [`Replaced`](Self::Replaced).
     InitPage {
         /// Objects of the page.
@@ -32,7 +31,7 @@ pub enum WatcherEvent<T> {
         /// Objects that could not be decoded: they exist.
         invalid: Vec<DecodeError>,
     },
-    /// The pages were all: the first list is complete.
+    /// The first list is complete.
     InitDone,
     /// The complete state. Objects reported before and not in here are gone.
     Replaced {
@@ -43,18 +42,18 @@ pub enum WatcherEvent<T> {
     },
     /// An object changed.
     Object(ObjectEvent<T>),
-    /// The server cannot be reached or refuses; tried again. What was reported before may be stale.
+    /// A request failed and is retried. Earlier events may be stale.
     Failing(Arc<ApiError>),
     /// The server answers again.
     Working,
 }
 
-/// How long to wait after failures: twice as long each time, up to a limit, within ±50 %.
+/// Wait after failures: doubles each time, up to a limit, with a jitter of ±50 %.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    /// After the first failure.
+    /// Wait after the first failure.
     pub first: Duration,
-    /// At most.
+    /// Longest wait.
     pub longest: Duration,
 }
 
@@ -77,18 +76,19 @@ impl Backoff {
     }
 }
 
-/// Within this time after a lost server is back everybody asks it again.
+/// Time over which the watchers of a recovered server spread their requests.
 const SPREAD: Duration = Duration::from_secs(3);
 
-/// A watch that lived this long was a success.
+/// A watch that lasted this long counts as a success.
 const HEALTHY_WATCH: Duration = Duration::from_secs(5);
 
 /// Watches a source without end.
 ///
 /// ```
-/// # async fn example(client: std::sync::Arc<dyn skep_k8s::Client>) {
+/// # async fn example(client: std::sync::Arc<dyn skep_k8s_client::Client>) {
 /// use futures::StreamExt;
-/// use skep_k8s::{Api, Backoff, ObjectEvent, WatcherEvent, slim::Service, watcher};
+/// use skep_k8s_client::{Api, Backoff, ObjectEvent, WatcherEvent, watcher};
+/// use skep_k8s_types::slim::Service;
 ///
 /// let mut events = watcher(std::sync::Arc::new(Api::<Service>::all(client)), Backoff::default());
 /// while let Some(event) = events.next().await {
@@ -98,7 +98,7 @@ const HEALTHY_WATCH: Duration = Duration::from_secs(5);
 ///         WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => println!("gone: {key}"),
 ///         WatcherEvent::Object(ObjectEvent::Invalid(error)) => println!("{error}"),
 ///         WatcherEvent::Failing(error) => println!("{error}"),
-///         WatcherEvent::Working => println!("well again"),
+///         WatcherEvent::Working => println!("connected again"),
 ///         WatcherEvent::InitPage { .. } | WatcherEvent::InitDone => {}
 ///     }
 /// }
@@ -111,9 +111,9 @@ pub fn watcher<T: Resource>(
     watch_after(source, backoff, Str::default())
 }
 
-/// Watches a source without end, as [`watcher`] does, but reports the first list page by page: who holds nothing yet
-/// need not wait for the end of the list, and it is never in memory as a whole. Later lists come whole, so that what
-/// is gone is seen.
+/// Watches a source without end, as [`watcher`] does, but reports the first list page by page: a reader without state
+/// starts with the first page, and the list is never in memory as a whole. Later lists are complete, so that deletions
+/// are seen.
 pub fn watcher_in_pages<T: Resource>(
     source: Arc<dyn ListerWatcher<T>>,
     backoff: Backoff,
@@ -133,8 +133,8 @@ pub fn watcher_in_pages<T: Resource>(
                     }
                 }
                 Err(error) => {
-                    // What is wrong shows again when the whole list is asked for.
-                    tracing::debug!(%error, "The first list broke off");
+                    // The complete list, which follows, reports the error again.
+                    tracing::debug!(%error, "A page of the first list failed");
                     break;
                 }
             }
@@ -200,7 +200,7 @@ fn watch_after<T: Resource>(
                         if heard || began.elapsed() > HEALTHY_WATCH {
                             failures = 0;
                             if ended.is_none() {
-                                // The server ends watches now and then: go on at once.
+                                // Servers end watches regularly: watch again at once.
                                 continue;
                             }
                         }
@@ -212,7 +212,7 @@ fn watch_after<T: Resource>(
                 if must_list_again(&error) {
                     version = Str::default();
                     if failures == 1 {
-                        // Nothing is wrong with the server: it has only forgotten.
+                        // An expired version is not a failure of the server.
                         continue;
                     }
                 }
@@ -225,7 +225,7 @@ fn watch_after<T: Resource>(
     Box::pin(events)
 }
 
-/// Waits as long as so many failures ask for, or until the source has recovered; how many failures count then.
+/// Waits for the backoff, or until the source has recovered. Returns how many failures count from then on.
 async fn pause<T: Resource>(source: &dyn ListerWatcher<T>, backoff: Backoff, failures: u32) -> u32 {
     tokio::select! {
         () = tokio::time::sleep(backoff.after(failures)) => failures,
@@ -237,7 +237,7 @@ async fn pause<T: Resource>(source: &dyn ListerWatcher<T>, backoff: Backoff, fai
     }
 }
 
-/// Whether the version to watch from is of no use any more.
+/// Whether the version to watch from is no longer valid.
 fn must_list_again(error: &ApiError) -> bool {
     error.status().is_some_and(|status| match status.code {
         401 | 403 | 429 => false,
@@ -250,12 +250,12 @@ fn must_list_again(error: &ApiError) -> bool {
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
+    use skep_k8s_types::slim::Service;
     use tokio::sync::Notify;
 
     use super::*;
     use crate::client::WatchStream;
     use crate::event::Page;
-    use crate::slim::Service;
 
     /// Lists in pages of one object; the second page of the first list may be missing.
     struct Paged {
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(reported(true).await, ["page a", "all 2"]);
     }
 
-    /// Away, until it is made to be back.
+    /// Unreachable until it is notified.
     #[derive(Default)]
     struct Away(Notify);
 
@@ -367,7 +367,7 @@ mod tests {
     }
 
     const HOUR: Duration = Duration::from_secs(3600);
-    /// Waits long enough to tell a first failure from a fifth.
+    /// Waits long enough to distinguish a first failure from a fifth.
     const SLOW: Backoff = Backoff {
         first: HOUR,
         longest: HOUR.saturating_mul(1000),
@@ -397,7 +397,7 @@ mod tests {
         );
     }
 
-    /// Watches: what each call gives, and errors ever after.
+    /// Watches: the result of each call, then errors.
     struct Watches(parking_lot::Mutex<Vec<Result<usize, ApiError>>>);
 
     #[async_trait]

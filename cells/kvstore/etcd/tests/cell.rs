@@ -125,11 +125,8 @@ async fn a_malformed_file_stops_the_start_and_a_missing_one_does_not() {
         .plan(Settings::new().args(args))
         .expect("the settings are valid")
         .build();
-    let error = built
-        .expect("it is built")
-        .start()
-        .await
-        .err()
-        .expect("the file is malformed");
+    let Err(error) = built.expect("it is built").start().await else {
+        panic!("the file is malformed");
+    };
     assert!(error.to_string().contains("names no endpoints"), "{error}");
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hive::{Health, Job, JobCtx, Jobs};
 use parking_lot::Mutex;
+use skep_listen::Tcp;
 use skep_loadbalancer_model::types::TrafficPolicy;
 use skep_loadbalancer_model::{
     BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer,
@@ -18,11 +19,11 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::answer;
-use crate::server::{listen, serve};
+use crate::server::serve;
 
 /// Shortest time between two looks at the tables.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Waits between attempts to listen on a port that somebody else has.
+/// Waits between attempts to listen on a port that is in use.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 /// Name as a source of frontends.
@@ -233,7 +234,7 @@ impl Control {
         }
     }
 
-    /// Starts a server; not if the last one of that port is still ending, which is told later.
+    /// Starts a server; not if the last one of that port is still ending, which a later event reports.
     fn start(&self, port: u16, stop: CancellationToken) -> bool {
         let listener = Arc::new(Listener {
             port,
@@ -355,30 +356,44 @@ struct Listener {
 }
 
 impl Listener {
+    /// Serves until the job ends, or no service wants the port.
     async fn run(self: Arc<Self>, cx: JobCtx) {
-        tokio::select! {
-            () = self.serve(&cx.health) => {}
-            () = self.stop.cancelled() => {}
-            () = cx.cancelled() => {}
-        }
+        let stop = cx.token.child_token();
+        let released = async {
+            tokio::select! {
+                () = self.stop.cancelled() => stop.cancel(),
+                () = stop.cancelled() => {}
+            }
+        };
+        tokio::join!(self.clone().serve(&cx.health, stop.clone()), released);
         self.ports.ended.notify_one();
     }
 
-    async fn serve(&self, health: &Health) {
+    async fn serve(self: Arc<Self>, health: &Health, stop: CancellationToken) {
+        let endpoint = match self.listen_on {
+            Some(ip) => Tcp::new((ip, self.port).into()),
+            None => Tcp::all(self.port),
+        };
         let mut wait = FIRST_RETRY;
-        loop {
-            match listen(self.listen_on, self.port) {
+        while !stop.is_cancelled() {
+            let error = match endpoint.bind() {
                 Ok(listener) => {
                     health.ok("Running");
-                    match serve(listener, |_| self.respond()).await {}
+                    return serve(listener, stop, move |_| self.respond()).await;
                 }
-                Err(error) => {
-                    tracing::warn!(port = self.port, %error, "Cannot listen for health checks, retrying");
-                    health.degraded("Cannot listen", &error);
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(LONGEST_RETRY);
-                }
+                Err(error) => error,
+            };
+            tracing::warn!(
+                port = self.port,
+                error = &error as &dyn std::error::Error,
+                "Cannot listen for health checks, retrying"
+            );
+            health.degraded("Cannot listen", &error);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = stop.cancelled() => {}
             }
+            wait = (wait * 2).min(LONGEST_RETRY);
         }
     }
 

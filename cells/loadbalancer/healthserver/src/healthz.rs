@@ -8,19 +8,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
+use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Retry, SpawnError};
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Response, StatusCode};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 use skep_datapath_config::KubeProxyReplacement;
+use skep_listen::{BindError, Tcp};
 use skep_loadbalancer_model::Writer;
 use statedb::Db;
 use statedb::reconciler::StatusKind;
 
-use crate::server::{listen_at, serve};
+use crate::server::serve;
 
+/// The setting of the address.
+const BIND_ADDRESS: &str = "kube-proxy-replacement-healthz-bind-address";
 /// Waits between attempts to listen.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
@@ -60,52 +64,29 @@ fn start(
     let Some(address) = config.bind_address.filter(|_| replacement.enabled) else {
         return Ok(());
     };
-    let server = Arc::new(Server {
-        address,
-        writer,
-        db,
-        health,
+    let server = Arc::new(Server { writer, db, health });
+    // Shared, so that a new agent can listen before the old one has ended.
+    let endpoint = Tcp::new(address).share().setting(BIND_ADDRESS);
+    let job = Job::once(format!("listener-{}", address.port()), move |cx: JobCtx| {
+        let (server, endpoint) = (server.clone(), endpoint.clone());
+        async move {
+            let listener = endpoint.bind()?;
+            cx.health.ok("Serving");
+            let respond = move |request: &Request<Incoming>| server.respond(request.uri().path());
+            serve(listener, cx.token.clone(), respond).await;
+            Ok::<(), BindError>(())
+        }
     });
-    jobs.spawn(Job::once(
-        format!("listener-{}", address.port()),
-        move |cx: JobCtx| server.clone().run(cx),
-    ))
+    jobs.spawn(job.retry(Retry::forever().backoff(Backoff::exponential(FIRST_RETRY, LONGEST_RETRY))))
 }
 
 struct Server {
-    address: SocketAddr,
     writer: Writer,
     db: Db,
     health: Option<Arc<dyn NodeHealth>>,
 }
 
 impl Server {
-    async fn run(self: Arc<Self>, cx: JobCtx) {
-        tokio::select! {
-            () = self.listen(&cx) => {}
-            () = cx.cancelled() => {}
-        }
-    }
-
-    async fn listen(&self, cx: &JobCtx) {
-        let mut wait = FIRST_RETRY;
-        loop {
-            // Shared, so that a new agent can listen before the old one has ended.
-            match listen_at(self.address, true) {
-                Ok(listener) => {
-                    cx.health.ok("Serving");
-                    match serve(listener, |request| self.respond(request.uri().path())).await {}
-                }
-                Err(error) => {
-                    tracing::warn!(address = %self.address, %error, "Cannot answer for kube-proxy, retrying");
-                    cx.health.degraded("Cannot listen", &error);
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(LONGEST_RETRY);
-                }
-            }
-        }
-    }
-
     fn respond(&self, path: &str) -> Response<String> {
         if path != "/healthz" {
             let mut response = Response::new("404 page not found\n".to_owned());

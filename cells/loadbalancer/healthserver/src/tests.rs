@@ -111,7 +111,7 @@ impl Fixture {
         txn.commit();
     }
 
-    /// Status and body of the answer, `None` if nobody listens.
+    /// Status and body of the answer, `None` if nothing listens.
     async fn get(&self, port: u16) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(SocketAddr::new(self.address, port))
             .await

@@ -9,7 +9,7 @@ use crate::config::{HashSeed, TableSize};
 use crate::murmur::murmur3_x64_128;
 use std::fmt::{Display, Write as _};
 
-/// Marks a slot that nobody took yet. Never remains in a finished table.
+/// Marks a slot that is not taken yet. Never remains in a finished table.
 const FREE: u32 = u32::MAX;
 
 /// A backend that a table spreads packets to.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Hash tables with a quick hash function. (Its seeds differ from process to process, so that nobody can prepare
+//! Hash tables with a quick hash function. (Its seeds differ from process to process, so that no client can prepare
 //! names or addresses that collide.)
 
 use std::collections;

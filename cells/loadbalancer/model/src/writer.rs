@@ -228,7 +228,7 @@ impl Writer {
         rows
     }
 
-    /// Backends of a service for somebody who has no frontend, such as a proxy: those on this node if the external
+    /// Backends of a service for a user without a frontend, such as a proxy: those on this node if the external
     /// policy is local, and only those with an address of the node if the service delegates to a local proxy.
     pub fn backends_for_proxy(&self, txn: &impl ReadTxn, service: &Service) -> Vec<crate::types::BackendRow> {
         let node = self.node(txn);

@@ -19,11 +19,10 @@ use parking_lot::Mutex;
 use serde_json::json;
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_sys::MapStore;
-use skep_k8s::{ObjectEvent, ObjectKey, slim};
+use skep_k8s_client::ObjectEvent;
+use skep_k8s_types::{ObjectKey, slim};
 use skep_loadbalancer_model::{Tables, Writer, WriterSettings};
-use skep_loadbalancer_reconciler::maps::bpf::BpfMaps;
-use skep_loadbalancer_reconciler::maps::fake::FakeMaps;
-use skep_loadbalancer_reconciler::maps::{LbMaps, dump_all};
+use skep_loadbalancer_reconciler::maps::LoadBalancerMaps;
 use skep_loadbalancer_reconciler::{FrontendReconciler, Ops, Settings, Timing};
 use skep_loadbalancer_sources::convert::Rules;
 use skep_loadbalancer_sources::{Batch, Event, ServiceReflector};
@@ -118,10 +117,10 @@ async fn main() -> Result<(), Failure> {
     let number = |at: usize, default| args.get(at).map_or(Ok(default), |text| text.parse::<usize>());
     let (services, backends) = (number(0, 50_000)?, number(1, 1)?);
     let sizes = LbMapSizes::uniform(u32::try_from((services * (backends + 4)).max(65_536))?);
-    let maps: Arc<dyn LbMaps> = match args.get(2) {
-        Some(root) => Arc::new(BpfMaps::open(&MapStore::new(root), sizes, true, true)?),
-        None => Arc::new(FakeMaps::new(sizes)),
-    };
+    let maps = Arc::new(match args.get(2) {
+        Some(root) => LoadBalancerMaps::open(&MapStore::new(root), sizes, true, true)?,
+        None => LoadBalancerMaps::in_memory(sizes)?,
+    });
     let db = Db::new();
     let tables = Tables::new(&db)?;
     let writer = Writer::new(db.clone(), tables, WriterSettings::default());
@@ -173,7 +172,7 @@ async fn main() -> Result<(), Failure> {
         peak_mib(),
     );
     if args.get(2).is_none() {
-        println!("{} map entries", dump_all(&*maps)?.len());
+        println!("{} map entries", maps.count()?);
     }
 
     started = Instant::now();

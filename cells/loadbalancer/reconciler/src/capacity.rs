@@ -7,56 +7,114 @@
 //! less of a map than another that the map just refused is not tried. Those that remain wait for a retry, or until
 //! deletions made room for them; a deletion wakes no more of them than may fit.
 
+use skep_bpf_maps::lb::{
+    AFFINITY_MATCH, BACKENDS4, BACKENDS6, MAGLEV4, MAGLEV6, REVERSE_NAT4, REVERSE_NAT6, SERVICES4, SERVICES6,
+    SOURCE_RANGE4, SOURCE_RANGE6,
+};
+use skep_datapath_maps::IpPair;
 use skep_loadbalancer_model::types::{BackendState, Frontend, L3n4Addr};
 
 use super::slots::{CLASSES, counts};
 use super::{FrontendResult, Ops, ReconcileError};
-use crate::maps::{MapError, MapKind};
 
-const MAPS: usize = MapKind::ALL.len() * 2;
+const MAPS: usize = 11;
 
-/// A count of entries for each map.
+/// A count of entries for each map, as [`LoadBalancerMaps`](crate::maps::LoadBalancerMaps) has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Capacity([u32; MAPS]);
+pub(super) struct Capacity {
+    pub(super) services: IpPair<u32, u32>,
+    pub(super) backends: IpPair<u32, u32>,
+    pub(super) reverse_nat: IpPair<u32, u32>,
+    pub(super) source_ranges: IpPair<u32, u32>,
+    pub(super) maglev: IpPair<u32, u32>,
+    pub(super) affinity: u32,
+}
+
+/// Names of the maps, in the order of [`Capacity::all`].
+fn names() -> [&'static str; MAPS] {
+    [
+        SERVICES4.name,
+        SERVICES6.name,
+        BACKENDS4.name,
+        BACKENDS6.name,
+        REVERSE_NAT4.name,
+        REVERSE_NAT6.name,
+        SOURCE_RANGE4.name,
+        SOURCE_RANGE6.name,
+        MAGLEV4.name,
+        MAGLEV6.name,
+        AFFINITY_MATCH.name,
+    ]
+}
 
 impl Capacity {
     /// As much as there may be.
-    pub(super) const UNKNOWN: Self = Self([u32::MAX; MAPS]);
+    pub(super) const UNKNOWN: Self = {
+        const MOST: IpPair<u32, u32> = IpPair::new(u32::MAX, u32::MAX);
+        Self {
+            services: MOST,
+            backends: MOST,
+            reverse_nat: MOST,
+            source_ranges: MOST,
+            maglev: MOST,
+            affinity: u32::MAX,
+        }
+    };
 
-    const fn at(kind: MapKind, ipv6: bool) -> usize {
-        kind as usize * 2 + ipv6 as usize
+    fn all(mut self) -> [u32; MAPS] {
+        self.all_mut().map(|count| *count)
     }
 
-    /// Adds entries of a map.
-    pub(super) fn add(&mut self, kind: MapKind, ipv6: bool, entries: u32) {
-        let count = &mut self.0[Self::at(kind, ipv6)];
-        *count = count.saturating_add(entries);
+    fn all_mut(&mut self) -> [&mut u32; MAPS] {
+        let Self {
+            services,
+            backends,
+            reverse_nat,
+            source_ranges,
+            maglev,
+            affinity,
+        } = self;
+        [
+            &mut services.v4,
+            &mut services.v6,
+            &mut backends.v4,
+            &mut backends.v6,
+            &mut reverse_nat.v4,
+            &mut reverse_nat.v6,
+            &mut source_ranges.v4,
+            &mut source_ranges.v6,
+            &mut maglev.v4,
+            &mut maglev.v6,
+            affinity,
+        ]
     }
 
     fn total(&self) -> u64 {
-        self.0.iter().map(|count| u64::from(*count)).sum()
+        self.all().into_iter().map(u64::from).sum()
     }
 
     fn fits_into(&self, capacity: &Self) -> bool {
-        self.0
-            .iter()
-            .zip(&capacity.0)
-            .all(|(need, capacity)| need <= capacity)
+        let mut both = self.all().into_iter().zip(capacity.all());
+        both.all(|(need, capacity)| need <= capacity)
     }
 
     fn take(&mut self, need: &Self) {
-        for (capacity, need) in self.0.iter_mut().zip(&need.0) {
+        for (capacity, need) in self.all_mut().into_iter().zip(need.all()) {
             // What is not known stays so.
             if *capacity != u32::MAX {
-                *capacity = capacity.saturating_sub(*need);
+                *capacity = capacity.saturating_sub(need);
             }
         }
     }
 
     fn grow(&mut self, freed: &Self) {
-        let both = self.0.iter_mut().zip(&freed.0);
-        both.for_each(|(capacity, freed)| *capacity = capacity.saturating_add(*freed));
+        let both = self.all_mut().into_iter().zip(freed.all());
+        both.for_each(|(capacity, freed)| add(capacity, freed));
     }
+}
+
+fn add(count: &mut u32, entries: u32) {
+    *count = count.saturating_add(entries);
 }
 
 /// A frontend that a full map refused.
@@ -65,24 +123,6 @@ pub(super) struct Waiting {
     need: Capacity,
     /// Its backends that are not in the maps: their ids are kept for it.
     backends: Box<[L3n4Addr]>,
-}
-
-impl ReconcileError {
-    /// Whether a map was full.
-    pub fn is_full(&self) -> bool {
-        matches!(self, Self::Map(MapError::Full { .. }))
-    }
-
-    fn full_map(&self) -> Option<usize> {
-        let Self::Map(MapError::Full { map, .. }) = self else {
-            return None;
-        };
-        let all = MapKind::ALL
-            .into_iter()
-            .flat_map(|kind| [(kind, false), (kind, true)]);
-        let found = all.filter(|(kind, ipv6)| kind.name(*ipv6) == *map);
-        found.map(|(kind, ipv6)| Capacity::at(kind, ipv6)).next()
-    }
 }
 
 impl Ops {
@@ -99,8 +139,8 @@ impl Ops {
         let mut least: [Option<(u32, ReconcileError)>; MAPS] = Default::default();
         for (mut need, at) in order {
             let frontend = refused[at].0;
-            let mut limits = least.iter().zip(&need.0);
-            let limit = limits.find_map(|(least, need)| least.as_ref().filter(|(least, _)| need >= least));
+            let mut limits = least.iter().zip(need.all());
+            let limit = limits.find_map(|(least, need)| least.as_ref().filter(|(least, _)| need >= *least));
             let result = match limit {
                 Some((_, error)) => Err(error.clone()),
                 None => {
@@ -109,15 +149,16 @@ impl Ops {
                 }
             };
             if let Err(error) = &result
-                && let Some(map) = error.full_map()
+                && let Some(name) = error.full_map()
+                && let Some(map) = names().iter().position(|known| *known == name)
             {
                 // At least the entry that was refused, whatever is known of what the maps have.
-                let needed = need.0[map].max(1);
+                let needed = need.all()[map].max(1);
                 if least[map].as_ref().is_none_or(|(least, _)| needed < *least) {
                     least[map] = Some((needed, error.clone()));
-                    self.capacity.0[map] = needed - 1;
+                    *self.capacity.all_mut()[map] = needed - 1;
                 }
-                need.0[map] = needed;
+                *need.all_mut()[map] = needed;
                 self.wait(frontend, need);
             } else if result.is_ok() && !need.fits_into(&self.capacity) {
                 self.capacity = Capacity::UNKNOWN;
@@ -180,7 +221,7 @@ impl Ops {
         let mut active = 0;
         for row in &frontend.backends {
             if !self.backends.contains_key(&row.params.address) {
-                need.add(MapKind::Backends, row.params.address.is_ipv6(), 1);
+                add(need.backends.of_mut(row.params.address.is_ipv6()), 1);
             }
             if row.params.state != BackendState::Maintenance {
                 classes[usize::from(u8::from(row.unhealthy) * 5 + row.params.state as u8)] += 1;
@@ -196,8 +237,8 @@ impl Ops {
             let entry = self.entries.get(&address).filter(|entry| entry.is_served);
             let sure = entry.map_or(0, |entry| u32::from(entry.sure));
             let is_new = u32::from(entry.is_none());
-            need.add(MapKind::Services, ipv6, len.saturating_sub(sure) + is_new);
-            need.add(MapKind::ReverseNat, ipv6, is_new);
+            add(need.services.of_mut(ipv6), len.saturating_sub(sure) + is_new);
+            add(need.reverse_nat.of_mut(ipv6), is_new);
             if frontend.service.session_affinity {
                 let set = entry.filter(|entry| entry.has_affinity).map(|entry| &entry.set);
                 let had = set.map_or(0, |set| {
@@ -209,7 +250,7 @@ impl Ops {
                     });
                     had.count() as u32
                 });
-                need.add(MapKind::AffinityMatch, false, active - had);
+                add(&mut need.affinity, active - had);
             }
             let had = entry
                 .and_then(|entry| entry.ranges.as_deref())
@@ -217,15 +258,15 @@ impl Ops {
             let new = ranges
                 .iter()
                 .filter(|net| net.addr().is_ipv6() == ipv6 && !had.contains(net));
-            need.add(MapKind::SourceRange, ipv6, new.count() as u32);
+            add(need.source_ranges.of_mut(ipv6), new.count() as u32);
             let has_maglev = entry.is_some_and(|entry| entry.has_maglev);
             if !has_maglev && slots.count > 0 && self.settings.uses_maglev(frontend, &address) {
-                need.add(MapKind::Maglev, ipv6, 1);
+                add(need.maglev.of_mut(ipv6), 1);
             }
         }
         let has_wildcard = self.wildcards.contains_key(&address.ip());
         if !has_wildcard && self.settings.uses_wildcard(frontend) {
-            need.add(MapKind::Services, ipv6, 1);
+            add(need.services.of_mut(ipv6), 1);
         }
         need
     }

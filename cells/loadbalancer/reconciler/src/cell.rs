@@ -13,7 +13,7 @@ use skep_maglev::Maglev;
 use skep_metrics::ReconcilerMetricSet;
 
 use crate::command;
-use crate::maps::LbMaps;
+use crate::maps::LoadBalancerMaps;
 use crate::{FrontendReconciler, InitWait, Ops, Settings, Timing};
 
 /// The reconciler and its maps, which are in the kernel or in memory as [`Maps`](skep_datapath_maps::Maps) are.
@@ -35,7 +35,7 @@ fn reconciler_cell() -> Cell {
 fn ops(
     config: Cfg<Config>,
     families: Cfg<AddressFamilies>,
-    maps: Arc<dyn LbMaps>,
+    maps: Arc<LoadBalancerMaps>,
     maglev: Maglev,
 ) -> Arc<Mutex<Ops>> {
     Arc::new(Mutex::new(Ops::new(

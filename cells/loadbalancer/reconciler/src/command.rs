@@ -9,10 +9,10 @@ use hive::Members;
 use hive_script::{Command, CommandError, CommandHandle, Context, Invocation, Outcome, Output, Spec};
 
 use crate::InitWait;
-use crate::maps::{self, LbMaps, text};
+use crate::maps::{LoadBalancerMaps, text};
 
 /// The commands that are there always.
-pub(crate) fn commands(maps: Arc<dyn LbMaps>, reconciled: InitWait) -> Members<CommandHandle> {
+pub(crate) fn commands(maps: Arc<LoadBalancerMaps>, reconciled: InitWait) -> Members<CommandHandle> {
     let dump = Spec::new("lb/maps-dump", "Dump the load-balancing BPF maps")
         .args("[output file]")
         .detail("Every entry of the maps as a line, sorted. Without a file the lines go to stdout.");
@@ -31,7 +31,7 @@ pub(crate) fn commands(maps: Arc<dyn LbMaps>, reconciled: InitWait) -> Members<C
 
 struct Dump {
     spec: Spec,
-    maps: Arc<dyn LbMaps>,
+    maps: Arc<LoadBalancerMaps>,
 }
 
 #[async_trait]
@@ -41,8 +41,7 @@ impl Command for Dump {
     }
 
     async fn run(&self, cx: &mut Context<'_>, inv: Invocation) -> Result<Outcome, CommandError> {
-        let entries = maps::dump_all(&*self.maps).map_err(|error| CommandError::chain(&error))?;
-        let text = text::dump(&entries);
+        let text = text::dump(&self.maps).map_err(|error| CommandError::chain(&error))?;
         match inv.args() {
             [] => Ok(Outcome::stdout(text)),
             [file] => {

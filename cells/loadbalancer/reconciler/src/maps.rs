@@ -1,132 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The load-balancing maps behind one trait: handles of the map layer, and with faults injected.
+//! The load-balancing maps: typed handles, in the kernel or in memory as [`Maps`] has them.
 //!
-//! Writes are batched: one call carries the entries of many frontends, and says which of them failed. Byte layouts
-//! are those of [`skep_bpf_maps::lb`]; here addresses and ids are in host order and both families go through one call.
+//! Each pair is one map for IPv4 and one for IPv6. The reconciler writes them in stages of a transaction
+//! (`skep_datapath_maps::transaction`); [`key`] makes their keys and values from addresses and ids, and the `each_*`
+//! methods read them for both families at once.
 
-pub mod bpf;
 pub mod cell;
-mod entry;
-pub mod fake;
+pub mod key;
+mod read;
 #[cfg(test)]
 mod tests;
 pub mod text;
 
 use std::sync::Arc;
 
-pub use entry::{
-    AffinityKey, BackendKey, BackendValue, Entries, Keys, MaglevKey, MapEntry, RevNatKey, RevNatValue,
-    ServiceKey, SourceRangeKey,
-};
-use skep_bpf_maps::Family;
+pub use read::BackendValue;
 use skep_bpf_maps::lb::{
-    AFFINITY_MATCH, BACKENDS4, BACKENDS6, MAGLEV4, MAGLEV6, REVERSE_NAT4, REVERSE_NAT6, SERVICES4, SERVICES6,
-    SOURCE_RANGE4, SOURCE_RANGE6,
+    AFFINITY_MATCH, AffinityMatchKey, BACKENDS4, BACKENDS6, Backend4, Backend6, BackendKey, LbMapSizes,
+    MAGLEV4, MAGLEV6, MaglevKey, OWNER, REVERSE_NAT4, REVERSE_NAT6, ReverseNat4, ReverseNat6, ReverseNatKey,
+    SERVICES4, SERVICES6, SOURCE_RANGE4, SOURCE_RANGE6, Service4Key, Service6Key, SourceRange4Key,
+    SourceRange6Key,
 };
 pub use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
+use skep_bpf_sys::{Map, MapError, MapStore, NestedMap};
+use skep_datapath_maps::{IpPair, MapOwner, Maps};
 
-/// Kind of a map; there is one for each address family, except for the affinity matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum MapKind {
-    /// Service address and slot to backend.
-    Services,
-    /// Backend id to address.
-    Backends,
-    /// Service id to address.
-    ReverseNat,
-    /// Which backends belong to a service with session affinity.
-    AffinityMatch,
-    /// Client networks of a service.
-    SourceRange,
-    /// Lookup table of a service.
-    Maglev,
+/// Service address and slot to backend.
+pub type Services = IpPair<Map<Service4Key, ServiceValue>, Map<Service6Key, ServiceValue>>;
+/// Backend id to address.
+pub type Backends = IpPair<Map<BackendKey, Backend4>, Map<BackendKey, Backend6>>;
+/// Service id to address.
+pub type ReverseNats = IpPair<Map<ReverseNatKey, ReverseNat4>, Map<ReverseNatKey, ReverseNat6>>;
+/// Which backends belong to a service with session affinity.
+pub type AffinityMatches = Map<AffinityMatchKey, u8>;
+/// Client networks of a service.
+pub type SourceRanges = IpPair<Map<SourceRange4Key, u8>, Map<SourceRange6Key, u8>>;
+/// Lookup table of a service: backend ids.
+pub type MaglevTables = IpPair<NestedMap<MaglevKey, u32>, NestedMap<MaglevKey, u32>>;
+
+/// The load-balancing maps. Clones share them.
+#[derive(Clone, Debug)]
+pub struct LoadBalancerMaps {
+    /// Service entries: masters and slots.
+    pub services: Services,
+    /// Backends.
+    pub backends: Backends,
+    /// Reverse NAT.
+    pub reverse_nat: ReverseNats,
+    /// Affinity matches.
+    pub affinity: AffinityMatches,
+    /// Client networks.
+    pub source_ranges: SourceRanges,
+    /// Maglev tables.
+    pub maglev: MaglevTables,
 }
 
-impl MapKind {
-    /// Every kind.
-    pub const ALL: [Self; 6] = [
-        Self::Services,
-        Self::Backends,
-        Self::ReverseNat,
-        Self::AffinityMatch,
-        Self::SourceRange,
-        Self::Maglev,
-    ];
-
-    /// Name of the pinned map of a family.
-    pub fn name(self, ipv6: bool) -> &'static str {
-        let family: &Family = match (self, ipv6) {
-            (Self::Services, false) => &SERVICES4,
-            (Self::Services, true) => &SERVICES6,
-            (Self::Backends, false) => &BACKENDS4,
-            (Self::Backends, true) => &BACKENDS6,
-            (Self::ReverseNat, false) => &REVERSE_NAT4,
-            (Self::ReverseNat, true) => &REVERSE_NAT6,
-            (Self::AffinityMatch, _) => &AFFINITY_MATCH,
-            (Self::SourceRange, false) => &SOURCE_RANGE4,
-            (Self::SourceRange, true) => &SOURCE_RANGE6,
-            (Self::Maglev, false) => &MAGLEV4,
-            (Self::Maglev, true) => &MAGLEV6,
-        };
-        family.name
+impl LoadBalancerMaps {
+    /// Takes the handles of the maps.
+    pub fn new(maps: &Maps) -> Self {
+        Self {
+            services: IpPair::new(maps.handle(&SERVICES4), maps.handle(&SERVICES6)),
+            backends: IpPair::new(maps.handle(&BACKENDS4), maps.handle(&BACKENDS6)),
+            reverse_nat: IpPair::new(maps.handle(&REVERSE_NAT4), maps.handle(&REVERSE_NAT6)),
+            affinity: maps.handle(&AFFINITY_MATCH),
+            source_ranges: IpPair::new(maps.handle(&SOURCE_RANGE4), maps.handle(&SOURCE_RANGE6)),
+            maglev: IpPair::new(maps.nested(&MAGLEV4), maps.nested(&MAGLEV6)),
+        }
     }
-}
 
-/// Why an entry could not be written, deleted or read.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum MapError {
-    /// No room. Raise the limit named after the map (`bpf-lb-*-map-max`), or remove services.
-    #[error("map {map} is full ({max} entries)")]
-    Full {
-        /// Pinned name.
-        map: &'static str,
-        /// Its size.
-        max: u32,
-    },
-    /// Injected by a test.
-    #[error("faulty")]
-    Faulty,
-    /// The kernel refused.
-    #[error("map {map}: {operation} failed")]
-    System {
-        /// Pinned name.
-        map: &'static str,
-        /// What was tried.
-        operation: &'static str,
-        /// What the kernel said.
-        #[source]
-        cause: Arc<dyn std::error::Error + Send + Sync>,
-    },
-}
-
-/// Entries of a batch that failed: index and reason, by index.
-pub type Failures = Vec<(usize, MapError)>;
-
-/// The maps that the reconciler writes.
-pub trait LbMaps: Send + Sync {
-    /// Writes entries; existing ones are replaced. An entry that fails does not keep others from being written.
-    fn update(&self, entries: Entries<'_>) -> Failures;
-
-    /// Deletes entries; deleting what is absent is success.
-    fn delete(&self, keys: Keys<'_>) -> Failures;
-
-    /// Visits every entry of a kind, in no particular order.
+    /// Opens the pinned maps of a store, for programs without a hive.
     ///
     /// # Errors
-    /// If a map cannot be read.
-    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError>;
-}
-
-/// Every entry of every kind.
-///
-/// # Errors
-/// If a map cannot be read.
-pub fn dump_all(maps: &dyn LbMaps) -> Result<Vec<MapEntry>, MapError> {
-    let mut entries = Vec::new();
-    for kind in MapKind::ALL {
-        maps.dump(kind, &mut |entry| entries.push(entry))?;
+    /// If a map cannot be made: no privileges, no BPF file system, no memory.
+    pub fn open(store: &Arc<MapStore>, sizes: LbMapSizes, ipv4: bool, ipv6: bool) -> Result<Self, MapError> {
+        let owner = MapOwner::new(OWNER).sizes(sizes).ip(ipv4, ipv6);
+        Ok(Self::new(&Maps::pinned(store.clone(), [owner])?))
     }
-    Ok(entries)
+
+    /// Empty maps in memory, with the limits and semantics of the kernel's.
+    ///
+    /// # Errors
+    /// If a limit is 0: the kernel makes no such map.
+    pub fn in_memory(sizes: LbMapSizes) -> Result<Self, MapError> {
+        Ok(Self::new(&Maps::in_memory([MapOwner::new(OWNER).sizes(sizes)])?))
+    }
 }

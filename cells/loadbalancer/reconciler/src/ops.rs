@@ -18,6 +18,7 @@ use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use skep_datapath_maps::transaction::Stage as _;
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{BackendState, Change, Frontend, L3n4Addr};
 use skep_maglev::Maglev;
@@ -33,7 +34,8 @@ use super::slots::Slots;
 use super::stage::Owner;
 use super::state::{BackendEntry, FrontendEntry, Planned, Round, Served, Wildcard};
 use super::{ReconcileError, Settings};
-use crate::maps::{AffinityKey, BackendKey, LbMaps, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
+use crate::maps::LoadBalancerMaps;
+use crate::maps::key::{self, BackendKey};
 
 /// Slot operations after which a round is done early, to bound memory.
 const FLUSH_AT: usize = 16_384;
@@ -41,7 +43,7 @@ const FLUSH_AT: usize = 16_384;
 /// The state of the maps as the reconciler knows it, and the operations that change it.
 pub struct Ops {
     pub(super) settings: Settings,
-    pub(super) maps: Arc<dyn LbMaps>,
+    pub(super) maps: Arc<LoadBalancerMaps>,
     pub(super) maglev: Maglev,
     pub(super) service_ids: Ids,
     pub(super) backend_ids: Ids,
@@ -76,7 +78,7 @@ pub type FrontendResult = Result<u16, ReconcileError>;
 
 impl Ops {
     /// Knows nothing yet; see [`restore`](Self::restore).
-    pub fn new(settings: Settings, maps: Arc<dyn LbMaps>, maglev: Maglev) -> Self {
+    pub fn new(settings: Settings, maps: Arc<LoadBalancerMaps>, maglev: Maglev) -> Self {
         Self {
             settings,
             maps,
@@ -109,15 +111,10 @@ impl Ops {
         *self = new;
     }
 
-    /// The maps.
-    pub fn maps(&self) -> &Arc<dyn LbMaps> {
-        &self.maps
-    }
-
     /// Puts a layer between the reconciler and its maps.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn wrap_maps(&mut self, wrap: impl FnOnce(Arc<dyn LbMaps>) -> Arc<dyn LbMaps>) {
-        self.maps = wrap(self.maps.clone());
+    pub(crate) fn wrap_maps(&mut self, wrap: impl FnOnce(&LoadBalancerMaps) -> LoadBalancerMaps) {
+        self.maps = Arc::new(wrap(&self.maps));
     }
 
     /// Plans a frontend that is to be in the maps.
@@ -173,7 +170,7 @@ impl Ops {
     pub fn finish(&mut self) -> Vec<FrontendResult> {
         self.flush();
         let mut results: Vec<FrontendResult> = self.round.ids.drain(..).map(Ok).collect();
-        for (frontend, error) in self.round.frontends.drain(..).zip(self.round.outcome.drain()) {
+        for (frontend, error) in self.round.frontends.drain(..).zip(self.round.txn.finish()) {
             let result = &mut results[frontend as usize];
             if let (Ok(_), Some(error)) = (&result, error) {
                 *result = Err(error);
@@ -203,7 +200,7 @@ impl Ops {
     // Units fail each for itself, so that the others of the frontend need not be written again.
     fn add_owner(&mut self) -> Owner {
         self.round.frontends.push(self.round.ids.len() as u32 - 1);
-        self.round.outcome.add_owner()
+        self.round.txn.add_owner()
     }
 
     fn plan_frontend(&mut self, frontend: &Frontend) {
@@ -213,7 +210,7 @@ impl Ops {
             check_features(frontend).and_then(|()| self.plan_entry(owner, frontend, address, false));
         let id = match planned {
             Ok(id) => id,
-            Err(error) => return self.round.outcome.fail(owner, error),
+            Err(error) => return self.round.txn.fail(owner, error),
         };
         if let Some(last) = self.round.ids.last_mut() {
             *last = id;
@@ -240,7 +237,7 @@ impl Ops {
         for ip in wanted {
             let owner = self.add_owner();
             if let Err(error) = self.plan_entry(owner, frontend, address.with_ip(*ip), true) {
-                self.round.outcome.fail(owner, error);
+                self.round.txn.fail(owner, error);
             }
         }
         if !wanted.is_empty() {
@@ -428,27 +425,21 @@ impl Ops {
                 .add(affinity, ranges.copied());
         }
         let stages = &mut round.stages;
-        stages.gone_masters.push(owner, ServiceKey { address, slot: 0 });
-        (1..=high).for_each(|slot| stages.gone_slots.push(owner, ServiceKey { address, slot }));
+        stages.gone_masters.push(owner, key::service(&address, 0));
+        (1..=high).for_each(|slot| stages.gone_slots.push(owner, key::service(&address, slot)));
         if entry.has_maglev || entry.is_dirty {
-            stages.gone_maglev.push(owner, MaglevKey { id, ipv6 });
+            stages.gone_maglev.push(owner, key::maglev(id, ipv6));
         }
         if let Some(pending_deletes) = &mut entry.pending_deletes {
             for backend in &pending_deletes.affinity {
-                stages.gone_affinity.push(
-                    owner,
-                    AffinityKey {
-                        id,
-                        backend: *backend,
-                    },
-                );
+                stages.gone_affinity.push(owner, key::affinity(id, *backend));
             }
             for cidr in &pending_deletes.ranges {
-                stages.gone_ranges.push(owner, SourceRangeKey { id, cidr: *cidr });
+                stages.gone_ranges.push(owner, key::source_range(id, cidr));
             }
             release_pending(owner, pending_deletes, backends, round);
         }
-        round.stages.gone_reverse.push(owner, RevNatKey { id, ipv6 });
+        round.stages.gone_reverse.push(owner, key::reverse_nat(id, ipv6));
         set.iter().for_each(|row| release(owner, row, backends, round));
         entry.slots = Slots::None;
         entry.has_maglev = false;

@@ -5,12 +5,16 @@
 use std::fmt;
 
 use skep_bpf_maps::lb::ServiceValue;
+use skep_bpf_sys::MapError;
+use skep_datapath_maps::transaction::{Deletions, Stage, WriteError};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{BackendState, L3n4Addr, L4Proto};
 
-use super::Ops;
 use super::capacity::Capacity;
-use crate::maps::{AffinityKey, BackendKey, Keys, LbMaps, MapEntry, MapError, MapKind, ServiceKey};
+use super::stage::{Owner, add};
+use super::{Ops, ReconcileError};
+use crate::maps::key::{self, BackendKey};
+use crate::maps::{AffinityMatches, Backends, MaglevTables, ReverseNats, Services, SourceRanges};
 
 /// How often a deletion of a prune is tried.
 const PRUNE_TRIES: usize = 16;
@@ -91,45 +95,31 @@ impl Ops {
     /// once, before the first frontend.
     ///
     /// # Errors
-    /// If a map cannot be read. What was read so far stays.
-    pub fn restore(&mut self) -> Result<usize, MapError> {
+    /// [`ReconcileError::Read`] if a map cannot be read. What was read so far stays.
+    pub fn restore(&mut self) -> Result<usize, ReconcileError> {
         let maps = self.maps.clone();
-        maps.dump(MapKind::Backends, &mut |entry| {
-            if let MapEntry::Backend(key, value) = entry {
-                self.backend_ids.restore(value.address, key.id);
-                self.restored_backends.insert(key.id, value.address);
-            }
+        maps.each_backend(|id, value| {
+            self.backend_ids.restore(value.address, id);
+            self.restored_backends.insert(id, value.address);
         })?;
         let mut found: HashMap<L3n4Addr, Found> = HashMap::default();
-        maps.dump(MapKind::Services, &mut |entry| {
-            let MapEntry::Service(key, value) = entry else {
-                return;
-            };
-            if key.is_wildcard() {
+        maps.each_service(|address, slot, value| {
+            if key::is_wildcard(&address, slot) {
                 return;
             }
-            if key.slot == 0 {
-                self.service_ids
-                    .restore(key.address, u32::from(value.rev_nat.get()));
-                let found = found.entry(key.address).or_default();
+            let found = found.entry(address).or_default();
+            if slot == 0 {
+                self.service_ids.restore(address, u32::from(value.rev_nat.get()));
                 found.master = Some(value);
             } else {
-                found
-                    .entry(key.address)
-                    .or_default()
-                    .slots
-                    .push((key.slot, value.backend_id()));
+                found.slots.push((slot, value.backend_id()));
             }
         })?;
         // Ids of services that were half deleted: what is left of them must not meet a new service.
-        for kind in [MapKind::ReverseNat, MapKind::AffinityMatch, MapKind::SourceRange] {
-            read(&*maps, kind, &mut |entry| match entry {
-                MapEntry::ReverseNat(key, _) => self.service_ids.skip(u32::from(key.id)),
-                MapEntry::AffinityMatch(key) => self.service_ids.skip(u32::from(key.id)),
-                MapEntry::SourceRange(key) => self.service_ids.skip(u32::from(key.id)),
-                _ => {}
-            })?;
-        }
+        let ids = &mut self.service_ids;
+        read(|| maps.each_reverse_nat(|id, _| ids.skip(u32::from(id))))?;
+        read(|| maps.each_affinity(|id, _| ids.skip(u32::from(id))))?;
+        read(|| maps.each_source_range(|id, _| ids.skip(u32::from(id))))?;
         for (frontend, found) in found {
             let (count, qcount) = found
                 .master
@@ -155,7 +145,7 @@ impl Ops {
     ///
     /// # Errors
     /// The first map that cannot be read, or entry that cannot be deleted; the rest is done all the same.
-    pub fn prune(&mut self) -> Result<(), MapError> {
+    pub fn prune(&mut self) -> Result<(), ReconcileError> {
         self.service_ids.drop_restored();
         self.backend_ids.drop_restored();
         self.restored = HashMap::default();
@@ -163,31 +153,26 @@ impl Ops {
         let entries = &self.entries;
         self.quarantines
             .retain(|frontend, _| entries.contains_key(frontend));
-        let stale = self.stale()?;
-        let maps = &*self.maps;
-        let freed = &mut self.freed;
-        let keys = stale.services.iter().map(|key| key.address.is_ipv6());
-        keys.for_each(|ipv6| freed.add(MapKind::Services, ipv6, 1));
-        let keys = stale.backends.iter().map(|key| key.ipv6);
-        keys.for_each(|ipv6| freed.add(MapKind::Backends, ipv6, 1));
-        let keys = stale.reverse.iter().map(|key| key.ipv6);
-        keys.for_each(|ipv6| freed.add(MapKind::ReverseNat, ipv6, 1));
-        let keys = stale.maglev.iter().map(|key| key.ipv6);
-        keys.for_each(|ipv6| freed.add(MapKind::Maglev, ipv6, 1));
-        freed.add(MapKind::AffinityMatch, false, stale.affinity.len() as u32);
-        let keys = stale.ranges.iter().map(|key| key.cidr.addr().is_ipv6());
-        keys.for_each(|ipv6| freed.add(MapKind::SourceRange, ipv6, 1));
+        let mut stale = Stale::default();
+        self.find_stale(&mut stale)?;
+        let (maps, freed) = (&*self.maps, &mut self.freed);
+        add(&mut freed.services, &stale.services);
+        add(&mut freed.backends, &stale.backends);
+        add(&mut freed.reverse_nat, &stale.reverse_nat);
+        add(&mut freed.maglev, &stale.maglev);
+        add(&mut freed.source_ranges, &stale.source_ranges);
+        freed.affinity = freed.affinity.saturating_add(stale.affinity.len() as u32);
         let results = [
-            delete_all(stale.services, |keys| maps.delete(Keys::Services(keys))),
-            delete_all(stale.reverse, |keys| maps.delete(Keys::ReverseNat(keys))),
-            delete_all(stale.maglev, |keys| maps.delete(Keys::Maglev(keys))),
-            delete_all(stale.affinity, |keys| maps.delete(Keys::AffinityMatch(keys))),
-            delete_all(stale.ranges, |keys| maps.delete(Keys::SourceRange(keys))),
-            delete_all(stale.backends, |keys| maps.delete(Keys::Backends(keys))),
+            delete_all(stale.services, &maps.services),
+            delete_all(stale.reverse_nat, &maps.reverse_nat),
+            delete_all(stale.maglev, &maps.maglev),
+            delete_all(stale.affinity, &maps.affinity),
+            delete_all(stale.source_ranges, &maps.source_ranges),
+            delete_all(stale.backends, &maps.backends),
         ];
         self.capacity = Capacity::UNKNOWN;
         self.find_retriable();
-        results.into_iter().collect()
+        Ok(results.into_iter().collect::<Result<(), WriteError>>()?)
     }
 
     /// Sizes of what is remembered.
@@ -210,7 +195,8 @@ impl Ops {
         }
     }
 
-    fn wanted_affinity(&self) -> HashSet<AffinityKey> {
+    // Service id and backend id of each match that is wanted.
+    fn wanted_affinity(&self) -> HashSet<(u16, u32)> {
         let entries = self
             .entries
             .values()
@@ -220,19 +206,13 @@ impl Ops {
                 .set
                 .iter()
                 .filter(|row| row.params.state == BackendState::Active);
-            active.filter_map(|row| {
-                let backend = self.backends.get(&row.params.address)?.id;
-                Some(AffinityKey {
-                    id: entry.id,
-                    backend,
-                })
-            })
+            active.filter_map(|row| Some((entry.id, self.backends.get(&row.params.address)?.id)))
         });
         keys.collect()
     }
 
-    fn stale(&self) -> Result<Stale, MapError> {
-        let mut stale = Stale::default();
+    fn find_stale(&self, stale: &mut Stale) -> Result<(), MapError> {
+        let maps = &*self.maps;
         let by_id: HashMap<u16, &L3n4Addr> = self
             .entries
             .iter()
@@ -240,25 +220,32 @@ impl Ops {
             .map(|(address, entry)| (entry.id, address))
             .collect();
         let entry_of = |id: u16| by_id.get(&id).and_then(|address| self.entries.get(*address));
-        read(&*self.maps, MapKind::Services, &mut |entry| {
-            let MapEntry::Service(key, _) = entry else { return };
-            let is_wanted = if key.is_wildcard() {
-                self.wildcards
-                    .get(&key.address.ip())
-                    .is_some_and(|wildcard| !wildcard.parents.is_empty())
-            } else {
-                let entry = self.entries.get(&key.address).filter(|entry| !entry.is_gone);
-                entry.is_some_and(|entry| match entry.is_dirty {
-                    true => key.slot <= entry.high,
-                    false => usize::from(key.slot) <= entry.slots.len(),
-                })
-            };
-            if !is_wanted {
-                stale.services.push(key);
-            }
+        let is_of_family =
+            |id: u16, ipv6: bool| by_id.get(&id).is_some_and(|address| address.is_ipv6() == ipv6);
+        let mut services = Vec::new();
+        read(|| {
+            maps.each_service(|address, slot, _| {
+                let is_wanted = if key::is_wildcard(&address, slot) {
+                    self.wildcards
+                        .get(&address.ip())
+                        .is_some_and(|wildcard| !wildcard.parents.is_empty())
+                } else {
+                    let entry = self.entries.get(&address).filter(|entry| !entry.is_gone);
+                    entry.is_some_and(|entry| match entry.is_dirty {
+                        true => slot <= entry.high,
+                        false => usize::from(slot) <= entry.slots.len(),
+                    })
+                };
+                if !is_wanted {
+                    services.push((slot, key::service(&address, slot)));
+                }
+            })
         })?;
         // Masters first: what leads to the others goes before them.
-        stale.services.sort_by_key(|key: &ServiceKey| key.slot);
+        services.sort_by_key(|(slot, _)| *slot);
+        services
+            .iter()
+            .for_each(|(_, key)| stale.services.push(PRUNE, *key));
         let affinity = self.wanted_affinity();
         let pending_deletes = self
             .entries
@@ -272,74 +259,66 @@ impl Ops {
             let pending_deletes = entry_of(id).and_then(|entry| entry.pending_deletes.as_ref());
             pending_deletes.is_some_and(|pending_deletes| !pending_deletes.held.is_empty())
         };
-        read(&*self.maps, MapKind::Backends, &mut |entry| {
-            let MapEntry::Backend(key, value) = entry else {
-                return;
-            };
-            let known = self.backends.get(&value.address);
-            if known.is_none_or(|known| known.id != key.id) && !named.contains(&key) {
-                stale.backends.push(key);
-            }
+        read(|| {
+            maps.each_backend(|id, value| {
+                let known = self.backends.get(&value.address);
+                let key = key::backend(id, value.address.is_ipv6());
+                if known.is_none_or(|known| known.id != id) && !named.contains(&key) {
+                    stale.backends.push(PRUNE, key);
+                }
+            })
         })?;
-        read(&*self.maps, MapKind::ReverseNat, &mut |entry| {
-            let MapEntry::ReverseNat(key, _) = entry else {
-                return;
-            };
-            if by_id
-                .get(&key.id)
-                .is_none_or(|address| address.is_ipv6() != key.ipv6)
-            {
-                stale.reverse.push(key);
-            }
+        read(|| {
+            maps.each_reverse_nat(|id, address| {
+                let ipv6 = address.is_ipv6();
+                if !is_of_family(id, ipv6) {
+                    stale.reverse_nat.push(PRUNE, key::reverse_nat(id, ipv6));
+                }
+            })
         })?;
-        read(&*self.maps, MapKind::Maglev, &mut |entry| {
-            let MapEntry::Maglev(key, _) = entry else { return };
-            let is_wanted = entry_of(key.id).is_some_and(|entry| entry.has_maglev);
-            if !is_wanted
-                || by_id
-                    .get(&key.id)
-                    .is_none_or(|address| address.is_ipv6() != key.ipv6)
-            {
-                stale.maglev.push(key);
-            }
+        read(|| {
+            maps.each_maglev(|id, ipv6, _| {
+                let is_wanted = entry_of(id).is_some_and(|entry| entry.has_maglev);
+                if !is_wanted || !is_of_family(id, ipv6) {
+                    stale.maglev.push(PRUNE, key::maglev(id, ipv6));
+                }
+            })
         })?;
-        read(&*self.maps, MapKind::AffinityMatch, &mut |entry| {
-            let MapEntry::AffinityMatch(key) = entry else {
-                return;
-            };
-            if !affinity.contains(&key) && !is_kept(key.id) {
-                stale.affinity.push(key);
-            }
+        read(|| {
+            maps.each_affinity(|id, backend| {
+                if !affinity.contains(&(id, backend)) && !is_kept(id) {
+                    stale.affinity.push(PRUNE, key::affinity(id, backend));
+                }
+            })
         })?;
-        read(&*self.maps, MapKind::SourceRange, &mut |entry| {
-            let MapEntry::SourceRange(key) = entry else {
-                return;
-            };
-            let is_of_family = by_id
-                .get(&key.id)
-                .is_some_and(|a| a.is_ipv6() == key.cidr.addr().is_ipv6());
-            let ranges = entry_of(key.id)
-                .and_then(|entry| entry.ranges.as_deref())
-                .unwrap_or_default();
-            if is_kept(key.id) && is_of_family {
-                return;
-            }
-            if !is_of_family || !ranges.iter().any(|net| net.trunc() == key.cidr) {
-                stale.ranges.push(key);
-            }
-        })?;
-        Ok(stale)
+        read(|| {
+            maps.each_source_range(|id, cidr| {
+                let is_of_family = is_of_family(id, cidr.addr().is_ipv6());
+                if is_kept(id) && is_of_family {
+                    return;
+                }
+                let ranges = entry_of(id).and_then(|entry| entry.ranges.as_deref());
+                let mut ranges = ranges.unwrap_or_default().iter();
+                if !is_of_family || !ranges.any(|net| net.trunc() == cidr) {
+                    stale.source_ranges.push(PRUNE, key::source_range(id, &cidr));
+                }
+            })
+        })
     }
 }
 
+/// The one owner of what a prune deletes.
+const PRUNE: Owner = 0;
+
+/// What no frontend needs.
 #[derive(Default)]
 struct Stale {
-    services: Vec<ServiceKey>,
-    backends: Vec<BackendKey>,
-    reverse: Vec<crate::maps::RevNatKey>,
-    maglev: Vec<crate::maps::MaglevKey>,
-    affinity: Vec<AffinityKey>,
-    ranges: Vec<crate::maps::SourceRangeKey>,
+    services: Deletions<Services>,
+    backends: Deletions<Backends>,
+    reverse_nat: Deletions<ReverseNats>,
+    maglev: Deletions<MaglevTables>,
+    affinity: Deletions<AffinityMatches>,
+    source_ranges: Deletions<SourceRanges>,
 }
 
 // An address of protocol ANY stands for the three real ones.
@@ -355,29 +334,26 @@ fn same_any_proto(address: L3n4Addr) -> impl Iterator<Item = L3n4Addr> {
         .map(move |proto| if any { address.with_proto(*proto) } else { address })
 }
 
-fn read(maps: &dyn LbMaps, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
+fn read(mut each: impl FnMut() -> Result<(), MapError>) -> Result<(), MapError> {
     let mut tries = 0;
     loop {
         // A failed read may have visited some entries; visiting them again is harmless, deleting twice as well.
-        match maps.dump(kind, visit) {
+        match each() {
             Err(_) if tries < PRUNE_TRIES => tries += 1,
             result => return result,
         }
     }
 }
 
-fn delete_all<K: Copy>(
-    mut keys: Vec<K>,
-    delete: impl Fn(&[K]) -> Vec<(usize, MapError)>,
-) -> Result<(), MapError> {
+fn delete_all<S: Stage>(mut stage: S, map: &S::Map) -> Result<(), WriteError> {
     let mut last = None;
     for _ in 0..PRUNE_TRIES {
-        if keys.is_empty() {
-            return Ok(());
+        last = None;
+        stage.write(map, |_, error| last = Some(error));
+        stage.retain_failed();
+        if stage.is_empty() {
+            break;
         }
-        let failures = delete(&keys);
-        keys = failures.iter().map(|(index, _)| keys[*index]).collect();
-        last = failures.into_iter().next().map(|(_, error)| error);
     }
     last.map_or(Ok(()), Err)
 }

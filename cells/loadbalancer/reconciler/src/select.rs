@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use skep_datapath_maps::transaction::Stage as _;
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{Backend, BackendRow, BackendSet, BackendState, Change, L3n4Addr};
 use skep_maglev::Maglev;
@@ -14,7 +15,7 @@ use super::ids::Ids;
 use super::slots::{ACTIVE, CLASSES, Class, Move, Slots, TERMINATING};
 use super::stage::Owner;
 use super::state::{BackendEntry, Released, Round, RowRef};
-use crate::maps::{BackendKey, BackendValue};
+use crate::maps::{BackendValue, key};
 
 /// Most slots of a frontend.
 const MAX_SLOTS: usize = u16::MAX as usize;
@@ -138,14 +139,9 @@ impl BackendEntry {
         }
         let (state, zone) = newest.value;
         (self.written, self.round) = (Some(newest.value), round.number);
-        let key = BackendKey {
-            id: self.id,
-            ipv6: address.is_ipv6(),
-        };
-        round
-            .stages
-            .backends
-            .push(owner, (key, BackendValue { address, state, zone }));
+        let value = BackendValue { address, state, zone };
+        let entry = key::backend_entry(self.id, &value);
+        round.stages.backends.push(owner, entry);
     }
 }
 
@@ -210,12 +206,9 @@ fn settle_reference(
     if !known.is_unused() {
         return known.write(owner, address, round);
     }
-    let key = BackendKey {
-        id: known.id,
-        ipv6: address.is_ipv6(),
-    };
-    round.stages.stale_backends.push(owner, key);
     round.released.push(Released {
+        owner,
+        key: key::backend(known.id, address.is_ipv6()),
         address: Some(address),
         written: known.written,
         is_unreferenced: false,

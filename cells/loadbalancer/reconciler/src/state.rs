@@ -11,8 +11,8 @@ use skep_loadbalancer_model::types::{BackendSet, FrontendKind, L3n4Addr};
 use smallvec::SmallVec;
 
 use super::slots::Slots;
-use super::stage::{Outcome, Owner, Stages};
-use crate::maps::BackendKey;
+use super::stage::{Owner, Stages, Transaction};
+use crate::maps::key::BackendKey;
 
 /// One frontend address in the maps: a frontend, or the expansion of one to a node address.
 #[derive(Debug)]
@@ -87,8 +87,10 @@ pub(super) struct RowRef {
     pub(super) value: (u8, u8),
 }
 
-/// What is known of a backend entry that is to be deleted.
+/// A backend entry that is to be deleted.
 pub(super) struct Released {
+    pub(super) owner: Owner,
+    pub(super) key: BackendKey,
     // `None`: it has no row any more.
     pub(super) address: Option<L3n4Addr>,
     pub(super) written: Option<(u8, u8)>,
@@ -97,12 +99,18 @@ pub(super) struct Released {
 }
 
 impl Released {
-    pub(super) const fn without_row(is_unreferenced: bool) -> Self {
+    pub(super) const fn without_row(owner: Owner, key: BackendKey) -> Self {
         Self {
+            owner,
+            key,
             address: None,
             written: None,
-            is_unreferenced,
+            is_unreferenced: false,
         }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.key.into_inner().id
     }
 }
 
@@ -139,13 +147,13 @@ pub(super) struct Wildcard {
 pub(super) struct Round {
     pub(super) number: u32,
     pub(super) stages: Stages,
-    pub(super) outcome: Outcome,
+    pub(super) txn: Transaction,
     // Number of each frontend of the round, and the frontend of each owner.
     pub(super) ids: Vec<u16>,
     pub(super) frontends: Vec<u32>,
     pub(super) addresses: Vec<L3n4Addr>,
     pub(super) planned: Vec<Planned>,
-    // What is known of each stale backend, in their order.
+    // Backend entries to be deleted at its end.
     pub(super) released: Vec<Released>,
     pub(super) gone: Vec<(Owner, L3n4Addr)>,
     // Frontends that rely on a backend entry another one writes.

@@ -3,15 +3,14 @@
 //! What tests add to the reconciler: commands, maps that fail, copies of the maps' content.
 
 mod command;
-pub mod faulty;
+mod faulty;
 pub mod snapshot;
 
-use std::sync::Arc;
-
 use hive::{Cell, Cfg};
+use skep_bpf_sys::map::Faults;
 
+pub use self::faulty::{decorated, with_faults};
 use crate::SharedOps;
-use faulty::FaultyMaps;
 
 /// Settings for tests.
 #[derive(Debug, Clone, hive::Config)]
@@ -27,20 +26,18 @@ pub struct TestConfig {
 /// Commands for tests, and faults below the reconciler; add it to one of the cells with maps.
 pub fn testing_cell() -> Cell {
     let commands = Cell::module("loadbalancer-testing", "Commands for tests").provide(command::commands);
-    Cell::group([commands])
-        .config::<TestConfig>()
-        .decorate(with_faults)
+    Cell::group([commands]).config::<TestConfig>().decorate(decorate)
 }
 
 // Only the reconciler meets the faults; commands that look into the maps do not.
-fn with_faults(ops: SharedOps, test: Cfg<TestConfig>) -> SharedOps {
+fn decorate(ops: SharedOps, test: Cfg<TestConfig>) -> SharedOps {
     if test.fault_probability > 0.0 {
         let seed = match test.fault_seed {
             0 => rand::random(),
             seed => seed,
         };
-        let faulty = |maps| Arc::new(FaultyMaps::new(maps, test.fault_probability, seed)) as _;
-        ops.lock().wrap_maps(faulty);
+        let faults = Faults::new("load-balancing maps", test.fault_probability, seed);
+        ops.lock().wrap_maps(|maps| with_faults(maps, &faults));
     }
     ops
 }

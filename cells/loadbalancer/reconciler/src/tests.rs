@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
-use skep_bpf_maps::lb::LbMapSizes;
+use skep_bpf_maps::lb::{DEFAULT_LB_MAP_MAX, LbMapSizes};
+use skep_bpf_sys::map::{Fate, Faults, FaultyMap};
 use skep_loadbalancer_model::testing;
 use skep_loadbalancer_model::types::{
     Backend, BackendParams, BackendRow, BackendState, Frontend, FrontendKind, FrontendParams, L3n4Addr,
@@ -21,9 +22,8 @@ use skep_loadbalancer_model::types::{
 use skep_maglev::{HashSeed, Maglev, TableSize};
 
 use super::*;
-use crate::maps::fake::FakeMaps;
-use crate::maps::{self, Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind, text};
-use crate::testing::faulty::FaultyMaps;
+use crate::maps::{LoadBalancerMaps, key, text};
+use crate::testing::{decorated, with_faults};
 
 fn addr(text: &str) -> L3n4Addr {
     text.parse().unwrap()
@@ -61,7 +61,7 @@ fn frontend_of(service: Service, address: &str, kind: FrontendKind, backends: &[
     frontend
 }
 
-fn ops(maps: &Arc<dyn LbMaps>) -> Ops {
+fn ops(maps: &Arc<LoadBalancerMaps>) -> Ops {
     Ops::new(Settings::default(), maps.clone(), small_maglev())
 }
 
@@ -73,8 +73,24 @@ fn apply(ops: &mut Ops, frontends: &[Frontend]) {
     }
 }
 
-fn dump(maps: &Arc<dyn LbMaps>) -> String {
-    text::dump(&maps::dump_all(&**maps).unwrap())
+fn dump(maps: &Arc<LoadBalancerMaps>) -> String {
+    text::dump(maps).unwrap()
+}
+
+/// Empty maps with these limits.
+fn maps_of(sizes: LbMapSizes) -> Arc<LoadBalancerMaps> {
+    Arc::new(LoadBalancerMaps::in_memory(sizes).unwrap())
+}
+
+/// Empty maps as large as by default, with the smallest Maglev tables.
+fn new_maps() -> Arc<LoadBalancerMaps> {
+    maps_of(LbMapSizes::small(DEFAULT_LB_MAP_MAX))
+}
+
+/// The same maps with faults, by a seed.
+fn faulty(maps: &LoadBalancerMaps, probability: f64, seed: u64) -> (Arc<LoadBalancerMaps>, Arc<Faults>) {
+    let faults = Faults::new("maps", probability, seed);
+    (Arc::new(with_faults(maps, &faults)), faults)
 }
 
 /// Addresses of the node.
@@ -91,7 +107,7 @@ fn on_node(mut frontend: Frontend, addresses: &[&str]) -> Frontend {
 
 #[test]
 fn writes_a_cluster_ip() {
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let mut ops = ops(&maps);
     let active = |n: u8| backend(&format!("10.20.0.{n}:8080/TCP"), BackendState::Active);
 
@@ -120,7 +136,7 @@ SVC: ID=1 ADDR=10.50.0.9:80/TCP SLOT=2 BEID=2 COUNT=0 QCOUNT=0 FLAGS=ClusterIP+n
 #[test]
 fn orders_slots_and_counts_by_state() {
     use BackendState::{Active, Maintenance, Terminating, TerminatingNotServing};
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let mut ops = ops(&maps);
     let rows = [
         backend("10.0.0.1:80/TCP", TerminatingNotServing),
@@ -153,7 +169,7 @@ fn orders_slots_and_counts_by_state() {
 
 #[test]
 fn expands_node_ports_per_scope_and_removes_them() {
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let mut ops = ops(&maps);
     let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
     service.ext_traffic_policy = skep_loadbalancer_model::types::TrafficPolicy::Local;
@@ -177,7 +193,7 @@ fn expands_node_ports_per_scope_and_removes_them() {
 
 #[test]
 fn load_balancer_on_a_node_address_wins_over_a_host_port() {
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let mut ops = ops(&maps);
     let host_port = on_node(
         frontend(
@@ -214,7 +230,7 @@ fn full_map_is_an_error_of_the_frontend_until_there_is_room() {
         services: 3,
         ..LbMapSizes::small(65_536)
     };
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
+    let maps: Arc<LoadBalancerMaps> = maps_of(sizes);
     let mut ops = ops(&maps);
     let first = frontend(
         "10.50.0.1:80/TCP",
@@ -244,7 +260,7 @@ fn full_map_is_an_error_of_the_frontend_until_there_is_room() {
 
 #[test]
 fn restores_quarantine_until_the_backend_is_checked() {
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let sick = |updated: bool, unhealthy| {
         let params = BackendParams::new(addr("10.0.0.1:80/TCP"), Source::Kubernetes);
         let mut row = Backend::new(ServiceName::new("shop", "web"), params);
@@ -284,7 +300,7 @@ fn restores_quarantine_until_the_backend_is_checked() {
 
 #[test]
 fn takes_over_maps_with_protocol_any() {
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let state = [frontend(
         "10.50.0.9:80/UDP",
         FrontendKind::ClusterIp,
@@ -301,11 +317,11 @@ fn takes_over_maps_with_protocol_any() {
     first.remove(other.address());
     first.finish();
     let mut snapshot = crate::testing::snapshot::MapSnapshot::default();
-    snapshot.take(&*maps).unwrap();
+    snapshot.take(&maps).unwrap();
     let wanted = dump(&maps);
 
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-    snapshot.restore(&*maps, true).unwrap();
+    let maps: Arc<LoadBalancerMaps> = new_maps();
+    snapshot.restore(&maps, true).unwrap();
     let mut again = ops(&maps);
     again.restore().unwrap();
     apply(&mut again, &state);
@@ -317,13 +333,9 @@ fn takes_over_maps_with_protocol_any() {
 
 #[test]
 fn one_change_of_a_thousand_backends_writes_a_few_entries() {
-    let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-    let counter = Arc::new(Counting {
-        below: fake.clone(),
-        writes: AtomicUsize::new(0),
-        left: AtomicUsize::new(usize::MAX),
-    });
-    let maps: Arc<dyn LbMaps> = counter.clone();
+    let fake: Arc<LoadBalancerMaps> = new_maps();
+    let counter = Arc::new(Counter::default());
+    let maps = counter.on(&fake);
     let mut ops = ops(&maps);
     let name = |n: usize| format!("10.0.{}.{}:80/TCP", n / 250, n % 250 + 1);
     let mut rows: Vec<BackendRow> = (0..1000)
@@ -359,7 +371,7 @@ fn one_change_of_a_thousand_backends_writes_a_few_entries() {
 
 #[test]
 fn zones_of_backends_have_the_numbers_of_the_settings() {
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let settings = Settings {
         zones: [("one".into(), 7)].into_iter().collect(),
         ..Settings::default()
@@ -385,13 +397,10 @@ fn zones_of_backends_have_the_numbers_of_the_settings() {
         &[frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &backends)],
     );
 
-    let mut zones = BTreeMap::new();
-    maps.dump(MapKind::Backends, &mut |entry| {
-        if let MapEntry::Backend(_, value) = entry {
-            zones.insert(value.address.to_string(), value.zone);
-        }
-    })
-    .unwrap();
+    let mut zones = Vec::new();
+    maps.each_backend(|_, value| zones.push((value.address.to_string(), value.zone)))
+        .unwrap();
+    zones.sort_unstable();
     let zones: Vec<(&str, u8)> = zones.iter().map(|(address, zone)| (&**address, *zone)).collect();
     assert_eq!(
         zones,
@@ -405,7 +414,7 @@ fn zones_of_backends_have_the_numbers_of_the_settings() {
 
 #[test]
 fn rejects_features_that_exclude_each_other() {
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let mut ops = ops(&maps);
     let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
     service.session_affinity = true;
@@ -433,98 +442,85 @@ fn rejects_features_that_exclude_each_other() {
 }
 
 /// Counts writes, and stops the process after some: nothing is written any more.
-struct Counting {
-    below: Arc<dyn LbMaps>,
+struct Counter {
     writes: AtomicUsize,
     left: AtomicUsize,
 }
 
-impl Counting {
-    fn dies(&self) -> bool {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-            .is_err()
+impl Default for Counter {
+    fn default() -> Self {
+        Self {
+            writes: AtomicUsize::new(0),
+            left: AtomicUsize::new(usize::MAX),
+        }
     }
 }
 
-impl LbMaps for Counting {
-    fn update(&self, entries: Entries<'_>) -> Failures {
-        (0..entries.len())
-            .filter(|_| !self.dies())
-            .filter_map(|at| Some((at, self.below.update(entries.at(at)).pop()?.1)))
-            .collect()
+impl Counter {
+    fn on(self: &Arc<Self>, maps: &LoadBalancerMaps) -> Arc<LoadBalancerMaps> {
+        Arc::new(decorated(maps, |below| {
+            let counter = self.clone();
+            Arc::new(FaultyMap::decided_by(below, move |_, _| counter.fate()))
+        }))
     }
-    fn delete(&self, keys: Keys<'_>) -> Failures {
-        (0..keys.len())
-            .filter(|_| !self.dies())
-            .filter_map(|at| Some((at, self.below.delete(keys.at(at)).pop()?.1)))
-            .collect()
-    }
-    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
-        self.below.dump(kind, visit)
+
+    fn fate(&self) -> Fate {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let left = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        match left {
+            Ok(_) => Fate::Passes,
+            Err(_) => Fate::IsLost,
+        }
     }
 }
 
 /// Content of the maps with numbers replaced by what they stand for.
-fn meaning(maps: &Arc<dyn LbMaps>) -> BTreeSet<String> {
-    let entries = maps::dump_all(&**maps).unwrap();
+fn meaning(maps: &LoadBalancerMaps) -> BTreeSet<String> {
     let mut services: BTreeMap<u16, String> = BTreeMap::new();
     let mut backends: BTreeMap<u32, String> = BTreeMap::new();
-    for entry in &entries {
-        match entry {
-            MapEntry::Service(key, value) if key.slot == 0 => {
-                services.insert(value.rev_nat.get(), key.address.to_string());
-            }
-            MapEntry::Backend(key, value) => {
-                backends.insert(key.id, value.address.to_string());
-            }
-            _ => {}
+    let mut lines = Vec::new();
+    maps.each_backend(|id, value| {
+        backends.insert(id, value.address.to_string());
+        lines.push(format!("backend {} {}", value.address, value.state));
+    })
+    .unwrap();
+    maps.each_service(|address, slot, value| {
+        if slot == 0 {
+            services.insert(value.rev_nat.get(), address.to_string());
         }
-    }
-    let backend = |id: u32| {
-        backends
-            .get(&id)
-            .cloned()
-            .unwrap_or_else(|| format!("dangling {id}"))
-    };
-    let service = |id: u16| {
-        services
-            .get(&id)
-            .cloned()
-            .unwrap_or_else(|| format!("dangling {id}"))
-    };
-    let line = |entry: &MapEntry| match entry {
-        MapEntry::Service(key, value) if key.slot > 0 => {
-            format!(
-                "slot {} {} {} of {} {}",
-                key.address,
-                key.slot,
-                backend(value.backend_id()),
-                service(value.rev_nat.get()),
-                value.service_flags()
-            )
-        }
-        MapEntry::Service(key, value) => {
-            format!(
-                "master {} {} {} {} {}",
-                key.address,
-                value.count,
-                value.qcount,
-                value.target,
-                value.service_flags()
-            )
-        }
-        MapEntry::Backend(_, value) => format!("backend {} {}", value.address, value.state),
-        MapEntry::ReverseNat(key, value) => format!("reverse {} {value:?}", service(key.id)),
-        MapEntry::AffinityMatch(key) => format!("affinity {} {}", service(key.id), backend(key.backend)),
-        MapEntry::SourceRange(key) => format!("range {} {}", service(key.id), key.cidr),
-        MapEntry::Maglev(key, table) => {
-            let names: Vec<String> = table.iter().map(|id| backend(*id)).collect();
-            format!("maglev {} {}", service(key.id), names.join(" "))
-        }
-    };
-    entries.iter().map(line).collect()
+    })
+    .unwrap();
+    let dangling = |id: u32| format!("dangling {id}");
+    let backend = |id: u32| backends.get(&id).cloned().unwrap_or_else(|| dangling(id));
+    let service = |id: u16| services.get(&id).cloned().unwrap_or_else(|| dangling(id.into()));
+    maps.each_service(|address, slot, value| {
+        let (flags, of) = (value.service_flags(), service(value.rev_nat.get()));
+        lines.push(match slot {
+            0 => format!(
+                "master {address} {} {} {} {flags}",
+                value.count, value.qcount, value.target
+            ),
+            _ => format!(
+                "slot {address} {slot} {} of {of} {flags}",
+                backend(value.backend_id())
+            ),
+        });
+    })
+    .unwrap();
+    maps.each_reverse_nat(|id, address| lines.push(format!("reverse {} {address}", service(id))))
+        .unwrap();
+    maps.each_affinity(|id, by| lines.push(format!("affinity {} {}", service(id), backend(by))))
+        .unwrap();
+    maps.each_source_range(|id, cidr| lines.push(format!("range {} {cidr}", service(id))))
+        .unwrap();
+    maps.each_maglev(|id, _, table| {
+        let names: Vec<String> = table.iter().map(|id| backend(*id)).collect();
+        lines.push(format!("maglev {} {}", service(id), names.join(" ")));
+    })
+    .unwrap();
+    lines.into_iter().collect()
 }
 
 /// One state of a service: which backends in which state, with which features.
@@ -629,7 +625,7 @@ impl Rows {
     }
 }
 
-fn annotated(maps: &Arc<dyn LbMaps>) -> Ops {
+fn annotated(maps: &Arc<LoadBalancerMaps>) -> Ops {
     let settings = Settings {
         algorithm_annotation: true,
         ..Settings::default()
@@ -639,7 +635,7 @@ fn annotated(maps: &Arc<dyn LbMaps>) -> Ops {
 
 // What the maps mean when the final state is written at once.
 fn wanted(model: &BTreeMap<usize, Frontend>) -> BTreeSet<String> {
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let frontends: Vec<Frontend> = model.values().cloned().collect();
     apply(&mut annotated(&maps), &frontends);
     meaning(&maps)
@@ -661,9 +657,8 @@ proptest! {
 
     #[test]
     fn converges_with_faults(steps in prop::collection::vec((0usize..5, prop::option::of(state())), 1..25), batch in 1usize..4, seed in any::<u64>()) {
-        let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-        let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.05, seed));
-        let mut ops = annotated(&faulty);
+        let fake: Arc<LoadBalancerMaps> = new_maps();
+        let mut ops = annotated(&faulty(&fake, 0.05, seed).0);
         let rows = Rows::new();
         let mut model: BTreeMap<usize, Frontend> = BTreeMap::new();
         let mut dirty: BTreeSet<usize> = BTreeSet::new();
@@ -718,9 +713,9 @@ proptest! {
         change in prop::collection::vec((0usize..5, prop::option::of(state())), 1..4),
         crash in 0usize..60,
     ) {
-        let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-        let dying = Arc::new(Counting { below: fake.clone(), writes: AtomicUsize::new(0), left: AtomicUsize::new(usize::MAX) });
-        let maps: Arc<dyn LbMaps> = dying.clone();
+        let fake: Arc<LoadBalancerMaps> = new_maps();
+        let dying = Arc::new(Counter::default());
+        let maps = dying.on(&fake);
         let rows = Rows::new();
         let mut ops = annotated(&maps);
         let mut model: BTreeMap<usize, Frontend> = BTreeMap::new();

@@ -9,7 +9,7 @@ use axum::{extract::State, response::Response};
 use hive::{Cell, Member};
 use skep_api::{Routes, json_list};
 use skep_api_types::{BackendAddress, FrontendMapping, LrpBackend, LrpSpec};
-use skep_k8s::tables::LocalPod;
+use skep_k8s_reflectors::tables::LocalPod;
 use skep_loadbalancer_model::api::frontend_address;
 use skep_loadbalancer_model::{FRONTENDS_BY_SERVICE, Frontend, FrontendKind, L3n4Addr};
 use statedb::{Db, Snapshot, Table};
@@ -154,7 +154,7 @@ fn backend_model(address: &L3n4Addr, pods: &HashMap<IpAddr, String>) -> LrpBacke
 
 #[cfg(test)]
 mod tests {
-    use skep_k8s::slim::CiliumLocalRedirectPolicy;
+    use skep_k8s_types::slim::CiliumLocalRedirectPolicy;
     use skep_loadbalancer_model::{
         Backend, BackendParams, BackendSet, FrontendParams, Service, ServiceName, Source,
     };

@@ -10,10 +10,10 @@ use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use skep_datapath_config::AddressFamilies;
-use skep_k8s::reflector::{ReflectError, Reflector};
-use skep_k8s::slim::CiliumLocalRedirectPolicy;
-use skep_k8s::tables::LocalPod;
-use skep_k8s::{Api, Client};
+use skep_k8s_client::{Api, Client};
+use skep_k8s_reflectors::tables::LocalPod;
+use skep_k8s_reflectors::{ReflectError, Reflector};
+use skep_k8s_types::slim::CiliumLocalRedirectPolicy;
 use skep_loadbalancer_model::Writer;
 use statedb::{Db, RwTable, Table};
 

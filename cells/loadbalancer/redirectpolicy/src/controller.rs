@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use compact_str::CompactString;
 use hive::{Health, JobCtx};
 use parking_lot::Mutex;
-use skep_k8s::tables::LocalPod;
+use skep_k8s_reflectors::tables::LocalPod;
 use skep_loadbalancer_model::{
     FRONTENDS_BY_ADDRESS, FRONTENDS_BY_SERVICE, FrontendKind, KUBERNETES_SERVICES, L3n4Addr, ServiceName,
     Source, Writer, WriterError,

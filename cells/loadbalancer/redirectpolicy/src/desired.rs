@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use compact_str::CompactString;
-use skep_k8s::slim::Pod;
+use skep_k8s_types::slim::Pod;
 use skep_loadbalancer_model::{BackendParams, FrontendKind, FrontendParams, L3n4Addr, Service, Source};
 
 use crate::Policy;

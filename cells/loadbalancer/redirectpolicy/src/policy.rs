@@ -7,11 +7,11 @@ use std::net::IpAddr;
 
 use compact_str::CompactString;
 use ipnet::IpNet;
-use skep_k8s::selector::{Selector, SelectorError};
-use skep_k8s::slim::{self, CiliumLocalRedirectPolicy, PortInfo};
+use skep_k8s_types::selector::{Selector, SelectorError};
+use skep_k8s_types::slim::{self, CiliumLocalRedirectPolicy, PortInfo};
 use skep_loadbalancer_model::{L3n4Addr, L4Proto, ServiceName};
 
-/// Which traffic a policy redirects, and how ports are told apart.
+/// Which traffic a policy redirects, and how ports are matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FrontendType {
     /// Every port of a service.
@@ -84,7 +84,7 @@ pub struct Policy {
     pub uid: CompactString,
     /// What is redirected.
     pub target: Target,
-    /// How ports are told apart.
+    /// How ports are matched.
     pub frontend_type: FrontendType,
     /// Ports that are redirected.
     pub frontend_ports: Box<[Port]>,

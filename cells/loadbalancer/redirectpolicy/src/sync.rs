@@ -41,7 +41,7 @@ pub(crate) struct Sync {
     pub(crate) db: Db,
     pub(crate) table: RwTable<SkipRedirects>,
     pub(crate) maps: Arc<SkipMaps>,
-    /// Becomes true when every source was heard, and entries that nobody asks for can go.
+    /// Becomes true when every source has delivered its first list, so that entries no policy asks for can be deleted.
     pub(crate) complete: Box<dyn Fn(&Snapshot) -> bool + Send + std::marker::Sync>,
 }
 

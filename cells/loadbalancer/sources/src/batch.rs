@@ -8,8 +8,9 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use skep_k8s::slim::{EndpointSlice, Service, Str};
-use skep_k8s::{ObjectEvent, ObjectKey};
+use skep_k8s_client::ObjectEvent;
+use skep_k8s_types::ObjectKey;
+use skep_k8s_types::slim::{EndpointSlice, Service, Str};
 
 /// Events in one batch at most.
 pub const MAX_BATCH: usize = 500;

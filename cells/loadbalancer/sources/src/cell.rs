@@ -10,9 +10,9 @@ use std::sync::atomic::AtomicBool;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use parking_lot::Mutex;
 use skep_datapath_config::{AddressFamilies, KubeProxyReplacement, NodePorts};
-use skep_k8s::selector::SelectorError;
-use skep_k8s::tables::LocalPod;
-use skep_k8s::{Api, Client};
+use skep_k8s_client::{Api, Client};
+use skep_k8s_reflectors::tables::LocalPod;
+use skep_k8s_types::selector::SelectorError;
 use skep_loadbalancer_model::{Config, KUBERNETES_SERVICES, NodeAddresses, Source, Writer};
 use skep_node::{LocalNodeStore, NodeAddress};
 use statedb::{Db, Table};
@@ -186,7 +186,7 @@ fn start_file(
     writer: Writer,
     jobs: Jobs,
 ) -> Result<(), StartError> {
-    if config.state_file.as_os_str().is_empty() {
+    if !config.is_enabled() {
         return Ok(());
     }
     let source = Arc::new(FileSource {

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hive::config::Faults;
-use skep_k8s::selector::{Selector, SelectorError};
+use skep_k8s_types::selector::{Selector, SelectorError};
+
+use crate::document::Format;
 
 /// Settings of the Kubernetes source.
 #[derive(Debug, Clone, hive::Config)]
@@ -67,6 +69,7 @@ impl KubernetesConfig {
 
 /// Settings of the file source.
 #[derive(Debug, Clone, hive::Config)]
+#[config(validate = FileConfig::check)]
 pub struct FileConfig {
     /// File with all services and endpoint slices, for nodes without Kubernetes; `.yaml`, `.yml` or `.json`.
     #[config(flag = "lb-state-file")]
@@ -76,11 +79,40 @@ pub struct FileConfig {
     pub interval: Duration,
 }
 
+impl FileConfig {
+    /// Whether there is a file to read.
+    pub(crate) fn is_enabled(&self) -> bool {
+        !self.state_file.as_os_str().is_empty()
+    }
+
+    fn check(&self, faults: &mut Faults) {
+        if self.is_enabled()
+            && let Err(error) = Format::of(&self.state_file)
+        {
+            faults.add("lb-state-file", error.to_string());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use skep_k8s::slim::Labels;
+    use skep_k8s_types::slim::Labels;
 
     use super::*;
+
+    #[test]
+    fn a_state_file_of_an_unknown_format_is_a_fault_of_its_flag() {
+        let faults = |file: &str| {
+            let mut config = <FileConfig as hive::Config>::defaults().unwrap();
+            config.state_file = file.into();
+            let mut faults = Faults::default();
+            config.check(&mut faults);
+            faults.iter().map(|(flag, _)| flag.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(faults("state.txt"), ["lb-state-file"]);
+        assert!(faults("state.yaml").is_empty());
+        assert!(faults("").is_empty());
+    }
 
     fn config() -> KubernetesConfig {
         <KubernetesConfig as hive::Config>::defaults().unwrap()

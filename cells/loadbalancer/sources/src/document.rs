@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use skep_k8s::slim::{EndpointSlice, Service};
-use skep_k8s::{DecodeError, RawObject};
+use skep_k8s_types::slim::{EndpointSlice, Service};
+use skep_k8s_types::{DecodeError, RawObject};
 use skep_loadbalancer_model::types::{BackendParams, ServiceName};
 
 use crate::convert::{self, ConvertError, Interner, Rules, ServiceFrontends};

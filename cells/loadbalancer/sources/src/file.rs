@@ -4,7 +4,7 @@
 //!
 //! The file is read at start and whenever its directory changed and then was quiet for a while. Each reading replaces
 //! everything that came from the file, in one transaction. A file that is missing or can't be read changes nothing, nor
-//! does one that somebody still writes: what is there of it may be a document too, even nothing at all.
+//! does one that is still being written: what is there of it may be a document too, even nothing at all.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ struct Seen {
     writing: Mutex<Writing>,
 }
 
-/// Whether somebody has the file open and writes it.
+/// Whether a process has the file open for writing.
 #[derive(Clone, Copy, Default)]
 enum Writing {
     #[default]

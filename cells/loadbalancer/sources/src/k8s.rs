@@ -18,10 +18,11 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use hive::{Health, JobCtx};
 use parking_lot::Mutex;
-use skep_k8s::slim::{EndpointSlice, Labels, Service};
-use skep_k8s::{
-    ApiError, Backoff, ListerWatcher, ObjectEvent, Resource, WatcherEvent, watcher, watcher_in_pages,
+use skep_k8s_client::{
+    ApiError, Backoff, ListerWatcher, ObjectEvent, WatcherEvent, watcher, watcher_in_pages,
 };
+use skep_k8s_types::Resource;
+use skep_k8s_types::slim::{EndpointSlice, Labels, Service};
 use skep_loadbalancer_model::types::Frontend;
 use skep_node::{LocalNode, LocalNodeStore};
 use statedb::{Db, InitGuard, Snapshot, Table};

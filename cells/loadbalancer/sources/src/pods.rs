@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use skep_k8s::slim::Pod;
+use skep_k8s_types::slim::Pod;
 use skep_loadbalancer_model::types::ServiceName;
 use skep_loadbalancer_model::{Writer, WriterError};
 use statedb::{InitGuard, WriteTxn};

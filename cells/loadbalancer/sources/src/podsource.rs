@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hive::JobCtx;
 use parking_lot::Mutex;
-use skep_k8s::tables::LocalPod;
+use skep_k8s_reflectors::tables::LocalPod;
 use skep_loadbalancer_model::types::Frontend;
 use statedb::{Change, Db, InitGuard, Snapshot, Table};
 

@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use skep_k8s::slim::{self, Labels};
-use skep_k8s::{DecodeError, ObjectEvent, ObjectKey};
+use skep_k8s_client::ObjectEvent;
+use skep_k8s_types::slim::{self, Labels};
+use skep_k8s_types::{DecodeError, ObjectKey};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{BackendParams, L3n4Addr, ServiceName, TrafficPolicy};
 use skep_loadbalancer_model::{Writer, WriterError};
@@ -500,7 +501,7 @@ fn object_key(name: &ServiceName) -> ObjectKey {
 }
 
 /// The events of a list's objects.
-pub(super) fn listed<T: skep_k8s::Resource>(
+pub(super) fn listed<T: skep_k8s_types::Resource>(
     objects: Vec<Arc<T>>,
     invalid: Vec<DecodeError>,
     event: fn(ObjectEvent<T>) -> Event,

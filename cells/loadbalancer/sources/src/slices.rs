@@ -8,8 +8,8 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use skep_k8s::ObjectKey;
-use skep_k8s::slim::Str;
+use skep_k8s_types::ObjectKey;
+use skep_k8s_types::slim::Str;
 use skep_loadbalancer_model::types::{L3n4Addr, ServiceName};
 
 /// A slice as it was last seen.

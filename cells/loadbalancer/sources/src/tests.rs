@@ -9,8 +9,8 @@ mod reflector;
 mod slices;
 
 use serde_json::{Value, json};
-use skep_k8s::slim::{AddressType, Endpoint, EndpointPort, EndpointSlice, Metadata};
-use skep_k8s::{RawObject, Resource};
+use skep_k8s_types::slim::{AddressType, Endpoint, EndpointPort, EndpointSlice, Metadata};
+use skep_k8s_types::{RawObject, Resource};
 use skep_loadbalancer_model::{Tables, Writer, WriterSettings};
 use statedb::Db;
 use std::sync::Arc;

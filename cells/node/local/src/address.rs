@@ -21,7 +21,7 @@ pub struct NodeAddress {
     /// Whether node ports are open on it.
     #[serde(rename(serialize = "NodePort", deserialize = "nodeport"), default)]
     pub node_port: bool,
-    /// Whether it is the first choice of its family for packets that leave through the device.
+    /// Whether it is the preferred source address of its family on the device.
     #[serde(default)]
     pub primary: bool,
     /// Name of the device; [`WILDCARD_DEVICE`] for the node's fallback addresses.
@@ -49,7 +49,7 @@ impl Key for NodeAddressKey {
         let (addr, device_name) = text.trim().split_once('/').unwrap_or((text.trim(), ""));
         let addr = addr
             .parse()
-            .map_err(|_| TextKeyError::Invalid(format!("`{addr}` is no IP address")))?;
+            .map_err(|_| TextKeyError::Invalid(format!("`{addr}` is not an IP address")))?;
         Ok(KeyBuf::of(&Self {
             addr,
             device_name: device_name.to_owned(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cells: devices, node addresses and the local node.
-//! Needs: the node's name, optionally a Kubernetes client. Gives: read-only tables, [`LocalNodeStore`].
+//! Requires: `NodeName`, optionally a Kubernetes client. Provides: read-only tables, `LocalNodeStore`.
 
 use hive::Cell;
 
@@ -15,24 +15,24 @@ pub fn cell() -> Cell {
     ])
 }
 
-/// The parts, for those who replace some.
+/// The parts, for programs that replace some.
 pub mod cells {
     use std::sync::Arc;
 
     use hive::Cell;
-    use skep_k8s::node_name::NodeName;
     use statedb::{Db, Error, RwTable, Table};
 
     use crate::address::NodeAddress;
     use crate::config::{AddressConfig, DeviceConfig};
     use crate::device::Device;
     use crate::local::LocalNode;
+    use crate::name::NodeName;
     use crate::netlink::Netlink;
     use crate::source::DeviceSource;
     use crate::store::LocalNodeStore;
     use crate::{reflector, sync};
 
-    /// Table `devices`, kept in step with the kernel.
+    /// Table `devices`, kept in sync with the kernel.
     pub fn devices() -> Cell {
         Cell::module("devices-controller", "Network devices of the node")
             .config::<DeviceConfig>()
@@ -42,7 +42,7 @@ pub mod cells {
             .run(reflector::reflect_devices)
     }
 
-    /// Table `node-addresses`, kept in step with the devices.
+    /// Table `node-addresses`, kept in sync with the devices.
     pub fn addresses() -> Cell {
         Cell::module("node-address", "Addresses of the node")
             .config::<AddressConfig>()
@@ -51,7 +51,7 @@ pub mod cells {
             .run(reflector::reflect_addresses)
     }
 
-    /// Table `node-addresses` that nobody writes: for tests that insert into it by name.
+    /// Table `node-addresses` without a writer: for tests that insert into it by name.
     pub fn empty_addresses() -> Cell {
         Cell::module("node-address", "Addresses of the node")
             .provide_private(new_addresses)
@@ -60,12 +60,12 @@ pub mod cells {
 
     /// Table `local-node` and its owner. Only name, boot and network namespace are filled in.
     pub fn local_node() -> Cell {
-        Cell::module("local-node-store", "What is known of this node")
+        Cell::module("local-node-store", "State of the local node")
             .provide(new_store)
             .provide(read_local_node)
     }
 
-    /// Keeps `local-node` in step with the Kubernetes Node, or with the devices without Kubernetes.
+    /// Keeps `local-node` in sync with the Kubernetes Node, or with the devices without Kubernetes.
     pub fn local_node_sync() -> Cell {
         Cell::module("local-node-sync", "Keeps the local node up to date").run(sync::sync_local_node)
     }

@@ -30,13 +30,13 @@ impl AddressConfig {
             if network.trim().parse::<IpNet>().is_err() {
                 faults.add(
                     "nodeport-addresses",
-                    format!("`{network}` is no network such as 192.0.2.0/24"),
+                    format!("`{network}` is not a network such as 192.0.2.0/24"),
                 );
             }
         }
     }
 
-    /// The networks. Malformed ones were refused before.
+    /// The networks. Validation has rejected malformed ones.
     pub fn networks(&self) -> Vec<IpNet> {
         self.nodeport_addresses
             .iter()

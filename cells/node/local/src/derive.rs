@@ -12,15 +12,15 @@ use crate::device::{Device, DeviceAddress};
 /// The agent's own device: its addresses are the node's, but node ports are not open there.
 const HOST_DEVICE: &str = "cilium_host";
 
-/// Widest scope that counts: link and host addresses are of no use to others (`RT_SCOPE_LINK` - 1).
+/// Widest scope that is used: other machines cannot reach link and host addresses (`RT_SCOPE_LINK` - 1).
 const LARGEST_SCOPE: u8 = 252;
 
-/// What decides about addresses besides the devices.
+/// Rules for the addresses of devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AddressRules {
     /// Networks whose addresses have node ports; empty for one address of each family on each device.
     pub node_port_networks: Vec<IpNet>,
-    /// Addresses that the cluster knows the node by: first choice.
+    /// Addresses of the node in the cluster, which are preferred.
     pub node_addrs: Vec<IpAddr>,
     /// Whether IPv4 is used.
     pub ipv4: bool,
@@ -42,7 +42,7 @@ pub fn is_private(addr: IpAddr) -> bool {
     }
 }
 
-/// Addresses of a device that others can use, best first.
+/// Addresses of a device that other machines can reach, in order of preference.
 fn usable<'a>(device: &'a Device, rules: &AddressRules) -> Vec<&'a DeviceAddress> {
     let mut addrs: Vec<&DeviceAddress> = device
         .addrs
@@ -66,7 +66,7 @@ fn usable<'a>(device: &'a Device, rules: &AddressRules) -> Vec<&'a DeviceAddress
     addrs
 }
 
-/// Addresses of one device, with what they are used for. Empty if the device does not count.
+/// Addresses of one device, with their use. Empty if the device is down or not selected.
 pub fn device_addresses(device: &Device, rules: &AddressRules) -> Vec<NodeAddress> {
     let is_host_device = device.name == HOST_DEVICE;
     if !device.is_up() || !(device.selected || is_host_device) {

@@ -16,7 +16,7 @@ use statedb::{Index, Row};
 pub struct DeviceFlags(pub u32);
 
 impl DeviceFlags {
-    /// Switched on by the administrator.
+    /// Administratively up.
     pub const UP: u32 = 1;
     /// Can broadcast.
     pub const BROADCAST: u32 = 2;
@@ -112,7 +112,7 @@ impl<'de> Deserialize<'de> for HardwareAddr {
                 .split(':')
                 .map(|byte| u8::from_str_radix(byte, 16))
                 .collect::<Result<_, _>>()
-                .map_err(|_| serde::de::Error::custom(format!("`{text}` is no hardware address")))?,
+                .map_err(|_| serde::de::Error::custom(format!("`{text}` is not a hardware address")))?,
         };
         Ok(Self(bytes.into_boxed_slice()))
     }
@@ -138,12 +138,12 @@ pub struct DeviceAddress {
 pub struct Device {
     /// Index in the kernel.
     pub index: u32,
-    /// Largest packet in bytes.
+    /// MTU, in bytes.
     #[serde(rename(serialize = "MTU", deserialize = "mtu"))]
     pub mtu: u32,
     /// Name.
     pub name: String,
-    /// Further names.
+    /// Alternative names.
     #[serde(rename(serialize = "AltNames", deserialize = "altnames"))]
     pub alt_names: Vec<String>,
     /// Hardware address.
@@ -156,7 +156,7 @@ pub struct Device {
     /// Linux' flags (`IFF_*`).
     #[serde(rename(serialize = "RawFlags", deserialize = "rawflags"))]
     pub raw_flags: u32,
-    /// Sort of interface, such as `veth`; `device` for a physical one.
+    /// Kind of interface, such as `veth`; `device` for a physical one.
     #[serde(rename(serialize = "Type", deserialize = "type"))]
     pub kind: String,
     /// Index of the bridge, bond or VRF that the device belongs to; 0 for none.
@@ -167,7 +167,7 @@ pub struct Device {
     pub oper_status: String,
     /// Whether traffic of the cluster and from outside uses this device.
     pub selected: bool,
-    /// Why not.
+    /// Why it is not selected.
     #[serde(rename(serialize = "NotSelectedReason", deserialize = "notselectedreason"))]
     pub not_selected_reason: String,
 }
@@ -175,7 +175,7 @@ pub struct Device {
 impl Device {
     /// Primary index: by the kernel's index.
     pub const BY_INDEX: Index<Self, u32> = Index::new("id", |device, keys| keys.add(&device.index));
-    /// By name, further names included.
+    /// By name, alternative names included.
     pub const BY_NAME: Index<Self, str> = Index::new("name", |device, keys| {
         keys.add(&device.name);
         device.alt_names.iter().for_each(|name| keys.add(name));
@@ -184,7 +184,7 @@ impl Device {
     pub const BY_SELECTED: Index<Self, bool> =
         Index::new("selected", |device, keys| keys.add(&device.selected));
 
-    /// Whether the administrator has switched it on.
+    /// Whether it is administratively up.
     pub fn is_up(&self) -> bool {
         self.flags.has(DeviceFlags::UP)
     }

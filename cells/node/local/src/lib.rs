@@ -8,7 +8,7 @@
 //! | `node-addresses` | [`NodeAddress`] | `devices` and the local node |
 //! | `local-node` | [`LocalNode`] | the Kubernetes Node, else `node-addresses`; through [`LocalNodeStore`] |
 //!
-//! [`cell`] is all of it; [`cells`] has the parts.
+//! [`cell`] is all of it; [`cells`] has the parts. [`NodeName`], which they require, is from [`name::cell`].
 
 mod address;
 mod cell;
@@ -16,6 +16,7 @@ mod config;
 mod derive;
 mod device;
 mod local;
+pub mod name;
 mod netlink;
 mod reflector;
 mod selection;
@@ -29,6 +30,7 @@ pub use config::{AddressConfig, DeviceConfig};
 pub use derive::{AddressRules, device_addresses, fallback_addresses, is_private};
 pub use device::{Device, DeviceAddress, DeviceFlags, HardwareAddr};
 pub use local::LocalNode;
+pub use name::NodeName;
 pub use netlink::Netlink;
 pub use selection::{DeviceFilter, Route, select};
 pub use source::{DeviceEvent, DeviceEvents, DeviceSource, Link, SourceError};

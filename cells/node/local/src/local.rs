@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
-use skep_k8s::slim::{Labels, NodeAddressType, Str};
+use skep_k8s_types::slim::{Labels, NodeAddressType, Str};
 use statedb::row::BoxError;
 use statedb::{Index, Row};
 
@@ -22,7 +22,7 @@ pub struct LocalNode {
     pub cluster: Str,
     /// Whether the cluster has a Node for it, which the addresses are from.
     pub registered: bool,
-    /// Addresses and what they are.
+    /// Addresses and their types.
     pub addresses: Vec<(NodeAddressType, IpAddr)>,
     /// Labels of the Kubernetes Node.
     pub labels: Labels,
@@ -30,13 +30,13 @@ pub struct LocalNode {
     pub annotations: Labels,
     /// Unique id of the Kubernetes Node; empty without Kubernetes.
     pub uid: Str,
-    /// The node as the cloud provider names it.
+    /// Provider id of the node.
     pub provider_id: Str,
-    /// Networks for the node's pods.
+    /// Pod CIDRs of the node.
     pub pod_cidrs: Vec<IpNet>,
-    /// Id of the kernel's boot.
+    /// Boot id of the kernel.
     pub boot_id: Str,
-    /// Number of the host's network namespace; `None` if the kernel does not tell.
+    /// Cookie of the host's network namespace; `None` if the kernel does not report it.
     pub netns_cookie: Option<u64>,
 }
 

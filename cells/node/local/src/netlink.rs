@@ -25,7 +25,7 @@ const GROUPS: u32 = 1 << 0 | 1 << 4 | 1 << 6 | 1 << 8 | 1 << 10;
 /// `RT_TABLE_MAIN`.
 const MAIN_TABLE: u32 = 254;
 
-/// Receive buffer in bytes: room for the news of some thousand devices that appear at once.
+/// Receive buffer in bytes: enough for the events of some thousand devices that appear at once.
 const BUFFER: usize = 4 << 20;
 
 /// Devices of the network namespace in which the events are first polled.
@@ -40,7 +40,7 @@ impl DeviceSource for Netlink {
             if let Err(error) = socket.set_rx_buf_sz(i32::try_from(BUFFER).unwrap_or(i32::MAX)) {
                 tracing::debug!(%error, "Netlink buffer stays at its default size");
             }
-            // Joined before anything is listed, so that no change falls between.
+            // Groups are joined before the first list, so that no change is missed.
             socket.bind(&SocketAddr::new(0, GROUPS))?;
             tokio::pin!(connection);
             let mut dump = Some(list_all(&handle));
@@ -58,7 +58,7 @@ impl DeviceSource for Netlink {
                         }
                         continue;
                     }
-                    // Changes wait until the list is complete: they are newer.
+                    // Events are held back until the list is complete: they are newer.
                     message = news.next(), if dump.is_none() => message,
                 };
                 let Some((message, _)) = next else { Err(SourceError::Ended)? };
@@ -79,7 +79,7 @@ impl DeviceSource for Netlink {
     }
 }
 
-/// Everything there is.
+/// Lists all devices, addresses and routes.
 fn list_all(handle: &Handle) -> BoxStream<'static, Result<DeviceEvent, SourceError>> {
     let handle = handle.clone();
     Box::pin(async_stream::try_stream! {
@@ -111,7 +111,7 @@ fn list_all(handle: &Handle) -> BoxStream<'static, Result<DeviceEvent, SourceErr
 
 fn read_message(message: RouteNetlinkMessage) -> Vec<DeviceEvent> {
     match message {
-        // Bridges tell of their ports in the same group, without what the devices are, and that one is gone when it
+        // Bridges report their ports in the same group, without the attributes of the device, and as deleted when one
         // has only left the bridge.
         RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link)
             if link.header.interface_family == AddressFamily::Bridge =>
@@ -215,7 +215,7 @@ fn read_address(message: &AddressMessage) -> Option<(u32, DeviceAddress)> {
     ))
 }
 
-/// Devices of a route, more than one for multi-path routes. None for routes that do not count.
+/// Devices of a route, more than one for multi-path routes. None for routes that are ignored.
 fn read_route(message: &RouteMessage) -> Vec<(u32, Route)> {
     let header = &message.header;
     let (mut table, mut priority, mut devices) = (u32::from(header.table), 0, Vec::new());

@@ -21,10 +21,10 @@ use crate::source::{DeviceEvent, DeviceSource, Link, SourceError};
 /// Events in one transaction.
 const LARGEST_BATCH: usize = 1024;
 
-/// Time until a broken source is asked again.
+/// Wait before a failed source is opened again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Why a job cannot be added. A mistake of the program, except when it is stopping.
+/// Why a job cannot be registered: a programming error, unless the hive is stopping.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RegisterError {
     #[error("table")]
@@ -43,7 +43,7 @@ pub(crate) struct DeviceParams {
     pub(crate) local: Option<Table<LocalNode>>,
 }
 
-/// What is known of one device.
+/// State of one device.
 #[derive(Debug, Default)]
 struct Known {
     link: Option<Link>,
@@ -101,7 +101,7 @@ pub(crate) fn reflect_devices(params: DeviceParams) -> Result<(), RegisterError>
     Ok(())
 }
 
-/// Names in `--devices` that no device has. Correct them, or make the devices.
+/// Names in `--devices` that no device has. Correct them, or create the devices.
 #[derive(Debug, thiserror::Error)]
 #[error("no device matches `{0}` of --devices")]
 struct NoSuchDevice(String);
@@ -120,10 +120,10 @@ impl Devices {
         loop {
             tokio::select! {
                 () = cx.token.cancelled() => return Ok(()),
-                failed = self.follow(&cx.health) => {
+                failed = self.watch(&cx.health) => {
                     let error = failed?;
-                    tracing::warn!(%error, "Devices cannot be followed");
-                    cx.health.degraded("Devices cannot be followed", &error);
+                    tracing::warn!(%error, "Cannot watch devices");
+                    cx.health.degraded("Cannot watch devices", &error);
                 }
             }
             tokio::select! {
@@ -133,8 +133,8 @@ impl Devices {
         }
     }
 
-    /// Follows the source until it fails.
-    async fn follow(&self, health: &Health) -> Result<SourceError, statedb::Error> {
+    /// Watches the source until it fails.
+    async fn watch(&self, health: &Health) -> Result<SourceError, statedb::Error> {
         let mut events = self.source.events().ready_chunks(LARGEST_BATCH);
         let mut known: BTreeMap<u32, Known> = BTreeMap::new();
         let mut touched: BTreeSet<u32> = BTreeSet::new();
@@ -190,11 +190,14 @@ impl Devices {
             health.ok(format!("{devices} devices"));
         } else {
             let error = NoSuchDevice(unmatched.join("`, `"));
-            health.degraded(format!("{devices} devices, not all that are named"), &error);
+            health.degraded(
+                format!("{devices} devices, some of --devices are missing"),
+                &error,
+            );
         }
     }
 
-    /// Writes the touched devices; with `whole` also deletes those that are not known.
+    /// Writes changed devices; with `whole` also deletes those that the source has not reported.
     fn commit(
         &self,
         known: &BTreeMap<u32, Known>,
@@ -240,7 +243,7 @@ impl Devices {
     }
 }
 
-/// Notes an event; gives the device that it is about.
+/// Applies an event; returns the index of its device.
 fn apply(known: &mut BTreeMap<u32, Known>, event: DeviceEvent) -> Option<u32> {
     let index = match event {
         DeviceEvent::Restart | DeviceEvent::Synced => return None,
@@ -255,7 +258,7 @@ fn apply(known: &mut BTreeMap<u32, Known>, event: DeviceEvent) -> Option<u32> {
         }
         DeviceEvent::Address(index, address) => {
             let addrs = &mut known.entry(index).or_default().addrs;
-            // The same address with other flags takes the place of the old one.
+            // The same address with other flags replaces the old one.
             addrs.retain(|own| own.addr != address.addr);
             addrs.insert(address);
             index
@@ -363,7 +366,7 @@ impl Addresses {
         }
     }
 
-    /// Makes the table hold these rows, touching only what differs.
+    /// Replaces the rows of the table, writing only what differs.
     fn replace(&self, wanted: Vec<NodeAddress>, complete: bool) -> Result<(), statedb::Error> {
         let mut txn = self.db.write(&[&self.table]);
         let mut stale: Vec<NodeAddress> = self.table.all(&txn).map(|row| (**row).clone()).collect();

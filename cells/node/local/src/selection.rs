@@ -3,7 +3,7 @@
 //! Which devices carry traffic of the cluster and from outside.
 //!
 //! The user decides with `--devices`. Without it a device is selected if packets can leave the node through it: it is up,
-//! has an address, is no part of another device and no end of a pod's cable, and has a route to somewhere else or
+//! has an address, is neither part of another device nor the veth of a pod, and has a route to other machines or
 //! the node's address in the cluster.
 
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ const FALLBACK_DEVICES: &[&str] = &[
     "dummy0", "erspan0", "gre0", "gretap0", "ip6_vti0", "ip6gre0", "ip6tnl0", "ip_vti0", "sit0", "tunl0",
 ];
 
-/// One word of `--devices`.
+/// One pattern of `--devices`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
     text: String,
@@ -50,7 +50,7 @@ impl Pattern {
     }
 }
 
-/// The user's wishes: `eth0,ens+,!ens5`.
+/// The patterns of `--devices`: `eth0,ens+,!ens5`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeviceFilter {
     include: Vec<Pattern>,
@@ -59,7 +59,7 @@ pub struct DeviceFilter {
 }
 
 impl DeviceFilter {
-    /// From the words of `--devices`; with `force_detection` detected devices are selected besides named ones.
+    /// From the patterns of `--devices`; with `force_detection` detected devices are selected besides named ones.
     pub fn new(words: &[String], force_detection: bool) -> Self {
         let mut filter = Self {
             force_detection,
@@ -78,7 +78,7 @@ impl DeviceFilter {
         filter
     }
 
-    /// The words that name no device: misspelt, or not there yet.
+    /// Patterns that match no device: misspelt, or the device does not exist yet.
     pub(crate) fn unmatched<'a>(&self, devices: impl Iterator<Item = &'a Device> + Clone) -> Vec<String> {
         let missing = |pattern: &&Pattern| !devices.clone().any(|device| pattern.matches(device));
         let text = |pattern: &Pattern| match pattern.is_prefix {
@@ -89,7 +89,7 @@ impl DeviceFilter {
     }
 }
 
-/// A route of the main table, as far as it counts here.
+/// A route of the main table, with the attributes that selection uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Route {
     /// Destination.
@@ -105,7 +105,7 @@ impl Route {
         self.dst.prefix_len() == 0
     }
 
-    /// Leads to other machines.
+    /// Whether it leads to other machines.
     fn leaves_the_node(&self) -> bool {
         let addr = self.dst.addr();
         let link_local = match addr {
@@ -122,7 +122,7 @@ impl Route {
 ///
 /// # Errors
 ///
-/// The reason, for humans.
+/// The reason, for people.
 pub fn select(
     device: &Device,
     routes: &[Route],
@@ -167,7 +167,7 @@ fn detect(device: &Device, routes: &[Route], node_addrs: &[IpAddr]) -> Result<()
         return Ok(());
     }
     let has_default = routes.iter().any(Route::is_default);
-    // Bridges and cables usually lead to containers. Inside of a container the cable is the way out.
+    // Bridges and veths usually lead to containers. Inside a container the veth leads out.
     if matches!(device.kind.as_str(), "bridge" | "veth") && !has_default {
         return Err(format!("{} without default route", device.kind));
     }

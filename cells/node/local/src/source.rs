@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Where knowledge of devices comes from.
+//! Sources of device events.
 
 use futures::stream::BoxStream;
 
@@ -14,15 +14,15 @@ pub struct Link {
     pub index: u32,
     /// Name.
     pub name: String,
-    /// Further names.
+    /// Alternative names.
     pub alt_names: Vec<String>,
-    /// Largest packet in bytes.
+    /// MTU, in bytes.
     pub mtu: u32,
     /// Hardware address.
     pub hardware_addr: Box<[u8]>,
     /// Linux' flags (`IFF_*`).
     pub raw_flags: u32,
-    /// Sort, such as `veth`; `device` for a physical one.
+    /// Kind, such as `veth`; `device` for a physical one.
     pub kind: String,
     /// Index of the device that this is a part of; 0 for none.
     pub master_index: u32,
@@ -33,11 +33,11 @@ pub struct Link {
 /// A change of devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceEvent {
-    /// What was told before may be wrong: everything comes again, then [`Synced`](Self::Synced).
+    /// Earlier events may be stale: the full state follows, then [`Synced`](Self::Synced).
     Restart,
-    /// A device is there, in this state.
+    /// A device was added or changed.
     Link(Link),
-    /// A device is gone.
+    /// A device was deleted.
     LinkGone(u32),
     /// A device has an address.
     Address(u32, DeviceAddress),
@@ -47,22 +47,22 @@ pub enum DeviceEvent {
     Route(u32, Route),
     /// The main table has lost a route through a device.
     RouteGone(u32, Route),
-    /// Everything has been told.
+    /// The full state has been delivered.
     Synced,
 }
 
-/// Why devices cannot be followed. Tried again.
+/// Why a source failed. Retried.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// No socket, or it broke.
+    /// The socket cannot be opened, or failed.
     #[error("netlink socket")]
     Socket(#[from] std::io::Error),
-    /// The kernel refused to list.
+    /// The kernel rejected a list request.
     #[error("listing {what}")]
     List {
         /// Devices, addresses or routes.
         what: &'static str,
-        /// What it said.
+        /// Cause.
         #[source]
         cause: rtnetlink::Error,
     },
@@ -74,8 +74,8 @@ pub enum SourceError {
 /// Events of a source; ends after an error.
 pub type DeviceEvents = BoxStream<'static, Result<DeviceEvent, SourceError>>;
 
-/// Tells of devices: the kernel, or a test.
+/// Reports devices: the kernel, or a fake.
 pub trait DeviceSource: Send + Sync {
-    /// Everything that is there, then [`DeviceEvent::Synced`], then every change.
+    /// The full state, then [`DeviceEvent::Synced`], then every change.
     fn events(&self) -> DeviceEvents;
 }

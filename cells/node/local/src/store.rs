@@ -2,13 +2,13 @@
 
 //! The one owner of writes to `local-node`.
 
-use skep_k8s::node_name::NodeName;
-use skep_k8s::slim::Str;
+use skep_k8s_types::slim::Str;
 use statedb::{Db, InitGuard, Obj, RwTable, Table};
 
 use crate::local::LocalNode;
+use crate::name::NodeName;
 
-/// Reads and changes what is known of this node. Cheap to clone.
+/// Reads and updates the local node. Cheap to clone.
 #[derive(Clone, hive::Value)]
 pub struct LocalNodeStore {
     db: Db,
@@ -17,7 +17,7 @@ pub struct LocalNodeStore {
 }
 
 impl LocalNodeStore {
-    /// A store with a node of which only the name, the boot and the network namespace are known.
+    /// A store whose node has only name, boot id and network namespace.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl LocalNodeStore {
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let cookie = skep_bpf_sys::netns::cookie();
         if let Err(error) = &cookie {
-            tracing::info!(%error, "The kernel does not tell the cookie of a network namespace");
+            tracing::info!(%error, "The kernel does not report the cookie of a network namespace");
         }
         let node = LocalNode {
             name: store.name.clone(),
@@ -48,18 +48,18 @@ impl LocalNodeStore {
         Ok(store)
     }
 
-    /// The node as it is known now.
+    /// The node as of now.
     pub fn get(&self) -> Option<Obj<LocalNode>> {
         self.table
             .get(&self.db.read(), LocalNode::BY_NAME.key(&self.name))
             .cloned()
     }
 
-    /// Changes what is known. Nobody is woken if nothing changes.
+    /// Updates the node. Readers are not woken if nothing changes.
     ///
     /// # Errors
     ///
-    /// Those of the table. The name cannot be changed: it is put back.
+    /// Those of the table. A change of the name is ignored.
     pub fn update(&self, change: impl FnOnce(&mut LocalNode)) -> Result<(), statedb::Error> {
         let mut txn = self.db.write(&[&self.table]);
         let present = self.table.get(&txn, LocalNode::BY_NAME.key(&self.name)).cloned();
@@ -90,7 +90,7 @@ impl LocalNodeStore {
         Ok(guard)
     }
 
-    /// Reports that a source has delivered.
+    /// Marks the initializer of a source as done.
     ///
     /// # Errors
     ///

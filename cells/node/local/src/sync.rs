@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use hive::{Job, JobCtx, Jobs, Params};
-use skep_k8s::node_name::NodeName;
-use skep_k8s::selector::FieldSelector;
-use skep_k8s::slim::{Node, NodeAddressType};
-use skep_k8s::{Api, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
+use skep_k8s_client::{Api, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
+use skep_k8s_types::selector::FieldSelector;
+use skep_k8s_types::slim::{Node, NodeAddressType};
 use statedb::{Db, InitGuard, Table};
 
 use crate::address::{NodeAddress, WILDCARD_DEVICE};
 use crate::local::LocalNode;
+use crate::name::NodeName;
 use crate::reflector::RegisterError;
 use crate::store::LocalNodeStore;
 
@@ -47,8 +47,8 @@ pub(crate) fn sync_local_node(params: SyncParams) -> Result<(), RegisterError> {
                 let token = cx.token.clone();
                 let sync = async {
                     match client {
-                        Some(client) => work.follow_kubernetes(client, &cx).await,
-                        None => work.follow_addresses(&cx).await,
+                        Some(client) => work.watch_kubernetes(client, &cx).await,
+                        None => work.watch_addresses(&cx).await,
                     }
                 };
                 tokio::select! {
@@ -74,7 +74,7 @@ struct Sync {
 struct Missing(NodeName);
 
 impl Sync {
-    async fn follow_kubernetes(&self, client: Arc<dyn Client>, cx: &JobCtx) -> Result<(), statedb::Error> {
+    async fn watch_kubernetes(&self, client: Arc<dyn Client>, cx: &JobCtx) -> Result<(), statedb::Error> {
         let own = FieldSelector::equal("metadata.name", self.name.as_str());
         let mut events = watcher(Arc::new(Api::<Node>::all(client).fields(own)), Backoff::default());
         let missing = || {
@@ -86,7 +86,7 @@ impl Sync {
                 WatcherEvent::Replaced { mut items, invalid } => match (items.pop(), invalid.first()) {
                     (Some(node), _) => node,
                     (None, Some(error)) => {
-                        cx.health.degraded("The Node cannot be read", error);
+                        cx.health.degraded("The Node is invalid", error);
                         continue;
                     }
                     (None, None) => {
@@ -95,13 +95,13 @@ impl Sync {
                     }
                 },
                 WatcherEvent::Object(ObjectEvent::Applied(node)) => node,
-                // A node that is registered anew comes back. What is known stays.
+                // A deleted Node may be registered again: its last state stays.
                 WatcherEvent::Object(ObjectEvent::Deleted(..)) => {
                     missing();
                     continue;
                 }
                 WatcherEvent::Object(ObjectEvent::Invalid(error)) => {
-                    cx.health.degraded("The Node cannot be read", &error);
+                    cx.health.degraded("The Node is invalid", &error);
                     continue;
                 }
                 WatcherEvent::Failing(error) => {
@@ -110,19 +110,19 @@ impl Sync {
                     continue;
                 }
                 WatcherEvent::Working => {
-                    cx.health.ok("Following the Node");
+                    cx.health.ok("Watching the Node");
                     continue;
                 }
                 WatcherEvent::InitPage { .. } | WatcherEvent::InitDone => continue,
             };
-            self.store.update(|local| take_over(local, &node))?;
+            self.store.update(|local| apply_node(local, &node))?;
             self.store.initialized(&self.initializer)?;
-            cx.health.ok("Following the Node");
+            cx.health.ok("Watching the Node");
         }
         Ok(())
     }
 
-    async fn follow_addresses(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
+    async fn watch_addresses(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
         let Some(table) = &self.addresses else {
             self.store.initialized(&self.initializer)?;
             return Ok(());
@@ -136,7 +136,7 @@ impl Sync {
             self.store.update(|local| local.addresses = addresses)?;
             if complete {
                 self.store.initialized(&self.initializer)?;
-                cx.health.ok("Following the devices");
+                cx.health.ok("Watching the devices");
             }
             tokio::select! {
                 () = changed.closed() => {}
@@ -146,8 +146,8 @@ impl Sync {
     }
 }
 
-/// Takes what the Kubernetes Node says. Addresses that Kubernetes does not know of stay.
-fn take_over(local: &mut LocalNode, node: &Node) {
+/// Applies the Kubernetes Node. The agent's own addresses stay.
+fn apply_node(local: &mut LocalNode, node: &Node) {
     let own = NodeAddressType::CiliumInternalIp;
     let mut addresses: Vec<(NodeAddressType, IpAddr)> = node
         .status

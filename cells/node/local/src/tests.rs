@@ -19,15 +19,13 @@ use nix::sched::{CloneFlags, unshare};
 use parking_lot::Mutex;
 use rtnetlink::{LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use serde_json::{Value, json};
-use skep_k8s::node_name::NodeName;
-use skep_k8s::slim::{Node, NodeAddressType};
-use skep_k8s::{
-    ApiError, Change, Client, Kind, ListOptions, RawEvent, RawObject, RawPage, RawWatch, Resource,
-    WatchOptions,
-};
+use skep_k8s_client::{ApiError, Change, Client, ListOptions, RawEvent, RawPage, RawWatch, WatchOptions};
+use skep_k8s_types::slim::{Node, NodeAddressType};
+use skep_k8s_types::{Kind, RawObject, Resource};
 use statedb::{Db, Table};
 use tokio::sync::mpsc;
 
+use crate::name::NodeName;
 use crate::source::SourceError;
 use crate::{
     DeviceAddress, DeviceEvent, DeviceEvents, DeviceSource, Link, LocalNode, LocalNodeStore, Route, cells,
@@ -36,7 +34,7 @@ use crate::{
 // Long: a busy machine may take its time, and what holds at once waits no moment.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A source that tells what the test says.
+/// A source with the events of the test.
 struct Scripted(Mutex<Option<mpsc::UnboundedReceiver<DeviceEvent>>>);
 
 impl DeviceSource for Scripted {
@@ -205,14 +203,14 @@ async fn devices_become_addresses_and_these_the_nodes() {
     bench
         .rows("local-node", &[0, 1, 2], &["n1 local InternalIP:192.0.2.7"])
         .await;
-    skep_k8s::readiness::wait_initialized(&bench.db, None, SOON)
+    statedb::readiness::wait_initialized(&bench.db, None, SOON)
         .await
         .unwrap();
     bench.hive.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn changes_are_followed_and_a_restart_finds_what_is_gone() {
+async fn changes_are_applied_and_a_restart_finds_what_was_deleted() {
     let (events, bench) = start_scripted().await;
     for event in [
         DeviceEvent::Link(link(2, "eth0")),
@@ -359,7 +357,7 @@ async fn add_default_route(handle: &rtnetlink::Handle, index: u32) {
 }
 
 #[test]
-fn kernels_devices_are_found_and_followed() {
+fn devices_of_the_kernel_are_listed_and_watched() {
     in_namespace(|| async {
         let handle = netlink();
         let eth7 = add_cable(&handle, "eth7", "lxc7", "192.0.2.7").await;
@@ -419,7 +417,7 @@ fn kernels_devices_are_found_and_followed() {
 #[test]
 fn what_bridges_tell_of_their_ports_is_not_taken_for_the_devices() {
     in_namespace(|| async {
-        // Of this thread's namespace; addresses that devices give themselves would come in between.
+        // Of this thread's namespace; addresses that devices assign themselves would come in between.
         std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         let handle = netlink();
         let eth7 = add_cable(&handle, "eth7", "lxc7", "192.0.2.7").await;
@@ -435,7 +433,7 @@ fn what_bridges_tell_of_their_ports_is_not_taken_for_the_devices() {
             handle.link().set(port.build()).execute().await.unwrap();
         };
 
-        // The bridge tells of its port without the kind, and that it is gone when only the port is.
+        // The bridge reports its port without the kind, and as deleted when it has only left the bridge.
         port_of(bridge).await;
         add_address(&handle, eth7, "192.0.2.8", 24).await;
         eth7_has("eth7 veth 192.0.2.7, 192.0.2.8").await;
@@ -548,7 +546,7 @@ async fn wrong_network_is_a_finding_of_the_plan() {
     assert!(report.contains("nonsense"), "{report}");
 }
 
-/// A cluster that has only this Node, and tells of its changes.
+/// A cluster that has only this Node, and reports its changes.
 struct Cluster {
     node: Value,
     changes: Mutex<Option<mpsc::UnboundedReceiver<Value>>>,

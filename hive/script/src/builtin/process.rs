@@ -101,7 +101,7 @@ async fn finish(
         output = &mut output => (Some(output), None),
         interruption = interrupted => {
             if let Some(pid) = id.and_then(|id| rustix::process::Pid::from_raw(id.cast_signed())) {
-                // A program that is gone already needs no signal.
+                // A program that has ended needs no signal.
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
             }
             (tokio::time::timeout(KILL_DELAY, output).await.ok(), Some(interruption))
@@ -171,7 +171,7 @@ fn status_text(status: ExitStatus) -> String {
     format!("signal: {name}{core}")
 }
 
-/// Where a program lies, by the script's `PATH`.
+/// Path of a program, found by the script's `PATH`.
 pub(crate) fn find_program(environment: &Environment, program: &str) -> Option<PathBuf> {
     let is_executable = |path: &Path| {
         path.metadata()
@@ -189,7 +189,7 @@ fn run_sleep(cx: &mut Context<'_>, inv: &Invocation) -> Result<Outcome, CommandE
     let [duration] = inv.args() else {
         return Err(CommandError::usage(""));
     };
-    // A time that is over already is no wait.
+    // A negative duration does not wait.
     let nanos = parse_duration_nanos(duration).map_err(CommandError::new)?;
     let duration = Duration::from_nanos(u64::try_from(nanos).unwrap_or(0));
     let interrupted = cx.interrupted();

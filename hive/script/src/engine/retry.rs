@@ -77,7 +77,7 @@ impl State {
                     return Ok(ending);
                 }
                 Err(failure) => match failure.interruption() {
-                    // What failed before the script ran out of time says more than that it did.
+                    // The failure before the deadline says more than the deadline.
                     Some(interruption) => return Err(given_up(interruption.to_string(), retries, last)),
                     None if failure.can_retry() => last = failure.with_log(self.log.take_command()),
                     None => return Err(ScriptError::Command(failure)),

@@ -214,7 +214,7 @@ impl Invocation {
         };
         if let Some((_, old, given)) = self.values.iter_mut().find(|(name, _, _)| *name == flag.name) {
             match (&mut *old, value) {
-                // A list that is given again grows.
+                // A repeated list flag appends.
                 (FlagValue::List(all), FlagValue::List(more)) if *given => all.extend(more),
                 (old, value) => *old = value,
             }

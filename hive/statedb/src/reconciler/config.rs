@@ -4,7 +4,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
+use crate::clock::{Clock, SystemClock};
 
 /// Settings of a reconciler.
 ///
@@ -75,35 +75,6 @@ impl fmt::Debug for Config {
             .field("refresh_interval", &self.refresh_interval)
             .field("prune_interval", &self.prune_interval)
             .finish_non_exhaustive()
-    }
-}
-
-/// Tells the time of day.
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use statedb::reconciler::{Clock, Config};
-///
-/// struct Fixed;
-/// impl Clock for Fixed {
-///     fn now(&self) -> jiff::Timestamp { jiff::Timestamp::UNIX_EPOCH }
-/// }
-/// let config = Config { clock: Arc::new(Fixed), ..Config::default() };
-/// assert_eq!(config.clock.now().as_second(), 0);
-/// ```
-pub trait Clock: Send + Sync {
-    /// The time now.
-    fn now(&self) -> Timestamp;
-}
-
-/// The system's clock.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SystemClock;
-
-impl Clock for SystemClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::now()
     }
 }
 

@@ -9,13 +9,12 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::{task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{Index, KeyBuf, Obj, row::BoxError};
+use crate::{Index, KeyBuf, Obj, row::BoxError, testing::TokioClock};
 
 #[derive(Debug, Clone)]
 struct Thing {
@@ -152,14 +151,6 @@ impl Reports {
     }
 }
 
-struct TestClock(Instant);
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::UNIX_EPOCH + self.0.elapsed()
-    }
-}
-
 struct World {
     db: Db,
     table: RwTable<Thing>,
@@ -176,7 +167,7 @@ fn config() -> Config {
     Config {
         prune_interval: None,
         refresh_interval: None,
-        clock: Arc::new(TestClock(Instant::now())),
+        clock: Arc::new(TokioClock::start()),
         ..Config::default()
     }
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hive::{Cell, Health, HealthSink, ModulePath};
 use hive_script::Retry;
-use jiff::Timestamp;
-use skep_health::Clock;
+use jiff::{SignedDuration, Timestamp};
+use statedb::clock::Clock;
+use statedb::testing::FixedClock;
 
 use crate::{Assembly, AssemblyError, Parts, Setup, Suite};
 
@@ -43,16 +44,11 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
 }
 
 /// Always one second after the epoch.
-struct Fixed;
-
-impl Clock for Fixed {
-    fn now(&self) -> Timestamp {
-        Timestamp::constant(1, 0)
-    }
-}
-
 fn new_clock() -> Arc<dyn Clock> {
-    Arc::new(Fixed)
+    Arc::new(FixedClock {
+        now: Timestamp::constant(1, 0),
+        age: SignedDuration::ZERO,
+    })
 }
 
 fn report(sink: Arc<dyn HealthSink>) {

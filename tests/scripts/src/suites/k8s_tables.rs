@@ -9,11 +9,12 @@ use futures::future::BoxFuture;
 use hive::Cell;
 use hive_script::Retry;
 use jiff::{SignedDuration, Timestamp};
-use skep_k8s::clock::{Clock, FixedClock};
-use skep_k8s::node_name::NodeName;
-use skep_k8s::tables::{LocalPod, NamespaceRow};
 use skep_k8s_apiserver::fake_client_cell;
+use skep_k8s_reflectors::tables::{LocalPod, NamespaceRow};
+use skep_node::NodeName;
 use statedb::Table;
+use statedb::clock::Clock;
+use statedb::testing::FixedClock;
 
 use crate::{Assembly, AssemblyError, Parts, Setup, Suite, base_cells};
 
@@ -36,7 +37,7 @@ fn assemble(_: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
     Assembly::new(|| {
         let mut cells = base_cells();
         cells.push(fake_client_cell());
-        cells.push(skep_k8s::tables::cell());
+        cells.push(skep_k8s_reflectors::tables::cell());
         cells.push(
             Cell::module("test-node", "Name and clock for tests")
                 .provide(new_name)
@@ -57,6 +58,6 @@ fn new_name() -> NodeName {
 fn new_clock() -> Arc<dyn Clock> {
     Arc::new(FixedClock {
         now: NOW,
-        ago: SignedDuration::from_mins(1),
+        age: SignedDuration::from_mins(1),
     })
 }

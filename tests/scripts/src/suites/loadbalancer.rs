@@ -9,10 +9,9 @@ use futures::future::BoxFuture;
 use hive::{Built, Cell};
 use hive_script::{Condition, Conditions, Retry};
 use skep_healthserver::HealthzConfig;
-use skep_k8s::node_name::NodeName;
 use skep_k8s_apiserver::fake_client_cell;
 use skep_loadbalancer_model::Writer;
-use skep_node::{AddressConfig, LocalNode, NodeAddress};
+use skep_node::{AddressConfig, LocalNode, NodeAddress, NodeName};
 use statedb::Table;
 
 use crate::{Assembly, AssemblyError, Maps, Parts, Setup, Suite, Wait, base_cells};
@@ -50,9 +49,9 @@ fn assemble(setup: Setup) -> BoxFuture<'static, Result<Parts, AssemblyError>> {
 pub(super) fn cells(maps: Maps) -> Vec<Cell> {
     let mut cells = base_cells();
     cells.extend([
-        hive_script::cell::cell(),
+        skep_shell::cell(),
         fake_client_cell(),
-        skep_k8s::tables::cell(),
+        skep_k8s_reflectors::tables::cell(),
         skep_maglev::cell(),
         skep_datapath_config::cell(),
         skep_loadbalancer_model::cell(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `metrics/html`: a page that needs nothing else, with all samples.
+//! `metrics/html`: a self-contained page with all samples.
 
 use std::sync::Arc;
 

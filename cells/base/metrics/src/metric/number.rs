@@ -111,7 +111,7 @@ impl Gauge {
     }
 }
 
-/// A counter or gauge whose value is asked for when somebody looks.
+/// A counter or gauge whose value is computed when it is read.
 ///
 /// ```
 /// use skep_metrics::{Computed, Kind, Opts};

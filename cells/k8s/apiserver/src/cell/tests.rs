@@ -7,8 +7,9 @@ use futures::StreamExt;
 use hive::{All, Cell, Hive, Settings};
 use hive_script::CommandHandle;
 use serde_json::json;
-use skep_k8s::slim::Service;
-use skep_k8s::{Api, Client, Resource};
+use skep_k8s_client::{Api, Client};
+use skep_k8s_types::Resource;
+use skep_k8s_types::slim::Service;
 use statedb::Table;
 
 use super::*;
@@ -214,26 +215,26 @@ async fn label_selectors_count_for_lists_of_the_fake_client_and_not_for_its_watc
     fake.add(&service("left-out", "headless")).unwrap();
     let client = fake.client();
     let kind = Service::kind();
-    let labels: skep_k8s::selector::Selector = "!headless".parse().unwrap();
+    let labels: skep_k8s_types::selector::Selector = "!headless".parse().unwrap();
 
-    let list = skep_k8s::ListOptions {
+    let list = skep_k8s_client::ListOptions {
         labels: labels.clone(),
-        ..skep_k8s::ListOptions::default()
+        ..skep_k8s_client::ListOptions::default()
     };
     let page = client.list(&kind, "", &list).await.unwrap();
     assert_eq!(page.items.len(), 1);
-    let watch = skep_k8s::WatchOptions {
+    let watch = skep_k8s_client::WatchOptions {
         labels,
         resource_version: page.resource_version,
-        ..skep_k8s::WatchOptions::default()
+        ..skep_k8s_client::WatchOptions::default()
     };
     let mut events = client.watch(&kind, "", &watch).await.unwrap();
     fake.update(&service("kept", "headless"), false).unwrap();
 
     let event = events.next().await.unwrap().unwrap();
-    let modified = skep_k8s::Change::Modified;
+    let modified = skep_k8s_client::Change::Modified;
     assert!(
-        matches!(&event, skep_k8s::RawEvent::Object(change, _) if *change == modified),
+        matches!(&event, skep_k8s_client::RawEvent::Object(change, _) if *change == modified),
         "{event:?}"
     );
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::Value;
-use skep_k8s::{ApiError, Change, Client, Kind, ListOptions, RawEvent, WatchOptions};
+use skep_k8s_client::{ApiError, Change, Client, ListOptions, RawEvent, WatchOptions};
+use skep_k8s_types::Kind;
 
 use crate::object;
 

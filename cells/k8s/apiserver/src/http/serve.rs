@@ -5,26 +5,22 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use skep_listen::http::Http1;
+use skep_listen::tls::Tls;
+use skep_listen::{BindError, BoundTcp, Server, Tcp};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::pods::Session;
 use super::respond::{self, Body};
 use super::route::Router;
-use super::tls::Tls;
 use crate::error::ApiError;
 use crate::pods::PodRuntime;
 use crate::server::ApiServer;
@@ -32,9 +28,9 @@ use crate::server::ApiServer;
 /// Settings of the HTTP side.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// Bearer token that clients must show; empty: everybody may do everything.
+    /// Bearer token that clients must send; empty: every client may do everything.
     pub token: String,
-    /// Serve HTTPS with this certificate. kubectl shows a token over HTTPS only.
+    /// Serves HTTPS with this certificate. kubectl sends a token over HTTPS only.
     pub tls: Option<Tls>,
     /// Longest request body in bytes.
     pub body_limit: usize,
@@ -61,31 +57,24 @@ impl Default for HttpOptions {
     }
 }
 
-/// Time that a client has for the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Time that open requests have to end after a stop.
-const DRAIN: Duration = Duration::from_secs(2);
-
 /// An API server that listens.
 pub struct HttpServer {
-    listener: TcpListener,
+    listener: BoundTcp,
     api: ApiServer,
     options: HttpOptions,
 }
 
 impl HttpServer {
-    /// Listens on `address`; port 0 takes a free one.
+    /// Listens on `address`; port 0 takes a free one. Must be called within a runtime.
     ///
     /// # Errors
-    /// If the address cannot be bound.
-    pub async fn bind(address: SocketAddr, api: ApiServer, options: HttpOptions) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        Ok(Self::with_listener(listener, api, options))
+    /// If the port is in use, or the address is not one of this machine.
+    pub fn bind(address: SocketAddr, api: ApiServer, options: HttpOptions) -> Result<Self, BindError> {
+        Ok(Self::with_listener(Tcp::new(address).bind()?, api, options))
     }
 
     /// Serves connections of a listener that exists already.
-    pub fn with_listener(listener: TcpListener, api: ApiServer, options: HttpOptions) -> Self {
+    pub fn with_listener(listener: BoundTcp, api: ApiServer, options: HttpOptions) -> Self {
         HttpServer {
             listener,
             api,
@@ -94,90 +83,45 @@ impl HttpServer {
     }
 
     /// The address it listens on.
-    ///
-    /// # Errors
-    /// If the system does not tell.
-    pub fn address(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
     }
 
     /// Serves until `stop`: then watches end, open requests are finished, and all connections close.
     pub async fn serve(self, stop: CancellationToken) {
-        let address = self.address().map(|a| a.to_string()).unwrap_or_default();
         let router = Arc::new(Router {
+            address: self.address().to_string(),
             api: self.api,
-            token: self.options.token.clone(),
-            address,
-            pods: self.options.pods.clone(),
-            pods_hint: self.options.pods_hint.clone(),
+            token: self.options.token,
+            pods: self.options.pods,
+            pods_hint: self.options.pods_hint,
             stop: stop.clone(),
         });
-        let acceptor = self.options.tls.as_ref().map(Tls::acceptor);
-        // Connections end with this future: none outlives the job that runs it.
-        let mut connections = JoinSet::new();
-        let mut expiry = router.api.expiry_interval().map(|period| {
-            let mut interval = tokio::time::interval(period);
-            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            interval
-        });
-        loop {
-            while connections.try_join_next().is_some() {}
-            if connections.len() >= self.options.connections {
-                tokio::select! {
-                    _ = connections.join_next() => {}
-                    () = stop.cancelled() => break,
-                }
-                continue;
-            }
-            tokio::select! {
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => {
-                        let _ = stream.set_nodelay(true);
-                        connections.spawn(accept(stream, acceptor.clone(), router.clone(), self.options.body_limit, stop.clone()));
-                    }
-                    Err(error) => {
-                        // Out of file descriptors, most likely: others may close.
-                        tracing::warn!(error = %error, "cannot accept a connection");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
-                },
-                () = tick(&mut expiry) => router.api.expire_events(),
-                () = stop.cancelled() => break,
-            }
-        }
-        let drained = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN, drained).await.is_err() {
-            connections.shutdown().await;
+        let expiry = expire_events(router.api.clone());
+        let limit = self.options.body_limit;
+        let serving = Server::new("API server", self.listener)
+            .connections(self.options.connections)
+            .handshake(self.options.tls)
+            .serve(stop, move |accepted| {
+                connection(accepted.stream, router.clone(), limit, accepted.stop)
+            });
+        tokio::select! {
+            () = serving => {}
+            () = expiry => {}
         }
     }
 }
 
-/// Waits for the next tick; never returns if there is none.
-async fn tick(interval: &mut Option<tokio::time::Interval>) {
-    match interval {
-        Some(interval) => drop(interval.tick().await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn accept(
-    stream: TcpStream,
-    acceptor: Option<TlsAcceptor>,
-    router: Arc<Router>,
-    limit: usize,
-    stop: CancellationToken,
-) {
-    let Some(acceptor) = acceptor else {
-        return connection(stream, router, limit, stop).await;
+/// Deletes events whose time is over. Never returns.
+async fn expire_events(api: ApiServer) {
+    let Some(period) = api.expiry_interval() else {
+        return std::future::pending().await;
     };
-    let accepted = tokio::select! {
-        accepted = tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)) => accepted,
-        () = stop.cancelled() => return,
-    };
-    match accepted {
-        Ok(Ok(stream)) => connection(stream, router, limit, stop).await,
-        Ok(Err(error)) => tracing::debug!(error = %error, "no TLS connection"),
-        Err(_) => tracing::debug!("no TLS connection in time"),
+    let mut interval = tokio::time::interval(period);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        api.expire_events();
     }
 }
 
@@ -189,22 +133,7 @@ where
     let session: Arc<Mutex<Option<Session>>> = Arc::default();
     let begun = session.clone();
     let service = service_fn(move |request| answer(router.clone(), limit, request, begun.clone()));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
-    let mut connection = std::pin::pin!(connection);
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = result {
-        tracing::debug!(error = %error, "connection ended");
-    }
+    Http1::new().serve(stream, service, stop.clone()).await;
     let session = session.lock().take();
     if let Some(session) = session {
         tokio::select! {

@@ -80,8 +80,8 @@ impl Listening {
             ..HttpOptions::default()
         };
         let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api.clone(), options);
-        let server = server.await.unwrap();
-        let (address, stop) = (server.address().unwrap(), CancellationToken::new());
+        let server = server.unwrap();
+        let (address, stop) = (server.address(), CancellationToken::new());
         tokio::spawn(server.serve(stop.clone()));
         Self {
             api,

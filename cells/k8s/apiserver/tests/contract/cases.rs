@@ -13,10 +13,11 @@ mod watches;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use skep_k8s::{
-    ApiError, Client, DeleteOptions, Kind, ListOptions, Patch, RawObject, RawPage, RawWatch, Subresource,
-    WatchOptions, WriteOptions,
+use skep_k8s_client::{
+    ApiError, Client, DeleteOptions, ListOptions, Patch, RawPage, RawWatch, Subresource, WatchOptions,
+    WriteOptions,
 };
+use skep_k8s_types::{Kind, RawObject};
 
 /// What is checked.
 pub(crate) struct Subject {

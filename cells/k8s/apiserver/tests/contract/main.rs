@@ -14,14 +14,13 @@ mod real;
 
 use std::sync::Arc;
 
-use skep_k8s::Client;
-use skep_k8s::remote::{RemoteClient, Settings as RemoteSettings, Target};
+use cases::Subject;
 use skep_k8s_apiserver::{
     ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tracker, in_process_client,
 };
+use skep_k8s_client::Client;
+use skep_k8s_client::remote::{RemoteClient, Settings as RemoteSettings, Target};
 use tokio_util::sync::CancellationToken;
-
-use cases::Subject;
 
 fn embedded() -> ApiServer {
     let rows = Rows::new(&statedb::Db::new()).unwrap();
@@ -61,10 +60,8 @@ async fn in_process() {
 async fn over_http() {
     let api = embedded();
     let tracker = api.tracker().clone();
-    let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, HttpOptions::default())
-        .await
-        .unwrap();
-    let url = format!("http://{}", server.address().unwrap());
+    let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, HttpOptions::default()).unwrap();
+    let url = format!("http://{}", server.address());
     let stop = CancellationToken::new();
     let serving = tokio::spawn(server.serve(stop.clone()));
     let subject = Subject {

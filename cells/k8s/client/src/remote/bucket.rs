@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A token bucket: `burst` requests at once, then `rate` a second. Those who wait are served in order of arrival.
+/// A token bucket: `burst` requests at once, then `rate` a second. Waiting requests are served in order of arrival.
 #[derive(Debug)]
 pub(super) struct TokenBucket {
     /// Tokens a second; 0 for no limit.
@@ -35,7 +35,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes a token, and says after what time the request may go.
+    /// Takes a token; returns the time after which the request may be sent.
     fn reserve(&self, now: Instant) -> Duration {
         if self.rate == 0.0 {
             return Duration::ZERO;
@@ -53,7 +53,7 @@ impl TokenBucket {
         }
     }
 
-    /// Waits until a request may go.
+    /// Waits until a request may be sent.
     pub(super) async fn wait(&self) {
         let wait = self.reserve(Instant::now());
         if !wait.is_zero() {

@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Time between probes of a server that is lost.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Why there is no client.
+/// Why the client cannot be built.
 #[derive(Debug, thiserror::Error)]
 enum CellError {
     #[error(transparent)]
@@ -49,11 +49,11 @@ fn new_client(
         return Ok(Arc::new(DisabledClient));
     }
     let health = health.scope("connection");
-    let (connecting, told) = (client.clone(), health.clone());
+    let (connecting, reported) = (client.clone(), health.clone());
     lifecycle.add(
         Hook::new("connect")
             .on_start(move |_: HookCtx| {
-                let (client, health) = (connecting.clone(), told.clone());
+                let (client, health) = (connecting.clone(), reported.clone());
                 async move {
                     let version = client.wait_connected(START, RETRY).await?;
                     let server = client.server().unwrap_or_default();

@@ -53,7 +53,7 @@ impl Config {
         }
     }
 
-    /// The cluster that is meant.
+    /// The configured cluster.
     pub fn target(&self) -> Target {
         if !self.enable_k8s {
             return Target::Nowhere;
@@ -71,7 +71,7 @@ impl Config {
             connect_timeout: self.k8s_client_connection_timeout,
             keep_alive: self.k8s_client_connection_keep_alive,
             heartbeat: self.k8s_heartbeat_timeout,
-            // One address needs no memory.
+            // With one address there is nothing to remember.
             state_file: (self.k8s_api_server_urls.len() > 1 && !self.k8s_api_server_state_file.is_empty())
                 .then(|| PathBuf::from(&self.k8s_api_server_state_file)),
             ..Settings::default()

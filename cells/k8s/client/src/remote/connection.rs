@@ -23,22 +23,22 @@ use tower::{BoxError, ServiceBuilder};
 use super::bucket::TokenBucket;
 use super::target::{Target, TargetError};
 use super::token::TokenFile;
+use crate::client::ServerVersion;
 use crate::error::{ApiError, Status};
-use crate::kind::ServerVersion;
 
 /// Oldest version that works: the first with `discovery.k8s.io/v1`.
 const OLDEST: (u32, u32) = (1, 21);
 
-/// How long the server may take to begin an answer. Its own limit is 60 s.
+/// Time until the head of an answer. The own limit of the server is 60 s.
 const ANSWER: Duration = Duration::from_secs(70);
 
-/// How long the server may take to say that it is well.
+/// Time until the answer to a health probe.
 const PROBE: Duration = Duration::from_secs(10);
 
 /// Where the service account of a pod is mounted.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Largest answer that is not a watch: a page of a list. Protects from a server gone mad.
+/// Largest answer that is not a watch: a page of a list. Bounds what a faulty server can make the client hold.
 const LARGEST_BODY: usize = 512 << 20;
 
 /// Why there is no connection.
@@ -52,7 +52,7 @@ pub enum ConnectError {
     Credentials {
         /// Address of the server.
         server: String,
-        /// What is wrong.
+        /// Cause.
         #[source]
         cause: kube::Error,
     },
@@ -72,7 +72,7 @@ pub enum ConnectError {
     Timeout {
         /// The time.
         within: Duration,
-        /// What the last attempt said.
+        /// Cause of the last attempt.
         #[source]
         cause: Box<ConnectError>,
     },
@@ -95,7 +95,7 @@ pub struct Settings {
     pub user_agent: String,
     /// Folder of the pod's service account: certificate authority and token.
     pub service_account: PathBuf,
-    /// File that remembers which of several servers worked last; `None` forgets.
+    /// File that remembers which of several servers worked last; `None` for none.
     pub state_file: Option<PathBuf>,
 }
 
@@ -126,14 +126,14 @@ pub(super) struct Inner {
     pub(super) bucket: TokenBucket,
     /// Absent until the first use, which must be inside of the runtime.
     current: ArcSwapOption<Connection>,
-    /// Number of the server in use. Held while connecting, so that one attempt is made at a time.
+    /// Index of the server in use. Held while connecting, so that one attempt is made at a time.
     server: tokio::sync::Mutex<usize>,
     /// Changes when all connections are dropped: watches end then.
     pub(super) generation: watch::Sender<u64>,
-    /// Changes when a server answers after one had been given up.
+    /// Changes when a server answers again after a failed probe.
     pub(super) recoveries: watch::Sender<u64>,
     last_answer: Mutex<Instant>,
-    /// Number of the server that the state file names; none of them at first if it names another or is not there.
+    /// Index of the server that the state file names; [`NONE`] if it is missing or names another.
     remembered: AtomicUsize,
     pub(super) suspicious: Notify,
 }
@@ -141,15 +141,15 @@ pub(super) struct Inner {
 /// The server did not answer its health probe while a request waited.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was closed because the server did not answer a health probe")]
-struct GivenUp;
+struct Dropped;
 
 /// A request without answer.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer within {}s", ANSWER.as_secs())]
 struct Silent;
 
-/// Number of no server.
-const NOBODY: usize = usize::MAX;
+/// Index of no server.
+const NONE: usize = usize::MAX;
 
 pub(super) struct Connection {
     client: kube::Client,
@@ -178,7 +178,7 @@ impl RemoteClient {
                 settings,
                 current: ArcSwapOption::empty(),
                 server: tokio::sync::Mutex::new(remembered.unwrap_or_default()),
-                remembered: AtomicUsize::new(remembered.unwrap_or(NOBODY)),
+                remembered: AtomicUsize::new(remembered.unwrap_or(NONE)),
                 generation: watch::Sender::new(0),
                 recoveries: watch::Sender::new(0),
                 last_answer: Mutex::new(Instant::now()),
@@ -187,7 +187,7 @@ impl RemoteClient {
         })
     }
 
-    /// Whether there is a cluster to talk to.
+    /// Whether a cluster is configured.
     pub(super) fn target_known(&self) -> bool {
         self.inner.target != Target::Nowhere
     }
@@ -257,12 +257,12 @@ impl RemoteClient {
         Ok(version)
     }
 
-    /// One beat: nothing if the server answered anything lately, else a probe; if that fails, all connections are
-    /// dropped and the next server is used from now on.
+    /// One heartbeat: nothing if the server has answered within the interval, else a probe. If the probe fails, all
+    /// connections are dropped and the next server is used.
     ///
     /// # Errors
     ///
-    /// Why the server in use was given up.
+    /// Why the probe failed.
     pub async fn heartbeat(&self, suspicious: bool) -> Result<(), ConnectError> {
         if !suspicious && self.idle() < self.inner.settings.heartbeat {
             return Ok(());
@@ -283,19 +283,19 @@ impl RemoteClient {
         let answer = tokio::time::timeout(PROBE, self.send_on(&connection, request)).await;
         let response = answer.map_err(|elapsed| unreachable_server(&connection.server, elapsed))??;
         match response.status() {
-            // Too many requests, or not allowed to ask: alive in either case.
+            // Rate limited or forbidden: alive in either case.
             StatusCode::TOO_MANY_REQUESTS | StatusCode::FORBIDDEN => Ok(()),
             status if status.is_success() => Ok(()),
             status => Err(ApiError::Status(Status::new(
                 status.as_u16(),
                 "",
-                format!("{} answers {status} when asked for its health", connection.server),
+                format!("{} answers {status} to a health probe", connection.server),
             ))
             .into()),
         }
     }
 
-    /// Drops all connections and goes on with the next server, if there are several. Files are read anew.
+    /// Drops all connections and uses the next server, if there are several. Files are read again.
     async fn next_server(&self) {
         let mut server = self.inner.server.lock().await;
         *server = (*server + 1) % self.inner.target.servers().max(1);
@@ -382,8 +382,8 @@ impl RemoteClient {
         }
     }
 
-    /// The answer to a request; an error if the server is given up meanwhile. A server that is silent for long is
-    /// suspicious before that: the heartbeat probes it.
+    /// Waits for the answer to a request; fails if the connections are dropped meanwhile. After a long silence it wakes
+    /// the heartbeat, which probes the server.
     async fn answer_of(
         &self,
         connection: &Connection,
@@ -400,7 +400,7 @@ impl RemoteClient {
         };
         tokio::select! {
             answer = &mut answer => answer,
-            _ = generation.changed() => Err(unreachable_server(&connection.server, GivenUp)),
+            _ = generation.changed() => Err(unreachable_server(&connection.server, Dropped)),
             () = suspect => Err(unreachable_server(&connection.server, Silent)),
         }
     }
@@ -424,24 +424,24 @@ impl RemoteClient {
         let response = result.map_err(|error| unreachable_server(&connection.server, error))?;
         self.answered(connection);
         if response.status() == StatusCode::UNAUTHORIZED {
-            // Certificates and tokens may have been replaced: read them anew for the next request.
+            // Certificates and tokens may have been replaced: read them again for the next request.
             self.inner.current.store(None);
         }
         Ok(response)
     }
 
-    /// Notes that the server in use is alive.
+    /// Records that the server in use is alive.
     pub(super) fn answered(&self, connection: &Connection) {
         *self.inner.last_answer.lock() = Instant::now();
         self.remember(connection.number);
     }
 
-    /// Remembers over restarts which server works.
+    /// Writes the address of the working server to the state file.
     fn remember(&self, number: usize) {
         let (Some(path), Some(url)) = (&self.inner.settings.state_file, self.inner.target.url(number)) else {
             return;
         };
-        // Called for every part of every answer: the file is only touched when the server changes.
+        // Called for every part of every answer: the file is only written when the server changes.
         if self.inner.remembered.swap(number, Ordering::Relaxed) == number {
             return;
         }
@@ -450,7 +450,7 @@ impl RemoteClient {
         let written =
             std::fs::write(&beside, format!("{url}\n")).and_then(|()| std::fs::rename(&beside, path));
         if let Err(error) = written {
-            tracing::warn!(file = %path.display(), %error, "Cannot remember the API server in use");
+            tracing::warn!(file = %path.display(), %error, "Cannot write the state file of the API server");
         }
     }
 

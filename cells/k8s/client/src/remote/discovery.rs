@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Which kinds a server has.
+//! Kinds that a server serves.
 
 use serde::Deserialize;
+use skep_k8s_types::Kind;
+use skep_k8s_types::slim::Str;
 
 use super::connection::RemoteClient;
 use crate::error::ApiError;
-use crate::kind::Kind;
-use crate::slim::Str;
 
 #[derive(Deserialize)]
 struct Groups {
@@ -51,7 +51,7 @@ impl RemoteClient {
             for version in &group.versions {
                 match self.discover_version(&group.name, &version.version).await {
                     Ok(more) => kinds.extend(more),
-                    // An aggregated server that is down takes only its own kinds away.
+                    // An aggregated API that is unavailable hides only its own kinds.
                     Err(error) if error.status().is_some() => {
                         tracing::debug!(group = %group.name, version = %version.version, %error, "Kinds not available");
                     }

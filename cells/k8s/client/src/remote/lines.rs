@@ -5,11 +5,11 @@
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use skep_k8s_types::RawObject;
+use skep_k8s_types::slim::{Labels, Str};
 
-use crate::decode::RawObject;
 use crate::error::{ApiError, Status};
 use crate::event::{Change, RawEvent};
-use crate::slim::{Labels, Str};
 
 /// Longest line: etcd takes objects of 1.5 MiB by default, JSON is at most some times larger than what it stores.
 const LONGEST_LINE: usize = 32 << 20;
@@ -58,7 +58,7 @@ impl Lines {
         }
     }
 
-    /// What is left when the stream ends: a last line without an end, or nothing.
+    /// The rest at the end of the stream: a last line without an end, or nothing.
     pub(super) fn rest(&mut self) -> Option<Bytes> {
         self.searched = 0;
         let rest = self.buffer.split().freeze();

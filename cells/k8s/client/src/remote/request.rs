@@ -14,19 +14,18 @@ use rand::Rng;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{Kind, RawObject};
 use tokio::sync::watch;
 
 use super::connection::{Connection, RemoteClient, read_status, unreachable_server};
 use super::lines::{Lines, event};
-use crate::client::{Client, RawPage, RawWatch};
-use crate::decode::RawObject;
+use crate::client::{Client, RawPage, RawWatch, ServerVersion};
 use crate::error::{ApiError, Status};
 use crate::event::RawEvent;
-use crate::kind::{Kind, ServerVersion};
 use crate::options::{
     DeleteOptions, ListOptions, Patch, ResourceVersionMatch, Subresource, WatchOptions, WriteOptions,
 };
-use crate::slim::Str;
 
 /// Default field manager of writes.
 const FIELD_MANAGER: &str = "skep";
@@ -60,19 +59,19 @@ impl Query {
     }
 }
 
-/// A parameter's value if it is asked for; an empty one is left out.
+/// `value` if `asked`, else nothing: empty parameters are left out.
 fn when(asked: bool, value: &'static str) -> &'static str {
     if asked { value } else { "" }
 }
 
-/// Path of a collection or an object; refuses names that would change what the path means.
+/// Path of a collection or an object; rejects names that would change the path.
 fn path(kind: &Kind, namespace: &str, name: &str, part: Subresource) -> Result<String, ApiError> {
     for segment in [namespace, name] {
         let fine = segment
             .chars()
             .all(|character| character.is_ascii_alphanumeric() || "-._:".contains(character));
         if !fine || segment == "." || segment == ".." {
-            let message = format!("{segment:?} is no name of an object");
+            let message = format!("{segment:?} is not a valid name");
             return Err(ApiError::Status(Status::new(400, "BadRequest", message)));
         }
     }
@@ -157,7 +156,7 @@ impl RemoteClient {
         })
     }
 
-    /// The events in the body of an answer, until it ends or the connection is given up.
+    /// The events in the body of an answer, until it ends or the connection is dropped.
     fn events(
         &self,
         mut body: Body,
@@ -172,7 +171,7 @@ impl RemoteClient {
                 let frame = tokio::select! {
                     biased;
                     _ = generation.changed() => {
-                        yield Err(unreachable_server(&connection.server, "connection given up"));
+                        yield Err(unreachable_server(&connection.server, "connection dropped"));
                         return;
                     }
                     frame = body.frame() => frame,
@@ -202,7 +201,7 @@ impl RemoteClient {
                         Ok(Some(line)) => event(&line, &name),
                         Err(_) => Err(ApiError::Garbled {
                             request: name.clone(),
-                            reason: "endless line".to_owned(),
+                            reason: "line too long".to_owned(),
                         }),
                     };
                     let failed = read.is_err();
@@ -217,14 +216,14 @@ impl RemoteClient {
 
     pub(super) async fn fetch_version(&self) -> Result<ServerVersion, ApiError> {
         let text: VersionText = self.read("/version").await?;
-        // Vendors add signs to the numbers: `33+`.
+        // Vendors append signs to the numbers: `33+`.
         let number = |text: &str| {
             let digits = text
                 .find(|character: char| !character.is_ascii_digit())
                 .map_or(text, |end| &text[..end]);
             digits.parse().map_err(|_| ApiError::Garbled {
                 request: "GET /version".to_owned(),
-                reason: format!("`{text}` is no version number"),
+                reason: format!("`{text}` is not a version number"),
             })
         };
         Ok(ServerVersion {

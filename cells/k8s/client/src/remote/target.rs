@@ -16,8 +16,8 @@ const SERVICE: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 /// Why there is no usable address.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// An address in `k8s-api-server-urls` is none.
-    #[error("`{url}` in k8s-api-server-urls is no address of a server, such as https://192.0.2.1:6443")]
+    /// An address in `k8s-api-server-urls` is invalid.
+    #[error("`{url}` in k8s-api-server-urls is not the address of a server, such as https://192.0.2.1:6443")]
     Url {
         /// The text.
         url: String,
@@ -27,7 +27,7 @@ pub enum TargetError {
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Cause.
         #[source]
         cause: Box<KubeconfigError>,
     },
@@ -36,7 +36,7 @@ pub enum TargetError {
     Token {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Cause.
         #[source]
         cause: std::io::Error,
     },
@@ -45,7 +45,7 @@ pub enum TargetError {
     ServiceAccount {
         /// Where it should be.
         folder: PathBuf,
-        /// What is wrong.
+        /// Cause.
         #[source]
         cause: Box<KubeconfigError>,
     },
@@ -54,13 +54,13 @@ pub enum TargetError {
 /// How to find a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// As a kubeconfig file says, optionally at other addresses.
+    /// The cluster of a kubeconfig file, optionally at other addresses.
     Kubeconfig(PathBuf, Vec<String>),
-    /// At explicit addresses; those with `https` log in with the pod's service account.
+    /// The cluster at explicit addresses; those with `https` log in with the pod's service account.
     Urls(Vec<String>),
-    /// As the pod's environment says, with its service account.
+    /// The cluster of the pod's environment, with its service account.
     InCluster,
-    /// Nowhere.
+    /// No cluster.
     Nowhere,
 }
 
@@ -89,7 +89,7 @@ impl Target {
         }
     }
 
-    /// The explicit address with this number.
+    /// The explicit address with this index.
     pub(super) fn url(&self, index: usize) -> Option<&str> {
         match self {
             Self::Kubeconfig(_, urls) | Self::Urls(urls) => urls.get(index).map(String::as_str),
@@ -107,7 +107,7 @@ impl Target {
         }
     }
 
-    /// Reads certificates and tokens anew; those of the pod from the folder `account`. `None` if there is no cluster.
+    /// Reads certificates and tokens; those of the pod from the folder `account`. `None` if there is no cluster.
     pub(super) async fn load(
         &self,
         index: usize,
@@ -171,7 +171,7 @@ fn service_url() -> Option<String> {
     Some(format!("https://{host}:{port}"))
 }
 
-/// Trusts and logs in as the service account in `folder` says.
+/// Takes certificate authority and token of the service account in `folder`.
 async fn from_account(folder: &Path, url: &str) -> Result<kube::Config, TargetError> {
     let fail = |cause| TargetError::ServiceAccount {
         folder: folder.to_owned(),
@@ -258,7 +258,7 @@ mod tests {
 
         assert_eq!(
             target.check().unwrap_err().to_string(),
-            "`ftp://x` in k8s-api-server-urls is no address of a server, such as https://192.0.2.1:6443"
+            "`ftp://x` in k8s-api-server-urls is not the address of a server, such as https://192.0.2.1:6443"
         );
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The client against a server that answers as told.
+//! The client against a scripted server.
 
 #![expect(
     clippy::disallowed_methods,
@@ -20,16 +20,17 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
+use skep_k8s_types::Resource;
+use skep_k8s_types::selector::FieldSelector;
+use skep_k8s_types::slim::{Pod, Service};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::connection::{ConnectError, RemoteClient, Settings};
 use super::target::Target;
-use crate::selector::FieldSelector;
-use crate::slim::{Pod, Service};
 use crate::{
-    Api, ApiError, Backoff, Client, ListerWatcher, ObjectEvent, Resource, WatchEvent, WatchOptions,
-    WatcherEvent, watcher,
+    Api, ApiError, Backoff, Client, ListerWatcher, ObjectEvent, WatchEvent, WatchOptions, WatcherEvent,
+    watcher,
 };
 
 mod tls;
@@ -571,7 +572,7 @@ async fn discovery_lists_kinds_without_their_parts() {
 
     let kinds = server.client().kinds().await.unwrap();
 
-    assert_eq!(kinds, [Pod::kind(), crate::slim::EndpointSlice::kind()]);
+    assert_eq!(kinds, [Pod::kind(), skep_k8s_types::slim::EndpointSlice::kind()]);
 }
 
 #[tokio::test]

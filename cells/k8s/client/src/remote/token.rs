@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! A bearer token in a file, which somebody replaces before it expires.
+//! A bearer token in a file, which is replaced before it expires.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::target::TargetError;
 
-/// How old what was read may get. Kubernetes replaces a token long before it expires.
+/// Time after which the file is read again. Kubernetes replaces a token long before it expires.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// The file, and what was in it when it was last read.
@@ -38,7 +38,7 @@ impl TokenFile {
         })
     }
 
-    /// The value of the header `Authorization`. A file that cannot be read any more does not take the token away.
+    /// The value of the header `Authorization`. The last token stays if the file can no longer be read.
     pub(super) fn header(&self) -> HeaderValue {
         let mut read = self.read.lock();
         if read.0.elapsed() >= FRESH {
@@ -57,7 +57,7 @@ fn load(path: &std::path::Path) -> std::io::Result<HeaderValue> {
     let text = std::fs::read_to_string(path)?;
     // Written by hand, a token ends with a new line.
     let mut header = HeaderValue::try_from(format!("Bearer {}", text.trim()))
-        .map_err(|_| std::io::Error::other("what is in it cannot be a token"))?;
+        .map_err(|_| std::io::Error::other("the content is not a valid token"))?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -98,7 +98,7 @@ mod tests {
             fault(&path)
         );
         std::fs::write(&path, "two\nlines").unwrap();
-        assert!(fault(&path).contains("cannot be a token"), "{}", fault(&path));
-        assert!(!fault(&path).contains("two"), "no part of a token is told");
+        assert!(fault(&path).contains("not a valid token"), "{}", fault(&path));
+        assert!(!fault(&path).contains("two"), "no part of a token is shown");
     }
 }

@@ -53,7 +53,7 @@ async fn start(flags: &[(&str, &str)]) -> (Arc<Node>, Running) {
     (node, running)
 }
 
-/// Status and body, once somebody listens.
+/// Status and body, once a server listens.
 async fn get(address: &str, path: &str) -> (u16, String) {
     let address: SocketAddr = address.parse().unwrap();
     let connect = async {
@@ -66,7 +66,7 @@ async fn get(address: &str, path: &str) -> (u16, String) {
     };
     let mut stream = tokio::time::timeout(Duration::from_secs(30), connect)
         .await
-        .expect("somebody listens");
+        .expect("a server listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut text = String::new();

@@ -29,7 +29,7 @@ pub enum Source {
     Generated = 8,
     /// Left from a previous run.
     Restored = 9,
-    /// Nobody said.
+    /// Not stated.
     #[default]
     Unspec = 10,
 }

@@ -12,12 +12,12 @@ use skep_loadbalancer_model::types::{
 use skep_loadbalancer_model::{FRONTENDS_BY_ADDRESS, Writer};
 use statedb::reconciler::StatusKind;
 
-use crate::maps::{self, LbMaps, text};
+use crate::maps::{LoadBalancerMaps, key, text};
 use crate::{InitWait, Ops};
 
 struct Parts {
     writer: Writer,
-    maps: Arc<dyn LbMaps>,
+    maps: Arc<LoadBalancerMaps>,
     ops: Arc<parking_lot::Mutex<Ops>>,
     reconciled: InitWait,
 }
@@ -27,7 +27,7 @@ async fn start(flags: &[(&str, &str)]) -> (hive::Running, Arc<Parts>) {
     let keep = kept.clone();
     let probe = Cell::module("probe", "Probe").run(
         move |writer: Writer,
-              maps: Arc<dyn LbMaps>,
+              maps: Arc<LoadBalancerMaps>,
               ops: Arc<parking_lot::Mutex<Ops>>,
               reconciled: InitWait| {
             *keep.lock().unwrap() = Some(Arc::new(Parts {
@@ -99,8 +99,8 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what} did not happen");
 }
 
-fn dump(maps: &Arc<dyn LbMaps>) -> String {
-    text::dump(&maps::dump_all(&**maps).unwrap())
+fn dump(maps: &Arc<LoadBalancerMaps>) -> String {
+    text::dump(maps).unwrap()
 }
 
 #[tokio::test]
@@ -149,16 +149,17 @@ async fn frontends_get_into_the_maps_through_faults() {
 async fn faults_are_met_by_the_reconciler_alone() {
     let flags = [("lb-test-fault-probability", "1"), ("lb-retry-backoff-min", "1h")];
     let (running, parts) = start(&flags).await;
-    let key = maps::BackendKey { id: 9, ipv6: false };
 
     add(&parts.writer, 1, &["10.0.0.1:80/TCP"]);
     until("an error", || {
         frontend(&parts.writer, 1).status.kind == StatusKind::Error
     })
     .await;
-    let failures = parts.maps.delete(maps::Keys::Backends(&[key]));
+    let backends = &parts.maps.backends.v4;
+    let was_there = backends.delete(&key::backend(9, false).into_inner()).unwrap();
 
-    assert!(failures.is_empty(), "{failures:?}");
+    assert!(!was_there);
+    assert_eq!(frontend(&parts.writer, 1).status.error_text(), "faulty");
     assert_eq!(dump(&parts.maps), "");
     running.stop().await.unwrap();
 }

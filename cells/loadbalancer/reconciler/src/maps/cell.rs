@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: the load balancer's maps.
-//! Provides: `Arc<dyn LbMaps>`, and what the owner of these maps says of them. Requires: settings, [`Maps`].
+//! Provides: `Arc<LoadBalancerMaps>`, and what the owner of these maps says of them. Requires: settings, [`Maps`].
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use skep_bpf_maps::lb::{LbMapSizes, OWNER};
 use skep_datapath_config::{AddressFamilies, MapConfig};
 use skep_datapath_maps::{MapOwner, Maps};
 
-use super::LbMaps;
-use super::bpf::BpfMaps;
+use super::LoadBalancerMaps;
 
 /// The maps, wherever [`Maps`] has them.
 pub fn cell() -> Cell {
@@ -20,8 +19,8 @@ pub fn cell() -> Cell {
         .provide(handles)
 }
 
-fn handles(maps: Arc<Maps>) -> Arc<dyn LbMaps> {
-    Arc::new(BpfMaps::new(&maps))
+fn handles(maps: Arc<Maps>) -> Arc<LoadBalancerMaps> {
+    Arc::new(LoadBalancerMaps::new(&maps))
 }
 
 fn owner(config: Cfg<MapConfig>, families: Cfg<AddressFamilies>, sizes: Arc<LbMapSizes>) -> Member<MapOwner> {

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What every implementation of [`LbMaps`] holds to: the same tests for the maps in memory and for those in the
-//! kernel, each of which runs in a world of its own.
+//! What is written is read again as it was, in the maps in memory and in those in the kernel.
 
 use std::sync::Arc;
 
 use skep_bpf_maps::lb::{LbMapSizes, ServiceFlags, ServiceValue};
 use skep_bpf_sys::testing::Node;
+use skep_datapath_maps::transaction::{Deletions, Stage, StagedMap, Updates};
 use skep_loadbalancer_model::types::L3n4Addr;
 
-use super::bpf::BpfMaps;
-use super::fake::FakeMaps;
-use super::{
-    AffinityKey, BackendKey, BackendValue, Entries, Keys, LbMaps, MaglevKey, MapError, RevNatKey,
-    RevNatValue, ServiceKey, SourceRangeKey, dump_all, text,
-};
+use super::{BackendValue, LoadBalancerMaps, key, text};
 
 const TABLE: usize = 7;
 
@@ -26,11 +21,11 @@ fn sizes() -> LbMapSizes {
     }
 }
 
-/// Runs a test on both implementations.
-fn on_both(name: &str, test: impl Fn(&dyn LbMaps) + Sync) {
-    test(&FakeMaps::new(sizes()));
+/// Runs a test on maps in memory, and on maps in the kernel in a world of their own.
+fn on_both(name: &str, test: impl Fn(&LoadBalancerMaps) + Sync) {
+    test(&LoadBalancerMaps::in_memory(sizes()).unwrap());
     let in_kernel = Node::run(name, |node| {
-        let maps = BpfMaps::open(&node.store(), sizes(), true, true)?;
+        let maps = LoadBalancerMaps::open(&node.store(), sizes(), true, true)?;
         test(&maps);
         Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     });
@@ -41,84 +36,76 @@ fn address(text: &str) -> L3n4Addr {
     text.parse().unwrap()
 }
 
-fn service(at: &str, slot: u16) -> ServiceKey {
-    ServiceKey {
-        address: address(at),
-        slot,
-    }
-}
-
-fn backend(id: u32, at: &str) -> (BackendKey, BackendValue) {
+fn backend(id: u32, at: &str) -> <Updates<super::Backends> as Stage>::Entry {
     let address = address(at);
-    let ipv6 = address.is_ipv6();
-    let value = BackendValue {
-        address,
-        state: 0,
-        zone: 3,
-    };
-    (BackendKey { id, ipv6 }, value)
+    let (state, zone) = (0, 3);
+    key::backend_entry(id, &BackendValue { address, state, zone })
 }
 
-fn reverse(id: u16, at: &str) -> (RevNatKey, RevNatValue) {
-    let address = address(at);
-    let ipv6 = address.is_ipv6();
-    (RevNatKey { id, ipv6 }, address.into())
+fn range(id: u16, cidr: &str) -> key::SourceRangeKey {
+    key::source_range(id, &cidr.parse().unwrap())
 }
 
-fn range(id: u16, cidr: &str) -> SourceRangeKey {
-    SourceRangeKey {
-        id,
-        cidr: cidr.parse().unwrap(),
+fn table(id: u16, ipv6: bool, backend: u32) -> <Updates<super::MaglevTables> as Stage>::Entry {
+    key::maglev(id, ipv6).with(Arc::from([backend; TABLE]))
+}
+
+/// Owners of the entries that failed, which are numbered from 0, and why.
+fn run<S: Stage>(map: &S::Map, entries: impl IntoIterator<Item = S::Entry>) -> Vec<(u32, String)> {
+    let mut stage = S::default();
+    for (owner, entry) in (0..).zip(entries) {
+        stage.push(owner, entry);
     }
-}
-
-fn table(id: u16, ipv6: bool, backend: u32) -> (MaglevKey, Arc<[u32]>) {
-    (MaglevKey { id, ipv6 }, [backend; TABLE].into())
+    let mut failures = Vec::new();
+    stage.write(map, |owner, error| failures.push((owner, error.to_string())));
+    failures
 }
 
 #[track_caller]
-fn assert_dump(maps: &dyn LbMaps, expected: &str) {
-    assert_eq!(text::dump(&dump_all(maps).unwrap()), expected);
+fn write<M: StagedMap>(map: &M, entries: impl IntoIterator<Item = <Updates<M> as Stage>::Entry>) {
+    assert_eq!(run::<Updates<M>>(map, entries), []);
+}
+
+#[track_caller]
+fn delete<M: StagedMap>(map: &M, keys: impl IntoIterator<Item = <Deletions<M> as Stage>::Entry>) {
+    assert_eq!(run::<Deletions<M>>(map, keys), []);
+}
+
+#[track_caller]
+fn assert_dump(maps: &LoadBalancerMaps, expected: &str) {
+    assert_eq!(text::dump(maps).unwrap(), expected);
+    assert_eq!(maps.count().unwrap(), expected.lines().count());
 }
 
 /// Entries of every kind and family.
-fn fill(maps: &dyn LbMaps) {
+fn fill(maps: &LoadBalancerMaps) {
     let flags = ServiceFlags::NODE_PORT.with(ServiceFlags::ROUTABLE, true);
-    let failures = [
-        maps.update(Entries::Services(&[
-            (
-                service("10.1.0.1:80/TCP", 0),
-                ServiceValue::master(1, 0, 258, flags),
-            ),
-            (
-                service("10.1.0.1:80/TCP", 1),
-                ServiceValue::slot(70_000, 258, flags),
-            ),
-            (
-                service("[fd00::1]:53/UDP/i", 0),
-                ServiceValue::master(0, 2, 3, flags),
-            ),
-        ])),
-        maps.update(Entries::Backends(&[
+    let service = |at: &str, slot, value| key::service(&address(at), slot).with(value);
+    write(
+        &maps.services,
+        [
+            service("10.1.0.1:80/TCP", 0, ServiceValue::master(1, 0, 258, flags)),
+            service("10.1.0.1:80/TCP", 1, ServiceValue::slot(70_000, 258, flags)),
+            service("[fd00::1]:53/UDP/i", 0, ServiceValue::master(0, 2, 3, flags)),
+        ],
+    );
+    write(
+        &maps.backends,
+        [
             backend(70_000, "10.2.0.1:8080/TCP"),
             backend(2, "[fd00::2]:5353/UDP"),
-        ])),
-        maps.update(Entries::ReverseNat(&[
-            reverse(258, "10.1.0.1:80/TCP"),
-            reverse(3, "[fd00::1]:53/UDP"),
-        ])),
-        maps.update(Entries::AffinityMatch(&[AffinityKey {
-            id: 258,
-            backend: 70_000,
-        }])),
-        // Only the bits of the network count.
-        maps.update(Entries::SourceRange(&[
-            range(258, "192.0.2.77/24"),
-            range(3, "fd00::77/64"),
-        ])),
-        maps.update(Entries::Maglev(&[table(258, false, 70_000), table(3, true, 2)])),
-    ];
-    assert!(failures.iter().all(Vec::is_empty), "{failures:?}");
+        ],
+    );
+    let reverse = |id, at: &str| key::reverse_nat_entry(id, at.parse().unwrap());
+    write(
+        &maps.reverse_nat,
+        [reverse(258, "10.1.0.1:80"), reverse(3, "[fd00::1]:53")],
+    );
+    write(&maps.affinity, [(key::affinity(258, 70_000), 0)]);
+    // Only the bits of the network count.
+    let ranges = [range(258, "192.0.2.77/24"), range(3, "fd00::77/64")];
+    write(&maps.source_ranges, ranges.map(|key| key.with(0)));
+    write(&maps.maglev, [table(258, false, 70_000), table(3, true, 2)]);
 }
 
 const FILLED: &str = "\
@@ -144,11 +131,9 @@ fn what_was_written_is_dumped() {
         fill(maps);
 
         assert_dump(maps, FILLED);
-        let entries = dump_all(maps).unwrap();
-        let zones = entries
-            .iter()
-            .filter(|entry| matches!(entry, super::MapEntry::Backend(_, value) if value.zone == 3));
-        assert_eq!(zones.count(), 2);
+        let mut zones = Vec::new();
+        maps.each_backend(|_, value| zones.push(value.zone)).unwrap();
+        assert_eq!(zones, [3, 3]);
     });
 }
 
@@ -157,9 +142,10 @@ fn existing_entries_are_replaced() {
     on_both("lb-replace", |maps| {
         fill(maps);
 
-        maps.update(Entries::Backends(&[backend(2, "[fd00::9]:99/UDP")]));
-        maps.update(Entries::ReverseNat(&[reverse(3, "[fd00::9]:99/UDP")]));
-        maps.update(Entries::Maglev(&[table(3, true, 9)]));
+        write(&maps.backends, [backend(2, "[fd00::9]:99/UDP")]);
+        let reverse = key::reverse_nat_entry(3, "[fd00::9]:99".parse().unwrap());
+        write(&maps.reverse_nat, [reverse]);
+        write(&maps.maglev, [table(3, true, 9)]);
 
         let expected = FILLED
             .replace("ID=2 ADDR=[fd00::2]:5353/UDP", "ID=2 ADDR=[fd00::9]:99/UDP")
@@ -175,34 +161,29 @@ fn deleting_what_is_absent_is_success() {
         fill(maps);
 
         for _ in 0..2 {
-            let failures = [
-                maps.delete(Keys::Services(&[
-                    service("10.9.9.9:80/TCP", 0),
-                    service("10.1.0.1:80/TCP", 1),
-                    service("10.1.0.1:80/TCP", 0),
-                    service("[fd00::1]:53/UDP", 0),
-                    service("[fd00::1]:53/UDP/i", 0),
-                ])),
-                maps.delete(Keys::Backends(&[
-                    backend(1, "10.2.0.1:8080/TCP").0,
-                    backend(70_000, "10.2.0.1:8080/TCP").0,
-                    backend(2, "[fd00::2]:5353/UDP").0,
-                ])),
-                maps.delete(Keys::ReverseNat(&[
-                    reverse(258, "10.1.0.1:80/TCP").0,
-                    reverse(3, "[fd00::1]:53/UDP").0,
-                ])),
-                maps.delete(Keys::AffinityMatch(&[AffinityKey {
-                    id: 258,
-                    backend: 70_000,
-                }])),
-                maps.delete(Keys::SourceRange(&[
-                    range(258, "192.0.2.1/24"),
-                    range(3, "fd00::/64"),
-                ])),
-                maps.delete(Keys::Maglev(&[table(258, false, 0).0, table(3, true, 0).0])),
+            let services = [
+                ("10.9.9.9:80/TCP", 0),
+                ("10.1.0.1:80/TCP", 1),
+                ("10.1.0.1:80/TCP", 0),
+                ("[fd00::1]:53/UDP", 0),
+                ("[fd00::1]:53/UDP/i", 0),
             ];
-            assert!(failures.iter().all(Vec::is_empty), "{failures:?}");
+            delete(
+                &maps.services,
+                services.map(|(at, slot)| key::service(&address(at), slot)),
+            );
+            let backends = [(1, false), (70_000, false), (2, true)];
+            delete(&maps.backends, backends.map(|(id, ipv6)| key::backend(id, ipv6)));
+            delete(
+                &maps.reverse_nat,
+                [key::reverse_nat(258, false), key::reverse_nat(3, true)],
+            );
+            delete(&maps.affinity, [key::affinity(258, 70_000)]);
+            delete(
+                &maps.source_ranges,
+                [range(258, "192.0.2.1/24"), range(3, "fd00::/64")],
+            );
+            delete(&maps.maglev, [key::maglev(258, false), key::maglev(3, true)]);
         }
 
         assert_dump(maps, "");
@@ -210,41 +191,46 @@ fn deleting_what_is_absent_is_success() {
 }
 
 #[track_caller]
-fn assert_full(failures: &[(usize, MapError)], at: &[usize], name: &str) {
-    let places: Vec<usize> = failures.iter().map(|(place, _)| *place).collect();
-    assert_eq!(places, at, "{failures:?}");
-    for (_, error) in failures {
-        assert_eq!(error.to_string(), format!("map {name} is full (4 entries)"));
-    }
+fn assert_full(failures: Vec<(u32, String)>, at: &[u32], name: &str) {
+    let expected: Vec<(u32, String)> = at
+        .iter()
+        .map(|at| (*at, format!("map {name} is full (4 entries)")))
+        .collect();
+    assert_eq!(failures, expected);
 }
 
 #[test]
 fn full_maps_refuse_new_entries_and_no_others() {
     on_both("lb-full", |maps| {
         let value = ServiceValue::master(0, 0, 1, ServiceFlags::empty());
-        let keys: Vec<ServiceKey> = (0..6).map(|slot| service("10.1.0.1:80/TCP", slot)).collect();
-        let mut entries: Vec<_> = keys.iter().map(|key| (*key, value)).collect();
+        let key = |slot| key::service(&address("10.1.0.1:80/TCP"), slot);
+        let mut keys: Vec<_> = (0..6).map(key).collect();
         // Between those that are too many: one that is there already, and one of the other family.
-        entries.insert(5, (keys[0], value));
-        entries.insert(6, (service("[fd00::1]:80/TCP", 0), value));
+        keys.insert(5, key(0));
+        keys.insert(6, key::service(&address("[fd00::1]:80/TCP"), 0));
+        let entries = keys.iter().map(|key| key.with(value));
         assert_full(
-            &maps.update(Entries::Services(&entries)),
+            run::<Updates<super::Services>>(&maps.services, entries),
             &[4, 7],
             "cilium_lb4_services_v2",
         );
 
-        let tables: Vec<_> = (1..=5).map(|id| table(id, true, 1)).collect();
-        assert_full(&maps.update(Entries::Maglev(&tables)), &[4], "cilium_lb6_maglev");
-
-        let ranges: Vec<_> = (1..=5).map(|id| range(id, "192.0.2.0/24")).collect();
+        let tables = (1..=5).map(|id| table(id, true, 1));
         assert_full(
-            &maps.update(Entries::SourceRange(&ranges)),
+            run::<Updates<super::MaglevTables>>(&maps.maglev, tables),
+            &[4],
+            "cilium_lb6_maglev",
+        );
+
+        let ranges = (1..=5).map(|id| range(id, "192.0.2.0/24").with(0));
+        assert_full(
+            run::<Updates<super::SourceRanges>>(&maps.source_ranges, ranges),
             &[4],
             "cilium_lb4_source_range",
         );
 
         // Room again.
-        assert!(maps.delete(Keys::Services(&keys[..1])).is_empty());
-        assert!(maps.update(Entries::Services(&entries[4..5])).is_empty());
+        delete(&maps.services, [key(0)]);
+        write(&maps.services, [key(4).with(value)]);
     });
 }

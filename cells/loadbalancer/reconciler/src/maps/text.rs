@@ -4,58 +4,47 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::IpAddr;
 
 use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
-use skep_loadbalancer_model::types::LbAlgorithm;
+use skep_bpf_sys::MapError;
+use skep_loadbalancer_model::types::{L3n4Addr, LbAlgorithm};
 
-use super::{MapEntry, ServiceKey};
+use super::LoadBalancerMaps;
 
 /// All entries as lines, sorted bytewise, each with a line end. Empty for empty maps.
-pub fn dump(entries: &[MapEntry]) -> String {
-    let mut lines: Vec<String> = entries.iter().map(line).collect();
+///
+/// # Errors
+/// If a map cannot be read.
+pub fn dump(maps: &LoadBalancerMaps) -> Result<String, MapError> {
+    let mut lines: Vec<String> = Vec::new();
+    maps.each_service(|address, slot, value| lines.push(service(&address, slot, &value)))?;
+    maps.each_backend(|id, value| {
+        let state = match value.state {
+            0 => "active",
+            1 => "terminating",
+            2 => "quarantined",
+            3 => "maintenance",
+            _ => "invalid",
+        };
+        lines.push(format!("BE: ID={id} ADDR={} STATE={state}", value.address));
+    })?;
+    maps.each_reverse_nat(|id, address| lines.push(format!("REV: ID={id} ADDR={address}")))?;
+    maps.each_affinity(|id, backend| lines.push(format!("AFF: ID={id} BEID={backend}")))?;
+    maps.each_source_range(|id, cidr| lines.push(format!("SRCRANGE: ID={id} CIDR={cidr}")))?;
+    maps.each_maglev(|id, _, table| lines.push(format!("MAGLEV: ID={id} INNER=[{}]", shares(&table))))?;
     lines.sort_unstable();
-    lines.iter().fold(String::new(), |mut text, line| {
-        text.push_str(line);
+    let mut text = lines.join("\n");
+    if !text.is_empty() {
         text.push('\n');
-        text
-    })
-}
-
-/// One entry as a line, without line end.
-pub fn line(entry: &MapEntry) -> String {
-    match entry {
-        MapEntry::Service(key, value) => service(key, value),
-        MapEntry::Backend(key, value) => {
-            let state = match value.state {
-                0 => "active",
-                1 => "terminating",
-                2 => "quarantined",
-                3 => "maintenance",
-                _ => "invalid",
-            };
-            format!("BE: ID={} ADDR={} STATE={state}", key.id, value.address)
-        }
-        MapEntry::ReverseNat(key, value) => match value.ip {
-            IpAddr::V4(ip) => format!("REV: ID={} ADDR={ip}:{}", key.id, value.port),
-            IpAddr::V6(ip) => format!("REV: ID={} ADDR=[{ip}]:{}", key.id, value.port),
-        },
-        MapEntry::AffinityMatch(key) => format!("AFF: ID={} BEID={}", key.id, key.backend),
-        MapEntry::SourceRange(key) => format!("SRCRANGE: ID={} CIDR={}", key.id, key.cidr),
-        MapEntry::Maglev(key, table) => format!("MAGLEV: ID={} INNER=[{}]", key.id, shares(table)),
     }
+    Ok(text)
 }
 
-fn service(key: &ServiceKey, value: &ServiceValue) -> String {
+fn service(address: &L3n4Addr, slot: u16, value: &ServiceValue) -> String {
     let flags = value.service_flags();
-    let mut text = format!(
-        "SVC: ID={} ADDR={} SLOT={} ",
-        value.rev_nat.get(),
-        key.address,
-        key.slot
-    );
+    let mut text = format!("SVC: ID={} ADDR={address} SLOT={slot} ", value.rev_nat.get());
     // Writing to a string cannot fail.
-    let _ = match key.slot {
+    let _ = match slot {
         0 if flags.contains(ServiceFlags::L7_LOAD_BALANCER) => write!(text, "L7Proxy={}", value.l7_port()),
         0 => {
             let algorithm = match value.algorithm() {

@@ -2,8 +2,11 @@
 
 //! Plans what of one frontend address differs from what the maps hold, part by part in the order of the stages.
 
+use std::net::SocketAddr;
+
 use ipnet::IpNet;
 use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
+use skep_datapath_maps::transaction::Stage as _;
 use skep_loadbalancer_model::hash::HashMap;
 use skep_loadbalancer_model::types::{
     Backend, BackendRow, BackendSet, BackendState, Change, Frontend, L3n4Addr,
@@ -17,7 +20,7 @@ use super::super::slots::{self, Counts, Slots};
 use super::super::stage::Owner;
 use super::super::state::{BackendEntry, FrontendEntry, PendingDeletes, Released, Round};
 use super::super::{ReconcileError, Settings};
-use crate::maps::{AffinityKey, MaglevKey, RevNatKey, ServiceKey, SourceRangeKey};
+use crate::maps::key;
 
 /// One frontend address on its way into the round.
 pub(super) struct EntryPlan<'a> {
@@ -166,17 +169,14 @@ impl EntryPlan<'_> {
     }
 
     fn put_slot(&mut self, at: usize, backend: u32) {
-        let key = ServiceKey {
-            address: self.address,
-            slot: at as u16 + 1,
-        };
+        let slot = at as u16 + 1;
         let value = ServiceValue::slot(backend, self.entry.id, self.flags);
         let stages = &mut self.round.stages;
-        let stage = match key.slot > self.entry.high {
+        let stage = match slot > self.entry.high {
             true => &mut stages.new_slots,
             false => &mut stages.slots,
         };
-        stage.push(self.owner, (key, value));
+        stage.push(self.owner, key::service(&self.address, slot).with(value));
     }
 
     /// A fresh entry has no affinity matches to delete: what an earlier run left is pruned.
@@ -204,13 +204,7 @@ impl EntryPlan<'_> {
                     continue;
                 };
                 if is_active(row) {
-                    affinity.push(
-                        owner,
-                        AffinityKey {
-                            id,
-                            backend: known.id,
-                        },
-                    );
+                    affinity.push(owner, (key::affinity(id, known.id), 0));
                 } else if !entry.is_fresh {
                     stale.push(known.id);
                 }
@@ -230,13 +224,7 @@ impl EntryPlan<'_> {
                     continue;
                 };
                 if wanted && !had && !rewrite {
-                    affinity.push(
-                        owner,
-                        AffinityKey {
-                            id,
-                            backend: known.id,
-                        },
-                    );
+                    affinity.push(owner, (key::affinity(id, known.id), 0));
                 } else if !wanted && had {
                     stale.push(known.id);
                 }
@@ -251,10 +239,7 @@ impl EntryPlan<'_> {
     fn fill_lookup_table(&mut self, counts: Counts) {
         let frontend = self.frontend;
         let is_wanted = self.settings.uses_maglev(frontend, &self.address) && counts.count > 0;
-        let key = MaglevKey {
-            id: self.entry.id,
-            ipv6: self.address.is_ipv6(),
-        };
+        let (id, ipv6) = (self.entry.id, self.address.is_ipv6());
         let round = &mut *self.round;
         if is_wanted && (self.rewrite || !self.entry.has_maglev || self.is_changed || self.is_reweighted) {
             // Frontends of one service follow each other and have the same backends.
@@ -276,9 +261,9 @@ impl EntryPlan<'_> {
                 true => &mut stages.new_maglev,
                 false => &mut stages.maglev,
             };
-            stage.push(self.owner, (key, table));
+            stage.push(self.owner, key::maglev(id, ipv6).with(table));
         } else if !is_wanted && (self.entry.has_maglev || self.entry.is_dirty) {
-            round.stages.stale_maglev.push(self.owner, key);
+            round.stages.stale_maglev.push(self.owner, key::maglev(id, ipv6));
         }
         self.entry.has_maglev = is_wanted;
     }
@@ -296,8 +281,8 @@ impl EntryPlan<'_> {
         let new = ranges.as_deref().unwrap_or_default();
         for cidr in new.iter().filter(of_family) {
             if rewrite || !old.contains(cidr) {
-                let key = SourceRangeKey { id, cidr: *cidr };
-                self.round.stages.ranges.push(self.owner, key);
+                let key = key::source_range(id, cidr);
+                self.round.stages.ranges.push(self.owner, key.with(0));
             }
         }
         let stale = old.iter().filter(of_family).filter(|net| !new.contains(net));
@@ -327,18 +312,15 @@ impl EntryPlan<'_> {
         };
         pending_deletes.affinity.retain(|backend| !is_matched(*backend));
         let ranges = service.source_ranges.as_deref().unwrap_or_default();
-        pending_deletes.ranges.retain(|net| !ranges.contains(net));
+        // By key: networks that differ only in bits that do not count are one entry.
+        let is_wanted = |net: &IpNet| ranges.iter().any(|range| range.trunc() == net.trunc());
+        pending_deletes.ranges.retain(|net| !is_wanted(net));
         let stages = &mut self.round.stages;
         for backend in &pending_deletes.affinity {
-            let key = AffinityKey {
-                id,
-                backend: *backend,
-            };
-            stages.stale_affinity.push(owner, key);
+            stages.stale_affinity.push(owner, key::affinity(id, *backend));
         }
         for cidr in &pending_deletes.ranges {
-            let key = SourceRangeKey { id, cidr: *cidr };
-            stages.stale_ranges.push(owner, key);
+            stages.stale_ranges.push(owner, key::source_range(id, cidr));
         }
         release_pending(owner, pending_deletes, self.backends, self.round);
     }
@@ -348,11 +330,8 @@ impl EntryPlan<'_> {
         let (owner, address, id) = (self.owner, self.address, self.entry.id);
         let stages = &mut self.round.stages;
         if self.rewrite {
-            let key = RevNatKey {
-                id,
-                ipv6: address.is_ipv6(),
-            };
-            stages.reverse.push(owner, (key, address.into()));
+            let at = SocketAddr::new(address.ip(), address.port());
+            stages.reverse.push(owner, key::reverse_nat_entry(id, at));
         }
         let master = ServiceValue {
             count: counts.count,
@@ -361,9 +340,7 @@ impl EntryPlan<'_> {
             ..head
         };
         if self.rewrite || master != self.entry.master {
-            stages
-                .masters
-                .push(owner, (ServiceKey { address, slot: 0 }, master));
+            stages.masters.push(owner, key::service(&address, 0).with(master));
         }
         self.entry.master = master;
     }
@@ -372,7 +349,7 @@ impl EntryPlan<'_> {
         let (address, len) = (self.address, self.entry.slots.len() as u16);
         for before in len..highest {
             let slot = before + 1;
-            let key = ServiceKey { address, slot };
+            let key = key::service(&address, slot);
             self.round.stages.stale_slots.push(self.owner, key);
         }
         self.entry.high = len;
@@ -395,8 +372,7 @@ pub(super) fn release_pending(
     round: &mut Round,
 ) {
     for key in std::mem::take(&mut pending_deletes.backends) {
-        round.stages.stale_backends.push(owner, key);
-        round.released.push(Released::without_row(false));
+        round.released.push(Released::without_row(owner, key));
     }
     for address in std::mem::take(&mut pending_deletes.held) {
         release_hold(owner, address, backends, round);

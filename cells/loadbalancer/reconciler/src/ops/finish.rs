@@ -5,14 +5,15 @@
 use std::net::IpAddr;
 
 use skep_bpf_maps::lb::ServiceValue;
-use skep_loadbalancer_model::hash::HashSet;
+use skep_datapath_maps::transaction::{Phase, Stage as _};
+use skep_loadbalancer_model::hash::{HashMap, HashSet};
 
-use super::super::stage::{Outcome, Owner};
+use super::super::stage::Owner;
 use super::super::state::Round;
 use super::Ops;
 use super::master::kind_flag;
 use super::release::GivenBack;
-use crate::maps::ServiceKey;
+use crate::maps::key::{self, BackendKey};
 
 impl Ops {
     // Does what is planned; owners and their errors stay until `finish`.
@@ -22,52 +23,69 @@ impl Ops {
         for (owner, ip) in wildcards.iter().copied() {
             is_any_unwanted |= self.stage_wildcard(owner, ip);
         }
-        let Round { stages, outcome, .. } = &mut self.round;
-        let unwritten = stages.run_backends(&*self.maps, outcome);
-        if !unwritten.is_empty() {
-            self.note_unwritten(&unwritten);
-        }
-        let Round { stages, outcome, .. } = &mut self.round;
-        stages.run_new(&*self.maps, outcome);
+        let Round { stages, txn, .. } = &mut self.round;
+        stages.run_backends(&self.maps, txn);
+        self.note_unwritten();
+        let Round { stages, txn, .. } = &mut self.round;
+        stages.run_new(&self.maps, txn);
         self.refuse_as_a_whole();
-        let Round { stages, outcome, .. } = &mut self.round;
-        stages.run_rest(&*self.maps, outcome);
+        let Round { stages, txn, .. } = &mut self.round;
+        stages.run_rest(&self.maps, txn);
         stages.count_deletions(&mut self.freed);
         let stale = self.round.released.len();
         let given = self.give_back(&mut wildcards);
         self.keep_named_backends(&given, stale);
-        for key in std::mem::take(&mut self.lingering) {
-            if !self.round.frontends.is_empty() {
-                self.round.stages.stale_backends.push(0, key);
-            } else {
-                self.lingering.push(key);
-            }
-        }
-        let Round { stages, outcome, .. } = &mut self.round;
-        let undeleted = stages.run_stale_backends(&*self.maps, outcome);
-        for (_, key) in self.round.stages.stale_backends.iter() {
-            if undeleted.contains(key) {
-                continue;
-            }
-            match given.kept_id(key.id) {
-                Some(address) => self.backend_ids.park(address, key.id),
-                None => self.backend_ids.release(key.id),
-            }
-        }
-        self.lingering.extend(undeleted);
+        self.delete_backends(&given);
         self.write_unwritten();
-        if is_any_unwanted || self.round.outcome.has_failures() {
+        if is_any_unwanted || self.round.txn.has_failures() {
             self.settle_wildcards(&wildcards);
         }
         self.settle(&given);
+        self.round.txn.enter(Phase::Add);
         self.round.stages.clear();
-        self.round.released.clear();
         self.round.number = self.round.number.wrapping_add(1).max(1);
         wildcards.clear();
         self.round.wildcards = wildcards;
         self.round.planned.clear();
         self.round.waits.clear();
         self.round.tables = None;
+    }
+
+    // Deletes the backend entries that the round released, and those of earlier rounds that are left. Their ids are free
+    // then, but for those that are kept for a retry.
+    fn delete_backends(&mut self, given: &GivenBack) {
+        let Self {
+            round,
+            backend_ids,
+            lingering,
+            ..
+        } = self;
+        let Round {
+            stages,
+            txn,
+            released,
+            frontends,
+            ..
+        } = round;
+        let stage = &mut stages.stale_backends;
+        released
+            .drain(..)
+            .for_each(|released| stage.push(released.owner, released.key));
+        // A deletion needs an owner.
+        if !frontends.is_empty() {
+            lingering.drain(..).for_each(|key| stage.push(0, key));
+        }
+        stages.run_stale_backends(&self.maps, txn);
+        let stage = &stages.stale_backends;
+        let undeleted: HashSet<BackendKey> = stage.failed().map(|(_, key)| key).collect();
+        for (_, key) in stage.keys().filter(|(_, key)| !undeleted.contains(key)) {
+            let id = key.into_inner().id;
+            match given.kept_id(id) {
+                Some(address) => backend_ids.park(address, id),
+                None => backend_ids.release(id),
+            }
+        }
+        lingering.extend(stage.failed().map(|(_, key)| key));
     }
 
     // Backends whose entry was not written when it had to say something else. No frontend relies on them: those that
@@ -86,8 +104,9 @@ impl Ops {
                 known.write(0, address, &mut self.round);
             }
         }
-        let Round { stages, outcome, .. } = &mut self.round;
-        let unwritten = stages.run_unwritten(&*self.maps, outcome);
+        let Round { stages, txn, .. } = &mut self.round;
+        stages.run_unwritten(&self.maps, txn);
+        let unwritten = stages.unwritten().collect();
         self.forget_written(&unwritten);
     }
 
@@ -101,14 +120,14 @@ impl Ops {
             return wanted.is_none();
         }
         wildcard.written = Some(wanted);
-        let key = ServiceKey::wildcard(ip);
+        let key = key::wildcard(ip);
+        let stages = &mut self.round.stages;
         match wanted {
-            Some(flags) => self
-                .round
-                .stages
-                .wildcards
-                .push(owner, (key, ServiceValue::master(0, 0, 0, flags))),
-            None => self.round.stages.stale_wildcards.push(owner, key),
+            Some(flags) => {
+                let value = ServiceValue::master(0, 0, 0, flags);
+                stages.wildcards.push(owner, key.with(value));
+            }
+            None => stages.stale_wildcards.push(owner, key),
         }
         wanted.is_none()
     }
@@ -118,7 +137,7 @@ impl Ops {
             let Some(wildcard) = self.wildcards.get_mut(ip) else {
                 continue;
             };
-            if self.round.outcome.is_failed(*owner) {
+            if self.round.txn.is_incomplete(*owner) {
                 wildcard.written = None;
             } else if wildcard.parents.is_empty() && wildcard.written == Some(None) {
                 self.wildcards.remove(ip);
@@ -127,30 +146,24 @@ impl Ops {
     }
 
     // Backend entries that could not be written fail every frontend that relies on them.
-    pub(super) fn note_unwritten(&mut self, unwritten: &[u32]) {
-        let unwritten: HashSet<u32> = unwritten.iter().copied().collect();
+    fn note_unwritten(&mut self) {
         let Round {
-            stages,
-            outcome,
-            waits,
-            ..
+            stages, txn, waits, ..
         } = &mut self.round;
-        let error = |outcome: &Outcome, id: u32| {
-            let owner = stages
-                .backends
-                .iter()
-                .find(|(_, (key, _))| key.id == id)
-                .map(|(owner, _)| owner)?;
-            outcome.errors[owner as usize].clone()
-        };
+        let failed = stages.backends.failed();
+        let unwritten: HashMap<u32, Owner> =
+            failed.map(|(owner, key)| (key.into_inner().id, owner)).collect();
+        if unwritten.is_empty() {
+            return;
+        }
         for (owner, id) in waits.iter() {
-            if unwritten.contains(id)
-                && let Some(error) = error(outcome, *id)
+            if let Some(by) = unwritten.get(id)
+                && let Some(error) = txn.error(*by).cloned()
             {
-                outcome.fail(*owner, error);
+                txn.fail(*owner, error);
             }
         }
-        self.forget_written(&unwritten);
+        self.forget_written(&unwritten.into_keys().collect());
     }
 
     // Backend entries that could not be written are written in the next round.
@@ -170,9 +183,9 @@ impl Ops {
     fn settle(&mut self, given: &GivenBack) {
         let round = &mut self.round;
         let mut failed: HashSet<u32> = HashSet::default();
-        if round.outcome.has_failures() {
+        if round.txn.has_failures() {
             for plan in &round.planned {
-                if !round.outcome.is_failed(plan.owner) {
+                if !round.txn.is_incomplete(plan.owner) {
                     continue;
                 }
                 failed.insert(round.frontends[plan.owner as usize]);
@@ -186,7 +199,7 @@ impl Ops {
             }
         }
         for plan in round.planned.iter().filter(|plan| !given.settles(plan.owner)) {
-            if !round.outcome.is_failed(plan.owner)
+            if !round.txn.is_incomplete(plan.owner)
                 && let Some(entry) = self.entries.get_mut(&plan.address)
                 && !entry.is_gone
             {
@@ -195,14 +208,14 @@ impl Ops {
             }
         }
         for (owner, address) in round.with_pending_deletes.drain(..) {
-            if !round.outcome.is_failed(owner)
+            if !round.txn.is_incomplete(owner)
                 && let Some(entry) = self.entries.get_mut(&address)
             {
                 entry.pending_deletes = None;
             }
         }
         for (owner, address) in round.gone.drain(..) {
-            if round.outcome.is_failed(owner) {
+            if round.txn.is_incomplete(owner) {
                 continue;
             }
             if let Some(entry) = self.entries.remove(&address) {

@@ -8,16 +8,20 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+use skep_bpf_maps::lb::{AffinityMatchKey, MaglevKey};
+use skep_datapath_maps::IpEither;
+use skep_datapath_maps::transaction::{Phase, Stage as _};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{BackendState, Change, L3n4Addr};
 
 use super::super::ReconcileError;
 use super::super::select::release;
 use super::super::slots::Slots;
-use super::super::stage::{Outcome, Owner};
-use super::super::state::{BackendEntry, Planned, Served};
+use super::super::stage::{Owner, Transaction};
+use super::super::state::{BackendEntry, Planned, Released, Served};
 use super::Ops;
-use crate::maps::{AffinityKey, BackendKey, MaglevKey, ServiceKey, SourceRangeKey};
+use crate::maps::key::{ServiceKey, SourceRangeKey};
 
 /// What was done for owners that full maps refused.
 #[derive(Default)]
@@ -48,9 +52,9 @@ impl GivenBack {
 #[derive(Default)]
 struct Added {
     slots: Vec<(Owner, ServiceKey)>,
-    affinity: Vec<(Owner, AffinityKey)>,
+    affinity: Vec<(Owner, AffinityMatchKey)>,
     ranges: Vec<(Owner, SourceRangeKey)>,
-    maglev: Vec<(Owner, MaglevKey)>,
+    maglev: Vec<(Owner, IpEither<MaglevKey, MaglevKey>)>,
 }
 
 impl Ops {
@@ -72,7 +76,7 @@ impl Ops {
             .map(|(owner, _, _, served)| (*owner, &**served))
             .collect();
         let added = self.added(&served);
-        self.round.stages.clear_all_but_backends();
+        self.round.stages.clear();
         // Entries of backends that were to be deleted in this round, and those that are needed after all.
         let stale = self.round.released.iter().zip(0..);
         let stale: HashMap<L3n4Addr, usize> = stale
@@ -89,7 +93,7 @@ impl Ops {
             .iter()
             .filter(|(owner, _)| given.released.contains(owner))
         {
-            if self.round.outcome.is_failed(*owner)
+            if self.round.txn.is_incomplete(*owner)
                 && let Some(wildcard) = self.wildcards.get_mut(ip)
             {
                 wildcard.written = None;
@@ -100,9 +104,8 @@ impl Ops {
         release
             .iter()
             .for_each(|(owner, address)| self.stage_gone(*owner, *address));
-        let keys = self.round.stages.stale_backends.iter().skip(before);
-        let of_released = keys.zip(&self.round.released[before..]);
-        let addresses = of_released.filter_map(|((_, key), released)| Some((key.id, released.address?)));
+        let of_released = self.round.released[before..].iter();
+        let addresses = of_released.filter_map(|released| Some((released.id(), released.address?)));
         given.backends = addresses.collect();
         let marks = std::mem::take(&mut self.round.wildcards);
         for (owner, ip) in &marks {
@@ -126,16 +129,14 @@ impl Ops {
             .iter()
             .for_each(|(owner, key)| stages.gone_maglev.push(*owner, *key));
 
-        let mut outcome = Outcome::default();
-        for _ in &self.round.outcome.errors {
-            outcome.add_owner();
-        }
-        let unwritten = self.round.stages.run_release(&*self.maps, &mut outcome);
+        let mut txn = Transaction::with_owners(self.round.txn.owners());
+        self.round.stages.run_release(&self.maps, &mut txn);
+        let unwritten = self.round.stages.unwritten().collect();
         self.forget_written(&unwritten);
-        self.settle_given_back(&restore, &release, &added, &outcome);
+        self.settle_given_back(&restore, &release, &added, &txn);
         for (owner, ip) in marks {
             if let Some(wildcard) = self.wildcards.get_mut(&ip) {
-                if outcome.is_failed(owner) {
+                if txn.is_incomplete(owner) {
                     wildcard.written = None;
                 } else if wildcard.parents.is_empty() && wildcard.written == Some(None) {
                     self.wildcards.remove(&ip);
@@ -145,7 +146,7 @@ impl Ops {
         let owners = given.released.iter().chain(&given.restored);
         given.failed = owners
             .copied()
-            .filter(|owner| outcome.is_failed(*owner))
+            .filter(|owner| txn.is_incomplete(*owner))
             .collect();
         self.round.gone = gone;
         self.round.planned = planned;
@@ -160,31 +161,35 @@ impl Ops {
             freed,
             ..
         } = self;
-        let outcome = &round.outcome;
-        if !outcome.has_failures() {
-            let stale = round.stages.stale_backends.iter();
-            stale.for_each(|(_, key)| freed.add(crate::maps::MapKind::Backends, key.ipv6, 1));
-            return;
+        let txn = &round.txn;
+        let mut count = |released: &Released| {
+            let freed = freed.backends.of_mut(released.key.is_ipv6());
+            *freed = freed.saturating_add(1);
+        };
+        if !txn.has_failures() {
+            return round.released.iter().for_each(count);
         }
         let planned = round.planned.iter();
         let addresses: HashMap<Owner, L3n4Addr> = planned.map(|plan| (plan.owner, plan.address)).collect();
-        let released = &round.released;
-        round.stages.stale_backends.retain(|at, owner, key| {
-            let is_named = if released.get(at).is_some_and(|released| released.is_unreferenced) {
+        let mut at = 0..;
+        round.released.retain(|released| {
+            let (at, owner) = (at.next().unwrap_or_default(), released.owner);
+            let is_named = if released.is_unreferenced {
                 false
             } else if given.settles(owner) {
                 given.failed.contains(&owner)
             } else {
-                outcome.is_failed(owner)
+                txn.is_incomplete(owner)
             };
             if is_named
                 && let Some(entry) = addresses.get(&owner).and_then(|address| entries.get_mut(address))
             {
-                entry.pending_deletes.get_or_insert_default().backends.push(*key);
+                let pending_deletes = entry.pending_deletes.get_or_insert_default();
+                pending_deletes.backends.push(released.key);
                 return false;
             }
             if at < planned_before && !given.settles(owner) {
-                freed.add(crate::maps::MapKind::Backends, key.ipv6, 1);
+                count(released);
             }
             true
         });
@@ -193,14 +198,12 @@ impl Ops {
     // Frontends of the round that a full map refused, and its answer.
     fn refused_frontends(&self) -> HashMap<u32, ReconcileError> {
         let round = &self.round;
-        if !round.outcome.has_failures() {
+        if !round.txn.has_failures() {
             return HashMap::default();
         }
-        let errors = round.outcome.errors.iter().zip(0..);
-        errors
-            .filter(|(_, owner)| round.outcome.is_failed(*owner))
-            .filter_map(|(error, owner)| Some((round.frontends[owner as usize], error.as_ref()?.clone())))
-            .filter(|(_, error)| error.is_full())
+        let refused = round.txn.incomplete().filter(|(_, error)| error.is_full());
+        refused
+            .map(|(owner, error)| (round.frontends[owner as usize], error.clone()))
             .collect()
     }
 
@@ -215,9 +218,9 @@ impl Ops {
             let is_gone = self.entries.get(&plan.address).is_none_or(|entry| entry.is_gone);
             if let Some(error) = refused.get(&round.frontends[plan.owner as usize])
                 && !is_gone
-                && !round.outcome.is_failed(plan.owner)
+                && !round.txn.is_incomplete(plan.owner)
             {
-                round.outcome.fail_early(plan.owner, error.clone());
+                round.txn.fail(plan.owner, error.clone());
             }
         }
     }
@@ -230,7 +233,7 @@ impl Ops {
         restore: &mut Vec<(Owner, L3n4Addr, u16, Box<Served>)>,
         release: &mut Vec<(Owner, L3n4Addr)>,
     ) {
-        let (frontends, outcome) = (&self.round.frontends, &self.round.outcome);
+        let (frontends, txn) = (&self.round.frontends, &self.round.txn);
         let mut served: HashSet<u32> = HashSet::default();
         for plan in planned.iter() {
             if plan.served.is_some() {
@@ -243,12 +246,11 @@ impl Ops {
             if !refused.contains_key(&frontend) || entry.is_none_or(|entry| entry.is_gone) {
                 continue;
             }
-            let is_failed = outcome.is_failed(plan.owner);
-            let is_full = outcome.errors[plan.owner as usize]
-                .as_ref()
-                .is_some_and(ReconcileError::is_full);
+            let is_failed = txn.is_incomplete(plan.owner);
+            let is_full = txn.error(plan.owner).is_some_and(ReconcileError::is_full);
+            let is_early = txn.failed_in(plan.owner) == Some(Phase::Add);
             match plan.served.take() {
-                Some(served) if is_failed && is_full && outcome.is_early(plan.owner) => {
+                Some(served) if is_early && is_full => {
                     restore.push((plan.owner, plan.address, plan.high, served));
                 }
                 Some(_) => {}
@@ -265,9 +267,9 @@ impl Ops {
             return added;
         }
         let stages = &self.round.stages;
-        for (owner, (key, _)) in stages.new_slots.iter() {
+        for (owner, key) in stages.new_slots.keys() {
             if served.contains_key(&owner) {
-                added.slots.push((owner, *key));
+                added.slots.push((owner, key));
             }
         }
         let mut matched: HashSet<(Owner, u32)> = HashSet::default();
@@ -278,28 +280,25 @@ impl Ops {
             matched.extend(ids.map(|known| (*owner, known.id)));
             matched.extend(served.restored.iter().map(|id| (*owner, *id)));
         }
-        for (owner, key) in stages.affinity.iter() {
-            if served.contains_key(&owner) && !matched.contains(&(owner, key.backend)) {
-                added.affinity.push((owner, *key));
+        for (owner, key) in stages.affinity.keys() {
+            if served.contains_key(&owner) && !matched.contains(&(owner, key.backend_id)) {
+                added.affinity.push((owner, key));
             }
         }
-        for (owner, key) in stages.ranges.iter() {
+        for (owner, key) in stages.ranges.keys() {
             // An earlier run may have written what was written again.
             let Some(served) = served.get(&owner).filter(|served| served.restored.is_empty()) else {
                 continue;
             };
-            if !served
-                .ranges
-                .iter()
-                .flat_map(|nets| nets.iter())
-                .any(|net| *net == key.cidr)
-            {
-                added.ranges.push((owner, *key));
+            let cidr = cidr(&key);
+            let mut had = served.ranges.iter().flat_map(|nets| nets.iter());
+            if !had.any(|net| Some(net.trunc()) == cidr) {
+                added.ranges.push((owner, key));
             }
         }
-        for (owner, (key, _)) in stages.new_maglev.iter() {
+        for (owner, key) in stages.new_maglev.keys() {
             if served.get(&owner).is_some_and(|served| !served.has_maglev) {
-                added.maglev.push((owner, *key));
+                added.maglev.push((owner, key));
             }
         }
         added
@@ -321,12 +320,11 @@ impl Ops {
             let Some(at) = stale.get(&address).filter(|_| !backends.contains_key(&address)) else {
                 continue;
             };
-            if let Some((_, key)) = round.stages.stale_backends.iter().nth(*at) {
-                let mut known = BackendEntry::new(key.id);
-                known.written = round.released[*at].written;
-                backends.insert(address, known);
-                revived.insert(*at);
-            }
+            let released = &round.released[*at];
+            let mut known = BackendEntry::new(released.id());
+            known.written = released.written;
+            backends.insert(address, known);
+            revived.insert(*at);
         }
     }
 
@@ -353,10 +351,10 @@ impl Ops {
         };
         let mut pending_deletes = served.pending_deletes.clone().unwrap_or_default();
         // Entries that this owner released, if their address has another one by now.
-        for (at, (by, key)) in round.stages.stale_backends.iter().enumerate() {
-            let is_kept = by == owner && !revived.contains(&at) && !round.released[at].is_unreferenced;
-            if is_kept && !pending_deletes.backends.contains(key) {
-                pending_deletes.backends.push(*key);
+        for (at, released) in round.released.iter().enumerate() {
+            let is_kept = released.owner == owner && !revived.contains(&at) && !released.is_unreferenced;
+            if is_kept && !pending_deletes.backends.contains(&released.key) {
+                pending_deletes.backends.push(released.key);
             }
         }
         for address in &pending_deletes.held {
@@ -413,29 +411,10 @@ impl Ops {
         if restored.is_empty() {
             return;
         }
-        let Self { round, .. } = self;
-        let unreferenced: Vec<bool> = round
-            .released
-            .iter()
-            .map(|released| released.is_unreferenced)
-            .collect();
-        let is_kept = |at: usize, owner: Owner| {
-            !revived.contains(&at) && (unreferenced[at] || !restored.contains(&owner))
-        };
-        let owners: Vec<Owner> = round
-            .stages
-            .stale_backends
-            .iter()
-            .map(|(owner, _)| owner)
-            .collect();
-        round
-            .stages
-            .stale_backends
-            .retain(|at, owner, _: &BackendKey| is_kept(at, owner));
-        let mut at = 0;
-        round.released.retain(|_| {
-            at += 1;
-            is_kept(at - 1, owners[at - 1])
+        let mut at = 0..;
+        self.round.released.retain(|released| {
+            let is_revived = at.next().is_some_and(|at| revived.contains(&at));
+            !is_revived && (released.is_unreferenced || !restored.contains(&released.owner))
         });
     }
 
@@ -444,10 +423,10 @@ impl Ops {
         restore: &[(Owner, L3n4Addr, u16, Box<Served>)],
         release: &[(Owner, L3n4Addr)],
         added: &Added,
-        outcome: &Outcome,
+        txn: &Transaction,
     ) {
         for (owner, address) in release {
-            if outcome.is_failed(*owner) {
+            if txn.is_incomplete(*owner) {
                 if let Some(entry) = self.entries.get_mut(address) {
                     entry.is_dirty = true;
                 }
@@ -455,21 +434,27 @@ impl Ops {
                 self.service_ids.park(*address, u32::from(entry.id));
             }
         }
-        for (owner, address, ..) in restore.iter().filter(|(owner, ..)| outcome.is_failed(*owner)) {
+        for (owner, address, ..) in restore.iter().filter(|(owner, ..)| txn.is_incomplete(*owner)) {
             let Some(entry) = self.entries.get_mut(address) else {
                 continue;
             };
             let of_owner = |by: Owner| by == *owner;
             let slots = added.slots.iter().filter(|(by, _)| of_owner(*by));
-            entry.high = slots.map(|(_, key)| key.slot).fold(entry.high, u16::max);
+            let slots = slots.map(|(_, key)| key.map(|v4| v4.slot, |v6| v6.slot).into_inner());
+            entry.high = slots.fold(entry.high, u16::max);
             entry.has_maglev |= added.maglev.iter().any(|(by, _)| of_owner(*by));
             let affinity = added.affinity.iter().filter(|(by, _)| of_owner(*by));
             let ranges = added.ranges.iter().filter(|(by, _)| of_owner(*by));
             let pending_deletes = entry.pending_deletes.get_or_insert_default();
             pending_deletes.add(
-                affinity.map(|(_, key)| key.backend),
-                ranges.map(|(_, key)| key.cidr),
+                affinity.map(|(_, key)| key.backend_id),
+                ranges.filter_map(|(_, key)| cidr(key)),
             );
         }
     }
+}
+
+fn cidr(key: &SourceRangeKey) -> Option<IpNet> {
+    let (ip, bits) = key.map(|v4| v4.cidr(), |v6| v6.cidr()).into_inner();
+    IpNet::new(ip, bits).ok()
 }

@@ -10,18 +10,18 @@ use async_trait::async_trait;
 use hive::Members;
 use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Spec};
 use parking_lot::Mutex;
-use skep_k8s::slim::NodeAddressType;
+use skep_k8s_types::slim::NodeAddressType;
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_model::types::{L3n4Addr, ServiceName};
 use skep_node::LocalNodeStore;
 
 use super::snapshot::MapSnapshot;
-use crate::maps::{self, LbMaps};
+use crate::maps::LoadBalancerMaps;
 use crate::{InitWait, Ops};
 
 /// The commands.
 pub(super) fn commands(
-    maps: Arc<dyn LbMaps>,
+    maps: Arc<LoadBalancerMaps>,
     writer: Writer,
     ops: Arc<Mutex<Ops>>,
     reconciled: InitWait,
@@ -120,7 +120,7 @@ enum Action {
 }
 
 struct Shared {
-    maps: Arc<dyn LbMaps>,
+    maps: Arc<LoadBalancerMaps>,
     writer: Writer,
     ops: Arc<Mutex<Ops>>,
     reconciled: InitWait,
@@ -145,7 +145,7 @@ impl Command for TestCommand {
         match self.action {
             Action::MapsEmpty => shared.maps_empty(),
             Action::MapsSnapshot => {
-                let result = shared.snapshot.lock().take(&*shared.maps);
+                let result = shared.snapshot.lock().take(&shared.maps);
                 result.map_err(|error| CommandError::chain(&error))?;
                 Ok(Outcome::Silent)
             }
@@ -153,7 +153,7 @@ impl Command for TestCommand {
                 let result = shared
                     .snapshot
                     .lock()
-                    .restore(&*shared.maps, inv.bool("any-proto"));
+                    .restore(&shared.maps, inv.bool("any-proto"));
                 result.map_err(|error| CommandError::chain(&error))?;
                 Ok(Outcome::Silent)
             }
@@ -201,8 +201,7 @@ impl Command for TestCommand {
 
 impl Shared {
     fn maps_empty(&self) -> Result<Outcome, CommandError> {
-        let entries = maps::dump_all(&*self.maps).map_err(|error| CommandError::chain(&error))?;
-        match entries.len() {
+        match self.maps.count().map_err(|error| CommandError::chain(&error))? {
             0 => Ok(Outcome::Silent),
             n => Err(CommandError::new(format!("{n} entries remain in LBMaps"))),
         }

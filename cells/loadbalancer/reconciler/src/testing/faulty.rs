@@ -2,85 +2,60 @@
 
 //! Maps that fail now and then, to show that everything is retried.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
-use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
+use skep_bpf_maps::lb::{SOURCE_RANGE4, SOURCE_RANGE6};
+use skep_bpf_sys::map::{Faults, FaultyMap, Plain};
+use skep_bpf_sys::{Map, NestedMap, RawMap};
+use skep_datapath_maps::IpPair;
 
-use crate::maps::{Entries, Failures, Keys, LbMaps, MapEntry, MapError, MapKind};
+use crate::maps::LoadBalancerMaps;
 
-/// Lets operations on the maps below fail at random: single entries of a batch, and everything behind an entry, as if the
-/// kernel had stopped there. The same seed injects the same faults.
-pub struct FaultyMaps {
-    below: Arc<dyn LbMaps>,
-    probability: f64,
-    random: Mutex<StdRng>,
-    is_on: AtomicBool,
-    seed: u64,
-    announced: Once,
-}
-
-impl FaultyMaps {
-    /// Wraps maps; each batch is cut, and each of its entries fails, with the given probability, 0 to 1. Prints the seed
-    /// with the first fault: a failed test is run again with it.
-    pub fn new(below: Arc<dyn LbMaps>, probability: f64, seed: u64) -> Self {
-        Self {
-            below,
-            probability: probability.clamp(0.0, 1.0),
-            random: Mutex::new(StdRng::seed_from_u64(seed)),
-            is_on: AtomicBool::new(true),
-            seed,
-            announced: Once::new(),
-        }
+/// The same maps with a layer above each.
+///
+/// # Panics
+/// If a layer says that its keys and values have other sizes.
+pub fn decorated(
+    maps: &LoadBalancerMaps,
+    layer: impl Fn(Arc<dyn RawMap>) -> Arc<dyn RawMap>,
+) -> LoadBalancerMaps {
+    const SIZES: &str = "a layer does not change the sizes of a map";
+    fn map<K: Plain, V: Plain>(
+        below: &Map<K, V>,
+        layer: &impl Fn(Arc<dyn RawMap>) -> Arc<dyn RawMap>,
+    ) -> Map<K, V> {
+        Map::from_raw(layer(below.raw().clone())).expect(SIZES)
     }
-
-    /// Lets all operations pass from now on.
-    pub fn stop(&self) {
-        self.is_on.store(false, Ordering::Relaxed);
+    fn tables<K: Plain, E: Plain>(
+        below: &NestedMap<K, E>,
+        layer: &impl Fn(Arc<dyn RawMap>) -> Arc<dyn RawMap>,
+    ) -> NestedMap<K, E> {
+        NestedMap::from_raw(layer(below.raw().clone())).expect(SIZES)
     }
-
-    fn fails(&self) -> bool {
-        let fails = self.is_on.load(Ordering::Relaxed) && self.random.lock().random_bool(self.probability);
-        if fails {
-            let announce = || eprintln!("faults in load-balancing maps: seed {}", self.seed);
-            self.announced.call_once(announce);
-        }
-        fails
-    }
-
-    fn run(&self, len: usize, operation: impl Fn(usize) -> Failures) -> Failures {
-        let cut = match len > 1 && self.fails() {
-            true => self.random.lock().random_range(0..len),
-            false => len,
-        };
-        let mut failures = Failures::new();
-        for at in 0..len {
-            let error = if at >= cut || self.fails() {
-                Some(MapError::Faulty)
-            } else {
-                operation(at).pop().map(|(_, error)| error)
-            };
-            failures.extend(error.map(|error| (at, error)));
-        }
-        failures
+    let LoadBalancerMaps {
+        services,
+        backends,
+        reverse_nat,
+        affinity,
+        source_ranges,
+        maglev,
+    } = maps;
+    LoadBalancerMaps {
+        services: IpPair::new(map(&services.v4, &layer), map(&services.v6, &layer)),
+        backends: IpPair::new(map(&backends.v4, &layer), map(&backends.v6, &layer)),
+        reverse_nat: IpPair::new(map(&reverse_nat.v4, &layer), map(&reverse_nat.v6, &layer)),
+        affinity: map(affinity, &layer),
+        source_ranges: IpPair::new(map(&source_ranges.v4, &layer), map(&source_ranges.v6, &layer)),
+        maglev: IpPair::new(tables(&maglev.v4, &layer), tables(&maglev.v6, &layer)),
     }
 }
 
-impl LbMaps for FaultyMaps {
-    fn update(&self, entries: Entries<'_>) -> Failures {
-        self.run(entries.len(), |at| self.below.update(entries.at(at)))
-    }
-
-    fn delete(&self, keys: Keys<'_>) -> Failures {
-        self.run(keys.len(), |at| self.below.delete(keys.at(at)))
-    }
-
-    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
-        if kind == MapKind::SourceRange && self.fails() {
-            return Err(MapError::Faulty);
-        }
-        self.below.dump(kind, visit)
-    }
+/// The same maps with random faults: writes of all of them fail, and reads of the client networks, which stand for all
+/// reads.
+pub fn with_faults(maps: &LoadBalancerMaps, faults: &Arc<Faults>) -> LoadBalancerMaps {
+    decorated(maps, |below| {
+        let is_read = [SOURCE_RANGE4.name, SOURCE_RANGE6.name].contains(&below.name());
+        let faulty = FaultyMap::with(below, faults.clone());
+        Arc::new(if is_read { faulty } else { faulty.readable() })
+    })
 }

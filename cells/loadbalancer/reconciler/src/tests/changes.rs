@@ -2,7 +2,19 @@
 
 //! One change after the other, and what an earlier run left: the maps are as if written at once.
 
+use std::net::SocketAddr;
+
+use skep_datapath_maps::transaction::{Stage, StagedMap, Updates};
+
 use super::*;
+use crate::maps::BackendValue;
+
+/// Writes entries that no reconciler wrote.
+fn write<M: StagedMap>(map: &M, entries: impl IntoIterator<Item = <Updates<M> as Stage>::Entry>) {
+    let mut stage = Updates::<M>::default();
+    entries.into_iter().for_each(|entry| stage.push(0, entry));
+    stage.write(map, |_, error| panic!("{error}"));
+}
 
 fn web() -> Service {
     Service::new(ServiceName::new("shop", "web"), Source::Kubernetes)
@@ -25,10 +37,6 @@ fn weighted(address: &str, weight: u16) -> BackendRow {
     let mut row = Backend::clone(&backend(address, BackendState::Active));
     row.params.weight = weight;
     testing::row(row)
-}
-
-fn new_maps() -> Arc<dyn LbMaps> {
-    Arc::new(FakeMaps::default())
 }
 
 fn at_once(frontend: &Frontend) -> BTreeSet<String> {
@@ -125,18 +133,17 @@ fn what_an_earlier_run_wrote_more_of_goes_before_any_prune() {
 fn numbers_of_half_deleted_services_are_not_given_out() {
     let maps = new_maps();
     let address = addr("10.50.0.1:80/TCP");
-    let reverse = maps::RevNatKey { id: 5, ipv6: false };
-    let affinity = maps::AffinityKey { id: 7, backend: 1 };
-    let range = maps::SourceRangeKey {
-        id: 9,
-        cidr: "10.0.0.0/8".parse().unwrap(),
+    let at = SocketAddr::new(address.ip(), address.port());
+    let write = |id| match id {
+        6 => write(&maps.reverse_nat, [key::reverse_nat_entry(5, at)]),
+        8 => write(&maps.affinity, [(key::affinity(7, 1), 0)]),
+        _ => write(
+            &maps.source_ranges,
+            [key::source_range(9, &"10.0.0.0/8".parse().unwrap()).with(0)],
+        ),
     };
-    for (entries, id) in [
-        (Entries::ReverseNat(&[(reverse, address.into())]), 6),
-        (Entries::AffinityMatch(&[affinity]), 8),
-        (Entries::SourceRange(&[range]), 10),
-    ] {
-        assert!(maps.update(entries).is_empty());
+    for id in [6, 8, 10] {
+        write(id);
         let mut ops = ops(&maps);
         ops.restore().unwrap();
         ops.upsert(&of(web(), &[]));
@@ -199,34 +206,41 @@ fn a_prune_takes_what_nobody_wants_and_nothing_else() {
     let before = dump(&maps);
     let address = addr("172.16.0.1:80/TCP");
     let flags = skep_bpf_maps::lb::ServiceFlags::empty();
-    let slot = maps::ServiceKey { address, slot: 2 };
-    let backend = maps::BackendKey { id: 50, ipv6: false };
-    let value = maps::BackendValue {
+    let value = BackendValue {
         address: addr("10.0.0.1:80/TCP"),
         state: 0,
         zone: 0,
     };
-    let reverse = maps::RevNatKey { id: 1, ipv6: true };
-    let table = maps::MaglevKey { id: 1, ipv6: false };
-    let affinity = maps::AffinityKey { id: 1, backend: 50 };
-    let ranges = ["fd00::/8", "192.168.0.0/16"].map(|cidr| maps::SourceRangeKey {
-        id: 1,
-        cidr: cidr.parse().unwrap(),
-    });
-    for entries in [
-        Entries::Services(&[(slot, skep_bpf_maps::lb::ServiceValue::slot(1, 1, flags))]),
-        Entries::Backends(&[(backend, value)]),
-        Entries::ReverseNat(&[(reverse, addr("[fd00::1]:80/TCP").into())]),
-        Entries::Maglev(&[(table, Arc::from([1; 251]))]),
-        Entries::AffinityMatch(&[affinity]),
-        Entries::SourceRange(&ranges),
-    ] {
-        assert!(maps.update(entries).is_empty());
-    }
+    let slot = skep_bpf_maps::lb::ServiceValue::slot(1, 1, flags);
+    write(&maps.services, [key::service(&address, 2).with(slot)]);
+    write(&maps.backends, [key::backend_entry(50, &value)]);
+    let reverse = key::reverse_nat_entry(1, "[fd00::1]:80".parse().unwrap());
+    write(&maps.reverse_nat, [reverse]);
+    write(&maps.maglev, [key::maglev(1, false).with(Arc::from([1; 251]))]);
+    write(&maps.affinity, [(key::affinity(1, 50), 0)]);
+    let ranges = ["fd00::/8", "192.168.0.0/16"].map(|cidr| key::source_range(1, &cidr.parse().unwrap()));
+    write(&maps.source_ranges, ranges.map(|key| key.with(0)));
 
     ops.prune().unwrap();
 
     assert_eq!(dump(&maps), before);
+}
+
+// Networks that differ only in bits that do not count are one entry of the map.
+#[test]
+fn a_client_network_in_another_form_stays() {
+    let maps = new_maps();
+    let mut ops = ops(&maps);
+    let rows = [backend("10.0.0.1:80/TCP", BackendState::Active)];
+    let with = |cidr: &str| Service {
+        source_ranges: Some(Arc::from([cidr.parse().unwrap()])),
+        ..web()
+    };
+
+    for cidr in ["10.1.2.3/8", "10.0.0.0/8", "10.9.9.9/8", "192.0.2.0/24"] {
+        apply(&mut ops, &[of(with(cidr), &rows)]);
+        assert_eq!(meaning(&maps), at_once(&of(with(cidr), &rows)), "{cidr}");
+    }
 }
 
 // What a program that embeds the tables sends traffic to is what the maps choose from.

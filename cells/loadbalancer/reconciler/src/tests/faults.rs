@@ -4,42 +4,39 @@
 
 use std::sync::atomic::AtomicBool;
 
+use skep_bpf_maps::lb::{BACKENDS4, BACKENDS6, SERVICES4, ServiceValue};
+use skep_bpf_sys::map::Operation;
 use skep_bpf_sys::testing::Node as KernelNode;
 use skep_loadbalancer_model::types::BackendSet;
 
 use super::*;
 use crate::ids::Ids;
-use crate::maps::bpf::BpfMaps;
 
-/// Lets no backend entry be written while it is broken.
-struct NoBackends {
-    below: Arc<dyn LbMaps>,
-    is_broken: AtomicBool,
-}
-
-impl LbMaps for NoBackends {
-    fn update(&self, entries: Entries<'_>) -> Failures {
-        if matches!(entries, Entries::Backends(_)) && self.is_broken.load(Ordering::Relaxed) {
-            return (0..entries.len()).map(|at| (at, MapError::Faulty)).collect();
-        }
-        self.below.update(entries)
-    }
-    fn delete(&self, keys: Keys<'_>) -> Failures {
-        self.below.delete(keys)
-    }
-    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
-        self.below.dump(kind, visit)
-    }
+/// The same maps, of which some writes fail while they are broken: by name of the map, operation and key.
+fn broken(
+    maps: &LoadBalancerMaps,
+    fails: impl Fn(&str, Operation, &[u8]) -> bool + Send + Sync + 'static,
+) -> (Arc<LoadBalancerMaps>, Arc<AtomicBool>) {
+    let (fails, is_broken) = (Arc::new(fails), Arc::new(AtomicBool::new(true)));
+    let broken = decorated(maps, |below| {
+        let (fails, is_broken, name) = (fails.clone(), is_broken.clone(), below.name().to_owned());
+        let decide = move |operation, key: &[u8]| match is_broken.load(Ordering::Relaxed)
+            && fails(&name, operation, key)
+        {
+            true => Fate::Fails,
+            false => Fate::Passes,
+        };
+        Arc::new(FaultyMap::decided_by(below, decide))
+    });
+    (Arc::new(broken), is_broken)
 }
 
 #[test]
 fn frontends_that_share_a_backend_fail_together_when_it_cannot_be_written() {
-    let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-    let broken = Arc::new(NoBackends {
-        below: fake.clone(),
-        is_broken: AtomicBool::new(true),
+    let fake: Arc<LoadBalancerMaps> = new_maps();
+    let (maps, is_broken) = broken(&fake, |name, operation, _| {
+        operation == Operation::Update && [BACKENDS4.name, BACKENDS6.name].contains(&name)
     });
-    let maps: Arc<dyn LbMaps> = broken.clone();
     let mut ops = ops(&maps);
     let rows = Rows::new();
     let address = "10.0.0.1:80/TCP";
@@ -57,7 +54,7 @@ fn frontends_that_share_a_backend_fail_together_when_it_cannot_be_written() {
     frontends.iter().for_each(|frontend| ops.upsert(frontend));
     let results = ops.finish();
     let without = dump(&fake);
-    broken.is_broken.store(false, Ordering::Relaxed);
+    is_broken.store(false, Ordering::Relaxed);
     apply(&mut ops, &frontends);
 
     assert!(results.iter().all(Result::is_err), "{results:?}");
@@ -73,7 +70,7 @@ fn more_backends_than_slots_leave_no_slot_empty() {
         backends: 100_000,
         ..LbMapSizes::small(65_536)
     };
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
+    let maps: Arc<LoadBalancerMaps> = maps_of(sizes);
     let mut ops = ops(&maps);
     let rows = Rows::new();
     let row = |n: usize, state| {
@@ -87,17 +84,15 @@ fn more_backends_than_slots_leave_no_slot_empty() {
         state.backends = set.clone();
         apply(ops, &[state]);
         let (mut slots, mut count, mut qcount) = (BTreeSet::new(), 0, 0);
-        let visit = &mut |entry| match entry {
-            MapEntry::Service(key, value) if key.slot > 0 => {
+        let visit = |address: L3n4Addr, slot, value: ServiceValue| {
+            if slot > 0 {
                 assert_eq!(value.rev_nat.get(), 1);
-                assert!(slots.insert(key.slot));
-            }
-            MapEntry::Service(key, value) if key.address.port() > 0 => {
+                assert!(slots.insert(slot));
+            } else if address.port() > 0 {
                 (count, qcount) = (value.count, value.qcount);
             }
-            _ => {}
         };
-        maps.dump(MapKind::Services, visit).unwrap();
+        maps.each_service(visit).unwrap();
         let wanted = set.len().min(MOST);
         assert_eq!(usize::from(count) + usize::from(qcount), wanted);
         assert!(slots.into_iter().eq(1..=wanted as u16), "of {}", set.len());
@@ -123,9 +118,8 @@ fn more_backends_than_slots_leave_no_slot_empty() {
 
 #[test]
 fn empty_maps_mean_that_nothing_is_left_to_do() {
-    let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-    let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.2, rand::random()));
-    let mut ops = annotated(&faulty);
+    let fake: Arc<LoadBalancerMaps> = new_maps();
+    let mut ops = annotated(&faulty(&fake, 0.2, rand::random()).0);
     let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
     service.session_affinity = true;
     service.source_ranges = Some(Arc::from([
@@ -162,8 +156,8 @@ fn empty_maps_mean_that_nothing_is_left_to_do() {
 
 #[test]
 fn deletions_that_fail_do_not_pile_up() {
-    let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-    let faulty: Arc<dyn LbMaps> = Arc::new(FaultyMaps::new(fake.clone(), 0.3, rand::random()));
+    let fake: Arc<LoadBalancerMaps> = new_maps();
+    let (faulty, _) = faulty(&fake, 0.3, rand::random());
     let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
     service.session_affinity = true;
     let in_state = |state| {
@@ -192,7 +186,7 @@ fn deletions_that_fail_do_not_pile_up() {
 
 #[test]
 fn a_frontend_that_not_all_backends_have_numbers_for_takes_none() {
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let mut ops = ops(&maps);
     ops.backend_ids = Ids::new(4);
     let with = |count: u8| {
@@ -220,7 +214,7 @@ fn a_frontend_that_not_all_backends_have_numbers_for_takes_none() {
 
 #[test]
 fn lookup_tables_lead_to_terminating_backends_only_if_none_is_active() {
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let mut ops = annotated(&maps);
     let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
     service.annotations = [("service.cilium.io/lb-algorithm", "maglev")]
@@ -231,12 +225,7 @@ fn lookup_tables_lead_to_terminating_backends_only_if_none_is_active() {
         let state = frontend_of(service.clone(), "172.16.0.1:80/TCP", kind, rows);
         apply(&mut ops, &[state]);
         let mut ids = Vec::new();
-        let visit = &mut |entry| {
-            if let MapEntry::Maglev(_, table) = entry {
-                ids.extend(table.iter().copied());
-            }
-        };
-        maps.dump(MapKind::Maglev, visit).unwrap();
+        maps.each_maglev(|_, _, table| ids.extend(table)).unwrap();
         ids.sort_unstable();
         ids.dedup();
         ids
@@ -250,58 +239,17 @@ fn lookup_tables_lead_to_terminating_backends_only_if_none_is_active() {
     assert!(led_to(&[gone]).is_empty());
 }
 
-/// Lets no wildcard entry be written or deleted while it is broken.
-struct NoWildcards {
-    below: Arc<dyn LbMaps>,
-    is_broken: AtomicBool,
-}
-
-impl NoWildcards {
-    fn broken(&self, len: usize, is_wildcard: impl Fn(usize) -> bool) -> Failures {
-        let is_broken = self.is_broken.load(Ordering::Relaxed);
-        let broken = (0..len).filter(|at| is_broken && is_wildcard(*at));
-        broken.map(|at| (at, MapError::Faulty)).collect()
-    }
-}
-
-impl LbMaps for NoWildcards {
-    fn update(&self, entries: Entries<'_>) -> Failures {
-        let failures = match entries {
-            Entries::Services(list) => self.broken(list.len(), |at| list[at].0.is_wildcard()),
-            _ => Failures::new(),
-        };
-        if failures.is_empty() {
-            return self.below.update(entries);
-        }
-        failures
-    }
-    fn delete(&self, keys: Keys<'_>) -> Failures {
-        let failures = match keys {
-            Keys::Services(list) => self.broken(list.len(), |at| list[at].is_wildcard()),
-            _ => Failures::new(),
-        };
-        if failures.is_empty() {
-            return self.below.delete(keys);
-        }
-        failures
-    }
-    fn dump(&self, kind: MapKind, visit: &mut dyn FnMut(MapEntry)) -> Result<(), MapError> {
-        self.below.dump(kind, visit)
-    }
-}
-
 #[test]
 fn wildcard_entries_are_written_and_deleted_at_the_retry() {
-    let fake: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
-    let broken = Arc::new(NoWildcards {
-        below: fake.clone(),
-        is_broken: AtomicBool::new(true),
+    let fake: Arc<LoadBalancerMaps> = new_maps();
+    // Port 0, behind an address of four bytes.
+    let (maps, is_broken) = broken(&fake, |name, _, key| {
+        name == SERVICES4.name && key[4..6] == [0, 0]
     });
-    let maps: Arc<dyn LbMaps> = broken.clone();
     let mut ops = ops(&maps);
     let state = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &[]);
     let has_wildcard = || dump(&fake).contains("ADDR=10.50.0.9:0/ANY");
-    let set_broken = |is_broken| broken.is_broken.store(is_broken, Ordering::Relaxed);
+    let set_broken = |broken| is_broken.store(broken, Ordering::Relaxed);
 
     ops.upsert(&state);
     assert!(ops.finish().remove(0).is_err() && !has_wildcard());
@@ -321,7 +269,7 @@ fn wildcard_entries_are_written_and_deleted_at_the_retry() {
 
 #[test]
 fn ids_of_an_earlier_run_are_free_after_the_first_prune() {
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::default());
+    let maps: Arc<LoadBalancerMaps> = new_maps();
     let rows = [backend("10.0.0.1:80/TCP", BackendState::Active)];
     let state = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &rows);
     apply(&mut ops(&maps), std::slice::from_ref(&state));
@@ -374,7 +322,7 @@ fn reconcile(ops: &mut Ops, frontends: &[Frontend]) -> usize {
     worked + again.iter().filter(|result| result.is_ok()).count()
 }
 
-fn serves_what_fits(maps: &Arc<dyn LbMaps>, services: u32, count: u8, fit: usize) {
+fn serves_what_fits(maps: &Arc<LoadBalancerMaps>, services: u32, count: u8, fit: usize) {
     let mut first = ops(maps);
     let frontends = three_each(count);
 
@@ -405,9 +353,10 @@ fn as_many_services_work_as_a_full_map_holds() {
             reverse_sk: 16,
             ..LbMapSizes::uniform(100)
         };
-        serves_what_fits(&(Arc::new(FakeMaps::new(sizes)) as _), services, count, fit);
+        serves_what_fits(&maps_of(sizes), services, count, fit);
         let in_kernel = KernelNode::run(&format!("full-{services}"), |node| {
-            let maps: Arc<dyn LbMaps> = Arc::new(BpfMaps::open(&node.store(), sizes, true, true)?);
+            let maps: Arc<LoadBalancerMaps> =
+                Arc::new(LoadBalancerMaps::open(&node.store(), sizes, true, true)?);
             serves_what_fits(&maps, services, count, fit);
             Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
         });
@@ -417,15 +366,11 @@ fn as_many_services_work_as_a_full_map_holds() {
 
 #[test]
 fn refused_frontends_are_not_tried_again_for_nothing() {
-    let counter = Arc::new(Counting {
-        below: Arc::new(FakeMaps::new(LbMapSizes {
-            services: 20,
-            ..LbMapSizes::small(65_536)
-        })),
-        writes: AtomicUsize::new(0),
-        left: AtomicUsize::new(usize::MAX),
-    });
-    let maps: Arc<dyn LbMaps> = counter.clone();
+    let counter = Arc::new(Counter::default());
+    let maps = counter.on(&maps_of(LbMapSizes {
+        services: 20,
+        ..LbMapSizes::small(65_536)
+    }));
     let mut ops = ops(&maps);
     let frontends = three_each(100);
     assert_eq!(reconcile(&mut ops, &frontends), 5);
@@ -456,7 +401,7 @@ fn a_frontend_that_outgrows_the_map_keeps_what_it_has() {
         services: 6,
         ..LbMapSizes::small(65_536)
     };
-    let maps: Arc<dyn LbMaps> = Arc::new(FakeMaps::new(sizes));
+    let maps: Arc<LoadBalancerMaps> = maps_of(sizes);
     let rows: Vec<BackendRow> = (1..=9)
         .map(|n| backend(&format!("10.0.0.{n}:80/TCP"), BackendState::Active))
         .collect();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use skep_k8s::slim::{CiliumLocalRedirectPolicy, Pod};
-use skep_k8s::{RawObject, Resource};
+use skep_k8s_types::slim::{CiliumLocalRedirectPolicy, Pod};
+use skep_k8s_types::{RawObject, Resource};
 
 use crate::{FrontendType, Policy, PolicyError};
 

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use compact_str::CompactString;
-use skep_k8s::slim;
+use skep_k8s_types::slim;
 use skep_loadbalancer_model::types::annotation::WEIGHT;
 use skep_loadbalancer_model::types::{
     BackendParams, BackendState, BackendZone, DEFAULT_WEIGHT, L3n4Addr, L4Proto, Names, ServiceName,

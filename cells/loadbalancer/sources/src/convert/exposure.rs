@@ -2,8 +2,8 @@
 
 //! Whether a service is provisioned on this node.
 
-use skep_k8s::selector::Selector;
-use skep_k8s::slim::{Labels, Service};
+use skep_k8s_types::selector::Selector;
+use skep_k8s_types::slim::{Labels, Service};
 use skep_loadbalancer_model::types::annotation::{NODE, NODE_SELECTOR};
 
 /// Whether the answer of [`is_exposed_on`] depends on the node, so that it must be asked again when the node's labels

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use compact_str::CompactString;
-use skep_k8s::slim::{ContainerPort, Pod, PodPhase};
+use skep_k8s_types::slim::{ContainerPort, Pod, PodPhase};
 use skep_loadbalancer_model::types::{
     BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName,
 };

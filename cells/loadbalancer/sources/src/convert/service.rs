@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use compact_str::CompactString;
 use ipnet::IpNet;
-use skep_k8s::slim;
+use skep_k8s_types::slim;
 use skep_loadbalancer_model::types::annotation::{FORWARDING_MODE, TYPE};
 use skep_loadbalancer_model::types::{
     ForwardingMode, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Scope, Service, ServiceName, StringMap,

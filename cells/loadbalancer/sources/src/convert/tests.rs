@@ -10,7 +10,7 @@ mod service;
 use std::sync::Arc;
 
 use serde_json::Value;
-use skep_k8s::{RawObject, Resource};
+use skep_k8s_types::{RawObject, Resource};
 
 use super::Rules;
 

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Level, MemoryHealth, Running, Settings};
 use serde_json::{Value, json};
-use skep_k8s::node_name::NodeName;
-use skep_k8s::slim::Labels;
 use skep_k8s_apiserver::FakeClient;
+use skep_k8s_types::slim::Labels;
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_model::types::{FrontendKind, FrontendParams, Service, ServiceName, Source};
-use skep_node::LocalNodeStore;
+use skep_node::{LocalNodeStore, NodeName};
 
 use super::{frontends, service_json, services, slice_json};
 
@@ -35,7 +34,7 @@ impl Fixture {
             skep_loadbalancer_model::cell(),
             crate::cell(),
             skep_k8s_apiserver::fake_client_cell(),
-            skep_k8s::tables::cell(),
+            skep_k8s_reflectors::tables::cell(),
             skep_node::cells::local_node(),
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),
             Cell::module("health", "Health").provide(move || sink.clone()),

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use skep_k8s::slim::Pod;
+use skep_k8s_types::slim::Pod;
 use skep_loadbalancer_model::Writer;
 
 use super::{backends, frontends, object, services, writer};

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use skep_k8s::slim::{EndpointSlice, Labels, Service};
-use skep_k8s::{ObjectEvent, ObjectKey, RawObject};
+use skep_k8s_client::ObjectEvent;
+use skep_k8s_types::slim::{EndpointSlice, Labels, Service};
+use skep_k8s_types::{ObjectKey, RawObject};
 use skep_loadbalancer_model::{ServiceName, Source, Writer};
 
 use super::{backends, frontends, object, service_json, services, slice_json, writer};
@@ -68,7 +69,7 @@ fn no_slice(name: &str) -> Event {
     Event::Slice(ObjectEvent::Deleted(key(name), None))
 }
 
-fn undecodable(value: Value) -> skep_k8s::DecodeError {
+fn undecodable(value: Value) -> skep_k8s_types::DecodeError {
     RawObject::from_value(Arc::new(value))
         .decode::<Service>()
         .unwrap_err()

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use skep_k8s::slim::{
+use skep_k8s_client::ObjectEvent;
+use skep_k8s_types::ObjectKey;
+use skep_k8s_types::slim::{
     AddressType, Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForZone, Labels,
     Protocol,
 };
-use skep_k8s::{ObjectEvent, ObjectKey};
 use skep_loadbalancer_model::types::annotation::WEIGHT;
 use skep_loadbalancer_model::types::{BackendParams, L3n4Addr};
 use skep_loadbalancer_model::{ServiceName, Writer};

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skep_k8s::{ApiError, Kind, Patch, Subresource};
+use skep_k8s_client::{ApiError, Patch, Subresource};
+use skep_k8s_types::Kind;
 
 use super::{SERVICE, Space, code, options, value};
 

@@ -2,8 +2,8 @@
 
 //! Lists: pages that belong together, selectors.
 
-use skep_k8s::ListOptions;
-use skep_k8s::selector::FieldSelector;
+use skep_k8s_client::ListOptions;
+use skep_k8s_types::selector::FieldSelector;
 
 use super::{CONFIG, Space, code, names};
 

@@ -3,7 +3,7 @@
 //! One object from its creation to its end: conflicts, preconditions, finalizers, dry runs, what is refused.
 
 use serde_json::json;
-use skep_k8s::{DeleteOptions, Patch, Preconditions, Subresource, WriteOptions};
+use skep_k8s_client::{DeleteOptions, Patch, Preconditions, Subresource, WriteOptions};
 
 use super::{CONFIG, SERVICE, Space, code, config, options, value, version};
 

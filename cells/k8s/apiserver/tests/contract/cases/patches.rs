@@ -3,7 +3,7 @@
 //! Patches of all kinds, server-side apply.
 
 use serde_json::{Value, json};
-use skep_k8s::{Patch, WriteOptions};
+use skep_k8s_client::{Patch, WriteOptions};
 
 use super::{CONFIG, SERVICE, Space, code};
 

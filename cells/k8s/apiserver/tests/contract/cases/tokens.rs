@@ -3,7 +3,7 @@
 //! Tokens of service accounts.
 
 use serde_json::{Value, json};
-use skep_k8s::Kind;
+use skep_k8s_types::Kind;
 
 use super::Space;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use skep_k8s::{ApiError, Change, ListOptions, Patch, RawEvent, RawWatch, WatchOptions};
+use skep_k8s_client::{ApiError, Change, ListOptions, Patch, RawEvent, RawWatch, WatchOptions};
 
 use super::{CONFIG, Space, config, name, value, version};
 

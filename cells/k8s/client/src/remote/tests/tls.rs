@@ -183,7 +183,7 @@ async fn certificates_that_were_replaced_are_used_after_a_refusal() {
 
     put(clients.sign());
     server.json(200, WEB);
-    // The handshake failed: the heartbeat gives the connection up, and files are read anew.
+    // The handshake failed: the heartbeat drops the connection, and files are read again.
     let _ = remote.heartbeat(true).await;
 
     services.get("web").await.unwrap();
@@ -227,7 +227,7 @@ async fn pods_log_in_with_their_service_account_and_its_newest_token() {
 async fn falls_over_to_the_next_server_of_the_list_with_the_same_credentials() {
     let authority = Authority::new();
     let second = Server::start_with(Some(authority.server(None))).await;
-    // Bound, so that nobody else gets it, and not listening: nobody answers there.
+    // Bound, so that no other process gets it, and not listening: connections fail.
     let silent = tokio::net::TcpSocket::new_v4().unwrap();
     silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let gone = silent.local_addr().unwrap();

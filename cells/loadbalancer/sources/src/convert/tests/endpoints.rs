@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use skep_k8s::slim::EndpointSlice;
+use skep_k8s_types::slim::EndpointSlice;
 use skep_loadbalancer_model::types::{BackendState, Names};
 
 use super::{object, rules};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use skep_k8s::slim::{EndpointSlice, Labels, Pod, Service};
-use skep_k8s::{RawObject, Resource};
+use skep_k8s_types::slim::{EndpointSlice, Labels, Pod, Service};
+use skep_k8s_types::{RawObject, Resource};
 
 use super::rules;
 use crate::convert::{Interner, Rules, endpoint_slice, host_port_services, is_exposed_on, service};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use skep_k8s::slim::Pod;
+use skep_k8s_types::slim::Pod;
 
 use super::{object, rules};
 use crate::convert::{HostPortService, Rules, host_port_services};

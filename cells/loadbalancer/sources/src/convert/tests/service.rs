@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skep_k8s::slim::{self, Labels};
+use skep_k8s_types::slim::{self, Labels};
 use skep_loadbalancer_model::types::{ForwardingMode, Service, TrafficDistribution, TrafficPolicy};
 
 use super::{object, rules};

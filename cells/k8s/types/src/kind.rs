@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Group, version and names of object types.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::slim::{
+    CiliumLocalRedirectPolicy, CiliumNode, EndpointSlice, Metadata, Namespace, Node, Pod, Service, Str,
+};
+
+/// A type of objects: group, version and names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kind {
+    /// API group; empty for the core group.
+    pub group: Str,
+    /// Version in the group, such as `v1`.
+    pub version: Str,
+    /// Name in objects, such as `EndpointSlice`.
+    pub kind: Str,
+    /// Name in paths, such as `endpointslices`.
+    pub plural: Str,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+}
+
+impl Kind {
+    /// A kind known at compile time; takes no memory of its own.
+    pub const fn new(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+        namespaced: bool,
+    ) -> Self {
+        Self {
+            group: Str::const_new(group),
+            version: Str::const_new(version),
+            kind: Str::const_new(kind),
+            plural: Str::const_new(plural),
+            namespaced,
+        }
+    }
+
+    /// Value of an object's `apiVersion`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// URL path of the collection, or of one object if `name` is not empty.
+    ///
+    /// ```
+    /// use skep_k8s_types::{Resource, slim::EndpointSlice};
+    ///
+    /// let kind = EndpointSlice::kind();
+    /// assert_eq!(kind.path("shop", ""), "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices");
+    /// assert_eq!(kind.path("", ""), "/apis/discovery.k8s.io/v1/endpointslices");
+    /// ```
+    pub fn path(&self, namespace: &str, name: &str) -> String {
+        let mut path = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        if self.namespaced && !namespace.is_empty() {
+            path.push_str("/namespaces/");
+            path.push_str(namespace);
+        }
+        path.push('/');
+        path.push_str(&self.plural);
+        if !name.is_empty() {
+            path.push('/');
+            path.push_str(name);
+        }
+        path
+    }
+}
+
+/// `v1.services`, `discovery.k8s.io.v1.endpointslices`.
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.group.is_empty() {
+            write!(formatter, "{}.", self.group)?;
+        }
+        write!(formatter, "{}.{}", self.version, self.plural)
+    }
+}
+
+/// A Rust type for objects of one [`Kind`].
+pub trait Resource: Serialize + DeserializeOwned + Default + Send + Sync + 'static {
+    /// Group, version and names of the type.
+    fn kind() -> Kind;
+
+    /// Metadata of the object.
+    fn metadata(&self) -> &Metadata;
+
+    /// Metadata of the object, mutable.
+    fn metadata_mut(&mut self) -> &mut Metadata;
+
+    /// Drops fields that no reader of this process needs. Runs after decoding from a list or watch.
+    fn compact(&mut self) {
+        let metadata = self.metadata_mut();
+        metadata
+            .annotations
+            .remove("kubectl.kubernetes.io/last-applied-configuration");
+        metadata.owner_references = Box::default();
+    }
+}
+
+/// Implements [`Resource`] for types with a `metadata` field.
+macro_rules! resource {
+    ($type:ty, $group:literal, $version:literal, $kind:literal, $plural:literal, $namespaced:literal $(, $extra:item)*) => {
+        impl Resource for $type {
+            fn kind() -> Kind {
+                const { Kind::new($group, $version, $kind, $plural, $namespaced) }
+            }
+
+            fn metadata(&self) -> &Metadata {
+                &self.metadata
+            }
+
+            fn metadata_mut(&mut self) -> &mut Metadata {
+                &mut self.metadata
+            }
+
+            $($extra)*
+        }
+    };
+}
+
+resource!(Service, "", "v1", "Service", "services", true);
+resource!(
+    EndpointSlice,
+    "discovery.k8s.io",
+    "v1",
+    "EndpointSlice",
+    "endpointslices",
+    true
+);
+resource!(
+    Pod,
+    "",
+    "v1",
+    "Pod",
+    "pods",
+    true,
+    // Owners are read: the workload of a pod is named after them.
+    fn compact(&mut self) {
+        self.metadata
+            .annotations
+            .remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+);
+resource!(Node, "", "v1", "Node", "nodes", false);
+resource!(Namespace, "", "v1", "Namespace", "namespaces", false);
+resource!(CiliumNode, "cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
+resource!(
+    CiliumLocalRedirectPolicy,
+    "cilium.io",
+    "v2",
+    "CiliumLocalRedirectPolicy",
+    "ciliumlocalredirectpolicies",
+    true
+);
