@@ -64,8 +64,9 @@ crates:
 	./tests/hack/crates.sh
 
 dist: deps
-	$(CARGO) build --profile dist --bin skep-agent --bin skep-lab
-	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile dist --target $(HOST_TARGET) --bin skep
+	# By package: features that only tests want, such as script suites, are not in what ships.
+	$(CARGO) build --profile dist -p skep-agent -p skep-lab --bin skep-agent --bin skep-lab
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile dist --target $(HOST_TARGET) -p skep --bin skep
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep $${CARGO_TARGET_DIR:-target}/dist/skep
 
 bench: deps

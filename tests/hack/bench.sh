@@ -11,7 +11,7 @@ fi
 echo "== Building (release)"
 cargo build --release --bin lb-benchmark
 # The agent is measured as it is shipped: pages of the program count as its memory.
-cargo build --profile dist --bin skep-agent
+cargo build --profile dist -p skep-agent --bin skep-agent
 cargo bench --no-run -p skep-statedb
 target="${CARGO_TARGET_DIR:-target}"
 out="$target/bench"

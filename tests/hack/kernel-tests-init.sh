@@ -68,7 +68,7 @@ package() {
 
 scripts() { # hive
 	# shellcheck disable=SC2154
-	set -- run-scripts --hive "$1" --maps bpf --time 60s "$repository/tests/scripts/$1"/*.txtar
+	set -- run-scripts --hive "$1" --maps bpf --time 60s "$repository/cells/loadbalancer/suites/testdata/$1"/*.txtar
 	"$@" >/run/scripts.log 2>&1
 	status=$?
 	cat /run/scripts.log

@@ -30,6 +30,8 @@ pub struct HiveParts {
     pub controller: Controller,
     /// The commands of its cells.
     pub commands: CommandSet,
+    /// What a start waits for after the start hooks.
+    pub after_start: Option<AfterStart>,
     /// What must live as long as the hive, such as [`hive::Built`].
     pub keep: Arc<dyn Send + Sync>,
 }
@@ -41,6 +43,9 @@ impl fmt::Debug for HiveParts {
             .finish_non_exhaustive()
     }
 }
+
+/// Waits for a state of a started hive; may be called any number of times.
+pub type AfterStart = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// Builds another hive of the same cells with the same settings.
 pub type Rebuild =
@@ -138,10 +143,18 @@ impl Command for HiveCommand {
             (None, [argument]) if argument == "stop" => Some(Action::Stop),
             _ => return Err(CommandError::usage("")),
         };
-        let controller = self.hive.controller();
-        match action {
-            None => cx.log(controller.tree()),
-            Some(action) => run_hooks(cx, &controller, action).await?,
+        let HiveParts {
+            controller,
+            after_start,
+            ..
+        } = self.hive.parts();
+        let Some(action) = action else {
+            cx.log(controller.tree());
+            return Ok(Outcome::Silent);
+        };
+        run_hooks(cx, &controller, action).await?;
+        if let (Action::Start, Some(wait)) = (action, after_start) {
+            cx.until_interrupted(wait()).await?;
         }
         Ok(Outcome::Silent)
     }
@@ -245,6 +258,7 @@ mod tests {
         Ok(HiveParts {
             controller: built.controller(),
             commands,
+            after_start: None,
             keep: Arc::new(built),
         })
     }

@@ -24,7 +24,7 @@
 //!
 //! # Features
 //!
-//! * `testing`: a folder of scripts as a test of your own cells, see `testing::run_folder`;
+//! * `testing`: scripts as tests of your own cells, see `testing::run_folder`; suites, and the program that runs them;
 //! * `hive`: commands on a hive.
 //!
 //! None is on by default.
@@ -46,7 +46,7 @@ pub mod regexp;
 mod script_file;
 mod spec;
 mod state;
-#[cfg(all(feature = "hive", any(test, feature = "testing")))]
+#[cfg(feature = "testing")]
 pub mod testing;
 pub mod text;
 

@@ -18,9 +18,9 @@ pub type CommandSet = BTreeMap<String, CommandHandle>;
 /// How `*` repeats a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
-    /// Wait before the first repetition; it doubles each time.
+    /// Pause before the first repetition; it doubles each time.
     pub interval: Duration,
-    /// The longest wait.
+    /// The longest pause.
     pub max_interval: Duration,
     /// Time after which a section fails; without it only the end of the script ends it.
     pub limit: Option<Duration>,
@@ -28,20 +28,17 @@ pub struct Retry {
 
 impl Default for Retry {
     fn default() -> Self {
-        Self {
-            interval: Duration::from_millis(100),
-            max_interval: Duration::from_millis(500),
-            limit: None,
-        }
+        Self::every(Duration::from_millis(100))
     }
 }
 
 impl Retry {
-    /// Starts at `interval`, with the usual maximum of 500 ms.
-    pub fn every(interval: Duration) -> Self {
+    /// Starts at `interval`, with the usual maximum of 500 ms and without limit.
+    pub const fn every(interval: Duration) -> Self {
         Self {
             interval,
-            ..Self::default()
+            max_interval: Duration::from_millis(500),
+            limit: None,
         }
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Script tests of your own cells (feature `testing`): a folder of `.txtar` files, each run against a hive of its own.
+//! Script tests of cells (feature `testing`): `.txtar` files, each run against a hive of its own.
+//!
+//! [`run_folder`] is a test of your own cells in one line:
 //!
 //! ```no_run
 //! # fn widgets() -> hive::Cell { hive::Cell::module("widgets", "Keeps widgets") }
@@ -18,14 +20,25 @@
 //! # }
 //! ```
 //!
-//! A script has the [usual commands](crate::default_commands), `hive`, `hive/start`, `hive/stop` and `hive/recreate`, and
-//! those that cells provide as members of [`CommandHandle`]. The hive is planned with the flags of the script's `#!`
-//! line and built before the first line; the script starts it. With the environment variable
-//! [`HIVE_SCRIPT_UPDATE`](UPDATE) set, files that `cmp` and `db/cmp` compare with are replaced by what was seen.
+//! A script has the [built-in commands](crate::default_commands), `hive`, `hive/start`, `hive/stop` and
+//! `hive/recreate`, and those that cells provide as members of [`CommandHandle`](crate::CommandHandle). The hive is
+//! planned with the flags of the script's `#!` line and built before the first line; the script starts it. With the
+//! environment variable [`HIVE_SCRIPT_UPDATE`](UPDATE) set, files that `cmp` and `db/cmp` compare with are replaced by
+//! what was seen.
 //!
-//! [`run_script`] is for runners of their own, with other commands, conditions and reports.
+//! A crate whose hive other people write scripts for declares a [`Suite`] and registers it with
+//! [`suite!`](crate::suite!): its [`Assembly`] says which hive a script has, with which flags, conditions and
+//! variables. [`run_tests`] makes a test of each script of the crate; [`main`] is a program like `run-scripts` for the
+//! suites of all crates that are linked into it. All of them run scripts in the same way, by [`run`].
 
+mod assembly;
+mod harness;
+mod program;
+mod reference;
+mod report;
 mod run;
+mod runner;
+mod suite;
 
 use std::fmt::Write;
 use std::panic::Location;
@@ -33,19 +46,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{All, Hive, Settings, error_chain};
+use hive::Hive;
 
-pub use self::run::{Parts, Place, Ran, RunFailure, RunOptions, run_script};
-use crate::hive_command::{HiveParts, Rebuild, ScriptHive};
-use crate::{CommandError, CommandHandle, Retry, default_commands, default_conditions, named};
+pub use self::assembly::{Assembly, AssemblyError};
+pub use self::harness::run_tests;
+pub use self::program::main;
+pub use self::report::{FileReport, Summary, Verdict};
+pub use self::run::{Parts, RunFailure};
+pub use self::runner::{Options, run};
+use self::runner::{World, run_in};
+#[doc(hidden)]
+pub use self::suite::Registered;
+pub use self::suite::{Assemble, Assembling, Choice, Choices, Prepare, Setup, Suite, find_suite, suites};
+use crate::{Retry, default_conditions};
+
+#[doc(hidden)]
+pub mod __private {
+    pub use inventory;
+}
 
 /// The environment variable that makes tests replace what they expected by what they saw.
 pub const UPDATE: &str = "HIVE_SCRIPT_UPDATE";
 
-/// Time for a script, and for its hive to stop afterwards.
+/// Time for a script.
 const LIMIT: Duration = Duration::from_secs(10);
-
-type MakeHive = Arc<dyn Fn() -> Hive + Send + Sync>;
 
 /// Runs all scripts (`*.txtar`) of a folder, one after the other, each against a hive that `hive` makes.
 ///
@@ -58,19 +82,14 @@ pub fn run_folder(
     hive: impl Fn() -> Hive + Send + Sync + 'static,
 ) -> impl Future<Output = ()> {
     let (folder, place) = (folder.as_ref().to_owned(), Location::caller());
-    let hive: MakeHive = Arc::new(hive);
+    let world = world_of(hive);
     async move {
         let files = match scripts_of(&folder) {
             Ok(files) if files.is_empty() => panic!("{place}: no scripts in {}", folder.display()),
             Ok(files) => files,
             Err(error) => panic!("{place}: {}: {error}", folder.display()),
         };
-        let mut failures = String::new();
-        for file in files {
-            if let Err(report) = run(&file, &hive).await {
-                let _ = write!(failures, "\n--- {}\n{report}", file.display());
-            }
-        }
+        let failures = run_all(&world, &files).await;
         assert!(failures.is_empty(), "{place}: scripts failed{failures}");
     }
 }
@@ -86,15 +105,18 @@ pub fn run_file(
     hive: impl Fn() -> Hive + Send + Sync + 'static,
 ) -> impl Future<Output = ()> {
     let (file, place) = (file.as_ref().to_owned(), Location::caller());
-    let hive: MakeHive = Arc::new(hive);
+    let world = world_of(hive);
     async move {
-        if let Err(report) = run(&file, &hive).await {
-            panic!("{place}: script {} failed\n{report}", file.display());
-        }
+        let failures = run_all(&world, &[file]).await;
+        assert!(failures.is_empty(), "{place}: scripts failed{failures}");
     }
 }
 
 /// The scripts (`*.txtar`) in a folder, sorted by name.
+///
+/// # Errors
+///
+/// If the folder cannot be read.
 pub fn scripts_of(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -107,58 +129,45 @@ pub fn scripts_of(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Runs a script; a failure is a text for people.
-async fn run(path: &Path, hive: &MakeHive) -> Result<(), String> {
-    let options = RunOptions {
+/// Scripts against the hives that a function makes.
+fn world_of(hive: impl Fn() -> Hive + Send + Sync + 'static) -> World {
+    let hive = Arc::new(hive);
+    World {
         time: LIMIT,
-        stop_time: LIMIT,
         retry: Retry::default(),
-        update: std::env::var_os(UPDATE).is_some(),
-        verbose: false,
-        break_on_error: false,
-    };
-    let ran = run_script(path, options, |place| assemble(hive.clone(), place)).await;
-    match ran.result {
-        Ok(_) => Ok(()),
-        Err(failure) => Err(format!("{}{failure}\n", ran.log)),
+        assemble: Arc::new(move |setup| {
+            let hive = hive.clone();
+            Assembly::new(move || hive())
+                .flags(&setup)
+                .conditions(default_conditions())
+                .recreatable()
+                .build()
+        }),
     }
 }
 
-/// A hive with the flags of the script, its commands and the usual ones.
-async fn assemble(hive: MakeHive, place: Place) -> Result<Parts, String> {
-    let mut arguments = place.args;
-    arguments.retain(|argument| !argument.is_empty());
-    let first = parts(&hive(), &arguments)?;
-    let rebuild: Rebuild = Arc::new(move || {
-        let parts = parts(&hive(), &arguments).map_err(CommandError::new);
-        Box::pin(async move { parts })
-    });
-    let hive = ScriptHive::new(first, Some(rebuild));
-    let mut commands = default_commands();
-    commands.extend(hive.commands());
-    Ok(Parts {
-        hive: Some(hive),
-        commands,
-        conditions: default_conditions(),
-        ..Parts::default()
+/// Runs scripts one after the other, since they may share what the process has once. The logs and errors of those that
+/// fail.
+async fn run_all(world: &World, files: &[PathBuf]) -> String {
+    let options = Options {
+        update: std::env::var_os(UPDATE).is_some(),
+        parallel: 1,
+        ..Options::default()
+    };
+    let mut failures = String::new();
+    run_in(world, files, &options, |report| {
+        if let Some(text) = describe(report) {
+            let _ = write!(failures, "\n--- {}\n{text}", report.path.display());
+        }
     })
+    .await;
+    failures
 }
 
-fn parts(hive: &Hive, arguments: &[String]) -> Result<HiveParts, String> {
-    let settings = Settings::new().args(arguments.iter().cloned());
-    let built = hive
-        .clone()
-        .root::<All<CommandHandle>>()
-        .plan(settings)
-        .map_err(|report| report.to_string())?
-        .build()
-        .map_err(|error| error_chain(&error))?;
-    let commands = built.get::<All<CommandHandle>>().into_iter().flatten();
-    Ok(HiveParts {
-        controller: built.controller(),
-        commands: commands.map(named).collect(),
-        keep: Arc::new(built),
-    })
+/// The log and the error of a script that failed.
+fn describe(report: &FileReport) -> Option<String> {
+    let failure = report.failure()?;
+    Some(format!("{}{failure}\n", report.log))
 }
 
 #[cfg(test)]
@@ -169,7 +178,7 @@ mod tests {
     use hive::{Cell, Cfg, HookCtx, Lifecycle, Member};
 
     use super::*;
-    use crate::{Outcome, Spec, function};
+    use crate::{CommandHandle, Outcome, Spec, function};
 
     #[derive(Clone, hive::Config)]
     struct Config {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: the database of a hive (feature `hive`), and what its parts need to live in one.
-//! Gives: a [`Db`] to every module, named after it; with feature `script` the `db` commands.
-//! Takes: `Arc<dyn Metrics>`, if some cell provides it.
+//! Cell: the database of a hive (feature `hive`), and its parts as values of one.
+//! Provides: a [`Db`] to every module, named after it; with feature `script` the `db` commands.
+//! Requires: optionally `Arc<dyn Metrics>`.
 //! Tables are values of the graph, too: the owner provides a [`Table`](struct@Table) and keeps the [`RwTable`].
 
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn commands(database: Arc<Database>) -> hive::Members<hive_script::CommandHandle
     hive::Members(crate::command::commands(&database.0))
 }
 
-/// Errors of a report, as one.
+/// Errors of a report as one error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Reported(String);

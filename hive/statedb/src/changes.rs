@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Following the changes of a table, deletions included.
+//! Change streams of tables, deletions included.
 
 use std::{
     fmt,
@@ -37,7 +37,7 @@ pub enum Change<T> {
 }
 
 impl<T> Change<T> {
-    /// The object concerned, if any.
+    /// Returns the object concerned, if any.
     pub fn object(&self) -> Option<&Obj<T>> {
         match self {
             Self::Upsert(object) | Self::Delete { object, .. } => Some(object),
@@ -54,7 +54,7 @@ impl<T> Change<T> {
         }
     }
 
-    /// Whether this is a deletion.
+    /// Returns whether this is a deletion.
     pub fn is_delete(&self) -> bool {
         matches!(self, Self::Delete { .. })
     }
@@ -72,7 +72,7 @@ impl<T: fmt::Debug> fmt::Debug for Change<T> {
 
 /// A place in the history of a table; made by [`RwTable::changes`](crate::RwTable::changes).
 ///
-/// The first round gives all objects. As long as the iterator lives the table remembers deletions for it, up to
+/// The first round returns all objects. As long as the iterator lives the table remembers deletions for it, up to
 /// the table's graveyard limit.
 ///
 /// ```
@@ -137,7 +137,7 @@ impl<T: Send + Sync + 'static> ChangeIterator<T> {
         }
     }
 
-    /// The changes between what was given before and `snapshot`, in order of revision: of each object its last
+    /// Returns the changes between the previous call and `snapshot`, in order of revision: of each object its last
     /// state only. What is not taken from the iterator comes again with the next call.
     pub fn next<'a>(&'a mut self, snapshot: &'a Snapshot) -> Changes<'a, T> {
         let table = &self.table;
@@ -179,7 +179,7 @@ impl<T: Send + Sync + 'static> ChangeIterator<T> {
         (self.next(snapshot), watch)
     }
 
-    /// Waits until there are changes not given yet; gives a snapshot that has them.
+    /// Waits until there are changes not returned yet; returns a snapshot that has them.
     pub async fn wait(&self, db: &Db) -> Snapshot {
         loop {
             let snapshot = db.read();
@@ -190,24 +190,24 @@ impl<T: Send + Sync + 'static> ChangeIterator<T> {
         }
     }
 
-    /// Whether `snapshot` has changes not given yet.
+    /// Returns whether `snapshot` has changes not returned yet.
     pub fn pending(&self, snapshot: &Snapshot) -> bool {
         self.table.state(snapshot).revision > self.seen
     }
 
-    /// Takes everything up to `snapshot` for given.
+    /// Skips the changes up to `snapshot`.
     pub(crate) fn skip_to(&mut self, snapshot: &Snapshot) {
         self.seen = self.table.revision(snapshot);
         self.tracker.seen.store(self.seen, Ordering::Release);
     }
 
-    /// Revision up to which changes were given.
+    /// Returns the revision up to which changes were returned.
     pub fn seen(&self) -> Revision {
         self.seen
     }
 
-    /// The changes as a stream: waits for the next one. Batches: at most `batch` changes at a time, and at least
-    /// `pause` between two looks at the table.
+    /// Returns the changes as a stream: waits for the next one. Batches: at most `batch` changes at a time, and at
+    /// least `pause` between two looks at the table.
     pub fn stream(self, db: Db, batch: usize, pause: Duration) -> impl Stream<Item = Vec<Change<T>>> + Send {
         futures::stream::unfold((self, db, true), move |(mut iterator, db, first)| async move {
             if !first && !pause.is_zero() {
@@ -262,7 +262,7 @@ impl<T> Changes<'_, T> {
         *self.seen = revision;
     }
 
-    /// The next change, with the number of the object unless it is gone.
+    /// Returns the next change, with the number of the object unless it is gone.
     pub(crate) fn next_numbered(&mut self) -> Option<(Change<T>, Option<Slot>)> {
         if std::mem::take(&mut self.relist) {
             return Some((Change::Relist, None));

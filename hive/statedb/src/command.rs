@@ -16,7 +16,7 @@ use tokio::time::Duration;
 
 use crate::{AnyTable, Db, Match};
 
-/// All `db` commands for `db`; writes are attributed to the handle `script`.
+/// Returns all `db` commands for `db`; writes are attributed to the handle `script`.
 ///
 /// ```
 /// let commands = statedb::command::commands(&statedb::Db::new());
@@ -113,7 +113,7 @@ fn spec(kind: Kind) -> Spec {
         Kind::Initialized => Spec::new("db/initialized", "Wait until tables are initialized")
             .args("[table...]")
             .flag(Flag::duration("timeout", Duration::from_secs(5), "Maximum time to wait")),
-        Kind::Watch => Spec::new("db/watch", "Follow the changes of a table").args("table"),
+        Kind::Watch => Spec::new("db/watch", "Watch the changes of a table").args("table"),
         Kind::Dump => Spec::new("db/dump", "Dump all tables as JSON").flag(out()),
     }
 }
@@ -158,7 +158,7 @@ fn find(db: &Db, name: &str) -> Result<Arc<dyn AnyTable>, CommandError> {
         .ok_or_else(|| CommandError::new(format_args!("table \"{name}\" not found")))
 }
 
-/// The table named by the first argument.
+/// Returns the table named by the first argument.
 fn first_table(db: &Db, inv: &Invocation) -> Result<Arc<dyn AnyTable>, CommandError> {
     find(
         db,

@@ -43,7 +43,7 @@ impl Root {
         self.groups.get(table / GROUP)?.get(table % GROUP)
     }
 
-    /// Gives the state replaced.
+    /// Returns the state replaced.
     pub(crate) fn set(&mut self, table: usize, state: Arc<dyn AnyState>) -> Option<Arc<dyn AnyState>> {
         let group = Arc::make_mut(self.groups.get_mut(table / GROUP)?);
         let slot = group.get_mut(table % GROUP)?;
@@ -64,9 +64,9 @@ pub(crate) struct TableMeta {
     pub(crate) db: u64,
     pub(crate) name: Arc<str>,
     pub(crate) lock: Arc<Mutex<()>>,
-    /// Who made the latest write transaction.
+    /// Name of the handle that made the latest write transaction.
     pub(crate) writer: Mutex<Arc<str>>,
-    /// Address of the text in `writer`, which says without a lock whether it is the same.
+    /// Address of the text in `writer`, to compare without a lock.
     pub(crate) writer_at: AtomicUsize,
     /// When that transaction took its locks, in nanoseconds after `created`; 0 if there was none.
     pub(crate) opened: AtomicU64,
@@ -84,7 +84,7 @@ pub(crate) struct TableMeta {
 pub(crate) const OPEN: u64 = u64::MAX;
 
 impl TableMeta {
-    /// Notes who takes the lock; called with it held.
+    /// Records the handle that takes the lock; called with it held.
     pub(crate) fn begin_write(&self, handle: &Arc<str>, opened: Instant) {
         self.held.store(OPEN, Ordering::Relaxed);
         let since = opened.saturating_duration_since(self.created).as_nanos() as u64;
@@ -146,7 +146,7 @@ pub(crate) struct Trackers {
     count: AtomicUsize,
 }
 
-/// How far one change iterator has come.
+/// Progress of one change iterator.
 pub(crate) struct Tracker {
     pub(crate) seen: AtomicU64,
     /// Too far behind: the graveyard does not wait for it any more.
@@ -177,7 +177,7 @@ impl Trackers {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Deletions up to here were seen by everybody the graveyard waits for.
+    /// Deletions up to here were seen by all iterators that the graveyard waits for.
     pub(crate) fn watermark(&self) -> Revision {
         let list = self.list.lock();
         let waiting = list
@@ -189,7 +189,7 @@ impl Trackers {
             .unwrap_or(Revision::MAX)
     }
 
-    /// Stops waiting for iterators that have not seen `revision`; gives how many these are.
+    /// Stops waiting for iterators that have not seen `revision`; returns how many these are.
     pub(crate) fn give_up(&self, revision: Revision) -> usize {
         let list = self.list.lock();
         let behind = list
@@ -204,17 +204,17 @@ impl Trackers {
 pub(crate) struct DbInner {
     pub(crate) number: u64,
     pub(crate) root: ArcSwap<Root>,
-    /// Held to replace the root. A root equal to the current one, to be the next: copying one touches the reference
-    /// counts of all groups of tables.
+    /// Held to replace the root. A root equal to the current one, for the next commit: copying one touches the
+    /// reference counts of all groups of tables.
     pub(crate) commit: Mutex<Option<Arc<Root>>>,
     pub(crate) tables: RwLock<Vec<Arc<dyn AnyTable>>>,
     pub(crate) metrics: Arc<dyn Metrics>,
     pub(crate) created: Instant,
-    /// Seconds after `created` when late initialisers were looked for last.
+    /// Seconds after `created` of the last check for late initialisers.
     pub(crate) late_check: AtomicU64,
 }
 
-/// A handle of an in-memory database; cloning gives another handle of the same one.
+/// A handle of an in-memory database; a clone is a handle of the same one.
 ///
 /// ```
 /// use statedb::{Db, Index, RwTable};
@@ -262,12 +262,12 @@ impl fmt::Debug for Db {
 }
 
 impl Db {
-    /// A database without tables; its first handle is called `DB`.
+    /// Creates a database without tables; its first handle is called `DB`.
     pub fn new() -> Self {
         Self::with_metrics(Arc::new(NoMetrics))
     }
 
-    /// A database that reports to `metrics`.
+    /// Creates a database that reports to `metrics`.
     pub fn with_metrics(metrics: Arc<dyn Metrics>) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let inner = DbInner {
@@ -285,7 +285,7 @@ impl Db {
         }
     }
 
-    /// A handle whose write transactions are attributed to `name`.
+    /// Returns a handle whose write transactions are attributed to `name`.
     pub fn handle(&self, name: &str) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
@@ -293,12 +293,12 @@ impl Db {
         }
     }
 
-    /// The name of this handle.
+    /// Returns the name of this handle.
     pub fn handle_name(&self) -> &str {
         &self.handle
     }
 
-    /// A consistent view of all tables as of now. Takes no lock; keeping it keeps the objects alive.
+    /// Returns a consistent view of all tables as of now. Takes no lock; keeping it keeps the objects alive.
     #[inline]
     pub fn read(&self) -> Snapshot {
         Snapshot {
@@ -311,8 +311,8 @@ impl Db {
     /// listed twice.
     ///
     /// # Panics
-    /// If this thread already holds a write transaction of the database over one of the tables, which would wait
-    /// for ever; in builds with debug assertions, over any table, since that can deadlock.
+    /// If this thread already holds a write transaction of the database over one of the tables, which would
+    /// deadlock; in builds with debug assertions, over any table, since that can deadlock.
     pub fn write(&self, tables: &[&dyn WriteTarget]) -> WriteTxn {
         WriteTxn::open(
             &self.inner,
@@ -321,14 +321,14 @@ impl Db {
         )
     }
 
-    /// All tables, sorted by name, for access without their types.
+    /// Returns all tables, sorted by name, for access without their types.
     pub fn tables(&self) -> Vec<Arc<dyn AnyTable>> {
         let mut tables = self.inner.tables.read().clone();
         tables.sort_by(|a, b| a.name().cmp(b.name()));
         tables
     }
 
-    /// The table called `name`.
+    /// Returns the table called `name`.
     pub fn table(&self, name: &str) -> Option<Arc<dyn AnyTable>> {
         self.inner
             .tables
@@ -339,7 +339,7 @@ impl Db {
     }
 
     /// Forgets deletions that every change iterator has seen. Commits do this for the tables that they change and
-    /// readers when they have caught up, so it only needs calling for tables at rest. Skips tables locked now.
+    /// readers when they have caught up, so only tables at rest need a call. Skips tables locked now.
     pub fn collect_garbage(&self) {
         let snapshot = self.read();
         for table in self.tables() {
@@ -354,7 +354,7 @@ impl Db {
         }
     }
 
-    /// Whether both handles are of one database.
+    /// Returns whether both handles are of one database.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -382,7 +382,7 @@ impl Db {
 }
 
 impl DbInner {
-    /// Replaces the states of some tables for everybody; called with the lock held that `spare` comes from. Gives the
+    /// Replaces the states of some tables for all readers; called with the lock held that `spare` comes from. Returns the
     /// new and the old root.
     pub(crate) fn publish(
         &self,
@@ -399,7 +399,7 @@ impl DbInner {
     }
 }
 
-/// Buries what can be buried of one table unless it is locked.
+/// Forgets the deletions of one table that all iterators have seen, unless it is locked.
 pub(crate) fn collect(db: &Arc<DbInner>, meta: &Arc<TableMeta>) {
     if let Some(txn) = WriteTxn::try_open(db, &Arc::from("graveyard"), meta) {
         txn.commit();
@@ -440,7 +440,7 @@ impl fmt::Debug for Snapshot {
 pub(crate) mod sealed {
     use super::{AnyState, TableMeta};
 
-    /// A table to be looked up.
+    /// The table to look up.
     pub struct At<'a>(pub(crate) &'a TableMeta);
 
     /// The state found.
@@ -451,7 +451,7 @@ pub(crate) mod sealed {
     }
 }
 
-/// What tables can be read from: a [`Snapshot`], or a [`WriteTxn`], which sees its own changes.
+/// A source of reads: a [`Snapshot`], or a [`WriteTxn`], which sees its own changes.
 ///
 /// ```
 /// use statedb::{Index, ReadTxn, Table};

@@ -46,10 +46,10 @@ pub trait Define: Sized + Send + Sync + 'static {
     /// Name of the table.
     const TABLE: &'static str;
 
-    /// The table with its indexes, to be built, or given further indexes first.
+    /// Returns the builder of the table with its indexes; further ones may be added.
     fn define() -> PrimaryBuilder<Self>;
 
-    /// Makes the table and registers it with the database.
+    /// Creates the table and registers it with the database.
     ///
     /// # Errors
     /// As [`PrimaryBuilder::build`].

@@ -33,7 +33,7 @@ pub enum DynError {
     /// The object's text does not parse.
     #[error("{0}")]
     Parse(BoxError),
-    /// The table refused the change.
+    /// The change is an error of the table.
     #[error(transparent)]
     Table(#[from] crate::Error),
     /// The row belongs to another table.
@@ -75,11 +75,11 @@ pub trait AnyRow: Send + Sync {
     /// # Errors
     /// If the type has none.
     fn yaml(&self) -> Result<Value, BoxError>;
-    /// Whether a text of `field` that looks like a time is one in the YAML form.
+    /// Returns whether a text of `field` that looks like a time is one in the YAML form.
     fn is_yaml_time(&self, field: &str) -> bool;
     /// Revision of the last change.
     fn revision(&self) -> Revision;
-    /// The object itself, an `Obj<T>`.
+    /// Returns the object itself, an `Obj<T>`.
     fn object(&self) -> &dyn Any;
 }
 
@@ -101,7 +101,7 @@ pub enum AnyChange {
     Upsert(BoxRow),
     /// Deleted; the last state.
     Delete(BoxRow),
-    /// Forget everything, all objects follow.
+    /// The reader must drop all objects; all of them follow.
     Relist,
 }
 
@@ -149,7 +149,7 @@ pub trait AnyChanges: Send {
 pub trait AnyTable: WriteTarget + Send + Sync {
     /// Name of the table.
     fn name(&self) -> &str;
-    /// Type of the objects, for people.
+    /// Type of the objects, as `db` shows it.
     fn type_name(&self) -> &str;
     /// Column names; empty if objects cannot be shown.
     fn header(&self) -> &'static [&'static str];
@@ -165,9 +165,9 @@ pub trait AnyTable: WriteTarget + Send + Sync {
     fn delete_trackers(&self) -> usize;
     /// Names of initialisers not done yet.
     fn pending_initializers(&self, txn: &Snapshot) -> Vec<String>;
-    /// The latest write transaction.
+    /// Returns the latest write transaction.
     fn last_write(&self) -> LastWrite;
-    /// All objects in primary order.
+    /// Returns all objects in primary order.
     fn rows(&self, txn: &Snapshot) -> Vec<BoxRow>;
     /// Objects by the text of a key; `index` `None` is the primary one.
     ///
@@ -180,7 +180,7 @@ pub trait AnyTable: WriteTarget + Send + Sync {
         key: &str,
         how: Match,
     ) -> Result<Vec<BoxRow>, DynError>;
-    /// Makes an object from YAML without inserting it.
+    /// Parses an object from YAML without inserting it.
     ///
     /// # Errors
     /// [`DynError::Parse`].
@@ -190,26 +190,26 @@ pub trait AnyTable: WriteTarget + Send + Sync {
     /// # Errors
     /// [`DynError::Parse`], [`DynError::Table`].
     fn insert_yaml(&self, txn: &mut WriteTxn, yaml: &str) -> Result<(), DynError>;
-    /// Deletes the object with the primary key of the one made from YAML; tells whether there was one.
+    /// Deletes the object with the primary key of the one made from YAML; returns whether there was one.
     ///
     /// # Errors
     /// [`DynError::Parse`], [`DynError::Table`].
     fn delete_yaml(&self, txn: &mut WriteTxn, yaml: &str) -> Result<bool, DynError>;
-    /// Deletes the object shown by `row`; tells whether there was one.
+    /// Deletes the object shown by `row`; returns whether there was one.
     ///
     /// # Errors
     /// [`DynError::OtherTable`], [`DynError::Table`].
     fn delete_row(&self, txn: &mut WriteTxn, row: &dyn AnyRow) -> Result<bool, DynError>;
-    /// A watch that closes when anything in the table changes.
+    /// Returns a watch that closes when anything in the table changes.
     fn watch(&self, txn: &Snapshot) -> Watch;
-    /// A watch that closes when the pending initialisers change.
+    /// Returns a watch that closes when the pending initialisers change.
     fn initializers_watch(&self, txn: &Snapshot) -> Watch;
-    /// Follows the changes.
+    /// Starts a stream of changes.
     fn follow(&self, db: &Db) -> Box<dyn AnyChanges>;
 }
 
 impl dyn AnyTable {
-    /// The JSON form of a row of this table; a row that has none is a map of its cells.
+    /// Returns the JSON form of a row of this table; a row that has none is a map of its cells.
     pub fn json_of(&self, row: &dyn AnyRow) -> Value {
         row.json().unwrap_or_else(|_| {
             let names = self.header().iter().map(|&name| name.to_owned());
@@ -276,7 +276,7 @@ impl<T: Send + Sync + 'static> DynTable<T> {
         })
     }
 
-    /// Where an index stands among those of the table.
+    /// Returns the position of an index among those of the table.
     fn position(&self, index: Option<&str>) -> Result<usize, DynError> {
         let Some(name) = index else { return Ok(0) };
         let mut names = self.0.0.defs.iter().map(|def| def.name);
@@ -361,7 +361,7 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
                     return Ok(network.map_or_else(Vec::new, rows));
                 }
                 (Match::Prefix, _) => {
-                    // An unreadable network is told by its key below.
+                    // A network that cannot be parsed is an error of its key below.
                     let net = addr.map(IpNet::from).or_else(|| key.trim().parse().ok());
                     if let Some(net) = net {
                         let found = lpm::within(tree, net).filter_map(|slot| state.objects.get(slot));

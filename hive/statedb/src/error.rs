@@ -4,7 +4,7 @@
 
 use crate::Revision;
 
-/// Why a table could not be made or written.
+/// Why a table could not be created or written.
 ///
 /// ```
 /// use statedb::{Db, Define, Error, Table};
@@ -37,7 +37,7 @@ pub enum Error {
     /// Names match `[a-z][a-z0-9_-]{0,30}`.
     #[error("table `{table}`: name must match [a-z][a-z0-9_-]{{0,30}}")]
     TableName {
-        /// The refused name.
+        /// The invalid name.
         table: String,
     },
     /// Two indexes of the table have one name; rename one.
@@ -53,7 +53,7 @@ pub enum Error {
     IndexName {
         /// Name of the table.
         table: String,
-        /// The refused name.
+        /// The invalid name.
         index: &'static str,
     },
     /// The write transaction was opened without this table; add it to the call of `write`.
@@ -72,14 +72,14 @@ pub enum Error {
         /// Primary key of the object that has the key.
         existing: String,
     },
-    /// Compare-and-swap met another revision; read again and retry.
+    /// Compare-and-swap found another revision; read again and retry.
     #[error("table `{table}`: object `{key}`: revision not equal, expected {expected}, found {found}")]
     RevisionMismatch {
         /// Name of the table.
         table: String,
         /// Primary key of the object.
         key: String,
-        /// Revision the caller had read.
+        /// Revision that the caller read.
         expected: Revision,
         /// Revision of the object now.
         found: Revision,
@@ -89,15 +89,15 @@ pub enum Error {
     NotFound {
         /// Name of the table.
         table: String,
-        /// Primary key looked for.
+        /// Primary key that was looked up.
         key: String,
     },
-    /// The primary index gave no key or several; it must give exactly one.
-    #[error("table `{table}`: primary index gave {keys} keys for an object, expected one")]
+    /// The primary index returned no key or several; it must return exactly one.
+    #[error("table `{table}`: primary index returned {keys} keys for an object, expected one")]
     PrimaryKey {
         /// Name of the table.
         table: String,
-        /// How many keys it gave.
+        /// How many keys it returned.
         keys: usize,
     },
     /// An initialiser of that name is pending or was registered before.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Tables over HTTP (feature `http`): [`router`] shows those of a database to other processes.
+//! Tables over HTTP (feature `http`): [`router`] serves those of a database to other processes.
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/tables` | what tables there are: a JSON list |
+//! | `/tables` | a JSON list of the tables |
 //! | `/tables/NAME` | objects, one JSON document a line; all, or those that `index`, `key` and `match` select |
-//! | `/tables/NAME/changes` | the same objects and then every change, until the reader goes; an empty line every 30 s says that the stream is alive |
+//! | `/tables/NAME/changes` | the same objects and then every change, until the reader disconnects; an empty line every 30 s as a sign of life |
 //! | `/dump` | all objects of all tables: a JSON map of lists |
 //!
 //! `match` is `exact` (the default), `prefix` or `lower-bound`; without `index` the key is one of the primary index. A
 //! key is text, as for the `db` commands.
 //!
-//! A line of objects is `{"revision":7,"object":{...}}`. A line of changes has in front of these `"change"`: `upsert`,
-//! `delete` (with the last state), `relist` (forget everything, all objects follow), or `initialized`, once, when all
+//! A line of objects is `{"revision":7,"object":{...}}`. A line of changes begins with `"change"`: `upsert`,
+//! `delete` (with the last state), `relist` (drop all objects; all of them follow), or `initialized`, once, when all
 //! sources of the table have delivered their first content.
 
 mod stream;
@@ -48,7 +48,7 @@ use crate::{AnyTable, Db, DynError, Match};
 #[derive(Debug, Clone, Default)]
 pub struct Stop(pub CancellationToken);
 
-/// Shows the tables of `db`, now and those to come.
+/// Serves the tables of `db`, those created later included.
 ///
 /// ```
 /// let router: axum::Router = statedb::http::router(&statedb::Db::new());

@@ -11,7 +11,7 @@ use crate::key::{Key, KeyBuf, KeyBytes, KeyWriter, TextKeyError, encoded, printa
 /// Keys of one object in one index.
 pub(crate) type KeyList = SmallVec<[KeyBytes; 1]>;
 
-/// Takes the keys an index function finds in an object.
+/// Collects the keys that an index function finds in an object.
 ///
 /// ```
 /// use statedb::Index;
@@ -45,9 +45,9 @@ impl<K: ?Sized> fmt::Debug for Keys<'_, K> {
     }
 }
 
-/// A way to find objects of type `T` by keys of type `K`.
+/// An index: finds objects of type `T` by keys of type `K`.
 ///
-/// A constant beside the object type; given to the table's builder and used to make queries.
+/// A constant beside the object type, for the builder of the table and for queries.
 ///
 /// ```
 /// use statedb::Index;
@@ -86,7 +86,7 @@ impl<T, K: ?Sized> fmt::Debug for Index<T, K> {
 }
 
 impl<T, K: Key + ?Sized> Index<T, K> {
-    /// An index named `name`; `keys` adds any number of keys of an object (the primary index: exactly one).
+    /// Defines an index named `name`; `keys` adds any number of keys of an object (the primary index: exactly one).
     /// Several objects may have the same key unless the index is [unique](Index::unique) or primary.
     pub const fn new(name: &'static str, keys: fn(&T, &mut Keys<'_, K>)) -> Self {
         Self {
@@ -111,12 +111,12 @@ impl<T, K: Key + ?Sized> Index<T, K> {
         self
     }
 
-    /// The name given to the index.
+    /// Returns the name of the index.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// A query for this key.
+    /// Returns a query for this key.
     #[inline]
     pub fn key(&self, key: &K) -> Query<T> {
         Query {
@@ -126,7 +126,7 @@ impl<T, K: Key + ?Sized> Index<T, K> {
         }
     }
 
-    /// A query for keys whose encoding starts with, or is at least, `bytes`.
+    /// Returns a query for keys whose encoding starts with, or is at least, `bytes`.
     pub fn bytes(&self, bytes: &[u8]) -> Query<T> {
         Query {
             index: self.name,
@@ -207,7 +207,7 @@ pub(crate) struct IndexDef<T> {
 }
 
 impl<T> IndexDef<T> {
-    /// Index keys of an object as the index function gives them.
+    /// Index keys of an object as the index function returns them.
     #[inline]
     pub(crate) fn keys(&self, object: &T) -> KeyList {
         let mut list = KeyList::new();
@@ -246,7 +246,7 @@ impl<T> IndexDef<T> {
         }
     }
 
-    /// What stored keys of exactly this index key start with (for unique indexes: the stored key).
+    /// Returns what stored keys of exactly this index key start with (for unique indexes: the stored key).
     pub(crate) fn stored_exact(&self, key: KeyBytes) -> KeyBytes {
         if self.unique || self.prefix_free {
             return key;
@@ -256,8 +256,8 @@ impl<T> IndexDef<T> {
         writer.into_bytes()
     }
 
-    /// What stored keys start with if their index key starts with `key`; also the place of the first stored key
-    /// at or after `key`.
+    /// Returns what stored keys start with if their index key starts with `key`; also the position of the first stored
+    /// key at or after `key`.
     pub(crate) fn stored_prefix(&self, key: KeyBytes) -> KeyBytes {
         if self.unique || self.prefix_free || !key.contains(&0) {
             return key;

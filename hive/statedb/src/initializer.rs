@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Initialisers: who still has to deliver before a table is complete.
+//! Initialisers: sources that must deliver before a table is complete.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use crate::{
     watch::Place,
 };
 
-/// After this time waiting for initialisers is logged with their names, by those who wait and by commits.
+/// Time after which pending initialisers are logged with their names, by tasks that wait and by commits.
 pub const LATE: Duration = Duration::from_secs(30);
 
 /// A registered source of a table's first content.
@@ -57,7 +57,7 @@ pub struct InitGuard {
 }
 
 impl InitGuard {
-    /// Name given at registration.
+    /// Name from the registration.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -78,7 +78,7 @@ impl fmt::Debug for InitGuard {
 }
 
 impl<T: Send + Sync + 'static> RwTable<T> {
-    /// Makes the table wait for one more source before it counts as initialised.
+    /// Registers a source that must deliver before the table is initialised.
     ///
     /// # Errors
     /// [`Error::InitializerExists`] if one of that name is pending, [`Error::NotLocked`].
@@ -108,7 +108,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
 }
 
 impl<T: Send + Sync + 'static> Table<T> {
-    /// Whether every registered initialiser is done; true if there is none.
+    /// Returns whether every registered initialiser is done; true if there is none.
     pub fn is_initialized(&self, txn: &impl ReadTxn) -> bool {
         self.state(txn).initializers.pending().is_empty()
     }
@@ -118,7 +118,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         (self.is_initialized(txn), self.watch(txn, Place::Initializers))
     }
 
-    /// Names of the initialisers not done yet.
+    /// Returns the names of the pending initialisers.
     pub fn pending_initializers(&self, txn: &impl ReadTxn) -> Vec<String> {
         self.state(txn).initializers.names()
     }
@@ -140,13 +140,13 @@ impl<T: Send + Sync + 'static> Table<T> {
 
 fn warn_late(table: &str, pending: &[String]) {
     if !pending.is_empty() {
-        tracing::warn!(table, ?pending, "table is still waiting for initializers");
+        tracing::warn!(table, ?pending, "Table still waits for initializers");
     }
 }
 
-/// Initialisers that should have been done by now: nobody may be waiting who would notice.
+/// Initialisers that should have been done by now. It may be that no task waits for them.
 impl DbInner {
-    /// Every [`LATE`], with the next commit, logs the tables that wait for longer than that. Gives them with what they
+    /// Every [`LATE`], with the next commit, logs the tables that wait for longer than that. Returns them with what they
     /// wait for.
     pub(crate) fn warn_late(&self, root: &Root, now: Instant) -> Vec<(String, Vec<String>)> {
         let elapsed = now.saturating_duration_since(self.created).as_secs();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Inserting an object and watching what becomes of it.
+//! Inserting an object with a watch of it.
 
 use std::fmt;
 
 use crate::{Error, Obj, RwTable, Snapshot, Table, Watch, WriteTxn, key::KeyBuf, watch::Place};
 
-/// An object that [`RwTable::insert_watch`] has put into a table.
+/// An object that [`RwTable::insert_watch`] has inserted.
 ///
 /// ```
 /// # use statedb::{Db, Define, Table};
@@ -48,8 +48,8 @@ impl<T: Send + Sync + 'static> fmt::Debug for Inserted<T> {
 }
 
 impl<T: Send + Sync + 'static> Inserted<T> {
-    /// A watch that closes when the object is replaced or deleted. `txn` is what the commit of the transaction gave;
-    /// if the object is not in there, because it was aborted or changed again, the watch is closed already.
+    /// Returns a watch that closes when the object is replaced or deleted. `txn` is what the commit of the transaction
+    /// returned; if the object is not in there, because it was aborted or changed again, the watch is closed already.
     pub fn watch(&self, txn: &Snapshot) -> Watch {
         match self.table.get_by_primary(txn, &self.key) {
             Some(found) if found.same(&self.object) => {

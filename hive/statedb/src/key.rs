@@ -2,8 +2,8 @@
 
 //! Keys: one encoding per key type, whose byte order is the order of the values.
 //!
-//! An index stores [`KeyBuf`]s. Both sides of an index, the key taken from an object and the key of a query,
-//! go through the same [`Key::encode`], so they cannot disagree.
+//! An index stores [`KeyBuf`]s. The key of an object and the key of a query are encoded by the same
+//! [`Key::encode`], so they agree.
 
 use std::{
     borrow::Cow,
@@ -62,7 +62,7 @@ impl KeyBuf {
         writer.finish()
     }
 
-    /// The encoded bytes.
+    /// Returns the encoded bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
@@ -189,20 +189,20 @@ impl KeyWriter {
         self.bytes(&[0, 0]);
     }
 
-    /// The finished key.
+    /// Returns the finished key.
     #[inline]
     pub fn finish(self) -> KeyBuf {
         KeyBuf::new(&self.0)
     }
 
-    /// The finished key, not to be kept for long.
+    /// Returns the finished key, not to be kept for long.
     #[inline]
     pub(crate) fn into_bytes(self) -> KeyBytes {
         self.0
     }
 }
 
-/// Why a text is not a key.
+/// Why a text cannot be parsed as a key.
 ///
 /// ```
 /// use statedb::{Key, TextKeyError};
@@ -220,7 +220,7 @@ pub enum TextKeyError {
     Invalid(String),
 }
 
-/// A type usable as key of an index.
+/// A type of keys of an index.
 ///
 /// The bytes written by [`Key::encode`] must compare like the values do. Implement it for own types by writing
 /// the parts in order of significance, each but the last with [`KeyWriter::delimited`].
@@ -426,7 +426,7 @@ impl Key for IpAddr {
     }
 }
 
-/// The address in IPv6 form, IPv4 mapped.
+/// Returns the address in IPv6 form, IPv4 mapped.
 pub(crate) fn mapped(addr: IpAddr) -> [u8; 16] {
     match addr {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -435,7 +435,7 @@ pub(crate) fn mapped(addr: IpAddr) -> [u8; 16] {
 }
 
 /// Orders by network address in IPv6 form (IPv4 mapped), then by length: networks sort before the networks inside
-/// them. Bits beyond the prefix length are ignored. Six bytes for IPv4, the first tells where it stands among IPv6.
+/// them. Bits beyond the prefix length are ignored. Six bytes for IPv4, the first of which is its position among IPv6.
 impl Key for IpNet {
     const PREFIX_FREE: bool = true;
     const IS_NETWORK: bool = true;
@@ -451,10 +451,10 @@ impl Key for IpNet {
     }
 }
 
-/// Writes a network given by its address in IPv6 form and its length there.
+/// Writes a network: its address in IPv6 form and its length there.
 #[inline]
 fn encode_network(addr: &[u8; 16], bits: u8, out: &mut KeyWriter) {
-    // Addresses before, among and after the mapped IPv4 ones are told apart by the first byte; of IPv4 addresses the
+    // Addresses before, among and after the mapped IPv4 ones differ in the first byte; of IPv4 addresses the
     // part that is the same for all is left out. A key then fits into few bytes and differs early.
     let (front, last) = addr.split_at(12);
     match front.cmp(&IPV4_MAPPED) {
@@ -468,7 +468,7 @@ fn encode_network(addr: &[u8; 16], bits: u8, out: &mut KeyWriter) {
     }
 }
 
-/// Whether this is the IPv6 form of an IPv4 address.
+/// Returns whether this is the IPv6 form of an IPv4 address.
 pub(crate) fn is_mapped(addr: &[u8; 16]) -> bool {
     addr.starts_with(&IPV4_MAPPED)
 }
@@ -476,7 +476,7 @@ pub(crate) fn is_mapped(addr: &[u8; 16]) -> bool {
 /// Most bytes of an encoded network.
 pub(crate) const NETWORK_SIZE: usize = 18;
 
-/// What [`encode_network`] wrote, and how many bytes that was; more may follow.
+/// Returns what [`encode_network`] wrote, and how many bytes that was; more may follow.
 pub(crate) fn decode_network(bytes: &[u8]) -> Option<([u8; 16], u32, usize)> {
     let (&tag, rest) = bytes.split_first()?;
     let mut addr = [0; 16];

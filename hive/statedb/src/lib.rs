@@ -2,18 +2,18 @@
 
 //! In-memory tables with snapshots, indexes, change streams and a reconciler.
 //!
-//! Cells of a program meet through tables instead of calling each other: writers put the desired state in, readers
-//! follow it, reconcilers make it real.
+//! Cells of a program share tables instead of calling each other: writers upsert the desired state, readers watch it,
+//! reconcilers carry it out.
 //!
-//! * [`Db`] is the database. [`Db::read`] gives a consistent [`Snapshot`] without a lock, [`Db::write`] a
+//! * [`Db`] is the database. [`Db::read`] returns a consistent [`Snapshot`] without a lock, [`Db::write`] a
 //!   [`WriteTxn`] over the tables it names.
 //! * [`RwTable`] and [`Table`](struct@Table) are the handles of one table; an [`Index`] finds objects by a [`Key`].
 //!   `#[derive(Table)]` makes both from the fields of a struct: see [`Define`].
-//! * Reads come with a [`Watch`] that closes when the answer changes; a [`ChangeIterator`] follows a table,
-//!   deletions included.
-//! * An initialiser ([`RwTable::register_initializer`]) tells when a source has delivered its first content.
-//! * A [`Reconciler`](reconciler::Reconciler) brings something outside in line with a table.
-//! * [`AnyTable`] gives access by name and text for commands. With feature `http` a table can be read from another process.
+//! * Reads return a [`Watch`] that closes when the answer changes; a [`ChangeIterator`] is the stream of a table's
+//!   changes, deletions included.
+//! * An initialiser ([`RwTable::register_initializer`]) is pending until a source has delivered its first content.
+//! * A [`Reconciler`](reconciler::Reconciler) reconciles a target outside with a table.
+//! * [`AnyTable`] is access by name and text, for commands. With feature `http` a table can be read from another process.
 //!
 //! Objects are immutable once inserted. To keep cloning of large objects cheap, use persistent collections or `Arc`
 //! inside them.

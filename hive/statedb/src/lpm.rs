@@ -16,7 +16,7 @@ fn common_bits(a: &[u8; 16], b: &[u8; 16]) -> u32 {
     (u128::from_be_bytes(*a) ^ u128::from_be_bytes(*b)).leading_zeros()
 }
 
-/// The network a stored key starts with.
+/// Returns the network a stored key starts with.
 #[inline]
 fn network(key: &KeyAt<'_, Texts>) -> Option<([u8; 16], u32)> {
     // Mostly the part of the key that is quick to get will do.

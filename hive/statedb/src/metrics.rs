@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a database tells about itself.
+//! Metrics of a database.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ use crate::Revision;
 /// # }
 /// ```
 pub trait Metrics: Send + Sync {
-    /// Whether timings are wanted at all; asked once per transaction.
+    /// Returns whether to measure times; called once per transaction.
     fn enabled(&self) -> bool {
         true
     }

@@ -28,12 +28,12 @@ const FAN: usize = 1 << STRIDE;
 /// An address as a number.
 trait Address: Copy + Eq {
     const BITS: u8;
-    /// What both have in common, counted in bits from the front.
+    /// Returns what both have in common, counted in bits from the front.
     fn common(self, other: Self) -> u8;
     /// Ones for the first `bits` bits.
     fn mask(bits: u8) -> Self;
     fn and(self, mask: Self) -> Self;
-    /// The four bits that `after` others follow.
+    /// Returns the four bits that `after` others follow.
     fn digit(self, after: u8) -> usize;
 }
 
@@ -94,7 +94,7 @@ impl<A: Copy, V: Clone> Clone for Places<A, V> {
     }
 }
 
-/// Where the networks of so many bits around a value are among the shorter ones.
+/// Returns where the networks of so many bits around a value are among the shorter ones.
 fn place(value: usize, bits: u8) -> usize {
     (1 << bits) - 2 + (value >> (STRIDE - bits))
 }
@@ -113,7 +113,7 @@ impl<A: Address, V> Places<A, V> {
         }
     }
 
-    /// How many bits lead to the node.
+    /// Returns how many bits lead to the node.
     fn start(&self) -> u8 {
         A::BITS - STRIDE - self.after
     }
@@ -127,7 +127,7 @@ impl<A: Address, V> Places<A, V> {
         self.held == 0
     }
 
-    /// The longest network around a value.
+    /// Returns the longest network around a value.
     #[inline]
     fn longest(&self, value: usize) -> Option<&V> {
         if self.held >> value & 1 == 0 {
@@ -136,7 +136,7 @@ impl<A: Address, V> Places<A, V> {
         self.whole[value].as_ref().or_else(|| self.around(value))
     }
 
-    /// The longest of the shorter networks around a value.
+    /// Returns the longest of the shorter networks around a value.
     #[inline(never)]
     fn around(&self, value: usize) -> Option<&V> {
         let shorter = self.shorter.as_ref()?;
@@ -177,7 +177,7 @@ struct Change<A, V> {
 }
 
 impl<A: Address, V> Change<A, V> {
-    /// How many bits lead to the network's node.
+    /// Returns how many bits lead to the network's node.
     fn start(&self) -> u8 {
         (self.bits - 1) / STRIDE * STRIDE
     }
@@ -188,7 +188,7 @@ struct Inner<A, V> {
     children: [Option<Node<A, V>>; FAN],
 }
 
-/// A node with its [`Places::after`]: which of its places is to be read is known before any part of it has come from
+/// A node with its [`Places::after`]: the place to read is known before any part of it has come from
 /// memory.
 enum Node<A, V> {
     /// Without children.
@@ -222,7 +222,7 @@ impl<A: Address, V> Inner<A, V> {
         }
     }
 
-    /// Where what belongs to this address is.
+    /// Returns where what belongs to this address is.
     fn child(&mut self, addr: A) -> &mut Option<Node<A, V>> {
         &mut self.children[self.places.digit(addr)]
     }
@@ -371,7 +371,7 @@ impl<V> Default for Networks<V> {
 const IPV4_BITS: u8 = 96;
 
 impl<V: Clone> Networks<V> {
-    /// Sets the first object that has a network, given by its address in IPv6 form and its length there; none if there
+    /// Sets the first object that has a network, which is its address in IPv6 form and its length there; none if there
     /// was one.
     pub(crate) fn set(&mut self, addr: [u8; 16], bits: u8, object: Option<V>) {
         let [.., a, b, c, d] = addr;
@@ -387,7 +387,7 @@ impl<V: Clone> Networks<V> {
         }
     }
 
-    /// The first object of the longest network that holds `addr`.
+    /// Returns the first object of the longest network that holds `addr`.
     #[inline]
     pub(crate) fn longest(&self, addr: IpAddr) -> Option<&V> {
         match addr {

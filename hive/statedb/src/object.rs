@@ -43,19 +43,19 @@ impl<T> Obj<T> {
         Self(Arc::new(Entry { revision, object }))
     }
 
-    /// Sets the revision of an object that nobody else has; false if somebody has.
+    /// Sets the revision of an object without other references; false if there are some.
     pub(crate) fn set_revision(&mut self, revision: Revision) -> bool {
         let entry = Arc::get_mut(&mut self.0);
         entry.map(|entry| entry.revision = revision).is_some()
     }
 
-    /// Table revision at which the object got this state.
+    /// Table revision of the last change of the object.
     #[inline]
     pub fn revision(&self) -> Revision {
         self.0.revision
     }
 
-    /// True if both are the very same state of the same object.
+    /// Returns whether both are the same state of the same object.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Keeps something outside in line with a table.
+//! Reconciles a target outside with a table.
 //!
-//! Writers put objects with [`Status::pending`] into a table; a [`Reconciler`] applies them with its [`Ops`] and
-//! writes the outcome back as the object's status. What fails is retried with growing pauses, what was deleted is
-//! removed, what nobody asked for is pruned once the table is initialised.
+//! Writers insert objects with [`Status::pending`]; a [`Reconciler`] applies them with its [`Ops`] and writes the outcome
+//! back as the status of the object. What fails is retried with backoff, what was deleted is removed, what no object
+//! stands for is pruned once the table is initialised.
 //!
 //! A reconciler is driven by [`Reconciler::run`] (and [`Reconciler::refresh`]), futures that end with a
-//! cancellation token; with feature `hive` they are registered as jobs. Running again goes on where it was left.
+//! cancellation token; with feature `hive` they are registered as jobs. A later run continues where the one before ended.
 
 mod config;
 mod driver;
@@ -29,7 +29,7 @@ pub use status::{Status, StatusKind, StatusSet};
 
 use crate::{Db, Revision, RwTable};
 
-/// How far a reconciler has come.
+/// Progress of a reconciler.
 ///
 /// See [`Reconciler`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,13 +40,13 @@ pub struct Progress {
     pub failing: Option<Revision>,
 }
 
-/// Why pruning on request did not succeed; see [`ReconcilerHandle::prune_and_wait`].
+/// Why pruning on request failed; see [`ReconcilerHandle::prune_and_wait`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PruneError {
     /// The operation failed.
     #[error("pruning failed: {0}")]
     Failed(String),
-    /// The reconciler is gone.
+    /// The reconciler was dropped.
     #[error("the reconciler was dropped before pruning")]
     Dropped,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pruned: watch::Sender<(u64, Option<String>)>,
 }
 
-/// Asks a reconciler for things and waits for it; cheap to clone.
+/// Requests pruning of a reconciler and waits for its progress; cheap to clone.
 ///
 /// See [`Reconciler`] for an example.
 #[derive(Clone)]
@@ -74,13 +74,12 @@ impl fmt::Debug for ReconcilerHandle {
 }
 
 impl ReconcilerHandle {
-    /// Asks for a pruning soon; requests made before it starts are one. Nothing happens before the table is
-    /// initialised.
+    /// Requests pruning; requests made before it starts are one. The table is not pruned before it is initialised.
     pub fn prune(&self) {
         self.0.prune_requests.send_modify(|number| *number += 1);
     }
 
-    /// Asks for a pruning and waits until it is done.
+    /// Requests pruning and waits until it is done.
     ///
     /// # Errors
     /// [`PruneError::Failed`] with the operation's error.
@@ -100,7 +99,7 @@ impl ReconcilerHandle {
             .map_or(Ok(()), |error| Err(PruneError::Failed(error)))
     }
 
-    /// Waits until all changes up to `revision` were attempted at least once; tells what fails still.
+    /// Waits until all changes up to `revision` were attempted at least once; returns what still fails.
     pub async fn wait_until_reconciled(&self, revision: Revision) -> Progress {
         let mut progress = self.0.progress.subscribe();
         match progress.wait_for(|progress| progress.revision >= revision).await {
@@ -109,7 +108,7 @@ impl ReconcilerHandle {
         }
     }
 
-    /// How far it has come.
+    /// Returns its progress.
     pub fn progress(&self) -> Progress {
         *self.0.progress.borrow()
     }
@@ -194,7 +193,7 @@ where
     T: Clone + Send + Sync + 'static,
     O: Ops<T>,
 {
-    /// A reconciler that is not running yet.
+    /// Creates a reconciler; [`Reconciler::run`] runs it.
     pub fn new(db: &Db, table: RwTable<T>, status: StatusField<T>, ops: O, config: Config) -> Self {
         let state = Mutex::new(Loop::new(ops, &config));
         let shared = Arc::new(Shared {
@@ -214,12 +213,12 @@ where
         }
     }
 
-    /// For those who ask and wait.
+    /// Returns a handle for requests.
     pub fn handle(&self) -> ReconcilerHandle {
         ReconcilerHandle(Arc::clone(&self.shared))
     }
 
-    /// Settings of the reconciler.
+    /// Returns the settings of the reconciler.
     pub fn config(&self) -> &Config {
         &self.parts.config
     }
@@ -237,7 +236,7 @@ where
         }
     }
 
-    /// Gives the operations back.
+    /// Returns the operations.
     pub fn into_ops(self) -> O {
         self.state.into_inner().ops
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// An error of any kind, for conversions from and to text.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// An object that can be printed as a line of a table, as JSON and as YAML, and made from YAML.
+/// An object that can be printed as a line of a table, as JSON and as YAML, and parsed from YAML.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ pub trait Row: Send + Sync + Sized + 'static {
     /// One text per column.
     fn cells(&self) -> Vec<String>;
 
-    /// The object as JSON, field names as tools expect them.
+    /// Returns the object as JSON, field names as tools expect them.
     ///
     /// # Errors
     /// If the object has no JSON form, which is the default.
@@ -48,13 +48,13 @@ pub trait Row: Send + Sync + Sized + 'static {
     /// default makes a tree of values first.
     ///
     /// # Errors
-    /// If the object has no JSON form. Nothing or something may have been written then.
+    /// If the object has no JSON form. A part of the text may have been written then.
     fn write_json(&self, out: &mut Vec<u8>) -> Result<(), BoxError> {
         write_json(&self.to_json()?, out)
     }
 
-    /// The object as a YAML document tree. Default: the JSON form with lower-cased keys; override it if the object
-    /// holds maps whose keys are data.
+    /// Returns the object as a YAML document tree. Default: the JSON form with lower-cased keys; override it if the
+    /// object holds maps whose keys are data.
     ///
     /// # Errors
     /// If the object has no such form.
@@ -62,24 +62,24 @@ pub trait Row: Send + Sync + Sized + 'static {
         Ok(lower_case_keys(self.to_json()?))
     }
 
-    /// Whether the YAML form has a time in `field`, by its name there, if its text looks like one. Any other text that
-    /// looks like a time is quoted.
+    /// Returns whether the YAML form has a time in `field`, by its name there, if its text looks like one. Any other
+    /// text that looks like a time is quoted.
     fn is_yaml_time(field: &str) -> bool {
         let _ = field;
         true
     }
 
-    /// Makes an object from a YAML document: unknown keys are ignored, missing ones are zero. An empty document
+    /// Parses an object from a YAML document: unknown keys are ignored, missing ones are zero. An empty document
     /// is a zero object.
     ///
     /// # Errors
-    /// If the text does not parse, or objects cannot be made from text, which is the default.
+    /// If the text does not parse, or objects have no YAML form, which is the default.
     fn from_yaml(text: &str) -> Result<Self, BoxError> {
         let _ = text;
         Err("objects of this table cannot be made from YAML".into())
     }
 
-    /// The type as shown by `db`, by default the Rust type.
+    /// Returns the type as shown by `db`, by default the Rust type.
     fn type_name() -> String {
         std::any::type_name::<Self>().to_owned()
     }
@@ -103,7 +103,7 @@ pub fn write_json<T: Serialize>(object: &T, out: &mut Vec<u8>) -> Result<(), Box
 
 /// [`Row::from_yaml`] for a type that can be deserialised from lower-case keys. An empty document is read as `{}`, and
 /// a key whose value is null as one that is missing. Without feature `yaml` the document must be JSON, which is YAML
-/// too: who only embeds a table needs no parser.
+/// too, so that a program without `db` commands needs no parser.
 ///
 /// ```
 /// #[derive(serde::Deserialize)]
@@ -161,7 +161,7 @@ fn parse_yaml<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
     Ok(serde_norway::from_value(tree)?)
 }
 
-/// Removes keys without a value from all mappings; whether there were any.
+/// Removes keys without a value from all mappings; returns whether there were any.
 #[cfg(feature = "yaml")]
 fn drop_nulls(tree: &mut serde_norway::Value) -> bool {
     match tree {

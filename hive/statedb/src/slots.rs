@@ -3,7 +3,7 @@
 //! Objects of a table by numbers of the table's own: the persistent array that indexes point into.
 //!
 //! An object is in one place however many indexes find it: replacing it leaves all indexes alone whose keys stay, and
-//! copying a node of an index is copying numbers, not counting references. Numbers of removed objects are given out
+//! copying a node of an index is copying numbers, not counting references. Numbers of removed objects are allocated
 //! again, lowest first, so that the array stays dense. Objects added one after the other have numbers in a row, and
 //! what is done to them in that order touches few nodes.
 
@@ -74,7 +74,7 @@ impl<V> Clone for Inner<V> {
 }
 
 impl<V: Clone> Leaf<V> {
-    /// Takes the first vacant place, which there is.
+    /// Takes the first vacant place, which must exist.
     fn add(&mut self, value: V) -> usize {
         let at = (!self.taken).trailing_zeros() as usize;
         self.values[at] = Some(value);
@@ -93,7 +93,7 @@ fn digit(slot: Slot, shift: u32) -> usize {
     (slot >> shift) as usize % FAN
 }
 
-/// Whether two numbers are of one leaf.
+/// Returns whether two numbers are of one leaf.
 #[inline]
 pub(crate) fn is_near(a: Slot, b: Slot) -> bool {
     a >> BITS == b >> BITS
@@ -105,7 +105,7 @@ pub(crate) fn place_of(slot: Slot) -> usize {
     digit(slot, 0)
 }
 
-/// The node at a place, made if there is none, to be changed.
+/// Returns the node at a place, created if there is none, for a change.
 fn made<N: Clone>(place: &mut Option<Arc<N>>, make: impl FnOnce() -> N) -> &mut N {
     Arc::make_mut(place.get_or_insert_with(|| Arc::new(make())))
 }
@@ -132,7 +132,7 @@ impl<V: Clone> Inner<V> {
         self.full = self.full & !(1 << at) | u16::from(is_full) << at;
     }
 
-    /// Puts a full leaf where numbers from `slot` on belong; whether this node is full then.
+    /// Inserts a full leaf where numbers from `slot` on belong; whether this node is full then.
     fn put(&mut self, shift: u32, slot: Slot, leaf: Arc<Leaf<V>>) -> bool {
         let at = digit(slot, shift);
         let is_full = match &mut self.below {
@@ -149,7 +149,7 @@ impl<V: Clone> Inner<V> {
         self.full == FULL
     }
 
-    /// Takes the first vacant place, which there is: its number, and whether this node is full then.
+    /// Takes the first vacant place, which must exist: its number, and whether this node is full then.
     fn add(&mut self, shift: u32, value: V) -> (Slot, bool) {
         let at = (!self.full).trailing_zeros() as usize;
         let (rest, is_full) = match &mut self.below {
@@ -191,7 +191,7 @@ impl<V: Clone> Inner<V> {
     }
 }
 
-/// Values by numbers that it gives out. Cloning shares everything.
+/// Values by numbers that it allocates. Cloning shares everything.
 pub(crate) struct Slots<V> {
     /// Numbers before `tail_from`.
     root: Option<Arc<Inner<V>>>,
@@ -200,7 +200,7 @@ pub(crate) struct Slots<V> {
     /// Vacant places below the root.
     vacant: u32,
     len: u32,
-    /// The numbers given out last are not below the root yet: values added one by one mostly change this leaf alone.
+    /// The numbers allocated last are not below the root yet: values added one by one mostly change this leaf alone.
     tail: Arc<Leaf<V>>,
     tail_from: Slot,
 }
@@ -229,7 +229,7 @@ impl<V> Default for Slots<V> {
 }
 
 impl<V: Clone> Slots<V> {
-    /// The leaf a number belongs to.
+    /// Returns the leaf a number belongs to.
     #[inline]
     fn leaf(&self, slot: Slot) -> Option<&Leaf<V>> {
         if slot >= self.tail_from {
@@ -260,7 +260,7 @@ impl<V: Clone> Slots<V> {
         }
     }
 
-    /// Adds a value; gives its number.
+    /// Adds a value; returns its number.
     pub(crate) fn add(&mut self, value: V) -> Slot {
         self.len += 1;
         if self.tail.taken == FULL {
@@ -292,7 +292,7 @@ impl<V: Clone> Slots<V> {
         self.tail_from += FAN as Slot;
     }
 
-    /// Replaces the value that has this number; gives the old one.
+    /// Replaces the value that has this number; returns the old one.
     pub(crate) fn replace(&mut self, slot: Slot, value: V) -> Option<V> {
         let place = self.places(slot)?[place_of(slot)].as_mut();
         place.map(|old| std::mem::replace(old, value))

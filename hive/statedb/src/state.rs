@@ -31,16 +31,17 @@ pub(crate) struct TableState<T> {
     pub(crate) graveyard: Tree<Texts, Revision>,
     /// The same by revision of the deletion, with the primary key.
     pub(crate) dead: Tree<Numbers, (KeyBuf, Obj<T>)>,
-    /// Highest revision of a deletion that is not in the graveyard any more: who has seen less must list again.
+    /// Highest revision of a deletion that is not in the graveyard any more: an iterator that has seen less must list
+    /// again.
     pub(crate) buried: Revision,
     pub(crate) initializers: Initializers,
 }
 
-/// Who has to deliver before a table is complete: those not done yet. Nothing is shared or allocated for none.
+/// Pending initialisers of a table. Nothing is shared or allocated for none.
 #[derive(Clone, Default)]
 pub(crate) struct Initializers(Option<Arc<Vec<Initializer>>>);
 
-/// A source that has to deliver.
+/// A pending initialiser.
 #[derive(Debug, Clone)]
 pub(crate) struct Initializer {
     /// Number of the registration.
@@ -54,7 +55,7 @@ impl Initializers {
         self.0.as_deref().map_or(&[], Vec::as_slice)
     }
 
-    /// Names of those not done yet.
+    /// Returns the names of the pending ones.
     pub(crate) fn names(&self) -> Vec<String> {
         let pending = self.pending().iter();
         pending.map(|pending| pending.name.to_string()).collect()
@@ -72,7 +73,7 @@ impl Initializers {
         }
     }
 
-    /// Whether both are the same set.
+    /// Returns whether both are the same set.
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -114,7 +115,7 @@ impl<T> TableState<T> {
         }
     }
 
-    /// The tree of the index at `position`; 0 is the primary one.
+    /// Returns the tree of the index at `position`; 0 is the primary one.
     pub(crate) fn tree(&self, position: usize) -> &Tree<Texts, Slot> {
         match position.checked_sub(1) {
             None => &self.primary,
@@ -122,7 +123,7 @@ impl<T> TableState<T> {
         }
     }
 
-    /// Has the networks of an index follow a change of what is stored under a key.
+    /// Updates the networks of an index after a change of what is stored under a key.
     #[inline]
     fn follow(&mut self, defs: &[IndexDef<T>], position: usize, stored: &[u8]) {
         if let Some(at) = defs[position].networks
@@ -136,7 +137,7 @@ impl<T> TableState<T> {
         }
     }
 
-    /// Has all networks follow a change of an object.
+    /// Updates all networks after a change of an object.
     fn follow_all(&mut self, defs: &[IndexDef<T>], slot: Slot) {
         if self.networks.is_empty() {
             return;
@@ -151,13 +152,13 @@ impl<T> TableState<T> {
         }
     }
 
-    /// The object found under a stored key of the index at `position`.
+    /// Returns the object found under a stored key of the index at `position`.
     #[inline]
     pub(crate) fn find(&self, position: usize, key: &[u8]) -> Option<&Obj<T>> {
         self.objects.get(*self.tree(position).get(key)?)
     }
 
-    /// The objects of entries of an index.
+    /// Returns the objects of entries of an index.
     pub(crate) fn found<'a>(
         &'a self,
         entries: impl Iterator<Item = (KeyAt<'a, Texts>, &'a Slot)>,
@@ -173,7 +174,7 @@ impl<T> TableState<T> {
         slots.filter_map(move |slot| Some((slot, objects.get(slot)?)))
     }
 
-    /// Whether the answer at `place` differs between two states of one table.
+    /// Returns whether the answer at `place` differs between two states of one table.
     pub(crate) fn differs(&self, other: &Self, place: &Place) -> bool {
         match place {
             Place::Table => self.revision != other.revision,
@@ -186,7 +187,7 @@ impl<T> TableState<T> {
                 let prefix = KeyBytes::from_slice(prefix.as_bytes());
                 let (a, b) = (self.tree(*index), other.tree(*index));
                 let (a, b) = (a.starting(prefix.clone()), b.starting(prefix));
-                // The revision tells the state of an object, from which its keys follow.
+                // The revision identifies the state of an object, from which its keys follow.
                 !self
                     .found(a)
                     .map(Obj::revision)
@@ -203,11 +204,11 @@ pub(crate) trait AnyState: Any + Send + Sync {
     fn zombies(&self) -> usize;
     fn initializers(&self) -> &Initializers;
     fn initializers_mut(&mut self) -> &mut Initializers;
-    /// A copy to be changed by a transaction.
+    /// Returns a copy to be changed by a transaction.
     fn copy(&self) -> Arc<dyn AnyState>;
-    /// Whether the answer at `place` differs between two states of one table.
+    /// Returns whether the answer at `place` differs between two states of one table.
     fn differs(&self, other: &dyn AnyState, place: &Place) -> bool;
-    /// Forgets deletions up to `watermark`; gives how many.
+    /// Forgets deletions up to `watermark`; returns how many.
     fn bury(&mut self, watermark: Revision) -> usize;
     /// Revision of the deletion that is `keep` deletions away from the newest one.
     fn deletion_before_last(&self, keep: usize) -> Option<Revision>;
@@ -280,7 +281,7 @@ impl Open {
         }
     }
 
-    /// The working copy, which nobody else has.
+    /// Returns the working copy, to which there is no other reference.
     fn own(state: &mut Arc<dyn AnyState>) -> &mut dyn AnyState {
         Arc::get_mut(state).expect("a working copy is shared when it is committed, not before")
     }
@@ -297,7 +298,7 @@ impl Open {
         buried
     }
 
-    /// The table to be changed, if it is one of `T`.
+    /// Returns the table to be changed, if it is one of `T`.
     #[inline]
     pub(crate) fn work<T: 'static>(&mut self) -> Option<Work<'_, T>> {
         let state: &mut dyn Any = Self::own(&mut self.state);
@@ -322,7 +323,7 @@ pub(crate) enum Condition {
     Revision(Revision),
 }
 
-/// What is to take the place of an object, if that is still at a revision. Has the same keys.
+/// The replacement of an object that is still at a revision. Has the same keys.
 pub(crate) struct Exchange<T> {
     /// Number of the object.
     pub(crate) slot: Slot,
@@ -348,7 +349,7 @@ impl<T: Send + Sync + 'static> Work<'_, T> {
         }
     }
 
-    /// The primary key of an object.
+    /// Returns the primary key of an object.
     #[inline]
     pub(crate) fn primary_key(table: &str, defs: &[IndexDef<T>], object: &T) -> Result<KeyBytes, Error> {
         let mut keys = defs[0].keys(object);
@@ -361,7 +362,7 @@ impl<T: Send + Sync + 'static> Work<'_, T> {
         }
     }
 
-    /// Inserts or replaces; on error nothing is changed. Gives the number of the object and the old one.
+    /// Inserts or replaces; on error nothing is changed. Returns the number of the object and the old one.
     pub(crate) fn insert(
         &mut self,
         table: &str,
@@ -487,7 +488,7 @@ impl<T: Send + Sync + 'static> Work<'_, T> {
         Ok(old)
     }
 
-    /// Puts an object in the place of one with the same keys, as the latest change.
+    /// Replaces an object by one with the same keys, as the latest change.
     fn exchange(&mut self, slot: Slot, object: Obj<T>) -> Option<Obj<T>> {
         self.state.revision += 1;
         *self.changed = true;
@@ -515,7 +516,7 @@ impl<T: Send + Sync + 'static> Work<'_, T> {
         while let Some(&mut &mut Exchange { slot: first, .. }) = list.peek_mut() {
             let mut places = self.state.objects.places(first);
             while let Some(entry) = list.next_if(|entry| is_near(entry.slot, first)) {
-                // The revision is of this object and of no other: a number given to another one is noticed.
+                // The revision is of this object and of no other: a number that belongs to another one by now is noticed.
                 let place = places
                     .as_mut()
                     .and_then(|places| places[place_of(entry.slot)].as_mut());
@@ -551,7 +552,7 @@ impl<T: Send + Sync + 'static> Work<'_, T> {
         self.state.by_revision.remove(&left);
     }
 
-    /// Logs the keys of an object that is about to be in the table.
+    /// Logs the keys of an object that is about to be inserted.
     fn touch_all(&mut self, defs: &[IndexDef<T>], key: &[u8], object: &T) {
         if let Some(touched) = self.touched {
             touched.extend(touched_by(defs, key, object));
@@ -595,7 +596,7 @@ impl<T: Send + Sync + 'static> Work<'_, T> {
         Ok(self.delete(defs, key, tracked))
     }
 
-    /// Removes the object with this primary key; keeps it in the graveyard if somebody follows the changes.
+    /// Removes the object with this primary key; keeps it in the graveyard if there are change iterators.
     pub(crate) fn delete(&mut self, defs: &[IndexDef<T>], key: &[u8], tracked: bool) -> Option<Obj<T>> {
         let old = self.state.objects.remove(self.state.primary.remove(key)?)?;
         self.state.follow(defs, 0, key);

@@ -40,7 +40,7 @@ pub(crate) struct TableInner<T> {
     pub(crate) meta: Arc<TableMeta>,
     pub(crate) defs: Vec<IndexDef<T>>,
     pub(crate) row: RowFns<T>,
-    /// Read through snapshots that are older than the table.
+    /// Content in snapshots that are older than the table.
     nothing: TableState<T>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct TableInner<T> {
 /// ```
 pub struct Table<T>(pub(crate) Arc<TableInner<T>>);
 
-/// Reads and writes one table; cheap to clone. Stays with the module that owns the table, others get
+/// Reads and writes one table; cheap to clone. The module that owns the table keeps it and provides
 /// [`RwTable::reader`].
 ///
 /// ```
@@ -142,7 +142,7 @@ impl<T> WriteTarget for RwTable<T> {
     }
 }
 
-/// Collects the parts of a table; made by [`RwTable::builder`].
+/// Builds a table; made by [`RwTable::builder`].
 ///
 /// ```
 /// # use statedb::{Db, Error, Index, RwTable};
@@ -194,7 +194,7 @@ impl<T> fmt::Debug for PrimaryBuilder<T> {
 }
 
 impl<T: Send + Sync + 'static> TableBuilder<T> {
-    /// Sets the index whose key identifies an object and whose order is the order of the table. It gives exactly
+    /// Sets the index whose key identifies an object and whose order is the order of the table. It returns exactly
     /// one key per object.
     pub fn primary<K: Key + ?Sized + 'static>(mut self, index: Index<T, K>) -> PrimaryBuilder<T> {
         self.primary = Some(index.into_unique().definition());
@@ -209,14 +209,14 @@ impl<T: Send + Sync + 'static> PrimaryBuilder<T> {
         self
     }
 
-    /// How many deletions are kept for a change iterator that does not advance, before it is made to list the
+    /// Sets how many deletions are kept for a change iterator that does not advance, before it must list the
     /// table again. Default: one million.
     pub fn graveyard_limit(mut self, objects: usize) -> Self {
         self.0.graveyard_limit = objects;
         self
     }
 
-    /// Makes the table and registers it with the database.
+    /// Creates the table and registers it with the database.
     ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::TableName`], [`Error::IndexExists`], [`Error::IndexName`].
@@ -227,7 +227,7 @@ impl<T: Send + Sync + 'static> PrimaryBuilder<T> {
         self.build_with(db, RowFns::of_row())
     }
 
-    /// Makes a table whose objects cannot be shown: `db` commands only count them.
+    /// Creates a table whose objects cannot be shown: `db` commands only count them.
     ///
     /// # Errors
     /// As [`PrimaryBuilder::build`].
@@ -332,7 +332,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         position
     }
 
-    /// The first object with this key in the query's index.
+    /// Returns the first object with this key in the query's index.
     #[inline]
     pub fn get<'a>(&'a self, txn: &'a impl ReadTxn, query: Query<T>) -> Option<&'a Obj<T>> {
         let position = self.index(query.index)?;
@@ -351,7 +351,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         (self.get(txn, query), watch)
     }
 
-    /// All objects with this key, in order of their primary keys.
+    /// Returns all objects with this key, in order of their primary keys.
     pub fn list<'a>(&'a self, txn: &'a impl ReadTxn, query: Query<T>) -> impl Iterator<Item = &'a Obj<T>> {
         let state = self.state(txn);
         let (one, many) = match self.index(query.index) {
@@ -375,7 +375,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         (self.list(txn, query), watch)
     }
 
-    /// All objects whose key starts with the query's key, in order of the index.
+    /// Returns all objects whose key starts with the query's key, in order of the index.
     pub fn prefix<'a>(&'a self, txn: &'a impl ReadTxn, query: Query<T>) -> impl Iterator<Item = &'a Obj<T>> {
         let state = self.state(txn);
         let found = self.index(query.index).map(|position| {
@@ -398,7 +398,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         (self.prefix(txn, query), watch)
     }
 
-    /// All objects with this key or a later one, in order of the index.
+    /// Returns all objects with this key or a later one, in order of the index.
     pub fn lower_bound<'a>(
         &'a self,
         txn: &'a impl ReadTxn,
@@ -421,7 +421,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         (self.lower_bound(txn, query), self.watch(txn, Place::Table))
     }
 
-    /// All objects in order of their primary keys.
+    /// Returns all objects in order of their primary keys.
     pub fn all<'a>(&'a self, txn: &'a impl ReadTxn) -> impl Iterator<Item = &'a Obj<T>> {
         let state = self.state(txn);
         state.found(state.primary.iter())
@@ -432,12 +432,12 @@ impl<T: Send + Sync + 'static> Table<T> {
         (self.all(txn), self.watch(txn, Place::Table))
     }
 
-    /// A watch that closes when anything in the table changes.
+    /// Returns a watch that closes when anything in the table changes.
     pub fn table_watch(&self, txn: &Snapshot) -> Watch {
         self.watch(txn, Place::Table)
     }
 
-    /// Objects inserted or changed at `since` or later, in order of their revisions.
+    /// Returns the objects inserted or changed at `since` or later, in order of their revisions.
     pub fn by_revision<'a>(
         &'a self,
         txn: &'a impl ReadTxn,
@@ -455,7 +455,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         (self.by_revision(txn, since), self.watch(txn, Place::Table))
     }
 
-    /// The object with the longest network that holds `addr`, in an index whose keys are networks ([`ipnet`]
+    /// Returns the object with the longest network that holds `addr`, in an index whose keys are networks ([`ipnet`]
     /// types). If several objects have that network, the first by primary key.
     pub fn longest_prefix<'a, K: Key + ?Sized>(
         &'a self,
@@ -468,7 +468,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         self.state(txn).networks[networks].longest(addr)
     }
 
-    /// All objects whose network is `net` or lies inside it, in an index whose keys are networks.
+    /// Returns all objects whose network is `net` or lies inside it, in an index whose keys are networks.
     pub fn networks_within<'a, K: Key + ?Sized>(
         &'a self,
         txn: &'a impl ReadTxn,
@@ -483,25 +483,25 @@ impl<T: Send + Sync + 'static> Table<T> {
             .filter_map(|slot| state.objects.get(slot))
     }
 
-    /// How many objects the table holds.
+    /// Returns how many objects the table holds.
     pub fn len(&self, txn: &impl ReadTxn) -> usize {
         self.state(txn).primary.len()
     }
 
-    /// True if the table holds no object.
+    /// Returns whether the table holds no object.
     pub fn is_empty(&self, txn: &impl ReadTxn) -> bool {
         self.len(txn) == 0
     }
 
-    /// Revision of the last change.
+    /// Returns the revision of the last change.
     pub fn revision(&self, txn: &impl ReadTxn) -> Revision {
         self.state(txn).revision
     }
 
-    /// The primary key of an object, as bytes.
+    /// Returns the primary key of an object, as bytes.
     ///
     /// # Errors
-    /// [`Error::PrimaryKey`] if the index does not give exactly one.
+    /// [`Error::PrimaryKey`] if the index does not return exactly one.
     pub fn primary_key(&self, object: &T) -> Result<KeyBuf, Error> {
         self.primary_bytes(object).map(|key| KeyBuf::new(&key))
     }
@@ -512,7 +512,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         Work::primary_key(self.name(), &self.0.defs, object)
     }
 
-    /// The object with this primary key.
+    /// Returns the object with this primary key.
     pub fn get_by_primary<'a>(&'a self, txn: &'a impl ReadTxn, key: &KeyBuf) -> Option<&'a Obj<T>> {
         self.get_by_bytes(txn, key.as_bytes())
     }
@@ -521,14 +521,14 @@ impl<T: Send + Sync + 'static> Table<T> {
         self.state(txn).find(0, key)
     }
 
-    /// The object with this primary key, and its number.
+    /// Returns the object with this primary key, and its number.
     pub(crate) fn numbered<'a>(&'a self, txn: &'a impl ReadTxn, key: &[u8]) -> Option<(Slot, &'a Obj<T>)> {
         let state = self.state(txn);
         let slot = *state.primary.get(key)?;
         Some((slot, state.objects.get(slot)?))
     }
 
-    /// Whether every index has the same keys of both objects.
+    /// Returns whether every index has the same keys of both objects.
     pub(crate) fn same_keys(&self, a: &T, b: &T) -> bool {
         self.0.defs.iter().all(|def| def.keys(a) == def.keys(b))
     }
@@ -585,12 +585,12 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         }
     }
 
-    /// A handle that can only read.
+    /// Returns a handle that can only read.
     pub fn reader(&self) -> Table<T> {
         self.0.clone()
     }
 
-    /// Adds an object, or replaces the one with the same primary key, which is given back.
+    /// Inserts an object, or replaces the one with the same primary key, which is returned.
     ///
     /// # Errors
     /// [`Error::NotLocked`], [`Error::Conflict`], [`Error::PrimaryKey`]; the table is unchanged then.
@@ -598,7 +598,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         self.put(txn, object, &Condition::Always).map(|(_, old)| old)
     }
 
-    /// Like [`RwTable::insert`] but gives the new object as stored.
+    /// Like [`RwTable::insert`] but returns the new object as stored.
     ///
     /// # Errors
     /// As [`RwTable::insert`].
@@ -606,10 +606,10 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         let (slot, _) = self.put(txn, object, &Condition::Always)?;
         let work: Work<'_, T> = txn.work(&self.0.0.meta)?;
         let stored = work.state.objects.get(slot);
-        Ok(stored.expect("an object is where it was put").clone())
+        Ok(stored.expect("an object is where it was inserted").clone())
     }
 
-    /// Replaces an object that is still at `revision`; gives the replaced one.
+    /// Replaces an object that is still at `revision`; returns the replaced one.
     ///
     /// # Errors
     /// [`Error::RevisionMismatch`] if it changed, [`Error::NotFound`] if it is gone; and those of
@@ -648,7 +648,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         Ok(())
     }
 
-    /// Inserts `object`, or, if one with its primary key exists, `merge(old, object)`. Gives the old object.
+    /// Inserts `object`, or, if one with its primary key exists, `merge(old, object)`. Returns the old object.
     ///
     /// # Errors
     /// As [`RwTable::insert`].
@@ -666,7 +666,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         self.insert(txn, merged)
     }
 
-    /// Replaces the object found by `query` by `change` of it; gives the old one.
+    /// Replaces the object that `query` finds by `change` of it; returns the old one.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is none; and those of [`RwTable::insert`].
@@ -685,7 +685,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         Ok(old)
     }
 
-    /// Removes the object with the primary key of `object`; gives it back.
+    /// Removes the object with the primary key of `object`; returns it.
     ///
     /// # Errors
     /// [`Error::NotLocked`], [`Error::PrimaryKey`].
@@ -694,7 +694,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         self.delete_at(txn, &key)
     }
 
-    /// Removes all objects with this key; gives the last one removed.
+    /// Removes all objects with this key; returns the last one removed.
     ///
     /// # Errors
     /// [`Error::NotLocked`].
@@ -710,7 +710,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         Ok(last)
     }
 
-    /// Removes the object with this primary key; gives it back.
+    /// Removes the object with this primary key; returns it.
     ///
     /// # Errors
     /// [`Error::NotLocked`].
@@ -725,7 +725,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         Ok(work.delete(&inner.defs, key, tracked))
     }
 
-    /// Removes the object with the primary key of `object` if it is still at `revision`; gives it back.
+    /// Removes the object with the primary key of `object` if it is still at `revision`; returns it.
     ///
     /// # Errors
     /// [`Error::RevisionMismatch`] if it changed, [`Error::NotFound`] if it is gone already.
@@ -742,7 +742,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         work.delete_if(&inner.meta.name, &inner.defs, &key, revision, tracked)
     }
 
-    /// Removes all objects; gives how many.
+    /// Removes all objects; returns how many.
     ///
     /// # Errors
     /// [`Error::NotLocked`].
@@ -758,7 +758,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         Ok(all.len())
     }
 
-    /// Starts following the changes of the table: first all objects, then what changes, deletions included.
+    /// Starts a stream of changes: first all objects, then their changes, deletions included.
     ///
     /// # Errors
     /// [`Error::NotLocked`].
@@ -769,7 +769,7 @@ impl<T: Send + Sync + 'static> RwTable<T> {
 }
 
 impl<T: Send + Sync + 'static> Table<T> {
-    /// Like [`RwTable::changes`] for those who cannot write; waits for the table's lock for a moment.
+    /// Like [`RwTable::changes`] without a transaction; waits for the lock of the table.
     ///
     /// # Panics
     /// If this thread holds a write transaction over the table.

@@ -3,7 +3,9 @@
 //! Tables for tests of the commands, and clocks.
 
 mod clock;
-#[cfg(all(feature = "hive", feature = "script"))]
+#[cfg(feature = "testing")]
+mod scripts;
+#[cfg(feature = "testing")]
 mod suite;
 
 use std::collections::BTreeSet;
@@ -12,7 +14,7 @@ pub use clock::{FixedClock, TokioClock};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-#[cfg(all(feature = "hive", feature = "script"))]
+#[cfg(feature = "testing")]
 pub use suite::cell;
 
 use crate::{

@@ -39,7 +39,7 @@ impl fmt::Debug for Target<'_> {
     }
 }
 
-/// A table that can be given to [`Db::write`](crate::Db::write): an [`RwTable`](crate::RwTable), or any table
+/// A table to lock by [`Db::write`](crate::Db::write): an [`RwTable`](crate::RwTable), or any table
 /// accessed by name.
 ///
 /// ```
@@ -57,7 +57,7 @@ impl fmt::Debug for Target<'_> {
 /// # }
 /// ```
 pub trait WriteTarget {
-    /// The table to lock.
+    /// Returns the table to lock.
     fn target(&self) -> Target<'_>;
 }
 
@@ -194,7 +194,7 @@ impl WriteTxn {
         tables.position(|table| table.meta.id == id && table.meta.db == db)
     }
 
-    /// A table to be changed.
+    /// Returns a table to be changed.
     #[inline]
     pub(crate) fn work<T: 'static>(&mut self, meta: &TableMeta) -> Result<Work<'_, T>, Error> {
         self.place(meta.db, meta.id)
@@ -202,7 +202,7 @@ impl WriteTxn {
             .ok_or_else(|| not_locked(meta))
     }
 
-    /// A table to be changed but for its objects.
+    /// Returns a table to be changed but for its objects.
     pub(crate) fn table(&mut self, meta: &TableMeta) -> Result<&mut Open, Error> {
         match self.place(meta.db, meta.id) {
             Some(at) => Ok(&mut self.works[at]),
@@ -233,7 +233,7 @@ impl WriteTxn {
     /// Undoes all changes; the same as dropping the transaction.
     pub fn abort(self) {}
 
-    /// Publishes all changes at once and closes the watches that they touch. Gives the state of all tables with
+    /// Publishes all changes at once and closes the watches that they touch. Returns the state of all tables with
     /// these changes.
     pub fn commit(self) -> Snapshot {
         let Self {
@@ -355,13 +355,13 @@ fn recycled(
 }
 
 impl Locks {
-    /// Who made the transaction; empty if no table is locked.
+    /// Name of the handle that made the transaction; empty if no table is locked.
     fn handle(&self) -> Arc<str> {
         let table = self.tables.first();
         table.map_or_else(Arc::default, |table| Arc::clone(&table.meta.writer.lock()))
     }
 
-    /// Marks the tables as not held by this thread any more; gives how long they were.
+    /// Marks the tables as not held by this thread any more; returns how long they were.
     fn release(&mut self) -> Duration {
         let held = self.opened.elapsed();
         HELD.with_borrow_mut(|list| {
@@ -414,7 +414,7 @@ fn check_nesting(db: u64, metas: &[&Arc<TableMeta>]) {
         }
         debug_assert!(
             metas.is_empty() || !held.iter().any(|&(other, _)| other == db),
-            "nested write transaction: table `{}` is to be locked while this thread holds others",
+            "nested write transaction: table `{}` must not be locked while this thread holds others",
             metas[0].name
         );
     });
@@ -432,7 +432,7 @@ fn tend_graveyard(db: &DbInner, meta: &TableMeta, work: &mut Open) {
         && let Some(revision) = work.state.deletion_before_last(meta.graveyard_limit / 2)
     {
         let readers = meta.trackers.give_up(revision);
-        tracing::warn!(table = %meta.name, readers, "change iterators too far behind must list again");
+        tracing::warn!(table = %meta.name, readers, "Change iterators are too far behind and must list again");
         buried += work.bury(meta.trackers.watermark());
     }
     if let Some(started) = started

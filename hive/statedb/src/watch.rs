@@ -18,10 +18,10 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture, WaitForCanc
 
 use crate::key::KeyBuf;
 
-/// Tells when a query would give another answer.
+/// Closes when the answer of a query changes.
 ///
 /// Closes exactly once, at the first commit after the snapshot of the query that changes an object found by it, or
-/// adds one to the range it looked at. Reading again gives a new watch.
+/// adds one to the range it looked at. Reading again returns a new watch.
 ///
 /// ```
 /// # use statedb::{Db, Define, Table};
@@ -49,7 +49,7 @@ use crate::key::KeyBuf;
 /// ```
 pub struct Watch {
     token: CancellationToken,
-    /// Where it is registered: the cell's number tells it from a later one at the same place.
+    /// Where it is registered: the number of the cell distinguishes it from a later one at the same place.
     place: Option<(Weak<Watches>, Place, u64)>,
 }
 
@@ -64,7 +64,7 @@ impl Watch {
         self.token.clone().cancelled_owned()
     }
 
-    /// Whether the watch is closed.
+    /// Returns whether the watch is closed.
     pub fn is_closed(&self) -> bool {
         self.token.is_cancelled()
     }
@@ -132,7 +132,7 @@ pub(crate) struct Cells {
 }
 
 impl Watches {
-    /// Whether writers must log the keys that they touch.
+    /// Returns whether writers must log the keys that they touch.
     #[inline]
     pub(crate) fn wants_keys(&self) -> bool {
         self.keyed.load(Ordering::Relaxed) > 0
@@ -336,7 +336,7 @@ impl WatchSet {
         self.open.clear();
     }
 
-    /// How many watches are in the set.
+    /// Returns how many watches are in the set.
     pub fn len(&self) -> usize {
         self.open.len()
     }
@@ -346,7 +346,7 @@ impl WatchSet {
         self.open.is_empty()
     }
 
-    /// Waits until a watch is closed and `settle` longer to gather more; gives the closed ones, in the order added.
+    /// Waits until a watch is closed and `settle` longer to gather more; returns the closed ones, in the order added.
     /// Returns sooner once all are closed, and never if the set is empty.
     pub async fn wait(&mut self, settle: Duration) -> Vec<WatchId> {
         if self.open.is_empty() {

@@ -204,3 +204,44 @@ fn time_of_each_script_can_be_set() {
         "{wrong:?}"
     );
 }
+
+/// As root: the maps are in the kernel, below a BPF file system in a mount namespace of the program's own.
+#[test]
+fn maps_of_the_kernel_are_unmounted_with_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        dir.path(),
+        "maps.txtar",
+        "#! --lb-test-fault-probability=0\nhive/start\n[privileged] lb/maps-empty\n[!privileged] stdout never\n",
+    );
+
+    let (output, text) = run(
+        dir.path(),
+        &["--hive", "loadbalancer", "--maps", "bpf", "maps.txtar"],
+    );
+
+    assert!(
+        output.status.success() && text == "PASS maps.txtar\n1 passed, 0 failed\n",
+        "{text}"
+    );
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains("run-scripts-"), "{mounts}");
+}
+
+#[test]
+fn values_of_choices_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+
+    let (wrong, _) = run(
+        dir.path(),
+        &["--hive", "loadbalancer", "--maps", "paper", "x.txtar"],
+    );
+    let (_, help) = run(dir.path(), &["--help"]);
+
+    let error = String::from_utf8_lossy(&wrong.stderr);
+    assert!(error.contains("[possible values: fake, bpf]"), "{error}");
+    assert!(
+        help.contains("Which load-balancing maps the scripts work on"),
+        "{help}"
+    );
+}

@@ -12,6 +12,8 @@ mod history;
 mod metrics;
 mod status;
 mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod tree;
 
 pub use cell::{HistoryConfig, cell, history_cell};

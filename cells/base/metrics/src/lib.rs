@@ -25,6 +25,8 @@ mod metric;
 mod registry;
 mod render;
 mod sampler;
+#[cfg(feature = "testing")]
+mod testing;
 
 pub use cell::cell;
 pub use config::Config;

@@ -46,6 +46,8 @@ mod schema;
 mod selector;
 mod server;
 mod table;
+#[cfg(feature = "testing")]
+mod testing;
 mod tracker;
 mod yaml;
 

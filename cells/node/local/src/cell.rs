@@ -51,9 +51,11 @@ pub mod cells {
             .run(reflector::reflect_addresses)
     }
 
-    /// Table `node-addresses` without a writer: for tests that insert into it by name.
+    /// Table `node-addresses` without a writer, for tests that insert rows by name. The settings are those of
+    /// [`addresses`], and have no effect.
     pub fn empty_addresses() -> Cell {
         Cell::module("node-address", "Addresses of the node")
+            .config::<AddressConfig>()
             .provide_private(new_addresses)
             .provide(read_addresses)
     }

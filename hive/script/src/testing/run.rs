@@ -3,28 +3,20 @@
 //! One script, from its file to the stopped hive.
 
 use std::any::Any;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hive::error_chain;
 use tokio::time::Instant;
 
+use super::runner::World;
+use super::{FileReport, Options, Setup, Verdict};
 use crate::hive_command::ScriptHive;
-use crate::{CommandSet, Conditions, Ending, Environment, Failure, Lifetime, Retry, ScriptFile, State};
+use crate::{CommandSet, Conditions, Ending, Environment, Failure, Lifetime, ScriptFile, State};
 
-/// What is known of a script before its hive is made.
-#[derive(Debug, Clone)]
-pub struct Place {
-    /// The arguments behind `#!`, with `$WORK` replaced.
-    pub args: Vec<String>,
-    /// The script's text, without the files.
-    pub script: String,
-    /// The script's work directory.
-    pub work_dir: PathBuf,
-    /// A directory for what the cells keep on disk.
-    pub state_dir: PathBuf,
-}
+/// Time for the hive to stop after a script.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a script runs against.
 #[derive(Default)]
@@ -47,35 +39,7 @@ impl std::fmt::Debug for Parts {
     }
 }
 
-/// How a script is run.
-#[derive(Debug, Clone, Copy)]
-pub struct RunOptions {
-    /// Time for the script.
-    pub time: Duration,
-    /// Time for the hive to stop afterwards.
-    pub stop_time: Duration,
-    /// How `*` repeats.
-    pub retry: Retry,
-    /// Replace expected files that differ.
-    pub update: bool,
-    /// List the variables at the start of the log.
-    pub verbose: bool,
-    /// Open the `break` prompt at the first failure, and print the log while it grows.
-    pub break_on_error: bool,
-}
-
-/// What came out of a script.
-#[derive(Debug)]
-pub struct Ran {
-    /// How it ended, or why it failed.
-    pub result: Result<Ending, RunFailure>,
-    /// Everything it logged.
-    pub log: String,
-    /// Whether the file was updated.
-    pub updated: bool,
-}
-
-/// Why a script failed.
+/// Why a script failed. Displays as the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct RunFailure {
@@ -100,18 +64,22 @@ impl From<String> for RunFailure {
     }
 }
 
-/// Runs the script in a file against what `assemble` makes for it, in directories of its own. The hive is stopped at the
-/// end; one that does not stop well is a failure of the script.
-pub async fn run_script<F>(path: &Path, options: RunOptions, assemble: impl FnOnce(Place) -> F) -> Ran
-where
-    F: Future<Output = Result<Parts, String>>,
-{
+/// Runs the script in a file against the hive that `world` makes for it, in directories of its own. The hive is stopped
+/// at the end; an error while it stops fails the script.
+pub(super) async fn run_script(path: &Path, world: &World, options: &Options) -> FileReport {
+    let started = Instant::now();
     let log = Log::default();
     let mut updated = false;
-    let result = run(path, options, assemble, &log, &mut updated).await;
-    Ran {
-        result,
+    let verdict = match run(path, world, options, &log, &mut updated).await {
+        Ok(Ending::Skipped(message)) => Verdict::Skipped(message),
+        Ok(_) => Verdict::Passed,
+        Err(failure) => Verdict::Failed(failure),
+    };
+    FileReport {
+        path: path.to_owned(),
+        verdict,
         log: log.text(),
+        took: started.elapsed(),
         updated,
     }
 }
@@ -133,32 +101,31 @@ impl Log {
     }
 }
 
-async fn run<F>(
+async fn run(
     path: &Path,
-    options: RunOptions,
-    assemble: impl FnOnce(Place) -> F,
+    world: &World,
+    options: &Options,
     log: &Log,
     updated: &mut bool,
-) -> Result<Ending, RunFailure>
-where
-    F: Future<Output = Result<Parts, String>>,
-{
+) -> Result<Ending, RunFailure> {
     let mut script = ScriptFile::load(path).map_err(|error| RunFailure::new(&error))?;
     let folder = tempfile::Builder::new()
         .prefix("run-scripts-")
         .tempdir()
-        .map_err(|error| RunFailure::from(format!("no folder to work in: {error}")))?;
+        .map_err(|error| RunFailure::from(format!("cannot create a work directory: {error}")))?;
     let (work_dir, state_dir) = (folder.path().join("001"), folder.path().join("state"));
     for dir in [&work_dir, &state_dir] {
         std::fs::create_dir(dir).map_err(|error| RunFailure::new(&error))?;
     }
     let work = work_dir.to_string_lossy();
     let args = script.args();
-    let place = Place {
+    let setup = Setup {
         args: args.iter().map(|arg| arg.replace("$WORK", &work)).collect(),
         script: script.text().to_owned(),
         work_dir: work_dir.clone(),
         state_dir,
+        choices: options.choices.clone(),
+        verbose: options.verbose,
     };
     let Parts {
         hive,
@@ -166,19 +133,21 @@ where
         conditions,
         environment,
         keep: _keep,
-    } = assemble(place).await?;
+    } = (world.assemble)(setup)
+        .await
+        .map_err(|error| RunFailure::new(&error))?;
 
-    let lifetime = Lifetime::until(Instant::now() + options.time);
-    let sink = log.clone();
+    let lifetime = Lifetime::until(Instant::now() + options.time.unwrap_or(world.time));
+    let (sink, prints) = (log.clone(), options.break_on_error);
     let write = Box::new(move |text: &str| {
-        if options.break_on_error {
+        if prints {
             print!("{text}");
         }
         sink.push(text);
     });
     let mut state = State::new(&work_dir, commands, environment, lifetime, write)
         .with_conditions(conditions)
-        .with_retry(options.retry);
+        .with_retry(world.retry);
     if options.update {
         state = state.update_mode();
     }
@@ -198,7 +167,7 @@ where
             })
         }
     };
-    let stopped = stop(hive, options.stop_time).await;
+    let stopped = stop(hive).await;
     if options.update {
         *updated = script
             .write_back(&state)
@@ -209,12 +178,12 @@ where
     Ok(ending)
 }
 
-/// Stops the hive; one that does not run has nothing to stop.
-async fn stop(hive: Option<ScriptHive>, time: Duration) -> Result<(), String> {
+/// Stops the hive, if the script has not stopped it.
+async fn stop(hive: Option<ScriptHive>) -> Result<(), String> {
     let Some(hive) = hive else { return Ok(()) };
-    match tokio::time::timeout(time, hive.controller().stop()).await {
+    match tokio::time::timeout(STOP_LIMIT, hive.controller().stop()).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(format!("the hive did not stop well: {}", error_chain(&error))),
-        Err(_) => Err(format!("the hive did not stop within {}s", time.as_secs())),
+        Ok(Err(error)) => Err(format!("the hive failed to stop: {}", error_chain(&error))),
+        Err(_) => Err(format!("the hive did not stop within {}s", STOP_LIMIT.as_secs())),
     }
 }

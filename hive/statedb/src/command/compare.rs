@@ -74,7 +74,7 @@ impl Expected {
         place(&self.offsets, cells)
     }
 
-    /// Where columns start so that all of these rows fit: where the file has them, or further to the right.
+    /// Returns where columns start so that all of these rows fit: where the file has them, or further to the right.
     fn roomy<'a>(&'a self, rows: impl Iterator<Item = &'a Vec<String>>) -> Vec<usize> {
         let mut widths = vec![0; self.offsets.len()];
         for row in rows.chain([&self.names]) {
@@ -92,7 +92,7 @@ impl Expected {
         offsets
     }
 
-    /// The rows compared by position: as they are when equal, else the actual and the expected one.
+    /// Returns the rows compared by position: as they are when equal, else the actual and the expected one.
     fn mismatch(&self, actual: &[Vec<String>]) -> String {
         let offsets = self.roomy(actual.iter().chain(&self.rows));
         let line = |cells: &[String]| place(&offsets, cells);
@@ -113,7 +113,7 @@ impl Expected {
         out
     }
 
-    /// The file with these rows in place of the expected ones.
+    /// Returns the file with these rows in place of the expected ones.
     fn rewritten(&self, actual: &[Vec<String>]) -> String {
         let offsets = self.roomy(actual.iter());
         std::iter::once(&self.names)

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{find, first_table, output};
 use crate::{AnyChange, AnyTable, Db, LastWrite};
 
-/// Shortest time between two looks of `db/watch`.
+/// Shortest pause between two batches of `db/watch`.
 const WATCH_PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) fn overview(db: &Db, cx: &mut Context<'_>) -> Result<Outcome, CommandError> {
@@ -58,7 +58,7 @@ fn last_write(last: &LastWrite) -> String {
     }
 }
 
-/// One decimal and the largest unit that gives at least one: `181.2us`.
+/// One decimal and the largest unit of which there is at least one: `181.2us`.
 fn short(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {

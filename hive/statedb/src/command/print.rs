@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::{AnyRow, AnyTable, BoxRow, row::BoxError};
 
-/// How rows are to be printed.
+/// Format of printed rows.
 pub(super) enum Format {
     Table {
         header: Vec<String>,
@@ -155,7 +155,7 @@ impl Serialize for Times<'_> {
     }
 }
 
-/// Whether `text` is an RFC 3339 time.
+/// Returns whether `text` is an RFC 3339 time.
 fn is_time(text: &str) -> bool {
     let shape = text.len() >= 20 && text.as_bytes()[4] == b'-' && text.as_bytes()[10] == b'T';
     shape && text.parse::<jiff::Timestamp>().is_ok()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Bodies made while they are sent: a table may be larger than what one wants to hold as text.
+//! Bodies that are written while they are sent: a large table is never held as text.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{AnyChange, AnyChanges, AnyTable, BoxRow, Db, Watch};
 
 /// Objects in one piece of a body.
 const PIECE: usize = 256;
-/// Silence after which a stream of changes says that it is alive.
+/// Silence after which a stream of changes sends a sign of life.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long changes gather before they are sent.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -53,10 +53,10 @@ struct Following {
     changes: Box<dyn AnyChanges>,
     batch: std::vec::IntoIter<AnyChange>,
     watch: Option<Watch>,
-    /// Whether sources of the table have not delivered their first content.
+    /// Whether initialisers of the table are pending.
     awaits_sources: bool,
     sources: Option<Watch>,
-    /// Whether `initialized` is to be said after this batch.
+    /// Whether `initialized` follows this batch.
     initialized: bool,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn changes(
 }
 
 impl Following {
-    /// The next piece; none when the server stops.
+    /// Returns the next piece; none when the server stops.
     async fn next(
         &mut self,
         db: &Db,
@@ -144,7 +144,7 @@ async fn closed(watch: Option<&Watch>) {
     }
 }
 
-/// All tables as one JSON document, a table at a time.
+/// Returns all tables as one JSON document, a table at a time.
 pub(super) fn dump(db: Db) -> impl Stream<Item = Piece> + Send {
     let snapshot = db.read();
     let mut tables = db.tables().into_iter();

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::key::{decode_network, encoded};
 
-/// Holds what every node is built on; gives how many networks there are.
+/// Asserts the invariants of every node; returns how many networks there are.
 fn check<A: Address>(node: &Node<A, u32>, within: Option<(A, u8)>) -> usize {
     let places = node.places();
     let start = places.start();

@@ -78,7 +78,7 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Where a reconciler reports how it is.
+/// Receives the health of a reconciler.
 ///
 /// ```
 /// use statedb::reconciler::HealthReporter;
@@ -91,9 +91,9 @@ impl fmt::Debug for Config {
 /// Terminal.ok("OK, 3 object(s)");
 /// ```
 pub trait HealthReporter: Send + Sync {
-    /// All is well.
+    /// The last round had no failures.
     fn ok(&self, message: &str);
-    /// Something fails; `error` says what.
+    /// Objects fail; `error` names some.
     fn degraded(&self, message: &str, error: &str);
 }
 
@@ -144,7 +144,7 @@ impl Operation {
 /// assert_eq!((failing.0.load(Ordering::Relaxed), Operation::Update.as_str()), (5, "update"));
 /// ```
 pub trait ReconcilerMetrics: Send + Sync {
-    /// Whether operations are to be timed.
+    /// Returns whether to measure the time of operations.
     fn enabled(&self) -> bool {
         true
     }

@@ -22,7 +22,7 @@ use crate::{
 /// Errors listed in a health report.
 const ERRORS_SHOWN: usize = 10;
 
-/// What the loop keeps from round to round, and from run to run.
+/// State of the loop that rounds and runs share.
 pub(super) struct Loop<T, O> {
     pub(super) ops: O,
     changes: Option<ChangeIterator<T>>,
@@ -36,11 +36,11 @@ pub(super) struct Loop<T, O> {
     delete_origins: Vec<Revision>,
 }
 
-/// What an update comes from.
+/// Origin of an update.
 struct Origin {
     /// Version of the desired state.
     id: u64,
-    /// Revision of the change that made it necessary first.
+    /// Revision of the first change that requires it.
     first: Revision,
     /// Number of the object in its table.
     slot: Slot,
@@ -67,7 +67,7 @@ struct PruneState {
     served: u64,
 }
 
-/// Everything fixed about a reconciler.
+/// What of a reconciler does not change.
 pub(super) struct Parts<T> {
     pub(super) db: Db,
     pub(super) table: RwTable<T>,
@@ -113,7 +113,7 @@ where
                 self.run_prune(parts, shared, &snapshot, token, health);
             }
             if busy {
-                // Leaves the thread to others between rounds.
+                // Yields to other tasks between rounds.
                 tokio::task::yield_now().await;
             } else if !self.wait(parts, snapshot, token, &mut requests).await {
                 return;
@@ -139,7 +139,7 @@ where
         true
     }
 
-    /// Waits for something to do; false if stopped.
+    /// Waits for changes, due retries or requests; false if stopped.
     async fn wait(
         &mut self,
         parts: &Parts<T>,
@@ -149,7 +149,7 @@ where
     ) -> bool {
         let changed = parts.table.table_watch(&snapshot);
         let (initialized, init) = parts.table.initialized_watch(&snapshot);
-        // It would keep alive what others remove meanwhile.
+        // A snapshot held here would keep removed objects alive.
         drop(snapshot);
         let mut until = self.retries.next_due();
         if initialized && let Some(due) = self.prune.due {
@@ -166,8 +166,8 @@ where
         true
     }
 
-    /// Handles up to a round's size of changes and due retries. Whether there may be more to do at once, and a snapshot
-    /// with nothing in it that was not looked at if there is not.
+    /// Handles up to a round's size of changes and due retries. Returns whether there may be more at once, and, if not,
+    /// a snapshot in which everything was handled.
     fn round(
         &mut self,
         parts: &Parts<T>,
@@ -219,7 +219,7 @@ where
         (busy, snapshot)
     }
 
-    /// Fills the buffers with what is to be done; true if the round is full.
+    /// Fills the buffers with pending changes and due retries; true if the round is full.
     fn collect(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> bool {
         self.updates.clear();
         self.update_origins.clear();
@@ -295,7 +295,7 @@ where
                             self.update_origins.push(Origin { id: *id, first, slot });
                             self.updates.push(update(object));
                         }
-                        // Gone or changed since: the change stream brings it.
+                        // Deleted or changed since: the change stream has it.
                         None => {
                             self.retries.clear(&key);
                             continue;
@@ -353,8 +353,8 @@ where
         }
     }
 
-    /// Writes the statuses and plans retries. Gives the number of failures, and a snapshot with the statuses unless others
-    /// changed the table since `snapshot`.
+    /// Writes the statuses and plans retries. Returns the number of failures, and a snapshot with the statuses unless
+    /// others changed the table since `snapshot`.
     fn settle(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> (usize, Option<Snapshot>) {
         let now = Instant::now();
         let mut failed = 0;
@@ -387,12 +387,12 @@ where
             .table
             .exchange_all(&mut txn, &mut outcomes, |outcome| &mut outcome.exchange);
         if let Err(err) = written {
-            status_refused(&parts.table, &err);
+            log_status_error(&parts.table, &err);
         }
         for outcome in &mut outcomes {
             if let Some(object) = outcome.exchange.object.take() {
                 let is_alive = merge_status(parts, &mut txn, &object, outcome).unwrap_or_else(|err| {
-                    status_refused(&parts.table, &err);
+                    log_status_error(&parts.table, &err);
                     true
                 });
                 if !is_alive && let Some((key, _)) = outcome.error.take() {
@@ -410,7 +410,7 @@ where
         (failed, is_alone.then_some(settled))
     }
 
-    /// Empties the updates of a round; what failed before and does not now is not to be tried again.
+    /// Empties the updates of a round; retries of what failed before and does not now are cancelled.
     fn outcomes(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> Vec<Outcome<T>> {
         let at = parts.config.clock.now();
         let state = parts.table.state(snapshot);
@@ -552,8 +552,8 @@ fn merge_status<T: Clone + Send + Sync + 'static>(
     Ok(true)
 }
 
-fn status_refused<T: Send + Sync + 'static>(table: &RwTable<T>, err: &Error) {
-    tracing::error!(table = table.name(), error = %err, "cannot write the status of an object");
+fn log_status_error<T: Send + Sync + 'static>(table: &RwTable<T>, err: &Error) {
+    tracing::error!(table = table.name(), error = %err, "Cannot write the status of an object");
 }
 
 /// Marks objects applied long ago for refreshing, oldest first, until stopped.
@@ -597,7 +597,7 @@ pub(super) async fn refresh<T: Clone + Send + Sync + 'static>(
                     let mut object = T::clone(&object);
                     (parts.status.set)(&mut object, Status::refreshing_at(now));
                     if let Err(err) = parts.table.insert(&mut txn, object) {
-                        status_refused(&parts.table, &err);
+                        log_status_error(&parts.table, &err);
                     }
                 }
                 txn.commit();
@@ -615,7 +615,7 @@ pub(super) async fn refresh<T: Clone + Send + Sync + 'static>(
     }
 }
 
-/// A duration as `30m0s` or `1.5s`: hours, minutes and seconds, as many as are needed. From a minute on it is
+/// Returns a duration as `30m0s` or `1.5s`: hours, minutes and seconds, as many as are needed. From a minute on it is
 /// rounded to seconds.
 fn go_duration(duration: Duration) -> String {
     let duration = match duration {

@@ -8,20 +8,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{KeyBuf, Obj, Revision, Snapshot, row::BoxError};
 
-/// Circumstances of a round; given to [`Ops`].
+/// A round of reconciliation, as [`Ops`] sees it.
 #[derive(Debug)]
 pub struct Round<'a> {
-    /// The state of all tables the round works with.
+    /// Snapshot of all tables for the round.
     pub snapshot: &'a Snapshot,
-    /// Cancelled when the reconciler is to stop.
+    /// Cancelled when the reconciler stops.
     pub token: &'a CancellationToken,
 }
 
-/// Brings a target in line with objects of a table.
+/// Operations of a reconciler on its target.
 ///
 /// All operations must be idempotent: an update may be repeated, deleting what is absent is success. They are
-/// synchronous and run between two looks at the table. An implementation that can do many objects at once says so
-/// with [`Ops::batched`] and overrides the batch methods, or [`Ops::batch`] for all at once.
+/// synchronous. An implementation that handles many objects at once returns true from [`Ops::batched`] and overrides
+/// the batch methods, or [`Ops::batch`] for all at once.
 ///
 /// ```
 /// use std::collections::BTreeSet;
@@ -62,8 +62,8 @@ pub struct Round<'a> {
 /// }
 /// ```
 pub trait Ops<T>: Send {
-    /// Makes the target follow `object`. Changes made to `object` are kept in the table with its new status,
-    /// provided that nobody changed the object meanwhile.
+    /// Applies `object` to the target. Changes made to `object` are kept in the table with its new status,
+    /// unless the object changed meanwhile.
     ///
     /// # Errors
     /// The text becomes part of the object's status; the update is retried.
@@ -78,26 +78,26 @@ pub trait Ops<T>: Send {
     /// Removes everything from the target that is not among `objects`.
     ///
     /// # Errors
-    /// Shown in health; pruning is tried again after the interval.
+    /// Shown in health; pruning is retried after the interval.
     fn prune(
         &mut self,
         round: &Round<'_>,
         objects: &mut dyn Iterator<Item = &Obj<T>>,
     ) -> Result<(), BoxError>;
 
-    /// Primary keys of objects that failed and may succeed now; they are retried at once instead of after their pause. Asked
-    /// after every round and pruning.
+    /// Returns the primary keys of objects that failed and may succeed now; they are retried at once instead of after
+    /// their pause. Called after every round and pruning.
     fn retriable(&mut self) -> Vec<KeyBuf> {
         Vec::new()
     }
 
-    /// Whether the batch methods are to be used; asked once per round. Deletions of a round come first then.
+    /// Returns whether to call the batch methods; called once per round. Deletions of a round come first then.
     fn batched(&self) -> bool {
         false
     }
 
-    /// Does everything of a round; sets the result of each entry. By default all deletions, then all updates; override
-    /// it if their order counts (both slices are in order of revision).
+    /// Does all operations of a round; sets the result of each entry. By default all deletions, then all updates;
+    /// override it if their order counts (both slices are in order of revision).
     fn batch(&mut self, round: &Round<'_>, deletes: &mut [Delete<T>], updates: &mut [Update<T>]) {
         if !deletes.is_empty() {
             self.delete_batch(round, deletes);
@@ -128,7 +128,7 @@ pub struct Update<T> {
     pub revision: Revision,
     /// A copy of the object; see [`Ops::update`].
     pub object: T,
-    /// Outcome, to be set.
+    /// Outcome; the operation sets it.
     pub result: Result<(), BoxError>,
 }
 
@@ -138,7 +138,7 @@ pub struct Delete<T> {
     pub revision: Revision,
     /// Last state of the object.
     pub object: Obj<T>,
-    /// Outcome, to be set.
+    /// Outcome; the operation sets it.
     pub result: Result<(), BoxError>,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Objects that failed, and when they are tried again.
+//! Objects that failed, with the times of their retries.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{KeyBuf, Obj, Revision};
 
-/// What is to be tried again.
+/// A retry.
 pub(super) enum Pending<T> {
     /// The object as it is in the table by then, if its status id is still this one.
     Update(u64),
@@ -26,7 +26,7 @@ struct Retry<T> {
     revision: Revision,
     failures: u32,
     due: Instant,
-    /// Tells objects with equal due times apart.
+    /// Distinguishes objects with equal due times.
     number: u64,
     error: Arc<str>,
 }
@@ -69,7 +69,7 @@ impl<T> Retries<T> {
         }
     }
 
-    /// Notes a failure; gives the pause until the next attempt. Failures of one object in a row pause ever longer.
+    /// Records a failure; returns the pause before the next attempt, which grows with each failure of an object in a row.
     pub(super) fn add(
         &mut self,
         now: Instant,
@@ -115,7 +115,7 @@ impl<T> Retries<T> {
         }
     }
 
-    /// Takes one object that is due; it stays known until it is cleared or fails again.
+    /// Takes one object that is due; it counts as failing until it is cleared or fails again.
     pub(super) fn pop(&mut self, now: Instant) -> Option<(KeyBuf, &Pending<T>, Revision)> {
         let (&at, _) = self.queue.first_key_value().filter(|((due, _), _)| *due <= now)?;
         let key = self.queue.remove(&at)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a reconciler tells about an object, kept inside the object.
+//! The status of an object, which its reconciler writes into the object.
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 
-/// How far the outside world follows an object.
+/// Progress of the reconciliation of an object.
 ///
 /// ```
 /// use statedb::reconciler::StatusKind;
@@ -23,13 +23,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap}
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
 pub enum StatusKind {
-    /// The object is of no concern to the reconciler.
+    /// The reconciler ignores the object.
     #[default]
     #[serde(rename = "")]
     Unset,
-    /// To be applied.
+    /// Desired, not applied yet.
     Pending,
-    /// Applied before; to be applied again to repair what others changed.
+    /// Applied before, and due to be applied again to repair changes by others.
     Refreshing,
     /// Applied.
     Done,
@@ -38,7 +38,7 @@ pub enum StatusKind {
 }
 
 impl StatusKind {
-    /// The text shown: empty for [`StatusKind::Unset`].
+    /// Returns the text shown: empty for [`StatusKind::Unset`].
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unset => "",
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for StatusKind {
 /// Status of one object with one reconciler.
 ///
 /// Writers set [`Status::pending`] whenever they insert or change an object. Its id names that version of the
-/// desired state and stays with the outcome, so that a reconciler can tell whether an object that changed meanwhile
+/// desired state and stays with the outcome, so that a reconciler recognises whether an object that changed meanwhile
 /// still stands for what it applied.
 ///
 /// ```
@@ -130,12 +130,12 @@ fn fresh_id() -> u64 {
 }
 
 impl Status {
-    /// To be applied, as a new version of the desired state.
+    /// Pending, as a new version of the desired state.
     pub fn pending() -> Self {
         Self::pending_at(Timestamp::now())
     }
 
-    /// [`Status::pending`] with the time given.
+    /// [`Status::pending`] with a time.
     pub fn pending_at(updated_at: Timestamp) -> Self {
         Self {
             kind: StatusKind::Pending,
@@ -145,7 +145,7 @@ impl Status {
         }
     }
 
-    /// To be applied again.
+    /// Due to be applied again.
     pub fn refreshing_at(updated_at: Timestamp) -> Self {
         Self {
             kind: StatusKind::Refreshing,
@@ -185,7 +185,7 @@ impl Status {
         }
     }
 
-    /// Whether the reconciler has work with it: pending or refreshing.
+    /// Returns whether the reconciler must handle it: pending or refreshing.
     pub fn is_due(&self) -> bool {
         matches!(self.kind, StatusKind::Pending | StatusKind::Refreshing)
     }
@@ -201,7 +201,7 @@ impl Status {
     }
 }
 
-/// An age as `12.3ms`, `1.2s`, `3.4m` or `5.6h`.
+/// Returns an age as `12.3ms`, `1.2s`, `3.4m` or `5.6h`.
 fn short_age(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{:.1}us", s * 1e6),
@@ -256,7 +256,7 @@ pub struct StatusSet {
 }
 
 impl StatusSet {
-    /// Pending for everybody, as a new version.
+    /// Pending for all reconcilers, as a new version.
     pub fn new() -> Self {
         Self {
             since: Status::pending(),
@@ -264,7 +264,7 @@ impl StatusSet {
         }
     }
 
-    /// A new version, pending for everybody.
+    /// A new version, pending for all reconcilers.
     pub fn pending(&self) -> Self {
         let since = Status::pending();
         let named = self
@@ -278,7 +278,7 @@ impl StatusSet {
         }
     }
 
-    /// The status with the reconciler called `name`.
+    /// Returns the status with the reconciler called `name`.
     pub fn get(&self, name: &str) -> Status {
         let found = self.named.iter().find(|(other, _)| &**other == name);
         found.map_or_else(|| self.since.clone(), |(_, status)| status.clone())
@@ -301,7 +301,7 @@ impl StatusSet {
         }
     }
 
-    /// All named statuses, by name.
+    /// Returns all named statuses, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Status)> {
         self.named.iter().map(|(name, status)| (&**name, status))
     }

@@ -73,7 +73,7 @@ proptest! {
             }
             most = most.max(model.len());
             let until = model.last_key_value().map_or(0, |(slot, _)| *slot + 1);
-            prop_assert!(until as usize <= most + FAN, "numbers are given out again");
+            prop_assert!(until as usize <= most + FAN, "numbers are allocated again");
             compare(&slots, &model, until);
         }
         for (slots, model) in &snapshots {

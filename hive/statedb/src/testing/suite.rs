@@ -33,10 +33,10 @@ use crate::{
     row::{self, BoxError},
 };
 
-/// Pause between two looks at a condition that a command waits for.
+/// Pause between two checks of a condition that a command waits for.
 const POLL: Duration = Duration::from_millis(5);
 
-/// All cells of the suite but [`crate::cell`]: tables, the mock target, its commands and `health`.
+/// Returns all cells of the suite but [`crate::cell`]: tables, the mock target, its commands and `health`.
 pub fn cell() -> Cell {
     Cell::module("test", "StateDB script tests")
         .provide(tables)
@@ -187,7 +187,7 @@ impl History {
     }
 }
 
-/// A target that does nothing but remember.
+/// A target that records operations.
 struct Target {
     faulty: Arc<AtomicBool>,
     history: Arc<History>,
@@ -230,7 +230,7 @@ impl Ops<TargetObject> for Target {
     }
 }
 
-/// Measurements under the names which `expvar` shows.
+/// Measurements under the names that `expvar` shows.
 #[derive(Default)]
 struct Counters(Mutex<BTreeMap<&'static str, f64>>);
 
@@ -268,7 +268,7 @@ impl ReconcilerMetrics for Counters {
 }
 
 fn commands(suite: Arc<Suite>, tables: Arc<TestTables>, health: Arc<MemoryHealth>) -> Members<CommandHandle> {
-    // The tables are made because the commands ask for them.
+    // The commands require the tables, so that they are constructed.
     drop(tables);
     let specs = [
         (
@@ -280,9 +280,9 @@ fn commands(suite: Arc<Suite>, tables: Arc<TestTables>, health: Arc<MemoryHealth
                 .args("[with-prune] [with-refresh] [with-batchops]"),
             Kind::Start,
         ),
-        (Spec::new("prune", "Ask for a pruning"), Kind::Prune),
+        (Spec::new("prune", "Request pruning"), Kind::Prune),
         (
-            Spec::new("set-faulty", "Make all operations fail or not").args("true|false"),
+            Spec::new("set-faulty", "Make all operations fail, or succeed again").args("true|false"),
             Kind::SetFaulty,
         ),
         (

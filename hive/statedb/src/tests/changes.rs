@@ -88,7 +88,7 @@ fn deletions_are_kept_until_every_reader_has_seen_them() {
     delete(&db, &table, 1);
     put(&db, &table, &[item(1, "a", &[])]);
     delete(&db, &table, 1);
-    assert_eq!(zombies(&db), 0, "nobody follows");
+    assert_eq!(zombies(&db), 0, "no iterator is left");
 
     put(&db, &table, &[item(1, "a", &[])]);
     let (mut fast, mut slow) = (table.follow(&db), table.follow(&db));
@@ -158,7 +158,7 @@ fn iterator_made_in_a_transaction_misses_nothing() {
     let mut changes = table.changes(&mut txn).unwrap();
     txn.commit();
 
-    // A snapshot from before shows an object whose deletion nobody kept.
+    // A snapshot from before shows an object whose deletion is forgotten.
     assert_eq!(all(&mut changes, &old), ["+1a"]);
     assert_eq!(all(&mut changes, &db.read()), ["relist", "+2b"]);
 }

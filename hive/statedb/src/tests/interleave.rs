@@ -59,7 +59,7 @@ impl Stage {
         }
     }
 
-    /// Runs all threads to their ends. `choose` is told how many could go on and says which does.
+    /// Runs all threads to their ends. `choose` returns which one of those that can go on does.
     fn direct(&self, mut choose: impl FnMut(usize) -> usize) {
         let mut state = self.state.lock();
         loop {
@@ -73,7 +73,7 @@ impl Stage {
                 .filter(|&at| state.waiting[at] != Some(Step::Enter) || state.inside.is_none())
                 .collect();
             if ready.is_empty() {
-                assert!(state.done.iter().all(|&done| done), "nobody can go on");
+                assert!(state.done.iter().all(|&done| done), "no thread can go on");
                 return;
             }
             let next = if ready.len() == 1 { 0 } else { choose(ready.len()) };
@@ -83,7 +83,7 @@ impl Stage {
     }
 }
 
-/// Runs `act` of two threads in every order of their steps, with `world` made anew; then `check`s. Gives the number of
+/// Runs `act` of two threads in every order of their steps, with `world` made anew; then `check`s. Returns the number of
 /// orders.
 fn every_order<W: Sync, A: Send, B: Send>(
     world: impl Fn() -> W,

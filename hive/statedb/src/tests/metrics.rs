@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a database tells about itself.
+//! Metrics of a database.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

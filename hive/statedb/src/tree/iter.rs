@@ -32,7 +32,7 @@ pub(crate) struct KeyAt<'a, K> {
 }
 
 impl<K: NodeKeys> KeyAt<'_, K> {
-    /// The key on its own.
+    /// Returns the key on its own.
     #[inline]
     pub(crate) fn owned(&self) -> K::Owned {
         self.keys.owned(self.at)
@@ -40,7 +40,7 @@ impl<K: NodeKeys> KeyAt<'_, K> {
 }
 
 impl KeyAt<'_, Numbers> {
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub(crate) fn number(&self) -> u64 {
         self.keys.get(self.at)
@@ -48,14 +48,14 @@ impl KeyAt<'_, Numbers> {
 }
 
 impl KeyAt<'_, Texts> {
-    /// The first bytes of the key, and how many of them are known. Cheaper than [`KeyAt::copy`]. What is beyond the
-    /// end of the key counts as known: zeros.
+    /// Returns the first bytes of the key, and how many of them are known. Cheaper than [`KeyAt::copy`]. What is beyond
+    /// the end of the key counts as known: zeros.
     #[inline]
     pub(crate) fn word(&self) -> ([u8; 8], usize) {
         self.keys.word(self.at)
     }
 
-    /// Copies the key into `buffer` as far as it has room; gives the length of the key.
+    /// Copies the key into `buffer` as far as it has room; returns the length of the key.
     #[inline]
     pub(crate) fn copy(&self, buffer: &mut [u8]) -> usize {
         self.keys.copy(self.at, buffer)
@@ -120,7 +120,7 @@ impl<'a, K: NodeKeys, V> Iter<'a, K, V> {
         }
     }
 
-    /// The leaf to be read in place of one that the path leads to.
+    /// Returns the leaf to be read in place of one that the path leads to.
     fn current(&self, leaf: &'a Leaf<K, V>) -> &'a Leaf<K, V> {
         let is_end = |&(inner, next): &(&Inner<K, V>, usize)| next == inner.children.len();
         match self.last {

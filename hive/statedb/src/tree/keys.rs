@@ -22,15 +22,15 @@ pub(crate) trait NodeKeys: Clone + Default {
     type Owned: Borrow<Self::Key>;
 
     fn len(&self) -> usize;
-    /// How many keys are before `key`, and whether the next one is `key`.
+    /// Returns how many keys are before `key`, and whether the next one is `key`.
     fn locate(&self, key: Self::Probe<'_>) -> (usize, bool);
-    /// How many keys are before `key` or equal to it.
+    /// Returns how many keys are before `key` or equal to it.
     #[inline]
     fn up_to(&self, key: Self::Probe<'_>) -> usize {
         let (at, is_there) = self.locate(key);
         at + usize::from(is_there)
     }
-    /// How many keys are before `key` or start with it.
+    /// Returns how many keys are before `key` or start with it.
     fn through(&self, start: &Self::Key) -> usize;
     /// Puts `key` at its place.
     fn insert(&mut self, at: usize, key: &Self::Key);
@@ -66,7 +66,7 @@ impl Default for Numbers {
 const BLOCK: usize = 4;
 
 impl Numbers {
-    /// The key at `at`.
+    /// Returns the key at `at`.
     #[inline]
     pub(crate) fn get(&self, at: usize) -> u64 {
         self.keys[at]
@@ -194,8 +194,8 @@ impl Clone for Texts {
 /// Bytes compared as one number.
 const HEAD: usize = 4;
 
-/// The first bytes as a number that orders like them, but for ties: zeros stand for what is missing. Signed, because
-/// baseline x86-64 compares only signed numbers several at a time.
+/// Returns the first bytes as a number that orders like them, but for ties: zeros stand for what is missing. Signed,
+/// because baseline x86-64 compares only signed numbers several at a time.
 #[inline]
 fn head(rest: &[u8]) -> i32 {
     let first = match *rest {
@@ -230,8 +230,8 @@ impl<'k> From<&'k [u8]> for Probe<'k> {
 }
 
 impl<'k> Probe<'k> {
-    /// How many heads are before `head`. No branch: it would be mispredicted. Neither a mask, whose bits the compiler
-    /// would count if it knew the numbers added: baseline x86-64 has no instruction for that.
+    /// Returns how many heads are before `head`. No branch: it would be mispredicted. Neither a mask, whose bits the
+    /// compiler would count if it knew the numbers added: baseline x86-64 has no instruction for that.
     #[inline]
     fn after(self, head: i32, heads: &[i32; FAN]) -> usize {
         let before = heads.iter().map(|&other| if other < head { self.one } else { 0 });
@@ -249,7 +249,7 @@ impl<'k> Probe<'k> {
     }
 }
 
-/// The first eight bytes as a number; zeros stand for what is missing.
+/// Returns the first eight bytes as a number; zeros stand for what is missing.
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {
@@ -273,7 +273,7 @@ fn tie(kept: &[u8], rest: &[u8]) -> Ordering {
     kept[tail(kept)..].cmp(&rest[tail(rest)..]).then(lengths)
 }
 
-/// How many bytes two byte strings start with in common.
+/// Returns how many bytes two byte strings start with in common.
 fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -284,7 +284,7 @@ impl Texts {
         &self.bytes[..self.skip as usize]
     }
 
-    /// Where the rest of the key at `at` starts.
+    /// Returns where the rest of the key at `at` starts.
     #[inline]
     fn start(&self, at: usize) -> usize {
         match at.checked_sub(1) {
@@ -293,13 +293,13 @@ impl Texts {
         }
     }
 
-    /// What the key at `at` has after the shared bytes.
+    /// Returns what the key at `at` has after the shared bytes.
     #[inline]
     fn rest(&self, at: usize) -> &[u8] {
         &self.bytes[self.start(at)..self.ends[at] as usize]
     }
 
-    /// Whether `key` starts with the shared bytes.
+    /// Returns whether `key` starts with the shared bytes.
     #[inline]
     fn holds(&self, key: Probe<'_>) -> bool {
         let skip = self.skip as usize;
@@ -313,13 +313,14 @@ impl Texts {
         key[8..self.skip as usize] == self.shared()[8..]
     }
 
-    /// How many keys are before `key`, which does not start with the shared bytes: all or none.
+    /// Returns how many keys are before `key`, which does not start with the shared bytes: all or none.
     #[cold]
     fn around(&self, key: &[u8]) -> usize {
         if key < self.shared() { 0 } else { self.len() }
     }
 
-    /// The first bytes of the key at `at`, and how many of them are known: what is shared, and the head of the rest.
+    /// Returns the first bytes of the key at `at`, and how many of them are known: what is shared, and the head of the
+    /// rest.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> ([u8; 8], usize) {
         let skip = self.skip.min(8);
@@ -328,7 +329,7 @@ impl Texts {
         (word.to_be_bytes(), (skip as usize + HEAD).min(8))
     }
 
-    /// Copies the key at `at` into `buffer` as far as it has room; gives the length of the key.
+    /// Copies the key at `at` into `buffer` as far as it has room; returns the length of the key.
     #[inline]
     pub(crate) fn copy(&self, at: usize, buffer: &mut [u8]) -> usize {
         let (shared, rest) = (self.shared(), self.rest(at));

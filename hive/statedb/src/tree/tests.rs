@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::key::encoded;
 
-/// Holds what every node is built on; gives the height.
+/// Asserts the invariants of every node; returns the height.
 fn check<K: NodeKeys<Key: Ord>, V: Clone>(
     node: &Node<K, V>,
     from: Option<&K::Key>,
