@@ -3,6 +3,9 @@
 //! Cells around a client: metrics, the writer of the heartbeat, a store in memory.
 //! The client of etcd is a cell of `skep-kvstore-etcd`.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
