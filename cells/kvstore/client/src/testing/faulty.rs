@@ -39,7 +39,7 @@ struct Faults {
 }
 
 impl FaultyBackend {
-    /// A store that does not fail until it is told to.
+    /// A store that does not fail until [`fail`](Self::fail) or [`partition`](Self::partition) is called.
     pub fn new(inner: Arc<dyn Backend>) -> Arc<Self> {
         Arc::new(Self {
             inner,
