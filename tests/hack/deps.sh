@@ -24,6 +24,9 @@ fi
 need_program make make
 need_program cc gcc
 need_program pkg-config pkg-config
+# etcd-client compiles the protocol when it is built.
+need_program protoc protobuf-compiler
+need_header google/protobuf/descriptor.proto libprotobuf-dev
 if [ "${1:-}" = --tests ]; then
 	need_program etcd etcd-server
 	need_program bpftool bpftool

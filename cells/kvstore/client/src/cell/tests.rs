@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use std::time::Duration;
+
+use hive::{Hive, testing};
+use skep_metrics::{MetricSet, Registry, exposition};
+
+use super::*;
+use crate::backend::Backend;
+use crate::keys;
+use crate::types::{Key, Lifetime};
+
+fn hive() -> Hive {
+    Hive::new([memory(), metrics(), heartbeat_updater()])
+        .root::<Client>()
+        .root::<Memory>()
+        .root::<Arc<KvstoreMetrics>>()
+}
+
+fn stored(store: &Memory) -> Vec<Key> {
+    store.items().into_iter().map(|item| item.key).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_memory_cell_is_a_client_with_its_store() {
+    let running = testing::start(hive()).await;
+    let client = running.get::<Client>().expect("it is provided");
+    let store = running.get::<Memory>().expect("it is provided");
+    let metrics = running.get::<Arc<KvstoreMetrics>>().expect("it is provided");
+
+    client.wait_connected().await;
+    client
+        .put("cilium/state/nodes/v1/alder/n1", "{}", Lifetime::Leased)
+        .await
+        .expect("it is written");
+
+    assert!(stored(&store).contains(&"cilium/state/nodes/v1/alder/n1".into()));
+    let registry = Registry::new(metrics.metrics(), &[]).expect("the names differ");
+    let text = exposition(&registry);
+    let count = "cilium_kvstore_operations_duration_seconds_count\
+                 {action=\"set\",kind=\"Update\",outcome=\"success\",scope=\"nodes/v1\"} 1";
+    assert!(text.contains(count), "{text}");
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_heartbeat_is_written_at_once_each_minute_and_when_its_lease_ends() {
+    let running = testing::start(hive()).await;
+    let client = running.get::<Client>().expect("it is provided");
+    let store = running.get::<Memory>().expect("it is provided");
+    let beat = || {
+        let items = store.items();
+        items.into_iter().find(|item| &*item.key == keys::HEARTBEAT)
+    };
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let first = beat().expect("it is written at once");
+    assert_eq!(first.version, 1);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(beat().expect("it is kept").version, 3);
+
+    store.revoke_lease(first.lease).await.expect("it is revoked");
+    client
+        .put("other", "", Lifetime::Leased)
+        .await
+        .expect("it is written");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    let again = beat().expect("it is written again");
+    assert_eq!(again.version, 1);
+    assert_ne!(again.lease, first.lease);
+    testing::stop(running).await;
+}

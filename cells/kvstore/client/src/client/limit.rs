@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Limits how many operations a client does.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
+
+use crate::options::RateLimit;
+
+/// A token bucket and a number of operations at once. Those who wait are served in order of arrival.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    bucket: Mutex<Bucket>,
+    /// Rate after the bootstrap.
+    rate: f64,
+    inflight: Option<Semaphore>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    /// Tokens a second; 0 for no limit.
+    rate: f64,
+    burst: f64,
+    tokens: f64,
+    at: Option<Instant>,
+}
+
+/// Leave to do one operation; ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Permit<'a>(
+    #[expect(dead_code, reason = "held until the operation ends")] Option<SemaphorePermit<'a>>,
+);
+
+impl Limiter {
+    pub(crate) fn new(limit: RateLimit) -> Self {
+        let rate = f64::from(limit.qps);
+        let inflight = match (limit.max_inflight, limit.qps) {
+            (0, 0) => None,
+            (0, qps) => Some(qps),
+            (max, _) => Some(max),
+        };
+        Self {
+            bucket: Mutex::new(Bucket {
+                rate: limit.bootstrap_qps.map_or(rate, f64::from),
+                // The burst is that of normal operation also during the bootstrap.
+                burst: rate.max(1.0),
+                tokens: rate.max(1.0),
+                at: None,
+            }),
+            rate,
+            inflight: inflight.map(|max| Semaphore::new(max as usize)),
+        }
+    }
+
+    /// From now on the rate is that of normal operation.
+    pub(crate) fn bootstrapped(&self) {
+        let mut bucket = self.bucket.lock();
+        bucket.refill(Instant::now());
+        // Who waits already has a time; who comes now does not wait for them at the lower rate.
+        bucket.tokens = bucket.tokens.max(0.0);
+        bucket.rate = self.rate;
+    }
+
+    /// Waits until an operation may begin.
+    pub(crate) async fn acquire(&self) -> Permit<'_> {
+        // First a place, then a token: whoever waits for a place holds no token that others could use.
+        let permit = self.place().await;
+        let wait = self.bucket.lock().reserve(Instant::now());
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        permit
+    }
+
+    /// Waits for a place among the operations under way, without a token: for what is part of an operation.
+    pub(crate) async fn place(&self) -> Permit<'_> {
+        Permit(match &self.inflight {
+            // The semaphore is never closed.
+            Some(inflight) => inflight.acquire().await.ok(),
+            None => None,
+        })
+    }
+}
+
+impl Bucket {
+    fn refill(&mut self, now: Instant) {
+        let passed = self
+            .at
+            .map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+        self.at = Some(now);
+        self.tokens = (self.tokens + passed * self.rate).min(self.burst);
+    }
+
+    /// Takes a token, and returns after what time the operation may begin.
+    fn reserve(&mut self, now: Instant) -> Duration {
+        if self.rate <= 0.0 {
+            return Duration::ZERO;
+        }
+        self.refill(now);
+        self.tokens -= 1.0;
+        if self.tokens >= 0.0 {
+            Duration::ZERO
+        } else {
+            Duration::from_secs_f64(-self.tokens / self.rate)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn times(limiter: &Limiter, count: usize) -> Vec<u128> {
+        let start = Instant::now();
+        let mut times = Vec::new();
+        for _ in 0..count {
+            drop(limiter.acquire().await);
+            times.push((start.elapsed().as_millis() + 5) / 10 * 10);
+        }
+        times
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
+        let limiter = Limiter::new(RateLimit {
+            qps: 4,
+            bootstrap_qps: None,
+            max_inflight: 0,
+        });
+
+        assert_eq!(times(&limiter, 6).await, [0, 0, 0, 0, 250, 500]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_bootstrap_has_a_rate_of_its_own() {
+        let limiter = Limiter::new(RateLimit {
+            qps: 1,
+            bootstrap_qps: Some(10),
+            max_inflight: 0,
+        });
+        assert_eq!(times(&limiter, 3).await, [0, 100, 200]);
+
+        limiter.bootstrapped();
+
+        assert_eq!(times(&limiter, 2).await, [1000, 2000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_operations_are_under_way_at_once() {
+        let limiter = Limiter::new(RateLimit {
+            qps: 0,
+            bootstrap_qps: None,
+            max_inflight: 2,
+        });
+        let first = limiter.acquire().await;
+        let _second = limiter.acquire().await;
+
+        let third = tokio::time::timeout(Duration::from_secs(60), limiter.acquire()).await;
+        assert!(third.is_err());
+
+        drop(first);
+        limiter.acquire().await;
+    }
+}

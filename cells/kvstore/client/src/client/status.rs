@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The status of a client, as a value and as Cilium's text.
+
+use std::fmt;
+
+use super::Client;
+use crate::backend::EndpointStatus;
+use crate::error::{ConnectionError, Error, QuorumError};
+use crate::options::ClientKind;
+
+/// How far a client is.
+#[derive(Clone, Debug)]
+pub enum Connection {
+    /// No store is configured.
+    Disabled,
+    /// The store has not been reached; the last error, if there was one.
+    Connecting(Option<Error>),
+    /// The store was reached.
+    Connected,
+}
+
+/// How a client and its store are. As a text it reads like the line `KVStore` of Cilium's status.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// How far the client is.
+    pub connection: Connection,
+    /// Kind of the store: `etcd`.
+    pub backend: &'static str,
+    /// Which checks the client makes.
+    pub kind: ClientKind,
+    /// The endpoints as they were at the last check; empty for a mesh client, which does not ask them.
+    pub endpoints: Vec<EndpointStatus>,
+    /// How many endpoints are configured.
+    pub endpoint_count: usize,
+    /// Leases of keys.
+    pub leases: usize,
+    /// Leases of locks.
+    pub lock_leases: usize,
+    /// Failed quorum checks in a row.
+    pub quorum_errors: u32,
+    /// The failure of the last quorum check.
+    pub quorum_error: Option<QuorumError>,
+    /// Why the client should be replaced, if it should.
+    pub failure: Option<ConnectionError>,
+    /// Id of the etcd cluster; 0 if it is not known.
+    pub cluster_id: u64,
+}
+
+impl Status {
+    /// Whether the store answers and makes progress.
+    pub fn is_healthy(&self) -> bool {
+        matches!(self.connection, Connection::Connected)
+            && self.failure.is_none()
+            && self.quorum_error.is_none()
+            && self.connected_endpoints() > 0
+    }
+
+    /// How many endpoints answer. A mesh client concludes from its heartbeat that one does.
+    pub fn connected_endpoints(&self) -> usize {
+        match self.kind {
+            ClientKind::Full => self
+                .endpoints
+                .iter()
+                .filter(|status| status.answer.is_ok())
+                .count(),
+            ClientKind::Mesh if self.quorum_error.is_none() => self.endpoint_count,
+            ClientKind::Mesh => 0,
+        }
+    }
+}
+
+pub(super) fn status(client: &Client) -> Status {
+    let inner = &client.inner;
+    let checks = inner.monitor.checks();
+    let cluster_id = match inner.pin.id() {
+        0 => checks
+            .endpoints
+            .iter()
+            .find_map(|status| status.answer.as_ref().ok())
+            .map_or(0, |answer| answer.header.cluster_id),
+        id => id,
+    };
+    Status {
+        connection: if !inner.is_enabled {
+            Connection::Disabled
+        } else if inner.monitor.is_connected() {
+            Connection::Connected
+        } else {
+            Connection::Connecting(checks.connect_error)
+        },
+        backend: inner.backend.kind(),
+        kind: inner.options.kind,
+        endpoint_count: inner.backend.addresses().len(),
+        endpoints: checks.endpoints,
+        leases: inner.leases.count(),
+        lock_leases: inner.lock_leases.count(),
+        quorum_errors: checks.quorum_errors,
+        quorum_error: checks.quorum_error,
+        failure: inner.failed.borrow().clone(),
+        cluster_id,
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.connection {
+            Connection::Disabled => return f.write_str("Disabled"),
+            Connection::Connecting(_) => {
+                return f.write_str("Waiting for initial connection to be established");
+            }
+            Connection::Connected => {}
+        }
+        write!(
+            f,
+            "{}: {}/{} connected, leases={}, lock leases={}, has-quorum=",
+            self.backend,
+            self.connected_endpoints(),
+            self.endpoint_count,
+            self.leases,
+            self.lock_leases,
+        )?;
+        match &self.quorum_error {
+            None => f.write_str("true")?,
+            Some(error) => write!(f, "{error}, consecutive-errors={}", self.quorum_errors)?,
+        }
+        match self.kind {
+            ClientKind::Mesh => write!(
+                f,
+                ": endpoint status checks are disabled, ID: {:x}",
+                self.cluster_id
+            ),
+            ClientKind::Full => {
+                for (at, status) in self.endpoints.iter().enumerate() {
+                    f.write_str(if at == 0 { ": " } else { "; " })?;
+                    match &status.answer {
+                        Ok(answer) => {
+                            write!(f, "{} - {}", status.endpoint, answer.version)?;
+                            if answer.is_leader {
+                                f.write_str(" (Leader)")?;
+                            }
+                        }
+                        Err(error) => write!(f, "{} - {error}", status.endpoint)?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}

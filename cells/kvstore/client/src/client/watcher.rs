@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Lists a prefix, then watches it, whatever happens to the store.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
+use tokio::time::Instant;
+
+use super::{Client, Pages};
+use crate::backend::{BackendError, Change, KeyRange, WatchRequest, WatchStream};
+use crate::error::Error;
+use crate::operation::Operation;
+use crate::types::{Header, Key, KeyValue, Revision};
+
+/// Pauses before a watch that ended is created again: from the first to the last, doubling.
+const WATCH_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// Pauses between lists that fail.
+const LIST_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
+/// From this attempt on a failing list is a warning.
+const WARN_AFTER: u32 = 10;
+
+/// What a [`Watcher`] yields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A key that the watcher has not reported before, or has reported as deleted.
+    Create(KeyValue),
+    /// A key that the watcher has reported before. After the store could not be watched for a while, keys that have not
+    /// changed are reported as well.
+    Modify(KeyValue),
+    /// A key is gone.
+    Delete(Key),
+    /// All keys that existed at first have been reported. Comes once in the life of a watcher.
+    ListDone,
+}
+
+impl Event {
+    fn action(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::Modify(_) => "modify",
+            Self::Delete(_) => "delete",
+            Self::ListDone => "listDone",
+        }
+    }
+}
+
+/// All changes of a prefix: its keys, [`Event::ListDone`], then what changes. Made by
+/// [`Client::list_and_watch`].
+///
+/// It never ends. If the store cannot be reached, or has compacted what was missed, it lists again and reports the
+/// difference: what is new, what may have changed, what is gone. A consumer that is slow delays the watch; nothing is
+/// queued. A wait for the next event may be dropped without losing any.
+#[must_use = "a watcher does nothing unless it is polled"]
+pub struct Watcher {
+    events: BoxStream<'static, Event>,
+    prefix: String,
+}
+
+impl Watcher {
+    pub(super) fn new(client: Client, prefix: &str) -> Self {
+        Self {
+            events: stream::unfold(
+                Machine::new(client, prefix.to_owned()),
+                |mut machine| async move {
+                    let event = machine.next().await;
+                    Some((event, machine))
+                },
+            )
+            .boxed(),
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    /// The prefix that is watched.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Waits for the next event.
+    pub async fn next(&mut self) -> Event {
+        match self.events.next().await {
+            Some(event) => event,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Stream for Watcher {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.events.poll_next_unpin(cx)
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watcher")
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Keys that were reported, with the list that contained them last.
+#[derive(Debug, Default)]
+struct Known {
+    keys: HashMap<Key, u32>,
+    list: u32,
+}
+
+impl Known {
+    fn upsert(&mut self, item: KeyValue) -> Event {
+        match self.keys.insert(item.key.clone(), self.list) {
+            Some(_) => Event::Modify(item),
+            None => Event::Create(item),
+        }
+    }
+
+    fn delete(&mut self, key: Key) -> Option<Event> {
+        self.keys.remove(&key).map(|_| Event::Delete(key))
+    }
+
+    /// Takes out what the present list does not contain, sorted.
+    fn take_stale(&mut self) -> Vec<Key> {
+        let list = self.list;
+        let mut stale = Vec::new();
+        self.keys.retain(|key, seen| {
+            let is_present = *seen == list;
+            if !is_present {
+                stale.push(key.clone());
+            }
+            is_present
+        });
+        stale.sort_unstable();
+        stale
+    }
+}
+
+/// Where a watcher is.
+enum Phase {
+    /// Before a list.
+    Start,
+    /// Between two pages of a list.
+    Pages {
+        pages: Pages,
+        /// State of the store at the first page.
+        header: Option<Header>,
+    },
+    /// After a list.
+    Watch {
+        header: Header,
+        /// The first revision that has not been seen.
+        next: Revision,
+        stream: Option<WatchStream>,
+    },
+}
+
+struct Machine {
+    client: Client,
+    prefix: String,
+    known: Known,
+    phase: Phase,
+    is_listed: bool,
+    /// Failures in a row.
+    failures: u32,
+    /// Events of a page or a response that have not been taken.
+    queue: VecDeque<Event>,
+    /// The event that was taken last, and when.
+    taken: Option<(&'static str, Instant)>,
+}
+
+impl Machine {
+    fn new(client: Client, prefix: String) -> Self {
+        Self {
+            client,
+            prefix,
+            known: Known::default(),
+            phase: Phase::Start,
+            is_listed: false,
+            failures: 0,
+            queue: VecDeque::new(),
+            taken: None,
+        }
+    }
+
+    async fn next(&mut self) -> Event {
+        if !self.client.is_enabled() {
+            std::future::pending::<()>().await;
+        }
+        if let Some((action, at)) = self.taken.take() {
+            let recorder = &self.client.inner.options.recorder;
+            recorder.event(&self.prefix, action, at.elapsed());
+        }
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                self.taken = Some((event.action(), Instant::now()));
+                return event;
+            }
+            self.advance().await;
+        }
+    }
+
+    /// Does one step.
+    async fn advance(&mut self) {
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Start) {
+            Phase::Start => {
+                self.known.list = self.known.list.wrapping_add(1);
+                let pages = Pages::new(&self.prefix, self.client.inner.options.page);
+                self.page(pages, None).await
+            }
+            Phase::Pages { pages, header } => self.page(pages, header).await,
+            Phase::Watch {
+                header,
+                next,
+                stream: None,
+            } => self.watch(header, next).await,
+            Phase::Watch {
+                header,
+                next,
+                stream: Some(stream),
+            } => self.receive(header, next, stream).await,
+        };
+    }
+
+    /// Reads a page of the list.
+    async fn page(&mut self, mut pages: Pages, header: Option<Header>) -> Phase {
+        let Some(request) = pages.request() else {
+            return self.listed(header.unwrap_or_default());
+        };
+        // One token for the whole list. No place is held while the consumer looks at the page.
+        let permit = match header {
+            None => self.client.admit().await,
+            Some(_) => self.client.inner.limiter.place().await,
+        };
+        let started = Instant::now();
+        let result = self
+            .client
+            .read(Operation::List, &self.prefix, None, request)
+            .await;
+        drop(permit);
+        self.client
+            .record(Operation::List, false, &self.prefix, result.is_ok(), started);
+        match result {
+            Ok(response) => {
+                pages.advance(&response);
+                for item in response.items {
+                    let event = self.known.upsert(item);
+                    self.queue.push_back(event);
+                }
+                Phase::Pages {
+                    pages,
+                    header: header.or(Some(response.header)),
+                }
+            }
+            Err(error) => {
+                self.failures += 1;
+                self.log_list(&error);
+                tokio::time::sleep(backoff(self.failures, LIST_BACKOFF)).await;
+                Phase::Start
+            }
+        }
+    }
+
+    /// The last page was read.
+    fn listed(&mut self, header: Header) -> Phase {
+        self.failures = 0;
+        let stale = self.known.take_stale();
+        self.queue.extend(stale.into_iter().map(Event::Delete));
+        if !self.is_listed {
+            self.is_listed = true;
+            self.queue.push_back(Event::ListDone);
+        }
+        Phase::Watch {
+            header,
+            next: header.revision.next(),
+            stream: None,
+        }
+    }
+
+    /// Creates the watch.
+    async fn watch(&mut self, header: Header, next: Revision) -> Phase {
+        match start(&self.client, &self.prefix, next).await {
+            Ok(stream) => Phase::Watch {
+                header,
+                next,
+                stream: Some(stream),
+            },
+            Err(error) => self.interrupted(header, next, Some(error)).await,
+        }
+    }
+
+    /// Takes a response of the watch.
+    async fn receive(&mut self, header: Header, mut next: Revision, mut stream: WatchStream) -> Phase {
+        let response = match stream.next().await {
+            Some(Ok(response)) => response,
+            Some(Err(error)) => return self.interrupted(header, next, Some(error)).await,
+            None => return self.interrupted(header, next, None).await,
+        };
+        if let Err(error) = continues(&header, &response.header, next) {
+            return self.interrupted(header, next, Some(error)).await;
+        }
+        self.failures = 0;
+        for change in response.events {
+            next = next.max(change.revision().next());
+            let event = match change {
+                Change::Put(item) => Some(self.known.upsert(item)),
+                Change::Delete { key, .. } => self.known.delete(key),
+            };
+            self.queue.extend(event);
+        }
+        Phase::Watch {
+            header,
+            next,
+            stream: Some(stream),
+        }
+    }
+
+    /// Goes on with the watch after a pause, or lists again if what was missed is not known.
+    async fn interrupted(&mut self, header: Header, next: Revision, error: Option<BackendError>) -> Phase {
+        self.failures += 1;
+        let cause = error.as_ref().map(ToString::to_string).unwrap_or_default();
+        let name = self.client.name();
+        match error {
+            Some(error) if is_lost(&error) => {
+                tracing::info!(
+                    client = name, prefix = self.prefix, error = %cause,
+                    "Watch of the kvstore is interrupted: listing again"
+                );
+                self.client.check_store(&error);
+                tokio::time::sleep(backoff(self.failures, LIST_BACKOFF)).await;
+                Phase::Start
+            }
+            _ => {
+                tracing::debug!(
+                    client = name, prefix = self.prefix, attempt = self.failures, error = %cause,
+                    "Watch of the kvstore ended: resuming"
+                );
+                tokio::time::sleep(backoff(self.failures, WATCH_BACKOFF)).await;
+                Phase::Watch {
+                    header,
+                    next,
+                    stream: None,
+                }
+            }
+        }
+    }
+
+    fn log_list(&self, error: &Error) {
+        let cause = error.backend().map(ToString::to_string).unwrap_or_default();
+        let (client, prefix, attempt) = (self.client.name(), &self.prefix, self.failures);
+        if attempt >= WARN_AFTER {
+            tracing::warn!(client, prefix, attempt, error = %cause, "Unable to list keys of the kvstore");
+        } else {
+            tracing::info!(client, prefix, attempt, error = %cause, "Unable to list keys of the kvstore");
+        }
+    }
+}
+
+async fn start(client: &Client, prefix: &str, start: Revision) -> Result<WatchStream, BackendError> {
+    let _permit = client.admit().await;
+    let started = Instant::now();
+    let result = client
+        .inner
+        .backend
+        .watch(WatchRequest {
+            range: KeyRange::prefix(prefix),
+            start,
+        })
+        .await;
+    client.record(Operation::Watch, false, prefix, result.is_ok(), started);
+    result
+}
+
+/// Whether a response is of the store that was listed, and not of one that was set up anew.
+fn continues(listed: &Header, answer: &Header, next: Revision) -> Result<(), BackendError> {
+    if listed.cluster_id != answer.cluster_id {
+        return Err(BackendError::ClusterChanged {
+            expected: listed.cluster_id,
+            found: answer.cluster_id,
+        });
+    }
+    if answer.revision.next() < next {
+        return Err(BackendError::FutureRevision { requested: next });
+    }
+    Ok(())
+}
+
+/// Whether what was missed is not known after this error. Otherwise the watch goes on where it was.
+fn is_lost(error: &BackendError) -> bool {
+    matches!(
+        error,
+        BackendError::Compacted { .. }
+            | BackendError::FutureRevision { .. }
+            | BackendError::ClusterChanged { .. }
+            | BackendError::NoHeader
+            | BackendError::Denied { .. }
+            | BackendError::Invalid { .. }
+    )
+}
+
+/// The pause after so many failures in a row. A part is random, so that many clients do not come back at once.
+fn backoff(failures: u32, (first, last): (Duration, Duration)) -> Duration {
+    let factor = 1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    let pause = first.saturating_mul(factor).min(last);
+    pause.mul_f64(1.0 - 0.2 * fastrand::f64())
+}

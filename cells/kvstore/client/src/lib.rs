@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Key-value store: client, backend trait, a store in memory.
+//!
+//! - [`Client`]: operations on keys with rate limit, leases and locks, [watchers](Watcher), [status](Status);
+//! - [`Backend`]: what a store has to do, with etcd's semantics. `skep-kvstore-etcd` has the one for etcd;
+//! - [`memory::Memory`]: a store in memory, as fake and for the lab;
+//! - [`keys`]: the layout of the key space that is shared with Cilium.
+//!
+//! Feature `hive` adds `cell` (cells around a client), the writer of the heartbeat and metrics; feature `api` adds `probe`,
+//! the part of the agent's status. Feature `testing` adds `testing`: the suite that every store passes, and a store that fails on purpose.
+
+mod backend;
+#[cfg(feature = "hive")]
+pub mod cell;
+mod client;
+mod disabled;
+mod error;
+#[cfg(feature = "hive")]
+pub mod heartbeat;
+pub mod keys;
+pub mod memory;
+#[cfg(feature = "hive")]
+mod metrics;
+mod operation;
+mod options;
+#[cfg(feature = "api")]
+pub mod probe;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod types;
+
+pub use backend::{
+    Backend, BackendError, Cause, Change, Compare, Condition, EndpointAnswer, EndpointStatus, Grant,
+    KeyRange, Op, OpResponse, Order, RangeRequest, RangeResponse, Txn, TxnResponse, WatchRequest,
+    WatchResponse, WatchStream,
+};
+pub use client::{Client, Connection, Driver, Event, Listing, Lock, Locked, LostKeys, Status, Watcher};
+pub use error::{ConnectionError, Error, QuorumError};
+#[cfg(feature = "hive")]
+pub use metrics::KvstoreMetrics;
+pub use operation::{NoRecorder, Operation, OperationRecord, Recorder};
+pub use options::{ClientKind, ClientOptions, LEASE_TTL, LOCK_TTL, PAGE, QPS, RateLimit};
+pub use types::{Header, Key, KeyValue, LeaseId, Lifetime, Revision};

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The key-value store in the status of the agent.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hive::{Cell, Member};
+use skep_api::StatusProbe;
+use skep_api_types::{State, Status, StatusResponse};
+
+use crate::client::{Client, Connection};
+
+hive::catalogue!(cell);
+
+/// Part `kvstore` of the agent's status.
+pub fn cell() -> Cell {
+    Cell::module("kvstore-status", "Key-value store in the status of the agent").provide(probe)
+}
+
+struct Kvstore(Client);
+
+fn probe(client: Client) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Kvstore(client)))
+}
+
+#[async_trait]
+impl StatusProbe for Kvstore {
+    fn name(&self) -> &'static str {
+        "kvstore"
+    }
+
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
+        let status = status(&self.0);
+        response.kvstore = Some(status.clone());
+        Some(status)
+    }
+}
+
+fn status(client: &Client) -> Status {
+    let status = client.status();
+    let state = match status.connection {
+        Connection::Disabled => return Status::default(),
+        Connection::Connecting(_) => State::Warning,
+        Connection::Connected if status.failure.is_some() => State::Failure,
+        Connection::Connected if status.quorum_error.is_some() => State::Warning,
+        Connection::Connected => State::Ok,
+    };
+    Status {
+        state,
+        msg: status.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use crate::testing::RunningClient;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_status_is_that_of_the_client() {
+        assert_eq!(status(&Client::disabled()).state, State::Disabled);
+        let client = RunningClient::full(Arc::new(Memory::new()));
+        assert_eq!(
+            status(&client).msg,
+            "Waiting for initial connection to be established"
+        );
+        assert_eq!(status(&client).state, State::Warning);
+
+        client.wait_connected().await;
+
+        assert_eq!(status(&client).state, State::Ok);
+    }
+}

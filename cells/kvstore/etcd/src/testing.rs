@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! For tests: a real etcd on a free loopback port.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use skep_kvstore::Backend;
+use tempfile::TempDir;
+
+use crate::backend::{ConfigSource, Etcd, TransportOptions};
+use crate::file::EtcdConfig;
+
+/// How long a start may take.
+const START: Duration = Duration::from_secs(60);
+
+/// Certificates of a server that speaks TLS, and of those that may be its clients.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// The server's certificate.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authority of its clients, which must have certificates.
+    pub client_ca: PathBuf,
+}
+
+/// An etcd that ends, with its data, when this is dropped.
+#[derive(Debug)]
+pub struct EtcdServer {
+    folder: TempDir,
+    port: u16,
+    peer_port: u16,
+    tls: Option<ServerTls>,
+    child: Option<Child>,
+    backend: Arc<Etcd>,
+}
+
+impl EtcdServer {
+    /// Starts etcd, and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If the program `etcd` is missing or does not start: package `etcd-server` on Debian.
+    pub async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// Starts etcd with TLS. Whether it answers is seen by a client with a certificate.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_with(tls: Option<ServerTls>) -> Self {
+        let folder = TempDir::with_prefix("skep-etcd-").expect("there is a folder for temporary files");
+        let [port, peer_port] = free_ports();
+        let config =
+            EtcdConfig::of_address(&format!("http://127.0.0.1:{port}")).expect("the address is valid");
+        let mut server = Self {
+            folder,
+            port,
+            peer_port,
+            tls,
+            child: None,
+            backend: Arc::new(Etcd::new(
+                ConfigSource::Config(config),
+                TransportOptions::default(),
+            )),
+        };
+        server.restart().await;
+        server
+    }
+
+    /// The client port, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The store, for a server without TLS.
+    pub fn backend(&self) -> Arc<dyn Backend> {
+        self.backend.clone()
+    }
+
+    /// Ends the process at once.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Forgets all data, as if the pod of a clustermesh-apiserver was replaced. Ends the process.
+    pub fn wipe(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(self.data());
+    }
+
+    /// Starts the process with the data that are there, and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If it does not answer.
+    pub async fn restart(&mut self) {
+        self.kill();
+        self.child = Some(self.spawn());
+        let answers = async {
+            while tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))
+                .await
+                .is_err()
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            while self.tls.is_none() && self.backend.endpoints().await[0].answer.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        if tokio::time::timeout(START, answers).await.is_err() {
+            let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+            panic!("etcd does not answer on port {}:\n{log}", self.port);
+        }
+    }
+
+    /// Stops the process where it stands: connections stay, nothing answers.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a frozen process go on.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(child) = &self.child {
+            kill_process(Pid::from_child(child), signal).expect("the process can be signalled");
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    fn spawn(&self) -> Child {
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.log())
+            .expect("the log can be written");
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let client = format!("{scheme}://127.0.0.1:{}", self.port);
+        let peer = format!("http://127.0.0.1:{}", self.peer_port);
+        let mut command = Command::new("etcd");
+        command
+            .env_clear()
+            .args([
+                "--name=test",
+                "--unsafe-no-fsync",
+                "--log-level=warn",
+                "--logger=zap",
+            ])
+            .arg(format!("--data-dir={}", self.data().display()))
+            .args([
+                format!("--listen-client-urls={client}"),
+                format!("--advertise-client-urls={client}"),
+                format!("--listen-peer-urls={peer}"),
+                format!("--initial-advertise-peer-urls={peer}"),
+                format!("--initial-cluster=test={peer}"),
+                // The id of the cluster is made of it.
+                format!("--initial-cluster-token={:x}", fastrand::u64(..)),
+            ])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("the log can be shared"))
+            .stderr(log);
+        if let Some(tls) = &self.tls {
+            let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
+            command.args([
+                file("cert-file", &tls.cert),
+                file("key-file", &tls.key),
+                file("trusted-ca-file", &tls.client_ca),
+                "--client-cert-auth".to_owned(),
+            ]);
+        }
+        // A signal of the terminal is the test's alone.
+        command.process_group(0);
+        command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start `etcd` (package etcd-server on Debian): {error}"))
+    }
+}
+
+impl Drop for EtcdServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Ports that were free just now; all are held until all are known, so that they differ.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = std::array::from_fn::<_, N, _>(|_| {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port")
+    });
+    listeners.map(|listener| listener.local_addr().expect("it has a port").port())
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! TLS with a real etcd: whom clients trust, who they are, and that renewed certificates are used.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+};
+use skep_kvstore::testing::{PATIENCE, RunningClient};
+use skep_kvstore::{BackendError, Lifetime};
+use skep_kvstore_etcd::testing::{EtcdServer, ServerTls};
+use skep_kvstore_etcd::{ConfigSource, Etcd, EtcdConfig, TransportOptions};
+use tempfile::TempDir;
+
+/// An authority that signs certificates.
+struct Authority {
+    certificate: rcgen::Certificate,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self {
+            certificate: params.self_signed(&key).expect("a certificate"),
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    /// Writes a certificate and its key.
+    fn sign(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.subject_alt_names.push(SanType::DnsName(
+            "alder.mesh.cilium.io".try_into().expect("it is a name"),
+        ));
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        (
+            write(folder, &format!("{name}.crt"), &certificate.pem()),
+            write(folder, &format!("{name}.key"), &key.serialize_pem()),
+        )
+    }
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, text).expect("it is written");
+    path
+}
+
+/// An etcd with TLS, and what its clients need.
+struct World {
+    folder: TempDir,
+    authority: Authority,
+    ca: PathBuf,
+    server: EtcdServer,
+}
+
+impl World {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().expect("there is a folder");
+        let authority = Authority::new("mesh");
+        let ca = write(folder.path(), "ca.crt", &authority.certificate.pem());
+        let (cert, key) = authority.sign(folder.path(), "server");
+        let server = EtcdServer::start_with(Some(ServerTls {
+            cert,
+            key,
+            client_ca: ca.clone(),
+        }))
+        .await;
+        Self {
+            folder,
+            authority,
+            ca,
+            server,
+        }
+    }
+
+    /// A client by its files. The name of the server has no address but by the alias.
+    fn client(&self, ca: &str, client: Option<(&Path, &Path)>, more: &str) -> RunningClient {
+        let mut text = format!(
+            "endpoints: [\"https://alder.mesh.cilium.io:{}\"]\n{ca}{more}\
+             cilium-host-aliases: [{{hostname: alder.mesh.cilium.io, ips: [127.0.0.1]}}]\n",
+            self.server.port(),
+        );
+        if let Some((cert, key)) = client {
+            text += &format!("cert-file: {}\nkey-file: {}\n", cert.display(), key.display());
+        }
+        let config = EtcdConfig::parse(Path::new("test"), &text).expect("it is valid");
+        let transport = TransportOptions::default();
+        RunningClient::full(Arc::new(Etcd::new(ConfigSource::Config(config), transport)))
+    }
+
+    fn trusted(&self) -> String {
+        format!("trusted-ca-file: {}\n", self.ca.display())
+    }
+}
+
+async fn failure(client: &RunningClient) -> String {
+    let error = client
+        .put("a", "1", Lifetime::Permanent)
+        .await
+        .expect_err("the connection fails");
+    assert!(
+        matches!(error.backend(), Some(BackendError::Unavailable { .. })),
+        "{error:?}"
+    );
+    hive::error_chain(&error)
+}
+
+#[tokio::test]
+async fn clients_with_a_certificate_connect_by_host_alias() {
+    let world = World::new().await;
+    let (cert, key) = world.authority.sign(world.folder.path(), "client");
+    let client = world.client(&world.trusted(), Some((&cert, &key)), "");
+
+    client
+        .put("a", "1", Lifetime::Leased)
+        .await
+        .expect("it is written");
+
+    tokio::time::timeout(PATIENCE, client.wait_connected())
+        .await
+        .expect("it is connected");
+}
+
+#[tokio::test]
+async fn servers_of_another_authority_are_not_trusted_unless_told_so() {
+    let world = World::new().await;
+    let (cert, key) = world.authority.sign(world.folder.path(), "client");
+    let other = write(
+        world.folder.path(),
+        "other.crt",
+        &Authority::new("other").certificate.pem(),
+    );
+    let ca = format!("trusted-ca-file: {}\n", other.display());
+
+    let text = failure(&world.client(&ca, Some((&cert, &key)), "")).await;
+    assert!(text.contains("TLS with 127.0.0.1:"), "{text}");
+    assert!(text.contains("invalid peer certificate"), "{text}");
+
+    let client = world.client("", Some((&cert, &key)), "insecure-skip-tls-verify: true\n");
+    client
+        .put("a", "1", Lifetime::Permanent)
+        .await
+        .expect("it is written");
+}
+
+#[tokio::test]
+async fn renewed_certificates_are_used_without_a_restart() {
+    let world = World::new().await;
+    let stranger = Authority::new("stranger");
+    let (cert, key) = stranger.sign(world.folder.path(), "client");
+    let client = world.client(&world.trusted(), Some((&cert, &key)), "");
+    failure(&client).await;
+
+    world.authority.sign(world.folder.path(), "client");
+
+    tokio::time::timeout(PATIENCE, client.wait_connected())
+        .await
+        .expect("it connects with the new certificate");
+    client
+        .put("a", "1", Lifetime::Permanent)
+        .await
+        .expect("it is written");
+}
+
+#[tokio::test]
+async fn bad_files_are_named() {
+    let world = World::new().await;
+    let (cert, key) = world.authority.sign(world.folder.path(), "client");
+    let garbage = write(world.folder.path(), "garbage.pem", "garbage");
+
+    let text = failure(&world.client(&world.trusted(), Some((&garbage, &key)), "")).await;
+    assert!(
+        text.contains(&format!("`{}`: no certificate in it", garbage.display())),
+        "{text}"
+    );
+    let text = failure(&world.client(&world.trusted(), Some((&cert, &garbage)), "")).await;
+    assert!(text.contains(&format!("`{}`: ", garbage.display())), "{text}");
+    let missing = world.folder.path().join("missing.crt");
+    let ca = format!("trusted-ca-file: {}\n", missing.display());
+    let text = failure(&world.client(&ca, Some((&cert, &key)), "")).await;
+    assert!(
+        text.contains(&format!("cannot read `{}`", missing.display())),
+        "{text}"
+    );
+}
