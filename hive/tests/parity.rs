@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 const HIVE: &str = "hive/tests";
 const TABLES: &str = "hive/statedb";
 const SCRIPTS: &str = "hive/script";
-const KUBERNETES: &str = "cells/k8s/client";
+const SHELL: &str = "hive/shell";
+const REFLECTORS: &str = "cells/k8s/reflectors";
 const API_SERVER: &str = "cells/k8s/apiserver";
 
 #[rustfmt::skip]
@@ -62,7 +63,7 @@ const PARITY: &[(u8, &str, &str, &[&str])] = &[
         &["sections_show_their_duration", "prefixes_turn_failures_around", "conditions_guard_lines", "quotes_group_and_join",
           "values_are_not_split_again", "background_output_comes_with_wait_in_order_of_start", "expected_files_are_replaced"]),
     (34, "a repetition shows the last failure (changed)", SCRIPTS, &["last_failure_is_reported_with_its_diff"]),
-    (35, "shell: many connections, safe from panics, no `exec` (changed)", SCRIPTS,
+    (35, "shell: many connections, safe from panics, no `exec` (changed)", SHELL,
         &["connections_do_not_wait_for_each_other", "panic_ends_the_command_only", "commands_stream_their_output"]),
     (36, "tables: snapshots are isolated, an abort restores the revision, several tables change at once", TABLES,
         &["snapshot_does_not_see_later_commits", "dropped_transaction_undoes_objects_and_revision", "several_tables_change_together"]),
@@ -80,7 +81,7 @@ const PARITY: &[(u8, &str, &str, &[&str])] = &[
         &["failures_are_retried_with_growing_pauses"]),
     (44, "`db/cmp` compares a subset of columns and shows the difference", TABLES,
         &["compares_by_column_subset", "mismatch_is_shown_after_the_timeout"]),
-    (45, "a re-list is one transaction, and touches own rows only", KUBERNETES,
+    (45, "a re-list is one transaction, and touches own rows only", REFLECTORS,
         &["after_gone_a_list_finds_deletions_in_one_transaction", "only_own_rows_are_deleted_by_a_list"]),
     (46, "the embedded API server: conflicts, watches, selectors, status", API_SERVER,
         &["updates_keep_what_was_allocated_and_check_versions", "watches_from_a_version",
@@ -107,7 +108,7 @@ fn sources(folder: &Path, text: &mut String) {
 fn every_behaviour_has_its_tests() {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let mut missing = Vec::new();
-    for folder in [HIVE, TABLES, SCRIPTS, KUBERNETES, API_SERVER] {
+    for folder in [HIVE, TABLES, SCRIPTS, SHELL, REFLECTORS, API_SERVER] {
         let mut text = String::new();
         sources(&root.join(folder), &mut text);
         for (number, behaviour, _, tests) in PARITY.iter().filter(|(_, _, of, _)| *of == folder) {
