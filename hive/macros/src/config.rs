@@ -239,7 +239,7 @@ fn function(meta: &ParseNestedMeta<'_>) -> Result<Path> {
     value.parse()
 }
 
-/// What stands in for the implementation where it cannot be made: the mistake is told once, not again wherever the
+/// What stands in for the implementation where it cannot be made: the mistake is reported once, not again wherever the
 /// struct is used.
 pub(crate) fn stand_in(input: &DeriveInput) -> TokenStream {
     let name = &input.ident;

@@ -56,7 +56,7 @@ pub fn server_cell() -> Cell {
         .run(keep)
 }
 
-/// Serves even if nobody asks for it.
+/// Serves even if no cell requires it.
 fn keep(_: Arc<Listening>) {}
 
 /// Why the API server cannot be made or cannot listen.

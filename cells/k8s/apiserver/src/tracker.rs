@@ -86,7 +86,7 @@ impl Tracker {
             .collect()
     }
 
-    /// Remembers that somebody is interested in a resource.
+    /// Remembers that there is interest in a resource.
     pub fn note(&self, domain: Domain, gvr: &Gvr) {
         let entry = (domain, gvr.to_string(), gvr.clone());
         if !self.0.seen.read().contains(&entry) {

@@ -97,7 +97,7 @@ impl Collector {
         }
     }
 
-    /// Does what is to be done; what failed stays to be done.
+    /// Processes the queue; what failed stays in it.
     fn work(&mut self, api: &ApiServer) -> Result<(), ApiError> {
         let mut result = Ok(());
         for owner in std::mem::take(&mut self.owners) {

@@ -11,7 +11,7 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_PRIMITIVES: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
-/// Fields whose values are told apart when several apply them, and that a strategic patch replaces nonetheless.
+/// Fields whose values have owners of their own when several managers apply them, and that a strategic patch replaces nonetheless.
 const REPLACED: [(&str, &str); 8] = [
     (
         "admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec",

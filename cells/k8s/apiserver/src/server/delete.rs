@@ -52,7 +52,7 @@ impl ApiServer {
         for object in &list.items {
             match self.delete(gvr, object::namespace(object), object::name(object), options) {
                 Ok(_) => {}
-                // Somebody was faster.
+                // Another request was faster.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             }

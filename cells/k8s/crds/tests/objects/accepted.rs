@@ -283,7 +283,7 @@ fn status_is_a_part_of_its_own_only_where_it_is_a_sub_resource() {
     let made = cluster.create("CiliumLoadBalancerIPPool", pool).unwrap();
     assert!(made.get("status").is_none(), "ignored on create");
 
-    // The status is not there yet: clients replace it all the same.
+    // There is no status yet: clients replace it all the same.
     let condition = json!({
         "type": "cilium.io/PoolConflict", "status": "False", "reason": "resolved", "message": "",
         "lastTransitionTime": "2026-11-22T10:00:00Z", "observedGeneration": 1,

@@ -125,7 +125,7 @@ fn what_an_earlier_run_wrote_more_of_goes_before_any_prune() {
     apply(&mut again, std::slice::from_ref(&now));
 
     let left: Vec<String> = meaning(&maps).difference(&at_once(&now)).cloned().collect();
-    // Nobody knows of these but a prune.
+    // Only a prune finds these.
     assert!(left.iter().all(|line| line.starts_with("backend ")), "{left:?}");
 }
 

@@ -218,7 +218,7 @@ impl World {
             return existing.into_iter().map(Change::Delete).collect();
         }
         if selector.is_empty() {
-            // Somebody else makes the endpoints of services without selector.
+            // Others make the endpoints of services without selector.
             return Vec::new();
         }
         let from = (service.0.clone(), String::new());

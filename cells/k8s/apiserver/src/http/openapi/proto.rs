@@ -83,7 +83,7 @@ impl Message {
         }
     }
 
-    /// What can be done with a path; only patches are told of, which is where clients look.
+    /// What can be done with a path; only patches are listed, which is where clients look.
     fn path(&mut self, item: &Value) {
         let Some(patch) = item.get("patch") else { return };
         self.nested(8, |m| {

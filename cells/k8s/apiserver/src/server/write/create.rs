@@ -95,7 +95,7 @@ impl ApiServer {
                 applied.finish(&kind.shape.of_resource(), None, &mut object, &manager);
             }
         }
-        // After validation, as real servers do: what is wrong with an object is told first.
+        // After validation, as real servers do: faults of the object are reported first.
         if tx
             .get(self.domain(kind), &kind.stored(), namespace, &name)
             .is_some()
