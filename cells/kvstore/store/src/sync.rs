@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Sync store: local objects into the key-value store.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use skep_kvstore::{Client, Error, Key, Lifetime, LostKeys, keys};
+use tokio::sync::watch;
+
+use crate::log::chain;
+use crate::queue::{Failure, Queue};
+use crate::recorder::{Direction, NoStoreRecorder, StoreRecorder};
+
+/// How a key is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WriteMode {
+    /// In any case.
+    #[default]
+    Always,
+    /// If its value or lease is another.
+    IfDifferent,
+}
+
+/// How a [`SyncStore`] behaves.
+#[derive(Clone, Debug)]
+pub struct SyncStoreOptions {
+    /// Name of the cluster whose objects are written: the own one, or a remote one whose state is copied.
+    pub cluster: String,
+    /// Prefix of the keys: `cilium/state/ip/v1/default`.
+    pub prefix: String,
+    canary_prefix: String,
+    recorder: Arc<dyn StoreRecorder>,
+    write: WriteMode,
+}
+
+impl SyncStoreOptions {
+    /// A canary with the prefix of the keys; measures nothing.
+    pub fn new(cluster: impl Into<String>, prefix: &str) -> Self {
+        let prefix = prefix.trim_end_matches('/').to_owned();
+        Self {
+            cluster: cluster.into(),
+            canary_prefix: prefix.clone(),
+            prefix,
+            recorder: Arc::new(NoStoreRecorder),
+            write: WriteMode::Always,
+        }
+    }
+
+    /// Another prefix in the name of the canary: `cilium/state/ip/v1` for keys below `cilium/state/ip/v1/default`.
+    #[must_use]
+    pub fn canary_prefix(mut self, prefix: &str) -> Self {
+        prefix.trim_end_matches('/').clone_into(&mut self.canary_prefix);
+        self
+    }
+
+    /// Measures the store.
+    #[must_use]
+    pub fn recorder(mut self, recorder: Arc<dyn StoreRecorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    pub(crate) fn write(mut self, write: WriteMode) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// The key of the canary: `cilium/synced/<cluster>/<prefix>`.
+    pub fn canary(&self) -> String {
+        keys::join([keys::SYNCED, &self.cluster, &self.canary_prefix])
+    }
+}
+
+/// Writes local objects below a prefix, while [`run`](Self::run) runs. Clones are the same store.
+///
+/// Keys have the lease of the client: they stay when the program stops, until the lease ends, so that a restart deletes
+/// nothing. Keys whose lease ends earlier are written again. What a former program left behind is not deleted.
+///
+/// Failures are retried. If the store fails, the worker pauses for 5 ms to 10 s; if a key fails, such as one with a value
+/// that is too large, it alone is delayed by 5 ms to 1 min.
+///
+/// ```
+/// use std::sync::Arc;
+/// use skep_kvstore::{Client, ClientKind, ClientOptions, memory::Memory};
+/// use skep_kvstore_store::{SyncStore, SyncStoreOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), skep_kvstore::Error> {
+/// let (client, _driver) = Client::new(Arc::new(Memory::new()), ClientOptions::new("etcd", ClientKind::Full));
+/// let nodes = SyncStore::new(client.clone(), SyncStoreOptions::new("alder", "cilium/state/nodes/v1"));
+///
+/// nodes.upsert("alder/n1", "{}");
+/// nodes.set_synced();
+/// tokio::select! {
+///     () = nodes.run() => {}
+///     () = nodes.wait_synced() => {}
+/// }
+///
+/// assert!(client.get("cilium/state/nodes/v1/alder/n1").await?.is_some());
+/// assert!(client.get("cilium/synced/alder/cilium/state/nodes/v1").await?.is_some());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct SyncStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: Client,
+    options: SyncStoreOptions,
+    /// Ends in `/`.
+    prefix: String,
+    canary: String,
+    queue: Queue<Item>,
+    state: Mutex<State>,
+    is_synced: watch::Sender<bool>,
+    /// Held by who runs. Leases that end while nothing runs are reported to the next run.
+    worker: tokio::sync::Mutex<Worker>,
+}
+
+struct Worker {
+    lost: LostKeys,
+    lost_canary: LostKeys,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Item {
+    Key(Key),
+    Canary,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What the store should hold, by name; `None`: the key is to be deleted.
+    desired: HashMap<Key, Option<Bytes>>,
+    canary: Canary,
+    /// When the first list was complete: the value of the canary.
+    completed: Option<String>,
+}
+
+#[derive(Debug, Default)]
+enum Canary {
+    /// The first list is not complete.
+    #[default]
+    Unwanted,
+    /// To be written when these keys are.
+    After(HashSet<Key>),
+    /// Written, or only it is left to be written.
+    Due,
+}
+
+impl SyncStore {
+    /// An empty store. Nothing is written until [`run`](Self::run).
+    pub fn new(client: Client, options: SyncStoreOptions) -> Self {
+        let prefix = keys::below(&options.prefix);
+        let canary = options.canary();
+        // Registered in this order: when the canary is reported as lost, its neighbours in the lease are already.
+        let worker = Worker {
+            lost: client.lost_keys(&prefix),
+            lost_canary: client.lost_keys(&canary),
+        };
+        Self {
+            inner: Arc::new(Inner {
+                client,
+                options,
+                prefix,
+                canary,
+                queue: Queue::new(),
+                state: Mutex::default(),
+                is_synced: watch::Sender::new(false),
+                worker: tokio::sync::Mutex::new(worker),
+            }),
+        }
+    }
+
+    /// Writes an object. `name` is the key without the prefix. A value that is the same as the last one is not written.
+    pub fn upsert(&self, name: &str, value: impl Into<Bytes>) {
+        let value = Some(value.into());
+        let name: Key = name.into();
+        {
+            let mut state = self.inner.state.lock();
+            if state.desired.get(&name) == Some(&value) {
+                return;
+            }
+            state.desired.insert(name.clone(), value);
+        }
+        self.push(Item::Key(name));
+    }
+
+    /// Deletes an object. One that was not written by this store is left alone.
+    pub fn delete(&self, name: &str) {
+        {
+            let mut state = self.inner.state.lock();
+            match state.desired.get_mut(name) {
+                Some(value @ Some(_)) => *value = None,
+                Some(None) | None => return,
+            }
+        }
+        self.push(Item::Key(name.into()));
+    }
+
+    /// All objects that existed at first have been upserted: when they are written, the canary is. Only the first call has
+    /// an effect.
+    pub fn set_synced(&self) {
+        {
+            let mut state = self.inner.state.lock();
+            if !matches!(state.canary, Canary::Unwanted) {
+                return;
+            }
+            // While this is locked no key can be reported as written.
+            state.canary = Canary::After(self.pending_keys());
+        }
+        self.check_canary();
+    }
+
+    /// Waits until the canary has been written.
+    pub async fn wait_synced(&self) {
+        let mut is_synced = self.inner.is_synced.subscribe();
+        // The sender lives as long as this.
+        let _ = is_synced.wait_for(|is_synced| *is_synced).await;
+    }
+
+    /// Whether the canary has been written.
+    pub fn is_synced(&self) -> bool {
+        *self.inner.is_synced.borrow()
+    }
+
+    /// How many keys wait to be written or deleted; with the canary.
+    pub fn pending(&self) -> usize {
+        self.inner.queue.len()
+    }
+
+    /// Writes and deletes what is pending. Never returns: dropping the future pauses the store. A second call waits until the
+    /// first one is dropped.
+    pub async fn run(&self) {
+        let inner = &*self.inner;
+        if !inner.client.is_enabled() {
+            return std::future::pending().await;
+        }
+        let mut worker = inner.worker.lock().await;
+        let Worker { lost, lost_canary } = &mut *worker;
+        let work = async {
+            loop {
+                let item = inner.queue.next().await;
+                self.handle(item).await;
+            }
+        };
+        let leases = async {
+            loop {
+                tokio::select! {
+                    // Keys are queued before the canary, which waits for them.
+                    biased;
+                    keys = lost.next() => self.write_again(&keys),
+                    _ = lost_canary.next() => {
+                        while let Some(keys) = lost.next().now_or_never() {
+                            self.write_again(&keys);
+                        }
+                        self.write_canary_again();
+                    }
+                }
+            }
+        };
+        tokio::join!(work, leases);
+    }
+
+    /// Whether this store wants a key of that name to exist.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        matches!(self.inner.state.lock().desired.get(name), Some(Some(_)))
+    }
+
+    /// Writes a key again that another has deleted; `false` if this store does not want it.
+    pub(crate) fn reclaim(&self, name: &str) -> bool {
+        let wants = self.wants(name);
+        if wants {
+            self.push(Item::Key(name.into()));
+        }
+        wants
+    }
+
+    /// Writes all keys again.
+    pub(crate) fn refresh(&self) {
+        let names: Vec<Key> = {
+            let state = self.inner.state.lock();
+            let desired = state.desired.iter().filter(|(_, value)| value.is_some());
+            desired.map(|(name, _)| name.clone()).collect()
+        };
+        for name in names {
+            self.push(Item::Key(name));
+        }
+    }
+
+    async fn handle(&self, item: Item) {
+        let inner = &*self.inner;
+        let result = match &item {
+            Item::Key(name) => self.write(name).await,
+            Item::Canary => self.write_canary().await,
+        };
+        let SyncStoreOptions {
+            recorder, cluster, ..
+        } = &inner.options;
+        match result {
+            Ok(()) => {
+                inner.queue.done();
+                if let Item::Key(name) = &item {
+                    self.written(name);
+                }
+            }
+            Err(error) => {
+                recorder.sync_error(&inner.prefix, cluster);
+                tracing::warn!(cluster, error = %chain(&error), "Unable to write a key of the kvstore: retrying");
+                inner.queue.failed(Failure::from(&error));
+            }
+        }
+        recorder.queue(&inner.prefix, cluster, inner.queue.len());
+    }
+
+    async fn write(&self, name: &Key) -> Result<(), Error> {
+        let inner = &*self.inner;
+        let Some(value) = inner.state.lock().desired.get(name).cloned() else {
+            return Ok(());
+        };
+        let key = format!("{}{name}", inner.prefix);
+        match (value, inner.options.write) {
+            (Some(value), WriteMode::Always) => inner.client.put(&key, value, Lifetime::Leased).await?,
+            (Some(value), WriteMode::IfDifferent) => {
+                inner
+                    .client
+                    .put_if_different(&key, value, Lifetime::Leased)
+                    .await?;
+            }
+            (None, _) => {
+                inner.client.delete(&key).await?;
+                let mut state = inner.state.lock();
+                if let Some(None) = state.desired.get(name) {
+                    state.desired.remove(name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_canary(&self) -> Result<(), Error> {
+        let inner = &*self.inner;
+        let value = {
+            let mut state = inner.state.lock();
+            if !matches!(state.canary, Canary::Due) {
+                // It waits for keys again.
+                return Ok(());
+            }
+            state.completed.get_or_insert_with(timestamp).clone()
+        };
+        inner.client.put(&inner.canary, value, Lifetime::Leased).await?;
+        let is_first = !inner.is_synced.send_replace(true);
+        if is_first {
+            let SyncStoreOptions {
+                recorder, cluster, ..
+            } = &inner.options;
+            recorder.initial_sync(&inner.prefix, cluster, Direction::Write, true);
+            tracing::info!(
+                cluster,
+                prefix = inner.prefix,
+                "Initial keys are written to the kvstore"
+            );
+        }
+        Ok(())
+    }
+
+    /// A key is as it should be.
+    fn written(&self, name: &Key) {
+        if let Canary::After(keys) = &mut self.inner.state.lock().canary {
+            keys.remove(name);
+        }
+        self.check_canary();
+    }
+
+    /// Writes the canary if it waits for nothing any more.
+    fn check_canary(&self) {
+        let is_due = {
+            let mut state = self.inner.state.lock();
+            let is_due = matches!(&state.canary, Canary::After(keys) if keys.is_empty());
+            if is_due {
+                state.canary = Canary::Due;
+            }
+            is_due
+        };
+        if is_due {
+            self.push(Item::Canary);
+        }
+    }
+
+    /// The lease of keys has ended.
+    fn write_again(&self, keys: &[Key]) {
+        let mut count = 0;
+        for key in keys {
+            if let Some(name) = key.strip_prefix(&self.inner.prefix)
+                && self.reclaim(name)
+            {
+                count += 1;
+            }
+        }
+        if count > 0 {
+            let SyncStoreOptions { cluster, .. } = &self.inner.options;
+            let prefix = &self.inner.prefix;
+            tracing::info!(
+                cluster,
+                prefix,
+                count,
+                "A lease has ended: writing its keys again"
+            );
+        }
+    }
+
+    /// The lease of the canary has ended: it is written after what is pending.
+    fn write_canary_again(&self) {
+        {
+            let mut state = self.inner.state.lock();
+            if !matches!(state.canary, Canary::Due) {
+                return;
+            }
+            // While this is locked no key can be reported as written.
+            state.canary = Canary::After(self.pending_keys());
+        }
+        self.check_canary();
+    }
+
+    fn pending_keys(&self) -> HashSet<Key> {
+        let items = self.inner.queue.items().into_iter();
+        items
+            .filter_map(|item| match item {
+                Item::Key(name) => Some(name),
+                Item::Canary => None,
+            })
+            .collect()
+    }
+
+    fn push(&self, item: Item) {
+        let inner = &*self.inner;
+        inner.queue.push(item);
+        let SyncStoreOptions {
+            recorder, cluster, ..
+        } = &inner.options;
+        recorder.queue(&inner.prefix, cluster, inner.queue.len());
+    }
+}
+
+impl fmt::Debug for SyncStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SyncStore")
+            .field("options", &self.inner.options)
+            .field("pending", &self.pending())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Time as Cilium writes it: RFC 3339, UTC, whole seconds.
+fn timestamp() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
