@@ -103,12 +103,14 @@ pub(crate) fn build_watched(plan: Plan, watchdog: Arc<Watchdog>) -> Result<Built
     if graph.sink.is_none() {
         build.shared.hub.connect(build.memory.clone());
     }
+    let (deadline, mut now) = (begun.checked_add(limit), begun);
     for &index in &graph.order {
-        let entered = watchdog.enter(Busy::constructor(index, begun.checked_add(limit)));
+        let entered = watchdog.enter(Busy::constructor(index, deadline, now));
         build.construct(index)?;
         drop(entered);
-        if begun.elapsed() > limit {
-            return Err(build.late(index, limit, begun.elapsed()));
+        now = std::time::Instant::now();
+        if now - begun > limit {
+            return Err(build.late(index, limit, now - begun));
         }
     }
     drop(watching);

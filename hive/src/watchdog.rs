@@ -5,7 +5,6 @@
 //! A function that blocks its thread keeps a runtime from reporting it, and a paused clock from reaching its deadline.
 //! So this is a thread of its own with the clock of the system, which lives as long as a build, start or stop.
 
-use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -50,8 +49,8 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    pub(crate) fn constructor(node: u32, deadline: Option<Instant>) -> Self {
-        let now = Instant::now();
+    /// A constructor that begins now.
+    pub(crate) fn constructor(node: u32, deadline: Option<Instant>, now: Instant) -> Self {
         Self {
             what: What::Constructor,
             node,
@@ -64,19 +63,20 @@ impl Busy {
         }
     }
 
+    /// A hook that began at `since` and is polled now.
     pub(crate) fn hook(
         what: What,
         node: u32,
         (name, place): (&Arc<str>, &'static Location<'static>),
         since: Instant,
         left: Duration,
+        now: Instant,
     ) -> Self {
-        let now = Instant::now();
         Self {
             what,
             hook: Some((name.clone(), place)),
             since,
-            ..Self::constructor(node, now.checked_add(left))
+            ..Self::constructor(node, now.checked_add(left), now)
         }
     }
 
@@ -110,7 +110,8 @@ pub(crate) struct Watchdog {
 #[derive(Default)]
 struct Inner {
     next: u64,
-    busy: BTreeMap<u64, Busy>,
+    /// By id: few at a time, of which the newest ends first most of the time.
+    busy: Vec<(u64, Busy)>,
     /// Builds, starts and stops under way.
     phases: usize,
     has_thread: bool,
@@ -156,17 +157,17 @@ impl Watchdog {
         Watching(self)
     }
 
-    /// Notes that a function occupies this thread until the guard is dropped.
+    /// Notes that a function occupies this thread from now until the guard is dropped.
     pub(crate) fn enter(&self, mut busy: Busy) -> Entered<'_> {
-        let begun = Instant::now();
-        busy.report = begun + self.report_every;
+        let begun = busy.report;
+        busy.report += self.report_every;
         let mut inner = crate::lock(&self.inner);
         let id = inner.next;
         inner.next += 1;
         if inner.look.is_some_and(|look| busy.next() < look) {
             self.changed.notify_all();
         }
-        inner.busy.insert(id, busy);
+        inner.busy.push((id, busy));
         Entered {
             watchdog: self,
             id,
@@ -177,9 +178,9 @@ impl Watchdog {
     /// What occupies a thread now, one line each.
     #[cfg(feature = "run")]
     pub(crate) fn busy(&self) -> Vec<String> {
-        let busy: Vec<Busy> = crate::lock(&self.inner).busy.values().cloned().collect();
+        let busy = crate::lock(&self.inner).busy.clone();
         busy.iter()
-            .map(|busy| {
+            .map(|(_, busy)| {
                 let (name, place) = self.name(busy);
                 let age = busy.since.elapsed().as_millis() as u64;
                 format!(
@@ -209,7 +210,7 @@ impl Watchdog {
             let now = Instant::now();
             let events = due(&mut inner, now, self.report_every);
             if events.is_empty() {
-                let next = inner.busy.values().map(Busy::next).min();
+                let next = inner.busy.iter().map(|(_, busy)| busy.next()).min();
                 // A function that begins later has something to say after this.
                 let look = next
                     .unwrap_or(now + self.report_every)
@@ -260,7 +261,7 @@ impl Watchdog {
 /// What is due; notes that it is reported.
 fn due(inner: &mut Inner, now: Instant, report_every: Duration) -> Vec<Event> {
     let mut events = Vec::new();
-    for busy in inner.busy.values_mut().filter(|busy| busy.next() <= now) {
+    for (_, busy) in inner.busy.iter_mut().filter(|(_, busy)| busy.next() <= now) {
         match busy.deadline {
             Some(deadline) if deadline <= now && !busy.missed => {
                 busy.missed = true;
@@ -309,6 +310,9 @@ impl Entered<'_> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        crate::lock(&self.watchdog.inner).busy.remove(&self.id);
+        let mut inner = crate::lock(&self.watchdog.inner);
+        if let Some(at) = inner.busy.iter().rposition(|(id, _)| *id == self.id) {
+            inner.busy.swap_remove(at);
+        }
     }
 }

@@ -174,7 +174,7 @@ impl Engine {
             let result = if cancel.is_cancelled() {
                 Err(Ended::Cancelled)
             } else {
-                self.start_hook(step.node, hook, deadline, cancel, &mut token)
+                self.start_hook(step.node, hook, begun, deadline, cancel, &mut token)
                     .await
             };
             let took = begun.elapsed();
@@ -260,6 +260,7 @@ impl Engine {
         &self,
         node: u32,
         hook: &Hook,
+        begun: Instant,
         phase: Instant,
         cancel: &CancellationToken,
         token: &mut DropGuard,
@@ -267,13 +268,14 @@ impl Engine {
         let Some(start) = &hook.start else { return Ok(()) };
         let deadline = hook
             .start_timeout
-            .map_or(phase, |timeout| Instant::now() + self.options.scaled(timeout));
-        self.run_hook(What::StartHook, node, hook, start, deadline, Some(cancel), token)
+            .map_or(phase, |timeout| begun + self.options.scaled(timeout));
+        let time = (begun, deadline);
+        self.run_hook(What::StartHook, node, hook, start, time, Some(cancel), token)
             .await
     }
 
-    /// Runs one function of a hook to its end, deadline, or the request to stop. A hook that is not done at once
-    /// keeps `token` for itself, and another one takes its place.
+    /// Runs one function of a hook, which begins now, to its end, deadline, or the request to stop. A hook that is not
+    /// done at once keeps `token` for itself, and another one takes its place.
     #[allow(
         clippy::too_many_arguments,
         reason = "a function of two phases, which differ in all of them"
@@ -284,7 +286,7 @@ impl Engine {
         node: u32,
         hook: &Hook,
         function: &crate::lifecycle::HookFn,
-        deadline: Instant,
+        (begun, deadline): (Instant, Instant),
         cancel: Option<&CancellationToken>,
         token: &mut DropGuard,
     ) -> Result<(), Ended> {
@@ -297,13 +299,18 @@ impl Engine {
         let module = self.module(node);
         let name = &hook.name;
         let span = tracing::error_span!(parent: None, "hook", %module, hook = &**name);
-        let (since, begun) = (std::time::Instant::now(), Instant::now());
+        let since = std::time::Instant::now();
+        // Reading the clock is much of what a short hook costs.
+        let mut first = Some((since, begun));
         let mut called = None;
         let mut future = poll_fn(|task| {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let (now, on_clock) = first
+                .take()
+                .unwrap_or_else(|| (std::time::Instant::now(), Instant::now()));
+            let left = deadline.saturating_duration_since(on_clock);
             let entered = self
                 .watchdog
-                .enter(Busy::hook(what, node, (name, hook.place), since, left));
+                .enter(Busy::hook(what, node, (name, hook.place), since, left, now));
             let future = match &mut called {
                 Some(future) => future,
                 None => match catch(|| span.in_scope(|| function(cx.clone()))) {

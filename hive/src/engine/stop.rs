@@ -159,10 +159,10 @@ impl Engine {
     ) -> Option<HookFailure> {
         let stop = hook.stop.as_ref()?;
         let own = hook.stop_timeout.map(|timeout| self.options.scaled(timeout));
-        let deadline = slice(own, phase);
+        let time = (Instant::now(), slice(own, phase));
         let (module, name) = (self.module(node).clone(), hook.name.clone());
         match self
-            .run_hook(What::StopHook, node, hook, stop, deadline, None, token)
+            .run_hook(What::StopHook, node, hook, stop, time, None, token)
             .await
         {
             Ok(()) => None,

@@ -32,7 +32,7 @@ pub(super) struct GivenBack {
     restored: HashSet<Owner>,
     /// Those of both of which something could not be deleted.
     failed: HashSet<Owner>,
-    /// Backends of released owners by id: a retry gets the same ids.
+    /// Backends that were not written, by id: a retry gets the same ids.
     backends: HashMap<u32, L3n4Addr>,
 }
 
@@ -93,8 +93,9 @@ impl Ops {
         release
             .iter()
             .for_each(|(owner, address)| self.stage_gone(*owner, *address));
-        let of_released = self.round.released[before..].iter();
-        let addresses = of_released.filter_map(|released| Some((released.id(), released.address?)));
+        let refused = self.round.released.iter().zip(0..);
+        let refused = refused.filter(|(released, at)| *at >= before || released.is_unreferenced);
+        let addresses = refused.filter_map(|(released, _)| Some((released.id(), released.address?)));
         given.backends = addresses.collect();
         // What was refused may have been what writes the wildcard entry of a state that stays.
         let of_restored = wildcards

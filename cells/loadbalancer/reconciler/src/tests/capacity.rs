@@ -529,3 +529,30 @@ fn a_refused_frontend_gets_the_ids_that_it_had_when_there_is_room() {
     assert_eq!(ops.summary().restored_backend_ids, 0);
     assert_eq!(ops.summary().restored_service_ids, 0);
 }
+
+#[test]
+fn a_refused_change_keeps_the_ids_of_the_backends_that_it_adds() {
+    let sizes = LbMapSizes {
+        backends: 1,
+        ..LbMapSizes::default()
+    };
+    let maps: Arc<LoadBalancerMaps> = maps_of(sizes);
+    let mut ops = ops(&maps);
+    let with = |count: u8| {
+        let rows: Vec<BackendRow> = (1..=count)
+            .map(|n| backend(&format!("10.0.0.{n}:80/TCP"), BackendState::Active))
+            .collect();
+        frontend("10.50.0.1:80/TCP", FrontendKind::ClusterIp, &rows)
+    };
+    apply(&mut ops, &[with(0)]);
+    for _ in 0..3 {
+        ops.upsert(&with(2));
+        let refused = ops.finish().remove(0).unwrap_err();
+        ops.retry_refused(&[(&with(2), refused)]);
+    }
+
+    apply(&mut ops, &[with(1)]);
+
+    let after = dump(&maps);
+    assert!(after.contains("BE: ID=1 ADDR=10.0.0.1:80/TCP"), "{after}");
+}
