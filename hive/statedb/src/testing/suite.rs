@@ -131,7 +131,8 @@ impl Suite {
         let config = Config {
             retry_min: Duration::from_millis(1),
             retry_max: Duration::from_millis(1),
-            refresh_interval: has("with-refresh").then_some(Duration::from_millis(50)),
+            // Longer than a busy machine takes between two commands of a script.
+            refresh_interval: has("with-refresh").then_some(Duration::from_millis(500)),
             refresh_rate: 10_000,
             prune_interval: has("with-prune").then_some(Duration::from_secs(3600)),
             metrics: Arc::clone(&self.counters) as Arc<dyn ReconcilerMetrics>,
