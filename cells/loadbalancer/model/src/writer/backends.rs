@@ -120,19 +120,19 @@ impl Writer {
     ) -> Vec<L3n4Addr> {
         let table = &self.0.tables.backends;
         let place = |params: &BackendParams| (params.address, self.priority(params.source));
-        let mut wanted: Vec<Backend> = Vec::new();
-        let mut add = |params: BackendParams, old: Option<&Backend>, priority: u8| match old {
-            Some(old) if old.params == params => {}
-            Some(old) => wanted.push(Backend {
+        let changed_row = |params: BackendParams, old: Option<&Backend>, priority: u8| match old {
+            Some(old) if old.params == params => None,
+            Some(old) => Some(Backend {
                 params,
                 ..old.clone()
             }),
             None => {
                 let mut row = Backend::new(service.clone(), params);
                 row.source_priority = priority;
-                wanted.push(row);
+                Some(row)
             }
         };
+        let mut wanted: Vec<Backend> = Vec::new();
         if backends.len() < WALK_FROM {
             let places: SmallVec<[_; WALK_FROM]> = backends.iter().map(place).collect();
             let mut seen = 0;
@@ -140,11 +140,12 @@ impl Writer {
                 seen += 1;
                 !places[seen..].contains(&place(params))
             });
+            wanted.reserve_exact(backends.len());
             for params in backends {
                 let priority = self.priority(params.source);
                 let key = BackendKey::new(service, &params.address, priority);
                 let old = table.get(txn, BACKENDS_BY_KEY.key(&key));
-                add(params, old.map(|row| &**row), priority);
+                wanted.extend(changed_row(params, old.map(|row| &**row), priority));
             }
         } else {
             backends.reverse();
@@ -156,12 +157,16 @@ impl Writer {
                 .lower_bound(txn, of_service)
                 .take_while(|row| row.service == *service)
                 .peekable();
+            // Of a service with backends, few change at a time.
+            if rows.peek().is_none() {
+                wanted.reserve_exact(backends.len());
+            }
             for params in backends {
                 let place = place(&params);
                 let at = |row: &Backend| (row.params.address, row.source_priority);
                 while rows.next_if(|row| at(row) < place).is_some() {}
                 let old = rows.peek().filter(|row| at(row) == place);
-                add(params, old.map(|row| &***row), place.1);
+                wanted.extend(changed_row(params, old.map(|row| &***row), place.1));
             }
         }
         let mut changed = Vec::with_capacity(wanted.len());
