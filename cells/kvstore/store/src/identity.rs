@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Identities in a key-value store: labels and the numbers that stand for them.
+//! Identities in a key-value store: labels and their ids.
 //!
-//! Below `cilium/state/identities/v1`, for labels `k8s:app=cart;`, number 458752 and node 192.168.50.21:
+//! Below `cilium/state/identities/v1`, for labels `k8s:app=cart;`, id 458752 and node 192.168.50.21:
 //!
 //! - master key `id/458752` = `k8s:app=cart;`: without a lease, deleted by the [`IdentityGc`];
 //! - slave key `value/k8s:app=cart;/192.168.50.21` = `458752`: leased, as long as that node uses the identity;
@@ -15,6 +15,8 @@ mod decoder;
 mod gc;
 mod layout;
 mod local;
+#[cfg(feature = "hive")]
+mod metrics;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,8 @@ mod tests;
 pub use allocator::{AllocateError, Allocation, AllocatorOptions, IdentityAllocator, NotInUse};
 pub use cache::{Identities, IdentityObserver};
 pub use decoder::{IdentityDecoder, IdentityError};
-pub use gc::{GC_INTERVAL, GcRound, IdentityGc};
+pub use gc::{GcRound, IdentityGc, IdentityGcOptions};
 pub use layout::{IdentityKeys, IdentityLabels, IdentityRange, IdentityRangeError, NumericIdentity};
+#[cfg(feature = "hive")]
+pub use metrics::{IdentityMetrics, metrics};
 pub use sweep::{LockSweep, SWEEP_INTERVAL};

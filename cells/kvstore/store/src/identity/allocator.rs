@@ -13,7 +13,7 @@ use skep_kvstore::{Client, Error, Lifetime, Lock, Locked, LostKeys, keys};
 use super::cache::{Identities, IdentityObserver};
 use super::claim::{Claim, Local};
 use super::decoder::IdentityDecoder;
-use super::gc::number_of;
+use super::gc::id_of;
 use super::layout::{IdentityKeys, IdentityLabels, IdentityRange, NumericIdentity};
 use super::local::LabelLocks;
 use crate::entry::{InvalidEntry, Observer};
@@ -31,7 +31,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 pub struct AllocatorOptions {
     /// End of the slave keys of this node: its IPv4 address, or its IPv6 address if it has no other.
     pub node: String,
-    /// The numbers of the own cluster.
+    /// The ids of the own cluster.
     pub range: IdentityRange,
     /// The keys of the own cluster.
     pub keys: IdentityKeys,
@@ -57,7 +57,7 @@ impl AllocatorOptions {
 /// An identity that was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// The number.
+    /// The id.
     pub id: NumericIdentity,
     /// Whether no node had it before.
     pub is_new: bool,
@@ -77,22 +77,22 @@ pub enum AllocateError {
         reason: &'static str,
     },
 
-    /// All numbers of the cluster are allocated. Unused ones are free again after two rounds of the
+    /// All ids of the cluster are allocated. Unused ones are free again after two rounds of the
     /// [`IdentityGc`](super::IdentityGc).
-    #[error("identity of `{labels}`: no number is free in {range}")]
+    #[error("identity of `{labels}`: no id is free in {range}")]
     Exhausted {
         /// The labels.
         labels: IdentityLabels,
-        /// The numbers of the cluster.
+        /// The ids of the cluster.
         range: IdentityRange,
     },
 
-    /// The number has been allocated for other labels meanwhile. Try again.
+    /// The id has been allocated for other labels meanwhile. Try again.
     #[error("identity of `{labels}`: {id} has been taken")]
     Taken {
         /// The labels.
         labels: IdentityLabels,
-        /// The number.
+        /// The id.
         id: NumericIdentity,
     },
 
@@ -126,7 +126,7 @@ pub struct NotInUse(pub IdentityLabels);
 /// Allocates identities of the own cluster, and keeps those that this program uses alive, while [`run`](Self::run) runs.
 /// Clones are the same allocator.
 ///
-/// Labels have one number in a cluster: who allocates holds the lock of the labels. An identity lives as long as a node has a
+/// Labels have one id in a cluster: who allocates holds the lock of the labels. An identity lives as long as a node has a
 /// slave key for it; slave keys have the lease of their node. A master key that is deleted while this program uses it is
 /// written again at once.
 ///
@@ -164,7 +164,7 @@ struct Inner {
     identities: Identities,
     local: Local,
     locks: LabelLocks,
-    /// Used numbers whose master key has other labels.
+    /// Used ids whose master key has other labels.
     conflicts: Mutex<BTreeMap<NumericIdentity, IdentityLabels>>,
     status: WatchStoreStatus,
     /// Held by who runs.
@@ -241,8 +241,8 @@ impl IdentityAllocator {
         &self.inner.status
     }
 
-    /// Used numbers whose master key has other labels, which are returned: the store lost keys, and another node allocated the
-    /// number again. Restart the endpoints that use them.
+    /// Used ids whose master key has other labels, which are returned: the store lost keys, and another node allocated the
+    /// id again. Restart the endpoints that use them.
     pub fn conflicts(&self) -> BTreeMap<NumericIdentity, IdentityLabels> {
         self.inner.conflicts.lock().clone()
     }
@@ -389,7 +389,7 @@ impl IdentityAllocator {
         })
     }
 
-    /// Looks for the number that other nodes use, first among the known identities, then among slave keys.
+    /// Looks for the id that other nodes use, first among the known identities, then among slave keys.
     async fn existing(
         &self,
         labels: &IdentityLabels,
@@ -412,8 +412,8 @@ impl IdentityAllocator {
             if node.is_none_or(|node| node.contains('/')) {
                 continue;
             }
-            let Some(id) = number_of(&slave) else {
-                tracing::warn!(key = %slave.key, "The value of a key of identities is not a number");
+            let Some(id) = id_of(&slave) else {
+                tracing::warn!(key = %slave.key, "The value of a key of identities is not an id");
                 continue;
             };
             match self.candidate(id, labels, locked).await? {
@@ -422,14 +422,14 @@ impl IdentityAllocator {
                 Candidate::Other => {}
             }
         }
-        // The master key is gone, and the number may be in use: it stays the same.
+        // The master key is gone, and the id may be in use: it stays the same.
         match lost.and_then(|id| Claim::new(&self.inner.local, id, labels)) {
             Some(claim) => Ok(Some(self.write_master(claim, locked).await?)),
             None => Ok(None),
         }
     }
 
-    /// Looks at the master key of a number that is known for the labels.
+    /// Looks at the master key of an id that is known for the labels.
     async fn candidate(
         &self,
         id: NumericIdentity,
@@ -452,7 +452,7 @@ impl IdentityAllocator {
         })
     }
 
-    /// Allocates a free number.
+    /// Allocates a free id.
     async fn create(&self, labels: &IdentityLabels, locked: &Locked<'_>) -> Result<Claim, AllocateError> {
         let range = self.inner.options.range;
         let claim = {
@@ -562,12 +562,12 @@ impl fmt::Debug for IdentityAllocator {
     }
 }
 
-/// What the master key of a number says.
+/// What the master key of an id says.
 enum Candidate {
     Exists(Claim),
     /// It does not exist.
     Lost,
-    /// It has other labels, or the number is not one of this cluster.
+    /// It has other labels, or the id is not one of this cluster.
     Other,
 }
 

@@ -17,7 +17,7 @@ use crate::watch::{WatchStore, WatchStoreOptions};
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     labels: HashMap<NumericIdentity, IdentityLabels>,
-    /// Two nodes that could not see each other may have allocated two numbers for the same labels.
+    /// Two nodes that could not see each other may have allocated two ids for the same labels.
     ids: HashMap<IdentityLabels, BTreeSet<NumericIdentity>>,
 }
 
@@ -46,7 +46,7 @@ impl Cache {
         self.labels.contains_key(&id)
     }
 
-    /// All numbers for some labels, sorted.
+    /// All ids of some labels, sorted.
     pub(super) fn ids(&self, labels: &IdentityLabels) -> Vec<NumericIdentity> {
         self.ids.get(labels).into_iter().flatten().copied().collect()
     }
@@ -65,12 +65,12 @@ impl Identities {
         Self::default()
     }
 
-    /// The labels of a number.
+    /// The labels of an id.
     pub fn labels(&self, id: NumericIdentity) -> Option<IdentityLabels> {
         self.find(|cache| cache.labels.get(&id).cloned())
     }
 
-    /// The number for some labels: the lowest, if there are several; of the own cluster, if it has one.
+    /// The id of some labels: the lowest, if there are several; of the own cluster, if it has one.
     pub fn id(&self, labels: &IdentityLabels) -> Option<NumericIdentity> {
         self.find(|cache| cache.ids(labels).first().copied())
     }
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_with_two_numbers_have_the_lowest() {
+    fn labels_with_two_ids_have_the_lowest() {
         let identities = Identities::new();
         let mut observer = identities.observer(());
         let cart = Arc::new(IdentityLabels::from("k8s:app=cart;"));

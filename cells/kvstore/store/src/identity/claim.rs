@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! A number between the choice and the first use.
+//! An id between the choice and the first use.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::layout::{IdentityLabels, NumericIdentity};
 use super::local::Uses;
 use crate::queue::Queue;
 
-/// What an allocator and those who claim numbers share.
+/// What an allocator and those who claim ids share.
 #[derive(Clone, Debug)]
 pub(super) struct Local {
     pub(super) uses: Arc<Mutex<Uses>>,
@@ -26,7 +26,7 @@ impl Local {
         }
     }
 
-    /// Returns whether the number of a deleted master key is claimed: then it is written again.
+    /// Returns whether the id of a deleted master key is claimed: then it is written again.
     pub(super) fn reclaim(&self, name: &str) -> bool {
         let id = NumericIdentity::parse(name);
         let labels = id.and_then(|id| self.uses.lock().claimant(id).cloned());
@@ -42,7 +42,7 @@ impl Local {
     }
 }
 
-/// A number that is about to be used: its master key is protected. Dropped without a use, the slave key is deleted.
+/// An id that is about to be used: its master key is protected. Dropped without a use, the slave key is deleted.
 #[derive(Debug)]
 pub(super) struct Claim {
     local: Local,
@@ -53,7 +53,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// `None` if the number is that of other labels.
+    /// `None` if the id is that of other labels.
     pub(super) fn new(local: &Local, id: NumericIdentity, labels: &IdentityLabels) -> Option<Self> {
         let is_claimed = local.uses.lock().claim(id, labels);
         is_claimed.then(|| Self {
@@ -64,7 +64,7 @@ impl Claim {
         })
     }
 
-    /// Uses the number.
+    /// Uses the id.
     pub(super) fn confirm(self) -> NumericIdentity {
         self.local.uses.lock().first(&self.labels, self.id);
         self.id

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::layout::{IdentityLabels, IdentityRange, NumericIdentity};
 use crate::entry::Decoder;
 
-/// Decodes master keys, the names of which are numbers and the values labels.
+/// Decodes master keys, the names of which are ids and the values labels.
 #[derive(Clone, Debug)]
 pub struct IdentityDecoder {
     remote: Option<Remote>,
@@ -22,16 +22,16 @@ struct Remote {
 /// Why a master key is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// The key does not end in a number.
+    /// The key does not end in an id.
     #[error("`{0}` is not an identity")]
     Number(String),
 
-    /// The number belongs to another cluster: two clusters may have the same id.
+    /// The id belongs to another cluster: two clusters may have the same id.
     #[error("identity {id} is not in the range {range} of cluster `{cluster}`")]
     Range {
-        /// The number.
+        /// The id.
         id: NumericIdentity,
-        /// The numbers of the cluster.
+        /// The ids of the cluster.
         range: IdentityRange,
         /// The cluster that is read.
         cluster: String,
@@ -44,7 +44,7 @@ pub enum IdentityError {
     /// The labels are those of another cluster, or of none.
     #[error("identity {id} has the cluster label `{found}` instead of `{cluster}`")]
     Cluster {
-        /// The number.
+        /// The id.
         id: NumericIdentity,
         /// The cluster that is read.
         cluster: String,
@@ -54,12 +54,12 @@ pub enum IdentityError {
 }
 
 impl IdentityDecoder {
-    /// For the own cluster: any number, any labels.
+    /// For the own cluster: any id, any labels.
     pub fn own() -> Self {
         Self { remote: None }
     }
 
-    /// For a remote cluster: the number must be in its range, the label for the cluster must be its name.
+    /// For a remote cluster: the id must be in its range, the label for the cluster must be its name.
     pub fn remote(cluster: impl Into<String>, range: IdentityRange) -> Self {
         Self {
             remote: Some(Remote {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_cluster_has_any_labels_and_numbers() {
+    fn the_own_cluster_has_any_labels_and_ids() {
         let decode = |name, value| IdentityDecoder::own().decode(name, &Bytes::from_static(value));
 
         assert!(decode("300", b"k8s:app=cart;").is_ok());

@@ -3,17 +3,50 @@
 //! Deletes unused master keys.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use skep_kvstore::{Client, Error, Key, KeyValue, Lock, Revision, keys};
+use tokio::time::MissedTickBehavior;
 
 use super::layout::{IdentityKeys, IdentityLabels, IdentityRange, NumericIdentity};
 use crate::log::chain;
+use crate::recorder::{NoStoreRecorder, StoreRecorder};
 
-/// Time between two rounds, as in Cilium's operator.
-pub const GC_INTERVAL: Duration = Duration::from_secs(15 * 60);
-/// Pause after a deletion: 2500 a minute.
-const PAUSE: Duration = Duration::from_millis(24);
+/// Deletions under way at once: one that waits for a lock does not delay the others.
+const CONCURRENT: usize = 16;
+
+/// How an [`IdentityGc`] behaves.
+#[derive(Clone, Debug)]
+pub struct IdentityGcOptions {
+    /// The keys of the own cluster.
+    pub keys: IdentityKeys,
+    /// The ids of the own cluster; others are left alone.
+    pub range: IdentityRange,
+    /// Time between two rounds (`identity-gc-interval`).
+    pub interval: Duration,
+    /// Deletions per [`rate_interval`](Self::rate_interval) (`identity-gc-rate-limit`); at least one.
+    pub rate_limit: u32,
+    /// See [`rate_limit`](Self::rate_limit) (`identity-gc-rate-interval`).
+    pub rate_interval: Duration,
+    /// Measures the rounds.
+    pub recorder: Arc<dyn StoreRecorder>,
+}
+
+impl IdentityGcOptions {
+    /// Cilium's keys, times and limit: a round every 15 min, 2500 deletions a minute.
+    pub fn new(range: IdentityRange) -> Self {
+        Self {
+            keys: IdentityKeys::default(),
+            range,
+            interval: Duration::from_secs(15 * 60),
+            rate_limit: 2500,
+            rate_interval: Duration::from_secs(60),
+            recorder: Arc::new(NoStoreRecorder),
+        }
+    }
+}
 
 /// Deletes master keys that are unused in two rounds. One program of a cluster runs it, the operator.
 ///
@@ -22,8 +55,7 @@ const PAUSE: Duration = Duration::from_millis(24);
 #[derive(Debug)]
 pub struct IdentityGc {
     client: Client,
-    keys: IdentityKeys,
-    range: IdentityRange,
+    options: IdentityGcOptions,
     /// Master keys that were unused in the last round.
     unused: HashMap<Key, Revision>,
 }
@@ -39,15 +71,22 @@ pub struct GcRound {
     pub deleted: usize,
     /// Master keys that could not be checked or deleted. The next round tries again.
     pub failed: usize,
+    /// Ids of the cluster without a master key.
+    pub free: usize,
+}
+
+/// A master key that was unused in the last round, and is.
+struct Candidate<'a> {
+    id: NumericIdentity,
+    item: &'a KeyValue,
 }
 
 impl IdentityGc {
-    /// A collector for the numbers of one cluster; others are left alone.
-    pub fn new(client: Client, keys: IdentityKeys, range: IdentityRange) -> Self {
+    /// A collector that has marked no key.
+    pub fn new(client: Client, options: IdentityGcOptions) -> Self {
         Self {
             client,
-            keys,
-            range,
+            options,
             unused: HashMap::new(),
         }
     }
@@ -56,52 +95,17 @@ impl IdentityGc {
     ///
     /// # Errors
     ///
-    /// If keys cannot be listed. What fails for one identity is counted, and logged.
+    /// If keys cannot be listed: marks stay. What fails for one identity is counted, and logged.
     pub async fn round(&mut self) -> Result<GcRound, Error> {
-        let masters = self.client.list(&keys::below(&self.keys.masters())).await?;
-        let slaves = self.client.list(&keys::below(&self.keys.slaves())).await?;
-        let used: HashSet<NumericIdentity> = slaves.items.iter().filter_map(number_of).collect();
-        let mut round = GcRound::default();
-        let mut last = std::mem::take(&mut self.unused);
-        for item in &masters.items {
-            let Some(id) = item.key.rsplit('/').next().and_then(NumericIdentity::parse) else {
-                continue;
-            };
-            if !self.range.contains(id) {
-                continue;
-            }
-            let marked = last.remove(&item.key);
-            if used.contains(&id) {
-                round.used += 1;
-                continue;
-            }
-            match self.collect(id, item, marked).await {
-                Ok(Outcome::Used) => round.used += 1,
-                Ok(Outcome::Marked) => {
-                    round.marked += 1;
-                    self.unused.insert(item.key.clone(), item.mod_revision);
-                }
-                Ok(Outcome::Forgotten) => round.marked += 1,
-                Ok(Outcome::Deleted) => {
-                    round.deleted += 1;
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(error) => {
-                    round.failed += 1;
-                    tracing::warn!(identity = %id, error = %chain(&error), "Unable to collect an identity");
-                    // It keeps its mark.
-                    self.unused
-                        .extend(marked.map(|revision| (item.key.clone(), revision)));
-                }
-            }
-        }
-        Ok(round)
+        let result = self.collect().await;
+        self.options.recorder.identity_gc(result.as_ref().ok());
+        result
     }
 
     /// Runs a round at each interval. Never returns.
-    pub async fn run(&mut self, interval: Duration) {
+    pub async fn run(&mut self) {
         loop {
-            tokio::time::sleep(interval).await;
+            tokio::time::sleep(self.options.interval).await;
             match self.round().await {
                 Ok(round) => tracing::debug!(?round, "Collected unused identities"),
                 Err(error) => {
@@ -111,59 +115,113 @@ impl IdentityGc {
         }
     }
 
-    /// Handles a master key that seems to be unused.
-    async fn collect(
-        &self,
-        id: NumericIdentity,
-        item: &KeyValue,
-        marked: Option<Revision>,
-    ) -> Result<Outcome, Error> {
-        let lock = self.client.lock(&self.keys.gc_lock(id)).await?;
-        let result = self.collect_locked(id, item, marked, &lock).await;
+    async fn collect(&mut self) -> Result<GcRound, Error> {
+        let IdentityGcOptions { keys, range, .. } = &self.options;
+        let masters = self.client.list(&keys::below(&keys.masters())).await?;
+        let slaves = self.client.list(&keys::below(&keys.slaves())).await?;
+        let used: HashSet<NumericIdentity> = slaves.items.iter().filter_map(id_of).collect();
+        let mut round = GcRound {
+            free: range.size(),
+            ..GcRound::default()
+        };
+        let mut unused = HashMap::new();
+        let mut candidates = Vec::new();
+        for item in &masters.items {
+            let id = item.key.rsplit('/').next().and_then(NumericIdentity::parse);
+            let Some(id) = id.filter(|id| range.contains(*id)) else {
+                continue;
+            };
+            round.free -= 1;
+            if used.contains(&id) {
+                round.used += 1;
+            } else if self.unused.get(&item.key) == Some(&item.mod_revision) {
+                candidates.push(Candidate { id, item });
+            } else if self.unused.contains_key(&item.key) {
+                // It was deleted and written again meanwhile, because it is used: two more rounds.
+                round.marked += 1;
+            } else {
+                round.marked += 1;
+                unused.insert(item.key.clone(), item.mod_revision);
+            }
+        }
+        let outcomes = stream::iter(candidates)
+            .zip(self.ticks())
+            .map(|(candidate, ())| async {
+                let outcome = self.delete(&candidate).await;
+                (candidate, outcome)
+            })
+            .buffer_unordered(CONCURRENT);
+        let mut outcomes = Box::pin(outcomes);
+        while let Some((candidate, outcome)) = outcomes.next().await {
+            match outcome {
+                Ok(Outcome::Used) => round.used += 1,
+                Ok(Outcome::Changed) => round.marked += 1,
+                Ok(Outcome::Deleted) => {
+                    round.deleted += 1;
+                    round.free += 1;
+                }
+                Err(error) => {
+                    round.failed += 1;
+                    tracing::warn!(identity = %candidate.id, error = %chain(&error), "Unable to collect an identity");
+                    // It keeps its mark.
+                    unused.insert(candidate.item.key.clone(), candidate.item.mod_revision);
+                }
+            }
+        }
+        drop(outcomes);
+        self.unused = unused;
+        Ok(round)
+    }
+
+    /// The moments at which deletions may begin. A slow store does not lower the rate.
+    fn ticks(&self) -> impl futures::Stream<Item = ()> + use<> {
+        let pause = self.options.rate_interval / self.options.rate_limit.max(1);
+        let mut interval = tokio::time::interval(pause.max(Duration::from_micros(1)));
+        interval.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        stream::unfold(interval, |mut interval| async move {
+            interval.tick().await;
+            Some(((), interval))
+        })
+    }
+
+    /// Deletes a master key unless it is used by now.
+    async fn delete(&self, candidate: &Candidate<'_>) -> Result<Outcome, Error> {
+        let lock = self.client.lock(&self.options.keys.gc_lock(candidate.id)).await?;
+        let result = self.delete_locked(candidate, &lock).await;
         if let Err(error) = lock.unlock().await {
             // The driver of the client releases it.
-            tracing::debug!(identity = %id, error = %chain(&error), "Unable to release a lock");
+            tracing::debug!(identity = %candidate.id, error = %chain(&error), "Unable to release a lock");
         }
         result
     }
 
-    async fn collect_locked(
-        &self,
-        id: NumericIdentity,
-        item: &KeyValue,
-        marked: Option<Revision>,
-        lock: &Lock,
-    ) -> Result<Outcome, Error> {
+    async fn delete_locked(&self, candidate: &Candidate<'_>, lock: &Lock) -> Result<Outcome, Error> {
         let locked = self.client.locked(lock);
+        let Candidate { id, item } = candidate;
         let labels = IdentityLabels::from(&*String::from_utf8_lossy(&item.value));
-        let slaves = locked.list(&self.keys.slaves_of(&labels)).await?;
-        if slaves.items.iter().any(|slave| number_of(slave) == Some(id)) {
+        let slaves = locked.list(&self.options.keys.slaves_of(&labels)).await?;
+        if slaves.items.iter().any(|slave| id_of(slave) == Some(*id)) {
             return Ok(Outcome::Used);
         }
-        match marked {
-            None => Ok(Outcome::Marked),
-            // It was deleted and written again meanwhile, because it is used.
-            Some(revision) if revision != item.mod_revision => Ok(Outcome::Forgotten),
-            Some(_) => match locked.delete_if_unchanged(item).await? {
-                true => Ok(Outcome::Deleted),
-                false => Ok(Outcome::Forgotten),
-            },
-        }
+        let is_deleted = locked.delete_if_unchanged(item).await?;
+        Ok(if is_deleted {
+            Outcome::Deleted
+        } else {
+            Outcome::Changed
+        })
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     Used,
-    /// Unused for the first time.
-    Marked,
-    /// Unused, but not the key of the last round.
-    Forgotten,
+    /// It was written again meanwhile.
+    Changed,
     Deleted,
 }
 
-/// The number that is the value of a slave key.
-pub(super) fn number_of(slave: &KeyValue) -> Option<NumericIdentity> {
+/// The id that is the value of a slave key.
+pub(super) fn id_of(slave: &KeyValue) -> Option<NumericIdentity> {
     std::str::from_utf8(&slave.value)
         .ok()
         .and_then(NumericIdentity::parse)

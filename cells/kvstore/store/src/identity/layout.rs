@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Numbers, labels and keys of identities.
+//! Ids, labels and keys of identities.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use skep_kvstore::keys;
 
-/// Numbers below this one are reserved, and the same in every cluster.
+/// Ids below this one are reserved, and the same in every cluster.
 const MIN: u32 = 256;
 /// Bits of an identity.
 const BITS: u32 = 24;
 
-/// The number of an identity.
+/// The id of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NumericIdentity(pub u32);
 
@@ -70,14 +70,14 @@ impl fmt::Display for IdentityLabels {
     }
 }
 
-/// The numbers that a cluster may allocate.
+/// The ids that a cluster may allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdentityRange {
     min: u32,
     max: u32,
 }
 
-/// Why a cluster has no numbers: fix `cluster-id` or `max-connected-clusters`.
+/// Why a cluster has no ids: fix `cluster-id` or `max-connected-clusters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityRangeError {
     /// All clusters of a mesh have the same maximum, one of two.
@@ -95,7 +95,7 @@ pub enum IdentityRangeError {
 }
 
 impl IdentityRange {
-    /// The numbers of a cluster: the upper 8 bits of 24 are its id, or the upper 9 if 511 clusters may be connected. Cluster
+    /// The ids of a cluster: the upper 8 bits of 24 are its id, or the upper 9 if 511 clusters may be connected. Cluster
     /// 0, which is part of no mesh, begins at 256.
     ///
     /// ```
@@ -127,12 +127,17 @@ impl IdentityRange {
         })
     }
 
-    /// Whether a number is one of them.
+    /// How many ids there are.
+    pub fn size(&self) -> usize {
+        (self.max - self.min) as usize + 1
+    }
+
+    /// Whether an id is one of them.
     pub fn contains(&self, id: NumericIdentity) -> bool {
         (self.min..=self.max).contains(&id.0)
     }
 
-    /// All numbers, from a random one on.
+    /// All ids, from a random one on.
     pub(super) fn shuffled(&self) -> impl Iterator<Item = NumericIdentity> + use<> {
         let Self { min, max } = *self;
         let start = fastrand::u32(min..=max);
@@ -180,7 +185,7 @@ impl IdentityKeys {
         keys::join([&self.base, "id"])
     }
 
-    /// The master key of a number. Its value is the labels.
+    /// The master key of an id. Its value is the labels.
     pub fn master(&self, id: NumericIdentity) -> String {
         format!("{}/id/{id}", self.base)
     }
@@ -195,7 +200,7 @@ impl IdentityKeys {
         format!("{}/value/{labels}/", self.base)
     }
 
-    /// The slave key of a node. Its value is the number.
+    /// The slave key of a node. Its value is the id.
     pub fn slave(&self, labels: &IdentityLabels, node: &str) -> String {
         format!("{}/value/{labels}/{node}", self.base)
     }
@@ -247,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn shuffled_yields_each_number_once() {
+    fn shuffled_yields_each_id_once() {
         let range = IdentityRange::between(300, 309);
 
-        let mut numbers: Vec<u32> = range.shuffled().map(|id| id.0).collect();
+        let mut ids: Vec<u32> = range.shuffled().map(|id| id.0).collect();
 
-        numbers.sort_unstable();
-        assert_eq!(numbers, (300..310).collect::<Vec<_>>());
+        ids.sort_unstable();
+        assert_eq!(ids, (300..310).collect::<Vec<_>>());
     }
 
     #[test]

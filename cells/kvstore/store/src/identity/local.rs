@@ -14,7 +14,7 @@ use super::layout::{IdentityLabels, NumericIdentity};
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     uses: HashMap<IdentityLabels, Use>,
-    /// The numbers that are used, or about to be: their master keys are protected.
+    /// The ids that are used, or about to be: their master keys are protected.
     claims: HashMap<NumericIdentity, IdentityLabels>,
 }
 
@@ -25,7 +25,7 @@ struct Use {
 }
 
 impl Uses {
-    /// The number for labels in use.
+    /// The id of labels in use.
     pub(super) fn id(&self, labels: &IdentityLabels) -> Option<NumericIdentity> {
         self.uses.get(labels).map(|used| used.id)
     }
@@ -42,12 +42,12 @@ impl Uses {
         Some(used.id)
     }
 
-    /// Protects a number before it is used; `false` if it is that of other labels.
+    /// Protects an id before it is used; `false` if it is that of other labels.
     pub(super) fn claim(&mut self, id: NumericIdentity, labels: &IdentityLabels) -> bool {
         self.claims.entry(id).or_insert_with(|| labels.clone()) == labels
     }
 
-    /// Who claims a number.
+    /// Who claims an id.
     pub(super) fn claimant(&self, id: NumericIdentity) -> Option<&IdentityLabels> {
         self.claims.get(&id)
     }
@@ -57,12 +57,12 @@ impl Uses {
         self.claims.remove(&id);
     }
 
-    /// Uses a number that was claimed.
+    /// Uses an id that was claimed.
     pub(super) fn first(&mut self, labels: &IdentityLabels, id: NumericIdentity) {
         self.uses.insert(labels.clone(), Use { id, count: 1 });
     }
 
-    /// Ends a use. Returns the number, and whether it was the last use; `None` if there was none.
+    /// Ends a use. Returns the id, and whether it was the last use; `None` if there was none.
     pub(super) fn release(&mut self, labels: &IdentityLabels) -> Option<(NumericIdentity, bool)> {
         let used = self.uses.get_mut(labels)?;
         used.count -= 1;

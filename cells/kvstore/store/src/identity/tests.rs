@@ -2,6 +2,7 @@
 
 mod allocator;
 mod collect;
+mod contract;
 mod faults;
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ fn labels(text: &str) -> IdentityLabels {
     text.into()
 }
 
-/// The numbers of the recorded sequences: one.
+/// The ids of the recorded sequences: one.
 fn one() -> IdentityRange {
     IdentityRange::between(496_601, 496_601)
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use skep_kvstore::{Lifetime, Lock};
+use skep_kvstore::testing::FaultyBackend;
+use skep_kvstore::{Backend, ClientKind, Lifetime, Lock};
 
 use super::*;
 use crate::fixture::{delete, put};
 
 fn gc(client: &Client) -> IdentityGc {
-    IdentityGc::new(client.clone(), IdentityKeys::default(), alder())
+    IdentityGc::new(client.clone(), IdentityGcOptions::new(alder()))
 }
 
 async fn round(gc: &mut IdentityGc) -> [usize; 4] {
@@ -15,6 +16,7 @@ async fn round(gc: &mut IdentityGc) -> [usize; 4] {
         marked,
         deleted,
         failed,
+        free: _,
     } = gc.round().await.expect("the store works");
     [used, marked, deleted, failed]
 }
@@ -91,7 +93,7 @@ async fn a_used_identity_survives_a_collection_that_overlaps_its_allocation() {
     let node = Node::new(&store, 21, one());
     let other = client(&store);
     put(&other, &format!("{BASE}id/496601"), CART).await;
-    let mut gc = IdentityGc::new(other.clone(), IdentityKeys::default(), one());
+    let mut gc = IdentityGc::new(other.clone(), IdentityGcOptions::new(one()));
     gc.round().await.expect("the store works");
 
     node.during(async {
@@ -137,12 +139,12 @@ async fn collection_and_sweep_run_at_intervals() {
     let _held = lock(&other, CART).await;
 
     tokio::select! {
-        () = gc.run(GC_INTERVAL) => {}
+        () = gc.run() => {}
         () = sweep.run(SWEEP_INTERVAL) => {}
         () = async {
             tokio::time::sleep(SWEEP_INTERVAL * 2 + Duration::from_secs(1)).await;
             assert_eq!(items(&store, &format!("{BASE}locks/")), [""; 0]);
-            tokio::time::sleep(GC_INTERVAL * 2).await;
+            tokio::time::sleep(MINUTE * 30).await;
             assert_eq!(stored(&store), [""; 0]);
         } => {}
     }
@@ -178,4 +180,66 @@ async fn locks_with_the_same_holder_in_two_rounds_are_deleted() {
         .await
         .expect_err("the lock is lost");
     assert!(lost.is_lock_lost());
+}
+
+/// As many as may be allocated while the last round's are deleted: 40 a second.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_held_delays_only_its_own_identity_and_the_rate_is_kept() {
+    let store = Memory::new();
+    let (client, other) = (client(&store), client(&store));
+    let mut gc = gc(&client);
+    for id in 459_000..461_400 {
+        put(&client, &format!("{BASE}id/{id}"), &format!("k8s:app={id};")).await;
+    }
+    assert_eq!(round(&mut gc).await, [0, 2400, 0, 0]);
+    let _held = lock(&other, "id/459001").await;
+
+    let collected = tokio::select! {
+        found = round(&mut gc) => found,
+        () = async {
+            tokio::time::sleep(Duration::from_millis(1003)).await;
+            let deleted = 2400 - stored(&store).len();
+            assert!((40..=43).contains(&deleted), "{deleted} after a second: the rate is 2500 a minute");
+            tokio::time::sleep(Duration::from_secs(58)).await;
+            assert_eq!(stored(&store), ["id/459001=k8s:app=459001;"], "the others are deleted");
+            std::future::pending().await
+        } => unreachable!("it is pending"),
+    };
+
+    assert_eq!(collected, [0, 0, 2399, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rounds_report_how_many_ids_are_free() {
+    let store = Memory::new();
+    let client = client(&store);
+    let mut gc = gc(&client);
+    put(&client, &format!("{BASE}id/459001"), "k8s:app=cart;").await;
+    put(&client, &format!("{BASE}id/300"), "k8s:app=other-cluster;").await;
+
+    let mut free = Vec::new();
+    for _ in 0..2 {
+        free.push(gc.round().await.expect("the store works").free);
+    }
+
+    assert_eq!(free, [65_535, 65_536]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_keeps_the_marks() {
+    let store = Memory::new();
+    let faulty = FaultyBackend::new(Arc::new(store.clone()));
+    let client = RunningClient::new(
+        Arc::clone(&faulty) as Arc<dyn Backend>,
+        skep_kvstore::testing::options(ClientKind::Full),
+    );
+    let mut gc = gc(&client);
+    put(&client, &format!("{BASE}id/459001"), "k8s:app=cart;").await;
+    assert_eq!(round(&mut gc).await, [0, 1, 0, 0]);
+
+    faulty.fail(1, 1.0);
+    gc.round().await.expect_err("the store fails");
+    faulty.fail(1, 0.0);
+
+    assert_eq!(round(&mut gc).await, [0, 0, 1, 0]);
 }
