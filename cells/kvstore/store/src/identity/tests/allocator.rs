@@ -92,9 +92,15 @@ async fn nodes_that_allocate_at_once_agree() {
         .during(second.during(async {
             let (a, b, c) = tokio::join!(first.allocate(CART), second.allocate(CART), first.allocate(CART));
             assert_eq!([a, b, c].iter().filter(|allocation| allocation.is_new).count(), 1);
+            let first_uses = [a, b, c]
+                .iter()
+                .filter(|allocation| allocation.is_first_use)
+                .count();
+            assert_eq!(first_uses, 2, "one of each node");
             [a.id, b.id, c.id]
         }))
         .await;
+    assert_eq!(first.allocator.uses(&labels(CART)), 2);
 
     assert!(
         ids.iter().all(|id| *id == ids[0] && alder().contains(*id)),
@@ -355,6 +361,28 @@ async fn labels_that_are_used_again_before_their_slave_is_deleted_keep_it() {
         }
         tokio::time::sleep(MINUTE).await;
         assert_eq!(stored(&store), before);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slave_is_deleted_although_its_labels_were_being_allocated_meanwhile() {
+    let store = Memory::new();
+    let node = Node::new(&store, 21, one());
+    let other = RunningClient::full(Arc::new(store.clone()));
+
+    node.during(async {
+        node.allocate(CART).await;
+        let path = IdentityKeys::default().lock(&labels(CART));
+        let lock = other.lock(&path).await.expect("it is free");
+
+        node.release(CART);
+        let allocation = tokio::time::timeout(MINUTE / 2, node.allocate(CART)).await;
+
+        assert!(allocation.is_err(), "the lock is held");
+        lock.unlock().await.expect("it is released");
+        tokio::time::sleep(MINUTE).await;
+        assert_eq!(stored(&store), [format!("id/496601={CART}")]);
     })
     .await;
 }

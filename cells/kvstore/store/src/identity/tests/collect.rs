@@ -243,3 +243,27 @@ async fn a_list_that_fails_keeps_the_marks() {
 
     assert_eq!(round(&mut gc).await, [0, 0, 1, 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_identity_that_is_used_since_the_list_is_kept() {
+    let store = Memory::new();
+    let (client, other) = (client(&store), client(&store));
+    let mut gc = gc(&client);
+    put(&client, &format!("{BASE}id/459001"), "k8s:app=cart;").await;
+    assert_eq!(round(&mut gc).await, [0, 1, 0, 0]);
+    let held = lock(&other, "id/459001").await;
+
+    let (collected, ()) = tokio::join!(round(&mut gc), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        put(
+            &other,
+            &format!("{BASE}value/k8s:app=cart;/192.168.50.21"),
+            "459001",
+        )
+        .await;
+        held.unlock().await.expect("it is released");
+    });
+
+    assert_eq!(collected, [1, 0, 0, 0]);
+    assert_eq!(stored(&store).len(), 2);
+}
