@@ -70,6 +70,9 @@ enum Command {
     /// BPF maps, read from where they are pinned.
     #[command(subcommand)]
     Bpf(BpfCommand),
+    /// Keys of the key-value store: of that of the agent, or of the one that --kvstore-opt names.
+    #[cfg(feature = "kvstore")]
+    Kvstore(crate::kvstore::KvstoreCommand),
     /// Any map: from the agent, or without it from where maps are pinned.
     #[command(subcommand)]
     Map(MapCommand),
@@ -253,6 +256,13 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         Command::Bpf(command) => bpf(&pinned, &command, format)?,
+        #[cfg(feature = "kvstore")]
+        Command::Kvstore(command) => {
+            let found = crate::kvstore::run(command, &agent, format)?;
+            let mut out = std::io::stdout().lock();
+            let written_all = out.write_all(&found).and_then(|()| out.flush());
+            return written(written_all.map_err(AgentError::Write), code);
+        }
         Command::Map(MapCommand::List { verbose }) => inventory::list(&agent, &pinned, verbose, format)?,
         Command::Map(MapCommand::Get { name }) => inventory::get(&agent, &pinned, &name, format)?,
         Command::Map(MapCommand::Events { name, follow }) => {

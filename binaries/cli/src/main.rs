@@ -5,6 +5,8 @@
 mod agent;
 mod command;
 mod inventory;
+#[cfg(feature = "kvstore")]
+mod kvstore;
 mod lrp;
 mod maps;
 mod print;

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use skep_health as _;
 use skep_k8s_apiserver as _;
+use skep_kvstore as _;
 use skep_loadbalancer_suites as _;
 use skep_metrics as _;
 use statedb as _;

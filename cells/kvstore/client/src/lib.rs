@@ -8,12 +8,15 @@
 //! - [`keys`]: the layout of the key space that is shared with Cilium.
 //!
 //! Feature `hive` adds `cell` (cells around a client), the writer of the heartbeat and metrics; feature `api` adds `probe`,
-//! the part of the agent's status. Feature `testing` adds `testing`: the suite that every store passes, and a store that fails on purpose.
+//! the part of the agent's status; feature `script` adds `command`, commands of scripts and of the shell, and `suites` the
+//! script suite `kvstore`. Feature `testing` adds `testing`: the suite that every store passes, and a store that fails on purpose.
 
 mod backend;
 #[cfg(feature = "hive")]
 pub mod cell;
 mod client;
+#[cfg(feature = "script")]
+pub mod command;
 mod disabled;
 mod error;
 #[cfg(feature = "hive")]
@@ -26,6 +29,8 @@ mod operation;
 mod options;
 #[cfg(feature = "api")]
 pub mod probe;
+#[cfg(feature = "suites")]
+mod suite;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod types;

@@ -5,7 +5,8 @@
 //! - [`WatchStore`] reads a prefix into typed entries, across reconnections; [`WatchStoreManager`] starts the reading of a
 //!   cluster's prefixes when they are complete;
 //! - [`SyncStore`] writes local objects, and a canary when all of them are written;
-//! - [`SharedStore`] does both for a prefix to which many programs contribute.
+//! - [`SharedStore`] does both for a prefix to which many programs contribute;
+//! - [`identity`] allocates identities, reads those of remote clusters, and deletes unused ones.
 //!
 //! All of them stand on [`skep_kvstore::Client`], so they run on etcd and in memory. Feature `hive` adds the cell
 //! `metrics`.
@@ -13,6 +14,7 @@
 mod entry;
 #[cfg(test)]
 mod fixture;
+pub mod identity;
 mod log;
 mod manager;
 #[cfg(feature = "hive")]

@@ -219,7 +219,6 @@ impl<D: Decoder, O: Observer<D::Key, D::Value>> WatchStore<D, O> {
         self.vanishing.clear();
         for entry in self.entries.values_mut() {
             entry.is_stale = true;
-            entry.deletion = None;
         }
         let mut watcher = client.list_and_watch(&prefix);
         loop {

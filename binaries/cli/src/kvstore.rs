@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `skep kvstore`: keys of the key-value store, read and written without the agent.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+use skep_api_types::DaemonConfiguration;
+use skep_kvstore::{Client, ClientKind, ClientOptions, KeyValue, Lifetime};
+use skep_kvstore_etcd::{ConfigError, ConfigSource, Etcd, EtcdConfig, EtcdOptions, OptionError};
+
+use crate::{
+    agent::{Agent, AgentError},
+    print::{self, Format},
+};
+
+/// How long an operation may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Which store, and what to do there.
+#[derive(Debug, Args)]
+pub(crate) struct KvstoreCommand {
+    /// Key-value store to use: etcd. Without this and --kvstore-opt, the store of the agent.
+    #[arg(long, global = true)]
+    kvstore: Option<String>,
+    /// Options of the key-value store, such as etcd.address=http://127.0.0.1:2379 or etcd.config=FILE.
+    #[arg(long, global = true, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = option)]
+    kvstore_opt: Vec<(String, String)>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// The value of a key.
+    Get {
+        /// The key, or with --recursive the beginning of keys.
+        key: String,
+        /// All keys that begin with it.
+        #[arg(long)]
+        recursive: bool,
+    },
+    /// Keys without their values.
+    #[command(alias = "ls")]
+    List {
+        /// The beginning of the keys.
+        #[arg(default_value = "")]
+        prefix: String,
+    },
+    /// Set a key, which stays until it is deleted.
+    Set {
+        /// Key and value, parted by the first `=`. Keys that contain one need --key and --value.
+        #[arg(value_name = "KEY=VALUE", value_parser = option, required_unless_present = "key", conflicts_with = "key")]
+        pair: Option<(String, String)>,
+        /// The key.
+        #[arg(long)]
+        key: Option<String>,
+        /// The value.
+        #[arg(long, requires = "key", default_value = "")]
+        value: String,
+    },
+    /// Delete a key.
+    Delete {
+        /// The key, or with --recursive the beginning of keys.
+        key: String,
+        /// All keys that begin with it.
+        #[arg(long)]
+        recursive: bool,
+    },
+}
+
+/// Why a command on the key-value store failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KvstoreError {
+    /// Neither the command line nor the agent names a store.
+    #[error("the agent uses no key-value store: name one by --kvstore and --kvstore-opt")]
+    NoStore,
+    /// The agent does not say which store it uses; name it on the command line.
+    #[error("--kvstore is not given, and the agent cannot be asked")]
+    Agent(#[source] AgentError),
+    /// There is only etcd.
+    #[error("key-value store `{0}` is not supported; use `etcd`")]
+    Unsupported(String),
+    /// An option is wrong.
+    #[error("--kvstore-opt: {}", text(.0))]
+    Options(Vec<OptionError>),
+    /// The file of `etcd.config` is missing or malformed.
+    #[error("--kvstore-opt etcd.config")]
+    Config(#[from] ConfigError),
+    /// The store did not do it.
+    #[error(transparent)]
+    Store(#[from] skep_kvstore::Error),
+    /// The store does not answer: check the address and the network.
+    #[error("the key-value store does not answer within {PATIENCE:?}")]
+    Timeout,
+    /// There is no such key.
+    #[error("key `{0}` is not found")]
+    NotFound(String),
+    /// The runtime cannot be started.
+    #[error("starting the runtime")]
+    Runtime(#[source] std::io::Error),
+}
+
+/// Runs a command; returns what it prints.
+pub(crate) fn run(command: KvstoreCommand, agent: &Agent, format: Format) -> Result<Vec<u8>, KvstoreError> {
+    let options: BTreeMap<String, String> = command.kvstore_opt.into_iter().collect();
+    let (kind, options) = match command.kvstore {
+        Some(kind) => (kind, options),
+        None if !options.is_empty() => ("etcd".to_owned(), options),
+        None => of_agent(agent)?,
+    };
+    if kind != "etcd" {
+        return Err(KvstoreError::Unsupported(kind));
+    }
+    let etcd = EtcdOptions::parse(&options).map_err(KvstoreError::Options)?;
+    if let ConfigSource::File(path) = &etcd.source {
+        // The client waits for a missing file, which a command must not.
+        EtcdConfig::load(path)?;
+    }
+    let mut client = ClientOptions::new("etcd", ClientKind::Full);
+    etcd.apply(&mut client);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(KvstoreError::Runtime)?;
+    runtime.block_on(async {
+        let backend = Etcd::new(etcd.source, etcd.transport);
+        // Nothing has a lease, so the driver has nothing to do.
+        let (client, _driver) = Client::new(Arc::new(backend), client);
+        let done = tokio::time::timeout(PATIENCE, execute(&client, command.verb, format)).await;
+        done.map_err(|_| KvstoreError::Timeout)?
+    })
+}
+
+async fn execute(client: &Client, verb: Verb, format: Format) -> Result<Vec<u8>, KvstoreError> {
+    match verb {
+        Verb::Get { key, recursive: true } => Ok(pairs(&client.list(&key).await?.items, format)),
+        Verb::Get { key, .. } => {
+            let found = client.get(&key).await?;
+            let item = found.ok_or(KvstoreError::NotFound(key))?;
+            Ok(pairs(&[item], format))
+        }
+        Verb::List { prefix } => {
+            let items = client.list(&prefix).await?.items;
+            let keys = items.iter().map(|item| &*item.key);
+            Ok(match format {
+                Format::Text => keys.map(|key| format!("{key}\n")).collect::<String>(),
+                _ => print::value(&keys.collect::<Value>(), format),
+            }
+            .into_bytes())
+        }
+        Verb::Set { pair, key, value } => {
+            let (key, value) = pair.or(key.map(|key| (key, value))).unwrap_or_default();
+            client.put(&key, value, Lifetime::Permanent).await?;
+            Ok(Vec::new())
+        }
+        Verb::Delete { key, recursive: true } => {
+            client.delete_prefix(&key).await?;
+            Ok(Vec::new())
+        }
+        Verb::Delete { key, .. } => match client.delete(&key).await? {
+            true => Ok(Vec::new()),
+            false => Err(KvstoreError::NotFound(key)),
+        },
+    }
+}
+
+/// Keys and values: lines as Cilium's command prints them, or an object by key with values in base64.
+fn pairs(items: &[KeyValue], format: Format) -> Vec<u8> {
+    if format == Format::Text {
+        let mut out = Vec::new();
+        for item in items {
+            out.extend_from_slice(item.key.as_bytes());
+            out.extend_from_slice(b" => ");
+            out.extend_from_slice(&item.value);
+            out.push(b'\n');
+        }
+        return out;
+    }
+    let object: Map<String, Value> = items
+        .iter()
+        .map(|item| {
+            let value = json!({
+                "Data": BASE64_STANDARD.encode(&item.value),
+                "ModRevision": item.mod_revision.0,
+                "LeaseID": item.lease.0,
+            });
+            (item.key.to_string(), value)
+        })
+        .collect();
+    print::value(&Value::Object(object), format).into_bytes()
+}
+
+/// The store of the agent, by its settings.
+fn of_agent(agent: &Agent) -> Result<(String, BTreeMap<String, String>), KvstoreError> {
+    let config: DaemonConfiguration = agent.get("config", &[]).map_err(KvstoreError::Agent)?;
+    let settings = config.status.daemon_configuration_map;
+    let kind = settings.get("kvstore").filter(|kind| !kind.is_empty());
+    let kind = kind.ok_or(KvstoreError::NoStore)?.clone();
+    let text = settings.get("kvstore-opt").map_or("", String::as_str);
+    let options = serde_json::from_str(text).unwrap_or_else(|_| {
+        let pairs = text.split(',').filter_map(|pair| option(pair).ok());
+        pairs.collect()
+    });
+    Ok((kind, options))
+}
+
+/// `key=value`.
+fn option(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
+        Some(_) | None => Err("expected KEY=VALUE"),
+    }
+}
+
+fn text(errors: &[OptionError]) -> String {
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
