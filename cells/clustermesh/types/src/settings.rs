@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Settings: who the local cluster is.
+
+use hive::config::Faults;
+
+use crate::cluster::{ClusterInfo, ClusterName, MaxConnectedClusters};
+
+/// Name and id of the local cluster, and the size of the mesh. Cells read it as `Cfg<ClusterSettings>`.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = ClusterSettings::check)]
+pub struct ClusterSettings {
+    /// Name of the cluster: at most 32 lower-case letters, digits and dashes. A cluster with an id needs one of its own.
+    #[config(default = "default")]
+    pub cluster_name: String,
+    /// Id of the cluster, which no other cluster of the mesh has: 1 to `max-connected-clusters`, or 0 outside of a mesh.
+    #[config(default = 0)]
+    pub cluster_id: u32,
+    /// How many clusters the mesh may have: 255 or 511. All clusters have the same value, and it never changes.
+    #[config(default = 255)]
+    pub max_connected_clusters: u32,
+}
+
+impl ClusterSettings {
+    fn check(&self, faults: &mut Faults) {
+        if let Err(error) = self.cluster_name.parse::<ClusterName>() {
+            faults.add("cluster-name", error.to_string());
+        }
+        if let Err(error) = MaxConnectedClusters::try_from(self.max_connected_clusters) {
+            faults.add("max-connected-clusters", error.to_string());
+        }
+        for error in self.info().check().err().into_iter().flatten() {
+            faults.add("cluster-id", error.to_string());
+        }
+    }
+
+    /// The local cluster. Settings were checked: what is invalid counts as not set.
+    pub fn info(&self) -> ClusterInfo {
+        ClusterInfo {
+            name: self.cluster_name.parse().unwrap_or_default(),
+            id: self.cluster_id,
+            max_connected_clusters: MaxConnectedClusters::try_from(self.max_connected_clusters)
+                .unwrap_or_default(),
+        }
+    }
+}
