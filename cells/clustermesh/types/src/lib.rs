@@ -16,7 +16,7 @@
 //! belongs under its key and to the cluster that is read ([`RemoteInfo`]): a remote cluster speaks for itself alone.
 //! JSON follows the rules of Go, see [`go_json`].
 //!
-//! Links no key-value store, no Kubernetes client and no BPF. Feature `hive` adds `ClusterSettings`, name and id of the local
+//! Links no key-value store, no Kubernetes client and no BPF. Feature `hive` adds `ClusterSettings` and its cell, name and id of the local
 //! cluster.
 
 mod address;
@@ -53,4 +53,7 @@ pub use remote::RemoteInfo;
 pub use service::{Addresses, BackendZone, ClusterService, ForZone, Ports, ServicePort};
 pub use service_export::{ClientIpConfig, ExportPort, ServiceExport, SessionAffinityConfig};
 #[cfg(feature = "hive")]
-pub use settings::ClusterSettings;
+pub use settings::{ClusterSettings, cell};
+
+#[cfg(feature = "hive")]
+hive::catalogue!(cell);

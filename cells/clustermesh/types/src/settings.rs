@@ -2,6 +2,7 @@
 
 //! Settings: who the local cluster is.
 
+use hive::Cell;
 use hive::config::Faults;
 
 use crate::cluster::{ClusterInfo, ClusterName, MaxConnectedClusters};
@@ -19,6 +20,11 @@ pub struct ClusterSettings {
     /// How many clusters the mesh may have: 255 or 511. All clusters have the same value, and it never changes.
     #[config(default = 255)]
     pub max_connected_clusters: u32,
+}
+
+/// Cell: declares [`ClusterSettings`].
+pub fn cell() -> Cell {
+    Cell::module("cluster-info", "Name and id of the local cluster").config::<ClusterSettings>()
 }
 
 impl ClusterSettings {
@@ -42,5 +48,55 @@ impl ClusterSettings {
             max_connected_clusters: MaxConnectedClusters::try_from(self.max_connected_clusters)
                 .unwrap_or_default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hive::{Hive, Settings, testing};
+
+    use super::*;
+
+    fn faults(args: &[&str]) -> String {
+        let settings = Settings::new().args(args.iter().copied());
+        let hive = Hive::new([
+            cell(),
+            Cell::module("reader", "Reads").run(|_: hive::Cfg<ClusterSettings>| ()),
+        ]);
+        match hive.plan(settings) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn settings_of_a_mesh_are_checked_together() {
+        assert_eq!(faults(&["--cluster-id=7", "--cluster-name=alder"]), "");
+        assert_eq!(faults(&[]), "");
+        for (args, expected) in [
+            (
+                &["--cluster-id=7"][..],
+                "cannot use default cluster name with cluster id 7",
+            ),
+            (
+                &["--cluster-id=256", "--cluster-name=a"],
+                "invalid cluster id 256: it must be from 0 to 255",
+            ),
+            (&["--cluster-name=Alder"], "invalid cluster name `Alder`"),
+            (
+                &["--max-connected-clusters=300"],
+                "unsupported number of clusters 300",
+            ),
+        ] {
+            let faults = faults(args);
+            assert!(faults.contains(expected), "{expected} in {faults}");
+        }
+        let settings = [
+            "--cluster-id=511",
+            "--cluster-name=a",
+            "--max-connected-clusters=511",
+        ];
+        assert_eq!(faults(&settings), "");
+        let _ = testing::plan;
     }
 }
