@@ -3,26 +3,29 @@
 //! Cell: remote services as backends of the load balancer.
 //! Requires: the writer of its tables, the mesh. Provides: an observer.
 //!
+//! Clusters publish services or endpoint slices or both: `--clustermesh-service-v2` says which are read.
+//!
 //! Traffic needs a service of the local cluster with the same name, annotated as global: frontends of remote clusters are not
 //! used. Backends of a service without one are in the tables as well, unused.
 //!
 //! Changes are gathered while a transaction is written, the last one of each service, and written together: of a cluster
 //! with ten thousand services the first list is a few transactions.
 
+mod backends;
+mod mode;
+mod slices;
+
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use compact_str::CompactString;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hive::{Cell, Health, Job, JobCtx, Jobs, Member, SpawnError};
+use hive::{Cell, Cfg, Health, Job, JobCtx, Jobs, Members, SpawnError};
 use parking_lot::Mutex;
-use skep_clustermesh_types::{Capabilities, ClusterService, Kind, RemoteInfo};
+use skep_clustermesh_types::{Capabilities, ClusterEndpointSlice, ClusterService, Kind, RemoteInfo};
 use skep_kvstore::Key;
-use skep_loadbalancer_model::types::{BackendZone, Names};
-use skep_loadbalancer_model::{
-    BackendParams, ClusterAffinity, L3n4Addr, L4Proto, ServiceName, Source, Writer,
-};
+use skep_loadbalancer_model::{ClusterAffinity, ServiceName, Source, Writer};
 use statedb::InitGuard;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -30,6 +33,9 @@ use tokio::time::Instant;
 use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
 use crate::observer::{MeshObserver, ValueObserver, observe};
+use slices::SliceObserver;
+
+pub use mode::{ServiceMode, ServiceSettings};
 
 /// Services a transaction: others that write the same tables wait no longer than for these.
 const BATCH: usize = 1000;
@@ -42,7 +48,8 @@ pub fn cell() -> Cell {
         "clustermesh-services",
         "Remote services as backends of the load balancer",
     )
-    .provide(new_observer)
+    .config::<ServiceSettings>()
+    .provide(new_observers)
     .run(start)
 }
 
@@ -51,6 +58,7 @@ pub fn cell() -> Cell {
 pub struct ServiceObserver {
     writer: Writer,
     metrics: Arc<ClusterMeshMetrics>,
+    mode: ServiceMode,
     pending: Mutex<Pending>,
     progress: watch::Sender<Progress>,
 }
@@ -60,8 +68,19 @@ type Place = (u32, ServiceName);
 
 #[derive(Debug, Default)]
 struct Pending {
-    /// What the service is to be; `None` if it is gone. And since when that waits.
-    services: HashMap<Place, (Option<Arc<ClusterService>>, Instant)>,
+    /// Where the backends of the service are, and since when that waits.
+    services: HashMap<Place, (Desired, Instant)>,
+}
+
+/// Where the backends of a service are.
+#[derive(Debug)]
+enum Desired {
+    /// In the service.
+    Service(Arc<ClusterService>),
+    /// In its slices.
+    Slices(Vec<Arc<ClusterEndpointSlice>>),
+    /// It has none.
+    Gone,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,23 +93,24 @@ struct Progress {
 
 impl ServiceObserver {
     /// An observer that writes by this writer, as long as [`write`](Self::write) runs.
-    pub fn new(writer: Writer, metrics: Arc<ClusterMeshMetrics>) -> Arc<Self> {
+    pub fn new(writer: Writer, metrics: Arc<ClusterMeshMetrics>, mode: ServiceMode) -> Arc<Self> {
         Arc::new(Self {
             writer,
             metrics,
+            mode,
             pending: Mutex::default(),
             progress: watch::Sender::default(),
         })
     }
 
-    fn note(&self, cluster: &RemoteInfo, service: &ClusterService, new: Option<Arc<ClusterService>>) {
-        let place = (cluster.id, ServiceName::new(&service.namespace, &service.name));
+    fn note(&self, place: Place, desired: Desired) {
         let mut pending = self.pending.lock();
-        let entry = pending
-            .services
-            .entry(place)
-            .or_insert_with(|| (None, Instant::now()));
-        entry.0 = new;
+        match pending.services.entry(place) {
+            Entry::Occupied(mut entry) => entry.get_mut().0 = desired,
+            Entry::Vacant(entry) => {
+                entry.insert((desired, Instant::now()));
+            }
+        }
         self.progress.send_modify(|progress| progress.observed += 1);
     }
 
@@ -121,9 +141,12 @@ impl ServiceObserver {
             }
         };
         let mut txn = self.writer.write();
-        for ((cluster_id, name), (service, _)) in &batch {
-            let backends = service.as_deref().map(|service| backends(*cluster_id, service));
-            let backends = backends.unwrap_or_default();
+        for ((cluster_id, name), (desired, _)) in &batch {
+            let backends = match desired {
+                Desired::Service(service) => backends::of_service(*cluster_id, service),
+                Desired::Slices(slices) => backends::of_slices(*cluster_id, slices),
+                Desired::Gone => Vec::new(),
+            };
             self.writer
                 .set_backends(&mut txn, name, Source::ClusterMesh, *cluster_id, backends);
         }
@@ -141,23 +164,27 @@ impl ServiceObserver {
 impl ValueObserver<ClusterService> for ServiceObserver {
     fn upsert(&self, cluster: &RemoteInfo, _name: &Key, service: &Arc<ClusterService>) {
         // One that is not shared any longer counts as gone.
-        let new = service.shared.then(|| service.clone());
-        self.note(cluster, service, new);
+        let desired = if service.shared {
+            Desired::Service(service.clone())
+        } else {
+            Desired::Gone
+        };
+        self.note(place(cluster, service), desired);
     }
 
     fn delete(&self, cluster: &RemoteInfo, _name: &Key, service: &Arc<ClusterService>) {
-        self.note(cluster, service, None);
+        self.note(place(cluster, service), Desired::Gone);
     }
 
     fn is_enabled(&self, capabilities: &Capabilities) -> bool {
         let mode = &capabilities.endpoint_slices_export_mode;
-        if !mode.has_services() {
+        if !self.mode.reads_services(mode) && !self.mode.reads_slices(mode) {
             tracing::error!(
-                mode = mode.as_str(),
-                "A remote cluster publishes no services: its backends are not used"
+                publishes = mode.as_str(), reads = %self.mode,
+                "A remote cluster does not publish what is read: its backends are not used"
             );
         }
-        mode.has_services()
+        self.mode.reads_services(mode)
     }
 
     fn flushed(&self) -> BoxFuture<'_, ()> {
@@ -170,49 +197,24 @@ impl ValueObserver<ClusterService> for ServiceObserver {
     }
 }
 
-/// The backends of a service: one for each address, protocol and port, with all names of the port.
-fn backends(cluster_id: u32, service: &ClusterService) -> Vec<BackendParams> {
-    let mut backends = Vec::new();
-    for (ip, ports) in &service.backends {
-        let zone = service.zones.get(&ip.to_string()).map(|zone| {
-            let hints = zone.for_zones.iter().flatten();
-            Arc::new(BackendZone {
-                zone: zone.zone.clone(),
-                for_zones: hints.map(|hint| hint.name.clone()).collect(),
-            })
-        });
-        let mut names: HashMap<(L4Proto, u16), Vec<CompactString>> = HashMap::new();
-        for (name, port) in ports {
-            // Others than those that the load balancer knows serve nothing.
-            let Ok(proto @ (L4Proto::Tcp | L4Proto::Udp | L4Proto::Sctp)) = port.protocol.parse::<L4Proto>()
-            else {
-                continue;
-            };
-            // Sorted, since ports are.
-            let names = names.entry((proto, port.port)).or_default();
-            names.extend((!name.is_empty()).then(|| name.clone()));
-        }
-        for ((proto, port), names) in names {
-            backends.push(BackendParams {
-                port_names: if names.is_empty() {
-                    Names::ABSENT
-                } else {
-                    names.into_iter().collect()
-                },
-                zone: zone.clone(),
-                cluster_id,
-                ..BackendParams::new(L3n4Addr::new(*ip, port, proto), Source::ClusterMesh)
-            });
-        }
-    }
-    backends
+fn place(cluster: &RemoteInfo, service: &ClusterService) -> Place {
+    (cluster.id, ServiceName::new(&service.namespace, &service.name))
 }
 
-type Observer = (Arc<ServiceObserver>, Member<Arc<dyn MeshObserver>>);
+type Observers = (Arc<ServiceObserver>, Members<Arc<dyn MeshObserver>>);
 
-fn new_observer(writer: Writer, metrics: Arc<ClusterMeshMetrics>) -> Observer {
-    let observer = ServiceObserver::new(writer, metrics);
-    (observer.clone(), Member(observe::<ClusterService>(observer)))
+fn new_observers(
+    writer: Writer,
+    metrics: Arc<ClusterMeshMetrics>,
+    settings: Cfg<ServiceSettings>,
+) -> Observers {
+    let services = ServiceObserver::new(writer, metrics, settings.clustermesh_service_v2);
+    let slices = Arc::new(SliceObserver::new(services.clone()));
+    let members = vec![
+        observe::<ClusterService>(services.clone()),
+        observe::<ClusterEndpointSlice>(slices),
+    ];
+    (services, Members(members))
 }
 
 fn start(

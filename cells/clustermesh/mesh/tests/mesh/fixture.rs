@@ -255,7 +255,7 @@ fn hive(
 
 /// Waits until something is true.
 #[track_caller]
-pub(crate) fn eventually(what: &str, is_true: impl Fn() -> bool) -> impl Future<Output = ()> {
+pub(crate) fn eventually<T: Fn() -> bool>(what: &str, is_true: T) -> impl Future<Output = ()> + use<T> {
     let caller = std::panic::Location::caller();
     let what = what.to_owned();
     async move {

@@ -53,7 +53,7 @@ async fn a_cluster_is_read_when_it_is_configured() {
         (1, 1, 1, 1)
     );
     assert_eq!(status.num_failures, 0);
-    assert!(status.synced.nodes && status.synced.services && status.synced.endpoint_slices.is_none());
+    assert!(status.synced.nodes && status.synced.services && status.synced.service_exports.is_none());
     world.stop().await;
 }
 

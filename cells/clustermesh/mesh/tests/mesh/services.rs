@@ -5,8 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use skep_clustermesh::testing::FakeCluster;
 use skep_clustermesh_types::{
-    BackendZone, Capabilities, EndpointSlicesExportMode, ForZone, Kind, ServicePort,
+    BackendZone, Capabilities, ClusterEndpointSlice, Endpoint, EndpointPort, EndpointSlicesExportMode,
+    ForZone, Kind, SERVICE_NAME_LABEL, ServicePort, TextEntry,
 };
 use skep_kvstore::memory::Memory;
 use skep_kvstore::testing::FaultyBackend;
@@ -251,5 +253,98 @@ async fn the_load_balancer_waits_for_remote_services_but_not_for_ever() {
     alder.put_service(&alder.service("cart", &["10.4.1.15"])).await;
     eventually("it is complete", || frontends_are_complete(&world)).await;
     assert_eq!(world.backends().len(), 1);
+    world.stop().await;
+}
+
+/// A slice with an endpoint for each address, at port 80.
+fn slice(cluster: &FakeCluster, name: &str, service: Option<&str>, ips: &[&str]) -> Vec<u8> {
+    let text = |key: &str, value: &str| TextEntry {
+        key: Some(key.to_owned()),
+        value: Some(value.to_owned()),
+    };
+    let endpoint = |ip: &&str| Endpoint {
+        addresses: vec![(*ip).to_owned()],
+        ..Endpoint::default()
+    };
+    let port = EndpointPort {
+        port: Some(80),
+        ..EndpointPort::default()
+    };
+    let slice = ClusterEndpointSlice {
+        cluster: Some(cluster.name.clone()),
+        cluster_id: Some(cluster.id),
+        namespace: Some("shop".to_owned()),
+        name: Some(name.to_owned()),
+        labels: service
+            .iter()
+            .map(|service| text(SERVICE_NAME_LABEL, service))
+            .collect(),
+        address_type: Some("IPv4".to_owned()),
+        endpoints: ips.iter().map(endpoint).collect(),
+        ports: vec![port],
+        ..ClusterEndpointSlice::default()
+    };
+    slice.encode_value()
+}
+
+#[tokio::test(start_paused = true)]
+async fn slices_of_a_service_are_its_backends_where_they_are_preferred() {
+    let world = World::start_with(&["--clustermesh-service-v2=prefer-endpointslice"], |_| {}).await;
+    let alder = world.cluster("alder", 7).await;
+    let publishes = |endpoint_slices_export_mode| Capabilities {
+        synced_canaries: true,
+        endpoint_slices_export_mode,
+        ..Capabilities::default()
+    };
+    alder
+        .configure(publishes(EndpointSlicesExportMode::ServicesAndEndpointSlices))
+        .await;
+    alder.put_service(&alder.service("cart", &["10.4.9.9"])).await;
+    let put = async |name: &str, service: Option<&str>, ips: &[&str]| {
+        alder
+            .put(
+                Kind::EndpointSlices,
+                &format!("shop/{name}"),
+                slice(&alder, name, service, ips),
+            )
+            .await;
+    };
+    put("a", Some("cart"), &["10.4.1.1", "10.4.1.2"]).await;
+    put("b", Some("cart"), &["10.4.1.3"]).await;
+    world.join("alder");
+    world.ready("alder").await;
+    let backends = |expected: &[&str]| {
+        let expected: Vec<String> = expected
+            .iter()
+            .map(|text| format!("shop/{text}:80/TCP@7"))
+            .collect();
+        let world = &world;
+        eventually(&format!("{expected:?}"), move || world.backends() == expected)
+    };
+    backends(&["cart 10.4.1.1", "cart 10.4.1.2", "cart 10.4.1.3"]).await;
+
+    put("a", Some("cart"), &["10.4.1.2"]).await;
+    backends(&["cart 10.4.1.2", "cart 10.4.1.3"]).await;
+    put("b", Some("other"), &["10.4.1.3"]).await;
+    backends(&["cart 10.4.1.2", "other 10.4.1.3"]).await;
+    put("b", None, &["10.4.1.3"]).await;
+    backends(&["cart 10.4.1.2"]).await;
+    alder.delete(Kind::EndpointSlices, "shop/a").await;
+    backends(&[]).await;
+    put("a", Some("cart"), &["10.4.1.1"]).await;
+    backends(&["cart 10.4.1.1"]).await;
+
+    // A cluster that goes back to services.
+    alder
+        .configure(publishes(EndpointSlicesExportMode::ServicesOnly))
+        .await;
+    backends(&["cart 10.4.9.9"]).await;
+    assert_eq!(
+        world
+            .status("alder")
+            .expect("it is configured")
+            .num_endpoint_slices,
+        0
+    );
     world.stop().await;
 }

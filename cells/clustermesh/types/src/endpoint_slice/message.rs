@@ -50,7 +50,7 @@ pub struct TextEntry {
 /// An endpoint.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Endpoint {
-    /// Its addresses; only the first one is used.
+    /// Its addresses.
     #[prost(string, repeated, tag = "1")]
     pub addresses: Vec<String>,
     /// Its state.
