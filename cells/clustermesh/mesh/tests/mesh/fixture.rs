@@ -213,6 +213,11 @@ impl World {
         texts.collect()
     }
 
+    /// Health of a component, as a text.
+    pub(crate) fn health(&self, id: &str) -> Option<String> {
+        self.running.health().get(id).map(|entry| format!("{entry:?}"))
+    }
+
     pub(crate) async fn stop(self) {
         hive_testing::stop(self.running).await;
     }

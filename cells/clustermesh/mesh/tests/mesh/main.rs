@@ -8,4 +8,5 @@ mod fixture;
 mod identity;
 mod join;
 mod random;
+mod reports;
 mod services;

@@ -12,7 +12,7 @@ use skep_clustermesh_types::{
 };
 use skep_kvstore::memory::Memory;
 use skep_kvstore::testing::FaultyBackend;
-use skep_loadbalancer_model::{BackendParams, ServiceName, Source};
+use skep_loadbalancer_model::{BackendParams, FrontendKind, FrontendParams, Service, ServiceName, Source};
 use tokio::time::sleep;
 
 use crate::fixture::{World, eventually, node};
@@ -346,5 +346,84 @@ async fn slices_of_a_service_are_its_backends_where_they_are_preferred() {
             .num_endpoint_slices,
         0
     );
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_global_services_of_the_local_cluster_use_remote_backends() {
+    let world = World::start().await;
+    let alder = world.cluster("alder", 7).await;
+    let mut txn = world.writer.write();
+    for (name, address, annotations) in [
+        (
+            "global",
+            "10.96.0.1:80/TCP",
+            &[("service.cilium.io/global", "true")][..],
+        ),
+        ("local", "10.96.0.2:80/TCP", &[]),
+    ] {
+        let mut service = Service::new(ServiceName::new("shop", name), Source::Kubernetes);
+        service.annotations = annotations.iter().copied().collect();
+        let frontend = FrontendParams {
+            address: address.parse().expect("valid"),
+            kind: FrontendKind::ClusterIp,
+            port_name: "".into(),
+            service_port: 80,
+        };
+        world
+            .writer
+            .upsert_service_and_frontends(&mut txn, service, vec![frontend])
+            .expect("it is written");
+    }
+    txn.commit();
+    for name in ["global", "local"] {
+        alder.put_service(&alder.service(name, &["10.4.1.15"])).await;
+    }
+    world.join("alder");
+    world
+        .mesh
+        .wait_synced(&[Kind::Services])
+        .await
+        .expect("it is synced");
+
+    // At once: who has waited finds all in the tables.
+    let txn = world.writer.db().read();
+    let frontends = world.writer.frontends();
+    let mut used: Vec<String> = frontends
+        .all(&txn)
+        .map(|row| format!("{} {}", row.address(), row.backends.iter().count()))
+        .collect();
+    used.sort();
+    assert_eq!(used, ["10.96.0.1:80/TCP 1", "10.96.0.2:80/TCP 0"]);
+    drop(txn);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_outage_withdraws_nothing_later() {
+    let world = World::start_with(&["--clustermesh-cache-ttl=300s"], |_| {}).await;
+    let store = Memory::new();
+    let faulty = FaultyBackend::new(Arc::new(store.clone()));
+    let alder = world
+        .cluster_via("alder", 7, Arc::new(store), faulty.clone())
+        .await;
+    alder.put_service(&alder.service("cart", &["10.4.1.15"])).await;
+    world.join("alder");
+    world.ready("alder").await;
+    let failures = || world.status("alder").map_or(0, |status| status.num_failures);
+
+    for _ in 0..2 {
+        let before = failures();
+        faulty.partition(true);
+        eventually("it fails", || failures() > before).await;
+        faulty.partition(false);
+        world.ready("alder").await;
+        sleep(Duration::from_secs(200)).await;
+        assert_eq!(world.backends().len(), 1);
+    }
+    let line = "cilium_clustermesh_remote_cluster_cache_revocations{target_cluster=\"alder\"}";
+    let metrics = skep_metrics::MetricSet::metrics(&*world.metrics);
+    let registry = skep_metrics::Registry::new(metrics, &[]).expect("the names differ");
+    assert!(!skep_metrics::exposition(&registry).contains(line));
     world.stop().await;
 }
