@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cluster mesh: reads the state of remote clusters, and hands it to observers.
+//!
+//! - [`ClusterMesh`] follows the directory of configurations, one file a remote cluster, and connects to each of them;
+//!   it has their [status](RemoteClusterStatus), and waits until they are [synced](ClusterMesh::wait_synced).
+//! - [`MeshObserver`]s are the plug-in point: one for each kind of values, members of a group. [`observe`] makes one of a
+//!   [`ValueObserver`], which gets values that were decoded and checked.
+//! - [`Connector`] makes the connection to a cluster; [`EtcdConnector`] by etcd's configuration files.
+//! - With feature `services`: `services`, remote services as backends of the load balancer.
+//!
+//! What is read of a cluster stays when the connection is lost, and is compared when it comes back. It goes when the
+//! configuration of the cluster is removed; that of the load balancer also after `clustermesh-cache-ttl`. A remote cluster
+//! speaks for itself alone: names, ids and identities that are not its own are rejected one by one, and each cluster has its
+//! own connection, job, back-off and health.
+
+mod cell;
+mod connector;
+mod directory;
+mod error;
+mod mesh;
+mod metrics;
+mod observer;
+mod remote;
+mod reservation;
+#[cfg(feature = "services")]
+pub mod services;
+mod settings;
+mod state;
+mod status;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use cell::cell;
+pub use connector::{Connector, EtcdConnector};
+pub use directory::ConfigFile;
+pub use error::{DirectoryError, RemoteError, SyncTimeout};
+pub use mesh::ClusterMesh;
+pub use metrics::ClusterMeshMetrics;
+pub use observer::{MeshObserver, RemoteStore, RemoteValue, StoreContext, ValueObserver, observe};
+pub use settings::ClusterMeshSettings;
+pub use status::{RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced, summary};
+
+hive::catalogue!(cell);

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! One remote cluster: connects, reads its configuration, then its values; again when that fails.
+
+mod ttl;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::{Health, JobCtx};
+use skep_clustermesh_types::{CiliumClusterConfig, ClusterInfo, ClusterName, Kind, RemoteInfo, keys};
+use skep_kvstore::{Backend, Client};
+use skep_kvstore_store::{StoreRecorder, WatchStoreManager, WatchStoreOptions};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::connector::Connector;
+use crate::directory::ConfigFile;
+use crate::error::RemoteError;
+use crate::metrics::ClusterMeshMetrics;
+use crate::observer::{MeshObserver, RemoteStore, StoreContext, SyncedCallback};
+use crate::reservation::Reservations;
+use crate::state::RemoteState;
+use ttl::Ttl;
+
+/// Pauses between two connections.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A connection that lasted so long begins with short pauses again.
+const STABLE: Duration = Duration::from_secs(60);
+/// How long one attempt to read the configuration of the cluster may take.
+const CONFIG_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pauses between two attempts.
+const CONFIG_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How long all of them may take.
+const CONFIG_DEADLINE: Duration = Duration::from_secs(180);
+/// Time between two looks at a configuration that was read: it changes seldom.
+const CONFIG_POLL: Duration = Duration::from_secs(300);
+/// Time between two reports of health and metrics.
+const REPORT: Duration = Duration::from_secs(1);
+
+/// What all remote clusters have in common.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) local: ClusterInfo,
+    pub(crate) cache_ttl: Duration,
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) observers: Vec<Arc<dyn MeshObserver>>,
+    pub(crate) reservations: Reservations,
+    pub(crate) recorder: Arc<dyn StoreRecorder>,
+    pub(crate) metrics: Arc<ClusterMeshMetrics>,
+}
+
+/// One remote cluster, for its job.
+pub(crate) struct Remote {
+    common: Arc<Common>,
+    state: Arc<RemoteState>,
+    /// The configuration file; `None` when the cluster is to be removed.
+    file: watch::Receiver<Option<ConfigFile>>,
+    slots: Vec<Slot>,
+    ttl: Ttl,
+    /// The id that is reserved.
+    id: Option<u32>,
+    /// How many connections failed in a row.
+    attempts: u32,
+    health: Health,
+}
+
+/// What holds the values of one kind.
+struct Slot {
+    observer: Arc<dyn MeshObserver>,
+    kind: Kind,
+    store: Box<dyn RemoteStore>,
+}
+
+/// Why a connection ended.
+enum End {
+    /// There is another file, or none.
+    File,
+    /// The remote cluster has another configuration.
+    Config,
+    /// It failed.
+    Failed(RemoteError),
+}
+
+impl Remote {
+    pub(crate) fn new(
+        common: Arc<Common>,
+        state: Arc<RemoteState>,
+        file: watch::Receiver<Option<ConfigFile>>,
+        health: Health,
+    ) -> Self {
+        let ttl = Ttl::new(common.cache_ttl);
+        let slots = common
+            .observers
+            .iter()
+            .map(|observer| slot(&common, &state, observer));
+        Self {
+            slots: slots.collect(),
+            common,
+            state,
+            file,
+            ttl,
+            id: None,
+            attempts: 0,
+            health,
+        }
+    }
+
+    /// Reads the cluster until it is removed. When the program stops, this is dropped: nothing is deleted then.
+    pub(crate) async fn run(&mut self, cx: &JobCtx) {
+        let _ = cx.until_cancelled(self.follow()).await;
+    }
+
+    /// Returns when the cluster is removed, and nothing of it is left.
+    async fn follow(&mut self) {
+        loop {
+            let Some(file) = self.file.borrow_and_update().clone() else {
+                return self.remove();
+            };
+            let started = Instant::now();
+            let end = self.connect(&file).await;
+            self.ttl.lost();
+            self.state.disconnected();
+            self.report();
+            match end {
+                End::File | End::Config => self.attempts = 0,
+                End::Failed(error) => {
+                    if started.elapsed() > STABLE {
+                        self.attempts = 0;
+                    }
+                    self.failed(error);
+                    self.pause().await;
+                }
+            }
+        }
+    }
+
+    /// Deletes all that came from the cluster.
+    fn remove(&mut self) {
+        let cluster = &self.state.name;
+        tracing::info!(cluster = %cluster, "Remote cluster was removed");
+        for slot in &mut self.slots {
+            slot.store.drain();
+        }
+        if let Some(id) = self.id.take() {
+            self.common.reservations.release(id, cluster);
+        }
+        self.common.metrics.remove(cluster.as_str());
+        self.state.removed();
+        self.health.close();
+    }
+
+    fn failed(&mut self, error: RemoteError) {
+        self.attempts = self.attempts.saturating_add(1);
+        tracing::warn!(
+            cluster = %self.state.name, error = hive::error_chain(&error), "Unable to read a remote cluster"
+        );
+        self.state.failed(error);
+        self.report();
+    }
+
+    /// Waits before the next connection, or until there is another file.
+    async fn pause(&mut self) {
+        let (first, last) = BACKOFF;
+        let pause = first
+            .saturating_mul(1 << (self.attempts.saturating_sub(1)).min(10))
+            .min(last);
+        // Clusters that failed together do not come back together.
+        let pause = pause.mul_f64(0.8 + 0.4 * jitter());
+        let file = &mut self.file;
+        let wait = async move {
+            // The sender is gone only when the program stops.
+            let _ = timeout(pause, file.changed()).await;
+        };
+        self.ttl
+            .run(&mut self.slots, &self.common, &self.state, wait)
+            .await;
+        // What is new is looked at next.
+        self.file.mark_unchanged();
+    }
+
+    /// Connects to the store of the file, and reads it until that ends.
+    async fn connect(&mut self, file: &ConfigFile) -> End {
+        let backend = match self.backend(file) {
+            Ok(backend) => backend,
+            Err(error) => return End::Failed(error),
+        };
+        let options = self.common.connector.client_options(&self.state.name);
+        let (client, driver) = Client::new(backend, options);
+        self.state.connecting(client.clone());
+        self.report();
+        tokio::select! {
+            end = self.read(&client) => end,
+            cause = client.failed() => End::Failed(RemoteError::Connection { cluster: self.state.name.clone(), cause: Box::new(cause) }),
+            () = driver.run(hive::CancellationToken::new()) => End::Config,
+        }
+    }
+
+    fn backend(&self, file: &ConfigFile) -> Result<Arc<dyn Backend>, RemoteError> {
+        let cluster = &self.state.name;
+        self.common
+            .connector
+            .connect(cluster, file)
+            .map_err(|cause| RemoteError::File {
+                cluster: cluster.clone(),
+                cause,
+            })
+    }
+
+    /// Reads the cluster with a new client.
+    async fn read(&mut self, client: &Client) -> End {
+        let mut file = self.file.clone();
+        let (state, health, metrics) = (
+            self.state.clone(),
+            self.health.clone(),
+            self.common.metrics.clone(),
+        );
+        let getting = async {
+            client.wait_connected().await;
+            get_config(client, &state).await
+        };
+        let reporting = async {
+            loop {
+                tokio::time::sleep(REPORT).await;
+                report(&state, &health, &metrics);
+            }
+        };
+        let getting = async {
+            tokio::select! {
+                config = getting => config.map_err(End::Failed),
+                _ = file.changed() => Err(End::File),
+                () = reporting => Err(End::Config),
+            }
+        };
+        let config = self
+            .ttl
+            .run(&mut self.slots, &self.common, &self.state, getting)
+            .await;
+        match config {
+            Ok(config) => self.serve(client, config).await,
+            Err(end) => end,
+        }
+    }
+
+    /// Reads the values of a cluster whose configuration is known.
+    async fn serve(&mut self, client: &Client, config: CiliumClusterConfig) -> End {
+        self.state.configured(Some(config.clone()));
+        if let Err(error) = self.accept(&config) {
+            return End::Failed(error);
+        }
+        self.ttl.connected();
+        self.state.recovered();
+        let cluster = self.state.name.clone();
+        let remote = RemoteInfo {
+            name: cluster.clone(),
+            id: config.id,
+            max_connected_clusters: self.common.local.max_connected_clusters,
+        };
+        tracing::info!(cluster = %cluster, id = config.id, "Connected to a remote cluster");
+        let is_cached = config.capabilities.cached;
+        let prefixes: Vec<String> = self
+            .slots
+            .iter()
+            .map(|slot| slot.kind.prefix(cluster.as_str(), is_cached))
+            .collect();
+        let mut manager = if config.capabilities.synced_canaries {
+            WatchStoreManager::with_canaries(client.clone(), cluster.as_str())
+        } else {
+            WatchStoreManager::immediate()
+        };
+        for (slot, prefix) in self.slots.iter_mut().zip(&prefixes) {
+            let is_enabled = slot.observer.is_enabled(&config.capabilities);
+            if is_enabled {
+                slot.store.configure(&remote);
+                manager.register(slot.kind.canary(is_cached), slot.store.watch(client, prefix));
+            } else {
+                slot.store.drain();
+            }
+            self.state.set_enabled(slot.kind, is_enabled);
+        }
+        let (state, health, metrics) = (&self.state, &self.health, &self.common.metrics);
+        let reporting = async {
+            loop {
+                report(state, health, metrics);
+                tokio::time::sleep(REPORT).await;
+            }
+        };
+        let (common, state_of_file) = (self.common.clone(), self.state.clone());
+        tokio::select! {
+            () = manager.run() => End::Config,
+            () = reporting => End::Config,
+            () = other_config(client, &cluster, &config) => End::Config,
+            () = other_file(&mut self.file, &common, &state_of_file) => End::File,
+        }
+    }
+
+    /// Whether the cluster can be in a mesh with this one: then its id is reserved.
+    fn accept(&mut self, config: &CiliumClusterConfig) -> Result<(), RemoteError> {
+        let cluster = &self.state.name;
+        config
+            .check(cluster, &self.common.local)
+            .map_err(RemoteError::Incompatible)?;
+        if self.id == Some(config.id) {
+            return Ok(());
+        }
+        self.common.reservations.reserve(config.id, cluster)?;
+        if let Some(old) = self.id.replace(config.id) {
+            tracing::warn!(
+                cluster = %cluster, old, new = config.id, "The id of a remote cluster has changed"
+            );
+            for slot in &mut self.slots {
+                slot.store.drain();
+            }
+            self.common.reservations.release(old, cluster);
+        }
+        Ok(())
+    }
+
+    fn report(&self) {
+        report(&self.state, &self.health, &self.common.metrics);
+    }
+}
+
+fn slot(common: &Common, state: &Arc<RemoteState>, observer: &Arc<dyn MeshObserver>) -> Slot {
+    let kind = observer.kind();
+    let mut options = WatchStoreOptions::new(state.name.as_str());
+    options.recorder = common.recorder.clone();
+    let synced = {
+        let state = state.clone();
+        SyncedCallback(Box::new(move || state.synced(kind)))
+    };
+    let store = observer.store(StoreContext {
+        cluster: state.name.clone(),
+        options,
+        synced,
+    });
+    state.add_store(kind, store.status());
+    Slot {
+        observer: observer.clone(),
+        kind,
+        store,
+    }
+}
+
+/// From 0 to 1, different for each call.
+fn jitter() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0) as f64 / u64::MAX as f64
+}
+
+/// Reads the configuration of a cluster. One that is not there may be written soon: its writer may have restarted.
+async fn get_config(client: &Client, state: &RemoteState) -> Result<CiliumClusterConfig, RemoteError> {
+    let cluster = &state.name;
+    let key = keys::cluster_config(cluster.as_str());
+    let deadline = Instant::now() + CONFIG_DEADLINE;
+    let (mut pause, longest) = CONFIG_BACKOFF;
+    loop {
+        let error = match timeout(CONFIG_TIMEOUT, client.get(&key)).await {
+            Ok(Ok(Some(item))) => match CiliumClusterConfig::decode(&item.value) {
+                Ok(config) => return Ok(config),
+                Err(cause) => RemoteError::InvalidConfig {
+                    cluster: cluster.clone(),
+                    cause: Arc::new(cause),
+                },
+            },
+            Ok(Ok(None)) => {
+                state.configured(None);
+                RemoteError::NoConfig {
+                    cluster: cluster.clone(),
+                }
+            }
+            result => RemoteError::ReadConfig {
+                cluster: cluster.clone(),
+                after: CONFIG_DEADLINE,
+                cause: result.ok().and_then(Result::err).map(Box::new),
+            },
+        };
+        if Instant::now() + pause > deadline {
+            return Err(error);
+        }
+        tracing::debug!(cluster = %cluster, error = hive::error_chain(&error), "Waiting for the cluster configuration");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
+    }
+}
+
+/// Returns when the cluster has another configuration than this one. One that is gone for a moment changes nothing.
+async fn other_config(client: &Client, cluster: &ClusterName, config: &CiliumClusterConfig) {
+    let key = keys::cluster_config(cluster.as_str());
+    loop {
+        tokio::time::sleep(CONFIG_POLL).await;
+        let item = match timeout(CONFIG_TIMEOUT, client.get(&key)).await {
+            Ok(Ok(Some(item))) => item,
+            _ => continue,
+        };
+        match CiliumClusterConfig::decode(&item.value) {
+            Ok(now) if now == *config => {}
+            Ok(_) => {
+                tracing::info!(cluster = %cluster, "The configuration of a remote cluster has changed");
+                return;
+            }
+            Err(error) => tracing::warn!(
+                cluster = %cluster, error = hive::error_chain(&error),
+                "Ignoring an invalid configuration of a remote cluster"
+            ),
+        }
+    }
+}
+
+/// Returns when there is another file that makes sense, or none. Another one ends no connection that works.
+async fn other_file(file: &mut watch::Receiver<Option<ConfigFile>>, common: &Common, state: &RemoteState) {
+    while file.changed().await.is_ok() {
+        let Some(new) = file.borrow_and_update().clone() else {
+            break;
+        };
+        match common.connector.connect(&state.name, &new) {
+            Ok(_) => break,
+            Err(cause) => {
+                let error = RemoteError::File {
+                    cluster: state.name.clone(),
+                    cause,
+                };
+                tracing::warn!(
+                    cluster = %state.name, error = hive::error_chain(&error),
+                    "Staying connected with the configuration file as it was"
+                );
+                state.failed(error);
+            }
+        }
+    }
+}
+
+/// Reports how the cluster is.
+fn report(state: &RemoteState, health: &Health, metrics: &ClusterMeshMetrics) {
+    let status = state.status();
+    match state.last_error() {
+        Some(error) => health.degraded(status.status.as_str(), &error),
+        None if status.ready => health.ok("Ready"),
+        None => health.starting(format!("{}; {}", status.status, status.synced)),
+    }
+    metrics.update(state);
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Remote clusters in real etcds, by their configuration files.
+
+use skep_clustermesh::testing::FakeCluster;
+use skep_clustermesh_types::Kind;
+use skep_kvstore::{KeyRange, RangeRequest};
+use skep_kvstore_etcd::testing::EtcdServer;
+
+use crate::fixture::{World, eventually, node};
+
+fn address(server: &EtcdServer) -> String {
+    format!("http://127.0.0.1:{}", server.port())
+}
+
+#[tokio::test]
+async fn a_cluster_in_etcd_joins_reconnects_and_leaves() {
+    let mut server = EtcdServer::start().await;
+    let alder = FakeCluster::in_store("alder", 7, server.backend()).await;
+    alder.put(Kind::Nodes, "n1", node(&alder, "n1")).await;
+    alder.put_service(&alder.service("cart", &["10.4.1.15"])).await;
+    let world = World::start_etcd().await;
+
+    world.write("alder", &address(&server));
+    world.ready("alder").await;
+    assert_eq!(world.nodes.names(), ["alder/n1"]);
+    eventually("the backend is there", || {
+        world.backends() == ["shop/cart 10.4.1.15:80/TCP@7"]
+    })
+    .await;
+    let status = world.status("alder").expect("it is configured");
+    assert!(
+        status
+            .status
+            .starts_with("etcd: 1/1 connected, leases=0, lock leases=0, has-quorum=true"),
+        "{status:?}"
+    );
+
+    server.kill();
+    assert_eq!(world.nodes.names(), ["alder/n1"]);
+    server.restart().await;
+    alder.delete(Kind::Nodes, "n1").await;
+    alder.put(Kind::Nodes, "n2", node(&alder, "n2")).await;
+    eventually("changes are read", || world.nodes.names() == ["alder/n2"]).await;
+
+    world.leave("alder");
+    eventually("it is gone", || {
+        world.mesh.status().is_empty() && world.backends().is_empty()
+    })
+    .await;
+    assert_eq!(world.nodes.names(), Vec::<String>::new());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn an_etcd_that_was_set_up_anew_is_another_store() {
+    let mut server = EtcdServer::start().await;
+    let alder = FakeCluster::in_store("alder", 7, server.backend()).await;
+    for name in ["n1", "n2"] {
+        alder.put(Kind::Nodes, name, node(&alder, name)).await;
+    }
+    let world = World::start_etcd().await;
+    world.write("alder", &address(&server));
+    world.ready("alder").await;
+
+    server.kill();
+    server.wipe();
+    server.restart().await;
+    let alder = FakeCluster::in_store("alder", 7, server.backend()).await;
+    alder.put(Kind::Nodes, "n2", node(&alder, "n2")).await;
+
+    eventually("it is read", || world.nodes.names() == ["alder/n2"]).await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn compaction_loses_nothing() {
+    let mut server = EtcdServer::start().await;
+    let alder = FakeCluster::in_store("alder", 7, server.backend()).await;
+    alder.put(Kind::Nodes, "n1", node(&alder, "n1")).await;
+    let world = World::start_etcd().await;
+    world.write("alder", &address(&server));
+    world.ready("alder").await;
+
+    // What happens before the mesh has reached it again is compacted away.
+    server.kill();
+    server.restart().await;
+    for at in 0..20 {
+        alder.put(Kind::Nodes, "n2", node(&alder, "n2")).await;
+        alder
+            .put(Kind::Nodes, &format!("m{at}"), node(&alder, &format!("m{at}")))
+            .await;
+        alder.delete(Kind::Nodes, &format!("m{at}")).await;
+    }
+    alder.delete(Kind::Nodes, "n1").await;
+    let backend = server.backend();
+    let range = RangeRequest::new(KeyRange::key("cilium/.heartbeat"));
+    let now = backend.range(range).await.expect("it answers").header.revision;
+    backend.compact(now).await.expect("it is compacted");
+
+    eventually("the newest state is read", || world.nodes.names() == ["alder/n2"]).await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_half_written_file_is_read_when_it_is_whole() {
+    let server = EtcdServer::start().await;
+    let alder = FakeCluster::in_store("alder", 7, server.backend()).await;
+    alder.put(Kind::Nodes, "n1", node(&alder, "n1")).await;
+    let world = World::start_etcd().await;
+    let path = world.directory.path().join("alder");
+
+    std::fs::write(&path, "endpoints: [http://127").expect("it is written");
+    eventually("it is reported", || {
+        world.status("alder").is_some_and(|status| {
+            status
+                .last_error
+                .is_some_and(|error| error.contains("invalid configuration file"))
+        })
+    })
+    .await;
+    std::fs::write(&path, format!("endpoints: [{}]", address(&server))).expect("it is written");
+
+    world.ready("alder").await;
+    assert_eq!(world.nodes.names(), ["alder/n1"]);
+    world.stop().await;
+}

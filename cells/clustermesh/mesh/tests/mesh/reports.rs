@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Metrics and health.
+
+use skep_clustermesh_types::Kind;
+use skep_metrics::{MetricSet, Registry, exposition};
+
+use crate::fixture::{World, eventually, ip, node};
+
+fn metric(world: &World, line: &str) -> Option<String> {
+    let registry = Registry::new(world.metrics.metrics(), &[]).expect("the names differ");
+    let prefix = format!("cilium_clustermesh_{line} ");
+    let text = exposition(&registry);
+    text.lines()
+        .find_map(|line| line.strip_prefix(&prefix).map(str::to_owned))
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_have_the_names_and_labels_of_cilium() {
+    let world = World::start().await;
+    let alder = world.cluster("alder", 7).await;
+    alder.put(Kind::Nodes, "n1", node(&alder, "n1")).await;
+    for at in 1..=2 {
+        let address = format!("10.4.1.{at}");
+        alder.put(Kind::Ips, &address, ip(&alder, &address, 9)).await;
+    }
+    for name in ["a", "b", "c"] {
+        alder.put_service(&alder.service(name, &["10.4.1.1"])).await;
+    }
+    world.join("alder");
+    world.write("cedar", "bad");
+
+    let of = |name: &str, cluster: &str| {
+        metric(
+            &world,
+            &format!("remote_cluster_{name}{{target_cluster=\"{cluster}\"}}"),
+        )
+    };
+    let is = |name: &str, value: &str| of(name, "alder").as_deref() == Some(value);
+    eventually("the metrics are there", || {
+        is("nodes", "1") && is("endpoints", "2") && is("services", "3") && is("readiness_status", "1")
+    })
+    .await;
+    assert!(is("failures", "0"));
+    eventually("the other one has failed", || {
+        of("failures", "cedar").is_some_and(|value| value != "0")
+    })
+    .await;
+    assert_eq!(of("readiness_status", "cedar").as_deref(), Some("0"));
+    assert!(
+        of("last_failure_ts", "cedar").is_some_and(|value| value.parse::<f64>().is_ok_and(|at| at > 1e9))
+    );
+    assert_eq!(metric(&world, "remote_clusters").as_deref(), Some("2"));
+    world
+        .mesh
+        .wait_synced(&[Kind::Identities])
+        .await
+        .expect_err("one cannot be reached");
+    let written = metric(&world, "remote_change_duration_seconds_count{kind=\"services\"}");
+    assert_eq!(written.as_deref(), Some("3"));
+
+    world.leave("cedar");
+    eventually("it is forgotten", || of("failures", "cedar").is_none()).await;
+    assert_eq!(metric(&world, "remote_clusters").as_deref(), Some("1"));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_cluster_has_a_health_of_its_own() {
+    let world = World::start().await;
+    world.cluster("alder", 7).await;
+    world.join("alder");
+    world.write("cedar", "bad");
+
+    eventually("one is fine", || {
+        world
+            .health("clustermesh.alder")
+            .is_some_and(|text| text.contains("Ready"))
+    })
+    .await;
+    eventually("the other one is not", || {
+        world.health("clustermesh.cedar").is_some_and(|text| {
+            text.contains("cluster `cedar`: invalid configuration file: no store for `cedar`")
+        })
+    })
+    .await;
+
+    world.write("Maple", "maple");
+    eventually("the file is reported", || {
+        world
+            .health("clustermesh.job-clustermesh-config")
+            .is_some_and(|text| text.contains("invalid cluster name `Maple`"))
+    })
+    .await;
+    world.leave("Maple");
+    eventually("the directory is fine again", || {
+        world
+            .health("clustermesh.job-clustermesh-config")
+            .is_some_and(|text| text.contains("2 remote clusters configured"))
+    })
+    .await;
+    world.leave("cedar");
+    eventually("what is gone has none", || {
+        world.health("clustermesh.cedar").is_none()
+    })
+    .await;
+    world.stop().await;
+}
