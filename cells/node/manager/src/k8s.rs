@@ -171,3 +171,120 @@ impl ObjectFaults {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use skep_k8s_client::{Change, DisabledClient, Status};
+    use skep_k8s_types::RawObject;
+    use skep_k8s_types::slim::CiliumNode;
+    use skep_node::NodeName;
+    use statedb::Db;
+
+    use super::*;
+    use crate::convert;
+
+    struct Bench {
+        watch: Watch<CiliumNode>,
+        faults: ObjectFaults,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let db = Db::new();
+            let manager = NodeManager::with_table(&db).unwrap();
+            let watch = Watch {
+                client: Arc::new(DisabledClient),
+                guard: manager.register_source("ciliumnodes").unwrap(),
+                manager,
+                local: LocalNodeStore::new(&db, &NodeName::new("n1")).unwrap(),
+                source: Source::CustomResource,
+                convert: convert::cilium_node,
+            };
+            Self {
+                watch,
+                faults: ObjectFaults::default(),
+            }
+        }
+
+        fn apply(&mut self, event: WatcherEvent<CiliumNode>) {
+            let mut txn = self.watch.manager.write();
+            self.watch.apply(&mut txn, event, &mut self.faults).unwrap();
+            txn.commit();
+        }
+
+        fn boot_ids(&self) -> Vec<String> {
+            let snapshot = self.watch.manager.db().read();
+            let nodes = self.watch.manager.nodes(&snapshot);
+            nodes
+                .iter()
+                .map(|node| format!("{} {}", node.key.name, node.boot_id))
+                .collect()
+        }
+
+        fn is_synced(&self) -> bool {
+            let table = self.watch.manager.table();
+            table.is_initialized(&self.watch.manager.db().read())
+        }
+    }
+
+    fn event(name: &str, boot_id: Value) -> ObjectEvent<CiliumNode> {
+        let object = json!({"metadata": {"name": name}, "spec": {"bootid": boot_id}});
+        ObjectEvent::decode(Change::Modified, RawObject::from_value(Arc::new(object)))
+    }
+
+    fn applied(name: &str, boot_id: &str) -> Arc<CiliumNode> {
+        match event(name, json!(boot_id)) {
+            ObjectEvent::Applied(object) => object,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn object_that_cannot_be_decoded_keeps_its_last_state() {
+        let mut bench = Bench::new();
+        let items = vec![applied("n2", "1"), applied("n3", "1"), applied("n4", "1")];
+        bench.apply(WatcherEvent::Replaced {
+            items,
+            invalid: Vec::new(),
+        });
+        assert!(bench.is_synced());
+
+        bench.apply(WatcherEvent::Object(event("n2", json!({"a": 1}))));
+        assert_eq!(bench.boot_ids(), ["n2 1", "n3 1", "n4 1"]);
+        assert!(matches!(
+            bench.faults.invalid.get("n2"),
+            Some(Fault::Undecoded(error)) if error.to_string().contains("bootid")
+        ));
+        let ObjectEvent::Invalid(invalid) = event("n3", json!([])) else {
+            panic!("it is valid")
+        };
+        bench.apply(WatcherEvent::Replaced {
+            items: vec![applied("n2", "2")],
+            invalid: vec![invalid],
+        });
+
+        assert_eq!(bench.boot_ids(), ["n2 2", "n3 1"]);
+        let faults: Vec<&String> = bench.faults.invalid.keys().collect();
+        assert_eq!(faults, ["n3"]);
+    }
+
+    #[test]
+    fn kind_that_is_not_registered_has_no_objects() {
+        let mut bench = Bench::new();
+        let failing = |code, reason: &str| {
+            let status = Status {
+                code,
+                reason: reason.into(),
+                ..Status::default()
+            };
+            WatcherEvent::Failing(Arc::new(ApiError::Status(status)))
+        };
+
+        bench.apply(failing(503, "ServiceUnavailable"));
+        assert!(!bench.is_synced());
+        bench.apply(failing(404, "NotFound"));
+
+        assert!(bench.is_synced());
+    }
+}

@@ -172,7 +172,6 @@ async fn entries_are_written_before_others_are_deleted() {
 async fn start_cell() -> (hive::Running, Writer, Arc<IpcacheMap>) {
     let cells: Vec<Cell> = vec![
         statedb::cell(),
-        skep_datapath_config_cell(),
         skep_datapath_maps::in_memory_cell(),
         crate::cell(),
         Cell::module("leftover", "An entry from before a restart").run(|maps: Arc<Maps>| {
@@ -187,10 +186,6 @@ async fn start_cell() -> (hive::Running, Writer, Arc<IpcacheMap>) {
         running.get::<Arc<IpcacheMap>>().unwrap(),
     );
     (running, writer, map)
-}
-
-fn skep_datapath_config_cell() -> Cell {
-    Cell::group([])
 }
 
 #[tokio::test(start_paused = true)]

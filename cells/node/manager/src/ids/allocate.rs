@@ -97,6 +97,8 @@ struct Ids {
     restored: BTreeMap<IpAddr, u16>,
     /// How many addresses, in the table or restored, have an id.
     in_use: BTreeMap<u16, u32>,
+    /// All ids up to this one are in use.
+    used_up_to: u16,
     /// Nodes without an id, as none was free.
     without: BTreeSet<NodeKey>,
 }
@@ -111,6 +113,7 @@ impl Ids {
             *count -= 1;
             if *count == 0 {
                 self.in_use.remove(&id);
+                self.used_up_to = self.used_up_to.min(id - 1);
             }
         }
     }
@@ -122,10 +125,11 @@ impl Ids {
     }
 
     /// The smallest free id.
-    fn free(&self) -> Option<u16> {
-        let taken = self.in_use.keys().zip(1..=u16::MAX);
-        let gap = taken.take_while(|(id, expected)| *id == expected).count();
-        u16::try_from(gap + 1).ok()
+    fn free(&mut self) -> Option<u16> {
+        while self.used_up_to < u16::MAX && self.in_use.contains_key(&(self.used_up_to + 1)) {
+            self.used_up_to += 1;
+        }
+        self.used_up_to.checked_add(1)
     }
 }
 
