@@ -13,6 +13,7 @@ use skep_k8s_client::Client;
 use skep_node::{LocalNode, LocalNodeStore, NodeName};
 use statedb::{Db, Table};
 
+use crate::apiserver::ApiServers;
 use crate::ids;
 use crate::k8s::Watch;
 use crate::manager::NodeManager;
@@ -86,6 +87,12 @@ fn start(params: StartParams) -> Result<(), StartError> {
     let guard = manager.register_source("local-node")?;
     local::spawn(db, local_table, manager.clone(), guard, &jobs)?;
     if let Some(client) = client.filter(|client| client.is_enabled()) {
+        ApiServers {
+            client: client.clone(),
+            ipcache: ipcache.clone(),
+            guard: ipcache.register_source("kube-apiserver")?,
+        }
+        .spawn(&jobs)?;
         Watch {
             client: client.clone(),
             manager: manager.clone(),

@@ -16,8 +16,10 @@
 //!   that packets to pods that are not known yet are tunnelled to their node (`claims.rs`);
 //! - table `node-ids` and map `cilium_node_map_v2`: a number for each other node (`ids.rs`).
 //!
-//! What devices of this node have for addresses is claimed here as well (`host.rs`).
+//! Claimed here as well are the addresses of this node's devices and the rest of the world (`host.rs`), and those of the API
+//! server (`apiserver.rs`).
 
+mod apiserver;
 mod cell;
 mod claims;
 mod convert;

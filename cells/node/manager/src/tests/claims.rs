@@ -190,3 +190,48 @@ async fn claims_of_a_node_have_its_source_and_name() {
     assert_eq!(rows[0][7], "clustermesh:node/alder/n7");
     bench.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn node_that_runs_the_api_server_has_its_identity() {
+    const SLICE: &str = r#"
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: IPv4
+metadata:
+  namespace: default
+  name: kubernetes
+  labels: {kubernetes.io/service-name: kubernetes}
+endpoints:
+- addresses: ["172.30.1.2", "198.51.100.1"]
+"#;
+    let bench = Bench::start().await;
+    bench.upsert(node("", "n2", Source::KvStore, &["172.30.1.2"]));
+    bench.upsert(node("", "n3", Source::KvStore, &["172.30.1.3"]));
+
+    bench.kubernetes.add(SLICE).unwrap();
+    bench
+        .kubernetes
+        .add(
+            &SLICE
+                .replace("kubernetes", "other")
+                .replace("172.30.1.2", "172.30.1.3")
+                .replace("other.io", "kubernetes.io"),
+        )
+        .unwrap();
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=7", "172.30.1.3/32 identity=6"])
+        .await;
+    bench
+        .kubernetes
+        .add(&SLICE.replace("172.30.1.2", "172.30.1.3"))
+        .unwrap();
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=6", "172.30.1.3/32 identity=7"])
+        .await;
+    bench.kubernetes.delete(SLICE).unwrap();
+
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=6", "172.30.1.3/32 identity=6"])
+        .await;
+    bench.end().await;
+}
