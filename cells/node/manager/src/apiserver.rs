@@ -68,7 +68,7 @@ impl ApiServers {
             match event {
                 WatcherEvent::Replaced { items, invalid } => {
                     slices.retain(|name, _| invalid.iter().any(|error| error.object.name == *name));
-                    slices.extend(items.iter().filter_map(|slice| addresses(slice)));
+                    slices.extend(items.iter().filter_map(addresses));
                     is_list = true;
                     match invalid.first() {
                         None => cx.health.ok("Watching"),
