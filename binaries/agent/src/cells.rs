@@ -66,7 +66,9 @@ fn datapath() -> Cell {
         skep_socketlb::loadbalancer_cell(),
         skep_socketlb::cell(),
         skep_ipcache::cell(),
+        skep_ipcache::api::cell(),
         skep_node_manager::cell(),
+        skep_node_manager::api::cell(),
         unsupported::cell(),
         pods::cell(),
     ])

@@ -11,8 +11,12 @@
 //! - A restart deletes nothing from the map that a source may still claim: the map is pruned when every source that is
 //!   registered ([`Writer::register_source`]) has delivered its first list, or was given up ([`SourceSync`]).
 //!
+//! Feature `api`: `GET /v1/ip`.
+//!
 //! Read first: `claim.rs`, then `resolve.rs`.
 
+#[cfg(feature = "api")]
+pub mod api;
 mod cell;
 mod claim;
 mod config;
