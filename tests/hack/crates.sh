@@ -28,7 +28,7 @@ skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s-types skep-k8s-client 
 skep-kvstore: etcd-client tonic axum kube
 skep-kvstore-etcd: kube
 skep-kvstore-store: skep-kvstore-etcd etcd-client tonic axum kube
-skep-identity: skep-hive skep-statedb skep-kvstore skep-k8s-types skep-bpf-sys tokio serde
+skep-identity: skep-hive skep-statedb skep-kvstore skep-k8s-types skep-bpf-sys tokio
 skep-ipcache: skep-k8s-types skep-k8s-client skep-node kube axum etcd-client
 skep-node-manager: kube axum etcd-client skep-kvstore
 skep-loadbalancer-model: skep-k8s-types skep-k8s-client kube serde_norway notify axum skep-bpf-sys skep-bpf-maps

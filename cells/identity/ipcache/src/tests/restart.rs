@@ -210,10 +210,30 @@ async fn sources_that_are_late_are_given_up() {
     .await
     .unwrap();
 
+    let health = |text: &'static str| {
+        let health = running.health();
+        async move {
+            let is_reported = || {
+                health
+                    .entries()
+                    .iter()
+                    .any(|entry| format!("{entry:?}").contains(text))
+            };
+            let wait = async {
+                while !is_reported() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), wait).await.unwrap();
+        }
+    };
+    health("no first list of mesh for table ipcache").await;
+
     // Late is better than never.
     let mut txn = writer.write();
     guard.done(&mut txn).unwrap();
     txn.commit();
+    health("All sources have delivered").await;
     hive::testing::stop(running).await;
 }
 

@@ -218,3 +218,27 @@ fn node_ip_is_an_internal_address_never_the_agents_own() {
     assert_eq!(node.node_ip(true), Some("172.30.1.2".parse().unwrap()));
     assert_eq!(node.node_ip(false), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn this_node_has_another_key_once_its_cluster_has_a_name() {
+    let bench = Bench::start().await;
+    bench
+        .expect_source(&NodeKey::new("", THIS), Some(Source::Local))
+        .await;
+
+    bench
+        .local
+        .update(|local| {
+            local.cluster = "alder".into();
+            local.addresses = vec![(NodeAddressType::InternalIp, "172.30.1.1".parse().unwrap())];
+        })
+        .unwrap();
+
+    bench
+        .expect_source(&NodeKey::new("alder", THIS), Some(Source::Local))
+        .await;
+    bench.expect_source(&NodeKey::new("", THIS), None).await;
+    bench.expect_ipcache(&["172.30.1.1/32 identity=1"]).await;
+    bench.expect_ids(&[]).await;
+    bench.end().await;
+}
