@@ -14,5 +14,6 @@
 #include "lb/skip.h"
 #include "lb/source_range.h"
 #include "node/ipcache.h"
+#include "node/node_ids.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

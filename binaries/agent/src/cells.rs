@@ -57,7 +57,7 @@ fn control_plane() -> Cell {
     ])
 }
 
-/// The kernel: pinned maps, socket programs, identities of nodes.
+/// The kernel: pinned maps, socket programs, identities of addresses, nodes.
 fn datapath() -> Cell {
     Cell::group([
         skep_datapath_config::cell(),
@@ -66,6 +66,9 @@ fn datapath() -> Cell {
         skep_socketlb::loadbalancer_cell(),
         skep_socketlb::cell(),
         skep_ipcache::cell(),
+        skep_ipcache::api::cell(),
+        skep_node_manager::cell(),
+        skep_node_manager::api::cell(),
         unsupported::cell(),
         pods::cell(),
     ])

@@ -10,13 +10,14 @@ use std::{
 };
 
 use clap::{CommandFactory, Parser, Subcommand};
-use skep_api_types::{DaemonConfiguration, LrpSpec, Service, StatusResponse};
+use skep_api_types::{DaemonConfiguration, IpListEntry, LrpSpec, NodeId, Service, StatusResponse};
 use skep_bpf_maps::{
     event::{METRICS, RATELIMIT},
-    node::IPCACHE,
+    node::{IPCACHE, NODE_IDS},
 };
 
 use crate::{
+    address,
     agent::{Agent, AgentError},
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
@@ -67,6 +68,12 @@ enum Command {
     /// Local redirect policies of the agent.
     #[command(subcommand)]
     Lrp(ListCommand),
+    /// Addresses and networks, and their identities.
+    #[command(subcommand)]
+    Ip(IpCommand),
+    /// Ids of other nodes.
+    #[command(subcommand)]
+    Nodeid(ListCommand),
     /// BPF maps, read from where they are pinned.
     #[command(subcommand)]
     Bpf(BpfCommand),
@@ -123,6 +130,23 @@ enum ServiceCommand {
 }
 
 #[derive(Debug, Subcommand)]
+enum IpCommand {
+    /// All addresses and networks.
+    #[command(alias = "ls")]
+    List {
+        /// With the node that packets are tunnelled to, and the key.
+        #[arg(short, long)]
+        verbose: bool,
+    },
+    /// One address or network.
+    Get {
+        /// The address or network.
+        #[arg(value_parser = address::parse)]
+        cidr: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 enum BpfCommand {
     /// The load balancer's maps.
     #[command(subcommand)]
@@ -130,6 +154,9 @@ enum BpfCommand {
     /// Addresses and their identities.
     #[command(subcommand)]
     Ipcache(ListCommand),
+    /// Ids of other nodes by their addresses.
+    #[command(subcommand)]
+    Nodeid(ListCommand),
     /// Sockets that go through a service.
     #[command(subcommand)]
     Socknat(ListCommand),
@@ -255,6 +282,14 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                 _ => print::document(&policies, format)?,
             }
         }
+        Command::Ip(command) => addresses(&agent, &command, format)?,
+        Command::Nodeid(ListCommand::List) => {
+            let ids: Vec<NodeId> = agent.get("node/ids", &[])?;
+            match format {
+                Format::Text => address::ids(&ids),
+                _ => print::document(&ids, format)?,
+            }
+        }
         Command::Bpf(command) => bpf(&pinned, &command, format)?,
         #[cfg(feature = "kvstore")]
         Command::Kvstore(command) => {
@@ -334,6 +369,19 @@ fn in_agent(socket: &Path, words: &[String]) -> Result<ExitCode, Box<dyn Error>>
     Ok(shell::one(socket, &shell::line(words))?)
 }
 
+fn addresses(agent: &Agent, command: &IpCommand, format: Format) -> Result<String, Box<dyn Error>> {
+    let path = match command {
+        IpCommand::List { .. } => "ip".to_owned(),
+        IpCommand::Get { cidr } => format!("ip?cidr={cidr}"),
+    };
+    let entries: Vec<IpListEntry> = agent.get(&path, &[])?;
+    let is_verbose = !matches!(command, IpCommand::List { verbose: false });
+    match format {
+        Format::Text => Ok(address::list(&entries, is_verbose)),
+        _ => Ok(print::document(&entries, format)?),
+    }
+}
+
 fn services(agent: &Agent, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {
     let path = "service";
     Ok(match command {
@@ -384,6 +432,7 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, 
         BpfCommand::Ipcache(ListCommand::List) => {
             (pinned.entries(IPCACHE.name)?, ["IP PREFIX/ADDRESS", "IDENTITY"])
         }
+        BpfCommand::Nodeid(ListCommand::List) => (pinned.entries(NODE_IDS.name)?, ["IP ADDRESS", "NODE ID"]),
         BpfCommand::Socknat(ListCommand::List) => (pinned.sockets()?, ["BACKEND -> COOKIE", "FRONTEND"]),
         BpfCommand::Metrics(ListCommand::List) => (
             pinned.entries(METRICS.name)?,

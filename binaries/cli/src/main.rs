@@ -2,6 +2,7 @@
 
 //! The `skep` command: asks the agent over its sockets, and reads pinned maps.
 
+mod address;
 mod agent;
 mod command;
 mod inventory;

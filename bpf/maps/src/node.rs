@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `cilium_ipcache_v2`: what an address is (this host, another node, a pod's identity).
+//! Nodes: `cilium_ipcache_v2`, what an address is (this host, another node, a pod's identity), and the ids of nodes.
+
+mod ids;
 
 use std::{
     mem::{offset_of, size_of},
@@ -12,6 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use skep_bpf_sys::MapKind;
 
 use crate::{MapFamily, Size, layout, register, text::Text};
+
+pub use ids::{NODE_IDS, NODE_IDS_MAX, NODE_IDS_OWNER, NodeIdKey, NodeIdValue};
 
 /// Identity of this host.
 pub const IDENTITY_HOST: u32 = 1;
@@ -66,11 +70,23 @@ pub struct IpcacheValue {
     pub pad: [u8; 2],
     /// Index of the encryption key, 0 = none.
     pub encrypt_key: u8,
-    /// Bit 0 skip tunnel, 1 tunnel endpoint valid, 2 tunnel endpoint is IPv6, 3 address of a remote cluster.
+    /// [`ipcache_flags`].
     pub flags: u8,
 }
 const _: () = assert!(size_of::<IpcacheValue>() == 24 && offset_of!(IpcacheValue, tunnel_endpoint) == 4);
 const _: () = assert!(offset_of!(IpcacheValue, encrypt_key) == 22 && offset_of!(IpcacheValue, flags) == 23);
+
+/// Bits of [`IpcacheValue::flags`].
+pub mod ipcache_flags {
+    /// Packets to the address are not encapsulated.
+    pub const SKIP_TUNNEL: u8 = 1;
+    /// The tunnel endpoint is valid.
+    pub const HAS_TUNNEL_ENDPOINT: u8 = 1 << 1;
+    /// The tunnel endpoint is an IPv6 address.
+    pub const IPV6_TUNNEL_ENDPOINT: u8 = 1 << 2;
+    /// The address belongs to another cluster of the mesh.
+    pub const REMOTE_CLUSTER: u8 = 1 << 3;
+}
 
 impl IpcacheKey {
     /// Key of one address.
@@ -80,24 +96,26 @@ impl IpcacheKey {
 
     /// Key of the prefix `address/bits`; bits beyond the family's count as all of them.
     pub fn prefix(address: IpAddr, bits: u8) -> Self {
-        let mut bytes = [0; 16];
-        let (family, most) = match address {
-            IpAddr::V4(address) => {
-                bytes[..4].copy_from_slice(&address.octets());
-                (1, 32)
-            }
-            IpAddr::V6(address) => {
-                bytes = address.octets();
-                (2, 128)
-            }
-        };
+        let (family, most) = if address.is_ipv4() { (1, 32) } else { (2, 128) };
         Self {
             prefix_len: IPCACHE_STATIC_BITS + u32::from(bits.min(most)),
             cluster_id: 0,
             pad: 0,
             family,
-            address: bytes,
+            address: address_bytes(address),
         }
+    }
+
+    /// The address and the length of its prefix; `None` for keys that no program looks up.
+    pub fn address_and_bits(&self) -> Option<(IpAddr, u8)> {
+        let (is_ipv6, most) = match self.family {
+            1 => (false, 32),
+            2 => (true, 128),
+            _ => return None,
+        };
+        let bits = self.prefix_len.checked_sub(IPCACHE_STATIC_BITS)?;
+        let bits = u8::try_from(bits).ok().filter(|bits| *bits <= most)?;
+        Some((address_text(self.address, is_ipv6), bits))
     }
 }
 
@@ -111,6 +129,17 @@ impl IpcacheValue {
             encrypt_key: 0,
             flags: 0,
         }
+    }
+
+    /// The same, reached through a tunnel to this node.
+    #[must_use]
+    pub fn with_tunnel_endpoint(mut self, node: IpAddr) -> Self {
+        self.tunnel_endpoint = address_bytes(node);
+        self.flags |= ipcache_flags::HAS_TUNNEL_ENDPOINT;
+        if node.is_ipv6() {
+            self.flags |= ipcache_flags::IPV6_TUNNEL_ENDPOINT;
+        }
+        self
     }
 }
 
@@ -126,12 +155,11 @@ impl Text for IpcacheKey {
 
 impl Text for IpcacheValue {
     fn text(&self) -> String {
-        const IPV6_TUNNEL: u8 = 4;
         let words = [
-            (1, "skiptunnel"),
-            (2, "hastunnel"),
-            (IPV6_TUNNEL, "ipv6tunnel"),
-            (8, "remotecluster"),
+            (ipcache_flags::SKIP_TUNNEL, "skiptunnel"),
+            (ipcache_flags::HAS_TUNNEL_ENDPOINT, "hastunnel"),
+            (ipcache_flags::IPV6_TUNNEL_ENDPOINT, "ipv6tunnel"),
+            (ipcache_flags::REMOTE_CLUSTER, "remotecluster"),
         ];
         let mut flags: Vec<&str> = words
             .into_iter()
@@ -145,9 +173,24 @@ impl Text for IpcacheValue {
             "identity={} encryptkey={} tunnelendpoint={} flags={}",
             self.identity,
             self.encrypt_key,
-            address_text(self.tunnel_endpoint, self.flags & IPV6_TUNNEL != 0),
+            address_text(
+                self.tunnel_endpoint,
+                self.flags & ipcache_flags::IPV6_TUNNEL_ENDPOINT != 0
+            ),
             flags.join(",")
         )
+    }
+}
+
+/// 16 bytes of which IPv4 uses the first 4.
+fn address_bytes(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&address.octets());
+            bytes
+        }
+        IpAddr::V6(address) => address.octets(),
     }
 }
 
@@ -158,5 +201,51 @@ fn address_text(bytes: [u8; 16], is_ipv6: bool) -> IpAddr {
         bytes.into()
     } else {
         [a, b, c, d].into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_back_as_prefixes() {
+        for (address, bits) in [("10.1.2.0", 24), ("10.1.2.3", 32), ("fd00::", 64), ("::", 0)] {
+            let address: IpAddr = address.parse().unwrap();
+            assert_eq!(
+                IpcacheKey::prefix(address, bits).address_and_bits(),
+                Some((address, bits))
+            );
+        }
+        let key = IpcacheKey::host("10.1.2.3".parse().unwrap());
+        for broken in [
+            IpcacheKey { family: 3, ..key },
+            IpcacheKey {
+                prefix_len: 31,
+                ..key
+            },
+            IpcacheKey {
+                prefix_len: 65,
+                ..key
+            },
+        ] {
+            assert_eq!(broken.address_and_bits(), None);
+        }
+    }
+
+    #[test]
+    fn values_say_identity_key_tunnel_and_flags() {
+        let value = IpcacheValue::new(52311).with_tunnel_endpoint("192.168.5.12".parse().unwrap());
+        assert_eq!(
+            value.text(),
+            "identity=52311 encryptkey=0 tunnelendpoint=192.168.5.12 flags=hastunnel"
+        );
+        let mut value = IpcacheValue::new(6).with_tunnel_endpoint("fd00::2".parse().unwrap());
+        value.encrypt_key = 255;
+        value.flags |= ipcache_flags::REMOTE_CLUSTER | ipcache_flags::SKIP_TUNNEL;
+        assert_eq!(
+            value.text(),
+            "identity=6 encryptkey=255 tunnelendpoint=fd00::2 flags=skiptunnel,hastunnel,ipv6tunnel,remotecluster"
+        );
     }
 }

@@ -5,12 +5,14 @@
 //! Names, fields and omissions are those of Cilium's REST models, so that the clients of either agent read the other.
 //! Fields that a model lacks are ignored when it is read, those that an agent left out are empty.
 
+mod address;
 mod config;
 mod map;
 mod policy;
 mod service;
 mod status;
 
+pub use address::{IpListEntry, IpListEntryMetadata, NodeId};
 pub use config::{DaemonConfiguration, DaemonConfigurationSpec, DaemonConfigurationStatus};
 pub use map::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 pub use policy::{FrontendMapping, LrpBackend, LrpSpec};

@@ -10,6 +10,8 @@ use hive::config::Faults;
 const MAP_MAX: i64 = 1 << 27;
 /// Fewest and most entries of the reverse socket maps.
 const REVERSE_SK: std::ops::RangeInclusive<i64> = 1024..=16_777_216;
+/// Fewest and most entries of the map of node ids.
+const NODE_MAP: std::ops::RangeInclusive<i64> = 16384..=MAP_MAX;
 
 /// Sizes of maps, and how their memory is allocated.
 #[derive(Debug, Clone, hive::Config)]
@@ -39,6 +41,9 @@ pub struct MapConfig {
     /// Most entries for reverse translation at sockets; 0: by the memory of the node.
     #[config(default = 0, flag = "bpf-sock-rev-map-max")]
     pub reverse_sk_max: i64,
+    /// Most addresses of nodes with an id; at least 16384.
+    #[config(default = 16384, flag = "bpf-node-map-max")]
+    pub node_map_max: i64,
     /// Allocate the memory of hash maps when they are created: faster updates, more memory.
     #[config(default = false, flag = "preallocate-bpf-maps")]
     pub preallocate: bool,
@@ -80,6 +85,10 @@ impl MapConfig {
                 "bpf-sock-rev-map-max",
                 format!("must be 0, or from {least} to {most}"),
             );
+        }
+        if !NODE_MAP.contains(&self.node_map_max) {
+            let (least, most) = (NODE_MAP.start(), NODE_MAP.end());
+            faults.add("bpf-node-map-max", format!("must be from {least} to {most}"));
         }
         if !(0.0..=1.0).contains(&self.dynamic_size_ratio) {
             faults.add("bpf-map-dynamic-size-ratio", "must be from 0 to 1");
@@ -131,6 +140,12 @@ mod tests {
             assert!(text.contains(flag) && !text.contains("too large"), "{text}");
         }
         assert!(faults(&|config| config.lb_max = 0).contains("must be larger than zero"));
+        for size in [0, 16_383, 134_217_729] {
+            assert_eq!(
+                faults(&|config| config.node_map_max = size),
+                "bpf-node-map-max: must be from 16384 to 134217728"
+            );
+        }
     }
 
     #[test]

@@ -1,72 +1,195 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Table → map. Where sources disagree about an address, this node's own word counts most.
+//! Table → map.
+//!
+//! What an entry of the map must be follows from the two prefixes that may have it, as of the snapshot of the round. A
+//! round writes entries first and deletes afterwards, so that a network whose entry is replaced by others is not without
+//! one in between.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::collections::HashSet;
+use std::sync::Arc;
 
-use hive::Jobs;
-use statedb::{
-    Db, Obj, Revision, RwTable,
-    reconciler::{Config, Ops, Reconciler, Round},
-    row::BoxError,
-};
+use hive::{Jobs, SpawnError};
+use skep_bpf_maps::node::{IpcacheKey, IpcacheValue};
+use skep_datapath_maps::transaction::{Deletions, Phase, Stage, Transaction, Updates};
+use statedb::reconciler::{Config, Delete, Ops, Reconciler, Round, Update};
+use statedb::row::BoxError;
+use statedb::{Db, Obj, ReadTxn, Revision, RwTable, Table};
 
-use crate::{map::Ipcache, table::NodeIdentity};
+use crate::map::IpcacheMap;
+use crate::prefix::Prefix;
+use crate::table::IpcacheEntry;
+
+skep_datapath_maps::stages! {
+    struct Stages {
+        updates: Updates<IpcacheMap>,
+        deletions: Deletions<IpcacheMap>,
+    }
+}
+
+impl Stages {
+    fn run(&mut self, map: &IpcacheMap, txn: &mut Transaction) {
+        txn.run(&mut self.updates, map);
+        txn.enter(Phase::CleanUp);
+        txn.run(&mut self.deletions, map);
+    }
+}
 
 pub(crate) fn start(
     db: Db,
-    table: RwTable<NodeIdentity>,
-    map: Arc<Ipcache>,
+    table: RwTable<IpcacheEntry>,
+    map: Arc<IpcacheMap>,
     jobs: Jobs,
-) -> Result<(), hive::SpawnError> {
-    let ops = MapOps {
-        table: table.clone(),
-        map,
-    };
-    Reconciler::new(&db, table, NodeIdentity::STATUS, ops, Config::default()).spawn(&jobs)?;
+) -> Result<(), SpawnError> {
+    let ops = MapOps::new(table.reader(), (*map).clone());
+    Reconciler::new(&db, table, IpcacheEntry::STATUS, ops, config()).spawn(&jobs)?;
     Ok(())
 }
 
+pub(crate) fn config() -> Config {
+    Config {
+        // Pruning, once an hour, compares the whole map: what it finds is all that a refresh could repair.
+        refresh_interval: None,
+        ..Config::default()
+    }
+}
+
+/// Writes entries of the table to the map.
 pub(crate) struct MapOps {
-    pub(crate) table: RwTable<NodeIdentity>,
-    pub(crate) map: Arc<Ipcache>,
+    table: Table<IpcacheEntry>,
+    map: IpcacheMap,
+    stages: Stages,
+    txn: Transaction,
 }
 
 impl MapOps {
-    /// The identity that all sources together give an address: the smallest, so that host wins.
-    fn identity(&self, round: &Round<'_>, address: IpAddr) -> Option<u32> {
-        self.table
-            .list(round.snapshot, NodeIdentity::BY_ADDRESS.key(&address))
-            .map(|row| row.identity)
-            .min()
+    pub(crate) fn new(table: Table<IpcacheEntry>, map: IpcacheMap) -> Self {
+        Self {
+            table,
+            map,
+            stages: Stages::default(),
+            txn: Transaction::default(),
+        }
+    }
+
+    /// What the entry of a prefix must be: that of the address, else that of the network.
+    fn desired(&self, txn: &impl ReadTxn, prefix: Prefix) -> Option<IpcacheValue> {
+        let mut prefixes = [Some(prefix), prefix.twin()];
+        prefixes.sort_by_key(|prefix| prefix.map(|prefix| prefix.kind()));
+        prefixes.into_iter().flatten().find_map(|prefix| {
+            let row = self.table.get(txn, IpcacheEntry::BY_PREFIX.key(&prefix))?;
+            Some(row.resolve()?.map_value())
+        })
+    }
+
+    fn stage(&mut self, txn: &impl ReadTxn, prefix: Prefix) {
+        let owner = self.txn.add_owner();
+        match self.desired(txn, prefix) {
+            Some(value) => self.stages.updates.push(owner, (prefix.map_key(), value)),
+            None => self.stages.deletions.push(owner, prefix.map_key()),
+        }
+    }
+
+    /// Carries out what is staged; returns the results in the order of staging.
+    fn carry_out(&mut self) -> Vec<Result<(), BoxError>> {
+        self.stages.run(&self.map, &mut self.txn);
+        self.stages.clear();
+        let results = self.txn.finish();
+        results
+            .map(|error| error.map_or(Ok(()), |error| Err(error.into())))
+            .collect()
+    }
+
+    fn one(&mut self, round: &Round<'_>, prefix: Prefix) -> Result<(), BoxError> {
+        self.stage(round.snapshot, prefix);
+        self.carry_out().into_iter().collect()
+    }
+
+    /// Entries of the map that are not as they must be: key, and what it must be.
+    fn differences(&self, txn: &impl ReadTxn) -> Result<Vec<(IpcacheKey, Option<IpcacheValue>)>, BoxError> {
+        let mut found = Vec::new();
+        let mut present = HashSet::new();
+        self.map.for_each(|key, value| {
+            let desired = Prefix::of_map_key(&key).and_then(|prefix| self.desired(txn, prefix));
+            if desired.is_some() {
+                present.insert(key);
+            }
+            if desired != Some(value) {
+                found.push((key, desired));
+            }
+        })?;
+        for row in self.table.all(txn) {
+            let key = row.prefix.map_key();
+            if !present.contains(&key)
+                && let Some(value) = self.desired(txn, row.prefix)
+            {
+                present.insert(key);
+                found.push((key, Some(value)));
+            }
+        }
+        Ok(found)
     }
 }
 
-impl Ops<NodeIdentity> for MapOps {
-    fn update(&mut self, round: &Round<'_>, _: Revision, row: &mut NodeIdentity) -> Result<(), BoxError> {
-        let identity = self.identity(round, row.address).unwrap_or(row.identity);
-        Ok(self.map.set(row.address, identity)?)
+impl Ops<IpcacheEntry> for MapOps {
+    fn update(&mut self, round: &Round<'_>, _: Revision, row: &mut IpcacheEntry) -> Result<(), BoxError> {
+        self.one(round, row.prefix)
     }
 
-    fn delete(&mut self, round: &Round<'_>, _: Revision, row: &NodeIdentity) -> Result<(), BoxError> {
-        match self.identity(round, row.address) {
-            Some(identity) => self.map.set(row.address, identity)?,
-            None => self.map.remove(row.address)?,
-        }
-        Ok(())
+    fn delete(&mut self, round: &Round<'_>, _: Revision, row: &IpcacheEntry) -> Result<(), BoxError> {
+        self.one(round, row.prefix)
     }
 
     fn prune(
         &mut self,
-        _: &Round<'_>,
-        rows: &mut dyn Iterator<Item = &Obj<NodeIdentity>>,
+        round: &Round<'_>,
+        _: &mut dyn Iterator<Item = &Obj<IpcacheEntry>>,
     ) -> Result<(), BoxError> {
-        let wanted: BTreeSet<IpAddr> = rows.map(|row| row.address).collect();
-        for (address, _) in self.map.nodes()? {
-            if !wanted.contains(&address) {
-                self.map.remove(address)?;
+        let differences = self.differences(round.snapshot)?;
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let stale = differences
+            .iter()
+            .filter(|(_, desired)| desired.is_none())
+            .count();
+        tracing::info!(
+            stale,
+            repaired = differences.len() - stale,
+            "the map is not as the table says"
+        );
+        for (key, desired) in differences {
+            let owner = self.txn.add_owner();
+            match desired {
+                Some(value) => self.stages.updates.push(owner, (key, value)),
+                None => self.stages.deletions.push(owner, key),
             }
         }
-        Ok(())
+        self.carry_out().into_iter().collect()
+    }
+
+    fn batched(&self) -> bool {
+        true
+    }
+
+    fn batch(
+        &mut self,
+        round: &Round<'_>,
+        deletes: &mut [Delete<IpcacheEntry>],
+        updates: &mut [Update<IpcacheEntry>],
+    ) {
+        for delete in deletes.iter() {
+            self.stage(round.snapshot, delete.object.prefix);
+        }
+        for update in updates.iter() {
+            self.stage(round.snapshot, update.object.prefix);
+        }
+        let mut results = self.carry_out().into_iter();
+        for (delete, result) in deletes.iter_mut().zip(&mut results) {
+            delete.result = result;
+        }
+        for (update, result) in updates.iter_mut().zip(results) {
+            update.result = result;
+        }
     }
 }

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `GET /v1/ip`: what addresses and networks are, in the form of Cilium's agent API.
+
+use axum::{
+    Json,
+    extract::{Query, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use hive::{Cell, Member};
+use serde::Deserialize;
+use skep_api::{Routes, json_list};
+use skep_api_types::{IpListEntry, IpListEntryMetadata};
+use statedb::{Db, Obj, Snapshot, Table};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{IpcacheEntry, Prefix, PrefixKind};
+
+hive::catalogue!(cell);
+
+/// The ipcache, for the agent's API.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("ipcache-api", "Addresses in the API of the agent").provide(api)
+}
+
+fn api(db: Db, table: Table<IpcacheEntry>) -> Member<Routes> {
+    Member(Routes::new(
+        OpenApiRouter::new().routes(routes!(list)).with_state((db, table)),
+    ))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Filter {
+    cidr: Option<String>,
+}
+
+/// Lists addresses and networks with their identities.
+#[utoipa::path(get, path = "/ip", params(
+    ("cidr" = Option<String>, Query, description = "Only this address or network")), responses(
+    (status = 200, description = "The entries", body = [IpListEntry]),
+    (status = 400, description = "The network is invalid", body = String),
+    (status = 404, description = "No such entry", body = String)))]
+async fn list(
+    State((db, table)): State<(Db, Table<IpcacheEntry>)>,
+    Query(Filter { cidr }): Query<Filter>,
+) -> Response {
+    let snapshot = db.read();
+    let Some(cidr) = cidr else {
+        let is_shown =
+            |row: &&Obj<IpcacheEntry>| row.resolve().is_some() && !is_shadowed(row, &table, &snapshot);
+        let rows: Vec<Obj<IpcacheEntry>> = table.all(&snapshot).filter(is_shown).cloned().collect();
+        return json_list(rows, |row, out| {
+            serde_json::to_writer(out, &entry(row).unwrap_or_default())
+        });
+    };
+    let prefix: Prefix = match cidr.parse() {
+        Ok(prefix) => prefix,
+        Err(error) => {
+            let text = format!("`{cidr}` is no address or network: {error}");
+            return (StatusCode::BAD_REQUEST, Json(text)).into_response();
+        }
+    };
+    let mut prefixes = [Some(prefix), prefix.twin()];
+    prefixes.sort_by_key(|prefix| prefix.map(|prefix| prefix.kind()));
+    let found = prefixes.into_iter().flatten().find_map(|prefix| {
+        let row = table.get(&snapshot, IpcacheEntry::BY_PREFIX.key(&prefix))?;
+        entry(row)
+    });
+    match found {
+        Some(found) => Json([found]).into_response(),
+        None => (StatusCode::NOT_FOUND, Json(format!("no entry for {cidr}"))).into_response(),
+    }
+}
+
+/// Whether the row is a network whose entry in the map is that of its one address.
+fn is_shadowed(row: &IpcacheEntry, table: &Table<IpcacheEntry>, snapshot: &Snapshot) -> bool {
+    let twin = row
+        .prefix
+        .twin()
+        .filter(|twin| twin.kind() == PrefixKind::Address);
+    let twin = twin.and_then(|twin| table.get(snapshot, IpcacheEntry::BY_PREFIX.key(&twin)));
+    twin.is_some_and(|address| address.resolve().is_some())
+}
+
+fn entry(row: &IpcacheEntry) -> Option<IpListEntry> {
+    let resolved = row.resolve()?;
+    let pod = resolved
+        .pod
+        .map(|pod| (pod.name.to_string(), pod.namespace.to_string()));
+    let (name, namespace) = pod.unwrap_or_default();
+    Some(IpListEntry {
+        cidr: row.prefix.net().to_string(),
+        encrypt_key: resolved.encrypt_key,
+        host_ip: resolved
+            .tunnel_peer
+            .map(|node| node.to_string())
+            .unwrap_or_default(),
+        identity: resolved.identity.get(),
+        metadata: IpListEntryMetadata {
+            name,
+            namespace,
+            source: resolved.source.as_str().to_owned(),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+    use skep_identity::NumericIdentity;
+
+    use super::*;
+    use crate::{Claim, Owner, PodMetadata, ResourceId, Source, Writer};
+
+    async fn ask(writer: &Writer, cidr: Option<&str>) -> (u16, Value) {
+        let state = (writer.db().clone(), writer.table());
+        let filter = Filter {
+            cidr: cidr.map(str::to_owned),
+        };
+        let answer = list(State(state), Query(filter)).await;
+        let status = answer.status().as_u16();
+        let body = axum::body::to_bytes(answer.into_body(), usize::MAX)
+            .await
+            .unwrap();
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    #[tokio::test]
+    async fn entries_are_listed_and_found_by_address_and_network() {
+        let writer = Writer::with_table(&Db::new()).unwrap();
+        let owner = |source| Owner::new(source, ResourceId::new("test", "", "a"));
+        let number = |source, identity| Claim::identity(owner(source), NumericIdentity::new(identity));
+        let pod = PodMetadata {
+            namespace: "shop".into(),
+            name: "cart-0".into(),
+            ..PodMetadata::default()
+        };
+        let node: IpAddr = "192.168.5.12".parse().unwrap();
+        let mut txn = writer.write();
+        for (prefix, claim) in [
+            ("0.0.0.0/0", number(Source::Local, 2)),
+            ("10.0.2.8/32", number(Source::Generated, 3)),
+            (
+                "10.0.2.8",
+                number(Source::ClusterMesh, 52_311)
+                    .tunnel_peer(node)
+                    .encrypt_key(3)
+                    .pod(Arc::new(pod)),
+            ),
+        ] {
+            writer.upsert(&mut txn, prefix.parse().unwrap(), claim).unwrap();
+        }
+        txn.commit();
+        let world = json!({"cidr": "0.0.0.0/0", "identity": 2, "metadata": {"source": "local"}});
+        let cart = json!({
+            "cidr": "10.0.2.8/32", "encryptKey": 3, "hostIP": "192.168.5.12", "identity": 52_311,
+            "metadata": {"name": "cart-0", "namespace": "shop", "source": "clustermesh"},
+        });
+
+        assert_eq!(ask(&writer, None).await, (200, json!([world, cart])));
+        assert_eq!(ask(&writer, Some("10.0.2.8")).await, (200, json!([cart])));
+        assert_eq!(ask(&writer, Some("10.0.2.8/32")).await, (200, json!([cart])));
+        assert_eq!(ask(&writer, Some("0.0.0.0/0")).await, (200, json!([world])));
+        assert_eq!(
+            ask(&writer, Some("10.0.2.9")).await,
+            (404, json!("no entry for 10.0.2.9"))
+        );
+        assert_eq!(
+            ask(&writer, Some("x")).await,
+            (
+                400,
+                json!("`x` is no address or network: invalid IP address syntax")
+            )
+        );
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: nodes of all clusters, in tables, in the ipcache and in the map of node ids.
+//! Requires: the ipcache, the local node, its addresses, the maps, optionally a Kubernetes client.
+//! Provides: [`NodeManager`], read-only tables `nodes` and `node-ids`.
+
+use std::sync::Arc;
+
+use hive::{Cell, Cfg, Jobs, Params, SpawnError};
+use skep_datapath_config::AddressFamilies;
+use skep_ipcache::{Config, Source, Writer};
+use skep_k8s_client::Client;
+use skep_node::{LocalNode, LocalNodeStore, NodeName};
+use statedb::{Db, Table};
+
+use crate::apiserver::ApiServers;
+use crate::ids;
+use crate::k8s::Watch;
+use crate::manager::NodeManager;
+use crate::metrics::NodeMetrics;
+use crate::node::Node;
+use crate::reflect::NodeClaims;
+use crate::{convert, host, local};
+
+/// Nodes of all clusters.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::group([
+        Cell::module("node-manager", "Nodes of all clusters")
+            .provide(skep_metrics::provided::<NodeMetrics>)
+            .provide(NodeManager::new)
+            .provide(read_only)
+            .run(start)
+            .library(), // other cells add nodes and read the table
+        Cell::module("node-ids", "Ids of other nodes")
+            .provide_private(ids::new_table)
+            .provide(ids::read_only)
+            .provide(ids::owner)
+            .run(ids::start)
+            .library(),
+        Cell::module("host-addresses", "Addresses of this node in the ipcache").run(host::start),
+    ])
+}
+
+fn read_only(manager: NodeManager) -> Table<Node> {
+    manager.table()
+}
+
+/// Why sources cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// A source is registered twice.
+    #[error(transparent)]
+    Table(#[from] statedb::Error),
+    /// The module has stopped.
+    #[error(transparent)]
+    Job(#[from] SpawnError),
+}
+
+#[derive(Params)]
+pub(crate) struct StartParams {
+    db: Db,
+    manager: NodeManager,
+    ipcache: Writer,
+    config: Cfg<Config>,
+    families: Cfg<AddressFamilies>,
+    local: LocalNodeStore,
+    local_table: Table<LocalNode>,
+    name: NodeName,
+    client: Option<Arc<dyn Client>>,
+    jobs: Jobs,
+}
+
+fn start(params: StartParams) -> Result<(), StartError> {
+    let StartParams {
+        db,
+        manager,
+        ipcache,
+        config,
+        families,
+        local,
+        local_table,
+        name,
+        client,
+        jobs,
+    } = params;
+    let guard = manager.register_source("local-node")?;
+    local::spawn(db, local_table, manager.clone(), guard, &jobs)?;
+    if let Some(client) = client.filter(|client| client.is_enabled()) {
+        ApiServers {
+            client: client.clone(),
+            ipcache: ipcache.clone(),
+            guard: ipcache.register_source("kube-apiserver")?,
+        }
+        .spawn(&jobs)?;
+        Watch {
+            client: client.clone(),
+            manager: manager.clone(),
+            local: local.clone(),
+            guard: manager.register_source("nodes")?,
+            source: Source::Kubernetes,
+            convert: convert::kubernetes_node,
+        }
+        .spawn(&jobs)?;
+        Watch {
+            client,
+            manager: manager.clone(),
+            local: local.clone(),
+            guard: manager.register_source("ciliumnodes")?,
+            source: Source::CustomResource,
+            convert: convert::cilium_node,
+        }
+        .spawn(&jobs)?;
+    }
+    manager.sources().spawn(config.sync_timeout, &jobs)?;
+    NodeClaims {
+        guard: ipcache.register_source("nodes")?,
+        manager,
+        ipcache,
+        local,
+        name,
+        families,
+    }
+    .spawn(&jobs)?;
+    Ok(())
+}

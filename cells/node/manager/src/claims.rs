@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! A node → what its addresses and networks are.
+
+use std::net::IpAddr;
+
+use skep_identity::Reserved;
+use skep_ipcache::{Claim, EndpointFlags, Owner, Prefix, ResourceId, Writer};
+use skep_k8s_types::slim::NodeAddressType;
+use statedb::WriteTxn;
+
+use crate::node::{Node, NodeKey};
+
+/// Kind of the resources that claim for nodes.
+pub(crate) const KIND: &str = "node";
+
+/// Who this node is, and which address families are on.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) local: NodeKey,
+    pub(crate) ipv4: bool,
+    pub(crate) ipv6: bool,
+}
+
+impl View {
+    fn is_on(&self, address: IpAddr) -> bool {
+        if address.is_ipv4() { self.ipv4 } else { self.ipv6 }
+    }
+
+    pub(crate) fn world(&self, address: IpAddr) -> Reserved {
+        Reserved::world(address, self.ipv4 && self.ipv6)
+    }
+}
+
+/// What a node claims. This node: its addresses are the host's. Another one: its addresses are a node's, its health and
+/// ingress addresses and the networks of its pods are reached through a tunnel to it.
+pub(crate) fn claims_of(node: &Node, view: &View) -> Vec<(Prefix, Claim)> {
+    let owner = Owner::new(
+        node.source,
+        ResourceId::new(KIND, &node.key.cluster, &node.key.name),
+    );
+    if node.key == view.local {
+        let addresses = node.reachable().map(|(_, address)| address);
+        let addresses = addresses.filter(|address| view.is_on(*address));
+        return addresses
+            .map(|address| (address.into(), Claim::labels(owner.clone(), Reserved::Host)))
+            .collect();
+    }
+    let flags = match node.key.cluster == view.local.cluster {
+        true => EndpointFlags::empty(),
+        false => EndpointFlags::REMOTE_CLUSTER,
+    };
+    let peer = node.node_ip(true).or_else(|| node.node_ip(false));
+    let claim = |label: Reserved| Claim::labels(owner.clone(), label).flags(flags);
+    let tunnelled = |label| claim(label).tunnel_peer(peer).encrypt_key(node.encryption_key);
+    let mut claims: Vec<(Prefix, Claim)> = Vec::new();
+    for (kind, address) in node.reachable() {
+        // Nodes talk to each other directly, except through the agent's own address.
+        let is_own = *kind == NodeAddressType::CiliumInternalIp;
+        let remote = claim(Reserved::RemoteNode).tunnel_peer(peer.filter(|_| is_own));
+        claims.push((address.into(), remote));
+    }
+    let health = node.health.iter().map(|address| (*address, Reserved::Health));
+    let ingress = node.ingress.iter().map(|address| (*address, Reserved::Ingress));
+    for (address, label) in health.chain(ingress) {
+        claims.push((address.into(), tunnelled(label)));
+    }
+    for net in &node.pod_cidrs {
+        claims.push((Prefix::cidr(*net), tunnelled(view.world(net.addr()))));
+    }
+    claims.retain(|(prefix, _)| view.is_on(prefix.net().addr()));
+    claims
+}
+
+/// What one publisher has claimed, to be taken back.
+#[derive(Debug, Default)]
+pub(crate) struct Published(Vec<(Prefix, Owner)>);
+
+impl Published {
+    /// Makes the claims of the publisher these.
+    pub(crate) fn replace(
+        &mut self,
+        writer: &Writer,
+        txn: &mut WriteTxn,
+        claims: Vec<(Prefix, Claim)>,
+    ) -> Result<(), statedb::Error> {
+        let now: Vec<(Prefix, Owner)> = claims
+            .iter()
+            .map(|(prefix, claim)| (*prefix, claim.owner.clone()))
+            .collect();
+        // New claims first: a prefix whose source changes is never without one.
+        for (prefix, claim) in claims {
+            writer.upsert(txn, prefix, claim)?;
+        }
+        for (prefix, owner) in &self.0 {
+            if !now.iter().any(|other| other == &(*prefix, owner.clone())) {
+                writer.delete(txn, *prefix, owner)?;
+            }
+        }
+        self.0 = now;
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Addresses of this node's devices → the host; everything else → the world.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use hive::{Cfg, Job, JobCtx, Jobs, Params};
+use ipnet::IpNet;
+use skep_datapath_config::AddressFamilies;
+use skep_identity::Reserved;
+use skep_ipcache::{Claim, Owner, Prefix, ResourceId, Source, SourceGuard, Writer};
+use skep_node::{LocalNodeStore, NodeAddress, NodeName};
+use statedb::{Db, ReadTxn, Snapshot, Table};
+
+use crate::cell::StartError;
+use crate::claims::{Published, View};
+use crate::local::local_key;
+
+/// Kind of the resources that claim for devices.
+const KIND: &str = "daemon";
+
+#[derive(Params)]
+pub(crate) struct HostParams {
+    db: Db,
+    addresses: Table<NodeAddress>,
+    families: Cfg<AddressFamilies>,
+    ipcache: Writer,
+    local: LocalNodeStore,
+    name: NodeName,
+    jobs: Jobs,
+}
+
+/// Registers the job that claims the addresses of devices.
+pub(crate) fn start(params: HostParams) -> Result<(), StartError> {
+    let guard = params.ipcache.register_source("node-addresses")?;
+    let view = View {
+        local: local_key(&params.local, &params.name),
+        ipv4: params.families.ipv4,
+        ipv6: params.families.ipv6,
+    };
+    let work = Arc::new(HostAddresses {
+        db: params.db,
+        addresses: params.addresses,
+        view,
+        ipcache: params.ipcache,
+        guard,
+    });
+    let job = Job::once("claim-node-addresses", move |cx: JobCtx| {
+        let work = work.clone();
+        async move {
+            let token = cx.token.clone();
+            tokio::select! {
+                () = token.cancelled() => Ok(()),
+                result = work.follow(&cx) => result,
+            }
+        }
+    });
+    Ok(params.jobs.spawn(job)?)
+}
+
+struct HostAddresses {
+    db: Db,
+    addresses: Table<NodeAddress>,
+    view: View,
+    ipcache: Writer,
+    guard: SourceGuard,
+}
+
+impl HostAddresses {
+    async fn follow(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
+        let mut published = Published::default();
+        self.forget_earlier_run()?;
+        loop {
+            let snapshot = self.db.read();
+            let (is_complete, completed) = self.addresses.initialized_watch(&snapshot);
+            let changed = self.addresses.table_watch(&snapshot);
+            self.claim(&snapshot, is_complete, &mut published)?;
+            drop(snapshot);
+            cx.health.ok("Running");
+            tokio::select! {
+                () = changed.closed() => {}
+                () = completed.closed(), if !is_complete => {}
+            }
+        }
+    }
+
+    fn forget_earlier_run(&self) -> Result<(), statedb::Error> {
+        let is_ours = |owner: &Owner| owner.source == Source::Local && owner.resource.kind() == KIND;
+        let mut txn = self.ipcache.write();
+        self.ipcache.delete_owned(&mut txn, is_ours, |_| false)?;
+        txn.commit();
+        Ok(())
+    }
+
+    fn claim(
+        &self,
+        snapshot: &Snapshot,
+        is_complete: bool,
+        published: &mut Published,
+    ) -> Result<(), statedb::Error> {
+        let mut txn = self.ipcache.write();
+        published.replace(&self.ipcache, &mut txn, self.claims(snapshot))?;
+        if is_complete {
+            self.guard.done(&mut txn)?;
+        }
+        txn.commit();
+        Ok(())
+    }
+
+    fn claims(&self, txn: &impl ReadTxn) -> Vec<(Prefix, Claim)> {
+        let owner = |name: &str| Owner::new(Source::Local, ResourceId::new(KIND, "", name));
+        let devices = self.addresses.all(txn).map(|row| {
+            let claim = Claim::labels(owner(&row.device_name), Reserved::Host);
+            (Prefix::from(row.addr), claim)
+        });
+        let families = [
+            (self.view.ipv4, IpAddr::from(Ipv4Addr::UNSPECIFIED)),
+            (self.view.ipv6, IpAddr::from(Ipv6Addr::UNSPECIFIED)),
+        ];
+        let worlds = families.into_iter().filter(|(is_on, _)| *is_on);
+        let worlds = worlds.filter_map(|(_, address)| {
+            let claim = Claim::labels(owner("world"), self.view.world(address));
+            Some((Prefix::cidr(IpNet::new(address, 0).ok()?), claim))
+        });
+        devices.chain(worlds).collect()
+    }
+}

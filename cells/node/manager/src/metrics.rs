@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Metrics, with Cilium's names.
+
+use skep_ipcache::Source;
+use skep_metrics::{CounterVec, Gauge, Metrics};
+
+/// What happens to nodes.
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "nodes_all")]
+pub struct NodeMetrics {
+    /// Number of nodes of all clusters.
+    #[metric(name = "num")]
+    nodes: Gauge,
+    /// Events of nodes that sources reported.
+    #[metric(name = "events_received_total", labels = ["event", "source"])]
+    events: CounterVec,
+}
+
+impl NodeMetrics {
+    pub(crate) fn event(&self, event: &str, source: Source) {
+        self.events.with([event, source.as_str()]).inc();
+    }
+
+    pub(crate) fn set_nodes(&self, count: usize) {
+        self.nodes.set(count as f64);
+    }
+}

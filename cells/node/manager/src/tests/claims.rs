@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What nodes are in the ipcache.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn cilium_node_claims_its_addresses_and_networks() {
+    let bench = Bench::start().await;
+
+    bench.kubernetes.add(CILIUM_NODE_2).unwrap();
+
+    bench
+        .expect_ipcache(&[
+            "172.30.1.2/32 identity=6 encryptkey=0 tunnelendpoint=0.0.0.0 flags=<none>",
+            "10.1.2.1/32 identity=6 encryptkey=0 tunnelendpoint=172.30.1.2 flags=hastunnel",
+            "10.1.2.91/32 identity=4 encryptkey=3 tunnelendpoint=172.30.1.2 flags=hastunnel",
+            "10.1.2.92/32 identity=8 encryptkey=3 tunnelendpoint=172.30.1.2 flags=hastunnel",
+            "10.1.2.0/24 identity=9 encryptkey=3 tunnelendpoint=172.30.1.2 flags=hastunnel",
+            "10.7.2.0/24 identity=9 encryptkey=3 tunnelendpoint=172.30.1.2 flags=hastunnel",
+        ])
+        .await;
+    bench.kubernetes.delete(CILIUM_NODE_2).unwrap();
+    bench.expect_ipcache(&[]).await;
+
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_that_a_node_loses_are_given_up() {
+    let bench = Bench::start().await;
+    bench.upsert(node("", "n2", Source::KvStore, &["172.30.1.2", "172.30.1.3"]));
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=6", "172.30.1.3/32 identity=6"])
+        .await;
+
+    bench.upsert(node("", "n2", Source::KvStore, &["172.30.1.3", "172.30.1.4"]));
+
+    bench
+        .expect_ipcache(&["172.30.1.3/32 identity=6", "172.30.1.4/32 identity=6"])
+        .await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_of_other_clusters_are_marked() {
+    let bench = Bench::start().await;
+    let mut remote = node("alder", "n1", Source::ClusterMesh, &["172.31.1.1"]);
+    remote.pod_cidrs = vec!["10.4.1.0/24".parse().unwrap()];
+
+    bench.upsert(remote);
+
+    bench
+        .expect_ipcache(&[
+            "172.31.1.1/32 identity=6 encryptkey=0 tunnelendpoint=0.0.0.0 flags=remotecluster",
+            "10.4.1.0/24 identity=9 encryptkey=0 tunnelendpoint=172.31.1.1 flags=hastunnel,remotecluster",
+        ])
+        .await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn this_node_is_the_host_with_the_addresses_that_it_knows_itself() {
+    let bench = Bench::start().await;
+    bench.upsert(node("", THIS, Source::KvStore, &["172.30.1.1"]));
+    bench.upsert(node("", "n2", Source::KvStore, &["172.30.1.2"]));
+    bench.expect_ipcache(&["172.30.1.2/32 identity=6"]).await;
+
+    bench
+        .local
+        .update(|local| {
+            local.addresses = vec![(NodeAddressType::InternalIp, "172.30.1.9".parse().unwrap())];
+        })
+        .unwrap();
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=6", "172.30.1.9/32 identity=1"])
+        .await;
+
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn devices_of_this_node_win_over_what_others_say() {
+    let bench = Bench::start().await;
+    bench.upsert(node("", "n2", Source::KvStore, &["172.30.1.2"]));
+    bench.expect_ipcache(&["172.30.1.2/32 identity=6"]).await;
+
+    let mut txn = bench.db.write(&[&bench.addresses]);
+    bench
+        .addresses
+        .insert(&mut txn, device("172.30.1.2", "eth0"))
+        .unwrap();
+    bench
+        .addresses
+        .insert(&mut txn, device("fd00::1", "eth0"))
+        .unwrap();
+    txn.commit();
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=1", "fd00::1/128 identity=1"])
+        .await;
+    let mut txn = bench.db.write(&[&bench.addresses]);
+    bench.addresses.delete_all(&mut txn).unwrap();
+    txn.commit();
+
+    bench.expect_ipcache(&["172.30.1.2/32 identity=6"]).await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_else_is_the_world() {
+    for (ipv6, wanted) in [
+        ("true", vec!["0.0.0.0/0 9", "::/0 10"]),
+        ("false", vec!["0.0.0.0/0 2"]),
+    ] {
+        let bench = Bench::start_with(Settings::new().flag("enable-ipv6", ipv6)).await;
+        let map = bench.maps.handle(&IPCACHE);
+        bench
+            .wait(|| {
+                let mut found: Vec<String> = map
+                    .entries()
+                    .unwrap()
+                    .iter()
+                    .map(|(key, value)| format!("{} {}", key.text(), value.identity))
+                    .collect();
+                found.sort();
+                found == wanted
+            })
+            .await;
+        bench.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn address_family_that_is_off_is_left_out() {
+    let bench = Bench::start_with(Settings::new().flag("enable-ipv6", "false")).await;
+
+    let mut remote = node("", "n2", Source::KvStore, &["fd00::2", "172.30.1.2"]);
+    remote.pod_cidrs = vec!["fd01::/64".parse().unwrap(), "10.1.2.0/24".parse().unwrap()];
+    bench.upsert(remote);
+
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=6", "10.1.2.0/24 identity=2"])
+        .await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_from_before_a_restart_go_when_all_sources_have_delivered() {
+    let leftover = Cell::module("leftover", "An entry from before a restart").run(|maps: Arc<Maps>| {
+        let key = skep_bpf_maps::node::IpcacheKey::host("10.9.9.9".parse().unwrap());
+        let value = skep_bpf_maps::node::IpcacheValue::new(6);
+        maps.handle(&IPCACHE).update(&key, &value)
+    });
+    let hold = Cell::module("hold", "A source that never delivers")
+        .run(|manager: NodeManager| manager.register_source("held").map(drop));
+    let bench = Bench::start_hive(hive().with(leftover).with(hold), Settings::new()).await;
+    bench.kubernetes.add(NODE_2).unwrap();
+    bench
+        .expect_ipcache(&[
+            "10.9.9.9/32 identity=6",
+            "172.30.1.2/32 identity=6",
+            "10.1.2.0/24 identity=9",
+        ])
+        .await;
+
+    tokio::time::sleep(Duration::from_secs(61)).await;
+
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=6", "10.1.2.0/24 identity=9"])
+        .await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_of_a_node_have_its_source_and_name() {
+    let bench = Bench::start().await;
+    bench.upsert(node("alder", "n7", Source::ClusterMesh, &["172.31.1.7"]));
+    bench
+        .expect_ipcache(&["172.31.1.7/32 identity=6 encryptkey=0"])
+        .await;
+
+    let table = bench.db.table("ipcache").unwrap();
+    let rows: Vec<_> = table
+        .rows(&bench.db.read())
+        .iter()
+        .map(|row| row.cells())
+        .filter(|cells| cells[0] == "172.31.1.7")
+        .collect();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0][7], "clustermesh:node/alder/n7");
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_that_runs_the_api_server_has_its_identity() {
+    const SLICE: &str = r#"
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: IPv4
+metadata:
+  namespace: default
+  name: kubernetes
+  labels: {kubernetes.io/service-name: kubernetes}
+endpoints:
+- addresses: ["172.30.1.2", "198.51.100.1"]
+"#;
+    let bench = Bench::start().await;
+    bench.upsert(node("", "n2", Source::KvStore, &["172.30.1.2"]));
+    bench.upsert(node("", "n3", Source::KvStore, &["172.30.1.3"]));
+
+    bench.kubernetes.add(SLICE).unwrap();
+    bench
+        .kubernetes
+        .add(
+            &SLICE
+                .replace("kubernetes", "other")
+                .replace("172.30.1.2", "172.30.1.3")
+                .replace("other.io", "kubernetes.io"),
+        )
+        .unwrap();
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=7", "172.30.1.3/32 identity=6"])
+        .await;
+    bench
+        .kubernetes
+        .add(&SLICE.replace("172.30.1.2", "172.30.1.3"))
+        .unwrap();
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=6", "172.30.1.3/32 identity=7"])
+        .await;
+    bench.kubernetes.delete(SLICE).unwrap();
+
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=6", "172.30.1.3/32 identity=6"])
+        .await;
+    bench.end().await;
+}
