@@ -7,7 +7,6 @@ use std::sync::Arc;
 use hive::Cell;
 
 use crate::{
-    logging::LogConfig,
     memory, pods,
     status::{self, Configuration},
     unsupported,
@@ -22,7 +21,7 @@ pub fn cells(configuration: Arc<Configuration>) -> Vec<Cell> {
 /// What every feature stands on: logs, tables, health, metrics, the shell and the API.
 fn infrastructure(configuration: Arc<Configuration>) -> Cell {
     Cell::group([
-        Cell::group([]).config::<LogConfig>(),
+        skep_logging::cell(),
         statedb::cell(),
         skep_health::cell(),
         skep_health::history_cell(),

@@ -6,12 +6,11 @@ mod cells;
 #[cfg(test)]
 mod cilium;
 mod health;
-mod logging;
 mod memory;
 mod pods;
 mod status;
 mod unsupported;
 
 pub use cells::cells;
-pub use logging::{LogConfig, LogFormat, start_logging};
+pub use skep_logging::{LogConfig, LogFormat, start_logging};
 pub use status::Configuration;

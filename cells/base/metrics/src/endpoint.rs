@@ -17,8 +17,9 @@ use skep_listen::{BindError, Server, Tcp};
 use crate::exposition::exposition;
 use crate::registry::Registry;
 
-/// The setting of the address.
+/// The settings of the address, of an agent and an operator.
 const SERVE_ADDR: &str = "prometheus-serve-addr";
+const OPERATOR_SERVE_ADDR: &str = "operator-prometheus-serve-addr";
 /// The format of the answer.
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Pause between attempts to listen.
@@ -35,49 +36,109 @@ pub struct EndpointConfig {
 
 impl EndpointConfig {
     fn check(&self, faults: &mut Faults) {
-        if !self.serve_addr.is_empty() && self.addresses().is_empty() {
-            let text = format!("`{}` is not an address such as `:9962`", self.serve_addr);
-            faults.add(SERVE_ADDR, text);
-        }
+        check(SERVE_ADDR, &self.serve_addr, faults);
     }
 
     /// Addresses of the endpoint, of which the first that this machine has is served: without a host those of all
     /// interfaces. None if it is off.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        match self.serve_addr.strip_prefix(':') {
-            Some(port) => port.parse().map_or_else(
-                |_| Vec::new(),
-                |port: u16| {
-                    vec![
-                        (Ipv6Addr::UNSPECIFIED, port).into(),
-                        (Ipv4Addr::UNSPECIFIED, port).into(),
-                    ]
-                },
-            ),
-            None => {
-                let address = self.serve_addr.replace("localhost:", "127.0.0.1:");
-                address.parse().into_iter().collect()
-            }
+        addresses(&self.serve_addr)
+    }
+
+    fn endpoint(config: Cfg<Self>) -> Endpoint {
+        Endpoint {
+            addresses: config.addresses().into(),
+            setting: SERVE_ADDR,
         }
     }
 }
 
+/// Where metrics of an operator are served. It shares its ConfigMap with the agents.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = OperatorEndpointConfig::check)]
+pub struct OperatorEndpointConfig {
+    /// Serve metrics to Prometheus.
+    #[config(default = false)]
+    pub enable_metrics: bool,
+    /// Address of the operator's Prometheus endpoint.
+    #[config(default = ":9963")]
+    pub operator_prometheus_serve_addr: String,
+}
+
+impl OperatorEndpointConfig {
+    fn check(&self, faults: &mut Faults) {
+        check(OPERATOR_SERVE_ADDR, &self.operator_prometheus_serve_addr, faults);
+    }
+
+    fn endpoint(config: Cfg<Self>) -> Endpoint {
+        let address = match config.enable_metrics {
+            true => config.operator_prometheus_serve_addr.as_str(),
+            false => "",
+        };
+        Endpoint {
+            addresses: addresses(address).into(),
+            setting: OPERATOR_SERVE_ADDR,
+        }
+    }
+}
+
+fn check(setting: &'static str, address: &str, faults: &mut Faults) {
+    if !address.is_empty() && addresses(address).is_empty() {
+        faults.add(setting, format!("`{address}` is not an address such as `:9962`"));
+    }
+}
+
+fn addresses(address: &str) -> Vec<SocketAddr> {
+    match address.strip_prefix(':') {
+        Some(port) => port.parse().map_or_else(
+            |_| Vec::new(),
+            |port: u16| {
+                vec![
+                    (Ipv6Addr::UNSPECIFIED, port).into(),
+                    (Ipv4Addr::UNSPECIFIED, port).into(),
+                ]
+            },
+        ),
+        None => {
+            let address = address.replace("localhost:", "127.0.0.1:");
+            address.parse().into_iter().collect()
+        }
+    }
+}
+
+/// Where to listen, and the setting that says so. Without addresses the endpoint is off.
+#[derive(Debug, Clone, hive::Value)]
+struct Endpoint {
+    addresses: Arc<[SocketAddr]>,
+    setting: &'static str,
+}
+
 hive::catalogue!(cell);
+hive::catalogue!(operator_cell);
 
 /// Serves the metrics of [`crate::cell`] to Prometheus.
 pub fn cell() -> Cell {
     Cell::module("metrics-endpoint", "Serves metrics to Prometheus")
         .config::<EndpointConfig>()
+        .provide_private(EndpointConfig::endpoint)
+        .run(serve)
+}
+
+/// As [`cell`], at the address of an operator and if `enable-metrics` says so.
+pub fn operator_cell() -> Cell {
+    Cell::module("operator-metrics-endpoint", "Serves metrics to Prometheus")
+        .config::<OperatorEndpointConfig>()
+        .provide_private(OperatorEndpointConfig::endpoint)
         .run(serve)
 }
 
 /// Serves the metrics as long as the hive runs, if an address is configured.
-fn serve(config: Cfg<EndpointConfig>, registry: Arc<Registry>, jobs: Jobs) -> Result<(), SpawnError> {
-    let addresses = config.addresses();
+fn serve(endpoint: Endpoint, registry: Arc<Registry>, jobs: Jobs) -> Result<(), SpawnError> {
+    let Endpoint { addresses, setting } = endpoint;
     if addresses.is_empty() {
         return Ok(());
     }
-    let endpoint = Tcp::first_of(addresses).setting(SERVE_ADDR);
+    let endpoint = Tcp::first_of(addresses.iter().copied()).setting(setting);
     let job = Job::once("prometheus-endpoint", move |cx: JobCtx| {
         let (endpoint, registry) = (endpoint.clone(), registry.clone());
         async move {

@@ -16,12 +16,13 @@ mod request;
 mod target;
 mod token;
 
-pub use cell::cell;
-pub use config::Config;
+pub use cell::{cell, heartbeat, operator_cell};
+pub use config::{Config, LimitConfig, OperatorLimitConfig, RequestLimit};
 pub use connection::{ConnectError, RemoteClient, Settings};
 pub use target::{Target, TargetError};
 
 hive::catalogue!(cell);
+hive::catalogue!(operator_cell);
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hive::{Cell, Cfg, Health, Hook, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
 
-use super::config::Config;
+use super::config::{Config, LimitConfig, OperatorLimitConfig, RequestLimit};
 use super::connection::RemoteClient;
 use super::target::TargetError;
 use crate::client::{Client, DisabledClient};
@@ -35,16 +35,28 @@ enum CellError {
 pub fn cell() -> Cell {
     Cell::module("k8s-client", "Kubernetes client")
         .config::<Config>()
+        .config::<LimitConfig>()
+        .provide_private(LimitConfig::limit)
+        .provide(new_client)
+}
+
+/// As [`cell`], with the limits of an operator: `operator-k8s-client-qps`, `operator-k8s-client-burst`.
+pub fn operator_cell() -> Cell {
+    Cell::module("operator-k8s-client", "Kubernetes client of the operator")
+        .config::<Config>()
+        .config::<OperatorLimitConfig>()
+        .provide_private(OperatorLimitConfig::limit)
         .provide(new_client)
 }
 
 fn new_client(
     config: Cfg<Config>,
+    limit: RequestLimit,
     lifecycle: Lifecycle,
     jobs: Jobs,
     health: Health,
 ) -> Result<Arc<dyn Client>, CellError> {
-    let client = RemoteClient::new(config.target(), config.settings())?;
+    let client = RemoteClient::new(config.target(), config.settings(limit))?;
     if !client.is_enabled() {
         return Ok(Arc::new(DisabledClient));
     }
@@ -72,8 +84,9 @@ fn new_client(
     Ok(Arc::new(client))
 }
 
-/// Probes the server whenever it was silent for too long or a request failed.
-async fn heartbeat(client: &RemoteClient, health: &Health, cx: &JobCtx) {
+/// Probes the server whenever it was silent for too long or a request failed, and moves to the next one of several.
+/// A job of whoever has a client of its own.
+pub async fn heartbeat(client: &RemoteClient, health: &Health, cx: &JobCtx) {
     let mut lost = false;
     loop {
         let interval = client.heartbeat_interval();

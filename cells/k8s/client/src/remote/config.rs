@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hive::Cfg;
 use hive::config::Faults;
 
 use super::connection::Settings;
@@ -21,12 +22,6 @@ pub struct Config {
     pub k8s_kubeconfig_path: String,
     /// Addresses of API servers, tried in turn. The one that works is remembered over restarts.
     pub k8s_api_server_urls: Vec<String>,
-    /// Requests to the API server a second; 0 for no limit.
-    #[config(default = 10.0)]
-    pub k8s_client_qps: f64,
-    /// Requests to the API server at once.
-    #[config(default = 20)]
-    pub k8s_client_burst: u32,
     /// How long connecting to the API server may take.
     #[config(default = "30s")]
     pub k8s_client_connection_timeout: Duration,
@@ -44,9 +39,6 @@ pub struct Config {
 
 impl Config {
     fn check(&self, faults: &mut Faults) {
-        if !(self.k8s_client_qps.is_finite() && self.k8s_client_qps >= 0.0) {
-            faults.add("k8s-client-qps", "must not be negative");
-        }
         let target = Target::choose(None, &self.k8s_api_server_urls);
         if let Err(error) = target.check() {
             faults.add("k8s-api-server-urls", error.to_string());
@@ -64,10 +56,10 @@ impl Config {
     }
 
     /// Settings for [`RemoteClient::new`](super::RemoteClient::new).
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self, limit: RequestLimit) -> Settings {
         Settings {
-            qps: self.k8s_client_qps,
-            burst: self.k8s_client_burst,
+            qps: limit.qps,
+            burst: limit.burst,
             connect_timeout: self.k8s_client_connection_timeout,
             keep_alive: self.k8s_client_connection_keep_alive,
             heartbeat: self.k8s_heartbeat_timeout,
@@ -75,6 +67,71 @@ impl Config {
             state_file: (self.k8s_api_server_urls.len() > 1 && !self.k8s_api_server_state_file.is_empty())
                 .then(|| PathBuf::from(&self.k8s_api_server_state_file)),
             ..Settings::default()
+        }
+    }
+}
+
+/// How many requests a client sends.
+#[derive(Debug, Clone, Copy, PartialEq, hive::Value)]
+pub struct RequestLimit {
+    /// Requests a second; 0 for no limit.
+    pub qps: f64,
+    /// Requests at once.
+    pub burst: u32,
+}
+
+fn check_qps(flag: &'static str, qps: f64, faults: &mut Faults) {
+    if !(qps.is_finite() && qps >= 0.0) {
+        faults.add(flag, "must not be negative");
+    }
+}
+
+/// How many requests an agent sends.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = LimitConfig::check)]
+pub struct LimitConfig {
+    /// Requests to the API server a second; 0 for no limit.
+    #[config(default = 10.0)]
+    pub k8s_client_qps: f64,
+    /// Requests to the API server at once.
+    #[config(default = 20)]
+    pub k8s_client_burst: u32,
+}
+
+impl LimitConfig {
+    fn check(&self, faults: &mut Faults) {
+        check_qps("k8s-client-qps", self.k8s_client_qps, faults);
+    }
+
+    pub(super) fn limit(config: Cfg<Self>) -> RequestLimit {
+        RequestLimit {
+            qps: config.k8s_client_qps,
+            burst: config.k8s_client_burst,
+        }
+    }
+}
+
+/// How many requests an operator sends. It shares its ConfigMap with the agents, whose limits are others.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = OperatorLimitConfig::check)]
+pub struct OperatorLimitConfig {
+    /// Requests of the operator to the API server a second; 0 for no limit.
+    #[config(default = 100.0)]
+    pub operator_k8s_client_qps: f64,
+    /// Requests of the operator to the API server at once.
+    #[config(default = 200)]
+    pub operator_k8s_client_burst: u32,
+}
+
+impl OperatorLimitConfig {
+    fn check(&self, faults: &mut Faults) {
+        check_qps("operator-k8s-client-qps", self.operator_k8s_client_qps, faults);
+    }
+
+    pub(super) fn limit(config: Cfg<Self>) -> RequestLimit {
+        RequestLimit {
+            qps: config.operator_k8s_client_qps,
+            burst: config.operator_k8s_client_burst,
         }
     }
 }

@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Logs of the agent: text or JSON, on the standard error.
+//! Logs of a program: text or JSON, on the standard error.
+//!
+//! - [`cell`]: the settings;
+//! - [`start_logging`]: starts logging as a plan says, in `Program::setup`.
 
 use std::{fmt, io::IsTerminal, str::FromStr};
 
-use hive::{Plan, config::Faults};
+use hive::{Cell, Plan, config::Faults};
 use tracing_subscriber::{EnvFilter, filter::ParseError};
+
+hive::catalogue!(cell);
+
+/// Settings of logs.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("logging", "Settings of logs").config::<LogConfig>()
+}
 
 /// Form of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What the operator is made of.
+
+use hive::Cell;
+
+use crate::leader;
+
+/// All cells of the operator.
+#[must_use]
+pub fn cells() -> Vec<Cell> {
+    vec![infrastructure(), skep_operator_leader::scope(leader_cells())]
+}
+
+/// What only the leader runs. The definitions come first: the others watch objects of these kinds.
+fn leader_cells() -> [Cell; 7] {
+    [
+        skep_k8s_crds::cell(),
+        skep_operator_gc::tables::cell(),
+        skep_operator_gc::nodes::cell(),
+        skep_operator_gc::taints::cell(),
+        skep_operator_gc::identities::cell(),
+        skep_operator_gc::endpoints::cell(),
+        skep_operator_gc::pods::cell(),
+    ]
+}
+
+/// What runs on all replicas.
+fn infrastructure() -> Cell {
+    Cell::group([
+        skep_logging::cell(),
+        statedb::cell(),
+        skep_health::cell(),
+        skep_health::history_cell(),
+        // `metrics` in the ConfigMap is about those of the agents.
+        skep_metrics::cell().config_prefix("operator-"),
+        skep_metrics::endpoint::operator_cell(),
+        skep_shell::cell(),
+        skep_k8s_client::remote::operator_cell(),
+        skep_operator_api::cell(),
+        leader::cell(),
+        skep_operator_leader::cell(),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use hive::{Hive, Settings, testing};
+
+    use super::*;
+
+    #[test]
+    fn every_cell_is_in_the_catalogue() {
+        let missing = testing::not_in_catalogue(&cells());
+
+        assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
+    fn the_operator_is_planned_without_findings() {
+        let plan = testing::plan(Hive::new(cells()), Settings::new());
+
+        let findings: Vec<_> = plan.report().findings().iter().map(ToString::to_string).collect();
+        assert_eq!(findings, [""; 0]);
+    }
+
+    #[test]
+    fn every_combination_of_conditions_is_planned() {
+        for (name, hive) in Hive::new(cells()).variants() {
+            let report = hive.plan(Settings::new()).err().map(|report| report.to_string());
+
+            assert_eq!(report, None, "with {name}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Tests that settings written for Cilium are accepted.
+
+use hive::{Hive, Settings, config::UnknownKeys};
+
+/// What Cilium's chart writes with default values.
+const DEFAULT: &str = include_str!("../../agent/src/testdata/cilium-config.yaml");
+
+fn plan(text: &str) -> Result<hive::Plan, String> {
+    let settings = Settings::new()
+        .config_text("cilium-config.yaml", text)
+        .unknown_keys(UnknownKeys::Ignore);
+    Hive::new(crate::cells())
+        .plan(settings)
+        .map_err(|report| report.to_string())
+}
+
+#[test]
+fn default_config_map_mounts_unchanged() {
+    let plan = plan(DEFAULT).unwrap();
+
+    let findings: Vec<_> = plan.report().findings().iter().map(ToString::to_string).collect();
+    assert_eq!(findings, [""; 0]);
+}
+
+#[test]
+fn limits_metrics_and_ports_of_agents_are_not_those_of_the_operator() {
+    let text = "k8s-client-qps: \"1\"\nmetrics: +cilium_drop_count_total\nprometheus-serve-addr: \":9962\"\nenable-metrics: \"true\"\n";
+    let plan = plan(text).unwrap();
+
+    let value = |name: &str| {
+        plan.settings()
+            .into_iter()
+            .find(|s| s.name == name)
+            .map(|s| s.value)
+    };
+    assert_eq!(value("k8s-client-qps"), None);
+    assert_eq!(value("operator-k8s-client-qps").as_deref(), Some("100"));
+    assert_eq!(value("operator-prometheus-serve-addr").as_deref(), Some(":9963"));
+    assert_eq!(value("prometheus-serve-addr"), None);
+    assert_eq!(value("metrics"), None);
+    assert_eq!(value("enable-metrics").as_deref(), Some("true"));
+    assert_eq!(
+        value("operator-api-serve-addr").as_deref(),
+        Some("localhost:9234")
+    );
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The operator: a list of cells.
+
+mod cells;
+#[cfg(test)]
+mod cilium;
+mod leader;
+
+pub use cells::cells;

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `skep-operator`: does what one process of a cluster does for all nodes.
+
+use std::process::ExitCode;
+
+use hive::Program;
+
+#[global_allocator]
+static ALLOCATOR: skep_alloc::Allocator = skep_alloc::Allocator;
+
+/// What unknown keys of the config directory are. The ConfigMap is that of the agents, too.
+const UNKNOWN: (&str, &str) = ("CILIUM_CONFIG_UNKNOWN", "ignore");
+
+fn main() -> ExitCode {
+    let args: Result<Vec<String>, _> = std::env::args_os()
+        .skip(1)
+        .map(std::ffi::OsString::into_string)
+        .collect();
+    let args = match args {
+        Ok(args) => args,
+        Err(argument) => {
+            eprintln!("error: argument {argument:?} is not UTF-8");
+            return ExitCode::from(hive::exit::USAGE);
+        }
+    };
+    let mut env: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    if env.iter().all(|(name, _)| name != UNKNOWN.0) {
+        env.push((UNKNOWN.0.to_owned(), UNKNOWN.1.to_owned()));
+    }
+    let code = Program::new("skep-operator", skep_operator::cells())
+        .about("Does what one process of a cluster does for all nodes.")
+        .version(env!("CARGO_PKG_VERSION"))
+        .env_prefix("CILIUM")
+        // Sockets are where Cilium has them.
+        .path_name("cilium")
+        .setup(skep_logging::start_logging)
+        .run_with(args, env);
+    ExitCode::from(code)
+}

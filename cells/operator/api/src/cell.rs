@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: the API of the operator. Requires: [`HealthProbe`](crate::HealthProbe)s, a Kubernetes client. Provides:
+//! `/healthz` on a TCP port, [`Listening`](crate::Listening).
+
+use hive::Cell;
+
+use crate::{config::Config, health, server};
+
+/// The API of the operator.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("operator-api", "API of the operator")
+        .config::<Config>()
+        .provide(health::kubernetes)
+        .provide(server::Listening::new)
+        .run(keep)
+}
+
+/// Serves even if no cell requires it.
+fn keep(_: std::sync::Arc<server::Listening>) {}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Deletions that may come too late.
+
+use skep_k8s_client::{Api, ApiError, DeleteOptions, Preconditions};
+use skep_k8s_types::Resource;
+use skep_k8s_types::slim::Str;
+
+/// Why a pass ended early. The next one starts over.
+#[derive(Debug, thiserror::Error)]
+pub enum GcError {
+    /// An object could not be deleted.
+    #[error("cannot delete {kind} `{name}`")]
+    Delete {
+        /// Kind of the object.
+        kind: String,
+        /// Namespace and name of the object.
+        name: String,
+        /// Cause.
+        #[source]
+        cause: ApiError,
+    },
+    /// Objects could not be listed.
+    #[error("cannot list {kind}")]
+    List {
+        /// Kind of the objects.
+        kind: String,
+        /// Cause.
+        #[source]
+        cause: ApiError,
+    },
+    /// An object could not be marked.
+    #[error("cannot update {kind} `{name}`")]
+    Update {
+        /// Kind of the object.
+        kind: String,
+        /// Name of the object.
+        name: String,
+        /// Cause.
+        #[source]
+        cause: ApiError,
+    },
+}
+
+/// Deletes an object if it is still the one that was judged. Returns whether it did.
+pub(crate) async fn delete<T: Resource>(
+    api: &Api<T>,
+    name: &str,
+    uid: &Str,
+    resource_version: &Str,
+    propagation: &'static str,
+) -> Result<bool, ApiError> {
+    let options = DeleteOptions {
+        preconditions: Preconditions {
+            uid: uid.clone(),
+            resource_version: resource_version.clone(),
+        },
+        propagation: Str::const_new(propagation),
+        ..DeleteOptions::default()
+    };
+    match api.delete(name, &options).await {
+        Ok(()) => Ok(true),
+        // Changed, replaced or gone meanwhile: the next pass judges it anew.
+        Err(error) if error.is_conflict() || error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes all objects of a kind. A kind that the server does not have has none.
+pub(crate) async fn delete_all<T: Resource>(
+    client: &std::sync::Arc<dyn skep_k8s_client::Client>,
+) -> Result<usize, GcError> {
+    let kind = T::kind().kind.to_string();
+    let all = match Api::<T>::all(client.clone()).list_all().await {
+        Ok(all) => all,
+        Err(error) if error.is_not_found() => return Ok(0),
+        Err(cause) => return Err(GcError::List { kind, cause }),
+    };
+    let keys = all.items.iter().map(|object| {
+        let metadata = object.metadata();
+        (
+            metadata.namespace.clone(),
+            metadata.name.clone(),
+            metadata.uid.clone(),
+        )
+    });
+    let invalid = all.invalid.iter().map(|error| {
+        (
+            error.object.namespace.clone(),
+            error.object.name.clone(),
+            Str::default(),
+        )
+    });
+    let mut deleted = 0;
+    for (namespace, name, uid) in keys.chain(invalid) {
+        let api = Api::<T>::namespaced(client.clone(), &namespace);
+        match delete(&api, &name, &uid, &Str::default(), "Background").await {
+            Ok(done) => deleted += usize::from(done),
+            Err(cause) => {
+                let name = format!("{namespace}/{name}");
+                return Err(GcError::Delete { kind, name, cause });
+            }
+        }
+    }
+    Ok(deleted)
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: deletes CiliumIdentities that nothing uses.
+//! Requires: a Kubernetes client, the tables `cilium-identities` and `cilium-endpoints` or `cilium-endpoint-slices`.
+//!
+//! An identity shows life when an endpoint uses it and with every change of the object. One without a sign of life for the
+//! heartbeat timeout is marked first, by an annotation: agents that still want it see that and remove the mark. If nothing
+//! happens for another timeout, it is deleted, unless it has changed since. A restart forgets all signs of life, so the
+//! timeouts begin anew.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+use skep_k8s_client::{Api, ApiError, Client, ListOptions, Subresource, WriteOptions};
+use skep_k8s_crds::Config as CrdConfig;
+use skep_k8s_types::Resource;
+use skep_k8s_types::selector::FieldSelector;
+use skep_k8s_types::slim::Str;
+use skep_metrics::{CounterVec, GaugeVec, Metrics};
+use statedb::{Db, Snapshot, Table};
+use tokio::time::Instant;
+
+use crate::failure::{GcError, delete};
+use crate::objects::Identity;
+use crate::tables::{EndpointRow, IdentityRow, Reference, SliceRow};
+
+/// The annotation of an identity that was found unused: when.
+pub(crate) const HEARTBEAT: &str = "io.cilium.heartbeat";
+
+/// Signs of life older than this many timeouts are forgotten.
+const FORGET: u32 = 10;
+
+/// When CiliumIdentities are judged.
+#[derive(Debug, Clone, hive::Config)]
+pub struct Config {
+    /// Where identities are: `crd`, `kvstore`, `doublewrite-readcrd` or `doublewrite-readkvstore`.
+    #[config(default = "kvstore")]
+    pub identity_allocation_mode: String,
+    /// Time between two passes over identities; 0 for none.
+    #[config(default = "15m")]
+    pub identity_gc_interval: Duration,
+    /// How long an identity may show no life before it is marked, and then before it is deleted.
+    #[config(default = "30m")]
+    pub identity_heartbeat_timeout: Duration,
+    /// Identities that are deleted in a rate interval at most.
+    #[config(default = 2500)]
+    pub identity_gc_rate_limit: u32,
+    /// Time over which deletions of identities are counted.
+    #[config(default = "1m")]
+    pub identity_gc_rate_interval: Duration,
+}
+
+impl Config {
+    fn uses_objects(&self) -> bool {
+        self.identity_allocation_mode != "kvstore"
+    }
+}
+
+/// What passes found.
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "operator_identity_gc")]
+pub(crate) struct IdentityMetrics {
+    /// Identities at the end of the last pass.
+    #[metric(labels = ["status", "identity_type"])]
+    entries: GaugeVec,
+    /// Passes.
+    #[metric(labels = ["outcome", "identity_type"])]
+    runs: CounterVec,
+    /// Duration of the last pass, in seconds.
+    #[metric(labels = ["outcome", "identity_type"])]
+    latency: GaugeVec,
+}
+
+hive::catalogue!(cell);
+
+/// Deletes CiliumIdentities that nothing uses.
+pub fn cell() -> Cell {
+    Cell::module("k8s-identities-gc", "Deletes CiliumIdentities that nothing uses")
+        .config::<Config>()
+        .provide(skep_metrics::provided::<IdentityMetrics>)
+        .run(start)
+}
+
+#[derive(Params)]
+struct CollectorParams {
+    config: Cfg<Config>,
+    crds: Cfg<CrdConfig>,
+    client: Arc<dyn Client>,
+    jobs: Jobs,
+    db: Db,
+    identities: Table<IdentityRow>,
+    endpoints: Table<EndpointRow>,
+    slices: Table<SliceRow>,
+    metrics: Arc<IdentityMetrics>,
+}
+
+fn start(params: CollectorParams) -> Result<(), SpawnError> {
+    let config = (*params.config).clone();
+    if !params.client.is_enabled() || config.identity_gc_interval.is_zero() || !config.uses_objects() {
+        return Ok(());
+    }
+    let interval = config.identity_gc_interval;
+    let jobs = params.jobs;
+    let collector = Arc::new(Collector {
+        users: if params.crds.enable_cilium_endpoint_slice {
+            Users::Slices(params.slices)
+        } else {
+            Users::Endpoints(params.endpoints)
+        },
+        client: params.client,
+        db: params.db,
+        identities: params.identities,
+        signs: Mutex::default(),
+        metrics: params.metrics,
+        config,
+    });
+    let observer = collector.clone();
+    jobs.spawn(Job::once("observe", move |cx: JobCtx| {
+        let observer = observer.clone();
+        async move { observer.observe(&cx).await }
+    }))?;
+    let pass = Job::every(interval, "collect", move |cx: JobCtx| {
+        let collector = collector.clone();
+        async move {
+            match cx.until_cancelled(collector.measured_pass()).await {
+                Some(passed) => passed,
+                None => Ok(()),
+            }
+        }
+    });
+    jobs.spawn(pass.run_at_start())
+}
+
+/// What uses identities.
+enum Users {
+    Endpoints(Table<EndpointRow>),
+    Slices(Table<SliceRow>),
+}
+
+impl Users {
+    async fn wait_initialized(&self, db: &Db) -> Snapshot {
+        match self {
+            Self::Endpoints(table) => table.wait_initialized(db).await,
+            Self::Slices(table) => table.wait_initialized(db).await,
+        }
+    }
+
+    fn identities(&self, snapshot: &Snapshot) -> HashSet<i64> {
+        match self {
+            Self::Endpoints(table) => table.all(snapshot).filter_map(|row| row.identity).collect(),
+            Self::Slices(table) => table
+                .all(snapshot)
+                .flat_map(|row| row.identities.iter().copied())
+                .collect(),
+        }
+    }
+}
+
+struct Collector {
+    users: Users,
+    client: Arc<dyn Client>,
+    db: Db,
+    identities: Table<IdentityRow>,
+    /// The last sign of life of each identity, by name.
+    signs: Mutex<HashMap<Str, Instant>>,
+    metrics: Arc<IdentityMetrics>,
+    config: Config,
+}
+
+/// What a pass did.
+#[derive(Debug, Default)]
+struct Counts {
+    alive: usize,
+    deleted: usize,
+}
+
+impl Collector {
+    /// Takes every change of an identity for a sign of life.
+    async fn observe(&self, cx: &JobCtx) {
+        let changes = self.identities.follow(&self.db);
+        let mut changes = Box::pin(changes.stream(self.db.clone(), 1000, Duration::ZERO));
+        while let Some(Some(batch)) = cx.until_cancelled(changes.next()).await {
+            let now = Instant::now();
+            let mut signs = self.signs.lock();
+            for change in &batch {
+                let Some(row) = change.object() else { continue };
+                if change.is_delete() {
+                    signs.remove(&row.metadata.name);
+                } else {
+                    signs.insert(row.metadata.name.clone(), now);
+                }
+            }
+        }
+    }
+
+    async fn measured_pass(&self) -> Result<(), GcError> {
+        self.identities.wait_initialized(&self.db).await;
+        self.users.wait_initialized(&self.db).await;
+        let began = Instant::now();
+        let mut counts = Counts::default();
+        let passed = self.pass(&mut counts).await;
+        let outcome = if passed.is_ok() { "success" } else { "fail" };
+        let metrics = &self.metrics;
+        metrics.runs.with([outcome, "crd"]).inc();
+        metrics
+            .latency
+            .with([outcome, "crd"])
+            .set(began.elapsed().as_secs_f64());
+        metrics.entries.with(["alive", "crd"]).set(counts.alive as f64);
+        metrics
+            .entries
+            .with(["deleted", "crd"])
+            .set(counts.deleted as f64);
+        passed
+    }
+
+    async fn pass(&self, counts: &mut Counts) -> Result<(), GcError> {
+        let snapshot = self.db.read();
+        let used = self.users.identities(&snapshot);
+        let timeout = self.config.identity_heartbeat_timeout;
+        let now = Instant::now();
+        let mut silent = Vec::new();
+        {
+            let mut signs = self.signs.lock();
+            signs.retain(|_, sign| now.duration_since(*sign) < timeout.saturating_mul(FORGET));
+            for row in self.identities.all(&snapshot) {
+                let name = &row.metadata.name;
+                // A name that is no number is of no identity in use.
+                let is_used = name.parse().is_ok_and(|id: i64| used.contains(&id));
+                if is_used {
+                    signs.insert(name.clone(), now);
+                }
+                let sign = signs.get(name);
+                if sign.is_some_and(|sign| now.duration_since(*sign) < timeout) {
+                    counts.alive += 1;
+                } else {
+                    silent.push((row.metadata.clone(), row.is_marked));
+                }
+            }
+        }
+        let mut window = (Instant::now(), 0);
+        for (identity, is_marked) in silent {
+            if is_marked {
+                self.limit(&mut window).await;
+                counts.deleted += usize::from(self.delete(&identity).await?);
+            } else {
+                counts.alive += 1;
+                self.mark(&identity).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until another deletion is allowed.
+    async fn limit(&self, (began, count): &mut (Instant, u32)) {
+        let interval = self.config.identity_gc_rate_interval;
+        if *count >= self.config.identity_gc_rate_limit.max(1) {
+            tokio::time::sleep_until(*began + interval).await;
+        }
+        if began.elapsed() >= interval {
+            (*began, *count) = (Instant::now(), 0);
+        }
+        *count += 1;
+    }
+
+    /// Deletes an identity if it is still as it was seen.
+    async fn delete(&self, identity: &Reference) -> Result<bool, GcError> {
+        let api = Api::<Identity>::all(self.client.clone());
+        let deleted = delete(
+            &api,
+            &identity.name,
+            &identity.uid,
+            &identity.resource_version,
+            "",
+        )
+        .await;
+        let deleted = deleted.map_err(|cause| GcError::Delete {
+            kind: "CiliumIdentity".to_owned(),
+            name: identity.name.to_string(),
+            cause,
+        })?;
+        if deleted {
+            tracing::info!(identity = %identity.name, "Deleted an unused identity");
+        }
+        Ok(deleted)
+    }
+
+    /// Marks an identity as unused. That another one changed it is a sign of life.
+    async fn mark(&self, identity: &Reference) -> Result<(), GcError> {
+        match self.annotate(&identity.name).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_conflict() || error.is_not_found() => Ok(()),
+            Err(cause) => Err(GcError::Update {
+                kind: "CiliumIdentity".to_owned(),
+                name: identity.name.to_string(),
+                cause,
+            }),
+        }
+    }
+
+    /// Writes the mark. Operators may list and update identities, but neither get nor patch them.
+    async fn annotate(&self, name: &str) -> Result<(), ApiError> {
+        let kind = Identity::kind();
+        let options = ListOptions {
+            fields: FieldSelector::equal("metadata.name", name),
+            ..ListOptions::default()
+        };
+        let page = self.client.list(&kind, "", &options).await?;
+        for object in page.items {
+            let mut object = (*object.to_value()?).clone();
+            let metadata = &mut object["metadata"];
+            if !metadata["annotations"].is_object() {
+                metadata["annotations"] = Value::Object(Map::new());
+            }
+            metadata["annotations"][HEARTBEAT] = Timestamp::now().to_string().into();
+            let options = WriteOptions::default();
+            self.client
+                .update(&kind, "", Subresource::None, object, &options)
+                .await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: keeps pods off nodes whose agent is not ready, and tells Kubernetes when its network is there.
+//! Requires: a Kubernetes client, the table `operator-nodes`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use hive::config::Faults;
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use skep_k8s_client::{Api, ApiError, Client, Patch, Subresource};
+use skep_k8s_reflectors::{ReflectError, Reflector};
+use skep_k8s_types::selector::Selector;
+use skep_k8s_types::slim::{Node, Pod, Str, Taint};
+use skep_operator_leader::Config as LeaderConfig;
+use statedb::{Db, Index, Row, RwTable, Snapshot, Table};
+
+use crate::tables::NodeRow;
+
+/// Reason of the condition.
+pub(crate) const REASON: &str = "CiliumIsUp";
+
+/// How long changes are gathered.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// Longest pause after failed writes.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// What the state of the agent on a node means for the node.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = Config::check)]
+pub struct Config {
+    /// Labels of the agents' pods.
+    #[config(default = "k8s-app=cilium")]
+    pub cilium_pod_labels: String,
+    /// Namespace of the agents' pods. Empty means that of the operator.
+    pub cilium_pod_namespace: String,
+    /// Remove the taint of nodes whose agent is ready.
+    #[config(default = true)]
+    pub remove_cilium_node_taints: bool,
+    /// Taint nodes whose agent is not ready.
+    #[config(default = false)]
+    pub set_cilium_node_taints: bool,
+    /// Report the network of nodes whose agent is ready as available.
+    #[config(default = true)]
+    pub set_cilium_is_up_condition: bool,
+    /// Key of the taint.
+    #[config(default = "node.cilium.io/agent-not-ready")]
+    pub agent_not_ready_taint_key: String,
+    /// Nodes that are written at the same time.
+    #[config(default = 10)]
+    pub taint_sync_workers: usize,
+}
+
+impl Config {
+    fn check(&self, faults: &mut Faults) {
+        if let Err(error) = self.cilium_pod_labels.parse::<Selector>() {
+            faults.add("cilium-pod-labels", error.to_string());
+        }
+        if self.taint_sync_workers == 0 {
+            faults.add("taint-sync-workers", "must be at least 1");
+        }
+        if self.agent_not_ready_taint_key.is_empty() {
+            faults.add("agent-not-ready-taint-key", "must not be empty");
+        }
+    }
+
+    fn is_on(&self) -> bool {
+        self.remove_cilium_node_taints || self.set_cilium_node_taints || self.set_cilium_is_up_condition
+    }
+}
+
+hive::catalogue!(cell);
+
+/// Taints and conditions of nodes.
+pub fn cell() -> Cell {
+    Cell::module("node-taint-sync", "Taints and conditions of nodes")
+        .config::<Config>()
+        .provide_private(agents)
+        .run(start)
+}
+
+/// Row of `cilium-pods`: the pod of an agent.
+#[derive(Debug, Clone)]
+struct AgentRow {
+    name: Str,
+    node: Str,
+    is_ready: bool,
+}
+
+impl AgentRow {
+    const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.name));
+
+    fn new(pod: &Pod) -> Self {
+        let conditions = &pod.status.conditions;
+        Self {
+            name: pod.metadata.name.clone(),
+            node: pod.spec.node_name.clone(),
+            is_ready: conditions
+                .iter()
+                .any(|condition| condition.kind == "Ready" && condition.status == "True"),
+        }
+    }
+}
+
+impl Row for AgentRow {
+    fn header() -> &'static [&'static str] {
+        &["Name", "Node", "Ready"]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.name.to_string(),
+            self.node.to_string(),
+            self.is_ready.to_string(),
+        ]
+    }
+}
+
+/// Why the table of agents cannot be made.
+#[derive(Debug, thiserror::Error)]
+enum AgentsError {
+    /// Another cell has a table of this name.
+    #[error("table")]
+    Table(#[from] statedb::Error),
+    /// The reflector cannot be registered.
+    #[error(transparent)]
+    Reflect(#[from] ReflectError),
+}
+
+fn agents(
+    config: Cfg<Config>,
+    own: Cfg<LeaderConfig>,
+    client: Arc<dyn Client>,
+    jobs: Jobs,
+    db: Db,
+) -> Result<Table<AgentRow>, AgentsError> {
+    let table = RwTable::builder("cilium-pods")
+        .primary(AgentRow::BY_NAME)
+        .build(&db)?;
+    if client.is_enabled() && config.is_on() {
+        let namespace = match config.cilium_pod_namespace.as_str() {
+            "" => own.namespace(),
+            namespace => namespace,
+        };
+        // A plan has no selector that its check refused.
+        let labels = config.cilium_pod_labels.parse().unwrap_or_default();
+        let source = Api::<Pod>::namespaced(client, namespace).labels(labels);
+        Reflector::new("operator", table.clone(), Arc::new(source), |pod: &Arc<Pod>| {
+            Some(AgentRow::new(pod))
+        })
+        .register(&jobs, &db)?;
+    }
+    Ok(table.reader())
+}
+
+#[derive(Params)]
+struct SyncParams {
+    config: Cfg<Config>,
+    client: Arc<dyn Client>,
+    jobs: Jobs,
+    db: Db,
+    nodes: Table<NodeRow>,
+    agents: Table<AgentRow>,
+}
+
+fn start(params: SyncParams) -> Result<(), SpawnError> {
+    if !params.client.is_enabled() || !params.config.is_on() {
+        return Ok(());
+    }
+    let sync = Arc::new(Sync {
+        api: Api::all(params.client),
+        config: params.config,
+        db: params.db,
+        nodes: params.nodes,
+        agents: params.agents,
+    });
+    params.jobs.spawn(Job::once("sync", move |cx: JobCtx| {
+        let sync = sync.clone();
+        async move {
+            cx.until_cancelled(sync.run(&cx)).await;
+        }
+    }))
+}
+
+struct Sync {
+    api: Api<Node>,
+    config: Cfg<Config>,
+    db: Db,
+    nodes: Table<NodeRow>,
+    agents: Table<AgentRow>,
+}
+
+/// What is to be written to a node.
+#[derive(Debug)]
+struct Write {
+    node: Str,
+    resource_version: Str,
+    taints: Option<Value>,
+    condition: bool,
+}
+
+/// Why a node could not be written. Retried.
+#[derive(Debug, thiserror::Error)]
+#[error("node `{node}`")]
+struct WriteError {
+    node: Str,
+    #[source]
+    cause: ApiError,
+}
+
+impl Sync {
+    async fn run(&self, cx: &JobCtx) {
+        self.nodes.wait_initialized(&self.db).await;
+        self.agents.wait_initialized(&self.db).await;
+        // Versions of nodes that were written, until the write comes back.
+        let mut written: HashMap<Str, Str> = HashMap::new();
+        let mut pause = Duration::ZERO;
+        loop {
+            let snapshot = self.db.read();
+            let changed = (
+                self.nodes.table_watch(&snapshot),
+                self.agents.table_watch(&snapshot),
+            );
+            let mut writes = self.writes(&snapshot);
+            writes.retain(|write| written.get(&write.node) != Some(&write.resource_version));
+            let results: Vec<_> = stream::iter(writes)
+                .map(|write| self.write(write))
+                .buffer_unordered(self.config.taint_sync_workers)
+                .collect()
+                .await;
+            let mut failed = None;
+            for result in results {
+                match result {
+                    Ok((node, version)) => drop(written.insert(node, version)),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            let Some(error) = failed else {
+                cx.health.ok("Nodes are in sync");
+                pause = Duration::ZERO;
+                tokio::select! {
+                    () = changed.0.closed() => {}
+                    () = changed.1.closed() => {}
+                }
+                written.retain(|node, version| self.version(node).as_ref() == Some(version));
+                tokio::time::sleep(SETTLE).await;
+                continue;
+            };
+            tracing::warn!(error = %hive::error_chain(&error), "A node was not updated");
+            cx.health.degraded("A node was not updated", &error);
+            pause = (pause * 2).clamp(Duration::from_secs(1), LONGEST);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn version(&self, node: &Str) -> Option<Str> {
+        let snapshot = self.db.read();
+        let row = self.nodes.get(&snapshot, NodeRow::BY_NAME.key(node))?;
+        Some(row.resource_version.clone())
+    }
+
+    fn writes(&self, snapshot: &Snapshot) -> Vec<Write> {
+        // While an agent is replaced there are two pods: one that is ready is enough.
+        let mut ready: HashMap<&Str, bool> = HashMap::new();
+        for agent in self.agents.all(snapshot).filter(|agent| !agent.node.is_empty()) {
+            *ready.entry(&agent.node).or_default() |= agent.is_ready;
+        }
+        let writes = ready.into_iter().filter_map(|(node, is_ready)| {
+            let row = self.nodes.get(snapshot, NodeRow::BY_NAME.key(node))?;
+            let write = Write {
+                node: node.clone(),
+                resource_version: row.resource_version.clone(),
+                taints: self.taints(row, is_ready),
+                condition: is_ready && self.config.set_cilium_is_up_condition && !row.is_up,
+            };
+            (write.taints.is_some() || write.condition).then_some(write)
+        });
+        writes.collect()
+    }
+
+    /// The patch of a node's taints. It fails if they are not those that were seen.
+    fn taints(&self, row: &NodeRow, is_ready: bool) -> Option<Value> {
+        let key = self.config.agent_not_ready_taint_key.as_str();
+        let has_taint = row.taints.iter().any(|taint| taint.key == key);
+        let config = &self.config;
+        let mut taints = row.taints.to_vec();
+        match is_ready {
+            true if has_taint && config.remove_cilium_node_taints => {
+                taints.retain(|taint| taint.key != key);
+            }
+            false if !has_taint && config.set_cilium_node_taints => taints.push(Taint {
+                key: Str::new(key),
+                effect: Str::const_new("NoSchedule"),
+                ..Taint::default()
+            }),
+            _ => return None,
+        }
+        let test = match &*row.taints {
+            // There is nothing to compare with.
+            [] => json!({ "op": "test", "path": "/metadata/resourceVersion", "value": row.resource_version }),
+            taints => json!({ "op": "test", "path": "/spec/taints", "value": taints }),
+        };
+        Some(json!([test, { "op": "add", "path": "/spec/taints", "value": taints }]))
+    }
+
+    /// Writes a node; returns the version that it had before.
+    async fn write(&self, write: Write) -> Result<(Str, Str), WriteError> {
+        let Write {
+            node,
+            resource_version,
+            taints,
+            condition,
+        } = write;
+        let mut failed = None;
+        if let Some(patch) = taints {
+            let patched = self
+                .api
+                .patch(&node, Subresource::None, &Patch::Json(patch))
+                .await;
+            failed = patched.err();
+        }
+        if condition {
+            let patch = Patch::Strategic(condition_patch(&Timestamp::now()));
+            let patched = self.api.patch(&node, Subresource::Status, &patch).await;
+            failed = failed.or(patched.err());
+        }
+        match failed {
+            None => Ok((node, resource_version)),
+            Some(cause) => Err(WriteError { node, cause }),
+        }
+    }
+}
+
+fn condition_patch(now: &Timestamp) -> Value {
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    json!({ "status": { "conditions": [{
+        "type": "NetworkUnavailable",
+        "status": "False",
+        "reason": REASON,
+        "message": "Cilium is running on this node",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }] } })
+}

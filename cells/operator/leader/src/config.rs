@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Settings of the election.
+
+use std::time::Duration;
+
+use hive::config::Faults;
+
+use crate::election::Settings;
+
+/// Name of the lease, the same as that of Cilium's operator.
+const LEASE: &str = "cilium-operator-resource-lock";
+
+/// How replicas elect the one that leads.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = Config::check)]
+pub struct Config {
+    /// Namespace that the program runs in. Empty means `default`.
+    pub k8s_namespace: String,
+    /// How long a leader that is gone blocks the others.
+    #[config(default = "15s")]
+    pub leader_election_lease_duration: Duration,
+    /// How long the leader tries to renew its lease before it gives up.
+    #[config(default = "10s")]
+    pub leader_election_renew_deadline: Duration,
+    /// Time between two attempts to acquire or renew the lease.
+    #[config(default = "2s")]
+    pub leader_election_retry_period: Duration,
+    /// How long a request about the lease may take; 0 means half of the renew deadline, at least a second.
+    #[config(default = "0s")]
+    pub leader_election_resource_lock_timeout: Duration,
+}
+
+impl Config {
+    fn check(&self, faults: &mut Faults) {
+        if self.leader_election_lease_duration < Duration::from_secs(1) {
+            faults.add("leader-election-lease-duration", "must be at least 1s");
+        }
+        if self.leader_election_renew_deadline >= self.leader_election_lease_duration {
+            faults.add(
+                "leader-election-renew-deadline",
+                "must be shorter than leader-election-lease-duration",
+            );
+        }
+        if self.leader_election_retry_period.is_zero() {
+            faults.add("leader-election-retry-period", "must be longer than nothing");
+        }
+        if self.leader_election_retry_period.mul_f64(Settings::JITTER) >= self.leader_election_renew_deadline
+        {
+            faults.add(
+                "leader-election-retry-period",
+                "must be shorter than leader-election-renew-deadline divided by 1.2",
+            );
+        }
+    }
+
+    /// The namespace that the program runs in.
+    pub fn namespace(&self) -> &str {
+        match self.k8s_namespace.as_str() {
+            "" => "default",
+            namespace => namespace,
+        }
+    }
+
+    /// Settings of an election in which this process is `identity`.
+    pub fn settings(&self, identity: String) -> Settings {
+        let timeout = match self.leader_election_resource_lock_timeout {
+            Duration::ZERO => (self.leader_election_renew_deadline / 2).max(Duration::from_secs(1)),
+            timeout => timeout,
+        };
+        Settings {
+            namespace: self.namespace().to_owned(),
+            name: LEASE.to_owned(),
+            identity,
+            lease_duration: self.leader_election_lease_duration,
+            renew_deadline: self.leader_election_renew_deadline,
+            retry_period: self.leader_election_retry_period,
+            request_timeout: timeout,
+        }
+    }
+}
