@@ -28,6 +28,7 @@ skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s-types skep-k8s-client 
 skep-kvstore: etcd-client tonic axum kube
 skep-kvstore-etcd: kube
 skep-kvstore-store: skep-kvstore-etcd etcd-client tonic axum kube
+skep-operator-lbipam: skep-loadbalancer-model skep-k8s-apiserver skep-bpf-sys axum kube
 skep-loadbalancer-model: skep-k8s-types skep-k8s-client kube serde_norway notify axum skep-bpf-sys skep-bpf-maps
 skep-loadbalancer-sources: skep-bpf-maps skep-loadbalancer-reconciler
 skep-loadbalancer-reconciler: axum notify skep-loadbalancer-sources kube
