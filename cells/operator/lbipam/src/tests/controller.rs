@@ -92,12 +92,14 @@ async fn watches_no_service_while_there_is_no_pool() {
         .await;
     cluster.settle().await;
     let lists = cluster.control.service_lists.load(Ordering::SeqCst);
-    cluster.service("later", |_| {});
+    cluster.service("web-later", |_| {});
     cluster.settle().await;
-    assert_eq!(cluster.shown("later"), "[]");
+    assert_eq!(cluster.shown("web-later"), "[]");
     cluster.pool("red", block("198.51.100.0/29"));
-    cluster.shows("web", "[198.51.100.1] True satisfied: ").await;
-    cluster.shows("later", "[198.51.100.0] True satisfied: ").await;
+    cluster.shows("web", "[198.51.100.0] True satisfied: ").await;
+    cluster
+        .shows("web-later", "[198.51.100.1] True satisfied: ")
+        .await;
     assert_eq!(cluster.control.service_lists.load(Ordering::SeqCst), lists + 1);
     operator.stop().await.unwrap();
 }
@@ -232,13 +234,13 @@ async fn clears_what_it_wrote_when_it_is_no_longer_responsible() {
     cluster.service("other", |service| {
         service["spec"]["loadBalancerClass"] = "example.com/lb".into()
     });
-    cluster.service("bgp", |service| {
+    cluster.service("web-bgp", |service| {
         service["spec"]["loadBalancerClass"] = "io.cilium/bgp-control-plane".into()
     });
     let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } } });
     cluster.patch(&services(), "default", "other", Subresource::Status, status);
-    cluster.shows("web", "[192.0.2.1] True satisfied: ").await;
-    cluster.shows("bgp", "[192.0.2.0] True satisfied: ").await;
+    cluster.shows("web", "[192.0.2.0] True satisfied: ").await;
+    cluster.shows("web-bgp", "[192.0.2.1] True satisfied: ").await;
     operator.stop().await.unwrap();
 
     let operator = cluster.operator(&["--default-lb-service-ipam=none"]).await;
@@ -246,7 +248,7 @@ async fn clears_what_it_wrote_when_it_is_no_longer_responsible() {
     cluster.shows("web", "[]").await;
     cluster.settle().await;
     assert_eq!(cluster.shown("other"), "[192.0.2.7]");
-    assert_eq!(cluster.shown("bgp"), "[192.0.2.0] True satisfied: ");
+    assert_eq!(cluster.shown("web-bgp"), "[192.0.2.1] True satisfied: ");
     operator.stop().await.unwrap();
 }
 
