@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The objects as far as they are known, and what is to be written about them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use skep_k8s_client::ObjectEvent;
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{DecodeError, ObjectKey, Resource};
+
+use crate::allocator::{Allocation, Allocations, Claim, allocate};
+use crate::config::{DefaultIpam, Families};
+use crate::object::{PoolObject, ServiceObject};
+use crate::pool::{Pool, Pools, Usage};
+use crate::request::{self, Request};
+use crate::status::{self, PoolReport};
+
+/// Pools and services, and who has which address.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    default: DefaultIpam,
+    families: Families,
+    pools: BTreeMap<Str, PoolEntry>,
+    services: BTreeMap<ObjectKey, ServiceEntry>,
+    /// Addresses of services that were never readable.
+    reserved: BTreeMap<ObjectKey, Vec<IpAddr>>,
+}
+
+#[derive(Debug, Default)]
+struct PoolEntry {
+    /// Its newest state that could be decoded.
+    object: Option<Arc<PoolObject>>,
+    /// Its last valid specification.
+    valid: Option<Pool>,
+    /// Why the newest specification is not used.
+    error: Option<String>,
+    /// The newest state could not be decoded: nothing can be written.
+    is_unreadable: bool,
+}
+
+#[derive(Debug)]
+struct ServiceEntry {
+    object: Arc<ServiceObject>,
+    /// None if LB-IPAM is not responsible.
+    request: Option<Request>,
+    /// What it has; until the first pass, what its status shows.
+    held: Vec<IpAddr>,
+    is_settled: bool,
+    is_unreadable: bool,
+}
+
+/// An object whose status is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    Pool(Str),
+    Service(ObjectKey),
+}
+
+/// A status to be written.
+#[derive(Debug, Clone)]
+pub(crate) struct StatusWrite {
+    pub(crate) target: Target,
+    /// JSON patch.
+    pub(crate) patch: Value,
+}
+
+/// What is to be done, and where things stand.
+#[derive(Debug, Default)]
+pub(crate) struct Pass {
+    pub(crate) writes: Vec<StatusWrite>,
+    /// Addresses wait until the status of another service does not show them any more.
+    pub(crate) has_deferred: bool,
+    pub(crate) pools: Vec<(Str, Usage)>,
+    pub(crate) conflicting_pools: usize,
+    pub(crate) matching: usize,
+    pub(crate) unsatisfied: usize,
+}
+
+impl Engine {
+    pub(crate) fn new(default: DefaultIpam, families: Families) -> Self {
+        Self {
+            default,
+            families,
+            pools: BTreeMap::new(),
+            services: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn has_pools(&self) -> bool {
+        !self.pools.is_empty()
+    }
+
+    /// Names and faults of pools whose specification is not used.
+    pub(crate) fn invalid_pools(&self) -> impl Iterator<Item = (&Str, &str)> {
+        let faults = |(name, entry)| -> Option<(&Str, &str)> {
+            let entry: &PoolEntry = entry;
+            Some((name, entry.error.as_deref()?))
+        };
+        self.pools.iter().filter_map(faults)
+    }
+
+    /// Services that cannot be read.
+    pub(crate) fn unreadable_services(&self) -> impl Iterator<Item = &ObjectKey> {
+        let known = self.services.iter().filter(|(_, entry)| entry.is_unreadable);
+        known.map(|(key, _)| key).chain(self.reserved.keys())
+    }
+
+    pub(crate) fn replace_pools(&mut self, items: Vec<Arc<PoolObject>>, invalid: Vec<DecodeError>) {
+        let names: HashSet<Str> = items
+            .iter()
+            .map(|pool| pool.metadata().name.clone())
+            .chain(invalid.iter().map(|error| error.object.name.clone()))
+            .collect();
+        self.pools.retain(|name, _| names.contains(name));
+        items.into_iter().for_each(|pool| self.upsert_pool(pool));
+        invalid.into_iter().for_each(|error| self.unreadable_pool(&error));
+    }
+
+    pub(crate) fn apply_pool(&mut self, event: ObjectEvent<PoolObject>) {
+        match event {
+            ObjectEvent::Applied(pool) => self.upsert_pool(pool),
+            ObjectEvent::Deleted(key, _) => drop(self.pools.remove(&key.name)),
+            ObjectEvent::Invalid(error) => self.unreadable_pool(&error),
+        }
+    }
+
+    fn upsert_pool(&mut self, object: Arc<PoolObject>) {
+        let entry = self.pools.entry(object.metadata().name.clone()).or_default();
+        let is_another = |known: &Arc<PoolObject>| known.metadata().uid != object.metadata().uid;
+        if entry.object.as_ref().is_some_and(is_another) {
+            *entry = PoolEntry::default();
+        }
+        match Pool::new(&object.spec, object.metadata.creation_timestamp) {
+            Ok(pool) => {
+                entry.valid = Some(pool);
+                entry.error = None;
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if entry.error.as_ref() != Some(&error) {
+                    tracing::error!(pool = %object.metadata().name, %error, "Invalid pool; its last valid specification stays in use");
+                }
+                entry.error = Some(error);
+            }
+        }
+        entry.is_unreadable = false;
+        entry.object = Some(object);
+    }
+
+    fn unreadable_pool(&mut self, error: &DecodeError) {
+        let entry = self.pools.entry(error.object.name.clone()).or_default();
+        entry.error = Some(error.to_string());
+        entry.is_unreadable = true;
+    }
+
+    /// Replaces all services; returns those that cannot be read and are not known.
+    pub(crate) fn replace_services(
+        &mut self,
+        items: Vec<Arc<ServiceObject>>,
+        invalid: Vec<DecodeError>,
+    ) -> Vec<ObjectKey> {
+        let keys: HashSet<ObjectKey> = items
+            .iter()
+            .map(|service| ObjectKey::of(&**service))
+            .chain(invalid.iter().map(|error| (*error.object).clone()))
+            .collect();
+        self.services.retain(|key, _| keys.contains(key));
+        self.reserved.retain(|key, _| keys.contains(key));
+        items.into_iter().for_each(|service| self.upsert_service(service));
+        let unreadable = invalid.into_iter().map(|error| self.unreadable_service(&error));
+        unreadable.flatten().collect()
+    }
+
+    /// Applies a change of a service; returns it if it cannot be read and is not known.
+    pub(crate) fn apply_service(&mut self, event: ObjectEvent<ServiceObject>) -> Option<ObjectKey> {
+        match event {
+            ObjectEvent::Applied(service) => self.upsert_service(service),
+            ObjectEvent::Deleted(key, _) => self.delete_service(&key),
+            ObjectEvent::Invalid(error) => return self.unreadable_service(&error),
+        }
+        None
+    }
+
+    pub(crate) fn delete_service(&mut self, key: &ObjectKey) {
+        self.services.remove(key);
+        self.reserved.remove(key);
+    }
+
+    /// Forgets all services: nobody watches them any more.
+    pub(crate) fn forget_services(&mut self) {
+        self.services.clear();
+        self.reserved.clear();
+    }
+
+    fn upsert_service(&mut self, object: Arc<ServiceObject>) {
+        let key = ObjectKey::of(&*object);
+        self.reserved.remove(&key);
+        let metadata = object.metadata();
+        let known = self.services.get_mut(&key);
+        let known = known.filter(|known| known.object.metadata().uid == metadata.uid);
+        let request = request::is_responsible(&object.spec, self.default).then(|| {
+            let created = object.metadata.creation_timestamp;
+            let (request, invalid) = Request::new(metadata, created, &object.spec, self.families);
+            let is_new = known.as_ref().is_none_or(|known| known.request.as_ref() != Some(&request));
+            if is_new && !invalid.is_empty() {
+                tracing::warn!(service = %key, requested = ?invalid, "Ignoring requested addresses that are none");
+            }
+            request
+        });
+        match known {
+            Some(known) => {
+                known.is_settled &= known.request == request;
+                if known.request.is_none() && request.is_some() {
+                    known.held = status::shown(&object.status);
+                }
+                known.request = request;
+                known.object = object;
+                known.is_unreadable = false;
+            }
+            None => {
+                let entry = ServiceEntry {
+                    held: status::shown(&object.status),
+                    object,
+                    request,
+                    is_settled: false,
+                    is_unreadable: false,
+                };
+                self.services.insert(key, entry);
+            }
+        }
+    }
+
+    fn unreadable_service(&mut self, error: &DecodeError) -> Option<ObjectKey> {
+        tracing::warn!(service = %error.object, %error, "Invalid Service; what it has stays in use");
+        match self.services.get_mut(&*error.object) {
+            Some(entry) => {
+                entry.is_unreadable = true;
+                None
+            }
+            None => {
+                self.reserved.entry((*error.object).clone()).or_default();
+                Some((*error.object).clone())
+            }
+        }
+    }
+
+    /// Reserves what a service that cannot be read has.
+    pub(crate) fn reserve(&mut self, service: ObjectKey, addresses: Vec<IpAddr>) {
+        self.reserved.insert(service, addresses);
+    }
+
+    /// Takes over an object that was written or read again.
+    pub(crate) fn refresh_pool(&mut self, pool: Arc<PoolObject>) {
+        if self.pools.contains_key(&pool.metadata().name) {
+            self.upsert_pool(pool);
+        }
+    }
+
+    /// As [`refresh_pool`](Self::refresh_pool).
+    pub(crate) fn refresh_service(&mut self, service: Arc<ServiceObject>) {
+        if self.services.contains_key(&ObjectKey::of(&*service)) {
+            self.upsert_service(service);
+        }
+    }
+
+    /// Allocates, and compares the result with what the objects say.
+    pub(crate) fn pass(&mut self, now: Timestamp) -> Pass {
+        let valid = self
+            .pools
+            .iter()
+            .filter_map(|(name, entry)| Some((name.clone(), entry.valid.clone()?)));
+        let has_unknown = self.pools.values().any(|entry| entry.valid.is_none());
+        let pools = Pools::new(valid.collect(), has_unknown);
+        let claims: Vec<Claim> = self
+            .services
+            .values()
+            .filter_map(|entry| {
+                Some(Claim {
+                    request: entry.request.clone()?,
+                    held: entry.held.clone(),
+                    is_settled: entry.is_settled,
+                })
+            })
+            .collect();
+        let reserved: Vec<IpAddr> = self.reserved.values().flatten().copied().collect();
+        let allocations = allocate(&pools, &claims, &reserved);
+        let mut pass = Pass {
+            conflicting_pools: pools.conflicts(),
+            matching: claims.len(),
+            unsatisfied: allocations
+                .iter()
+                .filter(|(_, got)| got.refusal.is_some())
+                .count(),
+            ..Pass::default()
+        };
+        self.compare_services(&allocations, now, &mut pass);
+        self.compare_pools(&pools, &allocations, now, &mut pass);
+        pass
+    }
+
+    /// An address is shown by a service after no other service shows it that does not have it any more.
+    fn compare_services(&mut self, allocations: &Allocations, now: Timestamp, pass: &mut Pass) {
+        let mut leaving: HashMap<IpAddr, BTreeSet<ObjectKey>> = HashMap::new();
+        for (key, entry) in &self.services {
+            if entry.request.is_some() || status::is_marked(&entry.object.status) {
+                let has = allocations.get(key).map(|got| got.addresses.as_slice());
+                for address in status::without(&status::shown(&entry.object.status), has.unwrap_or_default())
+                {
+                    leaving.entry(address).or_default().insert(key.clone());
+                }
+            }
+        }
+        for (key, entry) in &mut self.services {
+            let status = &entry.object.status;
+            let desired = match allocations.get(key) {
+                Some(got) => {
+                    entry.held.clone_from(&got.addresses);
+                    entry.is_settled = true;
+                    let is_shown_elsewhere =
+                        |address: &IpAddr| leaving.get(address).is_some_and(|by| !by.contains(key));
+                    let ready: Vec<IpAddr> = got
+                        .addresses
+                        .iter()
+                        .filter(|address| !is_shown_elsewhere(address))
+                        .copied()
+                        .collect();
+                    let is_deferred = ready.len() < got.addresses.len();
+                    pass.has_deferred |= is_deferred;
+                    desired_status(entry, got, &ready, is_deferred, now)
+                }
+                None if status::is_marked(status) => status::cleared(status),
+                None => continue,
+            };
+            if desired != *status && !entry.is_unreadable {
+                pass.writes.push(StatusWrite {
+                    target: Target::Service(key.clone()),
+                    patch: status_patch(&*entry.object, &json!(desired)),
+                });
+            }
+        }
+    }
+
+    fn compare_pools(&self, pools: &Pools, allocations: &Allocations, now: Timestamp, pass: &mut Pass) {
+        for (name, entry) in &self.pools {
+            let known = entry.valid.as_ref().map(|_| {
+                let usage = pools.usage(name, allocations.used());
+                pass.pools.push((name.clone(), usage));
+                (pools.conflict(name), usage)
+            });
+            let report = PoolReport {
+                error: entry.error.clone(),
+                known,
+            };
+            let Some(object) = entry.object.as_ref().filter(|_| !entry.is_unreadable) else {
+                continue;
+            };
+            let desired = status::pool_status(object.status.as_ref(), &report, now);
+            if Some(&desired) != object.status.as_ref() {
+                pass.writes.push(StatusWrite {
+                    target: Target::Pool(name.clone()),
+                    patch: status_patch(&**object, &json!(desired)),
+                });
+            }
+        }
+    }
+}
+
+fn desired_status(
+    entry: &ServiceEntry,
+    got: &Allocation,
+    ready: &[IpAddr],
+    is_deferred: bool,
+    now: Timestamp,
+) -> skep_k8s_types::slim::ServiceStatus {
+    let mut desired = status::with_addresses(&entry.object.status, ready);
+    let is_ending = entry.request.as_ref().is_some_and(|request| request.is_ending);
+    if !is_deferred && !is_ending {
+        status::set_satisfied(&mut desired, got.refusal.as_ref(), now);
+    }
+    desired
+}
+
+/// Replaces the status of the version of the object that was read: what others write meanwhile is a conflict.
+fn status_patch(object: &impl Resource, status: &Value) -> Value {
+    let version = object.metadata().resource_version.as_str();
+    json!([
+        { "op": "replace", "path": "/metadata/resourceVersion", "value": version },
+        { "op": "replace", "path": "/status", "value": status },
+    ])
+}

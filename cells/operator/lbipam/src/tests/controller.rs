@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The cell against an API server.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+use skep_k8s_apiserver::Subresource;
+
+use super::cluster::{Cluster, pools, services};
+
+fn annotate(name: &'static str, value: &'static str) -> impl FnOnce(&mut Value) {
+    move |service| service["metadata"]["annotations"][name] = value.into()
+}
+
+fn share(key: &'static str, port: u16) -> impl FnOnce(&mut Value) {
+    move |service| {
+        service["metadata"]["annotations"]["lbipam.cilium.io/sharing-key"] = key.into();
+        service["spec"]["ports"][0]["port"] = port.into();
+    }
+}
+
+fn block(cidr: &str) -> Value {
+    json!({ "blocks": [{ "cidr": cidr }] })
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_what_the_reference_shows() {
+    let cluster = Cluster::new();
+    let operator = cluster.operator(&[]).await;
+    cluster.service("first", |_| {});
+    cluster.pool("blue", block("192.0.2.0/29"));
+    cluster.shows("first", "[192.0.2.0] True satisfied: ").await;
+    for (name, port) in [("b", 80), ("c", 81)] {
+        cluster.service(name, |service| {
+            share("key", port)(service);
+            annotate("lbipam.cilium.io/ips", "192.0.2.5")(service);
+        });
+        cluster.settle().await;
+    }
+    cluster.service("next", |_| {});
+    cluster.service("outside", annotate("io.cilium/lb-ipam-ips", "203.0.113.9"));
+
+    cluster.shows("b", "[192.0.2.5] True satisfied: ").await;
+    cluster.shows("c", "[192.0.2.5] True satisfied: ").await;
+    cluster.shows("next", "[192.0.2.6] True satisfied: ").await;
+    cluster
+        .shows(
+            "outside",
+            "[] False no_pool: No pool exists with a CIDR containing '203.0.113.9'",
+        )
+        .await;
+    cluster.settle().await;
+    let expected = [
+        "PoolConflict=False resolved ",
+        "IPsTotal=Unknown noreason 8",
+        "IPsAvailable=Unknown noreason 5",
+        "IPsUsed=Unknown noreason 3",
+    ];
+    assert_eq!(cluster.conditions("blue"), expected);
+    let first = cluster.api.get(&services(), "default", "first").unwrap();
+    // API servers add `ipMode: VIP`.
+    assert_eq!(first["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.0");
+    let managers = cluster.control.managers.lock().clone();
+    assert!(
+        !managers.is_empty()
+            && managers
+                .iter()
+                .all(|manager| manager == "cilium-operator-lb-ipam")
+    );
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_no_service_while_there_is_no_pool() {
+    let cluster = Cluster::new();
+    let operator = cluster.operator(&[]).await;
+    cluster.service("web", |_| {});
+    cluster.settle().await;
+    assert_eq!(cluster.control.service_lists.load(Ordering::SeqCst), 0);
+
+    cluster.pool("blue", block("192.0.2.0/29"));
+    cluster.shows("web", "[192.0.2.0] True satisfied: ").await;
+    cluster.delete(&pools(), "", "blue");
+
+    cluster
+        .shows(
+            "web",
+            "[] False no_pool: There are no enabled pools with IPv4 addresses that match this service",
+        )
+        .await;
+    cluster.settle().await;
+    let lists = cluster.control.service_lists.load(Ordering::SeqCst);
+    cluster.service("web-later", |_| {});
+    cluster.settle().await;
+    assert_eq!(cluster.shown("web-later"), "[]");
+    cluster.pool("red", block("198.51.100.0/29"));
+    cluster.shows("web", "[198.51.100.0] True satisfied: ").await;
+    cluster
+        .shows("web-later", "[198.51.100.1] True satisfied: ")
+        .await;
+    assert_eq!(cluster.control.service_lists.load(Ordering::SeqCst), lists + 1);
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_changes_nothing() {
+    let cluster = Cluster::new();
+    cluster.pool("blue", block("192.0.2.0/29"));
+    let operator = cluster.operator(&[]).await;
+    for (name, port) in [("a", 80), ("b", 81)] {
+        cluster.service(name, share("key", port));
+        cluster.settle().await;
+    }
+    cluster.service("c", |_| {});
+    cluster.settle().await;
+    cluster.delete(&services(), "default", "a");
+    cluster.settle().await;
+    operator.stop().await.unwrap();
+    // Pending while nobody allocates: it must not get what the others have.
+    cluster.service("a", |_| {});
+    cluster.control.writes.lock().clear();
+
+    let operator = cluster.operator(&[]).await;
+
+    cluster.shows("a", "[192.0.2.2] True satisfied: ").await;
+    cluster.settle().await;
+    assert_eq!(cluster.shown("b"), "[192.0.2.0] True satisfied: ");
+    assert_eq!(cluster.shown("c"), "[192.0.2.1] True satisfied: ");
+    let written = cluster.control.writes.lock().clone();
+    assert!(
+        written.iter().all(|name| name == "a" || name == "blue"),
+        "{written:?}"
+    );
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_until_the_api_server_accepts() {
+    let cluster = Cluster::new();
+    cluster.pool("blue", block("192.0.2.0/29"));
+    cluster.service("web", |_| {});
+    cluster.control.refuses.store(true, Ordering::SeqCst);
+    let operator = cluster.operator(&[]).await;
+    let refused = |cluster: &Cluster| cluster.control.refused.load(Ordering::SeqCst) >= 6;
+    cluster.wait(true, refused).await;
+    assert_eq!(cluster.shown("web"), "[]");
+
+    cluster.control.refuses.store(false, Ordering::SeqCst);
+
+    cluster.shows("web", "[192.0.2.0] True satisfied: ").await;
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn keeps_what_others_write_meanwhile() {
+    let cluster = Cluster::new();
+    cluster.pool("blue", block("192.0.2.0/29"));
+    cluster.service("web", |_| {});
+    let api = cluster.api.clone();
+    let once = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    *cluster.control.interloper.lock() = Some(Arc::new(move |name| {
+        if name == "web" && once.swap(false, Ordering::SeqCst) {
+            let condition = json!({
+                "type": "other.io/Ready", "status": "True", "reason": "Up", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            let patch = skep_k8s_apiserver::Patch::Merge(json!({ "status": { "conditions": [condition] } }));
+            api.patch(
+                &services(),
+                "default",
+                name,
+                Subresource::Status,
+                &patch,
+                &Default::default(),
+            )
+            .unwrap();
+        }
+    }));
+
+    let operator = cluster.operator(&[]).await;
+
+    cluster.shows("web", "[192.0.2.0] True satisfied: ").await;
+    let web = cluster.api.get(&services(), "default", "web").unwrap();
+    assert_eq!(web["status"]["conditions"][0]["type"], "other.io/Ready");
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_pool_keeps_its_last_valid_specification() {
+    let cluster = Cluster::new();
+    cluster.pool("blue", block("192.0.2.0/29"));
+    cluster.service("web", |_| {});
+    let operator = cluster.operator(&[]).await;
+    cluster.shows("web", "[192.0.2.0] True satisfied: ").await;
+
+    cluster.patch_pool(
+        "blue",
+        json!({ "spec": { "blocks": [{ "start": "192.0.2.9", "stop": "192.0.2.1" }] } }),
+    );
+    cluster.settle().await;
+    cluster.service("more", |_| {});
+
+    cluster.shows("more", "[192.0.2.1] True satisfied: ").await;
+    assert_eq!(cluster.shown("web"), "[192.0.2.0] True satisfied: ");
+    let fault = "PoolInvalid=True invalid_spec spec.blocks[0]: start 192.0.2.9 is after stop 192.0.2.1";
+    let last = |cluster: &Cluster| cluster.conditions("blue").pop().unwrap();
+    cluster.wait(fault.to_owned(), last).await;
+    operator.stop().await.unwrap();
+
+    // Another operator knows no valid specification: nobody loses anything, and nobody gets anything.
+    let operator = cluster.operator(&[]).await;
+    cluster.service("late", |_| {});
+    let pending = "[] False no_pool: There are no enabled pools with IPv4 addresses that match this service";
+    cluster.shows("late", pending).await;
+    assert_eq!(cluster.shown("web"), "[192.0.2.0] True satisfied: ");
+
+    cluster.patch_pool(
+        "blue",
+        json!({ "spec": { "blocks": [{ "cidr": "192.0.2.0/28" }] } }),
+    );
+    cluster.shows("late", "[192.0.2.2] True satisfied: ").await;
+    cluster.wait("PoolInvalid=False resolved ".to_owned(), last).await;
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn clears_what_it_wrote_when_it_is_no_longer_responsible() {
+    let cluster = Cluster::new();
+    cluster.pool("blue", block("192.0.2.0/29"));
+    let operator = cluster.operator(&[]).await;
+    cluster.service("web", |_| {});
+    cluster.service("other", |service| {
+        service["spec"]["loadBalancerClass"] = "example.com/lb".into()
+    });
+    cluster.service("web-bgp", |service| {
+        service["spec"]["loadBalancerClass"] = "io.cilium/bgp-control-plane".into()
+    });
+    let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } } });
+    cluster.patch(&services(), "default", "other", Subresource::Status, status);
+    cluster.shows("web", "[192.0.2.0] True satisfied: ").await;
+    cluster.shows("web-bgp", "[192.0.2.1] True satisfied: ").await;
+    operator.stop().await.unwrap();
+
+    let operator = cluster.operator(&["--default-lb-service-ipam=none"]).await;
+
+    cluster.shows("web", "[]").await;
+    cluster.settle().await;
+    assert_eq!(cluster.shown("other"), "[192.0.2.7]");
+    assert_eq!(cluster.shown("web-bgp"), "[192.0.2.1] True satisfied: ");
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_moves_only_after_its_old_owner_does_not_show_it() {
+    let cluster = Cluster::new();
+    cluster.pool("blue", block("192.0.2.0/31"));
+    let operator = cluster.operator(&[]).await;
+    cluster.service("old", annotate("lbipam.cilium.io/ips", "192.0.2.0"));
+    cluster.shows("old", "[192.0.2.0] True satisfied: ").await;
+    *cluster.control.refuses_one.lock() = Some("old".to_owned());
+    cluster.patch_service(
+        "old",
+        json!({ "metadata": { "annotations": { "lbipam.cilium.io/ips": "192.0.2.1" } } }),
+    );
+    cluster.settle().await;
+    cluster.service("new", annotate("lbipam.cilium.io/ips", "192.0.2.0"));
+    let refused = cluster.control.refused.load(Ordering::SeqCst);
+    cluster
+        .wait(true, |cluster| {
+            cluster.control.refused.load(Ordering::SeqCst) > refused + 1
+        })
+        .await;
+    assert_eq!(cluster.shown("new"), "[]");
+
+    *cluster.control.refuses_one.lock() = None;
+
+    cluster.shows("new", "[192.0.2.0] True satisfied: ").await;
+    cluster.shows("old", "[192.0.2.1] True satisfied: ").await;
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn marks_pools_in_conflict_and_resolves() {
+    let cluster = Cluster::new();
+    cluster.pool("a", block("192.0.2.0/29"));
+    cluster.pool("b", block("192.0.2.4/30"));
+    cluster.service("web", |_| {});
+    let operator = cluster.operator(&[]).await;
+    let first = |name: &'static str| move |cluster: &Cluster| cluster.conditions(name).first().cloned();
+    let conflict = "PoolConflict=True cidr_overlap Pool conflicts since range '192.0.2.4 - 192.0.2.7' overlaps range '192.0.2.0 - 192.0.2.7' from IP Pool 'a'";
+    cluster.wait(Some(conflict.to_owned()), first("b")).await;
+
+    cluster.delete(&pools(), "", "a");
+
+    cluster
+        .wait(Some("PoolConflict=False resolved ".to_owned()), first("b"))
+        .await;
+    cluster.shows("web", "[192.0.2.4] True satisfied: ").await;
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn does_nothing_when_disabled() {
+    let cluster = Cluster::new();
+    cluster.pool("blue", block("192.0.2.0/29"));
+    cluster.service("web", |_| {});
+
+    let operator = cluster.operator(&["--enable-lb-ipam=false"]).await;
+    cluster.settle().await;
+
+    assert_eq!(cluster.shown("web"), "[]");
+    assert!(cluster.conditions("blue").is_empty());
+    operator.stop().await.unwrap();
+}
