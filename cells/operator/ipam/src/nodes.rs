@@ -391,3 +391,6 @@ fn set_error(object: &mut Value, error: Option<&str>) {
     let operator = member(member(member(object, "status"), "ipam"), "operator-status");
     *operator = error.map_or_else(|| json!({}), |error| json!({ "error": error }));
 }
+
+#[cfg(test)]
+mod tests;
