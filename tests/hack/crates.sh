@@ -24,6 +24,7 @@ skep-k8s-client: skep-hive skep-statedb kube
 skep-k8s-reflectors: skep-node skep-bpf-sys kube
 skep-k8s-crds: skep-statedb kube axum
 skep-agent: schemars cel
+skep-operator-ipam: skep-bpf-sys skep-bpf-maps skep-statedb kube axum
 skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s-types skep-k8s-client axum
 skep-kvstore: etcd-client tonic axum kube
 skep-kvstore-etcd: kube
