@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! CiliumNodes → pod CIDRs in their specs, errors in their statuses.
+//!
+//! Nothing is allocated until all nodes are listed and restored. A write reads the node, assigns by what was read and
+//! writes it back with its resource version: a conflict means to assign again. What waits to be written is reserved.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use hive::Health;
+use serde_json::{Value, json};
+use skep_k8s_client::{
+    Api, ApiError, Backoff, Client, ObjectEvent, Subresource, WatcherEvent, WriteOptions, watcher,
+};
+use skep_k8s_crds::node::CiliumNode;
+use skep_k8s_types::{RawObject, Resource};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::assign::{Assignment, ClusterPool};
+
+/// Nodes with this annotation set to `true` are left alone.
+const IGNORE: &str = "ipam.cilium.io/ignore";
+/// Shortest time between two rounds of writes.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Time until a failed write is retried.
+const RETRY: Duration = Duration::from_secs(15);
+/// Time after which a request counts as failed.
+const REQUEST: Duration = Duration::from_secs(10);
+/// Most nodes that health names.
+const NAMED: usize = 10;
+
+/// Nodes that do not have their pod CIDRs.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Unassigned(String);
+
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    #[error("no answer from the API server")]
+    Timeout,
+}
+
+/// What is known of a node.
+struct Known {
+    node: Arc<CiliumNode>,
+    error: Option<String>,
+}
+
+/// Keeps the pod CIDRs of all nodes.
+pub(crate) struct NodePool {
+    client: Arc<dyn Client>,
+    pool: ClusterPool,
+    health: Health,
+    known: BTreeMap<String, Known>,
+    /// Nodes to look at, and when.
+    due: BTreeMap<String, Instant>,
+    /// Nodes that cannot be decoded, so that what they hold is not known.
+    unreadable: BTreeSet<String>,
+    is_listed: bool,
+    next_round: Instant,
+    failing: Option<String>,
+}
+
+fn pod_cidrs(node: &CiliumNode) -> &[String] {
+    let ipam = node.spec.ipam.as_ref();
+    ipam.and_then(|ipam| ipam.pod_cidrs.as_deref())
+        .unwrap_or_default()
+}
+
+fn status_error(node: &CiliumNode) -> &str {
+    let ipam = node.status.as_ref().and_then(|status| status.ipam.as_ref());
+    let operator = ipam.and_then(|ipam| ipam.operator_status.as_ref());
+    operator
+        .and_then(|operator| operator.error.as_deref())
+        .unwrap_or_default()
+}
+
+fn is_ignored(node: &CiliumNode) -> bool {
+    node.metadata.annotations.get(IGNORE) == Some("true")
+}
+
+fn version(node: &CiliumNode) -> Option<u64> {
+    node.metadata.resource_version.parse().ok()
+}
+
+impl NodePool {
+    pub(crate) fn new(client: Arc<dyn Client>, pool: ClusterPool, health: Health) -> Self {
+        Self {
+            client,
+            pool,
+            health,
+            known: BTreeMap::new(),
+            due: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+            is_listed: false,
+            next_round: Instant::now(),
+            failing: None,
+        }
+    }
+
+    /// Watches and writes without end.
+    pub(crate) async fn run(&mut self) {
+        let source = Arc::new(Api::<CiliumNode>::all(self.client.clone()));
+        let mut events = watcher(source, Backoff::default());
+        loop {
+            let round = self.round_at();
+            let wait = async {
+                match round {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                event = events.next() => match event {
+                    Some(event) => self.apply(event),
+                    None => return,
+                },
+                () = wait => self.round().await,
+            }
+            self.report();
+        }
+    }
+
+    fn round_at(&self) -> Option<Instant> {
+        if !self.is_listed || !self.unreadable.is_empty() {
+            return None;
+        }
+        let first = self.due.values().min()?;
+        Some((*first).max(self.next_round))
+    }
+
+    fn apply(&mut self, event: WatcherEvent<CiliumNode>) {
+        match event {
+            WatcherEvent::Replaced { items, invalid } => {
+                self.failing = None;
+                let present: BTreeSet<String> = items
+                    .iter()
+                    .map(|node| node.metadata.name.to_string())
+                    .chain(invalid.iter().map(|error| error.object.name.to_string()))
+                    .collect();
+                let holding = self.pool.nodes().map(str::to_owned);
+                let gone = self
+                    .known
+                    .keys()
+                    .cloned()
+                    .chain(holding)
+                    .chain(self.unreadable.iter().cloned());
+                let gone: BTreeSet<String> = gone.filter(|name| !present.contains(name)).collect();
+                for name in gone {
+                    self.remove(&name);
+                }
+                let mut items = items;
+                // Of two nodes with the same pod CIDR the first by name keeps it.
+                items.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+                for node in items {
+                    self.upsert(node);
+                }
+                for error in invalid {
+                    self.invalid(&error.object.name, &error);
+                }
+                self.is_listed = true;
+            }
+            WatcherEvent::Object(ObjectEvent::Applied(node)) => self.upsert(node),
+            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => self.remove(&key.name),
+            WatcherEvent::Object(ObjectEvent::Invalid(error)) => {
+                let name = error.object.name.clone();
+                self.invalid(&name, &error);
+            }
+            WatcherEvent::Failing(error) => {
+                let text = hive::error_chain(&*error);
+                tracing::warn!(error = %text, "Cannot watch CiliumNodes");
+                self.failing = Some(text);
+            }
+            WatcherEvent::Working => self.failing = None,
+            WatcherEvent::InitPage { .. } | WatcherEvent::InitDone => {}
+        }
+    }
+
+    /// What the node held stays in use. If that is not known, nothing is allocated until it is.
+    fn invalid(&mut self, name: &str, error: &(dyn std::error::Error + 'static)) {
+        tracing::warn!(node = name, error = %hive::error_chain(error), "Cannot decode CiliumNode");
+        if !self.known.contains_key(name) {
+            self.unreadable.insert(name.to_owned());
+        }
+    }
+
+    fn upsert(&mut self, node: Arc<CiliumNode>) {
+        let name = node.metadata.name.to_string();
+        // An event from before the last write says nothing new: by it, a written pod CIDR would count as removed.
+        let written = self.known.get(&name).map(|known| &known.node);
+        if let Some(written) = written
+            && written.metadata.uid == node.metadata.uid
+            && version(&node) < version(written)
+        {
+            return;
+        }
+        self.unreadable.remove(&name);
+        self.pool.restore(&name, pod_cidrs(&node));
+        let error = self.known.remove(&name).and_then(|known| known.error);
+        self.known.insert(name.clone(), Known { node, error });
+        self.due.insert(name, Instant::now());
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.pool.remove(name);
+        self.known.remove(name);
+        self.due.remove(name);
+        self.unreadable.remove(name);
+        // What it held may be what another node waits for.
+        let now = Instant::now();
+        let waiting = self.known.iter().filter(|(_, known)| known.error.is_some());
+        for (name, _) in waiting {
+            self.due.insert(name.clone(), now);
+        }
+    }
+
+    /// Assigns and writes whatever is due. The first request without an answer ends the round.
+    async fn round(&mut self) {
+        let now = Instant::now();
+        let due = self.due.iter().filter(|(_, at)| **at <= now);
+        let names: Vec<String> = due.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            match self.bring_up_to_date(&name).await {
+                Ok(()) => {
+                    self.due.remove(&name);
+                }
+                Err(WriteError::Api(error)) if error.is_not_found() => {
+                    // Its deletion is on the way.
+                    self.due.remove(&name);
+                }
+                Err(WriteError::Api(error)) if error.is_conflict() => {
+                    self.due.insert(name, Instant::now() + INTERVAL);
+                }
+                Err(error) => {
+                    let text = hive::error_chain(&error);
+                    tracing::warn!(node = name, error = %text, "Cannot write CiliumNode");
+                    let is_status = matches!(&error, WriteError::Api(error) if error.status().is_some());
+                    if let Some(known) = self.known.get_mut(&name) {
+                        known.error = Some(text);
+                    }
+                    self.due.insert(name, Instant::now() + RETRY);
+                    if !is_status {
+                        let later = Instant::now() + RETRY;
+                        self.due
+                            .values_mut()
+                            .filter(|at| **at <= now)
+                            .for_each(|at| *at = later);
+                        break;
+                    }
+                }
+            }
+        }
+        self.next_round = Instant::now() + INTERVAL;
+    }
+
+    async fn bring_up_to_date(&mut self, name: &str) -> Result<(), WriteError> {
+        let Some(known) = self.known.get(name) else {
+            return Ok(());
+        };
+        let node = known.node.clone();
+        if is_ignored(&node) || self.is_up_to_date(name, &node) {
+            return Ok(());
+        }
+        let raw = self.read(name).await?;
+        let mut node: Arc<CiliumNode> = raw.clone().decode().map_err(ApiError::from)?;
+        if is_ignored(&node) {
+            return Ok(());
+        }
+        let assignment = self.pool.assign(name, pod_cidrs(&node));
+        for duplicate in &assignment.duplicates {
+            tracing::warn!(node = name, error = %duplicate, "Duplicate CIDR, will be released from this node");
+        }
+        let mut object = (*raw.to_value().map_err(ApiError::from)?).clone();
+        if assignment.pod_cidrs != pod_cidrs(&node) {
+            set_pod_cidrs(&mut object, &assignment.pod_cidrs);
+            let stored = self.write(Subresource::None, object).await?;
+            node = stored.clone().decode().map_err(ApiError::from)?;
+            object = (*stored.to_value().map_err(ApiError::from)?).clone();
+            tracing::info!(
+                node = name,
+                pod_cidrs = assignment.pod_cidrs.join(","),
+                "Assigned pod CIDRs"
+            );
+            self.remember(name, &node, &assignment);
+        }
+        let error = assignment.error.as_ref().map(ToString::to_string);
+        if error.as_deref().unwrap_or_default() != status_error(&node) {
+            set_error(&mut object, error.as_deref());
+            node = self
+                .write(Subresource::Status, object)
+                .await?
+                .decode()
+                .map_err(ApiError::from)?;
+        }
+        self.remember(name, &node, &assignment);
+        Ok(())
+    }
+
+    fn is_up_to_date(&mut self, name: &str, node: &CiliumNode) -> bool {
+        let assignment = self.pool.assign(name, pod_cidrs(node));
+        let error = assignment.error.as_ref().map(ToString::to_string);
+        let is_same = assignment.pod_cidrs == pod_cidrs(node)
+            && error.as_deref().unwrap_or_default() == status_error(node);
+        if is_same && let Some(known) = self.known.get_mut(name) {
+            known.error = error;
+        }
+        is_same
+    }
+
+    fn remember(&mut self, name: &str, node: &Arc<CiliumNode>, assignment: &Assignment) {
+        if let Some(known) = self.known.get_mut(name) {
+            known.node = node.clone();
+            known.error = assignment.error.as_ref().map(ToString::to_string);
+        }
+    }
+
+    async fn read(&self, name: &str) -> Result<RawObject, WriteError> {
+        let kind = CiliumNode::kind();
+        let request = self.client.get(&kind, "", name);
+        Ok(timeout(REQUEST, request)
+            .await
+            .map_err(|_| WriteError::Timeout)??)
+    }
+
+    async fn write(&self, part: Subresource, object: Value) -> Result<RawObject, WriteError> {
+        let (kind, options) = (CiliumNode::kind(), WriteOptions::default());
+        let request = self.client.update(&kind, "", part, object, &options);
+        Ok(timeout(REQUEST, request)
+            .await
+            .map_err(|_| WriteError::Timeout)??)
+    }
+
+    fn report(&self) {
+        let total = self.known.len();
+        if let Some(error) = &self.failing {
+            let error = Unassigned(error.clone());
+            self.health
+                .degraded("Waiting for the Kubernetes API server", &error);
+            return;
+        }
+        if !self.is_listed {
+            return;
+        }
+        let unreadable = self
+            .unreadable
+            .iter()
+            .map(|name| format!("`{name}`: cannot be decoded"));
+        let failed = self.known.iter().filter_map(|(name, known)| {
+            let error = known.error.as_ref()?;
+            Some(format!("`{name}`: {error}"))
+        });
+        let all: Vec<String> = unreadable.chain(failed).collect();
+        if all.is_empty() {
+            self.health.ok(format!("{total} nodes"));
+            return;
+        }
+        let mut text = all[..all.len().min(NAMED)].join("; ");
+        if all.len() > NAMED {
+            text.push_str(&format!("; and {} more", all.len() - NAMED));
+        }
+        let message = format!("{} of {total} nodes without their pod CIDRs", all.len());
+        self.health.degraded(message, &Unassigned(text));
+    }
+}
+
+/// Member `name` of an object, which is made an object if it is none.
+fn member<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let member = &mut object[name];
+    if !member.is_object() {
+        *member = json!({});
+    }
+    member
+}
+
+fn set_pod_cidrs(object: &mut Value, pod_cidrs: &[String]) {
+    let ipam = member(member(object, "spec"), "ipam");
+    ipam["podCIDRs"] = json!(pod_cidrs);
+    member(ipam, "pools");
+}
+
+fn set_error(object: &mut Value, error: Option<&str>) {
+    let operator = member(member(member(object, "status"), "ipam"), "operator-status");
+    *operator = error.map_or_else(|| json!({}), |error| json!({ "error": error }));
+}
+
+#[cfg(test)]
+mod tests;

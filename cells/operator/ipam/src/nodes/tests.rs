@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! CiliumNodes on the embedded API server.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use hive::{Cell, Hive, Level, Settings};
+use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_client::{DeleteOptions, ListOptions, RawPage, RawWatch, Status, WatchOptions};
+use skep_k8s_crds::{definitions, register_all};
+use skep_k8s_types::Kind;
+
+use super::*;
+use crate::allocator::{Family, PrefixAllocator};
+
+/// A server that may be gone, that may refuse updates, and that counts writes.
+struct Server {
+    inner: Arc<dyn Client>,
+    is_gone: AtomicBool,
+    conflicts: AtomicUsize,
+    writes: AtomicUsize,
+    refused: AtomicBool,
+}
+
+impl Server {
+    async fn new() -> Arc<Self> {
+        let tracker = Tracker::new(Rows::new(&statedb::Db::new()).unwrap(), 1000, false);
+        let manner = Manner::Real(skep_k8s_apiserver::Settings::default());
+        let server = ApiServer::new(tracker, Registry::builtin(), manner);
+        let inner: Arc<dyn Client> = Arc::new(in_process_client(&server));
+        register_all(&*inner, &[definitions::cilium_node()])
+            .await
+            .unwrap();
+        Arc::new(Self {
+            inner,
+            is_gone: AtomicBool::new(false),
+            conflicts: AtomicUsize::new(0),
+            writes: AtomicUsize::new(0),
+            refused: AtomicBool::new(false),
+        })
+    }
+
+    fn check(&self) -> Result<(), ApiError> {
+        if self.is_gone.load(Ordering::Relaxed) {
+            return Err(ApiError::Disabled);
+        }
+        Ok(())
+    }
+
+    async fn add(&self, name: &str, pod_cidrs: &[&str]) {
+        let object = json!({
+            "apiVersion": "cilium.io/v2", "kind": "CiliumNode",
+            "metadata": { "name": name, "finalizers": ["example.com/kept"] },
+            "spec": { "ipam": { "podCIDRs": pod_cidrs } },
+        });
+        let (kind, options) = (CiliumNode::kind(), WriteOptions::default());
+        self.inner.create(&kind, "", object, &options).await.unwrap();
+    }
+
+    async fn read(&self, name: &str) -> Value {
+        let raw = self.inner.get(&CiliumNode::kind(), "", name).await.unwrap();
+        (*raw.to_value().unwrap()).clone()
+    }
+
+    async fn change(&self, name: &str, change: impl Fn(&mut Value)) {
+        let mut object = self.read(name).await;
+        change(&mut object);
+        let (kind, options) = (CiliumNode::kind(), WriteOptions::default());
+        self.inner
+            .update(&kind, "", Subresource::None, object, &options)
+            .await
+            .unwrap();
+    }
+
+    async fn delete(&self, name: &str) {
+        self.change(name, |object| object["metadata"]["finalizers"] = json!([]))
+            .await;
+        let options = DeleteOptions::default();
+        self.inner
+            .delete(&CiliumNode::kind(), "", name, &options)
+            .await
+            .unwrap();
+    }
+
+    /// Waits until a node has these pod CIDRs and this error.
+    #[track_caller]
+    fn wait<'a>(
+        &'a self,
+        name: &'a str,
+        pod_cidrs: &'a [&str],
+        error: &'a str,
+    ) -> impl Future<Output = ()> + 'a {
+        let caller = std::panic::Location::caller();
+        async move {
+            let deadline = Instant::now() + Duration::from_secs(300);
+            loop {
+                let object = self.read(name).await;
+                let is_error = object["status"]["ipam"]["operator-status"]["error"]
+                    .as_str()
+                    .unwrap_or_default();
+                if object["spec"]["ipam"]["podCIDRs"] == json!(pod_cidrs) && is_error == error {
+                    return;
+                }
+                assert!(Instant::now() < deadline, "{caller}: {object:#}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Client for Server {
+    fn is_enabled(&self) -> bool {
+        true
+    }
+
+    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
+        self.inner.kinds().await
+    }
+
+    async fn list(&self, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<RawPage, ApiError> {
+        self.check()?;
+        self.inner.list(kind, namespace, options).await
+    }
+
+    async fn watch(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        options: &WatchOptions,
+    ) -> Result<RawWatch, ApiError> {
+        self.check()?;
+        self.inner.watch(kind, namespace, options).await
+    }
+
+    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {
+        self.check()?;
+        self.inner.get(kind, namespace, name).await
+    }
+
+    async fn update(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        part: Subresource,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<RawObject, ApiError> {
+        self.check()?;
+        if self.refused.load(Ordering::Relaxed) && object["metadata"]["name"] == "n1" {
+            return Err(ApiError::Status(Status::new(403, "Forbidden", "not allowed")));
+        }
+        if self.conflicts.load(Ordering::Relaxed) > 0 {
+            self.conflicts.fetch_sub(1, Ordering::Relaxed);
+            return Err(ApiError::Status(Status::new(409, "Conflict", "changed")));
+        }
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.inner.update(kind, namespace, part, object, options).await
+    }
+}
+
+struct Operator {
+    task: tokio::task::JoinHandle<()>,
+    health: Arc<hive::MemoryHealth>,
+}
+
+impl Operator {
+    fn start(server: &Arc<Server>, network: &str) -> Self {
+        let v4 = PrefixAllocator::new(Family::V4, vec![network.parse().unwrap()], 24).unwrap();
+        let pool = ClusterPool::new([(Family::V4, v4)].into());
+        let (health, reports) = hive::testing::health("ipam");
+        let mut nodes = NodePool::new(server.clone(), pool, health);
+        Self {
+            task: tokio::spawn(async move { nodes.run().await }),
+            health: reports,
+        }
+    }
+
+    async fn wait_health(&self, level: Level, text: &str) {
+        let deadline = Instant::now() + Duration::from_secs(300);
+        loop {
+            let entry = self.health.get("ipam");
+            let matches = entry.as_ref().is_some_and(|entry| {
+                let error = entry.error.as_deref().unwrap_or_default();
+                entry.level == level && format!("{}: {error}", entry.message).contains(text)
+            });
+            if matches {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{entry:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn allocates_after_all_nodes_are_restored() {
+    let server = Server::new().await;
+    server.add("a", &[]).await;
+    server.add("z", &["10.9.0.0/24"]).await;
+
+    let operator = Operator::start(&server, "10.9.0.0/16");
+
+    server.wait("a", &["10.9.1.0/24"], "").await;
+    server.wait("z", &["10.9.0.0/24"], "").await;
+    let object = server.read("a").await;
+    assert_eq!(object["spec"]["ipam"]["pools"], json!({}));
+    assert_eq!(object["metadata"]["finalizers"], json!(["example.com/kept"]));
+    operator.wait_health(Level::Ok, "2 nodes").await;
+    assert_eq!(
+        server.writes.load(Ordering::Relaxed),
+        1,
+        "a node that has pod CIDRs is not written"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_pool_is_reported_and_a_deleted_node_makes_room() {
+    let server = Server::new().await;
+    server.add("n1", &[]).await;
+    let operator = Operator::start(&server, "10.9.0.0/24");
+    server.wait("n1", &["10.9.0.0/24"], "").await;
+
+    server.add("n2", &[]).await;
+    server.wait("n2", &[], "allocator full").await;
+    operator
+        .wait_health(Level::Degraded, "`n2`: allocator full")
+        .await;
+
+    server.delete("n1").await;
+    server.wait("n2", &["10.9.0.0/24"], "").await;
+    operator.wait_health(Level::Ok, "1 nodes").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_cidr_outside_the_pools_stays_until_it_is_corrected() {
+    let server = Server::new().await;
+    server.add("n1", &["172.31.0.0/24"]).await;
+    let _operator = Operator::start(&server, "10.9.0.0/16");
+
+    let error = "allocator not configured for the requested CIDR 172.31.0.0/24";
+    server.wait("n1", &["172.31.0.0/24"], error).await;
+
+    server
+        .change("n1", |object| object["spec"]["ipam"]["podCIDRs"] = json!([]))
+        .await;
+    server.wait("n1", &["10.9.0.0/24"], "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_nodes_with_one_pod_cidr_the_later_gets_another() {
+    let server = Server::new().await;
+    server.add("n2", &["10.9.0.0/24"]).await;
+    server.add("n1", &["10.9.0.0/24"]).await;
+    let _operator = Operator::start(&server, "10.9.0.0/16");
+    server.wait("n2", &["10.9.1.0/24"], "").await;
+
+    server.add("n0", &["10.9.0.0/24"]).await;
+
+    server.wait("n0", &["10.9.2.0/24"], "").await;
+    server.wait("n1", &["10.9.0.0/24"], "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_cidr_that_somebody_removed_comes_back() {
+    let server = Server::new().await;
+    server.add("n1", &["10.9.7.0/24"]).await;
+    let operator = Operator::start(&server, "10.9.0.0/16");
+    operator.wait_health(Level::Ok, "1 nodes").await;
+
+    server
+        .change("n1", |object| object["spec"]["ipam"] = json!({}))
+        .await;
+
+    server.wait("n1", &["10.9.7.0/24"], "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_gone_for_minutes_loses_nothing() {
+    let server = Server::new().await;
+    server.add("n1", &[]).await;
+    server.is_gone.store(true, Ordering::Relaxed);
+    let operator = Operator::start(&server, "10.9.0.0/16");
+    operator
+        .wait_health(Level::Degraded, "Waiting for the Kubernetes API server")
+        .await;
+    tokio::time::advance(Duration::from_secs(300)).await;
+
+    server.is_gone.store(false, Ordering::Relaxed);
+    server.wait("n1", &["10.9.0.0/24"], "").await;
+
+    server.is_gone.store(true, Ordering::Relaxed);
+    server.add("n2", &[]).await;
+    operator.wait_health(Level::Degraded, "`n2`").await;
+    server.add("n3", &[]).await;
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    server.is_gone.store(false, Ordering::Relaxed);
+
+    server.wait("n2", &["10.9.1.0/24"], "").await;
+    server.wait("n3", &["10.9.2.0/24"], "").await;
+    server.wait("n1", &["10.9.0.0/24"], "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflicts_are_retried_after_a_second() {
+    let server = Server::new().await;
+    server.conflicts.store(3, Ordering::Relaxed);
+    server.add("n1", &[]).await;
+    let start = Instant::now();
+    let _operator = Operator::start(&server, "10.9.0.0/16");
+
+    server.wait("n1", &["10.9.0.0/24"], "").await;
+
+    let elapsed = start.elapsed();
+    assert!((3..6).contains(&elapsed.as_secs()), "{elapsed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_be_written_does_not_stop_the_others() {
+    let server = Server::new().await;
+    server.refused.store(true, Ordering::Relaxed);
+    server.add("n1", &[]).await;
+    server.add("n2", &[]).await;
+    let operator = Operator::start(&server, "10.9.0.0/16");
+
+    server.wait("n2", &["10.9.1.0/24"], "").await;
+    operator.wait_health(Level::Degraded, "`n1`: not allowed").await;
+
+    server.refused.store(false, Ordering::Relaxed);
+    server.wait("n1", &["10.9.0.0/24"], "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaves_nodes_with_the_annotation_alone() {
+    let server = Server::new().await;
+    server.add("n1", &["10.9.0.0/24"]).await;
+    server
+        .change("n1", |object| {
+            object["metadata"]["annotations"] = json!({ IGNORE: "true" });
+        })
+        .await;
+    server.add("n0", &["10.9.0.0/24"]).await;
+    server.add("n2", &[]).await;
+    server
+        .change("n2", |object| {
+            object["metadata"]["annotations"] = json!({ IGNORE: "true" });
+        })
+        .await;
+    server.add("n3", &[]).await;
+    let _operator = Operator::start(&server, "10.9.0.0/16");
+
+    server.wait("n3", &["10.9.1.0/24"], "").await;
+
+    server.wait("n2", &[], "").await;
+    server.wait("n1", &["10.9.0.0/24"], "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_from_before_the_last_write_changes_nothing() {
+    let server = Server::new().await;
+    server.add("n1", &["10.9.0.0/24"]).await;
+    server.add("n2", &["10.9.0.0/24"]).await;
+    let stale = server.inner.get(&CiliumNode::kind(), "", "n2").await.unwrap();
+    let stale: Arc<CiliumNode> = stale.decode().unwrap();
+    let v4 = PrefixAllocator::new(Family::V4, vec!["10.9.0.0/16".parse().unwrap()], 24).unwrap();
+    let (health, _) = hive::testing::health("ipam");
+    let mut nodes = NodePool::new(
+        server.clone(),
+        ClusterPool::new([(Family::V4, v4)].into()),
+        health,
+    );
+    let items = Api::<CiliumNode>::all(server.clone())
+        .list_all()
+        .await
+        .unwrap()
+        .items;
+    nodes.apply(WatcherEvent::Replaced {
+        items,
+        invalid: Vec::new(),
+    });
+    nodes.round().await;
+    let written = nodes.known["n2"].node.clone();
+    assert_eq!(pod_cidrs(&written), ["10.9.1.0/24"]);
+
+    nodes.remove("n1");
+    nodes.apply(WatcherEvent::Object(ObjectEvent::Applied(stale)));
+
+    assert_eq!(nodes.pool.held("n2"), ["10.9.1.0/24".parse().unwrap()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_allocated_while_a_node_cannot_be_decoded() {
+    let server = Server::new().await;
+    server.add("n1", &[]).await;
+    let items = Api::<CiliumNode>::all(server.clone())
+        .list_all()
+        .await
+        .unwrap()
+        .items;
+    let v4 = PrefixAllocator::new(Family::V4, vec!["10.9.0.0/16".parse().unwrap()], 24).unwrap();
+    let (health, reports) = hive::testing::health("ipam");
+    let mut nodes = NodePool::new(
+        server.clone(),
+        ClusterPool::new([(Family::V4, v4)].into()),
+        health,
+    );
+    let broken = json!({
+        "apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": { "name": "n2" },
+        "spec": { "ipam": { "podCIDRs": 7 } },
+    });
+    let error = RawObject::from_value(Arc::new(broken))
+        .decode::<CiliumNode>()
+        .unwrap_err();
+
+    nodes.apply(WatcherEvent::Replaced {
+        items,
+        invalid: vec![error],
+    });
+    nodes.report();
+    assert_eq!(nodes.round_at(), None);
+    let text = reports.get("ipam").and_then(|entry| entry.error);
+    assert_eq!(text.as_deref(), Some("`n2`: cannot be decoded"));
+
+    nodes.remove("n2");
+    assert!(nodes.round_at().is_some());
+}
+
+fn operator(server: Arc<Server>) -> Hive {
+    let client =
+        Cell::module("test-client", "A client").provide(move || -> Arc<dyn Client> { server.clone() });
+    Hive::new([crate::cell(), client])
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cell_allocates_both_families() {
+    let server = Server::new().await;
+    server.add("n1", &[]).await;
+    let settings = Settings::new().args([
+        "--cluster-pool-ipv4-cidr=10.8.0.0/24,10.9.0.0/16",
+        "--cluster-pool-ipv6-cidr=fd00::/104",
+        "--cluster-pool-ipv6-mask-size=120",
+    ]);
+
+    let running = hive::testing::start_with(operator(server.clone()), settings).await;
+
+    server.wait("n1", &["10.8.0.0/24", "fd00::/120"], "").await;
+    server.add("n2", &[]).await;
+    server.wait("n2", &["10.9.0.0/24", "fd00::100/120"], "").await;
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_modes_allocate_nothing() {
+    let server = Server::new().await;
+    server.add("n1", &[]).await;
+    let settings = Settings::new().args(["--ipam=kubernetes"]);
+
+    let running = hive::testing::start_with(operator(server.clone()), settings).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+
+    server.wait("n1", &[], "").await;
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn networks_that_do_not_suit_the_families_stop_the_start() {
+    for (flags, expected) in [
+        (
+            &["--enable-ipv6=false"][..],
+            "--cluster-pool-ipv4-cidr is empty, but --enable-ipv4 is on",
+        ),
+        (
+            &[
+                "--enable-ipv6=false",
+                "--cluster-pool-ipv4-cidr=10.0.0.0/8",
+                "--cluster-pool-ipv6-cidr=fd00::/104",
+            ],
+            "--cluster-pool-ipv6-cidr is set, but --enable-ipv6 is off",
+        ),
+        (
+            &["--enable-ipv6=false", "--cluster-pool-ipv4-cidr=10.0.0.0/28"],
+            "mask size 24 does not fit network 10.0.0.0/28",
+        ),
+        (&["--ipam=multi-pool"], "`multi-pool` is not supported"),
+        (
+            &["--cluster-pool-ipv4-cidr=10.0.0.0/33"],
+            "`10.0.0.0/33` is not a network",
+        ),
+    ] {
+        let server = Server::new().await;
+        let settings = Settings::new().args(flags.iter().copied());
+        let text = match operator(server).plan(settings) {
+            Err(report) => report.to_string(),
+            Ok(plan) => plan
+                .build()
+                .map_or_else(|error| hive::error_chain(&error).to_string(), |_| String::new()),
+        };
+        assert!(text.contains(expected), "{text}");
+    }
+}
