@@ -2,7 +2,9 @@
 
 //! What the operator is made of.
 
-use hive::Cell;
+use hive::{Cell, Cfg};
+use skep_datapath_config::AddressFamilies;
+use skep_operator_lbipam::Families;
 
 use crate::leader;
 
@@ -13,7 +15,7 @@ pub fn cells() -> Vec<Cell> {
 }
 
 /// What only the leader runs. The definitions come first: the others watch objects of these kinds.
-fn leader_cells() -> [Cell; 7] {
+fn leader_cells() -> [Cell; 9] {
     [
         skep_k8s_crds::cell(),
         skep_operator_gc::tables::cell(),
@@ -22,6 +24,8 @@ fn leader_cells() -> [Cell; 7] {
         skep_operator_gc::identities::cell(),
         skep_operator_gc::endpoints::cell(),
         skep_operator_gc::pods::cell(),
+        skep_operator_ipam::cell(),
+        skep_operator_lbipam::cell(),
     ]
 }
 
@@ -39,8 +43,17 @@ fn infrastructure() -> Cell {
         skep_k8s_client::remote::operator_cell(),
         skep_operator_api::cell(),
         leader::cell(),
+        Cell::module("address-families", "Address families of the cluster").provide(families),
         skep_operator_leader::cell(),
     ])
+}
+
+/// The families of which Services get addresses.
+fn families(enabled: Cfg<AddressFamilies>) -> Families {
+    Families {
+        ipv4: enabled.ipv4,
+        ipv6: enabled.ipv6,
+    }
 }
 
 #[cfg(test)]

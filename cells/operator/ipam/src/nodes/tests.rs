@@ -2,6 +2,8 @@
 
 //! CiliumNodes on the embedded API server.
 
+#![allow(clippy::disallowed_methods, reason = "the loop runs without a hive")]
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
