@@ -43,9 +43,16 @@ fn infrastructure() -> Cell {
         skep_k8s_client::remote::operator_cell(),
         skep_operator_api::cell(),
         leader::cell(),
-        Cell::module("address-families", "Address families of the cluster").provide(families),
+        address_families(),
         skep_operator_leader::cell(),
     ])
+}
+
+hive::catalogue!(address_families);
+
+/// Which address families the cluster has.
+fn address_families() -> Cell {
+    Cell::module("address-families", "Address families of the cluster").provide(families)
 }
 
 /// The families of which Services get addresses.

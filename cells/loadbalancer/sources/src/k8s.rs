@@ -3,8 +3,7 @@
 //! Job `reflect-services-endpoints`: watches services and endpoint slices of the API server.
 //!
 //! There is no batching window: what waits is written as soon as nothing more is waiting. Only a source that never
-//! pauses is cut, after 500 events or `lb-reflector-wait-time`. (Hives of scripts do have a window, see
-//! [`ApiSource::window`].)
+//! pauses is cut, after 500 events or `lb-reflector-wait-time`.
 //!
 //! Labels of the node count at once for what is written; services that name nodes and did not change themselves are
 //! looked at again when the labels have settled.

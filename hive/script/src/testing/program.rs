@@ -213,8 +213,10 @@ fn list_commands() -> ExitCode {
     }
 }
 
+/// The runtime of scripts. Of one thread: what a command of a script does is whole before a cell acts on it, so that what
+/// arrives together does not depend on how busy the machine is.
 pub(super) fn new_runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 /// Prints a text. A closed pipe ends the output, not the program: its exit status still counts.
