@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What the election needs of the process: a client of its own, and a quick end.
+//! What the election requires of the process: a separate client, and a quick exit.
 
 use std::sync::Arc;
 

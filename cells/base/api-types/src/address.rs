@@ -21,7 +21,7 @@ pub struct IpListEntry {
     pub host_ip: String,
     /// The identity.
     pub identity: u32,
-    /// Who says so, and the pod that has the address.
+    /// The source, and the pod that has the address.
     #[serde(skip_serializing_if = "is_default")]
     pub metadata: IpListEntryMetadata,
 }

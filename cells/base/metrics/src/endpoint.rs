@@ -106,7 +106,7 @@ fn addresses(address: &str) -> Vec<SocketAddr> {
     }
 }
 
-/// Where to listen, and the setting that says so. Without addresses the endpoint is off.
+/// Where to listen, and the setting that names them. Without addresses the endpoint is off.
 #[derive(Debug, Clone, hive::Value)]
 struct Endpoint {
     addresses: Arc<[SocketAddr]>,
@@ -124,7 +124,7 @@ pub fn cell() -> Cell {
         .run(serve)
 }
 
-/// As [`cell`], at the address of an operator and if `enable-metrics` says so.
+/// As [`cell`], at the address of an operator and only with `enable-metrics`.
 pub fn operator_cell() -> Cell {
     Cell::module("operator-metrics-endpoint", "Serves metrics to Prometheus")
         .config::<OperatorEndpointConfig>()

@@ -110,7 +110,7 @@ pub enum DirectoryError {
     },
 }
 
-/// Remote clusters did not become synced in time. What depends on them goes on without.
+/// Remote clusters did not become synced in time. What depends on them continues without it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("no sync with remote clusters within {after:?}: {}", missing(clusters))]
 pub struct SyncTimeout {

@@ -9,7 +9,7 @@
 //! - [`Connector`] makes the connection to a cluster; [`EtcdConnector`] by etcd's configuration files.
 //! - With feature `services`: `services`, remote services as backends of the load balancer.
 //!
-//! What is read of a cluster stays when the connection is lost, and is compared when it comes back. It goes when the
+//! What is read of a cluster stays when the connection is lost, and is compared after the reconnect. It goes when the
 //! configuration of the cluster is removed; that of the load balancer also after `clustermesh-cache-ttl`. A remote cluster
 //! speaks for itself alone: names, ids and identities that are not its own are rejected one by one, and each cluster has its
 //! own connection, job, back-off and health.

@@ -87,7 +87,7 @@ impl ClusterMesh {
     ///
     /// # Errors
     ///
-    /// [`SyncTimeout`]: whoever waits goes on without.
+    /// [`SyncTimeout`]: waiters continue without it.
     pub async fn wait_synced(&self, kinds: &[Kind]) -> Result<(), SyncTimeout> {
         let Some(mesh) = &self.0 else { return Ok(()) };
         match timeout(mesh.sync_timeout, mesh.synced(kinds)).await {

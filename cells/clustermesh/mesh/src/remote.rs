@@ -165,7 +165,7 @@ impl Remote {
         let pause = first
             .saturating_mul(1 << (self.attempts.saturating_sub(1)).min(10))
             .min(last);
-        // Clusters that failed together do not come back together.
+        // Clusters that failed together do not reconnect together.
         let pause = pause.mul_f64(0.8 + 0.4 * jitter());
         let file = &mut self.file;
         let wait = async move {

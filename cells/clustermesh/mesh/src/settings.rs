@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct ClusterMeshSettings {
     /// Directory with the configurations of remote clusters, one file a cluster, named like it. Empty: there is no mesh.
     pub clustermesh_config: PathBuf,
-    /// How long services of a cluster are used that cannot be reached; 0 for ever. Nodes, addresses and identities stay.
+    /// How long services of a cluster are used that cannot be reached; 0: without limit. Nodes, addresses and identities stay.
     #[config(default = "0s")]
     pub clustermesh_cache_ttl: Duration,
     /// How long to wait for remote clusters at start before going on without them.

@@ -111,7 +111,7 @@ impl RemoteState {
             .send_if_modified(|kinds| kinds.as_mut().is_some_and(|kinds| kinds.insert(kind)));
     }
 
-    /// The cluster is removed: nobody waits for it any longer.
+    /// The cluster is removed: no wait includes it any longer.
     pub(crate) fn removed(&self) {
         self.synced.send_replace(None);
     }

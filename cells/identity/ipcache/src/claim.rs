@@ -103,7 +103,7 @@ pub enum ClaimedIdentity {
 /// What an owner says about a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Who says so.
+    /// The source.
     pub owner: Owner,
     /// The identity.
     pub identity: ClaimedIdentity,

@@ -46,7 +46,7 @@ impl Resolved<'_> {
 }
 
 impl Claims {
-    /// What the prefix is; `None` if nobody claims it, or if only labels are claimed that have no reserved identity.
+    /// What the prefix is; `None` if it has no claim, or if only labels are claimed that have no reserved identity.
     pub fn resolve(&self) -> Option<Resolved<'_>> {
         let number = self.iter().find_map(|claim| match claim.identity {
             ClaimedIdentity::Number(identity) => Some((claim, identity)),

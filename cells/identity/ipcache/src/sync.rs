@@ -98,7 +98,7 @@ impl<T: Send + Sync + 'static> SourceSync<T> {
         })
     }
 
-    /// Registers the job that gives up sources after a time.
+    /// Registers the job that stops waiting for sources after the timeout.
     ///
     /// # Errors
     ///

@@ -206,7 +206,7 @@ impl<T: Clone + Ord + Hash> State<T> {
     }
 }
 
-/// The pause after so many failures in a row. A part is random, so that many programs do not come back at once.
+/// The pause after so many failures in a row. A part is random, so that many programs do not reconnect at once.
 pub(crate) fn backoff(failures: u32, (first, last): (Duration, Duration)) -> Duration {
     let factor = 1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     let pause = first.saturating_mul(factor).min(last);

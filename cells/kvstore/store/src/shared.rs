@@ -26,7 +26,7 @@ pub struct SharedStoreOptions {
     pub prefix: String,
     /// How often own keys are compared and written again if they differ; at least a second.
     pub refresh_interval: Duration,
-    /// How long an entry stays after its key was deleted, unless the key comes back.
+    /// How long an entry stays after its key was deleted, unless the key is created again.
     pub delete_delay: Duration,
     /// How long the first list may take, for [`SharedStore::wait_listed`].
     pub list_timeout: Duration,

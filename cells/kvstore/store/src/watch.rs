@@ -24,7 +24,7 @@ use crate::recorder::{Direction, NoStoreRecorder, StoreRecorder};
 pub struct WatchStoreOptions {
     /// Name of the cluster whose keys are read, for logs and metrics.
     pub cluster: String,
-    /// How long an entry stays after its key was deleted, unless the key comes back. Zero: not at all.
+    /// How long an entry stays after its key was deleted, unless the key is created again. Zero: not at all.
     pub delete_delay: Duration,
     /// Measures the store.
     pub recorder: Arc<dyn StoreRecorder>,
@@ -215,7 +215,7 @@ impl<D: Decoder, O: Observer<D::Key, D::Value>> WatchStore<D, O> {
             prefix: prefix.clone(),
         };
         running.report(false);
-        // What vanished before may have come back meanwhile: the list says.
+        // What vanished before may exist again: the list decides.
         self.vanishing.clear();
         for entry in self.entries.values_mut() {
             entry.is_stale = true;

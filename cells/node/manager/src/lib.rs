@@ -7,7 +7,7 @@
 //! | the local node (`skep-node`) | `local` |
 //! | CiliumNodes | `custom-resource` |
 //! | Nodes of Kubernetes | `k8s` |
-//! | whoever has a [`NodeManager`]: the mesh, a key-value store | `clustermesh`, `kvstore` |
+//! | users of [`NodeManager`]: the mesh, a key-value store | `clustermesh`, `kvstore` |
 //!
 //! Table `nodes` has a row for each node and source; of several the strongest source says what the node is
 //! ([`NodeManager::node`]). From it follow

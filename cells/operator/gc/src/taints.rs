@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: keeps pods off nodes whose agent is not ready, and tells Kubernetes when its network is there.
+//! Cell: keeps pods off nodes whose agent is not ready, and sets the network condition of nodes.
 //! Requires: a Kubernetes client, the table `operator-nodes`.
 
 use std::collections::HashMap;
@@ -217,7 +217,7 @@ impl Sync {
     async fn run(&self, cx: &JobCtx) {
         self.nodes.wait_initialized(&self.db).await;
         self.agents.wait_initialized(&self.db).await;
-        // Versions of nodes that were written, until the write comes back.
+        // Versions of nodes that were written, until the watch delivers the write.
         let mut written: HashMap<Str, Str> = HashMap::new();
         let mut pause = Duration::ZERO;
         loop {

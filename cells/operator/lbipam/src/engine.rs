@@ -191,7 +191,7 @@ impl Engine {
         self.reserved.remove(key);
     }
 
-    /// Forgets all services: nobody watches them any more.
+    /// Forgets all services: they are not watched any more.
     pub(crate) fn forget_services(&mut self) {
         self.services.clear();
         self.reserved.clear();

@@ -71,7 +71,7 @@ enum End {
 impl Candidate {
     async fn run(&self, cx: &JobCtx) {
         if !self.client.is_enabled() {
-            // Nobody to elect with, nobody who could lead as well.
+            // Without an API server there is no election and no other candidate.
             self.started(self.scope.start().await);
             return;
         }

@@ -20,7 +20,7 @@ pub struct Config {
     /// How long a leader that is gone blocks the others.
     #[config(default = "15s")]
     pub leader_election_lease_duration: Duration,
-    /// How long the leader tries to renew its lease before it gives up.
+    /// How long the leader tries to renew its lease before it stops leading.
     #[config(default = "10s")]
     pub leader_election_renew_deadline: Duration,
     /// Time between two attempts to acquire or renew the lease.

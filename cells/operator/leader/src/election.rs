@@ -154,7 +154,7 @@ impl Election {
             .is_some_and(|record| record.holder == self.settings.identity)
     }
 
-    /// Waits until this process leads. `report` is told of every new leader and of every error.
+    /// Waits until this process leads. `report` is called for every new leader and every error.
     pub async fn acquire(&mut self, mut report: impl FnMut(Result<&str, &ElectionError>)) {
         let (namespace, name) = (&self.settings.namespace, &self.settings.name);
         let mut changes = Changes::new(self.client.clone(), namespace, name);
@@ -275,7 +275,7 @@ impl Election {
         Ok(Attempt::Leads)
     }
 
-    /// Renews the lease until it is lost. `report` is told of failed renewals, and of the one that succeeds after them.
+    /// Renews the lease until it is lost. `report` is called for failed renewals, and for the first that succeeds after them.
     pub async fn renew(&mut self, mut report: impl FnMut(Result<(), &ElectionError>)) -> Lost {
         let Settings {
             retry_period,
@@ -385,7 +385,7 @@ impl Election {
         }
     }
 
-    /// Waits for an answer, but not for ever.
+    /// Waits for an answer, with a deadline.
     async fn within(
         &self,
         verb: &'static str,

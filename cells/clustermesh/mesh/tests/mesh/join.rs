@@ -336,7 +336,7 @@ async fn waits_end_when_all_clusters_are_complete_or_it_takes_too_long() {
     alder.delete_key(&keys::canary("alder", Kind::Ips, false)).await;
     world.leave("cedar");
     eventually("one is gone", || world.mesh.status().len() == 1).await;
-    // Kinds that nobody waits for do not matter; nor do clusters that are gone.
+    // Kinds without waiters do not matter; nor do clusters that are gone.
     world
         .mesh
         .wait_synced(&[Kind::Nodes, Kind::Services])

@@ -85,7 +85,7 @@ fn new_client(
 }
 
 /// Probes the server whenever it was silent for too long or a request failed, and moves to the next one of several.
-/// A job of whoever has a client of its own.
+/// A job of a program with a separate client.
 pub async fn heartbeat(client: &RemoteClient, health: &Health, cx: &JobCtx) {
     let mut lost = false;
     loop {

@@ -156,7 +156,7 @@ async fn deletions_are_delayed_unless_the_key_comes_back() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(log.take(), ["delete a=1"]);
         tokio::time::sleep(DELAY).await;
-        assert_eq!(log.take(), [""; 0], "b has come back");
+        assert_eq!(log.take(), [""; 0], "b exists again");
     })
     .await;
 }

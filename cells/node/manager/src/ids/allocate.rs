@@ -93,7 +93,7 @@ pub(crate) struct Allocation {
 /// What is known besides the table.
 #[derive(Default)]
 struct Ids {
-    /// Ids from before a restart, whose nodes have not come back yet.
+    /// Restored ids whose nodes are not known yet.
     restored: BTreeMap<IpAddr, u16>,
     /// How many addresses, in the table or restored, have an id.
     in_use: BTreeMap<u16, u32>,

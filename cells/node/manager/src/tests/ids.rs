@@ -195,7 +195,7 @@ async fn nodes_wait_for_ids_when_all_are_in_use() {
         .wait(|| is_reported("no id is free for node `default/n4` and 0 others"))
         .await;
     assert_eq!(rows(), ["172.30.1.3 65535 default/n3"]);
-    // Ids of nodes that did not come back are free then.
+    // Restored ids without a node are free then.
     tokio::time::sleep(Duration::from_secs(61)).await;
 
     bench

@@ -118,7 +118,7 @@ async fn a_restart_changes_nothing() {
     cluster.delete(&services(), "default", "a");
     cluster.settle().await;
     operator.stop().await.unwrap();
-    // Pending while nobody allocates: it must not get what the others have.
+    // Pending while no operator allocates: it must not get an address of the others.
     cluster.service("a", |_| {});
     cluster.control.writes.lock().clear();
 
@@ -209,7 +209,7 @@ async fn an_invalid_pool_keeps_its_last_valid_specification() {
     cluster.wait(fault.to_owned(), last).await;
     operator.stop().await.unwrap();
 
-    // Another operator knows no valid specification: nobody loses anything, and nobody gets anything.
+    // Another operator knows no valid specification: no service loses an address, and none gets one.
     let operator = cluster.operator(&[]).await;
     cluster.service("late", |_| {});
     let pending = "[] False no_pool: There are no enabled pools with IPv4 addresses that match this service";

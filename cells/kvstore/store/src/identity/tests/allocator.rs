@@ -139,7 +139,7 @@ async fn identities_are_known_and_reported() {
             delete(&client, "cilium/state/identities/v1/id/300").await;
             assert_eq!(log.wait(1).await, ["delete 300=k8s:app=old;"]);
 
-            // A used one comes back before anybody misses it.
+            // One that is in use is written again at once.
             delete(&client, "cilium/state/identities/v1/id/496601").await;
             tokio::time::sleep(MINUTE).await;
             assert_eq!(identities.id(&labels(CART)), Some(NumericIdentity(496_601)));
