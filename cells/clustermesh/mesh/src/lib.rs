@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cluster mesh: reads the state of remote clusters, and hands it to observers.
+//! Cluster mesh: reads the state of remote clusters, and passes it to observers.
 //!
 //! - [`ClusterMesh`] follows the directory of configurations, one file a remote cluster, and connects to each of them;
 //!   it has their [status](RemoteClusterStatus), and waits until they are [synced](ClusterMesh::wait_synced).

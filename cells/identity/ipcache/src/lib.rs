@@ -9,7 +9,7 @@
 //! - An address ([`Prefix::address`]) and the network that has only this address ([`Prefix::cidr`]) are two prefixes. Both
 //!   have one entry in the map, where the address wins.
 //! - A restart deletes nothing from the map that a source may still claim: the map is pruned when every source that is
-//!   registered ([`Writer::register_source`]) has delivered its first list, or was given up ([`SourceSync`]).
+//!   registered ([`Writer::register_source`]) has delivered its first list, or has timed out ([`SourceSync`]).
 //!
 //! Feature `api`: `GET /v1/ip`.
 //!

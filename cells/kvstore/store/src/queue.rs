@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! A queue of what is to be written, for one worker: each item is in it once, and failures are retried with back-off.
+//! A queue of pending writes, for one worker: each item is in it once, and failures are retried with back-off.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;

@@ -103,7 +103,7 @@ impl<D: Decoder, O: Observer<D::Key, D::Value>> SharedStore<D, O> {
         self.inner.own.upsert(name, value);
     }
 
-    /// Deletes an own key. Keys of others are left alone.
+    /// Deletes an own key. Keys of others are not deleted.
     pub fn delete(&self, name: &str) {
         self.inner.own.delete(name);
     }
@@ -122,7 +122,7 @@ impl<D: Decoder, O: Observer<D::Key, D::Value>> SharedStore<D, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::ListTimeout`] after [`SharedStoreOptions::list_timeout`]. The store goes on reading.
+    /// [`Error::ListTimeout`] after [`SharedStoreOptions::list_timeout`]. The store continues to read.
     pub async fn wait_listed(&self) -> Result<(), Error> {
         let SharedStoreOptions {
             prefix, list_timeout, ..

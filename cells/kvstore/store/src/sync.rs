@@ -195,7 +195,7 @@ impl SyncStore {
         self.push(Item::Key(name));
     }
 
-    /// Deletes an object. One that was not written by this store is left alone.
+    /// Deletes an object. One that was not written by this store is not deleted.
     pub fn delete(&self, name: &str) {
         {
             let mut state = self.inner.state.lock();

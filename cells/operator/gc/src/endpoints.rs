@@ -148,7 +148,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Pods and endpoints come by two watches, neither of which is ahead of the other: young ones are left alone.
+    /// Pods and endpoints come by two watches, neither of which is ahead of the other: young ones are skipped.
     fn is_stale(&self, endpoint: &EndpointRow, snapshot: &impl ReadTxn) -> bool {
         let Owner::Pod(pod) = &endpoint.owner else {
             return false;

@@ -25,7 +25,7 @@ use crate::tables::EndpointRow;
 /// How long a pod may run without an endpoint.
 const AGE: Duration = Duration::from_secs(30);
 
-/// How long a pod of the same name is left alone.
+/// How long a pod of the same name is not restarted again.
 const PAUSE: Duration = Duration::from_secs(300);
 
 /// Which pods are restarted.

@@ -194,7 +194,7 @@ impl PodRow {
         }
     }
 
-    /// Whether the pod has ended: its endpoint is of no use.
+    /// Whether the pod has ended: its endpoint is stale.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::assign::{Assignment, ClusterPool};
 
-/// Nodes with this annotation set to `true` are left alone.
+/// Nodes with this annotation set to `true` are ignored.
 const IGNORE: &str = "ipam.cilium.io/ignore";
 /// Shortest time between two rounds of writes.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -192,7 +192,7 @@ impl NodePool {
 
     fn upsert(&mut self, node: Arc<CiliumNode>) {
         let name = node.metadata.name.to_string();
-        // An event from before the last write says nothing new: by it, a written pod CIDR would count as removed.
+        // An event older than the last write is ignored: by it, a written pod CIDR would count as removed.
         let written = self.known.get(&name).map(|known| &known.node);
         if let Some(written) = written
             && written.metadata.uid == node.metadata.uid

@@ -16,7 +16,7 @@ use crate::lease::LEASES;
 /// Pause after a watch that failed. Roles without the right to watch leases are common: such a replica polls.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Watches the lease. With it a follower knows of a released lease at once, and of the last renewal when it happened.
+/// Watches the lease. With it a follower sees a released lease and each renewal at once.
 pub(crate) struct Changes {
     client: Arc<dyn Client>,
     namespace: String,

@@ -22,7 +22,7 @@ const CONCURRENT: usize = 16;
 pub struct IdentityGcOptions {
     /// The keys of the own cluster.
     pub keys: IdentityKeys,
-    /// The ids of the own cluster; others are left alone.
+    /// The ids of the own cluster; others are ignored.
     pub range: IdentityRange,
     /// Time between two rounds (`identity-gc-interval`).
     pub interval: Duration,

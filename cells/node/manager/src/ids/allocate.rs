@@ -226,7 +226,7 @@ impl Allocation {
     ) -> Result<(), statedb::Error> {
         while let Some(key) = due.pop_first() {
             let released = self.update_node(snapshot, txn, &key, local, ids)?;
-            // Addresses that are given up may be those of another node, and ids those that others wait for.
+            // Released addresses may be those of another node, and ids those that others wait for.
             for address in &released {
                 let others = self.manager.table();
                 let others = others.list(snapshot, Node::BY_ADDRESS.key(address));

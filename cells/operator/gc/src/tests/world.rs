@@ -179,7 +179,7 @@ fn merge(into: &mut Value, more: Value) {
 pub(crate) async fn until(what: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !what().await {
-        assert!(began.elapsed() < Duration::from_secs(7200), "waited in vain");
+        assert!(began.elapsed() < Duration::from_secs(7200), "timed out");
         sleep(Duration::from_millis(500)).await;
     }
 }

@@ -137,7 +137,7 @@ fn restores_all_nodes_before_it_allocates() {
 }
 
 proptest! {
-    /// Whatever specs say: what nodes hold never overlaps, and a node that has a pod CIDR is left alone.
+    /// Whatever specs say: what nodes hold never overlaps, and a node that has a pod CIDR keeps it.
     #[test]
     fn nodes_never_share_addresses(
         steps in prop::collection::vec((0..5u8, prop::option::of((0..10u8, 22..=26u8)), any::<bool>()), 0..60)

@@ -81,7 +81,7 @@ fn worker() -> Cell {
 async fn until(what: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !what().await {
-        assert!(began.elapsed() < seconds(120), "waited in vain");
+        assert!(began.elapsed() < seconds(120), "timed out");
         sleep(std::time::Duration::from_millis(100)).await;
     }
 }
