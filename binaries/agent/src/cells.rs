@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hive::Cell;
 
 use crate::{
-    memory, pods,
+    cluster, memory, pods,
     status::{self, Configuration},
     unsupported,
 };
@@ -15,7 +15,12 @@ use crate::{
 /// All cells of the agent; `configuration` is what its API shows as such.
 #[must_use]
 pub fn cells(configuration: Arc<Configuration>) -> Vec<Cell> {
-    vec![infrastructure(configuration), control_plane(), datapath()]
+    vec![
+        infrastructure(configuration),
+        control_plane(),
+        datapath(),
+        cluster::mesh(),
+    ]
 }
 
 /// What every feature stands on: logs, tables, health, metrics, the shell and the API.

@@ -5,6 +5,7 @@
 mod cells;
 #[cfg(test)]
 mod cilium;
+mod cluster;
 mod health;
 mod memory;
 mod pods;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use clap::{CommandFactory, Parser, Subcommand};
+use jiff::Timestamp;
 use skep_api_types::{DaemonConfiguration, IpListEntry, LrpSpec, NodeId, Service, StatusResponse};
 use skep_bpf_maps::{
     event::{METRICS, RATELIMIT},
@@ -21,6 +22,7 @@ use crate::{
     agent::{Agent, AgentError},
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
+    mesh,
     print::{self, Format},
     service, shell, status,
 };
@@ -61,6 +63,9 @@ enum Command {
         /// Print all details.
         #[arg(long, conflicts_with = "brief")]
         verbose: bool,
+        /// Print the details of all remote clusters, also of those that are ready.
+        #[arg(long, conflicts_with = "brief")]
+        all_clusters: bool,
     },
     /// Services that the agent load-balances.
     #[command(subcommand)]
@@ -71,6 +76,9 @@ enum Command {
     /// Addresses and networks, and their identities.
     #[command(subcommand)]
     Ip(IpCommand),
+    /// Remote clusters of the cluster mesh.
+    #[command(subcommand)]
+    Clustermesh(ClusterMeshCommand),
     /// Ids of other nodes.
     #[command(subcommand)]
     Nodeid(ListCommand),
@@ -127,6 +135,12 @@ enum ServiceCommand {
         /// Its id.
         id: u64,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterMeshCommand {
+    /// Show the status of each remote cluster.
+    Status,
 }
 
 #[derive(Debug, Subcommand)]
@@ -258,7 +272,11 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     let format = line.output;
     let mut code = ExitCode::SUCCESS;
     let text = match line.command {
-        Command::Status { brief, verbose } => {
+        Command::Status {
+            brief,
+            verbose,
+            all_clusters,
+        } => {
             let headers: &[(&str, &str)] = if brief { &[("brief", "true")] } else { &[] };
             let answer: StatusResponse = agent.get("healthz", headers)?;
             if brief && !status::is_well(&answer) {
@@ -270,7 +288,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                     let tree = shell::ask(&line.shell_sock_path, "health").ok();
                     status::details(&answer, tree.as_deref())
                 }
-                Format::Text => status::overview(&answer),
+                Format::Text => status::overview(&answer, all_clusters),
                 _ => print::document(&answer, format)?,
             }
         }
@@ -280,6 +298,17 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             match format {
                 Format::Text => lrp::list(&policies),
                 _ => print::document(&policies, format)?,
+            }
+        }
+        Command::Clustermesh(ClusterMeshCommand::Status) => {
+            let answer: StatusResponse = agent.get("healthz", &[])?;
+            let mesh = answer.cluster_mesh;
+            match format {
+                Format::Text => match &mesh {
+                    Some(mesh) => mesh::clusters(mesh, true, Timestamp::now()),
+                    None => "ClusterMesh:\tDisabled\n".to_owned(),
+                },
+                _ => print::document(&mesh, format)?,
             }
         }
         Command::Ip(command) => addresses(&agent, &command, format)?,

@@ -10,6 +10,7 @@ mod inventory;
 mod kvstore;
 mod lrp;
 mod maps;
+mod mesh;
 mod print;
 mod service;
 mod shell;

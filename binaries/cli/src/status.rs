@@ -3,10 +3,13 @@
 //! `skep status`: the agent's status as text.
 
 use hive_script::text::TabWriter;
+use jiff::Timestamp;
 use skep_api_types::{
     BpfMapStatus, KubeProxyReplacement, KubeProxyReplacementFeatures, ModuleStatus, NodePortFeature, State,
     StatusResponse, Switch,
 };
+
+use crate::mesh;
 
 /// Whether the agent is healthy, for the exit status.
 pub(crate) fn is_well(status: &StatusResponse) -> bool {
@@ -24,9 +27,15 @@ pub(crate) fn brief(status: &StatusResponse) -> String {
     }
 }
 
-/// The overview, and what is degraded.
-pub(crate) fn overview(status: &StatusResponse) -> String {
-    summary(status) + &unwell(status)
+/// The overview, remote clusters that are not ready or all of them, and what is degraded.
+pub(crate) fn overview(status: &StatusResponse, all_clusters: bool) -> String {
+    summary(status) + &clusters(status, all_clusters) + &unwell(status)
+}
+
+fn clusters(status: &StatusResponse, all: bool) -> String {
+    let mesh = status.cluster_mesh.as_ref();
+    mesh.map(|mesh| mesh::clusters(mesh, all, Timestamp::now()))
+        .unwrap_or_default()
 }
 
 fn summary(status: &StatusResponse) -> String {
@@ -71,7 +80,7 @@ fn summary(status: &StatusResponse) -> String {
 /// The overview with the details of service handling, the maps and every module's health. `tree` is the health of all
 /// modules as the agent prints it, if its shell answers.
 pub(crate) fn details(status: &StatusResponse, tree: Option<&str>) -> String {
-    let mut out = summary(status);
+    let mut out = summary(status) + &clusters(status, true);
     if let Some(replacement) = &status.kube_proxy_replacement {
         out.push_str(&replacement_details(replacement));
     }
@@ -310,7 +319,7 @@ mod tests {
             "  a.c: [DEGRADED] not reached: timeout",
             "",
         ];
-        assert_eq!(overview(&status()), expected.join("\n"));
+        assert_eq!(overview(&status(), false), expected.join("\n"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! Fields that a model lacks are ignored when it is read, those that an agent left out are empty.
 
 mod address;
+mod clustermesh;
 mod config;
 mod map;
 mod policy;
@@ -13,6 +14,10 @@ mod service;
 mod status;
 
 pub use address::{IpListEntry, IpListEntryMetadata, NodeId};
+pub use clustermesh::{
+    ClusterMeshStatus, RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced,
+    summary as clusters_summary,
+};
 pub use config::{DaemonConfiguration, DaemonConfigurationSpec, DaemonConfigurationStatus};
 pub use map::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 pub use policy::{FrontendMapping, LrpBackend, LrpSpec};

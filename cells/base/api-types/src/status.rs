@@ -18,6 +18,9 @@ pub struct StatusResponse {
     /// The key-value store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kvstore: Option<Status>,
+    /// The cluster mesh.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_mesh: Option<crate::ClusterMeshStatus>,
     /// The API server of Kubernetes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<K8sStatus>,

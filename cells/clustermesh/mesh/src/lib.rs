@@ -48,7 +48,6 @@ mod reservation;
 pub mod services;
 mod settings;
 mod state;
-mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -60,6 +59,8 @@ pub use mesh::ClusterMesh;
 pub use metrics::ClusterMeshMetrics;
 pub use observer::{MeshObserver, RemoteStore, RemoteValue, StoreContext, ValueObserver, observe};
 pub use settings::ClusterMeshSettings;
-pub use status::{RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced, summary};
+pub use skep_api_types::{
+    RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced, clusters_summary as summary,
+};
 
 hive::catalogue!(cell);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hive::{Health, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
+use skep_api_types::RemoteClusterStatus;
 use skep_clustermesh_types::{ClusterName, Kind};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -18,7 +19,6 @@ use crate::directory::{ConfigFile, Directory, Scan};
 use crate::error::{DirectoryError, SyncTimeout};
 use crate::remote::{Common, Remote};
 use crate::state::RemoteState;
-use crate::status::RemoteClusterStatus;
 
 /// Pause before a directory that cannot be read is tried again.
 const RETRY: Duration = Duration::from_secs(2);

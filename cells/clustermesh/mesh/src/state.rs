@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use skep_api_types::{RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced};
 use skep_clustermesh_types::{CiliumClusterConfig, ClusterName, Kind};
 use skep_kvstore::Client;
 use skep_kvstore_store::WatchStoreStatus;
 use tokio::sync::watch;
 
 use crate::error::RemoteError;
-use crate::status::{RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced};
 
 /// What is known of a remote cluster.
 #[derive(Debug)]
@@ -187,10 +187,7 @@ impl RemoteState {
             num_failures: known.failures,
             last_failure: known.last_failure,
             last_error: known.last_error.as_ref().map(|error| hive::error_chain(error)),
-            config: known
-                .config
-                .as_ref()
-                .map(|config| RemoteClusterConfig::new(config.as_ref())),
+            config: known.config.as_ref().map(|config| config_status(config.as_ref())),
             synced: RemoteClusterSynced {
                 nodes: synced(Kind::Nodes),
                 endpoints: synced(Kind::Ips),
@@ -200,5 +197,26 @@ impl RemoteState {
                 service_exports: optional(Kind::ServiceExports),
             },
         }
+    }
+}
+
+/// The configuration of a cluster that was asked for it.
+fn config_status(config: Option<&CiliumClusterConfig>) -> RemoteClusterConfig {
+    let required = RemoteClusterConfig {
+        required: true,
+        ..RemoteClusterConfig::default()
+    };
+    let Some(config) = config else {
+        return required;
+    };
+    let capabilities = &config.capabilities;
+    RemoteClusterConfig {
+        retrieved: true,
+        cluster_id: config.id,
+        kvstoremesh: capabilities.cached,
+        sync_canaries: capabilities.synced_canaries,
+        service_exports_enabled: capabilities.service_exports_enabled,
+        endpoint_slices_export_mode: capabilities.endpoint_slices_export_mode.as_str().to_owned(),
+        ..required
     }
 }

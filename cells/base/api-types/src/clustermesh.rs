@@ -1,51 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Status of remote clusters: Cilium's model, and its text.
+//! Status of remote clusters, in the APIs of the agent, the operator and kvstoremesh, and as text.
 
 use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use skep_clustermesh_types::CiliumClusterConfig;
+
+use crate::is_default;
 
 /// Status of a remote cluster, as the agent's API has it. As a text it reads like Cilium's, in several lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, rename_all = "kebab-case")]
 pub struct RemoteClusterStatus {
     /// Name of the cluster.
     pub name: String,
     /// Whether it is connected, and all that is read of it is complete.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub ready: bool,
     /// Whether its store was reached.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub connected: bool,
     /// Status of its store.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub status: String,
     /// Nodes that are known.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub num_nodes: u64,
     /// Addresses that are known.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub num_endpoints: u64,
     /// Identities that are known.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub num_identities: u64,
     /// Services that are known.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub num_shared_services: u64,
     /// Endpoint slices that are known.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub num_endpoint_slices: u64,
     /// Service exports that are known.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub num_service_exports: u64,
     /// How often the connection failed.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub num_failures: u64,
     /// When it failed last.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub last_failure: Option<Timestamp>,
     /// Why, as long as it is not connected again. Not part of Cilium's model.
     #[serde(skip)]
@@ -59,22 +62,23 @@ pub struct RemoteClusterStatus {
 
 /// The configuration of a remote cluster in its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, rename_all = "kebab-case")]
 pub struct RemoteClusterConfig {
     /// Whether the cluster must have one: always.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub required: bool,
     /// Whether it was read.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub retrieved: bool,
     /// Id of the cluster.
-    #[serde(skip_serializing_if = "is_zero_u32")]
+    #[serde(skip_serializing_if = "is_default")]
     pub cluster_id: u32,
     /// Whether it is read through kvstoremesh.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub kvstoremesh: bool,
     /// Whether it writes canaries.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub sync_canaries: bool,
     /// Whether it publishes service exports; absent if it does not know them.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,19 +90,20 @@ pub struct RemoteClusterConfig {
 
 /// What of a remote cluster is complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, rename_all = "kebab-case")]
 pub struct RemoteClusterSynced {
     /// Nodes.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub nodes: bool,
     /// Addresses.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub endpoints: bool,
     /// Identities.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub identities: bool,
     /// Services.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub services: bool,
     /// Endpoint slices; absent if they are not read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,39 +111,6 @@ pub struct RemoteClusterSynced {
     /// Service exports; absent if they are not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_exports: Option<bool>,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-fn is_zero_u32(number: &u32) -> bool {
-    *number == 0
-}
-
-impl RemoteClusterConfig {
-    pub(crate) fn new(config: Option<&CiliumClusterConfig>) -> Self {
-        let Some(config) = config else {
-            return Self {
-                required: true,
-                ..Self::default()
-            };
-        };
-        let capabilities = &config.capabilities;
-        Self {
-            required: true,
-            retrieved: true,
-            cluster_id: config.id,
-            kvstoremesh: capabilities.cached,
-            sync_canaries: capabilities.synced_canaries,
-            service_exports_enabled: capabilities.service_exports_enabled,
-            endpoint_slices_export_mode: capabilities.endpoint_slices_export_mode.as_str().to_owned(),
-        }
-    }
 }
 
 impl fmt::Display for RemoteClusterConfig {
@@ -226,6 +198,16 @@ impl RemoteClusterStatus {
     }
 }
 
+/// The cluster mesh in `GET /v1/healthz`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default, rename_all = "kebab-case")]
+pub struct ClusterMeshStatus {
+    /// Remote clusters, sorted by name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub clusters: Vec<RemoteClusterStatus>,
+}
+
 /// The line about all clusters: `1/2 remote clusters ready`.
 pub fn summary(clusters: &[RemoteClusterStatus]) -> String {
     let ready = clusters.iter().filter(|cluster| cluster.ready).count();
@@ -276,17 +258,15 @@ mod tests {
 
     #[test]
     fn configurations_of_old_clusters_say_what_is_not_supported() {
-        let config = CiliumClusterConfig {
-            id: 7,
-            ..CiliumClusterConfig::default()
+        let config = RemoteClusterConfig {
+            required: true,
+            retrieved: true,
+            cluster_id: 7,
+            ..RemoteClusterConfig::default()
         };
         assert_eq!(
-            RemoteClusterConfig::new(Some(&config)).to_string(),
+            config.to_string(),
             "expected=true, retrieved=true, cluster-id=7, kvstoremesh=false, sync-canaries=false, service-exports=unsupported, endpoint-slice-export-mode=services-only"
-        );
-        assert_eq!(
-            RemoteClusterConfig::new(None).to_string(),
-            "expected=true, retrieved=false"
         );
     }
 }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cells: the cluster mesh, the name of the local cluster, and the status of both stores.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hive::{Cell, Cfg, Member};
+use skep_api::StatusProbe;
+use skep_api_types::{ClusterMeshStatus, State, Status, StatusResponse};
+use skep_clustermesh::ClusterMesh;
+use skep_clustermesh_types::ClusterSettings;
+use skep_kvstore::{Client, Connection};
+use skep_node::LocalNodeStore;
+
+hive::catalogue!(name);
+hive::catalogue!(status);
+
+/// Reads remote clusters: services, nodes, addresses, identities. Nothing happens without `--clustermesh-config`.
+pub(crate) fn mesh() -> Cell {
+    Cell::group([
+        skep_clustermesh_types::cell(),
+        skep_kvstore::cell::metrics(),
+        skep_kvstore_store::metrics(),
+        skep_kvstore_etcd::cell(),
+        skep_clustermesh::cell(),
+        skep_clustermesh::services::cell(),
+        skep_clustermesh::nodes::cell(),
+        skep_clustermesh::ipcache::cell(),
+        skep_clustermesh::identities::cell(),
+        name(),
+        status(),
+    ])
+}
+
+/// Makes the name of the cluster that of the local node: nodes of the mesh are known by both.
+fn name() -> Cell {
+    Cell::module("cluster-name", "Cluster of the local node").run(set_name)
+}
+
+/// Before the start: what follows the local node sees no other name.
+fn set_name(node: LocalNodeStore, settings: Cfg<ClusterSettings>) -> Result<(), statedb::Error> {
+    let name = settings.info().name;
+    if name.is_default() {
+        return Ok(());
+    }
+    node.update(|node| node.cluster = name.as_str().into())
+}
+
+/// Status of the cluster mesh and of the own key-value store.
+fn status() -> Cell {
+    Cell::module("clustermesh-status", "Status of the cluster mesh")
+        .provide(clusters)
+        .provide(store)
+}
+
+struct Clusters(Arc<ClusterMesh>);
+
+/// Part `cluster-mesh`.
+fn clusters(mesh: Arc<ClusterMesh>) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Clusters(mesh)))
+}
+
+#[async_trait]
+impl StatusProbe for Clusters {
+    fn name(&self) -> &'static str {
+        "cluster-mesh"
+    }
+
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
+        if self.0.is_enabled() {
+            response.cluster_mesh = Some(ClusterMeshStatus {
+                clusters: self.0.status(),
+            });
+        }
+        None
+    }
+}
+
+struct Store(Client);
+
+/// Part `kvstore`.
+fn store(client: Client) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Store(client)))
+}
+
+#[async_trait]
+impl StatusProbe for Store {
+    fn name(&self) -> &'static str {
+        "kvstore"
+    }
+
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
+        let status = self.0.status();
+        let state = match status.connection {
+            Connection::Disabled => State::Disabled,
+            _ if status.is_healthy() => State::Ok,
+            _ => State::Failure,
+        };
+        let part = Status {
+            state,
+            msg: match state {
+                State::Disabled => String::new(),
+                _ => status.to_string(),
+            },
+        };
+        response.kvstore = Some(part.clone());
+        (state == State::Failure).then_some(part)
+    }
+}
