@@ -26,7 +26,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         let mut best = [Duration::MAX / 8; PARTS.len()];
         for _ in 0..50 {
             let parts = alloc::uncounted(|| runtime.block_on(once(cells)))?;
-            if parts.iter().sum::<Duration>() < best.iter().sum() {
+            if parts.iter().sum::<Duration>() < best.iter().sum::<Duration>() {
                 best = parts;
             }
         }
