@@ -7,6 +7,8 @@
 //! - [`MeshObserver`]s are the plug-in point: one for each kind of values, members of a group. [`observe`] makes one of a
 //!   [`ValueObserver`], which gets values that were decoded and checked.
 //! - [`Connector`] makes the connection to a cluster; [`EtcdConnector`] by etcd's configuration files.
+//! - [`ClusterLifecycle`] is for programs that copy clusters: they make a mesh with [`ClusterMesh::new`] and do without the
+//!   [`cell`](cell()).
 //! - With feature `services`: `services`, remote services as backends of the load balancer.
 //!
 //! What is read of a cluster stays when the connection is lost, and is compared after the reconnect. It goes when the
@@ -18,6 +20,7 @@ mod cell;
 mod connector;
 mod directory;
 mod error;
+mod lifecycle;
 mod mesh;
 mod metrics;
 mod observer;
@@ -35,9 +38,12 @@ pub use cell::cell;
 pub use connector::{Connector, EtcdConnector};
 pub use directory::ConfigFile;
 pub use error::{DirectoryError, RemoteError, SyncTimeout};
-pub use mesh::ClusterMesh;
+pub use lifecycle::ClusterLifecycle;
+pub use mesh::{ClusterMesh, ClusterMeshOptions};
 pub use metrics::ClusterMeshMetrics;
-pub use observer::{MeshObserver, RemoteStore, RemoteValue, StoreContext, ValueObserver, observe};
+pub use observer::{
+    MeshObserver, RemoteStore, RemoteValue, StoreContext, SyncedCallback, ValueObserver, observe,
+};
 pub use settings::ClusterMeshSettings;
 pub use status::{RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced, summary};
 
