@@ -45,7 +45,11 @@ pub fn leader() -> Cell {
 }
 
 fn copying() -> Cell {
-    Cell::module("kvstoremesh-leader", "Copies remote clusters while this replica leads").run(start)
+    Cell::module(
+        "kvstoremesh-leader",
+        "Copies remote clusters while this replica leads",
+    )
+    .run(start)
 }
 
 fn heartbeat() -> Cell {
@@ -160,7 +164,9 @@ fn start(params: LeaderParams, jobs: Jobs) -> Result<(), SpawnError> {
     let local = cluster.info().name;
     {
         let mesh = mesh.clone();
-        jobs.spawn(Job::once("clustermesh-config", move |cx: JobCtx| mesh.clone().run(cx)))?;
+        jobs.spawn(Job::once("clustermesh-config", move |cx: JobCtx| {
+            mesh.clone().run(cx)
+        }))?;
     }
     {
         let (mesh, copies) = (mesh.clone(), copies.clone());

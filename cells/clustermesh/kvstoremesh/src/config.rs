@@ -50,7 +50,10 @@ pub struct ApiConfig {
 impl ApiConfig {
     fn check(&self, faults: &mut Faults) {
         if self.addresses().is_empty() {
-            let text = format!("`{}` is not an address such as `localhost:9889`", self.api_serve_addr);
+            let text = format!(
+                "`{}` is not an address such as `localhost:9889`",
+                self.api_serve_addr
+            );
             faults.add(API_SERVE_ADDR, text);
         }
     }

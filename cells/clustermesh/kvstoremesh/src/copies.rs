@@ -11,11 +11,11 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hive::{Job, JobCtx, Jobs};
-use parking_lot::Mutex;
 use skep_clustermesh::ClusterLifecycle;
 use skep_clustermesh_types::{CiliumClusterConfig, ClusterName};
 use skep_kvstore::Client;
 use skep_kvstore_store::StoreRecorder;
+use tokio::sync::watch;
 
 use crate::copy::ClusterCopy;
 use crate::metrics::KvstoreMeshMetrics;
@@ -31,7 +31,7 @@ pub(crate) struct Copies {
     recorder: Arc<dyn StoreRecorder>,
     metrics: Arc<KvstoreMeshMetrics>,
     jobs: Jobs,
-    copies: Mutex<HashMap<ClusterName, Arc<ClusterCopy>>>,
+    copies: watch::Sender<HashMap<ClusterName, Arc<ClusterCopy>>>,
 }
 
 impl Copies {
@@ -48,22 +48,24 @@ impl Copies {
             recorder,
             metrics,
             jobs,
-            copies: Mutex::default(),
+            copies: watch::Sender::default(),
         })
     }
 
     /// The copy of a cluster that is configured; its job begins with the first call.
     pub(crate) fn get(&self, cluster: &ClusterName) -> Arc<ClusterCopy> {
-        let mut copies = self.copies.lock();
-        if let Some(copy) = copies.get(cluster) {
-            return copy.clone();
+        if let Some(copy) = self.find(cluster) {
+            return copy;
         }
+        // The jobs of a cluster follow each other: nothing else adds this one.
         let copy = Arc::new(ClusterCopy::new(
             self.client.clone(),
             cluster.clone(),
             &self.recorder,
         ));
-        copies.insert(cluster.clone(), copy.clone());
+        self.copies.send_modify(|copies| {
+            copies.insert(cluster.clone(), copy.clone());
+        });
         let run = copy.clone();
         let job = Job::once("copy", move |cx: JobCtx| {
             let copy = run.clone();
@@ -78,9 +80,17 @@ impl Copies {
         copy
     }
 
+    /// Waits until a cluster that is configured has a copy.
+    pub(crate) async fn wait(&self, cluster: &ClusterName) -> Arc<ClusterCopy> {
+        let mut copies = self.copies.subscribe();
+        // The sender lives as long as this.
+        let _ = copies.wait_for(|copies| copies.contains_key(cluster)).await;
+        self.get(cluster)
+    }
+
     /// The copy of a cluster, if it is configured.
     pub(crate) fn find(&self, cluster: &ClusterName) -> Option<Arc<ClusterCopy>> {
-        self.copies.lock().get(cluster).cloned()
+        self.copies.borrow().get(cluster).cloned()
     }
 }
 
@@ -124,10 +134,12 @@ impl ClusterLifecycle for Copies {
 
     fn removed<'a>(&'a self, cluster: &'a ClusterName) -> BoxFuture<'a, ()> {
         async move {
-            let copy = self.copies.lock().remove(cluster);
-            if let Some(copy) = copy {
+            if let Some(copy) = self.find(cluster) {
                 copy.stop().await;
             }
+            self.copies.send_modify(|copies| {
+                copies.remove(cluster);
+            });
             if self.is_drained {
                 removal::delete(&self.client, cluster).await;
             }
@@ -153,7 +165,7 @@ impl Drop for Leaving<'_> {
 
 impl fmt::Debug for Copies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let clusters: Vec<ClusterName> = self.copies.lock().keys().cloned().collect();
+        let clusters: Vec<ClusterName> = self.copies.borrow().keys().cloned().collect();
         f.debug_struct("Copies")
             .field("clusters", &clusters)
             .finish_non_exhaustive()

@@ -48,9 +48,7 @@ impl ClusterCopy {
     /// Where the values of a kind are written.
     pub(crate) fn store(&self, kind: Kind) -> Option<SyncStore> {
         let mut stores = self.stores.iter();
-        stores
-            .find(|(of, _)| *of == kind)
-            .map(|(_, store)| store.clone())
+        stores.find(|(of, _)| *of == kind).map(|(_, store)| store.clone())
     }
 
     /// Writes the copy until [`stop`](Self::stop).

@@ -6,9 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{
-    Cell, Health, Job, JobCtx, Jobs, Params, Scope, Shutdown, SpawnError, StartError, error_chain,
-};
+use hive::{Cell, Health, Job, JobCtx, Jobs, Params, Scope, Shutdown, SpawnError, StartError, error_chain};
 use skep_kvstore::{Client, Error, Event, Lock};
 use tokio::time::timeout;
 
@@ -36,7 +34,11 @@ pub enum ElectionError {
 
 /// Elects the leader.
 pub fn cell() -> Cell {
-    Cell::module("kvstoremesh-election", "Elects the replica that copies remote clusters").run(start)
+    Cell::module(
+        "kvstoremesh-election",
+        "Elects the replica that copies remote clusters",
+    )
+    .run(start)
 }
 
 #[derive(Params)]
@@ -100,7 +102,8 @@ impl Candidate {
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(error = %error_chain(&error), "Unable to take the lock of the leader: retrying");
-                    self.health.degraded("Unable to take the lock of the leader", &error);
+                    self.health
+                        .degraded("Unable to take the lock of the leader", &error);
                     tokio::time::sleep(RETRY).await;
                 }
             }

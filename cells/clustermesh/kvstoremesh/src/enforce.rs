@@ -55,7 +55,10 @@ pub(crate) async fn enforce(
 
 async fn write(client: &Client, key: &str, config: Option<Bytes>) -> Result<(), Error> {
     match config {
-        Some(config) => client.put_if_different(key, config, Lifetime::Leased).await.map(|_| ()),
+        Some(config) => client
+            .put_if_different(key, config, Lifetime::Leased)
+            .await
+            .map(|_| ()),
         None => client.delete(key).await.map(|_| ()),
     }
 }

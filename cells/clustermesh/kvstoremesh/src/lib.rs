@@ -14,8 +14,8 @@
 
 mod cell;
 mod config;
-mod copy;
 mod copies;
+mod copy;
 mod election;
 mod enforce;
 mod metrics;

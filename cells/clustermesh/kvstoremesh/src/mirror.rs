@@ -46,9 +46,7 @@ impl MeshObserver for Reflector {
     fn store(&self, context: StoreContext) -> Box<dyn RemoteStore> {
         let copy = self.copies.get(&context.cluster);
         Box::new(Mirror {
-            store: copy
-                .store(self.kind)
-                .expect("a copy has a store for each kind"),
+            store: copy.store(self.kind).expect("a copy has a store for each kind"),
             reporter: WatchStoreReporter::new(),
             options: context.options,
             synced: Some(context.synced),

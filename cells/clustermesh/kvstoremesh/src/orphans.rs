@@ -117,7 +117,10 @@ mod tests {
     fn keys_name_their_clusters() {
         let cluster = |key| cluster_in("cilium/cache/ip/v1/", key).map(|cluster| cluster.to_string());
 
-        assert_eq!(cluster("cilium/cache/ip/v1/alder/10.4.1.15").as_deref(), Some("alder"));
+        assert_eq!(
+            cluster("cilium/cache/ip/v1/alder/10.4.1.15").as_deref(),
+            Some("alder")
+        );
         assert_eq!(cluster("cilium/cache/ip/v1/alder").as_deref(), Some("alder"));
         assert_eq!(cluster("cilium/cache/ip/v1/"), None);
         assert_eq!(cluster("cilium/cache/nodes/v1/alder/n1"), None);

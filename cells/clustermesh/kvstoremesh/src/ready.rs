@@ -47,23 +47,27 @@ pub(crate) async fn wait_copied(
     global: Duration,
 ) {
     let clusters = mesh.configured().await;
-    let all = join_all(clusters.iter().map(|cluster| copied(copies, cluster, per_cluster)));
+    let all = join_all(
+        clusters
+            .iter()
+            .map(|cluster| copied(copies, cluster, per_cluster)),
+    );
     if timeout(global, all).await.is_err() {
         tracing::warn!(after = ?global, "Not all remote clusters are copied in time: ready without them");
     }
 }
 
 async fn copied(copies: &Copies, cluster: &ClusterName, per_cluster: Duration) {
-    // It was removed meanwhile.
-    let Some(copy) = copies.find(cluster) else {
-        return;
+    let configured = async {
+        let copy = copies.wait(cluster).await;
+        copy.wait_configured().await;
+        copy
     };
-    if timeout(per_cluster, copy.wait_configured()).await.is_err() {
-        tracing::warn!(
+    match timeout(per_cluster, configured).await {
+        Ok(copy) => copy.wait_synced().await,
+        Err(_) => tracing::warn!(
             cluster = %cluster, after = ?per_cluster,
             "A remote cluster was not connected in time: ready without it"
-        );
-        return;
+        ),
     }
-    copy.wait_synced().await;
 }

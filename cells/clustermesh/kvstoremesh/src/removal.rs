@@ -57,7 +57,7 @@ async fn attempt(client: &Client, cluster: &ClusterName, with_values: bool) -> R
     let canaries = keys::canary_prefix(cluster.as_str());
     client.delete_prefix(&format!("{canaries}/")).await?;
     for kind in ORDER {
-        let prefix = format!("{}/{cluster}/", kind.cache_prefix());
+        let prefix = format!("{}/", kind.prefix(cluster.as_str(), true));
         client.delete_prefix(&prefix).await?;
     }
     Ok(())

@@ -55,7 +55,12 @@ pub struct Listening<C> {
 }
 
 impl Listening<ApiConfig> {
-    fn new_api(config: Cfg<ApiConfig>, mesh: Arc<ClusterMesh>, lifecycle: Lifecycle, jobs: Jobs) -> Arc<Self> {
+    fn new_api(
+        config: Cfg<ApiConfig>,
+        mesh: Arc<ClusterMesh>,
+        lifecycle: Lifecycle,
+        jobs: Jobs,
+    ) -> Arc<Self> {
         let router = Router::new().route("/v1/cluster", get(move || async move { Json(mesh.status()) }));
         Self::new(config.addresses(), API_SERVE_ADDR, router, &lifecycle, jobs)
     }
