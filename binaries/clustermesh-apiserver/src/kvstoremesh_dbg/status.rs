@@ -23,7 +23,12 @@ pub(crate) struct Options {
     #[arg(long, short, value_enum)]
     output: Option<Format>,
     /// Address of the API of kvstoremesh.
-    #[arg(long, short = 'H', env = "CILIUM_API_SERVE_ADDR", default_value = "localhost:9889")]
+    #[arg(
+        long,
+        short = 'H',
+        env = "CILIUM_API_SERVE_ADDR",
+        default_value = "localhost:9889"
+    )]
     host: String,
 }
 
@@ -152,10 +157,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a test of a blocking client has no jobs; the thread ends with the answer"
-    )]
     fn the_status_is_asked_for_at_the_api() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
         let host = listener.local_addr().expect("it has an address").to_string();
