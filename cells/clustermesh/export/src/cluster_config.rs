@@ -35,9 +35,6 @@ fn module() -> Cell {
         "cluster-config-enforcement",
         "Publishes the configuration of this cluster",
     )
-    .config::<ClusterSettings>()
-    .config::<ServiceSettings>()
-    .config::<CrdConfig>()
 }
 
 #[derive(Params)]

@@ -33,7 +33,6 @@ pub fn cell() -> Cell {
         "endpoint-sync",
         "Publishes addresses of endpoints for other clusters",
     )
-    .config::<ExportSettings>()
     .provide(new)
     .run(start)
 }

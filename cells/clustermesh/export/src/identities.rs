@@ -25,7 +25,6 @@ hive::catalogue!(cell);
 /// Publishes CiliumIdentities.
 pub fn cell() -> Cell {
     Cell::module("identity-sync", "Publishes identities for other clusters")
-        .config::<ExportSettings>()
         .provide(new)
         .run(start)
 }

@@ -30,8 +30,6 @@ pub fn cell() -> Cell {
         "service-export-sync",
         "Publishes ServiceExports for other clusters",
     )
-    .config::<ExportSettings>()
-    .config::<CrdConfig>()
     .provide(new)
     .run(start)
 }

@@ -29,8 +29,6 @@ pub fn cell() -> Cell {
         "endpointslice-export-sync",
         "Publishes endpoint slices of global services for other clusters",
     )
-    .config::<ExportSettings>()
-    .config::<ServiceSettings>()
     .provide(new)
     .run(start)
 }

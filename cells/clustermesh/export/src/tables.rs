@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: the objects that are published, as tables. Requires: a client of Kubernetes.
+//! Cell: the objects that are published, as tables, and [`ExportSettings`].
+//! Requires: a client of Kubernetes, settings of the cluster and of custom resources.
 //! Each is watched only if a cell requires its table.
 
 use std::sync::Arc;
@@ -30,10 +31,8 @@ hive::catalogue!(cell);
 
 /// What is published, as tables.
 pub fn cell() -> Cell {
-    Cell::module("mesh-tables", "Kubernetes objects that are published, as tables")
-        .config::<ClusterSettings>()
+    Cell::module("mesh-tables", "Published Kubernetes objects as tables")
         .config::<ExportSettings>()
-        .config::<CrdConfig>()
         .provide(namespaces)
         .provide(services)
         .provide(slices)
