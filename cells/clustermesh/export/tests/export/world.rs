@@ -114,7 +114,7 @@ impl World {
         let provided = Cell::module("test-clients", "Clients of tests")
             .provide(move || kubernetes.clone())
             .provide(move || client.clone());
-        let hive = Hive::new(skep_health::testing::base_cells())
+        let hive = Hive::new([statedb::cell()])
             .with(provided)
             .with(skep_clustermesh_types::cell())
             .with(skep_clustermesh_types::service_mode_cell())
