@@ -2,7 +2,7 @@
 
 //! The table of sub-commands.
 
-use crate::etcdinit;
+use crate::{etcdinit, kvstoremesh, kvstoremesh_dbg};
 
 /// Name of the program.
 const PROGRAM: &str = "skep-clustermesh-apiserver";
@@ -21,6 +21,16 @@ const COMMANDS: &[Command] = &[
         name: "etcdinit",
         about: "Initialize an etcd data directory: users, roles, authentication",
         run: etcdinit::command,
+    },
+    Command {
+        name: "kvstoremesh",
+        about: "Copy the state of remote clusters into the key-value store of this one",
+        run: kvstoremesh::command,
+    },
+    Command {
+        name: "kvstoremesh-dbg",
+        about: "Inspect a running kvstoremesh",
+        run: kvstoremesh_dbg::command,
     },
     Command {
         name: "version",

@@ -6,5 +6,7 @@
 
 mod command;
 pub mod etcdinit;
+pub mod kvstoremesh;
+mod kvstoremesh_dbg;
 
 pub use command::run;
