@@ -23,7 +23,12 @@ pub(crate) struct Options {
     #[arg(long, short, value_enum)]
     output: Option<Format>,
     /// Address of the API of kvstoremesh.
-    #[arg(long, short = 'H', env = "CILIUM_API_SERVE_ADDR", default_value = "localhost:9889")]
+    #[arg(
+        long,
+        short = 'H',
+        env = "CILIUM_API_SERVE_ADDR",
+        default_value = "localhost:9889"
+    )]
     host: String,
 }
 

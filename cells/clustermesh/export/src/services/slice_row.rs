@@ -125,7 +125,9 @@ impl SliceRow {
             {
                 let ip = ip.to_canonical();
                 let backend = service.backends.entry(ip).or_default();
-                backend.extend(ports.iter().map(|(name, port)| (name.clone(), port.clone())));
+                if *backend != ports {
+                    *backend = backend.iter().chain(&*ports).cloned().collect();
+                }
                 if let Some(name) = endpoint.hostname.as_ref().filter(|name| !name.is_empty()) {
                     service.hostnames.insert(ip.to_string(), name.to_string());
                 }

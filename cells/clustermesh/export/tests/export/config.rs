@@ -19,7 +19,10 @@ async fn what_others_write_or_delete_is_written_again() {
     let before = world.json(KEY);
 
     let client = program.client();
-    client.put(KEY, "{\"id\":8}", Lifetime::Permanent).await.expect("it is written");
+    client
+        .put(KEY, "{\"id\":8}", Lifetime::Permanent)
+        .await
+        .expect("it is written");
     eventually("it is written again", || world.json(KEY) == before).await;
     client.delete(KEY).await.expect("it is deleted");
     eventually("it is written again", || world.json(KEY) == before).await;
@@ -36,7 +39,10 @@ async fn an_operator_promises_no_canaries_and_without_an_id_nothing_is_published
     program.stop().await;
     assert_eq!(world.names("cilium/cluster-config/"), [""; 0]);
 
-    let flags = ["--clustermesh-service-v2=only-endpointslice", "--max-connected-clusters=511"];
+    let flags = [
+        "--clustermesh-service-v2=only-endpointslice",
+        "--max-connected-clusters=511",
+    ];
     let program = world.start_on(memory(), cells(), &flags).await;
 
     let expected = r#"{"id":7,"capabilities":{"maxConnectedClusters":511,"serviceExportsEnabled":false,"endpointSlicesExportMode":"endpointslices-only"}}"#;

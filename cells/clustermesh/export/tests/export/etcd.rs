@@ -14,7 +14,8 @@ async fn keys(server: &EtcdServer, prefix: &str) -> Vec<(String, i64)> {
     let client = RunningClient::full(server.backend());
     let listing = client.list(prefix).await.expect("etcd answers");
     let keys = listing.items.into_iter();
-    keys.map(|item| (item.key.to_string(), item.mod_revision.0)).collect()
+    keys.map(|item| (item.key.to_string(), item.mod_revision.0))
+        .collect()
 }
 
 #[tokio::test]
@@ -34,7 +35,9 @@ async fn an_etcd_that_outlives_the_program_is_taken_over() {
     assert_eq!(keys(&server, "cilium/synced/alder/").await.len(), 6);
     program.stop().await;
     world.delete(&ENDPOINTS, "shop", "pod-7").await;
-    world.apply(&ENDPOINTS, endpoint("pod-8", 458_754, &["10.4.0.8"])).await;
+    world
+        .apply(&ENDPOINTS, endpoint("pod-8", 458_754, &["10.4.0.8"]))
+        .await;
 
     let program = world.start_on(server.backend(), exporters(), &[]).await;
     program.synced().await;

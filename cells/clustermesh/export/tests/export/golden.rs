@@ -275,7 +275,10 @@ async fn slices_are_what_other_clusters_decode() {
     let decode = |slice: &str| {
         let key = Kind::EndpointSlices.key("alder", false, slice);
         let items = world.memory.items();
-        let item = items.iter().find(|item| *item.key == *key).expect("it is published");
+        let item = items
+            .iter()
+            .find(|item| *item.key == *key)
+            .expect("it is published");
         ClusterEndpointSlice::decode_value(&remote, slice, &item.value).expect("it is valid")
     };
 

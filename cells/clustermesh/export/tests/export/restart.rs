@@ -21,7 +21,9 @@ async fn right_keys_are_not_written_again_and_stale_ones_are_deleted() {
     for name in ["a", "b"] {
         world.apply(&NODES, json!({ "metadata": { "name": name } })).await;
     }
-    world.apply(&ENDPOINTS, endpoint("p", 458_753, &["10.4.1.1"])).await;
+    world
+        .apply(&ENDPOINTS, endpoint("p", 458_753, &["10.4.1.1"]))
+        .await;
     let program = world.start(&[]).await;
     program.synced().await;
     program.stop().await;
@@ -45,7 +47,10 @@ async fn keys_whose_lease_ends_are_written_again() {
     world.apply(&NODES, json!({ "metadata": { "name": "a" } })).await;
     let program = world.start(&[]).await;
     program.synced().await;
-    eventually("all is there", || world.names("cilium/cluster-config/") == ["alder"]).await;
+    eventually("all is there", || {
+        world.names("cilium/cluster-config/") == ["alder"]
+    })
+    .await;
     let before = world.names("cilium/");
 
     let leases: std::collections::BTreeSet<_> =

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use hive::{All, Cell, Hive, Running, Settings, testing};
@@ -18,13 +19,10 @@ use skep_kvstore::{Backend, Client};
 
 pub(crate) const NAMESPACES: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
 pub(crate) const SERVICES: Kind = Kind::new("", "v1", "Service", "services", true);
-pub(crate) const SLICES: Kind =
-    Kind::new("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true);
+pub(crate) const SLICES: Kind = Kind::new("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true);
 pub(crate) const NODES: Kind = Kind::new("cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
-pub(crate) const IDENTITIES: Kind =
-    Kind::new("cilium.io", "v2", "CiliumIdentity", "ciliumidentities", false);
-pub(crate) const ENDPOINTS: Kind =
-    Kind::new("cilium.io", "v2", "CiliumEndpoint", "ciliumendpoints", true);
+pub(crate) const IDENTITIES: Kind = Kind::new("cilium.io", "v2", "CiliumIdentity", "ciliumidentities", false);
+pub(crate) const ENDPOINTS: Kind = Kind::new("cilium.io", "v2", "CiliumEndpoint", "ciliumendpoints", true);
 pub(crate) const ENDPOINT_SLICES: Kind = Kind::new(
     "cilium.io",
     "v2alpha1",
@@ -32,8 +30,13 @@ pub(crate) const ENDPOINT_SLICES: Kind = Kind::new(
     "ciliumendpointslices",
     false,
 );
-pub(crate) const EXPORTS: Kind =
-    Kind::new("multicluster.x-k8s.io", "v1beta1", "ServiceExport", "serviceexports", true);
+pub(crate) const EXPORTS: Kind = Kind::new(
+    "multicluster.x-k8s.io",
+    "v1beta1",
+    "ServiceExport",
+    "serviceexports",
+    true,
+);
 
 /// All cells that publish.
 pub(crate) fn exporters() -> Vec<Cell> {
@@ -51,6 +54,7 @@ pub(crate) fn exporters() -> Vec<Cell> {
 pub(crate) struct World {
     kubernetes: Arc<dyn KubernetesClient>,
     pub(crate) memory: Memory,
+    uids: AtomicU32,
 }
 
 impl World {
@@ -60,6 +64,7 @@ impl World {
         let world = Self {
             kubernetes: Arc::new(in_process_client(fake.server())),
             memory: Memory::new(),
+            uids: AtomicU32::new(1),
         };
         world.namespace("shop", None).await;
         world
@@ -87,7 +92,11 @@ impl World {
                 let part = skep_k8s_client::Subresource::None;
                 client.update(kind, &namespace, part, object, &options).await
             }
-            Err(_) => client.create(kind, &namespace, object, &options).await,
+            Err(_) => {
+                // Unlike a real server the fake one makes no uids.
+                object["metadata"]["uid"] = format!("u{}", self.uids.fetch_add(1, Relaxed)).into();
+                client.create(kind, &namespace, object, &options).await
+            }
         };
         written.expect("it is written");
     }
@@ -100,7 +109,8 @@ impl World {
 
     /// A program with these flags on the store in memory.
     pub(crate) async fn start(&self, flags: &[&str]) -> Program {
-        self.start_on(Arc::new(self.memory.clone()), exporters(), flags).await
+        self.start_on(Arc::new(self.memory.clone()), exporters(), flags)
+            .await
     }
 
     pub(crate) async fn start_on(
