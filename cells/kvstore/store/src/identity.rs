@@ -25,7 +25,7 @@ pub use allocator::{AllocateError, Allocation, AllocatorOptions, IdentityAllocat
 pub use cache::{Identities, IdentityObserver};
 pub use decoder::{IdentityDecoder, IdentityError};
 pub use gc::{GcRound, IdentityGc, IdentityGcOptions};
-pub use layout::{IdentityKeys, IdentityLabels, IdentityRange, IdentityRangeError, NumericIdentity};
+pub use layout::{IdentityKeys, IdentityLabels};
 #[cfg(feature = "hive")]
 pub use metrics::{IdentityMetrics, metrics};
 pub use sweep::{LockSweep, SWEEP_INTERVAL};

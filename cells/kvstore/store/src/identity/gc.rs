@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use skep_identity::{IdentityRange, NumericIdentity};
 use skep_kvstore::{Client, Error, Key, KeyValue, Lock, Revision, keys};
 use tokio::time::MissedTickBehavior;
 
-use super::layout::{IdentityKeys, IdentityLabels, IdentityRange, NumericIdentity};
+use super::layout::{IdentityKeys, IdentityLabels};
 use crate::log::chain;
 use crate::recorder::{NoStoreRecorder, StoreRecorder};
 
@@ -127,7 +128,7 @@ impl IdentityGc {
         let mut unused = HashMap::new();
         let mut candidates = Vec::new();
         for item in &masters.items {
-            let id = item.key.rsplit('/').next().and_then(NumericIdentity::parse);
+            let id = item.key.rsplit('/').next().and_then(|text| text.parse().ok());
             let Some(id) = id.filter(|id| range.contains(*id)) else {
                 continue;
             };
@@ -224,5 +225,5 @@ enum Outcome {
 pub(super) fn id_of(slave: &KeyValue) -> Option<NumericIdentity> {
     std::str::from_utf8(&slave.value)
         .ok()
-        .and_then(NumericIdentity::parse)
+        .and_then(|text| text.parse().ok())
 }

@@ -102,7 +102,7 @@ async fn a_used_identity_survives_a_collection_that_overlaps_its_allocation() {
         collected.expect("the store works");
         tokio::time::sleep(MINUTE).await;
 
-        assert_eq!(allocation.id, NumericIdentity(496_601));
+        assert_eq!(allocation.id, NumericIdentity::new(496_601));
         assert_eq!(
             stored(&store),
             [
