@@ -15,10 +15,11 @@ pub fn cells() -> Vec<Cell> {
 }
 
 /// What only the leader runs. The definitions come first: the others watch objects of these kinds.
-fn leader_cells() -> [Cell; 9] {
+fn leader_cells() -> [Cell; 10] {
     [
         skep_k8s_crds::cell(),
         skep_operator_gc::tables::cell(),
+        skep_operator_gc::agents::cell(),
         skep_operator_gc::nodes::cell(),
         skep_operator_gc::taints::cell(),
         skep_operator_gc::identities::cell(),

@@ -15,8 +15,6 @@ mod decoder;
 mod gc;
 mod layout;
 mod local;
-#[cfg(feature = "hive")]
-mod metrics;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -26,6 +24,4 @@ pub use cache::{Identities, IdentityObserver};
 pub use decoder::{IdentityDecoder, IdentityError};
 pub use gc::{GcRound, IdentityGc, IdentityGcOptions};
 pub use layout::{IdentityKeys, IdentityLabels};
-#[cfg(feature = "hive")]
-pub use metrics::{IdentityMetrics, metrics};
 pub use sweep::{LockSweep, SWEEP_INTERVAL};
