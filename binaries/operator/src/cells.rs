@@ -6,7 +6,7 @@ use hive::{Cell, Cfg};
 use skep_datapath_config::AddressFamilies;
 use skep_operator_lbipam::Families;
 
-use crate::leader;
+use crate::{kvstore, leader};
 
 /// All cells of the operator.
 #[must_use]
@@ -15,7 +15,7 @@ pub fn cells() -> Vec<Cell> {
 }
 
 /// What only the leader runs. The definitions come first: the others watch objects of these kinds.
-fn leader_cells() -> [Cell; 10] {
+fn leader_cells() -> [Cell; 11] {
     [
         skep_k8s_crds::cell(),
         skep_operator_gc::tables::cell(),
@@ -27,6 +27,7 @@ fn leader_cells() -> [Cell; 10] {
         skep_operator_gc::pods::cell(),
         skep_operator_ipam::cell(),
         skep_operator_lbipam::cell(),
+        kvstore::leader_cells(),
     ]
 }
 
@@ -43,6 +44,7 @@ fn infrastructure() -> Cell {
         skep_shell::cell(),
         skep_k8s_client::remote::operator_cell(),
         skep_operator_api::cell(),
+        kvstore::cells(),
         leader::cell(),
         address_families(),
         skep_operator_leader::cell(),

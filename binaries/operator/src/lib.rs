@@ -5,6 +5,7 @@
 mod cells;
 #[cfg(test)]
 mod cilium;
+mod kvstore;
 mod leader;
 
 pub use cells::cells;

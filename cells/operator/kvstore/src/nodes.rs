@@ -19,7 +19,9 @@ use futures::StreamExt;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use skep_clustermesh_types::{ClusterSettings, Kind};
 use skep_kvstore::{Client, Error, Key};
-use skep_kvstore_store::{Decoder, Observer, WatchStore, WatchStoreOptions};
+use skep_kvstore_store::{
+    Decoder, NoStoreRecorder, Observer, StoreMetrics, StoreRecorder, WatchStore, WatchStoreOptions,
+};
 use skep_operator_gc::agents::AgentRow;
 use skep_operator_gc::tables::CiliumNodeRow;
 use statedb::{Db, Table};
@@ -80,6 +82,7 @@ struct CollectorParams {
     cilium_nodes: Table<CiliumNodeRow>,
     agents: Table<AgentRow>,
     times: Option<NodeTimes>,
+    metrics: Option<Arc<StoreMetrics>>,
 }
 
 fn start(params: CollectorParams) -> Result<(), SpawnError> {
@@ -88,9 +91,16 @@ fn start(params: CollectorParams) -> Result<(), SpawnError> {
         return Ok(());
     }
     let cluster = params.cluster.info().name;
+    let recorder: Arc<dyn StoreRecorder> = match params.metrics {
+        Some(metrics) => metrics,
+        None => Arc::new(NoStoreRecorder),
+    };
     let collector = Arc::new(Collector {
         prefix: Kind::Nodes.prefix(cluster.as_str(), false),
-        cluster: cluster.to_string(),
+        options: WatchStoreOptions {
+            recorder,
+            ..WatchStoreOptions::new(cluster.as_str())
+        },
         client: params.client,
         db: params.db,
         cilium_nodes: params.cilium_nodes,
@@ -156,7 +166,7 @@ enum Verdict {
 }
 
 struct Collector {
-    cluster: String,
+    options: WatchStoreOptions,
     /// Prefix of the keys, without a `/` at the end.
     prefix: String,
     client: Client,
@@ -171,8 +181,7 @@ impl Collector {
         self.cilium_nodes.wait_initialized(&self.db).await;
         self.agents.wait_initialized(&self.db).await;
         let (sender, changes) = mpsc::unbounded_channel();
-        let options = WatchStoreOptions::new(self.cluster.as_str());
-        let mut store = WatchStore::new(Names, Changes(sender), options);
+        let mut store = WatchStore::new(Names, Changes(sender), self.options.clone());
         tokio::join!(store.watch(&self.client, &self.prefix), self.collect(cx, changes));
     }
 
