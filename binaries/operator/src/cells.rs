@@ -6,7 +6,7 @@ use hive::{Cell, Cfg};
 use skep_datapath_config::AddressFamilies;
 use skep_operator_lbipam::Families;
 
-use crate::{kvstore, leader};
+use crate::{kvstore, leader, unsupported};
 
 /// All cells of the operator.
 #[must_use]
@@ -15,8 +15,9 @@ pub fn cells() -> Vec<Cell> {
 }
 
 /// What only the leader runs. The definitions come first: the others watch objects of these kinds.
-fn leader_cells() -> [Cell; 11] {
+fn leader_cells() -> [Cell; 12] {
     [
+        kvstore::surroundings(),
         skep_k8s_crds::cell(),
         skep_operator_gc::tables::cell(),
         skep_operator_gc::agents::cell(),
@@ -47,6 +48,7 @@ fn infrastructure() -> Cell {
         kvstore::cells(),
         leader::cell(),
         address_families(),
+        unsupported::cell(),
         skep_operator_leader::cell(),
     ])
 }

@@ -7,5 +7,6 @@ mod cells;
 mod cilium;
 mod kvstore;
 mod leader;
+mod unsupported;
 
 pub use cells::cells;

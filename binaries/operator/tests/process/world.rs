@@ -41,12 +41,12 @@ impl World {
             .root::<Arc<Listening>>();
         let settings = Settings::new().args(["--apiserver-listen=127.0.0.1:0"]);
         let running = testing::start_with(hive, settings).await;
-        let server = running.get::<Arc<ApiServer>>().unwrap();
-        let listening = running.get::<Arc<Listening>>().unwrap();
+        let server = running.get::<Arc<ApiServer>>().expect("it is provided");
+        let listening = running.get::<Arc<Listening>>().expect("it is provided");
         let world = Self {
-            folder: TempDir::with_prefix("skep-operator-").unwrap(),
+            folder: TempDir::with_prefix("skep-operator-").expect("there is a folder for temporary files"),
             client: Arc::new(in_process_client(&server)),
-            address: listening.address().unwrap(),
+            address: listening.address().expect("it listens"),
             running,
         };
         if world.client.get(&NAMESPACES, "", NAMESPACE).await.is_err() {
@@ -65,10 +65,10 @@ impl World {
     pub(crate) fn operator(&self, name: &str, flags: &[&str]) -> Operator {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
-            .unwrap()
+            .expect("it works")
             .port();
         let file = |suffix: &str| self.folder.path().join(format!("{name}{suffix}"));
-        let log = std::fs::File::create(file(".log")).unwrap();
+        let log = std::fs::File::create(file(".log")).expect("it works");
         let child = Command::new(env!("CARGO_BIN_EXE_skep-operator"))
             .arg(format!("--k8s-api-server-urls=http://{}", self.address))
             .arg(format!(
@@ -88,10 +88,10 @@ impl World {
             .args(flags)
             .env_clear()
             .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
+            .stdout(log.try_clone().expect("it works"))
             .stderr(log)
             .spawn()
-            .unwrap();
+            .expect("it works");
         Operator {
             child,
             port,
@@ -107,7 +107,7 @@ impl World {
             .await
         {
             Ok(lease) => {
-                let lease = lease.to_value().unwrap();
+                let lease = lease.to_value().expect("it works");
                 lease["spec"]["holderIdentity"]
                     .as_str()
                     .unwrap_or_default()
@@ -138,12 +138,18 @@ impl World {
         object["apiVersion"] = kind.api_version().into();
         object["kind"] = kind.kind.as_str().into();
         let options = WriteOptions::default();
-        self.client.create(kind, "", object, &options).await.unwrap();
+        self.client
+            .create(kind, "", object, &options)
+            .await
+            .expect("it works");
     }
 
     pub(crate) async fn delete(&self, kind: &Kind, name: &str) {
         let options = DeleteOptions::default();
-        self.client.delete(kind, "", name, &options).await.unwrap();
+        self.client
+            .delete(kind, "", name, &options)
+            .await
+            .expect("it works");
     }
 }
 
@@ -157,20 +163,20 @@ pub(crate) struct Operator {
 impl Operator {
     /// Ends it at once.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.kill().expect("it works");
+        self.child.wait().expect("it works");
     }
 
     /// Asks it to stop.
     pub(crate) fn terminate(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it works");
     }
 
     /// Waits until it has ended; returns the exit code.
     pub(crate) async fn wait_exit(&mut self) -> Option<i32> {
         let began = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.child.try_wait().expect("it works") {
                 return status.code();
             }
             assert!(began.elapsed() < PATIENCE, "it does not end:\n{}", self.log());

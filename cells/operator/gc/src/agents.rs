@@ -14,6 +14,8 @@ use skep_k8s_types::slim::{Pod, PodPhase, Str};
 use skep_operator_leader::Config as LeaderConfig;
 use statedb::{Db, Index, Row, RwTable, Table};
 
+use crate::tables::full_name;
+
 /// Which pods are those of the agents.
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
@@ -21,7 +23,7 @@ pub struct Config {
     /// Labels of the agents' pods.
     #[config(default = "k8s-app=cilium")]
     pub cilium_pod_labels: String,
-    /// Namespace of the agents' pods. Empty means that of the operator.
+    /// Namespace of the agents' pods. Empty means that of the operator, or all if it does not know its own.
     pub cilium_pod_namespace: String,
 }
 
@@ -46,7 +48,7 @@ pub fn cell() -> Cell {
 /// Row of `cilium-pods`: the pod of an agent.
 #[derive(Debug, Clone)]
 pub struct AgentRow {
-    /// Name of the pod.
+    /// Namespace and name of the pod.
     pub name: Str,
     /// Its node; empty if it has none yet.
     pub node: Str,
@@ -57,13 +59,13 @@ pub struct AgentRow {
 }
 
 impl AgentRow {
-    /// By the name of the pod.
+    /// By namespace and name of the pod.
     pub const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.name));
 
     fn new(pod: &Pod) -> Self {
         let conditions = &pod.status.conditions;
         Self {
-            name: pod.metadata.name.clone(),
+            name: full_name(&pod.metadata),
             node: pod.spec.node_name.clone(),
             is_ready: conditions
                 .iter()
@@ -110,15 +112,17 @@ fn agents(
         .primary(AgentRow::BY_NAME)
         .build(&db)?;
     if client.is_enabled() {
-        let namespace = match config.cilium_pod_namespace.as_str() {
-            "" => own.namespace(),
-            namespace => namespace,
+        let namespaces = [&config.cilium_pod_namespace, &own.k8s_namespace];
+        let pods = match namespaces.into_iter().find(|namespace| !namespace.is_empty()) {
+            Some(namespace) => Api::<Pod>::namespaced(client, namespace),
+            None => Api::all(client),
         };
         // A plan has no selector that its check refused.
-        let labels = config.cilium_pod_labels.parse().unwrap_or_default();
-        let source = Api::<Pod>::namespaced(client, namespace).labels(labels);
-        Reflector::new("operator", table.clone(), Arc::new(source), |pod: &Arc<Pod>| {
-            Some(AgentRow::new(pod))
+        let labels: Selector = config.cilium_pod_labels.parse().unwrap_or_default();
+        let source = Arc::new(pods.labels(labels.clone()));
+        Reflector::new("operator", table.clone(), source, move |pod: &Arc<Pod>| {
+            // A server may go on to deliver a pod whose labels have changed.
+            labels.matches(&pod.metadata.labels).then(|| AgentRow::new(pod))
         })
         .register(&jobs, &db)?;
     }

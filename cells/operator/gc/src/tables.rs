@@ -65,7 +65,7 @@ impl TableParams {
     }
 }
 
-fn full_name(metadata: &Metadata) -> Str {
+pub(crate) fn full_name(metadata: &Metadata) -> Str {
     if metadata.namespace.is_empty() {
         return metadata.name.clone();
     }

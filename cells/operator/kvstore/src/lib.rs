@@ -8,12 +8,16 @@
 //! - [`locks`]: deletes locks of identities whose holders hang;
 //! - [`nodes`]: deletes the keys of nodes that left the cluster.
 //!
+//! Feature `suites` adds the script suite `operator-nodesgc`.
+//!
 //! [`health`] is for all replicas: an operator whose store is unreachable is not healthy.
 
 pub mod health;
 pub mod identities;
 pub mod locks;
 pub mod nodes;
+#[cfg(feature = "suites")]
+mod suite;
 
 #[cfg(test)]
 mod tests;
