@@ -2,6 +2,7 @@
 
 //! The client: operations on keys, with rate limit, leases and locks.
 
+mod batch;
 mod driver;
 mod lease;
 mod limit;
@@ -21,6 +22,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub use batch::{Adopted, KeyChange, MAX_BATCH};
 pub use driver::Driver;
 pub use lease::LostKeys;
 pub use lock::{Lock, Locked, Unused};
@@ -523,7 +525,8 @@ impl Client {
                 .await;
             match result {
                 Err(error) if is_lease_lost(&error) => {
-                    self.inner.leases.lost(slot.lease, is_first.then_some(key));
+                    let again: &[&str] = if is_first { &[key] } else { &[] };
+                    self.inner.leases.lost(slot.lease, again);
                     if !is_first {
                         return Err(error);
                     }

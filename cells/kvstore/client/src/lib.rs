@@ -41,7 +41,8 @@ pub use backend::{
     WatchResponse, WatchStream,
 };
 pub use client::{
-    Client, Connection, Driver, Event, Listing, Lock, Locked, LostKeys, Status, Unused, Watcher,
+    Adopted, Client, Connection, Driver, Event, KeyChange, Listing, Lock, Locked, LostKeys, MAX_BATCH,
+    Status, Unused, Watcher,
 };
 pub use error::{ConnectionError, Error, QuorumError};
 #[cfg(feature = "hive")]

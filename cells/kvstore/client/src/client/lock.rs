@@ -207,7 +207,7 @@ async fn acquire(client: &Client, path: &str, local: OwnedMutexGuard<()>) -> Res
             Err(error) => return Err(error),
         }
         // The lease ended: the key is gone with it. Again with another one.
-        client.inner.lock_leases.lost(slot.lease, None);
+        client.inner.lock_leases.lost(slot.lease, &[]);
         claim.is_removed = true;
         local = claim.local.take();
     }
