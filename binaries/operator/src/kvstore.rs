@@ -46,6 +46,8 @@ pub(crate) fn leader_cells() -> Cell {
         skep_operator_kvstore::identities::cell(),
         skep_operator_kvstore::locks::cell(),
         skep_operator_kvstore::nodes::cell(),
+        skep_clustermesh_export::cluster_config::cell(),
+        skep_operator_kvstore::services::cell(),
     ])
     .when(KvstoreConfig::is_enabled)
 }

@@ -34,6 +34,8 @@ mod remote;
 mod service;
 mod service_export;
 #[cfg(feature = "hive")]
+mod service_mode;
+#[cfg(feature = "hive")]
 mod settings;
 
 pub use cluster::{ClusterInfo, ClusterInfoError, ClusterName, DEFAULT_NAME, InvalidClusterName, MAX_NAME};
@@ -49,6 +51,8 @@ pub use node::{Node, NodeAddress};
 pub use remote::RemoteInfo;
 pub use service::{Addresses, BackendZone, ClusterService, ForZone, Ports, ServicePort};
 pub use service_export::{ClientIpConfig, ExportPort, ServiceExport, SessionAffinityConfig};
+#[cfg(feature = "hive")]
+pub use service_mode::{ServiceMode, ServiceSettings, UnknownMode};
 #[cfg(feature = "hive")]
 pub use settings::{ClusterSettings, cell};
 pub use skep_identity::{MaxConnectedClusters, UnsupportedMax};

@@ -6,7 +6,8 @@
 //!
 //! - [`identities`]: deletes identities that no node uses;
 //! - [`locks`]: deletes locks of identities whose holders hang;
-//! - [`nodes`]: deletes the keys of nodes that left the cluster.
+//! - [`nodes`]: deletes the keys of nodes that left the cluster;
+//! - [`services`]: publishes global services for other clusters.
 //!
 //! Feature `suites` adds the script suite `operator-nodesgc`.
 //!
@@ -16,6 +17,7 @@ pub mod health;
 pub mod identities;
 pub mod locks;
 pub mod nodes;
+pub mod services;
 #[cfg(feature = "suites")]
 mod suite;
 
