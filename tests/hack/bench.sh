@@ -36,12 +36,14 @@ measure maglev maglev
 measure hive hive
 measure sockets sockets --rounds 30
 measure agent agent --agent "$target/dist/skep-agent"
+measure mesh mesh --agent "$target/dist/skep-agent"
+measure mesh-history mesh --agent "$target/dist/skep-agent" --history 4 --seconds 5
 echo "== statedb"
 timeout 180 cargo bench -q -p skep-statedb -- --json "$out/statedb.json" || failed=1
 echo
 echo "== Summary"
 results=()
-for file in "$out"/{services-*,flip,maglev,hive,sockets,agent}.json; do
+for file in "$out"/{services-*,flip,maglev,hive,sockets,agent,mesh,mesh-history}.json; do
 	[ ! -f "$file" ] || results+=("$file")
 done
 "$target/release/lb-benchmark" summary "${results[@]}" --json "$out/summary.json"

@@ -3,6 +3,7 @@
 //! The agent against an API server on the same machine, both real processes in a world of their own.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
@@ -49,10 +50,38 @@ pub(crate) struct ServerOptions {
     services: u32,
     #[arg(long)]
     backends_per_service: u32,
+    /// Services use the backends of all clusters.
+    #[arg(long)]
+    global: bool,
+}
+
+impl ServerOptions {
+    /// Global services with one backend each.
+    pub(crate) fn global(services: u32) -> Self {
+        Self {
+            services,
+            backends_per_service: 1,
+            global: true,
+        }
+    }
 }
 
 /// A process that ends with this value.
-struct Process(Child);
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Fails if the process has ended.
+    pub(crate) fn check(&mut self) -> anyhow::Result<()> {
+        match self.0.try_wait()? {
+            Some(status) => anyhow::bail!("the agent ended: {status}"),
+            None => Ok(()),
+        }
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -130,30 +159,17 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
 }
 
 fn case(node: &Node, agent: &Path, services: u32, backends: u32) -> anyhow::Result<Found> {
-    let (_server, url) = start_server(services, backends)?;
-    let folder = node.directory();
-    let at = |name: &str| folder.join(name).display().to_string();
-    let log = std::fs::File::create(folder.join("agent.log"))?;
+    let (_server, url) = start_server(&ServerOptions {
+        services,
+        backends_per_service: backends,
+        global: false,
+    })?;
     let begun = Instant::now();
-    let child = Command::new(agent)
-        .args([format!("--k8s-api-server-urls={url}")])
-        .args([format!("--k8s-node-name={NODE}")])
-        .args([format!("--k8s-api-server-state-file={}", at("api-server"))])
-        .args([format!("--bpf-root={}", node.bpf_root().display())])
-        .args([format!("--cgroup-root={}", node.cgroup_root().display())])
-        .args([format!("--socket-path={}", at("agent.sock"))])
-        .args([format!("--shell-sock-path={}", at("shell.sock"))])
-        .args([format!("--health-history-file={}", at("health-history.log"))])
-        .args(["--kube-proxy-replacement=true", "--bpf-lb-map-max=262144"])
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn();
-    let mut agent = Process(child.with_context(|| agent.display().to_string())?);
+    let mut agent = start(node, agent, &url, &[])?;
     let waited = wait_for_maps(node, &mut agent, services, backends);
-    waited.with_context(|| last_lines(&folder.join("agent.log")))?;
+    waited.with_context(|| last_lines(&node.directory().join("agent.log")))?;
     let settled = begun.elapsed();
-    let pid = agent.0.id();
+    let pid = agent.id();
     let starting = usage::processor_time_of(pid)?;
     // The rest of the start: health, pruning, first samples.
     sleep(Duration::from_secs(3));
@@ -171,7 +187,30 @@ fn case(node: &Node, agent: &Path, services: u32, backends: u32) -> anyhow::Resu
     Ok(found)
 }
 
-fn last_lines(file: &Path) -> String {
+/// Starts the agent on a node, with settings beside those that it needs here. Its log is `agent.log` in the node's directory.
+pub(crate) fn start(node: &Node, program: &Path, url: &str, settings: &[String]) -> anyhow::Result<Process> {
+    let folder = node.directory();
+    let at = |name: &str| folder.join(name).display().to_string();
+    let log = std::fs::File::create(folder.join("agent.log"))?;
+    let child = Command::new(program)
+        .args([format!("--k8s-api-server-urls={url}")])
+        .args([format!("--k8s-node-name={NODE}")])
+        .args([format!("--k8s-api-server-state-file={}", at("api-server"))])
+        .args([format!("--bpf-root={}", node.bpf_root().display())])
+        .args([format!("--cgroup-root={}", node.cgroup_root().display())])
+        .args([format!("--socket-path={}", at("agent.sock"))])
+        .args([format!("--shell-sock-path={}", at("shell.sock"))])
+        .args([format!("--health-history-file={}", at("health-history.log"))])
+        .args(["--kube-proxy-replacement=true", "--bpf-lb-map-max=262144"])
+        .args(settings)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn();
+    Ok(Process(child.with_context(|| program.display().to_string())?))
+}
+
+pub(crate) fn last_lines(file: &Path) -> String {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(10)..].join("\n")
@@ -184,15 +223,13 @@ fn wait_for_maps(node: &Node, agent: &mut Process, services: u32, backends: u32)
     let mut map: Option<Map<Service4Key, ServiceValue>> = None;
     let mut done = 0;
     loop {
-        if let Some(status) = agent.0.try_wait()? {
-            anyhow::bail!("the agent ended: {status}");
-        }
+        agent.check()?;
         if map.is_none() {
             map = store.open(SERVICES_MAP).ok();
         }
         if let Some(map) = &map {
             // Goes on where it stopped: what is complete stays so.
-            while done < services && has_all(map, done, backends)? {
+            while done < services && self::backends(map, objects::cluster_ip(done))? == Some(backends) {
                 done += 1;
             }
             if done == services {
@@ -207,25 +244,29 @@ fn wait_for_maps(node: &Node, agent: &mut Process, services: u32, backends: u32)
     }
 }
 
-fn has_all(map: &Map<Service4Key, ServiceValue>, service: u32, backends: u32) -> anyhow::Result<bool> {
+/// How many backends a service of the benchmark has in the map.
+pub(crate) fn backends(
+    map: &Map<Service4Key, ServiceValue>,
+    address: Ipv4Addr,
+) -> anyhow::Result<Option<u32>> {
     let key = Service4Key {
-        address: objects::cluster_ip(service).octets(),
+        address: address.octets(),
         port: 80.into(),
         slot: 0,
         proto: 6,
         scope: 0,
         pad: [0; 2],
     };
-    Ok(map
-        .lookup(&key)?
-        .is_some_and(|value| u32::from(value.count) == backends))
+    Ok(map.lookup(&key)?.map(|value| u32::from(value.count)))
 }
 
-fn start_server(services: u32, backends: u32) -> anyhow::Result<(Process, String)> {
+/// Starts the API server; returns its URL.
+pub(crate) fn start_server(options: &ServerOptions) -> anyhow::Result<(Process, String)> {
     let child = Command::new(std::env::current_exe()?)
         .arg("api-server")
-        .args([format!("--services={services}")])
-        .args([format!("--backends-per-service={backends}")])
+        .args([format!("--services={}", options.services)])
+        .args([format!("--backends-per-service={}", options.backends_per_service)])
+        .args(options.global.then_some("--global"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn();
@@ -247,7 +288,7 @@ pub(crate) fn serve(options: &ServerOptions) -> anyhow::Result<()> {
             Registry::with_extensions(),
             Manner::Real(Settings::default()),
         );
-        fill(&api, options.services, options.backends_per_service)?;
+        fill(&api, options)?;
         let server = HttpServer::bind(([127, 0, 0, 1], 0).into(), api, HttpOptions::default())?;
         println!("http://{}", server.address());
         std::io::stdout().flush()?;
@@ -256,7 +297,8 @@ pub(crate) fn serve(options: &ServerOptions) -> anyhow::Result<()> {
     })
 }
 
-fn fill(api: &ApiServer, services: u32, backends: u32) -> anyhow::Result<()> {
+fn fill(api: &ApiServer, options: &ServerOptions) -> anyhow::Result<()> {
+    let (services, backends) = (options.services, options.backends_per_service);
     let kind = |group: &str, resource: &str| {
         let kind = api.kind(&Gvr::new(group, "v1", resource));
         kind.map_err(|error| anyhow::anyhow!("{resource}: {error}"))
@@ -275,10 +317,11 @@ fn fill(api: &ApiServer, services: u32, backends: u32) -> anyhow::Result<()> {
             }),
         );
         for number in 0..services {
-            put(
-                &services_kind,
-                document("v1", "Service", &objects::service(number))?,
-            );
+            let mut service = document("v1", "Service", &objects::service(number))?;
+            if options.global {
+                service["metadata"]["annotations"] = json!({"service.cilium.io/global": "true"});
+            }
+            put(&services_kind, service);
             for slice in 0..backends.div_ceil(throughput::SLICE) {
                 let first = slice * throughput::SLICE;
                 let last = (first + throughput::SLICE).min(backends);

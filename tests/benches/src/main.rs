@@ -11,6 +11,7 @@ mod flip;
 mod hives;
 mod made_up;
 mod maglev;
+mod mesh;
 mod objects;
 mod report;
 mod sockets;
@@ -52,6 +53,8 @@ enum Measurement {
     Sockets(sockets::Options),
     /// The agent against an API server on this machine.
     Agent(agent::Options),
+    /// The agent with the etcd of a remote cluster.
+    Mesh(mesh::Options),
     /// Serves the objects that `agent` needs; started by it.
     #[command(hide = true)]
     ApiServer(agent::ServerOptions),
@@ -81,6 +84,7 @@ fn main() -> anyhow::Result<()> {
         Some(Measurement::Hive) => hives::run(&mut report)?,
         Some(Measurement::Sockets(options)) => sockets::run(&options, &mut report)?,
         Some(Measurement::Agent(options)) => agent::run(&options, &mut report)?,
+        Some(Measurement::Mesh(options)) => mesh::run(&options, &mut report)?,
         Some(Measurement::ApiServer(options)) => return agent::serve(&options),
         Some(Measurement::Summary { files }) => report.read(&files)?,
     }

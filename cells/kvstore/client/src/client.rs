@@ -36,7 +36,7 @@ use crate::backend::{
 use crate::disabled::DisabledBackend;
 use crate::error::{ConnectionError, Error};
 use crate::operation::{Operation, OperationRecord};
-use crate::options::{ClientKind, ClientOptions};
+use crate::options::{ClientKind, ClientOptions, PageSize};
 use crate::types::{Header, Key, KeyValue, LeaseId, Lifetime, Revision};
 use lease::LeaseManager;
 use limit::Limiter;
@@ -735,14 +735,18 @@ fn count_deleted(response: &TxnResponse) -> u64 {
 
 /// The pages of a list, all as of the revision of the first.
 struct Pages {
+    size: PageSize,
     next: Option<RangeRequest>,
 }
 
 impl Pages {
-    fn new(prefix: &str, limit: usize) -> Self {
+    fn new(prefix: &str, size: PageSize) -> Self {
         let mut request = RangeRequest::new(KeyRange::prefix(prefix));
-        request.limit = limit;
-        Self { next: Some(request) }
+        request.limit = size.first();
+        Self {
+            size,
+            next: Some(request),
+        }
     }
 
     /// The request for the next page; none after the last.
@@ -757,6 +761,9 @@ impl Pages {
                 if request.revision == Revision::NONE {
                     request.revision = response.header.revision;
                 }
+                let bytes = |item: &KeyValue| item.key.len() + item.value.len();
+                let items = &response.items;
+                request.limit = self.size.after(items.len(), items.iter().map(bytes).sum());
                 Some(request)
             }
             _ => None,

@@ -48,5 +48,7 @@ pub use error::{ConnectionError, Error, QuorumError};
 #[cfg(feature = "hive")]
 pub use metrics::KvstoreMetrics;
 pub use operation::{NoRecorder, Operation, OperationRecord, Recorder};
-pub use options::{ClientKind, ClientOptions, LEASE_TTL, LOCK_TTL, PAGE, QPS, RateLimit};
+pub use options::{
+    ClientKind, ClientOptions, FIRST_PAGE, LEASE_TTL, LOCK_TTL, PAGE_BYTES, PageSize, QPS, RateLimit,
+};
 pub use types::{Header, Key, KeyValue, LeaseId, Lifetime, Revision};

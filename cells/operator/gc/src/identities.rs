@@ -27,7 +27,7 @@ use skep_metrics::{CounterVec, GaugeVec, Metrics};
 use statedb::{Db, Snapshot, Table};
 use tokio::time::Instant;
 
-use crate::failure::{GcError, delete};
+use crate::failure::{GcError, Rejected, delete};
 use crate::objects::Identity;
 use crate::tables::{EndpointRow, IdentityRow, Reference, SliceRow};
 
@@ -289,16 +289,21 @@ impl Collector {
             }
         }
         let mut window = (Instant::now(), 0);
+        let mut rejected = Rejected::default();
         for (identity, is_marked) in silent {
-            if is_marked {
+            let done = if is_marked {
                 self.limit(&mut window).await;
-                counts.deleted += usize::from(self.delete(&identity).await?);
+                let deleted = self.delete(&identity).await;
+                deleted.map(|deleted| counts.deleted += usize::from(deleted))
             } else {
                 counts.alive += 1;
-                self.mark(&identity).await?;
+                self.mark(&identity).await
+            };
+            if let Err(error) = done {
+                rejected.keep(error)?;
             }
         }
-        Ok(())
+        rejected.finish()
     }
 
     /// Waits until another deletion is allowed.
@@ -327,7 +332,7 @@ impl Collector {
         let deleted = deleted.map_err(|cause| GcError::Delete {
             kind: "CiliumIdentity".to_owned(),
             name: identity.name.to_string(),
-            cause,
+            cause: cause.into(),
         })?;
         if deleted {
             tracing::info!(identity = %identity.name, "Deleted an unused identity");
@@ -343,7 +348,7 @@ impl Collector {
             Err(cause) => Err(GcError::Update {
                 kind: "CiliumIdentity".to_owned(),
                 name: identity.name.to_string(),
-                cause,
+                cause: cause.into(),
             }),
         }
     }

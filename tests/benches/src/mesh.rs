@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The agent of one cluster, connected to the etcd of another: all real processes in a world of their own.
+//!
+//! Measures how long it takes to connect and to read a whole cluster, from a write in etcd to the entry in the agent's map, and to
+//! drain the cluster when its configuration is removed.
+
+mod remote;
+mod store;
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use skep_bpf_maps::lb::{Service4Key, ServiceValue};
+use skep_bpf_maps::node::{IpcacheKey, IpcacheValue};
+use skep_bpf_sys::testing::Node;
+use skep_bpf_sys::{Map, MapStore};
+use skep_kvstore::Backend;
+use skep_kvstore_etcd::testing::EtcdServer;
+
+use crate::agent::{self, Process};
+use crate::mesh::remote::Size;
+use crate::report::{Report, Row};
+use crate::{objects, usage};
+
+const SERVICES_MAP: &str = "cilium_lb4_services_v2";
+const IPCACHE_MAP: &str = "cilium_ipcache_v2";
+/// Longest wait for the agent to do something.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between looks into a map.
+const POLL: Duration = Duration::from_millis(5);
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The agent's program; by default the one beside this program.
+    #[arg(long)]
+    agent: Option<PathBuf>,
+    /// Pods of the remote cluster.
+    #[arg(long, default_value_t = 100_000)]
+    pods: u32,
+    /// Its nodes.
+    #[arg(long, default_value_t = 1_000)]
+    nodes: u32,
+    /// Its shared services, and the global services here.
+    #[arg(long, default_value_t = 10_000)]
+    services: u32,
+    /// Backends of each service, in the remote cluster.
+    #[arg(long, default_value_t = 10)]
+    backends_per_service: u32,
+    /// Its identities.
+    #[arg(long, default_value_t = 5_000)]
+    identities: u32,
+    /// How often all entries of addresses were written before, without compaction.
+    #[arg(long, default_value_t = 0)]
+    history: u32,
+    /// How long addresses are changed.
+    #[arg(long, default_value_t = 30)]
+    seconds: u32,
+}
+
+pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let program = match &options.agent {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("skep-agent"),
+    };
+    let program = fs::canonicalize(&program).with_context(|| program.display().to_string())?;
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let rows = Node::run("mesh-benchmark", |node| {
+        // Made in the namespace, so that its threads are there.
+        let runtime = runtime()?;
+        Ok::<_, std::io::Error>(runtime.block_on(measure(options, node, &program)))
+    })??;
+    for row in rows {
+        report.add(row);
+    }
+    Ok(())
+}
+
+/// The connected clusters.
+struct World<'a> {
+    node: &'a Node,
+    size: Size,
+    etcd: EtcdServer,
+    agent: Process,
+    config: PathBuf,
+}
+
+async fn measure(options: &Options, node: &Node, program: &Path) -> anyhow::Result<Vec<Row>> {
+    let size = Size {
+        pods: options.pods,
+        nodes: options.nodes,
+        services: options.services,
+        backends: options.backends_per_service,
+        identities: options.identities,
+    };
+    let etcd = EtcdServer::start().await;
+    for round in 0..options.history {
+        let old = (0..size.pods).map(|pod| remote::address(size, pod, (pod + round + 1) % size.nodes));
+        store::write(&etcd.backend(), old.collect::<Result<_, _>>()?).await?;
+    }
+    store::write(&etcd.backend(), remote::items(size)?).await?;
+
+    let (_server, url) = agent::start_server(&agent::ServerOptions::global(size.services))?;
+    let folder = node.directory();
+    let config = folder.join("clustermesh");
+    fs::create_dir(&config)?;
+    let agent = agent::start(
+        node,
+        program,
+        &url,
+        &[
+            "--cluster-name=local".to_owned(),
+            "--cluster-id=1".to_owned(),
+            format!("--clustermesh-config={}", config.display()),
+        ],
+    )?;
+    let mut world = World {
+        node,
+        size,
+        etcd,
+        agent,
+        config,
+    };
+    let case = match options.history {
+        0 => format!("mesh, {} addresses", size.pods),
+        rounds => format!("mesh, {} addresses written {} times", size.pods, rounds + 1),
+    };
+    let measured = world.measure(&case, options.seconds).await;
+    measured.with_context(|| agent::last_lines(&folder.join("agent.log")))
+}
+
+impl World<'_> {
+    async fn measure(&mut self, case: &str, seconds: u32) -> anyhow::Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        let pid = self.agent.id();
+        self.wait_until("the services of this cluster are in the maps", |world| {
+            world.services_have(0)
+        })
+        .await?;
+        let alone = usage::resident_mib(pid)?;
+        self.join(case, &mut rows).await?;
+        rows.push(Row::cost(format!("{case}: resident memory before"), alone, "MiB"));
+        for (rate, p50, p99) in [(2_000, Some(1.5), Some(10.0)), (10_000, None, None)] {
+            self.updates(case, rate, seconds, (p50, p99), &mut rows).await?;
+        }
+        self.drain(case, &mut rows).await?;
+        Ok(rows)
+    }
+
+    /// Connects, and waits until all that the cluster has is in the maps.
+    async fn join(&mut self, case: &str, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+        let pid = self.agent.id();
+        let (begun, used) = (Instant::now(), usage::processor_time_of(pid)?);
+        let file = self.config.join(remote::NAME);
+        let text = format!("endpoints:\n- http://127.0.0.1:{}\n", self.etcd.port());
+        fs::write(&file, text)?;
+        let backends = self.size.backends;
+        let (mut services, mut addresses) = (None, None);
+        while services.is_none() || addresses.is_none() {
+            if services.is_none() && self.services_have(backends)? {
+                services = Some(begun.elapsed());
+            }
+            if addresses.is_none() && self.has_all_addresses()? {
+                addresses = Some(begun.elapsed());
+            }
+            self.check(begun, "the remote cluster is in the maps")?;
+            tokio::time::sleep(POLL).await;
+        }
+        let used = usage::processor_time_of(pid)? - used;
+        let seconds = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64();
+        rows.push(
+            Row::cost(
+                format!("{case}: from connecting to services in the maps"),
+                seconds(services),
+                "s",
+            )
+            .target(2.0)
+            .peer(6.6),
+        );
+        rows.push(
+            Row::cost(
+                format!("{case}: from connecting to addresses in the map"),
+                seconds(addresses),
+                "s",
+            )
+            .target(3.0)
+            .peer(12.5),
+        );
+        rows.push(
+            Row::cost(format!("{case}: processor time for it"), used.as_secs_f64(), "s")
+                .target(4.0)
+                .peer(14.0),
+        );
+        sleep(Duration::from_secs(3));
+        rows.push(
+            Row::cost(
+                format!("{case}: resident memory"),
+                usage::resident_mib(pid)?,
+                "MiB",
+            )
+            .target(150.0)
+            .peer(813.0),
+        );
+        rows.push(Row::cost(
+            format!("{case}: highest resident memory"),
+            usage::highest_mib(pid)?,
+            "MiB",
+        ));
+        Ok(())
+    }
+
+    /// Moves pods between nodes at a rate, and measures from before a write to when the entry is in the map.
+    async fn updates(
+        &mut self,
+        case: &str,
+        rate: u32,
+        seconds: u32,
+        (p50, p99): (Option<f64>, Option<f64>),
+        rows: &mut Vec<Row>,
+    ) -> anyhow::Result<()> {
+        let pid = self.agent.id();
+        let load = tokio::spawn(churn(self.etcd.backend(), self.size, rate, seconds));
+        let (begun, used) = (Instant::now(), usage::processor_time_of(pid)?);
+        let map = self.ipcache()?;
+        let store = self.etcd.backend();
+        let mut delays = Vec::new();
+        let mut turn = 0;
+        while !load.is_finished() {
+            turn += 1;
+            let on = turn % self.size.nodes;
+            let written = Instant::now();
+            store::write_one(&store, remote::address(self.size, 0, on)?).await?;
+            while !is_on(&map, 0, on)? {
+                self.check(written, "a change is in the map")?;
+                tokio::time::sleep(Duration::from_micros(100)).await;
+            }
+            delays.push(written.elapsed().as_secs_f64() * 1e3);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let share = (usage::processor_time_of(pid)? - used).as_secs_f64() / begun.elapsed().as_secs_f64();
+        let reached = load.await.context("the load")??;
+        delays.sort_by(f64::total_cmp);
+        let at = |share: f64| delays[((delays.len() - 1) as f64 * share) as usize];
+        let name = format!("{case}: {rate} changes a second");
+        rows.push(Row::rate(format!("{name}: reached"), reached, "1/s"));
+        rows.push(Row::cost(format!("{name}: until in the map, p50"), at(0.5), "ms").target(p50));
+        rows.push(Row::cost(format!("{name}: until in the map, p99"), at(0.99), "ms").target(p99));
+        rows.push(Row::cost(format!("{name}: processor"), share * 100.0, "%"));
+        Ok(())
+    }
+
+    /// Removes the cluster, and waits until nothing of it is in the maps.
+    async fn drain(&mut self, case: &str, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+        let pid = self.agent.id();
+        let (begun, used) = (Instant::now(), usage::processor_time_of(pid)?);
+        fs::remove_file(self.config.join(remote::NAME))?;
+        self.wait_until("nothing of the cluster is in the maps", |world| {
+            Ok(world.services_have(0)? && world.has_no_address()?)
+        })
+        .await?;
+        let took = begun.elapsed();
+        let used = usage::processor_time_of(pid)? - used;
+        rows.push(
+            Row::cost(format!("{case}: drain"), took.as_secs_f64(), "s")
+                .target(2.0)
+                .peer(6.0),
+        );
+        rows.push(
+            Row::cost(
+                format!("{case}: processor time of the drain"),
+                used.as_secs_f64(),
+                "s",
+            )
+            .peer(7.4),
+        );
+        Ok(())
+    }
+
+    async fn wait_until(
+        &mut self,
+        what: &str,
+        is_so: impl Fn(&Self) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while !is_so(self)? {
+            self.check(begun, what)?;
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// Fails if the agent ended, or if it takes too long until `what`.
+    fn check(&mut self, since: Instant, what: &str) -> anyhow::Result<()> {
+        self.agent.check()?;
+        anyhow::ensure!(since.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        Ok(())
+    }
+
+    fn maps(&self) -> Arc<MapStore> {
+        self.node.store()
+    }
+
+    fn ipcache(&self) -> anyhow::Result<Map<IpcacheKey, IpcacheValue>> {
+        self.maps().open(IPCACHE_MAP).context(IPCACHE_MAP)
+    }
+
+    /// Whether all services here have as many backends of the other cluster, and one of this.
+    fn services_have(&self, remote: u32) -> anyhow::Result<bool> {
+        let Ok(map) = self.maps().open::<Service4Key, ServiceValue>(SERVICES_MAP) else {
+            return Ok(false);
+        };
+        // The last ones first: most looks end at the first service.
+        for number in (0..self.size.services).rev() {
+            if agent::backends(&map, objects::cluster_ip(number))? != Some(remote + 1) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn has_all_addresses(&self) -> anyhow::Result<bool> {
+        let map = self.ipcache()?;
+        for number in (0..self.size.pods).rev() {
+            if !is_on(&map, number, number % self.size.nodes)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn has_no_address(&self) -> anyhow::Result<bool> {
+        let map = self.ipcache()?;
+        for number in 0..self.size.pods {
+            // A lookup finds wider networks too: what remains says that it is of a remote pod.
+            if found(&map, remote::pod(number))?.is_some_and(|value| value.identity >> 16 == remote::ID) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn found(map: &Map<IpcacheKey, IpcacheValue>, pod: Ipv4Addr) -> anyhow::Result<Option<IpcacheValue>> {
+    Ok(map.lookup(&IpcacheKey::host(pod.into()))?)
+}
+
+/// Whether a pod is on a node, as far as the map knows.
+fn is_on(map: &Map<IpcacheKey, IpcacheValue>, pod: u32, node: u32) -> anyhow::Result<bool> {
+    let value = found(map, remote::pod(pod))?;
+    Ok(value.is_some_and(|value| value.tunnel_endpoint[..4] == remote::node(node).octets()))
+}
+
+/// Moves all pods but the first in turn at a rate, one write each; returns the rate that was reached.
+async fn churn(store: Arc<dyn Backend>, size: Size, rate: u32, seconds: u32) -> anyhow::Result<f64> {
+    const WRITERS: u32 = 16;
+    let begun = tokio::time::Instant::now();
+    let total = rate * seconds;
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..WRITERS {
+        let store = store.clone();
+        writers.spawn(async move {
+            for nth in (writer..total).step_by(WRITERS as usize) {
+                let due = begun + Duration::from_secs_f64(f64::from(nth) / f64::from(rate));
+                tokio::time::sleep_until(due).await;
+                let (pod, round) = (1 + nth % (size.pods - 1), nth / (size.pods - 1));
+                let on = (pod + round + 1) % size.nodes;
+                store::write_one(&store, remote::address(size, pod, on)?).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = writers.join_next().await {
+        done.context("a writer")??;
+    }
+    Ok(f64::from(total) / begun.elapsed().as_secs_f64())
+}
