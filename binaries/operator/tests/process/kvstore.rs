@@ -10,6 +10,7 @@ use skep_kvstore_etcd::testing::EtcdServer;
 
 use super::world::{World, until};
 
+static SERVICES: Kind = Kind::new("", "v1", "Service", "services", true);
 static CILIUM_NODES: Kind = Kind::new("cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,6 +38,20 @@ async fn an_operator_waits_for_etcd_and_does_its_part_there() {
     let client = RunningClient::full(etcd.backend());
     let exists = async |key: &str| client.get(key).await.is_ok_and(|item| item.is_some());
     until("the heartbeat is written", async || exists(keys::HEARTBEAT).await).await;
+    until("the cluster is configured", async || {
+        exists("cilium/cluster-config/alder").await
+    })
+    .await;
+    // Global services are published.
+    let service = json!({
+        "metadata": {
+            "name": "cart", "namespace": "kube-system", "annotations": { "service.cilium.io/global": "true" },
+        },
+        "spec": { "ports": [{ "port": 80 }] },
+    });
+    world.create(&SERVICES, service).await;
+    let service = "cilium/state/services/v1/alder/kube-system/cart";
+    until("the service is published", async || exists(service).await).await;
     // The key of a node is deleted with its CiliumNode.
     let definitions = async || {
         world

@@ -138,8 +138,12 @@ impl World {
         object["apiVersion"] = kind.api_version().into();
         object["kind"] = kind.kind.as_str().into();
         let options = WriteOptions::default();
+        let namespace = object["metadata"]["namespace"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         self.client
-            .create(kind, "", object, &options)
+            .create(kind, &namespace, object, &options)
             .await
             .expect("it works");
     }

@@ -9,7 +9,7 @@
 //! - [`nodes`]: deletes the keys of nodes that left the cluster;
 //! - [`services`]: publishes global services for other clusters.
 //!
-//! Feature `suites` adds the script suite `operator-nodesgc`.
+//! Feature `suites` adds the script suites `operator-nodesgc` and `operator-watchers`.
 //!
 //! [`health`] is for all replicas: an operator whose store is unreachable is not healthy.
 
