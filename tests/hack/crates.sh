@@ -28,6 +28,7 @@ skep-operator: skep-bpf-sys skep-bpf-maps skep-node skep-k8s-apiserver
 skep-operator-leader: skep-statedb kube axum
 skep-operator-api: kube skep-bpf-sys
 skep-operator-gc: kube axum skep-bpf-sys skep-node
+skep-operator-kvstore: kube etcd-client tonic skep-kvstore-etcd skep-k8s-apiserver skep-bpf-sys skep-node
 skep-logging: kube axum
 skep-operator-ipam: skep-bpf-sys skep-bpf-maps skep-statedb kube axum
 skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s-types skep-k8s-client axum

@@ -64,7 +64,6 @@ fn infrastructure() -> Cell {
         skep_kvstore_etcd::cell(),
         skep_kvstore::cell::heartbeat_updater(),
         skep_clustermesh_types::cell(),
-        skep_clustermesh_types::service_mode_cell(),
     ])
 }
 

@@ -19,6 +19,8 @@
 //! first lists are, and what a former program left behind is deleted.
 
 pub mod cluster_config;
+#[cfg(feature = "script")]
+pub mod command;
 pub mod endpoints;
 mod exporter;
 pub mod identities;

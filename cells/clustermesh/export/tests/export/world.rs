@@ -127,7 +127,6 @@ impl World {
         let hive = Hive::new([statedb::cell()])
             .with(provided)
             .with(skep_clustermesh_types::cell())
-            .with(skep_clustermesh_types::service_mode_cell())
             .with(Cell::group([]).config::<skep_k8s_crds::Config>())
             .with(skep_kvstore_store::metrics())
             .with(export::tables::cell())
