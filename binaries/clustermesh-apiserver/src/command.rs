@@ -2,7 +2,7 @@
 
 //! The table of sub-commands.
 
-use crate::{etcdinit, kvstoremesh, kvstoremesh_dbg};
+use crate::{clustermesh, etcdinit, kvstoremesh, kvstoremesh_dbg};
 
 /// Name of the program.
 const PROGRAM: &str = "skep-clustermesh-apiserver";
@@ -17,6 +17,11 @@ struct Command {
 
 /// All sub-commands, by name.
 const COMMANDS: &[Command] = &[
+    Command {
+        name: "clustermesh",
+        about: "Publish the state of this cluster",
+        run: clustermesh::command,
+    },
     Command {
         name: "etcdinit",
         about: "Initialize an etcd data directory: users, roles, authentication",

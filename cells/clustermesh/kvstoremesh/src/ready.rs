@@ -18,7 +18,9 @@ use crate::copies::Copies;
 pub struct Readiness(watch::Sender<bool>);
 
 impl Readiness {
-    pub(crate) fn new() -> Self {
+    /// Not ready.
+    #[must_use]
+    pub fn new() -> Self {
         Self(watch::Sender::new(false))
     }
 
@@ -33,8 +35,15 @@ impl Readiness {
         let _ = self.0.subscribe().wait_for(|is_ready| *is_ready).await;
     }
 
-    pub(crate) fn set(&self) {
+    /// The replica is ready from now on.
+    pub fn set(&self) {
         self.0.send_replace(true);
+    }
+}
+
+impl Default for Readiness {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

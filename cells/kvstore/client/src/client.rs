@@ -25,7 +25,7 @@ use tokio::time::Instant;
 pub use batch::{Adopted, KeyChange, MAX_BATCH};
 pub use driver::Driver;
 pub use lease::LostKeys;
-pub use lock::{Lock, Locked};
+pub use lock::{Lock, Locked, Unused};
 pub use status::{Connection, Status};
 pub use watcher::{Event, Watcher};
 
@@ -230,6 +230,45 @@ impl Client {
     /// [`Error`].
     pub async fn delete_if_unchanged(&self, item: &KeyValue) -> Result<bool, Error> {
         self.delete_with(&item.key, Some(item.mod_revision), None).await
+    }
+
+    /// Deletes keys that are as they were read, if nothing uses them and all locks are held: all of them or none, with one
+    /// request. Returns whether they were deleted.
+    ///
+    /// etcd limits a transaction to 128 comparisons by default, which is 42 keys.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`].
+    pub async fn delete_unused(&self, unused: &[Unused<'_>]) -> Result<bool, Error> {
+        let Some(first) = unused.first() else {
+            return Ok(true);
+        };
+        let compares = unused.iter().flat_map(|Unused { item, users, lock }| {
+            [
+                lock.compare(),
+                Compare {
+                    key: item.key.clone(),
+                    condition: Condition::ModRevision(item.mod_revision),
+                },
+                Compare::none_below(users.clone()),
+            ]
+        });
+        let deletions = unused
+            .iter()
+            .map(|unused| Op::Delete(KeyRange::key(&unused.item.key)));
+        let txn = Txn {
+            compares: compares.collect(),
+            then: deletions.collect(),
+            otherwise: Vec::new(),
+        };
+        let response = self.txn(Operation::Delete, &first.item.key, None, txn).await?;
+        if response.succeeded {
+            for unused in unused {
+                self.inner.leases.release(&unused.item.key);
+            }
+        }
+        Ok(response.succeeded)
     }
 
     /// Deletes all keys that begin with `prefix`. Returns how many.

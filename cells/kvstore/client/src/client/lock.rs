@@ -298,6 +298,17 @@ fn call<T>(client: &Client, path: &str, result: Result<T, BackendError>) -> Resu
     result.map_err(|cause| client.error(Operation::Lock, path, cause))
 }
 
+/// A key that may be unused; see [`Client::delete_unused`].
+#[derive(Clone, Debug)]
+pub struct Unused<'a> {
+    /// The key as it was read.
+    pub item: &'a KeyValue,
+    /// Prefix of the keys that use it.
+    pub users: Key,
+    /// The lock that allows to delete it.
+    pub lock: &'a Lock,
+}
+
 /// Operations that are done only as long as a lock is held; see [`Client::locked`].
 #[derive(Clone, Copy, Debug)]
 pub struct Locked<'a> {
