@@ -157,10 +157,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a test of a blocking client has no jobs; the thread ends with the answer"
-    )]
     fn the_status_is_asked_for_at_the_api() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
         let host = listener.local_addr().expect("it has an address").to_string();

@@ -67,13 +67,13 @@ async fn write(client: &Client, key: &str, config: Option<Bytes>) -> Result<(), 
 async fn changed(watcher: &mut skep_kvstore::Watcher, key: &str, desired: Option<&Bytes>) {
     loop {
         match watcher.next().await {
-            Event::Create(item) | Event::Modify(item) if &*item.key == key => {
-                if Some(&item.value) != desired {
-                    return;
-                }
+            Event::Create(item) | Event::Modify(item)
+                if &*item.key == key && Some(&item.value) != desired =>
+            {
+                return;
             }
             Event::Delete(deleted) if &*deleted == key && desired.is_some() => return,
-            // The keys of clusters whose names begin like this one.
+            // It is right, or is the key of a cluster whose name begins like this one.
             _ => {}
         }
     }

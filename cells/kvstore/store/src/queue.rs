@@ -16,6 +16,9 @@ const ITEM_BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::
 /// Pauses of the worker when the store fails.
 pub(crate) const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(10));
 
+/// How much room an empty queue keeps.
+const SMALL: usize = 1024;
+
 /// Why an item failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -273,6 +276,10 @@ impl<T: Clone + Ord + Hash> State<T> {
         }
         let count = self.ready.len().min(max);
         if count == 0 {
+            // A queue that was long once does not stay large.
+            self.ready.shrink_to(SMALL);
+            self.queued.shrink_to(SMALL);
+            self.taken.shrink_to(SMALL);
             return Err(self.delayed.first().map(|(at, _)| *at));
         }
         let items: Vec<T> = self.ready.drain(..count).collect();

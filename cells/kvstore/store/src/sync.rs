@@ -154,7 +154,7 @@ enum Item {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the store should hold, by name; `None`: the key is to be deleted.
+    /// What the store should hold, by key; `None`: the key is to be deleted. The client has the same keys by their leases.
     desired: HashMap<Key, Option<Bytes>>,
     /// How many of them it should hold.
     count: usize,
@@ -209,29 +209,30 @@ impl SyncStore {
     /// Writes an object. `name` is the key without the prefix. A value that is the same as the last one is not written.
     pub fn upsert(&self, name: &str, value: impl Into<Bytes>) {
         let value = Some(value.into());
-        let name: Key = name.into();
+        let key = self.key(name);
         {
             let mut state = self.inner.state.lock();
-            if state.desired.get(&name) == Some(&value) {
+            if state.desired.get(&key) == Some(&value) {
                 return;
             }
-            let before = state.desired.insert(name.clone(), value);
+            let before = state.desired.insert(key.clone(), value);
             state.count += usize::from(before.flatten().is_none());
         }
-        self.push(Item::Key(name));
+        self.push(Item::Key(key));
     }
 
     /// Deletes an object. One that was not written by this store is not deleted.
     pub fn delete(&self, name: &str) {
+        let key = self.key(name);
         {
             let mut state = self.inner.state.lock();
-            match state.desired.get_mut(name) {
+            match state.desired.get_mut(&key) {
                 Some(value @ Some(_)) => *value = None,
                 Some(None) | None => return,
             }
             state.count -= 1;
         }
-        self.push(Item::Key(name.into()));
+        self.push(Item::Key(key));
     }
 
     /// All objects that existed at first have been upserted: when they are written, the canary is. Only the first call has
@@ -256,16 +257,17 @@ impl SyncStore {
         let mut gone: Vec<Key> = Vec::new();
         {
             let mut state = self.inner.state.lock();
-            for (name, value) in &mut state.desired {
+            for (key, value) in &mut state.desired {
+                let name = key.strip_prefix(&self.inner.prefix).unwrap_or(key);
                 if value.is_some() && !keep(name) {
                     *value = None;
-                    gone.push(name.clone());
+                    gone.push(key.clone());
                 }
             }
             state.count -= gone.len();
         }
-        for name in gone {
-            self.push(Item::Key(name));
+        for key in gone {
+            self.push(Item::Key(key));
         }
     }
 
@@ -329,35 +331,39 @@ impl SyncStore {
 
     /// Whether this store wants a key of that name to exist.
     pub(crate) fn wants(&self, name: &str) -> bool {
-        matches!(self.inner.state.lock().desired.get(name), Some(Some(_)))
+        self.wants_key(&self.key(name))
+    }
+
+    fn wants_key(&self, key: &str) -> bool {
+        matches!(self.inner.state.lock().desired.get(key), Some(Some(_)))
     }
 
     /// Writes a key again that another has deleted; `false` if this store does not want it.
     pub(crate) fn reclaim(&self, name: &str) -> bool {
         let wants = self.wants(name);
         if wants {
-            self.push(Item::Key(name.into()));
+            self.push(Item::Key(self.key(name)));
         }
         wants
     }
 
     /// Writes all keys again.
     pub(crate) fn refresh(&self) {
-        let names: Vec<Key> = {
+        let keys: Vec<Key> = {
             let state = self.inner.state.lock();
             let desired = state.desired.iter().filter(|(_, value)| value.is_some());
-            desired.map(|(name, _)| name.clone()).collect()
+            desired.map(|(key, _)| key.clone()).collect()
         };
-        for name in names {
-            self.push(Item::Key(name));
+        for key in keys {
+            self.push(Item::Key(key));
         }
     }
 
     /// The first list is complete: the canary waits for what is pending.
     fn complete(&self, state: &mut State) {
-        for name in state.found.stale(&state.desired) {
-            state.desired.insert(name.clone(), None);
-            self.push(Item::Key(name));
+        for key in state.found.stale(&state.desired) {
+            state.desired.insert(key.clone(), None);
+            self.push(Item::Key(key));
         }
         // While this is locked no key can be reported as written.
         state.canary = Canary::After(self.pending_keys());
@@ -382,9 +388,8 @@ impl SyncStore {
     fn write_again(&self, keys: &[Key]) {
         let mut count = 0;
         for key in keys {
-            if let Some(name) = key.strip_prefix(&self.inner.prefix)
-                && self.reclaim(name)
-            {
+            if self.wants_key(key) {
+                self.push(Item::Key(key.clone()));
                 count += 1;
             }
         }
@@ -411,6 +416,14 @@ impl SyncStore {
             state.canary = Canary::After(self.pending_keys());
         }
         self.check_canary();
+    }
+
+    fn key(&self, name: &str) -> Key {
+        let prefix = &self.inner.prefix;
+        let mut key = String::with_capacity(prefix.len() + name.len());
+        key.push_str(prefix);
+        key.push_str(name);
+        key.into()
     }
 
     fn pending_keys(&self) -> HashSet<Key> {

@@ -33,9 +33,9 @@ impl Found {
     }
 
     /// Takes out a key; returns whether it has that value, with a lease that is kept alive.
-    pub(super) fn take(&mut self, name: &str, value: Option<&Bytes>) -> bool {
+    pub(super) fn take(&mut self, key: &str, value: Option<&Bytes>) -> bool {
         let Self::Known(keys) = self else { return false };
-        let found = keys.remove(name);
+        let found = keys.remove(key);
         if keys.is_empty() {
             *self = Self::Nothing;
         }
@@ -49,11 +49,11 @@ impl Found {
         };
         let stale: Vec<Key> = keys
             .keys()
-            .filter(|name| !desired.contains_key(*name))
+            .filter(|key| !desired.contains_key(*key))
             .cloned()
             .collect();
-        for name in &stale {
-            keys.remove(name);
+        for key in &stale {
+            keys.remove(key);
         }
         stale
     }
@@ -90,11 +90,10 @@ impl SyncStore {
         let inner = &*self.inner;
         {
             let mut state = inner.state.lock();
-            let named = keys.into_iter().filter_map(|key| {
-                let name: Key = key.item.key.strip_prefix(&inner.prefix)?.into();
-                Some((name, key.is_kept.then_some(key.item.value)))
-            });
-            state.found = Found::Known(named.collect());
+            let found = keys
+                .into_iter()
+                .map(|key| (key.item.key, key.is_kept.then_some(key.item.value)));
+            state.found = Found::Known(found.collect());
             if matches!(state.canary, Canary::AfterAdoption) {
                 self.complete(&mut state);
             }

@@ -34,11 +34,11 @@ impl SyncStore {
 
     async fn handle(&self, items: Vec<Item>) {
         let has_canary = items.contains(&Item::Canary);
-        let names = items.into_iter().filter_map(|item| match item {
-            Item::Key(name) => Some(name),
+        let keys = items.into_iter().filter_map(|item| match item {
+            Item::Key(key) => Some(key),
             Item::Canary => None,
         });
-        for changes in batches(self.changes(names)) {
+        for changes in batches(self.changes(keys)) {
             self.write_batch(changes).await;
         }
         if has_canary {
@@ -48,20 +48,20 @@ impl SyncStore {
     }
 
     /// What is to be written of these keys; the others are right.
-    fn changes(&self, names: impl Iterator<Item = Key>) -> Vec<(Key, Option<Bytes>)> {
+    fn changes(&self, keys: impl Iterator<Item = Key>) -> Vec<(Key, Option<Bytes>)> {
         let mut changes = Vec::new();
         let mut right = Vec::new();
         {
             let mut state = self.inner.state.lock();
-            for name in names {
-                let Some(value) = state.desired.get(&name).cloned() else {
-                    right.push(Item::Key(name));
+            for key in keys {
+                let Some(value) = state.desired.get(&key).cloned() else {
+                    right.push(Item::Key(key));
                     continue;
                 };
-                if state.found.take(&name, value.as_ref()) {
-                    right.push(Item::Key(name));
+                if state.found.take(&key, value.as_ref()) {
+                    right.push(Item::Key(key));
                 } else {
-                    changes.push((name, value));
+                    changes.push((key, value));
                 }
             }
         }
@@ -74,8 +74,8 @@ impl SyncStore {
         if changes.len() > 1 && inner.options.write == WriteMode::Always {
             let batch: Vec<KeyChange> = changes
                 .iter()
-                .map(|(name, value)| KeyChange {
-                    key: format!("{}{name}", inner.prefix).into(),
+                .map(|(key, value)| KeyChange {
+                    key: key.clone(),
                     value: value.clone(),
                 })
                 .collect();
@@ -92,17 +92,16 @@ impl SyncStore {
         }
     }
 
-    async fn write(&self, name: &Key, value: Option<Bytes>) -> Result<(), Error> {
+    async fn write(&self, key: &Key, value: Option<Bytes>) -> Result<(), Error> {
         let inner = &*self.inner;
         let client = &inner.client;
-        let key = format!("{}{name}", inner.prefix);
         match (value, inner.options.write) {
-            (Some(value), WriteMode::Always) => client.put(&key, value, Lifetime::Leased).await?,
+            (Some(value), WriteMode::Always) => client.put(key, value, Lifetime::Leased).await?,
             (Some(value), WriteMode::IfDifferent) => {
-                client.put_if_different(&key, value, Lifetime::Leased).await?;
+                client.put_if_different(key, value, Lifetime::Leased).await?;
             }
             (None, _) => {
-                client.delete(&key).await?;
+                client.delete(key).await?;
             }
         }
         Ok(())
@@ -112,15 +111,15 @@ impl SyncStore {
     fn written(&self, changes: &[(Key, Option<Bytes>)], result: Result<(), Error>) {
         if result.is_ok() {
             let mut state = self.inner.state.lock();
-            for (name, value) in changes {
+            for (key, value) in changes {
                 if value.is_none()
-                    && let Some(None) = state.desired.get(name)
+                    && let Some(None) = state.desired.get(key)
                 {
-                    state.desired.remove(name);
+                    state.desired.remove(key);
                 }
             }
         }
-        let items = changes.iter().map(|(name, _)| Item::Key(name.clone()));
+        let items = changes.iter().map(|(key, _)| Item::Key(key.clone()));
         self.handled(items.collect(), result);
     }
 
@@ -139,8 +138,8 @@ impl SyncStore {
                     let written = inner.queue.done_all(items);
                     if let Canary::After(keys) = &mut state.canary {
                         for item in written {
-                            if let Item::Key(name) = item {
-                                keys.remove(&name);
+                            if let Item::Key(key) = item {
+                                keys.remove(&key);
                             }
                         }
                     }
@@ -189,13 +188,13 @@ impl SyncStore {
 fn batches(changes: Vec<(Key, Option<Bytes>)>) -> Vec<Vec<(Key, Option<Bytes>)>> {
     let mut batches: Vec<Vec<_>> = Vec::new();
     let mut size = 0;
-    for (name, value) in changes {
-        let bytes = name.len() + value.as_ref().map_or(0, Bytes::len);
+    for (key, value) in changes {
+        let bytes = key.len() + value.as_ref().map_or(0, Bytes::len);
         match batches.last_mut() {
-            Some(batch) if size + bytes <= BATCH_BYTES => batch.push((name, value)),
+            Some(batch) if size + bytes <= BATCH_BYTES => batch.push((key, value)),
             _ => {
                 size = 0;
-                batches.push(vec![(name, value)]);
+                batches.push(vec![(key, value)]);
             }
         }
         size += bytes;
