@@ -17,6 +17,8 @@
 //! [`tables::cell`] provides the objects as tables. What is published of a name is a function of their rows, whatever the
 //! order of events was: an event that is late or repeated changes nothing. A canary is written when all objects of the
 //! first lists are, and what a former program left behind is deleted.
+//!
+//! Feature `script` adds `command`, endpoint slices as JSON in commands; feature `suites` the script suite `clustermesh-apiserver`.
 
 pub mod cluster_config;
 #[cfg(feature = "script")]
@@ -32,6 +34,8 @@ pub mod services;
 mod settings;
 pub mod slices;
 mod source;
+#[cfg(feature = "suites")]
+mod suite;
 pub mod tables;
 
 pub use exporter::Exported;

