@@ -6,7 +6,7 @@
 mod row;
 mod slice_row;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Member, Params, SpawnError};
@@ -75,6 +75,8 @@ struct Services {
     namespaces: Namespaces,
     services: Followed<ServiceRow>,
     slices: Followed<SliceRow>,
+    /// Services of slices as they were last looked at.
+    services_of: HashMap<Str, Str>,
 }
 
 impl Services {
@@ -83,6 +85,7 @@ impl Services {
             namespaces: Namespaces::new(&tables.namespaces, db, settings),
             services: Followed::new(&tables.services, db),
             slices: Followed::new(&tables.slices, db),
+            services_of: HashMap::new(),
         }
     }
 }
@@ -99,9 +102,22 @@ impl Source for Services {
         self.services.changed(snapshot, dirty, |dirty, row, _| {
             dirty.names.insert(row.name.clone());
         });
-        self.slices.changed(snapshot, dirty, |dirty, row, _| {
+        let Self {
+            slices, services_of, ..
+        } = self;
+        slices.changed(snapshot, dirty, |dirty, row, is_deleted| {
+            let before = if is_deleted {
+                services_of.remove(&row.name)
+            } else {
+                services_of.insert(row.name.clone(), row.service.clone())
+            };
+            dirty.names.extend(before);
             dirty.names.insert(row.service.clone());
         });
+        if dirty.all {
+            let rows = slices.table.all(snapshot);
+            *services_of = rows.map(|row| (row.name.clone(), row.service.clone())).collect();
+        }
     }
 
     fn watch(&self, snapshot: &Snapshot, watches: &mut WatchSet) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: the objects that are published, as tables. Requires: a client of Kubernetes.
+//! Cell: the objects that are published, as tables, and [`ExportSettings`].
+//! Requires: a client of Kubernetes, settings of the cluster and of custom resources.
 //! Each is watched only if a cell requires its table.
 
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params};
-use skep_clustermesh_types::{ClusterSettings, ServiceSettings};
+use skep_clustermesh_types::ClusterSettings;
 use skep_k8s_client::{Api, Client};
 use skep_k8s_crds::Config as CrdConfig;
 use skep_k8s_reflectors::{ReflectError, Reflector};
@@ -30,9 +31,8 @@ hive::catalogue!(cell);
 
 /// What is published, as tables.
 pub fn cell() -> Cell {
-    Cell::module("mesh-tables", "Kubernetes objects that are published")
+    Cell::module("mesh-tables", "Published Kubernetes objects as tables")
         .config::<ExportSettings>()
-        .config::<ServiceSettings>()
         .provide(namespaces)
         .provide(services)
         .provide(slices)

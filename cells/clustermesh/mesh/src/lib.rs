@@ -7,19 +7,43 @@
 //! - [`MeshObserver`]s are the plug-in point: one for each kind of values, members of a group. [`observe`] makes one of a
 //!   [`ValueObserver`], which gets values that were decoded and checked.
 //! - [`Connector`] makes the connection to a cluster; [`EtcdConnector`] by etcd's configuration files.
-//! - With feature `services`: `services`, remote services as backends of the load balancer.
+//! - Observers of the agent, each behind a feature of its name: `services`, remote services as backends of the load balancer;
+//!   `nodes` in the node manager; addresses in the `ipcache`; `identities` as a table.
+//! - [`ClusterLifecycle`] is for programs that copy clusters: they make a mesh with [`ClusterMesh::new`] and do without the
+//!   [`cell`](cell()).
 //!
 //! What is read of a cluster stays when the connection is lost, and is compared after the reconnect. It goes when the
 //! configuration of the cluster is removed; that of the load balancer also after `clustermesh-cache-ttl`. A remote cluster
 //! speaks for itself alone: names, ids and identities that are not its own are rejected one by one, and each cluster has its
 //! own connection, job, back-off and health.
 
+#[cfg(any(
+    feature = "identities",
+    feature = "ipcache",
+    feature = "nodes",
+    feature = "services"
+))]
+mod batch;
 mod cell;
+#[cfg(any(
+    feature = "identities",
+    feature = "ipcache",
+    feature = "nodes",
+    feature = "services"
+))]
+mod complete;
 mod connector;
 mod directory;
 mod error;
+#[cfg(feature = "identities")]
+pub mod identities;
+#[cfg(feature = "ipcache")]
+pub mod ipcache;
+mod lifecycle;
 mod mesh;
 mod metrics;
+#[cfg(feature = "nodes")]
+pub mod nodes;
 mod observer;
 mod remote;
 mod reservation;
@@ -35,9 +59,12 @@ pub use cell::cell;
 pub use connector::{Connector, EtcdConnector};
 pub use directory::ConfigFile;
 pub use error::{DirectoryError, RemoteError, SyncTimeout};
-pub use mesh::ClusterMesh;
+pub use lifecycle::ClusterLifecycle;
+pub use mesh::{ClusterMesh, ClusterMeshOptions};
 pub use metrics::ClusterMeshMetrics;
-pub use observer::{MeshObserver, RemoteStore, RemoteValue, StoreContext, ValueObserver, observe};
+pub use observer::{
+    MeshObserver, RemoteStore, RemoteValue, StoreContext, SyncedCallback, ValueObserver, observe,
+};
 pub use settings::ClusterMeshSettings;
 pub use status::{RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced, summary};
 

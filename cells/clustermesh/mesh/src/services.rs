@@ -14,21 +14,17 @@
 mod backends;
 mod slices;
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hive::{Cell, Cfg, Health, Job, JobCtx, Jobs, Members, SpawnError};
-use parking_lot::Mutex;
+use hive::{Cell, Cfg, Health, Jobs, Members};
 use skep_clustermesh_types::{Capabilities, ClusterEndpointSlice, ClusterService, Kind, RemoteInfo};
 use skep_kvstore::Key;
 use skep_loadbalancer_model::{ClusterAffinity, ServiceName, Source, Writer};
-use statedb::InitGuard;
-use tokio::sync::watch;
-use tokio::time::Instant;
 
+use crate::batch::Batches;
+use crate::complete::{Awaited, StartError};
 use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
 use crate::observer::{MeshObserver, ValueObserver, observe};
@@ -56,20 +52,12 @@ pub fn cell() -> Cell {
 #[derive(Debug)]
 pub struct ServiceObserver {
     writer: Writer,
-    metrics: Arc<ClusterMeshMetrics>,
     mode: ServiceMode,
-    pending: Mutex<Pending>,
-    progress: watch::Sender<Progress>,
+    batches: Arc<Batches<Place, Desired>>,
 }
 
 /// A service of a cluster.
 type Place = (u32, ServiceName);
-
-#[derive(Debug, Default)]
-struct Pending {
-    /// Where the backends of the service are, and since when that waits.
-    services: HashMap<Place, (Desired, Instant)>,
-}
 
 /// Where the backends of a service are.
 #[derive(Debug)]
@@ -82,65 +70,22 @@ enum Desired {
     Gone,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Progress {
-    /// Changes that were observed.
-    observed: u64,
-    /// Those of them that are in the tables.
-    written: u64,
-}
-
 impl ServiceObserver {
-    /// An observer that writes by this writer, as long as [`write`](Self::write) runs.
-    pub fn new(writer: Writer, metrics: Arc<ClusterMeshMetrics>, mode: ServiceMode) -> Arc<Self> {
+    fn new(writer: Writer, metrics: Arc<ClusterMeshMetrics>, mode: ServiceMode) -> Arc<Self> {
         Arc::new(Self {
             writer,
-            metrics,
             mode,
-            pending: Mutex::default(),
-            progress: watch::Sender::default(),
+            batches: Arc::new(Batches::new(Kind::Services, BATCH, metrics)),
         })
     }
 
     fn note(&self, place: Place, desired: Desired) {
-        let mut pending = self.pending.lock();
-        match pending.services.entry(place) {
-            Entry::Occupied(mut entry) => entry.get_mut().0 = desired,
-            Entry::Vacant(entry) => {
-                entry.insert((desired, Instant::now()));
-            }
-        }
-        self.progress.send_modify(|progress| progress.observed += 1);
+        self.batches.note(place, desired);
     }
 
-    /// Writes what was observed. Never returns.
-    pub async fn write(&self) {
-        let mut progress = self.progress.subscribe();
-        loop {
-            // The sender lives as long as this.
-            let _ = progress
-                .wait_for(|progress| progress.written < progress.observed)
-                .await;
-            self.write_pending();
-            tokio::task::yield_now().await;
-        }
-    }
-
-    /// Writes up to a batch.
-    fn write_pending(&self) {
-        let (batch, observed) = {
-            let mut pending = self.pending.lock();
-            let observed = self.progress.borrow().observed;
-            if pending.services.len() <= BATCH {
-                (std::mem::take(&mut pending.services), Some(observed))
-            } else {
-                let places: Vec<Place> = pending.services.keys().take(BATCH).cloned().collect();
-                let take = |place: Place| pending.services.remove_entry(&place);
-                (places.into_iter().filter_map(take).collect(), None)
-            }
-        };
+    fn write(&self, batch: Vec<(Place, Desired)>) {
         let mut txn = self.writer.write();
-        for ((cluster_id, name), (desired, _)) in &batch {
+        for ((cluster_id, name), desired) in &batch {
             let backends = match desired {
                 Desired::Service(service) => backends::of_service(*cluster_id, service),
                 Desired::Slices(slices) => backends::of_slices(*cluster_id, slices),
@@ -150,13 +95,6 @@ impl ServiceObserver {
                 .set_backends(&mut txn, name, Source::ClusterMesh, *cluster_id, backends);
         }
         txn.commit();
-        let duration = self.metrics.change_duration.with([Kind::Services.as_str()]);
-        for (_, since) in batch.values() {
-            duration.observe_duration(since.elapsed());
-        }
-        if let Some(observed) = observed {
-            self.progress.send_modify(|progress| progress.written = observed);
-        }
     }
 }
 
@@ -187,12 +125,7 @@ impl ValueObserver<ClusterService> for ServiceObserver {
     }
 
     fn flushed(&self) -> BoxFuture<'_, ()> {
-        async {
-            let observed = self.progress.borrow().observed;
-            let mut progress = self.progress.subscribe();
-            let _ = progress.wait_for(|progress| progress.written >= observed).await;
-        }
-        .boxed()
+        self.batches.flushed().boxed()
     }
 }
 
@@ -228,49 +161,23 @@ fn start(
     observer.writer.set_backend_filter(Arc::new(ClusterAffinity));
     let guard = observer.writer.register_initializer("clustermesh")?;
     let writing = observer.clone();
-    jobs.spawn(Job::once("write-services", move |cx: JobCtx| {
-        let observer = writing.clone();
-        async move {
-            let _ = cx.until_cancelled(observer.write()).await;
-        }
-    }))?;
-    let guard = Arc::new(guard);
-    jobs.spawn(Job::once("wait-services", move |cx: JobCtx| {
-        let (mesh, observer, guard, health) = (mesh.clone(), observer.clone(), guard.clone(), health.clone());
-        async move {
-            cx.until_cancelled(complete(&mesh, &observer, &guard, &health))
-                .await;
-        }
-    }))?;
+    observer
+        .batches
+        .clone()
+        .spawn(&jobs, "write-services", move |batch| {
+            writing.write(batch);
+            Ok(())
+        })?;
+    let awaited = Awaited {
+        kinds: &[Kind::Services, Kind::EndpointSlices],
+        what: "Services of remote clusters",
+        done: move || {
+            let mut txn = observer.writer.write();
+            txn.initialized(&guard)?;
+            txn.commit();
+            Ok(())
+        },
+    };
+    awaited.spawn(mesh, &jobs, "wait-services", health)?;
     Ok(())
-}
-
-/// Why remote services cannot be written.
-#[derive(Debug, thiserror::Error)]
-enum StartError {
-    /// The program stops.
-    #[error(transparent)]
-    Spawn(#[from] SpawnError),
-    /// Another cell has the name of the source.
-    #[error("cannot register remote services as a source of the load balancer")]
-    Initializer(#[from] statedb::Error),
-}
-
-/// Reports remote services complete, or that it takes too long: the load balancer does not wait any longer.
-async fn complete(mesh: &ClusterMesh, observer: &ServiceObserver, guard: &InitGuard, health: &Health) {
-    match mesh.wait_synced(&[Kind::Services, Kind::EndpointSlices]).await {
-        Ok(()) => health.ok("Services of remote clusters are complete"),
-        Err(error) => {
-            tracing::warn!(
-                error = hive::error_chain(&error),
-                "Failed waiting for clustermesh synchronization, expect possible disruption of cross-cluster connections"
-            );
-            health.degraded("Failed waiting for clustermesh synchronization", &error);
-        }
-    }
-    let mut txn = observer.writer.write();
-    if let Err(error) = txn.initialized(guard) {
-        tracing::error!(%error, "Cannot report services of remote clusters complete");
-    }
-    txn.commit();
 }

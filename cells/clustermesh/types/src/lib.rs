@@ -52,10 +52,12 @@ pub use remote::RemoteInfo;
 pub use service::{Addresses, BackendZone, ClusterService, ForZone, Ports, ServicePort};
 pub use service_export::{ClientIpConfig, ExportPort, ServiceExport, SessionAffinityConfig};
 #[cfg(feature = "hive")]
-pub use service_mode::{ServiceMode, ServiceSettings, UnknownMode};
+pub use service_mode::{ServiceMode, ServiceSettings, UnknownMode, service_mode_cell};
 #[cfg(feature = "hive")]
 pub use settings::{ClusterSettings, cell};
 pub use skep_identity::{MaxConnectedClusters, UnsupportedMax};
 
 #[cfg(feature = "hive")]
 hive::catalogue!(cell);
+#[cfg(feature = "hive")]
+hive::catalogue!(service_mode_cell);

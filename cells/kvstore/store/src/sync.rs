@@ -156,6 +156,8 @@ enum Item {
 struct State {
     /// What the store should hold, by name; `None`: the key is to be deleted.
     desired: HashMap<Key, Option<Bytes>>,
+    /// How many of them it should hold.
+    count: usize,
     canary: Canary,
     /// When the first list was complete: the value of the canary.
     completed: Option<String>,
@@ -213,7 +215,8 @@ impl SyncStore {
             if state.desired.get(&name) == Some(&value) {
                 return;
             }
-            state.desired.insert(name.clone(), value);
+            let before = state.desired.insert(name.clone(), value);
+            state.count += usize::from(before.flatten().is_none());
         }
         self.push(Item::Key(name));
     }
@@ -226,6 +229,7 @@ impl SyncStore {
                 Some(value @ Some(_)) => *value = None,
                 Some(None) | None => return,
             }
+            state.count -= 1;
         }
         self.push(Item::Key(name.into()));
     }
@@ -250,11 +254,15 @@ impl SyncStore {
     /// Deletes the objects whose names are not to be kept.
     pub fn retain(&self, mut keep: impl FnMut(&str) -> bool) {
         let mut gone: Vec<Key> = Vec::new();
-        for (name, value) in &mut self.inner.state.lock().desired {
-            if value.is_some() && !keep(name) {
-                *value = None;
-                gone.push(name.clone());
+        {
+            let mut state = self.inner.state.lock();
+            for (name, value) in &mut state.desired {
+                if value.is_some() && !keep(name) {
+                    *value = None;
+                    gone.push(name.clone());
+                }
             }
+            state.count -= gone.len();
         }
         for name in gone {
             self.push(Item::Key(name));
@@ -263,8 +271,7 @@ impl SyncStore {
 
     /// How many objects there are.
     pub fn len(&self) -> usize {
-        let state = self.inner.state.lock();
-        state.desired.values().filter(|value| value.is_some()).count()
+        self.inner.state.lock().count
     }
 
     /// Whether there are no objects.

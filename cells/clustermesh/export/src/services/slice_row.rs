@@ -125,11 +125,9 @@ impl SliceRow {
             {
                 let ip = ip.to_canonical();
                 let backend = service.backends.entry(ip).or_default();
-                *backend = match backend.is_empty() {
-                    true => ports.clone(),
-                    // Another slice has the address, with other ports.
-                    false => backend.iter().chain(ports.iter()).cloned().collect(),
-                };
+                if *backend != ports {
+                    *backend = backend.iter().chain(&*ports).cloned().collect();
+                }
                 if let Some(name) = endpoint.hostname.as_ref().filter(|name| !name.is_empty()) {
                     service.hostnames.insert(ip.to_string(), name.to_string());
                 }

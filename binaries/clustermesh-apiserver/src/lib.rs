@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The sub-commands of `skep-clustermesh-apiserver`.
+//!
+//! Servers are hives: [`hive::Program`] reads their flags, and has `hive` below them. The other sub-commands run once.
+
+pub mod clustermesh;
+mod command;
+pub mod etcdinit;
+pub mod kvstoremesh;
+mod kvstoremesh_dbg;
+
+pub use command::run;

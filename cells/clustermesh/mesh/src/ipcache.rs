@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: addresses of remote clusters in the ipcache.
+//! Requires: the ipcache, the mesh. Provides: an observer.
+//!
+//! Each cluster is an owner of its own: two clusters that publish one address do not delete each other's claim, and sources of the
+//! local cluster are stronger than both. The map is not pruned before the addresses of all remote clusters were read, or
+//! `clustermesh-sync-timeout` is over.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use hive::{Cell, Cfg, Health, Jobs, Member};
+use skep_clustermesh_types::{ClusterName, IpIdentityPair, Kind, NamedPort, RemoteInfo};
+use skep_datapath_config::AddressFamilies;
+use skep_identity::NumericIdentity;
+use skep_ipcache::{Claim, EndpointFlags, Owner, PodMetadata, Prefix, ResourceId, Source, Writer};
+use skep_kvstore::Key;
+
+use crate::batch::Batches;
+use crate::complete::{Awaited, StartError};
+use crate::mesh::ClusterMesh;
+use crate::metrics::ClusterMeshMetrics;
+use crate::observer::{MeshObserver, ValueObserver, observe};
+
+/// Addresses a transaction.
+const BATCH: usize = 2000;
+
+hive::catalogue!(cell);
+
+/// Addresses of remote clusters.
+pub fn cell() -> Cell {
+    Cell::module(
+        "clustermesh-ipcache",
+        "Addresses of remote clusters in the ipcache",
+    )
+    .provide(new_observer)
+    .run(start)
+}
+
+/// An address of a cluster.
+type Place = (ClusterName, Prefix);
+
+/// Claims remote addresses. `None` is an address that is gone.
+#[derive(Debug)]
+struct AddressObserver {
+    batches: Arc<Batches<Place, Option<Arc<IpIdentityPair>>>>,
+    families: Cfg<AddressFamilies>,
+}
+
+impl AddressObserver {
+    fn note(&self, cluster: &RemoteInfo, pair: &Arc<IpIdentityPair>, desired: Option<Arc<IpIdentityPair>>) {
+        // Values without an address were rejected when they were decoded.
+        let Ok((net, is_network)) = pair.prefix() else {
+            return;
+        };
+        let is_on = match net.addr() {
+            IpAddr::V4(_) => self.families.ipv4,
+            IpAddr::V6(_) => self.families.ipv6,
+        };
+        if is_on {
+            let prefix = match is_network {
+                true => Prefix::cidr(net),
+                false => Prefix::address(net.addr()),
+            };
+            self.batches.note((cluster.name.clone(), prefix), desired);
+        }
+    }
+}
+
+impl ValueObserver<IpIdentityPair> for AddressObserver {
+    fn upsert(&self, cluster: &RemoteInfo, _name: &Key, pair: &Arc<IpIdentityPair>) {
+        self.note(cluster, pair, Some(pair.clone()));
+    }
+
+    fn delete(&self, cluster: &RemoteInfo, _name: &Key, pair: &Arc<IpIdentityPair>) {
+        self.note(cluster, pair, None);
+    }
+
+    fn flushed(&self) -> BoxFuture<'_, ()> {
+        self.batches.flushed().boxed()
+    }
+}
+
+fn owner(cluster: &ClusterName) -> Owner {
+    Owner::new(
+        Source::ClusterMesh,
+        ResourceId::new("cluster", "", cluster.as_str()),
+    )
+}
+
+fn claim(owner: Owner, pair: &IpIdentityPair) -> Claim {
+    Claim::identity(owner, NumericIdentity::new(pair.identity()))
+        .tunnel_peer(pair.host_ip)
+        .encrypt_key(pair.key)
+        .flags(EndpointFlags::REMOTE_CLUSTER)
+        .pod(pod(pair))
+}
+
+/// The pod that has the address, if one has.
+fn pod(pair: &IpIdentityPair) -> Option<Arc<PodMetadata>> {
+    if pair.k8s_pod_name.is_empty() {
+        return None;
+    }
+    let port = |port: &NamedPort| {
+        let protocol = match port.protocol.as_str() {
+            "" | "TCP" => 6,
+            "UDP" => 17,
+            "SCTP" => 132,
+            _ => return None,
+        };
+        Some((port.name.clone(), protocol, port.port))
+    };
+    let mut named_ports: Vec<_> = pair.named_ports.iter().filter_map(port).collect();
+    named_ports.sort_unstable();
+    Some(Arc::new(PodMetadata {
+        namespace: pair.k8s_namespace.clone(),
+        name: pair.k8s_pod_name.clone(),
+        named_ports: named_ports.into(),
+    }))
+}
+
+fn new_observer(
+    metrics: Arc<ClusterMeshMetrics>,
+    families: Cfg<AddressFamilies>,
+) -> (Arc<AddressObserver>, Member<Arc<dyn MeshObserver>>) {
+    let observer = Arc::new(AddressObserver {
+        batches: Arc::new(Batches::new(Kind::Ips, BATCH, metrics)),
+        families,
+    });
+    let member = Member(observe::<IpIdentityPair>(observer.clone()));
+    (observer, member)
+}
+
+/// Writes what the clusters claim.
+fn write(writer: &Writer, batch: Vec<(Place, Option<Arc<IpIdentityPair>>)>) -> Result<(), statedb::Error> {
+    // Owners share their texts; a batch is mostly of one cluster.
+    let mut last: Option<(ClusterName, Owner)> = None;
+    let mut txn = writer.write();
+    for ((cluster, prefix), desired) in batch {
+        let owner = match &last {
+            Some((same, owner)) if *same == cluster => owner.clone(),
+            _ => owner(&cluster),
+        };
+        last = Some((cluster, owner.clone()));
+        match desired {
+            Some(pair) => drop(writer.upsert(&mut txn, prefix, claim(owner, &pair))?),
+            None => drop(writer.delete(&mut txn, prefix, &owner)?),
+        }
+    }
+    txn.commit();
+    Ok(())
+}
+
+fn start(
+    mesh: Arc<ClusterMesh>,
+    observer: Arc<AddressObserver>,
+    writer: Writer,
+    jobs: Jobs,
+    health: Health,
+) -> Result<(), StartError> {
+    if !mesh.is_enabled() {
+        return Ok(());
+    }
+    let guard = writer.register_source("clustermesh")?;
+    let writing = writer.clone();
+    observer
+        .batches
+        .clone()
+        .spawn(&jobs, "write-addresses", move |batch| write(&writing, batch))?;
+    let awaited = Awaited {
+        kinds: &[Kind::Ips],
+        what: "Addresses of remote clusters",
+        done: move || {
+            let mut txn = writer.write();
+            guard.done(&mut txn)?;
+            txn.commit();
+            Ok(())
+        },
+    };
+    awaited.spawn(mesh, &jobs, "wait-addresses", health)?;
+    Ok(())
+}
