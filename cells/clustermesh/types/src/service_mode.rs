@@ -17,6 +17,15 @@ pub struct ServiceSettings {
     pub clustermesh_service_v2: ServiceMode,
 }
 
+/// Cell: declares [`ServiceSettings`].
+pub fn service_mode_cell() -> Cell {
+    Cell::module(
+        "service-mode",
+        "Which of services and endpoint slices are published and read",
+    )
+    .config::<ServiceSettings>()
+}
+
 /// Where backends of remote services are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceMode {
