@@ -36,6 +36,7 @@ skep-kvstore-etcd: kube
 skep-kvstore-store: skep-kvstore-etcd etcd-client tonic axum kube
 skep-clustermesh: kube skep-loadbalancer-sources skep-bpf-maps
 skep-clustermesh-types: skep-kvstore skep-statedb tokio etcd-client tonic kube axum
+skep-mcsapi-coredns: skep-clustermesh skep-statedb kube axum
 skep-identity: skep-hive skep-statedb skep-kvstore skep-k8s-types skep-bpf-sys tokio
 skep-ipcache: skep-k8s-types skep-k8s-client skep-node kube axum etcd-client
 skep-node-manager: kube axum etcd-client skep-kvstore

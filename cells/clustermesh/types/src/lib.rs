@@ -53,7 +53,7 @@ pub use remote::RemoteInfo;
 pub use service::{Addresses, BackendZone, ClusterService, ForZone, Ports, ServicePort};
 pub use service_export::{ClientIpConfig, ExportPort, ServiceExport, SessionAffinityConfig};
 #[cfg(feature = "hive")]
-pub use settings::{ClusterSettings, cell};
+pub use settings::{ClusterSettings, NamespaceSettings, cell};
 
 #[cfg(feature = "hive")]
 hive::catalogue!(cell);

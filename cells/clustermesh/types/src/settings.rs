@@ -22,6 +22,14 @@ pub struct ClusterSettings {
     pub max_connected_clusters: u32,
 }
 
+/// Which namespaces are shared. Cells that judge by it declare it, too.
+#[derive(Debug, Clone, hive::Config)]
+pub struct NamespaceSettings {
+    /// Whether namespaces are shared with other clusters that do not have the annotation `clustermesh.cilium.io/global`.
+    #[config(default = true)]
+    pub clustermesh_default_global_namespace: bool,
+}
+
 /// Cell: declares [`ClusterSettings`].
 pub fn cell() -> Cell {
     Cell::module("cluster-info", "Name and id of the local cluster").config::<ClusterSettings>()
