@@ -2,6 +2,8 @@
 
 //! Services that clusters share.
 
+mod ports;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -11,6 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::ValueError;
 use crate::go_json;
 use crate::remote::{RemoteInfo, check_object};
+
+pub use ports::Ports;
 
 /// A service of a cluster with its backends, `cilium/state/services/v1/<cluster>/<namespace>/<name>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,9 +54,6 @@ pub struct ClusterService {
 /// Ports by address.
 pub type Addresses = BTreeMap<IpAddr, Ports>;
 
-/// Ports by name; an unnamed one has the empty name.
-pub type Ports = BTreeMap<CompactString, ServicePort>;
-
 /// A port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
@@ -83,14 +84,17 @@ pub struct ForZone {
 
 /// Reads addresses. A port that is `null`, which some writers cannot handle, is skipped.
 fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Addresses, D::Error> {
-    let raw = BTreeMap::<String, BTreeMap<CompactString, Option<ServicePort>>>::deserialize(deserializer)?;
+    let raw = BTreeMap::<String, Ports>::deserialize(deserializer)?;
+    let mut last = Ports::default();
     raw.into_iter()
         .map(|(address, ports)| {
             let ip: IpAddr = address
                 .parse()
                 .map_err(|_| serde::de::Error::custom(format_args!("`{address}` is not an IP address")))?;
-            let ports = ports.into_iter().filter_map(|(name, port)| Some((name, port?)));
-            Ok((ip.to_canonical(), ports.collect()))
+            if last != ports {
+                last = ports;
+            }
+            Ok((ip.to_canonical(), last.clone()))
         })
         .collect()
 }

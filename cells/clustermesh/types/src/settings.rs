@@ -4,8 +4,9 @@
 
 use hive::Cell;
 use hive::config::Faults;
+use skep_identity::MaxConnectedClusters;
 
-use crate::cluster::{ClusterInfo, ClusterName, MaxConnectedClusters};
+use crate::cluster::{ClusterInfo, ClusterName};
 
 /// Name and id of the local cluster, and the size of the mesh. Cells read it as `Cfg<ClusterSettings>`.
 #[derive(Debug, Clone, hive::Config)]
@@ -20,14 +21,6 @@ pub struct ClusterSettings {
     /// How many clusters the mesh may have: 255 or 511. All clusters have the same value, and it never changes.
     #[config(default = 255)]
     pub max_connected_clusters: u32,
-}
-
-/// Which namespaces are shared. Cells that judge by it declare it, too.
-#[derive(Debug, Clone, hive::Config)]
-pub struct NamespaceSettings {
-    /// Whether namespaces are shared with other clusters that do not have the annotation `clustermesh.cilium.io/global`.
-    #[config(default = true)]
-    pub clustermesh_default_global_namespace: bool,
 }
 
 /// Cell: declares [`ClusterSettings`].

@@ -6,7 +6,7 @@
 //! - [`ListerWatcher`]: a source of all objects of one type; [`watcher()`] turns it into an endless stream of events.
 //!
 //! Feature `remote` adds `remote`, the client of a real API server, by kube, and its cell. Feature `api` adds `status`,
-//! the part `kubernetes` of the agent's status.
+//! the part `kubernetes` of the agent's status. Feature `testing` adds `testing`, a client that fails on demand.
 
 mod api;
 mod client;
@@ -17,6 +17,8 @@ mod options;
 pub mod remote;
 #[cfg(feature = "api")]
 pub mod status;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod watcher;
 
 pub use api::Api;

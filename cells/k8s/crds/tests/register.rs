@@ -5,17 +5,14 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use async_trait::async_trait;
 use hive::{Cell, Hive, Settings};
 use serde_json::{Value, json};
 use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
-use skep_k8s_client::{
-    ApiError, Client, ListOptions, RawPage, RawWatch, Status, Subresource, WatchOptions, WriteOptions,
-};
+use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
+use skep_k8s_client::{Client, Status, WriteOptions};
 use skep_k8s_crds::{Outcome, RegisterError, cell, definitions, register, register_all};
-use skep_k8s_types::{Kind, RawObject};
+use skep_k8s_types::Kind;
 
 const DEFINITIONS: Kind = Kind::new(
     "apiextensions.k8s.io",
@@ -131,111 +128,23 @@ async fn names_that_another_definition_has_are_an_error() {
     );
 }
 
-/// A client of a server on which something goes wrong.
-struct Faulty {
-    inner: Arc<dyn Client>,
-    updates: AtomicUsize,
-    reads: AtomicUsize,
-    conflicts: usize,
-    established_after: usize,
-    refuses_writes: bool,
-    loses_races: bool,
+fn faulty() -> Arc<FaultyClient> {
+    FaultyClient::new(client())
 }
 
-impl Faulty {
-    fn new(inner: Arc<dyn Client>) -> Self {
-        Faulty {
-            inner,
-            updates: AtomicUsize::new(0),
-            reads: AtomicUsize::new(0),
-            conflicts: 0,
-            established_after: 0,
-            refuses_writes: false,
-            loses_races: false,
-        }
-    }
-}
-
-fn without_status(object: &RawObject) -> RawObject {
-    let mut value = (*object.to_value().unwrap()).clone();
-    value.as_object_mut().unwrap().shift_remove("status");
-    RawObject::from_value(Arc::new(value))
-}
-
-fn refused(code: u16, reason: &str) -> ApiError {
-    ApiError::Status(Status::new(code, reason, reason))
-}
-
-#[async_trait]
-impl Client for Faulty {
-    fn is_enabled(&self) -> bool {
-        true
-    }
-
-    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
-        self.inner.kinds().await
-    }
-
-    async fn list(&self, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<RawPage, ApiError> {
-        self.inner.list(kind, namespace, options).await
-    }
-
-    async fn watch(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        options: &WatchOptions,
-    ) -> Result<RawWatch, ApiError> {
-        self.inner.watch(kind, namespace, options).await
-    }
-
-    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {
-        let object = self.inner.get(kind, namespace, name).await?;
-        if self.reads.fetch_add(1, Ordering::Relaxed) < self.established_after {
-            return Ok(without_status(&object));
-        }
-        Ok(object)
-    }
-
-    async fn create(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        object: Value,
-        options: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        if self.refuses_writes {
-            return Err(refused(403, "Forbidden"));
-        }
-        let made = self.inner.create(kind, namespace, object, options).await?;
-        if self.loses_races {
-            return Err(refused(409, "AlreadyExists"));
-        }
-        Ok(without_status(&made))
-    }
-
-    async fn update(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        part: Subresource,
-        object: Value,
-        options: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        if self.updates.fetch_add(1, Ordering::Relaxed) < self.conflicts {
-            return Err(refused(409, "Conflict"));
-        }
-        self.inner.update(kind, namespace, part, object, options).await
-    }
+/// Serves the definitions only after this number of reads.
+fn establish_after(client: &FaultyClient, reads: usize) {
+    client.fail_times(usize::MAX, Verb::Create, Fault::AnswerWithoutStatus);
+    client.fail_times(reads, Verb::Get, Fault::AnswerWithoutStatus);
 }
 
 #[tokio::test(start_paused = true)]
 async fn waits_until_the_server_serves_it() {
-    let mut faulty = Faulty::new(client());
-    faulty.established_after = 7;
+    let client = faulty();
+    establish_after(&client, 7);
     let start = tokio::time::Instant::now();
 
-    let outcome = register(&faulty, &definitions::cilium_identity()).await.unwrap();
+    let outcome = register(&*client, &definitions::cilium_identity()).await.unwrap();
 
     assert_eq!(outcome, Outcome::Created);
     assert!(
@@ -244,9 +153,9 @@ async fn waits_until_the_server_serves_it() {
         start.elapsed()
     );
 
-    let mut faulty = Faulty::new(client());
-    faulty.established_after = usize::MAX;
-    let error = register(&faulty, &definitions::cilium_identity())
+    let client = faulty();
+    establish_after(&client, usize::MAX);
+    let error = register(&*client, &definitions::cilium_identity())
         .await
         .unwrap_err();
     assert_eq!(
@@ -262,18 +171,18 @@ async fn tries_again_after_conflicts() {
         older["metadata"]["labels"] = json!({});
         older
     };
-    let mut faulty = Faulty::new(client());
-    faulty.conflicts = 3;
-    create(&*faulty.inner, older()).await;
+    let client = faulty();
+    client.fail_times(3, Verb::Update, Fault::conflict());
+    create(&**client.inner(), older()).await;
     assert_eq!(
-        register(&faulty, &definitions::cilium_node()).await.unwrap(),
+        register(&*client, &definitions::cilium_node()).await.unwrap(),
         Outcome::Updated
     );
 
-    let mut faulty = Faulty::new(client());
-    faulty.conflicts = usize::MAX;
-    create(&*faulty.inner, older()).await;
-    let error = register(&faulty, &definitions::cilium_node()).await.unwrap_err();
+    let client = faulty();
+    client.fail_times(usize::MAX, Verb::Update, Fault::conflict());
+    create(&**client.inner(), older()).await;
+    let error = register(&*client, &definitions::cilium_node()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "unable to update CRD ciliumnodes.cilium.io: it kept changing for 60s"
@@ -282,11 +191,12 @@ async fn tries_again_after_conflicts() {
 
 #[tokio::test(start_paused = true)]
 async fn another_writer_may_win() {
-    let mut faulty = Faulty::new(client());
-    faulty.loses_races = true;
-    faulty.established_after = usize::MAX;
+    let client = faulty();
+    let exists = Status::new(409, "AlreadyExists", "AlreadyExists");
+    client.fail_times(1, Verb::Create, Fault::AnsweredWith(exists));
+    establish_after(&client, usize::MAX);
 
-    let outcome = register(&faulty, &definitions::cilium_node()).await.unwrap();
+    let outcome = register(&*client, &definitions::cilium_node()).await.unwrap();
 
     assert_eq!(outcome, Outcome::CreatedByAnother);
 }
@@ -325,10 +235,10 @@ async fn a_program_can_leave_it_to_others() {
 
 #[tokio::test(start_paused = true)]
 async fn the_start_of_a_program_fails_with_the_first_definition() {
-    let mut faulty = Faulty::new(client());
-    faulty.refuses_writes = true;
+    let client = faulty();
+    client.fail_times(usize::MAX, Verb::Create, Fault::forbidden());
 
-    let built = hive::testing::plan(operator(Arc::new(faulty)), Settings::new())
+    let built = hive::testing::plan(operator(client), Settings::new())
         .build()
         .unwrap();
     let error = match built.start().await {

@@ -20,6 +20,9 @@ use crate::options::{ClientKind, ClientOptions, RateLimit};
 /// Time between two looks at the status of a client.
 const STATUS: Duration = Duration::from_secs(1);
 
+hive::catalogue!(metrics);
+hive::catalogue!(heartbeat_updater);
+
 /// The metrics of clients: every client of a program, that of the own store and those of remote clusters, counts here.
 pub fn metrics() -> Cell {
     Cell::module("kvstore-metrics", "Metrics of clients of key-value stores")

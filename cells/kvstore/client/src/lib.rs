@@ -40,10 +40,15 @@ pub use backend::{
     KeyRange, Op, OpResponse, Order, RangeRequest, RangeResponse, Txn, TxnResponse, WatchRequest,
     WatchResponse, WatchStream,
 };
-pub use client::{Client, Connection, Driver, Event, Listing, Lock, Locked, LostKeys, Status, Watcher};
+pub use client::{
+    Adopted, Client, Connection, Driver, Event, KeyChange, Listing, Lock, Locked, LostKeys, MAX_BATCH,
+    Status, Unused, Watcher,
+};
 pub use error::{ConnectionError, Error, QuorumError};
 #[cfg(feature = "hive")]
 pub use metrics::KvstoreMetrics;
 pub use operation::{NoRecorder, Operation, OperationRecord, Recorder};
-pub use options::{ClientKind, ClientOptions, LEASE_TTL, LOCK_TTL, PAGE, QPS, RateLimit};
+pub use options::{
+    ClientKind, ClientOptions, FIRST_PAGE, LEASE_TTL, LOCK_TTL, PAGE_BYTES, PageSize, QPS, RateLimit,
+};
 pub use types::{Header, Key, KeyValue, LeaseId, Lifetime, Revision};

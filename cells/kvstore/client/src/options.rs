@@ -13,8 +13,44 @@ pub const LOCK_TTL: Duration = Duration::from_secs(25);
 pub const LEASE_TTL: Duration = Duration::from_secs(15 * 60);
 /// Default number of operations a second.
 pub const QPS: u32 = 20;
-/// Default size of the pages of lists.
-pub const PAGE: usize = 256;
+/// Keys of the first page of a list whose pages are measured in bytes.
+pub const FIRST_PAGE: usize = 256;
+/// Default size of the pages of lists, in bytes.
+pub const PAGE_BYTES: usize = 2 << 20;
+
+/// How large the pages of lists are. etcd looks at the index of the whole range for each page: few large pages are read
+/// several times as fast as many small ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageSize {
+    /// So many keys; 0 for all in one page.
+    Keys(usize),
+    /// About so many bytes of keys and values: [`FIRST_PAGE`] keys, then as many as fit by the mean of the page before.
+    Bytes(usize),
+}
+
+impl Default for PageSize {
+    fn default() -> Self {
+        Self::Bytes(PAGE_BYTES)
+    }
+}
+
+impl PageSize {
+    /// Keys of the first page; 0 for all.
+    pub(crate) fn first(self) -> usize {
+        match self {
+            Self::Keys(keys) => keys,
+            Self::Bytes(_) => FIRST_PAGE,
+        }
+    }
+
+    /// Keys of the page after one with so many keys, of so many bytes together.
+    pub(crate) fn after(self, keys: usize, bytes: usize) -> usize {
+        match self {
+            Self::Keys(keys) => keys,
+            Self::Bytes(target) => (target * keys / bytes.max(1)).max(1),
+        }
+    }
+}
 
 /// Which checks a client makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +99,8 @@ pub struct ClientOptions {
     pub keys_per_lease: usize,
     /// How many operations it does.
     pub rate: RateLimit,
-    /// Keys a page of lists; 0 for all in one.
-    pub page: usize,
+    /// How large the pages of lists are.
+    pub page: PageSize,
     /// How many quorum checks may fail in a row.
     pub max_quorum_errors: u32,
     /// How long the first connection may take.
@@ -92,7 +128,7 @@ impl ClientOptions {
             lock_ttl: LOCK_TTL,
             keys_per_lease: 1000,
             rate: RateLimit::default(),
-            page: PAGE,
+            page: PageSize::default(),
             max_quorum_errors: 2,
             connect_timeout: Duration::from_secs(15 * 60),
             lock_timeout: Duration::from_secs(60),
@@ -116,5 +152,21 @@ impl ClientOptions {
             },
             ..self.clone()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_grow_to_the_bytes_that_they_should_have() {
+        let size = PageSize::Bytes(1000);
+
+        assert_eq!(size.first(), FIRST_PAGE);
+        assert_eq!(size.after(256, 2560), 100);
+        assert_eq!(size.after(100, 500), 200);
+        assert_eq!(size.after(1, 5000), 1, "a page has a key at least");
+        assert_eq!(PageSize::Keys(7).after(7, 10), 7);
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use skep_duration::parse_duration;
-use skep_kvstore::{ClientOptions, PAGE, RateLimit};
+use skep_kvstore::{ClientOptions, PageSize, RateLimit};
 
 use crate::backend::{ConfigSource, TransportOptions};
 use crate::file::EtcdConfig;
@@ -20,7 +20,7 @@ pub struct EtcdOptions {
     /// `etcd.qps`, `etcd.bootstrapQps`, `etcd.maxInflight`.
     pub rate: RateLimit,
     /// `etcd.limit`: keys a page of lists; 0 for all in one.
-    pub page: usize,
+    pub page: PageSize,
     /// `etcd.keepaliveHeartbeat`, `etcd.keepaliveTimeout`.
     pub transport: TransportOptions,
 }
@@ -79,7 +79,7 @@ impl EtcdOptions {
         let mut parsed = Self {
             source: ConfigSource::File(PathBuf::new()),
             rate: RateLimit::default(),
-            page: PAGE,
+            page: PageSize::default(),
             transport: TransportOptions::default(),
         };
         for (key, value) in options {
@@ -101,7 +101,7 @@ impl EtcdOptions {
                 "etcd.qps" => positive(key, value).map(|qps| parsed.rate.qps = qps),
                 "etcd.bootstrapQps" => positive(key, value).map(|qps| parsed.rate.bootstrap_qps = Some(qps)),
                 "etcd.maxInflight" => positive(key, value).map(|max| parsed.rate.max_inflight = max),
-                "etcd.limit" => number(key, value).map(|limit| parsed.page = limit as usize),
+                "etcd.limit" => number(key, value).map(|limit| parsed.page = PageSize::Keys(limit as usize)),
                 "etcd.keepaliveHeartbeat" => {
                     duration(key, value).map(|time| parsed.transport.keepalive_interval = time)
                 }
@@ -182,7 +182,7 @@ mod tests {
             ),
             (20, None, 0)
         );
-        assert_eq!(options.page, 256);
+        assert_eq!(options.page, PageSize::default());
         assert_eq!(options.transport.keepalive_interval.as_secs(), 15);
         assert_eq!(options.transport.keepalive_timeout.as_secs(), 25);
     }
@@ -211,7 +211,7 @@ mod tests {
                 max_inflight: 10
             }
         );
-        assert_eq!(client.page, 0);
+        assert_eq!(client.page, PageSize::Keys(0));
         assert_eq!(options.transport.keepalive_interval.as_secs(), 60);
         assert_eq!(options.transport.keepalive_timeout.as_millis(), 500);
     }

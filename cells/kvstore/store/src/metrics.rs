@@ -8,6 +8,8 @@ use skep_metrics::{CounterVec, GaugeVec, Metrics};
 
 use crate::recorder::{Direction, StoreRecorder};
 
+hive::catalogue!(metrics);
+
 /// The metrics of stores: every store of a program counts here.
 pub fn metrics() -> Cell {
     Cell::module("kvstore-store-metrics", "Metrics of stores on key-value stores")

@@ -14,7 +14,7 @@ use skep_metrics::{CounterVec, Metrics};
 use statedb::clock::{Clock, SystemClock};
 use statedb::{Db, ReadTxn, Table};
 
-use crate::failure::{GcError, delete, delete_all};
+use crate::failure::{GcError, Rejected, delete, delete_all};
 use crate::objects::Endpoint;
 use crate::tables::{EndpointRow, Owner, PodRow};
 
@@ -125,6 +125,7 @@ impl Collector {
             .filter(|endpoint| self.is_stale(endpoint, &snapshot))
             .map(|endpoint| endpoint.metadata.clone())
             .collect();
+        let mut rejected = Rejected::default();
         for endpoint in stale {
             let api = Api::<Endpoint>::namespaced(self.client.clone(), &endpoint.namespace);
             // A change of the status is no reason to keep it: only the uid counts.
@@ -137,15 +138,15 @@ impl Collector {
                 Ok(false) => {}
                 Err(cause) => {
                     self.metrics.objects.with(["fail"]).inc();
-                    return Err(GcError::Delete {
+                    rejected.keep(GcError::Delete {
                         kind: "CiliumEndpoint".to_owned(),
                         name: format!("{}/{}", endpoint.namespace, endpoint.name),
-                        cause,
-                    });
+                        cause: cause.into(),
+                    })?;
                 }
             }
         }
-        Ok(())
+        rejected.finish()
     }
 
     /// Pods and endpoints come by two watches, neither of which is ahead of the other: young ones are skipped.

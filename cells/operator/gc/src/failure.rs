@@ -18,7 +18,7 @@ pub enum GcError {
         name: String,
         /// Cause.
         #[source]
-        cause: ApiError,
+        cause: Box<ApiError>,
     },
     /// Objects could not be listed.
     #[error("cannot list {kind}")]
@@ -27,7 +27,7 @@ pub enum GcError {
         kind: String,
         /// Cause.
         #[source]
-        cause: ApiError,
+        cause: Box<ApiError>,
     },
     /// An object could not be marked.
     #[error("cannot update {kind} `{name}`")]
@@ -38,8 +38,60 @@ pub enum GcError {
         name: String,
         /// Cause.
         #[source]
-        cause: ApiError,
+        cause: Box<ApiError>,
     },
+}
+
+impl GcError {
+    fn cause(&self) -> &ApiError {
+        match self {
+            Self::Delete { cause, .. } | Self::List { cause, .. } | Self::Update { cause, .. } => cause,
+        }
+    }
+
+    /// Whether the server rejected the request because of the object, such as by an admission webhook. Others may succeed.
+    fn is_of_object(&self) -> bool {
+        let status = self.cause().status();
+        status.is_some_and(|status| (400..500).contains(&status.code) && status.code != 429)
+    }
+}
+
+/// What could not be done in a pass. An object that the server rejects does not end it: the others are not less stale.
+#[derive(Debug, Default)]
+pub(crate) struct Rejected {
+    first: Option<GcError>,
+    more: usize,
+}
+
+impl Rejected {
+    /// Keeps an error until the end of the pass.
+    ///
+    /// # Errors
+    ///
+    /// The error, if the next request would fail as well.
+    pub(crate) fn keep(&mut self, error: GcError) -> Result<(), GcError> {
+        if !error.is_of_object() {
+            return Err(error);
+        }
+        tracing::debug!(error = %hive::error_chain(&error), "An object is skipped");
+        match self.first {
+            None => self.first = Some(error),
+            Some(_) => self.more += 1,
+        }
+        Ok(())
+    }
+
+    /// The end of the pass.
+    ///
+    /// # Errors
+    ///
+    /// The first error that was kept, if any.
+    pub(crate) fn finish(self) -> Result<(), GcError> {
+        if self.more > 0 {
+            tracing::warn!(more = self.more, "Further objects were rejected");
+        }
+        self.first.map_or(Ok(()), Err)
+    }
 }
 
 /// Deletes an object if it is still the one that was judged. Returns whether it did.
@@ -74,7 +126,12 @@ pub(crate) async fn delete_all<T: Resource>(
     let all = match Api::<T>::all(client.clone()).list_all().await {
         Ok(all) => all,
         Err(error) if error.is_not_found() => return Ok(0),
-        Err(cause) => return Err(GcError::List { kind, cause }),
+        Err(cause) => {
+            return Err(GcError::List {
+                kind,
+                cause: cause.into(),
+            });
+        }
     };
     let keys = all.items.iter().map(|object| {
         let metadata = object.metadata();
@@ -98,7 +155,11 @@ pub(crate) async fn delete_all<T: Resource>(
             Ok(done) => deleted += usize::from(done),
             Err(cause) => {
                 let name = format!("{namespace}/{name}");
-                return Err(GcError::Delete { kind, name, cause });
+                return Err(GcError::Delete {
+                    kind,
+                    name,
+                    cause: cause.into(),
+                });
             }
         }
     }

@@ -16,7 +16,7 @@ use statedb::{Db, Table};
 use tokio::time::Instant;
 
 use crate::endpoints::delete_once;
-use crate::failure::{GcError, delete};
+use crate::failure::{GcError, Rejected, delete};
 use crate::objects::CiliumNode;
 use crate::tables::{CiliumNodeRow, NodeRow};
 
@@ -109,6 +109,7 @@ impl Collector {
             let mut is_due = is_due;
             orphans.into_iter().filter(|orphan| is_due(&orphan.uid)).collect()
         };
+        let mut rejected = Rejected::default();
         for node in due {
             match delete(&self.api, &node.name, &node.uid, &Str::default(), "").await {
                 Ok(true) => {
@@ -116,14 +117,14 @@ impl Collector {
                 }
                 Ok(false) => {}
                 Err(cause) => {
-                    return Err(GcError::Delete {
+                    rejected.keep(GcError::Delete {
                         kind: "CiliumNode".to_owned(),
                         name: node.name.to_string(),
-                        cause,
-                    });
+                        cause: cause.into(),
+                    })?;
                 }
             }
         }
-        Ok(())
+        rejected.finish()
     }
 }

@@ -124,7 +124,7 @@ impl Watcher {
             .fields(FieldSelector::equal("status.phase", "Running"));
         let pods = api.list_all().await.map_err(|cause| GcError::List {
             kind: "Pod".to_owned(),
-            cause,
+            cause: cause.into(),
         })?;
         // After the list: an endpoint that came with a pod of it is there.
         let snapshot = self.endpoints.wait_initialized(&self.db).await;
@@ -165,7 +165,7 @@ impl Watcher {
         let deleted = deleted.map_err(|cause| GcError::Delete {
             kind: "Pod".to_owned(),
             name: name(pod),
-            cause,
+            cause: cause.into(),
         })?;
         if deleted {
             tracing::info!(pod = %name(pod), "Restarted a pod without an endpoint");

@@ -11,6 +11,8 @@ mod assign;
 mod cell;
 mod config;
 mod nodes;
+#[cfg(test)]
+mod world;
 
 pub use allocator::{Family, NetworkError, OccupyError, PrefixAllocator};
 pub use assign::{AssignError, Assignment, ClusterPool};

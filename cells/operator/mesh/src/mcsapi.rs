@@ -28,7 +28,8 @@ use std::sync::Arc;
 
 use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Member, Params, SpawnError};
 use skep_clustermesh::{ClusterMesh, MeshObserver, observe};
-use skep_clustermesh_types::{ClusterSettings, NamespaceSettings, ServiceExport};
+use skep_clustermesh_export::ExportSettings;
+use skep_clustermesh_types::{ClusterSettings, ServiceExport};
 use skep_k8s_client::{ApiError, Client};
 use skep_k8s_crds::Config;
 use skep_k8s_types::Resource;
@@ -48,7 +49,7 @@ hive::catalogue!(cell);
 pub fn cell() -> Cell {
     Cell::module("mcsapi", "Merges service exports of all clusters")
         .config::<Config>()
-        .config::<NamespaceSettings>()
+        .config::<ExportSettings>()
         .provide(skep_metrics::provided::<McsApiMetrics>)
         .provide(new_observer)
         .run(start)
@@ -76,7 +77,7 @@ enum StartError {
 #[derive(Params)]
 struct StartParams {
     crds: Cfg<Config>,
-    namespaces: Cfg<NamespaceSettings>,
+    namespaces: Cfg<ExportSettings>,
     cluster: Cfg<ClusterSettings>,
     remote: Arc<RemoteExports>,
     mesh: Arc<ClusterMesh>,

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use skep_clustermesh_types::{
     Capabilities, CiliumClusterConfig, ClusterService, Identity, IpIdentityPair, Kind, Node, NodeAddress,
-    ServicePort, ValueError, keys,
+    Ports, ServicePort, ValueError, keys,
 };
 
 /// Name and id of the cluster.
@@ -122,7 +122,7 @@ fn service(size: Size, number: u32) -> Result<Item, ValueError> {
             protocol: "TCP".into(),
             port,
         };
-        BTreeMap::from([("http".into(), port)])
+        Ports::from([("http".into(), port)])
     };
     let backend = |nth| {
         let pod = pod((number * size.backends + nth) % size.pods);

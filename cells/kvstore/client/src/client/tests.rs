@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::error::QuorumError;
 use crate::memory::Memory;
-use crate::options::{LEASE_TTL, RateLimit};
+use crate::options::{LEASE_TTL, PageSize, RateLimit};
 use crate::testing::{FaultyBackend, RunningClient, event_texts, options};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -420,7 +420,7 @@ async fn a_list_is_one_operation_of_the_rate_limit() {
     let client = RunningClient::new(
         Arc::new(store.clone()),
         ClientOptions {
-            page: 1,
+            page: PageSize::Keys(1),
             rate: RateLimit {
                 qps: 1,
                 bootstrap_qps: None,

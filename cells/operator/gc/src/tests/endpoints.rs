@@ -4,6 +4,7 @@
 
 use hive::testing;
 use serde_json::json;
+use skep_k8s_client::testing::{Fault, Verb};
 
 use super::world::{ENDPOINTS, PODS, World, minutes, until};
 use crate::endpoints::cell;
@@ -77,4 +78,21 @@ async fn all_are_deleted_once_where_they_are_not_used() {
         assert_eq!(world.names(&ENDPOINTS).await, ["runs"], "{flag}: once");
         testing::stop(running).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_may_not_be_deleted_keeps_no_other() {
+    let world = World::new().await;
+    for name in ["a-first", "gone"] {
+        world.create(&ENDPOINTS, endpoint(name, None)).await;
+    }
+    world
+        .faults
+        .inject(|request| (request.verb == Verb::Delete && request.name == "a-first").then(Fault::forbidden));
+    let running = world.start(cell(), &[]).await;
+
+    minutes(11).await;
+
+    assert_eq!(world.names(&ENDPOINTS).await, ["a-first"]);
+    testing::stop(running).await;
 }

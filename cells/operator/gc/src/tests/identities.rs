@@ -4,6 +4,7 @@
 
 use hive::testing;
 use serde_json::{Value, json};
+use skep_k8s_client::testing::{Fault, Verb};
 use skep_k8s_types::Kind;
 
 use super::world::{ENDPOINTS, IDENTITIES, World, minutes, seconds};
@@ -128,6 +129,43 @@ async fn deletions_are_limited_in_rate() {
     assert_eq!(world.names(&IDENTITIES).await.len(), 10);
     seconds(60).await;
     assert_eq!(world.names(&IDENTITIES).await.len(), 0);
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_identity_that_may_not_be_deleted_keeps_no_other() {
+    let world = World::new().await;
+    for id in [1000, 2000, 3000] {
+        world.create(&IDENTITIES, identity(id)).await;
+    }
+    world
+        .faults
+        .inject(|request| (request.verb == Verb::Delete && request.name == "1000").then(Fault::forbidden));
+    let running = world.start(cell(), &[CRD]).await;
+
+    minutes(120).await;
+
+    assert_eq!(world.names(&IDENTITIES).await, ["1000"]);
+    world.faults.heal();
+    minutes(20).await;
+    assert_eq!(world.names(&IDENTITIES).await, [""; 0]);
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_ends_if_the_server_cannot_be_reached() {
+    let world = World::new().await;
+    for id in 1000..1030 {
+        world.create(&IDENTITIES, identity(id)).await;
+    }
+    let running = world.start(cell(), &[CRD, "--identity-gc-interval=1h"]).await;
+    world
+        .faults
+        .inject(|request| (request.verb == Verb::Update).then_some(Fault::Unreachable));
+
+    minutes(70).await;
+
+    assert_eq!(world.faults.count_failed(Verb::Update), 1);
     testing::stop(running).await;
 }
 

@@ -4,6 +4,7 @@
 
 use hive::testing;
 use serde_json::{Value, json};
+use skep_k8s_client::testing::{Fault, Verb};
 
 use super::world::{CILIUM_NODES, NODES, World, minutes, until};
 use crate::nodes::cell;
@@ -80,5 +81,25 @@ async fn zero_keeps_all_and_without_the_kind_in_use_all_go() {
     let unused = world().await;
     let running = unused.start(cell(), &["--enable-ciliumnode-crd=false"]).await;
     until(async || unused.names(&CILIUM_NODES).await.is_empty()).await;
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_may_not_be_deleted_keeps_no_other() {
+    let world = world().await;
+    world
+        .create(&CILIUM_NODES, cilium_node("a-first", json!({})))
+        .await;
+    world
+        .faults
+        .inject(|request| (request.verb == Verb::Delete && request.name == "a-first").then(Fault::forbidden));
+    let running = world.start(cell(), &[]).await;
+
+    minutes(11).await;
+
+    assert_eq!(
+        world.names(&CILIUM_NODES).await,
+        ["a-first", "alive", "kept", "owned"]
+    );
     testing::stop(running).await;
 }

@@ -9,6 +9,7 @@ use hive::{Cell, Hive, Running, Settings, testing};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_client::testing::FaultyClient;
 use skep_k8s_client::{Client, DeleteOptions, Patch, Subresource, WriteOptions};
 use skep_k8s_types::Kind;
 use statedb::clock::Clock;
@@ -35,6 +36,8 @@ impl Clock for TestClock {
 
 pub(crate) struct World {
     pub(crate) client: Arc<dyn Client>,
+    /// The client of hives.
+    pub(crate) faults: Arc<FaultyClient>,
 }
 
 impl World {
@@ -53,7 +56,8 @@ impl World {
             skep_k8s_crds::definitions::cilium_endpoint_slice(),
         ];
         skep_k8s_crds::register_all(&*client, &definitions).await.unwrap();
-        let world = Self { client };
+        let faults = FaultyClient::new(client.clone());
+        let world = Self { client, faults };
         for namespace in ["shop", "kube-system"] {
             let kind = Kind::new("", "v1", "Namespace", "namespaces", false);
             let exists = world.client.get(&kind, "", namespace).await.is_ok();
@@ -145,7 +149,7 @@ impl World {
     }
 
     pub(crate) async fn start(&self, cell: Cell, flags: &[&str]) -> Running {
-        let client = self.client.clone();
+        let client: Arc<dyn Client> = self.faults.clone();
         let clock: Arc<dyn Clock> = Arc::new(TestClock {
             base: Timestamp::now(),
             began: Instant::now(),
@@ -153,6 +157,7 @@ impl World {
         let hive = Hive::new([
             cell,
             crate::tables::cell(),
+            crate::agents::cell(),
             statedb::cell(),
             Cell::group([])
                 .config::<skep_k8s_crds::Config>()

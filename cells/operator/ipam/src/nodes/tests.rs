@@ -4,163 +4,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "the loop runs without a hive")]
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use async_trait::async_trait;
 use hive::{Cell, Hive, Level, Settings};
-use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
-use skep_k8s_client::{DeleteOptions, ListOptions, RawPage, RawWatch, Status, WatchOptions};
-use skep_k8s_crds::{definitions, register_all};
-use skep_k8s_types::Kind;
+use skep_k8s_client::testing::{Fault, Verb};
 
 use super::*;
 use crate::allocator::{Family, PrefixAllocator};
-
-/// A server that may be gone, that may refuse updates, and that counts writes.
-struct Server {
-    inner: Arc<dyn Client>,
-    is_gone: AtomicBool,
-    conflicts: AtomicUsize,
-    writes: AtomicUsize,
-    refused: AtomicBool,
-}
-
-impl Server {
-    async fn new() -> Arc<Self> {
-        let tracker = Tracker::new(Rows::new(&statedb::Db::new()).unwrap(), 1000, false);
-        let manner = Manner::Real(skep_k8s_apiserver::Settings::default());
-        let server = ApiServer::new(tracker, Registry::builtin(), manner);
-        let inner: Arc<dyn Client> = Arc::new(in_process_client(&server));
-        register_all(&*inner, &[definitions::cilium_node()])
-            .await
-            .unwrap();
-        Arc::new(Self {
-            inner,
-            is_gone: AtomicBool::new(false),
-            conflicts: AtomicUsize::new(0),
-            writes: AtomicUsize::new(0),
-            refused: AtomicBool::new(false),
-        })
-    }
-
-    fn check(&self) -> Result<(), ApiError> {
-        if self.is_gone.load(Ordering::Relaxed) {
-            return Err(ApiError::Disabled);
-        }
-        Ok(())
-    }
-
-    async fn add(&self, name: &str, pod_cidrs: &[&str]) {
-        let object = json!({
-            "apiVersion": "cilium.io/v2", "kind": "CiliumNode",
-            "metadata": { "name": name, "finalizers": ["example.com/kept"] },
-            "spec": { "ipam": { "podCIDRs": pod_cidrs } },
-        });
-        let (kind, options) = (CiliumNode::kind(), WriteOptions::default());
-        self.inner.create(&kind, "", object, &options).await.unwrap();
-    }
-
-    async fn read(&self, name: &str) -> Value {
-        let raw = self.inner.get(&CiliumNode::kind(), "", name).await.unwrap();
-        (*raw.to_value().unwrap()).clone()
-    }
-
-    async fn change(&self, name: &str, change: impl Fn(&mut Value)) {
-        let mut object = self.read(name).await;
-        change(&mut object);
-        let (kind, options) = (CiliumNode::kind(), WriteOptions::default());
-        self.inner
-            .update(&kind, "", Subresource::None, object, &options)
-            .await
-            .unwrap();
-    }
-
-    async fn delete(&self, name: &str) {
-        self.change(name, |object| object["metadata"]["finalizers"] = json!([]))
-            .await;
-        let options = DeleteOptions::default();
-        self.inner
-            .delete(&CiliumNode::kind(), "", name, &options)
-            .await
-            .unwrap();
-    }
-
-    /// Waits until a node has these pod CIDRs and this error.
-    #[track_caller]
-    fn wait<'a>(
-        &'a self,
-        name: &'a str,
-        pod_cidrs: &'a [&str],
-        error: &'a str,
-    ) -> impl Future<Output = ()> + 'a {
-        let caller = std::panic::Location::caller();
-        async move {
-            let deadline = Instant::now() + Duration::from_secs(300);
-            loop {
-                let object = self.read(name).await;
-                let is_error = object["status"]["ipam"]["operator-status"]["error"]
-                    .as_str()
-                    .unwrap_or_default();
-                if object["spec"]["ipam"]["podCIDRs"] == json!(pod_cidrs) && is_error == error {
-                    return;
-                }
-                assert!(Instant::now() < deadline, "{caller}: {object:#}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-#[async_trait]
-impl Client for Server {
-    fn is_enabled(&self) -> bool {
-        true
-    }
-
-    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
-        self.inner.kinds().await
-    }
-
-    async fn list(&self, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<RawPage, ApiError> {
-        self.check()?;
-        self.inner.list(kind, namespace, options).await
-    }
-
-    async fn watch(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        options: &WatchOptions,
-    ) -> Result<RawWatch, ApiError> {
-        self.check()?;
-        self.inner.watch(kind, namespace, options).await
-    }
-
-    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {
-        self.check()?;
-        self.inner.get(kind, namespace, name).await
-    }
-
-    async fn update(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        part: Subresource,
-        object: Value,
-        options: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        self.check()?;
-        if self.refused.load(Ordering::Relaxed) && object["metadata"]["name"] == "n1" {
-            return Err(ApiError::Status(Status::new(403, "Forbidden", "not allowed")));
-        }
-        if self.conflicts.load(Ordering::Relaxed) > 0 {
-            self.conflicts.fetch_sub(1, Ordering::Relaxed);
-            return Err(ApiError::Status(Status::new(409, "Conflict", "changed")));
-        }
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.inner.update(kind, namespace, part, object, options).await
-    }
-}
+use crate::world::World;
 
 struct Operator {
     task: tokio::task::JoinHandle<()>,
@@ -168,11 +17,11 @@ struct Operator {
 }
 
 impl Operator {
-    fn start(server: &Arc<Server>, network: &str) -> Self {
+    fn start(server: &Arc<World>, network: &str) -> Self {
         let v4 = PrefixAllocator::new(Family::V4, vec![network.parse().unwrap()], 24).unwrap();
         let pool = ClusterPool::new([(Family::V4, v4)].into());
         let (health, reports) = hive::testing::health("ipam");
-        let mut nodes = NodePool::new(server.clone(), pool, health);
+        let mut nodes = NodePool::new(server.client.clone(), pool, health);
         Self {
             task: tokio::spawn(async move { nodes.run().await }),
             health: reports,
@@ -204,7 +53,7 @@ impl Drop for Operator {
 
 #[tokio::test(start_paused = true)]
 async fn allocates_after_all_nodes_are_restored() {
-    let server = Server::new().await;
+    let server = World::new().await;
     server.add("a", &[]).await;
     server.add("z", &["10.9.0.0/24"]).await;
 
@@ -217,7 +66,7 @@ async fn allocates_after_all_nodes_are_restored() {
     assert_eq!(object["metadata"]["finalizers"], json!(["example.com/kept"]));
     operator.wait_health(Level::Ok, "2 nodes").await;
     assert_eq!(
-        server.writes.load(Ordering::Relaxed),
+        server.client.count(Verb::Update),
         1,
         "a node that has pod CIDRs is not written"
     );
@@ -225,7 +74,7 @@ async fn allocates_after_all_nodes_are_restored() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_pool_is_reported_and_a_deleted_node_makes_room() {
-    let server = Server::new().await;
+    let server = World::new().await;
     server.add("n1", &[]).await;
     let operator = Operator::start(&server, "10.9.0.0/24");
     server.wait("n1", &["10.9.0.0/24"], "").await;
@@ -243,7 +92,7 @@ async fn a_full_pool_is_reported_and_a_deleted_node_makes_room() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_cidr_outside_the_pools_stays_until_it_is_corrected() {
-    let server = Server::new().await;
+    let server = World::new().await;
     server.add("n1", &["172.31.0.0/24"]).await;
     let _operator = Operator::start(&server, "10.9.0.0/16");
 
@@ -258,7 +107,7 @@ async fn a_pod_cidr_outside_the_pools_stays_until_it_is_corrected() {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_nodes_with_one_pod_cidr_the_later_gets_another() {
-    let server = Server::new().await;
+    let server = World::new().await;
     server.add("n2", &["10.9.0.0/24"]).await;
     server.add("n1", &["10.9.0.0/24"]).await;
     let _operator = Operator::start(&server, "10.9.0.0/16");
@@ -272,7 +121,7 @@ async fn of_two_nodes_with_one_pod_cidr_the_later_gets_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_cidr_that_somebody_removed_comes_back() {
-    let server = Server::new().await;
+    let server = World::new().await;
     server.add("n1", &["10.9.7.0/24"]).await;
     let operator = Operator::start(&server, "10.9.0.0/16");
     operator.wait_health(Level::Ok, "1 nodes").await;
@@ -286,24 +135,24 @@ async fn a_pod_cidr_that_somebody_removed_comes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_gone_for_minutes_loses_nothing() {
-    let server = Server::new().await;
+    let server = World::new().await;
     server.add("n1", &[]).await;
-    server.is_gone.store(true, Ordering::Relaxed);
+    server.client.fail(Fault::Unreachable);
     let operator = Operator::start(&server, "10.9.0.0/16");
     operator
         .wait_health(Level::Degraded, "Waiting for the Kubernetes API server")
         .await;
     tokio::time::advance(Duration::from_secs(300)).await;
 
-    server.is_gone.store(false, Ordering::Relaxed);
+    server.client.heal();
     server.wait("n1", &["10.9.0.0/24"], "").await;
 
-    server.is_gone.store(true, Ordering::Relaxed);
+    server.client.fail(Fault::Unreachable);
     server.add("n2", &[]).await;
     operator.wait_health(Level::Degraded, "`n2`").await;
     server.add("n3", &[]).await;
     tokio::time::sleep(Duration::from_secs(200)).await;
-    server.is_gone.store(false, Ordering::Relaxed);
+    server.client.heal();
 
     server.wait("n2", &["10.9.1.0/24"], "").await;
     server.wait("n3", &["10.9.2.0/24"], "").await;
@@ -312,8 +161,8 @@ async fn a_server_that_is_gone_for_minutes_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn conflicts_are_retried_after_a_second() {
-    let server = Server::new().await;
-    server.conflicts.store(3, Ordering::Relaxed);
+    let server = World::new().await;
+    server.client.fail_times(3, Verb::Update, Fault::conflict());
     server.add("n1", &[]).await;
     let start = Instant::now();
     let _operator = Operator::start(&server, "10.9.0.0/16");
@@ -326,22 +175,24 @@ async fn conflicts_are_retried_after_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_written_does_not_stop_the_others() {
-    let server = Server::new().await;
-    server.refused.store(true, Ordering::Relaxed);
+    let server = World::new().await;
+    server
+        .client
+        .inject(|request| (request.verb == Verb::Update && request.name == "n1").then(Fault::forbidden));
     server.add("n1", &[]).await;
     server.add("n2", &[]).await;
     let operator = Operator::start(&server, "10.9.0.0/16");
 
     server.wait("n2", &["10.9.1.0/24"], "").await;
-    operator.wait_health(Level::Degraded, "`n1`: not allowed").await;
+    operator.wait_health(Level::Degraded, "`n1`: Forbidden").await;
 
-    server.refused.store(false, Ordering::Relaxed);
+    server.client.heal();
     server.wait("n1", &["10.9.0.0/24"], "").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn leaves_nodes_with_the_annotation_alone() {
-    let server = Server::new().await;
+    let server = World::new().await;
     server.add("n1", &["10.9.0.0/24"]).await;
     server
         .change("n1", |object| {
@@ -366,19 +217,24 @@ async fn leaves_nodes_with_the_annotation_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_from_before_the_last_write_changes_nothing() {
-    let server = Server::new().await;
+    let server = World::new().await;
     server.add("n1", &["10.9.0.0/24"]).await;
     server.add("n2", &["10.9.0.0/24"]).await;
-    let stale = server.inner.get(&CiliumNode::kind(), "", "n2").await.unwrap();
+    let stale = server
+        .client
+        .inner()
+        .get(&CiliumNode::kind(), "", "n2")
+        .await
+        .unwrap();
     let stale: Arc<CiliumNode> = stale.decode().unwrap();
     let v4 = PrefixAllocator::new(Family::V4, vec!["10.9.0.0/16".parse().unwrap()], 24).unwrap();
     let (health, _) = hive::testing::health("ipam");
     let mut nodes = NodePool::new(
-        server.clone(),
+        server.client.clone(),
         ClusterPool::new([(Family::V4, v4)].into()),
         health,
     );
-    let items = Api::<CiliumNode>::all(server.clone())
+    let items = Api::<CiliumNode>::all(server.client.clone())
         .list_all()
         .await
         .unwrap()
@@ -399,9 +255,9 @@ async fn an_event_from_before_the_last_write_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_allocated_while_a_node_cannot_be_decoded() {
-    let server = Server::new().await;
+    let server = World::new().await;
     server.add("n1", &[]).await;
-    let items = Api::<CiliumNode>::all(server.clone())
+    let items = Api::<CiliumNode>::all(server.client.clone())
         .list_all()
         .await
         .unwrap()
@@ -409,7 +265,7 @@ async fn nothing_is_allocated_while_a_node_cannot_be_decoded() {
     let v4 = PrefixAllocator::new(Family::V4, vec!["10.9.0.0/16".parse().unwrap()], 24).unwrap();
     let (health, reports) = hive::testing::health("ipam");
     let mut nodes = NodePool::new(
-        server.clone(),
+        server.client.clone(),
         ClusterPool::new([(Family::V4, v4)].into()),
         health,
     );
@@ -434,15 +290,16 @@ async fn nothing_is_allocated_while_a_node_cannot_be_decoded() {
     assert!(nodes.round_at().is_some());
 }
 
-fn operator(server: Arc<Server>) -> Hive {
+fn operator(server: Arc<World>) -> Hive {
+    let client = server.client.clone();
     let client =
-        Cell::module("test-client", "A client").provide(move || -> Arc<dyn Client> { server.clone() });
+        Cell::module("test-client", "A client").provide(move || -> Arc<dyn Client> { client.clone() });
     Hive::new([crate::cell(), client])
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_cell_allocates_both_families() {
-    let server = Server::new().await;
+    let server = World::new().await;
     server.add("n1", &[]).await;
     let settings = Settings::new().args([
         "--cluster-pool-ipv4-cidr=10.8.0.0/24,10.9.0.0/16",
@@ -460,7 +317,7 @@ async fn the_cell_allocates_both_families() {
 
 #[tokio::test(start_paused = true)]
 async fn other_modes_allocate_nothing() {
-    let server = Server::new().await;
+    let server = World::new().await;
     server.add("n1", &[]).await;
     let settings = Settings::new().args(["--ipam=kubernetes"]);
 
@@ -496,7 +353,7 @@ async fn networks_that_do_not_suit_the_families_stop_the_start() {
             "`10.0.0.0/33` is not a network",
         ),
     ] {
-        let server = Server::new().await;
+        let server = World::new().await;
         let settings = Settings::new().args(flags.iter().copied());
         let text = match operator(server).plan(settings) {
             Err(report) => report.to_string(),

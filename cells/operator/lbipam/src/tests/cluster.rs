@@ -3,110 +3,23 @@
 //! An API server with our definitions, a client of it that fails on demand, and the cell.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use hive::{Cell, Hive, Settings};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skep_k8s_apiserver::{ApiServer, Gvr, Manner, Registry, Rows, Tracker, in_process_client};
-use skep_k8s_client::{
-    ApiError, Client, ListOptions, Patch, RawPage, RawWatch, Status, Subresource, WatchOptions, WriteOptions,
-};
+use skep_k8s_client::Client;
+use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_crds::definitions;
-use skep_k8s_types::{Kind, RawObject};
-
-/// Called with the name of an object before its status is written.
-type Interloper = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub(super) struct Cluster {
     pub(super) api: ApiServer,
-    pub(super) control: Arc<Control>,
+    pub(super) client: Arc<FaultyClient>,
 }
 
-/// What the client does besides passing requests on.
-#[derive(Default)]
-pub(super) struct Control {
-    /// Writes of status are refused.
-    pub(super) refuses: AtomicBool,
-    /// Writes of the status of this object are refused.
-    pub(super) refuses_one: Mutex<Option<String>>,
-    pub(super) interloper: Mutex<Option<Interloper>>,
-    pub(super) refused: AtomicUsize,
-    pub(super) writes: Mutex<Vec<String>>,
-    pub(super) managers: Mutex<Vec<String>>,
-    pub(super) service_lists: AtomicUsize,
-}
-
-struct Controlled {
-    inner: Arc<dyn Client>,
-    control: Arc<Control>,
-}
-
-#[async_trait]
-impl Client for Controlled {
-    fn is_enabled(&self) -> bool {
-        true
-    }
-
-    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
-        self.inner.kinds().await
-    }
-
-    async fn list(&self, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<RawPage, ApiError> {
-        if kind.plural == "services" {
-            self.control.service_lists.fetch_add(1, Ordering::SeqCst);
-        }
-        self.inner.list(kind, namespace, options).await
-    }
-
-    async fn watch(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        options: &WatchOptions,
-    ) -> Result<RawWatch, ApiError> {
-        self.inner.watch(kind, namespace, options).await
-    }
-
-    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {
-        self.inner.get(kind, namespace, name).await
-    }
-
-    async fn patch(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        name: &str,
-        part: Subresource,
-        patch: &Patch,
-        options: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        let control = &self.control;
-        let is_one = control.refuses_one.lock().as_deref() == Some(name);
-        if is_one || control.refuses.load(Ordering::SeqCst) {
-            control.refused.fetch_add(1, Ordering::SeqCst);
-            return Err(ApiError::Status(Status::new(
-                503,
-                "ServiceUnavailable",
-                "not now",
-            )));
-        }
-        let interloper = control.interloper.lock().clone();
-        if let Some(interloper) = interloper {
-            interloper(name);
-        }
-        let written = self
-            .inner
-            .patch(kind, namespace, name, part, patch, options)
-            .await;
-        if written.is_ok() {
-            control.writes.lock().push(name.to_owned());
-            control.managers.lock().push(options.field_manager.clone());
-        }
-        written
-    }
+/// The API server does not accept writes now.
+pub(super) fn unavailable() -> Fault {
+    Fault::rejected(503, "ServiceUnavailable")
 }
 
 pub(super) fn pools() -> Gvr {
@@ -128,17 +41,31 @@ impl Cluster {
         let definition = definitions::cilium_load_balancer_ip_pool().to_object();
         let crds = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         api.create(&crds, "", definition, &Default::default()).unwrap();
-        Self {
-            api,
-            control: Arc::default(),
-        }
+        let client = FaultyClient::new(Arc::new(in_process_client(&api)));
+        Self { api, client }
     }
 
     pub(super) fn client(&self) -> Arc<dyn Client> {
-        Arc::new(Controlled {
-            inner: Arc::new(in_process_client(&self.api)),
-            control: self.control.clone(),
-        })
+        self.client.clone()
+    }
+
+    /// Names of the objects that the operator wrote, a name per write.
+    pub(super) fn writes(&self) -> Vec<String> {
+        let requests = self.client.requests().into_iter();
+        let writes = requests.filter(|request| request.verb == Verb::Patch);
+        writes.map(|request| request.name).collect()
+    }
+
+    /// How many writes failed.
+    pub(super) fn refused(&self) -> usize {
+        self.client.count_failed(Verb::Patch)
+    }
+
+    /// How often all services were listed.
+    pub(super) fn service_lists(&self) -> usize {
+        let requests = self.client.requests();
+        let lists = requests.iter().filter(|request| request.verb == Verb::List);
+        lists.filter(|request| request.plural == "services").count()
     }
 
     /// An operator with the cell.
@@ -262,9 +189,9 @@ impl Cluster {
     /// Waits until nothing is written any more.
     pub(super) async fn settle(&self) {
         loop {
-            let before = self.control.writes.lock().len();
+            let before = self.client.count(Verb::Patch);
             tokio::time::sleep(Duration::from_secs(5)).await;
-            if self.control.writes.lock().len() == before {
+            if self.client.count(Verb::Patch) == before {
                 return;
             }
         }

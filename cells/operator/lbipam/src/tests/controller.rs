@@ -2,13 +2,13 @@
 
 //! The cell against an API server.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use skep_k8s_apiserver::Subresource;
+use skep_k8s_client::testing::{Request, Verb};
 
-use super::cluster::{Cluster, pools, services};
+use super::cluster::{Cluster, pools, services, unavailable};
 
 fn annotate(name: &'static str, value: &'static str) -> impl FnOnce(&mut Value) {
     move |service| service["metadata"]["annotations"][name] = value.into()
@@ -62,13 +62,10 @@ async fn writes_what_the_reference_shows() {
     let first = cluster.api.get(&services(), "default", "first").unwrap();
     // API servers add `ipMode: VIP`.
     assert_eq!(first["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.0");
-    let managers = cluster.control.managers.lock().clone();
-    assert!(
-        !managers.is_empty()
-            && managers
-                .iter()
-                .all(|manager| manager == "cilium-operator-lb-ipam")
-    );
+    let requests = cluster.client.requests().into_iter();
+    let writes: Vec<_> = requests.filter(|request| request.verb.is_write()).collect();
+    let manager = "cilium-operator-lb-ipam";
+    assert!(!writes.is_empty() && writes.iter().all(|write| write.field_manager == manager));
     operator.stop().await.unwrap();
 }
 
@@ -78,7 +75,7 @@ async fn watches_no_service_while_there_is_no_pool() {
     let operator = cluster.operator(&[]).await;
     cluster.service("web", |_| {});
     cluster.settle().await;
-    assert_eq!(cluster.control.service_lists.load(Ordering::SeqCst), 0);
+    assert_eq!(cluster.service_lists(), 0);
 
     cluster.pool("blue", block("192.0.2.0/29"));
     cluster.shows("web", "[192.0.2.0] True satisfied: ").await;
@@ -91,7 +88,7 @@ async fn watches_no_service_while_there_is_no_pool() {
         )
         .await;
     cluster.settle().await;
-    let lists = cluster.control.service_lists.load(Ordering::SeqCst);
+    let lists = cluster.service_lists();
     cluster.service("web-later", |_| {});
     cluster.settle().await;
     assert_eq!(cluster.shown("web-later"), "[]");
@@ -100,7 +97,7 @@ async fn watches_no_service_while_there_is_no_pool() {
     cluster
         .shows("web-later", "[198.51.100.1] True satisfied: ")
         .await;
-    assert_eq!(cluster.control.service_lists.load(Ordering::SeqCst), lists + 1);
+    assert_eq!(cluster.service_lists(), lists + 1);
     operator.stop().await.unwrap();
 }
 
@@ -120,7 +117,7 @@ async fn a_restart_changes_nothing() {
     operator.stop().await.unwrap();
     // Pending while no operator allocates: it must not get an address of the others.
     cluster.service("a", |_| {});
-    cluster.control.writes.lock().clear();
+    cluster.client.forget();
 
     let operator = cluster.operator(&[]).await;
 
@@ -128,7 +125,7 @@ async fn a_restart_changes_nothing() {
     cluster.settle().await;
     assert_eq!(cluster.shown("b"), "[192.0.2.0] True satisfied: ");
     assert_eq!(cluster.shown("c"), "[192.0.2.1] True satisfied: ");
-    let written = cluster.control.writes.lock().clone();
+    let written = cluster.writes();
     assert!(
         written.iter().all(|name| name == "a" || name == "blue"),
         "{written:?}"
@@ -141,13 +138,13 @@ async fn retries_until_the_api_server_accepts() {
     let cluster = Cluster::new();
     cluster.pool("blue", block("192.0.2.0/29"));
     cluster.service("web", |_| {});
-    cluster.control.refuses.store(true, Ordering::SeqCst);
+    cluster.client.fail_times(usize::MAX, Verb::Patch, unavailable());
     let operator = cluster.operator(&[]).await;
-    let refused = |cluster: &Cluster| cluster.control.refused.load(Ordering::SeqCst) >= 6;
+    let refused = |cluster: &Cluster| cluster.refused() >= 6;
     cluster.wait(true, refused).await;
     assert_eq!(cluster.shown("web"), "[]");
 
-    cluster.control.refuses.store(false, Ordering::SeqCst);
+    cluster.client.heal();
 
     cluster.shows("web", "[192.0.2.0] True satisfied: ").await;
     operator.stop().await.unwrap();
@@ -159,9 +156,9 @@ async fn keeps_what_others_write_meanwhile() {
     cluster.pool("blue", block("192.0.2.0/29"));
     cluster.service("web", |_| {});
     let api = cluster.api.clone();
-    let once = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    *cluster.control.interloper.lock() = Some(Arc::new(move |name| {
-        if name == "web" && once.swap(false, Ordering::SeqCst) {
+    let once = AtomicBool::new(true);
+    cluster.client.inject(move |write| {
+        if write.verb == Verb::Patch && write.name == "web" && once.swap(false, Ordering::SeqCst) {
             let condition = json!({
                 "type": "other.io/Ready", "status": "True", "reason": "Up", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -170,14 +167,15 @@ async fn keeps_what_others_write_meanwhile() {
             api.patch(
                 &services(),
                 "default",
-                name,
+                "web",
                 Subresource::Status,
                 &patch,
                 &Default::default(),
             )
             .unwrap();
         }
-    }));
+        None
+    });
 
     let operator = cluster.operator(&[]).await;
 
@@ -259,22 +257,23 @@ async fn an_address_moves_only_after_its_old_owner_does_not_show_it() {
     let operator = cluster.operator(&[]).await;
     cluster.service("old", annotate("lbipam.cilium.io/ips", "192.0.2.0"));
     cluster.shows("old", "[192.0.2.0] True satisfied: ").await;
-    *cluster.control.refuses_one.lock() = Some("old".to_owned());
+    let refuses = |write: &Request| write.verb == Verb::Patch && write.name == "old";
+    cluster
+        .client
+        .inject(move |write| refuses(write).then(unavailable));
     cluster.patch_service(
         "old",
         json!({ "metadata": { "annotations": { "lbipam.cilium.io/ips": "192.0.2.1" } } }),
     );
     cluster.settle().await;
     cluster.service("new", annotate("lbipam.cilium.io/ips", "192.0.2.0"));
-    let refused = cluster.control.refused.load(Ordering::SeqCst);
+    let refused = cluster.refused();
     cluster
-        .wait(true, |cluster| {
-            cluster.control.refused.load(Ordering::SeqCst) > refused + 1
-        })
+        .wait(true, |cluster| cluster.refused() > refused + 1)
         .await;
     assert_eq!(cluster.shown("new"), "[]");
 
-    *cluster.control.refuses_one.lock() = None;
+    cluster.client.heal();
 
     cluster.shows("new", "[192.0.2.0] True satisfied: ").await;
     cluster.shows("old", "[192.0.2.1] True satisfied: ").await;

@@ -8,9 +8,10 @@ use hive::{Cell, Hive, HookCtx, Lifecycle, Scope, testing};
 use parking_lot::Mutex;
 use serde_json::json;
 use skep_k8s_client::Client;
+use skep_k8s_client::testing::{Fault, FaultyClient};
 use tokio::time::{Instant, sleep};
 
-use super::world::{Network, TestClient, World, seconds};
+use super::world::{World, seconds};
 use crate::election::Lost;
 use crate::{Leader, Process, cell, scope};
 
@@ -62,7 +63,7 @@ fn fails(lifecycle: Lifecycle) {
     });
 }
 
-fn hive_of(client: &Arc<TestClient>, log: &Log, worker: Cell) -> Hive {
+fn hive_of(client: &Arc<FaultyClient>, log: &Log, worker: Cell) -> Hive {
     let (client, log) = (client.clone(), log.clone());
     Hive::new([
         cell(),
@@ -173,7 +174,7 @@ async fn an_unreachable_server_ends_the_process_of_the_leader() {
     let running = testing::start(hive_of(&client, &log, worker())).await;
     testing::expect_failure(&running, "leader election lost");
     until(async || log.entries() == ["started"]).await;
-    client.set(Network::Down);
+    client.fail(Fault::Unreachable);
 
     until(async || log.entries().len() == 2).await;
 
@@ -202,7 +203,9 @@ async fn cells_of_the_leader_that_do_not_start_stop_the_program() {
 #[tokio::test(start_paused = true)]
 async fn without_a_cluster_the_scope_runs_without_election() {
     let (world, log) = (World::new(), Log::default());
-    let running = testing::start(hive_of(&world.make(true, false), &log, worker())).await;
+    let client = world.client();
+    client.set_enabled(false);
+    let running = testing::start(hive_of(&client, &log, worker())).await;
 
     until(async || log.entries() == ["started"]).await;
 

@@ -4,9 +4,10 @@
 
 use serde_json::json;
 use skep_k8s_client::DeleteOptions;
+use skep_k8s_client::testing::Fault;
 use tokio::time::{Instant, sleep};
 
-use super::world::{NAME, Network, World, seconds, settings};
+use super::world::{NAME, World, lose_answers, seconds, settings};
 use crate::election::{Attempt, Election, Lost};
 use crate::lease::LEASES;
 
@@ -17,7 +18,7 @@ async fn a_leader_without_server_gives_up_before_its_lease_ends() {
     let mut leader = Election::new(client.clone(), settings("a"));
     leader.attempt().await.unwrap();
     let began = Instant::now();
-    client.set(Network::Down);
+    client.fail(Fault::Unreachable);
     let mut errors = 0;
 
     let lost = leader.renew(|_| errors += 1).await;
@@ -35,7 +36,7 @@ async fn a_leader_whose_requests_hang_gives_up_before_its_lease_ends() {
     let mut leader = Election::new(client.clone(), settings("a"));
     leader.attempt().await.unwrap();
     let began = Instant::now();
-    client.set(Network::Hangs);
+    client.fail(Fault::Hangs);
     let mut texts = Vec::new();
 
     let lost = leader
@@ -58,9 +59,9 @@ async fn a_leader_outlives_a_short_failure() {
     let outage = async {
         for _ in 0..3 {
             sleep(seconds(5)).await;
-            client.set(Network::Down);
+            client.fail(Fault::Unreachable);
             sleep(seconds(8)).await;
-            client.set(Network::Works);
+            client.heal();
             sleep(seconds(5)).await;
         }
     };
@@ -128,14 +129,14 @@ async fn a_renewal_whose_answer_was_lost_is_no_loss() {
     let client = world.client();
     let mut leader = Election::new(client.clone(), settings("a"));
     leader.attempt().await.unwrap();
-    client.set(Network::LosesAnswers);
+    lose_answers(&client);
     assert!(leader.attempt().await.is_err());
-    client.set(Network::Works);
+    client.heal();
 
     assert_eq!(leader.attempt().await.unwrap(), Attempt::Leads);
-    client.set(Network::LosesAnswers);
+    lose_answers(&client);
     assert!(leader.attempt().await.is_err());
-    client.set(Network::Works);
+    client.heal();
     leader.release().await.unwrap();
 
     assert_eq!(world.holder().await, "");
@@ -145,12 +146,12 @@ async fn a_renewal_whose_answer_was_lost_is_no_loss() {
 async fn a_lease_acquired_by_a_dropped_attempt_is_released() {
     let world = World::new();
     let client = world.client();
-    client.set(Network::LosesAnswers);
+    lose_answers(&client);
     let mut candidate = Election::new(client.clone(), settings("a"));
     let attempt = tokio::time::timeout(seconds(1), candidate.attempt()).await;
     assert!(attempt.is_err(), "dropped");
     assert_eq!(world.holder().await, "a");
-    client.set(Network::Works);
+    client.heal();
 
     candidate.release().await.unwrap();
 
@@ -161,12 +162,12 @@ async fn a_lease_acquired_by_a_dropped_attempt_is_released() {
 async fn a_follower_waits_for_a_server_that_is_down() {
     let world = World::new();
     let client = world.client();
-    client.set(Network::Down);
+    client.fail(Fault::Unreachable);
     let mut candidate = Election::new(client.clone(), settings("a"));
     let mut errors = 0;
     let recovers = async {
         sleep(seconds(120)).await;
-        client.set(Network::Works);
+        client.heal();
         Instant::now()
     };
 

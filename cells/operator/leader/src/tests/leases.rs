@@ -5,7 +5,7 @@
 use serde_json::json;
 use tokio::time::{Instant, advance, sleep};
 
-use super::world::{NAME, World, follows, seconds, settings};
+use super::world::{NAME, World, follows, forbid_watches, seconds, settings};
 use crate::election::{Attempt, Election};
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +103,9 @@ async fn polls_if_it_may_not_watch() {
     let world = World::new();
     let mut leader = world.candidate("a");
     leader.attempt().await.unwrap();
-    let mut second = Election::new(world.make(false, true), settings("b"));
+    let client = world.client();
+    forbid_watches(&client);
+    let mut second = Election::new(client, settings("b"));
     let releases = async {
         sleep(seconds(7)).await;
         leader.release().await.unwrap();

@@ -1,129 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! An API server whose clients can be cut off.
+//! An API server, and clients that can be cut off.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use parking_lot::Mutex;
 use serde_json::Value;
 use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
-use skep_k8s_client::{
-    ApiError, Client, ListOptions, RawPage, RawWatch, Status, Subresource, WatchOptions, WriteOptions,
-};
-use skep_k8s_types::{Kind, RawObject};
+use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
+use skep_k8s_client::{Client, Subresource, WriteOptions};
 
 use crate::election::{Attempt, Election, Settings};
 use crate::lease::LEASES;
-
-/// What a client meets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Network {
-    #[default]
-    Works,
-    /// Requests fail.
-    Down,
-    /// Requests are not answered.
-    Hangs,
-    /// Updates arrive; their answers do not.
-    LosesAnswers,
-}
-
-pub(crate) struct TestClient {
-    inner: Arc<dyn Client>,
-    pub(crate) network: Mutex<Network>,
-    pub(crate) may_watch: bool,
-    pub(crate) is_enabled: bool,
-}
-
-impl TestClient {
-    async fn pass(&self) -> Result<(), ApiError> {
-        let network = *self.network.lock();
-        match network {
-            Network::Works | Network::LosesAnswers => Ok(()),
-            Network::Down => Err(ApiError::Unreachable {
-                server: "https://lost".to_owned(),
-                cause: "cut".into(),
-            }),
-            Network::Hangs => std::future::pending().await,
-        }
-    }
-
-    async fn answer(&self) {
-        if *self.network.lock() == Network::LosesAnswers {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    pub(crate) fn set(&self, network: Network) {
-        *self.network.lock() = network;
-    }
-}
-
-#[async_trait]
-impl Client for TestClient {
-    fn is_enabled(&self) -> bool {
-        self.is_enabled
-    }
-
-    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
-        self.inner.kinds().await
-    }
-
-    async fn list(&self, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<RawPage, ApiError> {
-        self.pass().await?;
-        self.inner.list(kind, namespace, options).await
-    }
-
-    async fn watch(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        options: &WatchOptions,
-    ) -> Result<RawWatch, ApiError> {
-        self.pass().await?;
-        if !self.may_watch {
-            return Err(ApiError::Status(Status::new(403, "Forbidden", "may not watch")));
-        }
-        self.inner.watch(kind, namespace, options).await
-    }
-
-    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {
-        self.pass().await?;
-        self.inner.get(kind, namespace, name).await
-    }
-
-    async fn create(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        object: Value,
-        options: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        self.pass().await?;
-        let created = self.inner.create(kind, namespace, object, options).await;
-        self.answer().await;
-        created
-    }
-
-    async fn update(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        subresource: Subresource,
-        object: Value,
-        options: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        self.pass().await?;
-        let updated = self
-            .inner
-            .update(kind, namespace, subresource, object, options)
-            .await;
-        self.answer().await;
-        updated
-    }
-}
 
 pub(crate) struct World {
     server: ApiServer,
@@ -144,17 +32,8 @@ impl World {
         Arc::new(in_process_client(&self.server))
     }
 
-    pub(crate) fn client(&self) -> Arc<TestClient> {
-        self.make(true, true)
-    }
-
-    pub(crate) fn make(&self, may_watch: bool, is_enabled: bool) -> Arc<TestClient> {
-        Arc::new(TestClient {
-            inner: self.raw(),
-            network: Mutex::default(),
-            may_watch,
-            is_enabled,
-        })
+    pub(crate) fn client(&self) -> Arc<FaultyClient> {
+        FaultyClient::new(self.raw())
     }
 
     pub(crate) fn candidate(&self, identity: &str) -> Election {
@@ -184,6 +63,16 @@ impl World {
             client.create(&LEASES, "default", lease, &options).await.unwrap();
         }
     }
+}
+
+/// Writes of the client arrive; their answers do not.
+pub(crate) fn lose_answers(client: &FaultyClient) {
+    client.inject(|request| request.verb.is_write().then_some(Fault::AnswerLost));
+}
+
+/// The client may not watch.
+pub(crate) fn forbid_watches(client: &FaultyClient) {
+    client.inject(|request| (request.verb == Verb::Watch).then(Fault::forbidden));
 }
 
 pub(crate) const NAME: &str = "cilium-operator-resource-lock";

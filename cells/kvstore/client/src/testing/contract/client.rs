@@ -5,7 +5,7 @@
 use super::*;
 use crate::client::Event;
 use crate::error::Error;
-use crate::options::{ClientKind, ClientOptions};
+use crate::options::{ClientKind, ClientOptions, PageSize};
 use crate::testing::{FaultyBackend, RunningClient, event_text, event_texts, next_event, options};
 use crate::types::Lifetime::{Leased, Permanent};
 
@@ -119,7 +119,7 @@ pub async fn clients_read_lists_in_pages(store: Store) {
     let client = RunningClient::new(
         store,
         ClientOptions {
-            page: 3,
+            page: PageSize::Keys(3),
             ..options(ClientKind::Full)
         },
     );
@@ -318,7 +318,7 @@ pub async fn watchers_list_and_watch(store: Store) {
     let client = RunningClient::new(
         store.clone(),
         ClientOptions {
-            page: 1,
+            page: PageSize::Keys(1),
             ..options(ClientKind::Mesh)
         },
     );

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! CiliumNodes on the embedded API server, for tests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_client::testing::FaultyClient;
+use skep_k8s_client::{Client, DeleteOptions, Subresource, WriteOptions};
+use skep_k8s_crds::node::CiliumNode;
+use skep_k8s_crds::{definitions, register_all};
+use skep_k8s_types::Resource;
+use tokio::time::Instant;
+
+/// A server, and the client of the operator.
+pub(crate) struct World {
+    pub(crate) client: Arc<FaultyClient>,
+}
+
+impl World {
+    pub(crate) async fn new() -> Arc<Self> {
+        let tracker = Tracker::new(Rows::new(&statedb::Db::new()).unwrap(), 1000, false);
+        let manner = Manner::Real(skep_k8s_apiserver::Settings::default());
+        let server = ApiServer::new(tracker, Registry::builtin(), manner);
+        let inner: Arc<dyn Client> = Arc::new(in_process_client(&server));
+        let kinds = [definitions::cilium_node(), definitions::cilium_pod_ip_pool()];
+        register_all(&*inner, &kinds).await.unwrap();
+        Arc::new(Self {
+            client: FaultyClient::new(inner),
+        })
+    }
+
+    pub(crate) async fn add(&self, name: &str, pod_cidrs: &[&str]) {
+        let object = json!({
+            "apiVersion": "cilium.io/v2", "kind": "CiliumNode",
+            "metadata": { "name": name, "finalizers": ["example.com/kept"] },
+            "spec": { "ipam": { "podCIDRs": pod_cidrs } },
+        });
+        let (kind, options) = (CiliumNode::kind(), WriteOptions::default());
+        self.client
+            .inner()
+            .create(&kind, "", object, &options)
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn read(&self, name: &str) -> Value {
+        let raw = self
+            .client
+            .inner()
+            .get(&CiliumNode::kind(), "", name)
+            .await
+            .unwrap();
+        (*raw.to_value().unwrap()).clone()
+    }
+
+    pub(crate) async fn change(&self, name: &str, change: impl Fn(&mut Value)) {
+        let mut object = self.read(name).await;
+        change(&mut object);
+        let (kind, options) = (CiliumNode::kind(), WriteOptions::default());
+        self.client
+            .inner()
+            .update(&kind, "", Subresource::None, object, &options)
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn delete(&self, name: &str) {
+        self.change(name, |object| object["metadata"]["finalizers"] = json!([]))
+            .await;
+        let options = DeleteOptions::default();
+        self.client
+            .inner()
+            .delete(&CiliumNode::kind(), "", name, &options)
+            .await
+            .unwrap();
+    }
+
+    /// Waits until a node has these pod CIDRs and this error.
+    #[track_caller]
+    pub(crate) fn wait<'a>(
+        &'a self,
+        name: &'a str,
+        pod_cidrs: &'a [&str],
+        error: &'a str,
+    ) -> impl Future<Output = ()> + 'a {
+        let caller = std::panic::Location::caller();
+        async move {
+            let deadline = Instant::now() + Duration::from_secs(300);
+            loop {
+                let object = self.read(name).await;
+                let is_error = object["status"]["ipam"]["operator-status"]["error"]
+                    .as_str()
+                    .unwrap_or_default();
+                if object["spec"]["ipam"]["podCIDRs"] == json!(pod_cidrs) && is_error == error {
+                    return;
+                }
+                assert!(Instant::now() < deadline, "{caller}: {object:#}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
