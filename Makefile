@@ -65,7 +65,7 @@ crates:
 
 dist: deps
 	# By package: features that only tests want, such as script suites, are not in what ships.
-	$(CARGO) build --profile dist -p skep-agent -p skep-operator -p skep-lab --bin skep-agent --bin skep-operator --bin skep-lab
+	$(CARGO) build --profile dist -p skep-agent -p skep-operator -p skep-clustermesh-apiserver -p skep-lab --bin skep-agent --bin skep-operator --bin skep-clustermesh-apiserver --bin skep-lab
 	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile dist --target $(HOST_TARGET) -p skep --bin skep
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep $${CARGO_TARGET_DIR:-target}/dist/skep
 

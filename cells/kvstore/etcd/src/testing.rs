@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! For tests: a real etcd on a free loopback port.
+//! For tests: a real etcd on a free loopback port, and certificates for it.
+
+mod authority;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
@@ -15,6 +17,8 @@ use tempfile::TempDir;
 
 use crate::backend::{ConfigSource, Etcd, TransportOptions};
 use crate::file::EtcdConfig;
+
+pub use authority::{Authority, SERVER_NAME};
 
 /// How long a start may take.
 const START: Duration = Duration::from_secs(60);
@@ -34,6 +38,7 @@ pub struct ServerTls {
 #[derive(Debug)]
 pub struct EtcdServer {
     folder: TempDir,
+    data: PathBuf,
     port: u16,
     peer_port: u16,
     tls: Option<ServerTls>,
@@ -57,11 +62,25 @@ impl EtcdServer {
     ///
     /// As [`start`](Self::start).
     pub async fn start_with(tls: Option<ServerTls>) -> Self {
+        Self::start_in(None, tls).await
+    }
+
+    /// Starts etcd on a data directory that exists.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_on(data: &Path, tls: Option<ServerTls>) -> Self {
+        Self::start_in(Some(data), tls).await
+    }
+
+    async fn start_in(data: Option<&Path>, tls: Option<ServerTls>) -> Self {
         let folder = TempDir::with_prefix("skep-etcd-").expect("there is a folder for temporary files");
         let [port, peer_port] = free_ports();
         let config =
             EtcdConfig::of_address(&format!("http://127.0.0.1:{port}")).expect("the address is valid");
         let mut server = Self {
+            data: data.map_or_else(|| folder.path().join("data"), Path::to_owned),
             folder,
             port,
             peer_port,
@@ -97,7 +116,7 @@ impl EtcdServer {
     /// Forgets all data, as if the pod of a clustermesh-apiserver was replaced. Ends the process.
     pub fn wipe(&mut self) {
         self.kill();
-        let _ = std::fs::remove_dir_all(self.data());
+        let _ = std::fs::remove_dir_all(&self.data);
     }
 
     /// Starts the process with the data that are there, and waits until it answers.
@@ -141,10 +160,6 @@ impl EtcdServer {
         }
     }
 
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
     fn log(&self) -> PathBuf {
         self.folder.path().join("log")
     }
@@ -167,7 +182,7 @@ impl EtcdServer {
                 "--log-level=warn",
                 "--logger=zap",
             ])
-            .arg(format!("--data-dir={}", self.data().display()))
+            .arg(format!("--data-dir={}", self.data.display()))
             .args([
                 format!("--listen-client-urls={client}"),
                 format!("--advertise-client-urls={client}"),

@@ -5,58 +5,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
-};
 use skep_kvstore::testing::{PATIENCE, RunningClient};
 use skep_kvstore::{BackendError, Lifetime};
-use skep_kvstore_etcd::testing::{EtcdServer, ServerTls};
+use skep_kvstore_etcd::testing::{Authority, EtcdServer, ServerTls};
 use skep_kvstore_etcd::{ConfigSource, Etcd, EtcdConfig, TransportOptions};
 use tempfile::TempDir;
-
-/// An authority that signs certificates.
-struct Authority {
-    certificate: rcgen::Certificate,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self {
-            certificate: params.self_signed(&key).expect("a certificate"),
-            issuer: Issuer::new(params, key),
-        }
-    }
-
-    /// Writes a certificate and its key.
-    fn sign(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
-        let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.subject_alt_names.push(SanType::DnsName(
-            "alder.mesh.cilium.io".try_into().expect("it is a name"),
-        ));
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        (
-            write(folder, &format!("{name}.crt"), &certificate.pem()),
-            write(folder, &format!("{name}.key"), &key.serialize_pem()),
-        )
-    }
-}
-
-fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
-    let path = folder.join(name);
-    std::fs::write(&path, text).expect("it is written");
-    path
-}
 
 /// An etcd with TLS, and what its clients need.
 struct World {
@@ -70,7 +23,7 @@ impl World {
     async fn new() -> Self {
         let folder = tempfile::tempdir().expect("there is a folder");
         let authority = Authority::new("mesh");
-        let ca = write(folder.path(), "ca.crt", &authority.certificate.pem());
+        let ca = authority.write(folder.path());
         let (cert, key) = authority.sign(folder.path(), "server");
         let server = EtcdServer::start_with(Some(ServerTls {
             cert,
@@ -138,11 +91,8 @@ async fn clients_with_a_certificate_connect_by_host_alias() {
 async fn servers_of_another_authority_are_not_trusted_unless_told_so() {
     let world = World::new().await;
     let (cert, key) = world.authority.sign(world.folder.path(), "client");
-    let other = write(
-        world.folder.path(),
-        "other.crt",
-        &Authority::new("other").certificate.pem(),
-    );
+    let folder = tempfile::tempdir().expect("there is a folder");
+    let other = Authority::new("other").write(folder.path());
     let ca = format!("trusted-ca-file: {}\n", other.display());
 
     let text = failure(&world.client(&ca, Some((&cert, &key)), "")).await;
@@ -179,7 +129,8 @@ async fn renewed_certificates_are_used_without_a_restart() {
 async fn bad_files_are_named() {
     let world = World::new().await;
     let (cert, key) = world.authority.sign(world.folder.path(), "client");
-    let garbage = write(world.folder.path(), "garbage.pem", "garbage");
+    let garbage = world.folder.path().join("garbage.pem");
+    std::fs::write(&garbage, "garbage").expect("it is written");
 
     let text = failure(&world.client(&world.trusted(), Some((&garbage, &key)), "")).await;
     assert!(

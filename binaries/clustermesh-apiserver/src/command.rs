@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The table of sub-commands.
+
+use crate::etcdinit;
+
+/// Name of the program.
+const PROGRAM: &str = "skep-clustermesh-apiserver";
+
+/// A sub-command.
+struct Command {
+    name: &'static str,
+    about: &'static str,
+    /// Runs it with its arguments and the environment; returns the exit code.
+    run: fn(Vec<String>, Vec<(String, String)>) -> u8,
+}
+
+/// All sub-commands, by name.
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "etcdinit",
+        about: "Initialize an etcd data directory: users, roles, authentication",
+        run: etcdinit::command,
+    },
+    Command {
+        name: "version",
+        about: "Print the version",
+        run: |_, _| {
+            println!("{PROGRAM} {}", env!("CARGO_PKG_VERSION"));
+            0
+        },
+    },
+];
+
+/// Runs the sub-command that the arguments name; returns the exit code.
+pub fn run(mut args: Vec<String>, env: Vec<(String, String)>) -> u8 {
+    let name = args.first().map_or("--help", String::as_str);
+    if let Some(command) = COMMANDS.iter().find(|command| command.name == name) {
+        return (command.run)(args.split_off(1), env);
+    }
+    match name {
+        "-h" | "--help" | "help" => {
+            print!("{}", usage());
+            0
+        }
+        "-V" | "--version" => run(vec!["version".to_owned()], env),
+        unknown => {
+            eprintln!("error: unknown command `{unknown}`\n\n{}", usage());
+            hive::exit::USAGE
+        }
+    }
+}
+
+fn usage() -> String {
+    let commands: String = COMMANDS
+        .iter()
+        .map(|command| format!("  {:<20} {}\n", command.name, command.about))
+        .collect();
+    format!(
+        "Shares the state of this cluster with other clusters.\n\nUsage: {PROGRAM} <command> [flags]\n\nCommands:\n{commands}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_listed_and_unknown_ones_rejected() {
+        let names: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
+        assert!(names.is_sorted(), "{names:?}");
+        for name in names {
+            assert!(usage().contains(&format!("\n  {name} ")), "{name}");
+        }
+
+        assert_eq!(run(vec!["version".to_owned()], Vec::new()), 0);
+        assert_eq!(run(vec!["--help".to_owned()], Vec::new()), 0);
+        assert_eq!(run(vec!["etcd-init".to_owned()], Vec::new()), hive::exit::USAGE);
+    }
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The sub-commands of `skep-clustermesh-apiserver`.
+//!
+//! Servers are hives: [`hive::Program`] reads their flags, and has `hive` below them. The other sub-commands run once.
+
+mod command;
+pub mod etcdinit;
+
+pub use command::run;
