@@ -2,7 +2,7 @@
 
 //! The table of sub-commands.
 
-use crate::etcdinit;
+use crate::{coredns, etcdinit};
 
 /// Name of the program.
 const PROGRAM: &str = "skep-clustermesh-apiserver";
@@ -21,6 +21,11 @@ const COMMANDS: &[Command] = &[
         name: "etcdinit",
         about: "Initialize an etcd data directory: users, roles, authentication",
         run: etcdinit::command,
+    },
+    Command {
+        name: "mcsapi-coredns-cfg",
+        about: "Configure CoreDNS for the multi-cluster services API",
+        run: coredns::command,
     },
     Command {
         name: "version",

@@ -5,6 +5,7 @@
 //! Servers are hives: [`hive::Program`] reads their flags, and has `hive` below them. The other sub-commands run once.
 
 mod command;
+pub mod coredns;
 pub mod etcdinit;
 
 pub use command::run;

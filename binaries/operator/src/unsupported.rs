@@ -53,11 +53,6 @@ fn requested(config: &UnsupportedConfig, crds: &CrdConfig, identities: &Identity
             "EndpointSlices of remote clusters are not created",
         ),
         (
-            "clustermesh-enable-mcs-api",
-            crds.clustermesh_enable_mcs_api,
-            "ServiceImports and derived Services are not created",
-        ),
-        (
             "enable-bgp-control-plane",
             crds.enable_bgp_control_plane,
             "nodes get no BGP configuration",

@@ -25,6 +25,7 @@ mod write;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Member, Params, SpawnError};
 use skep_clustermesh::{ClusterMesh, MeshObserver, observe};
@@ -109,7 +110,7 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
             client: params.client.clone(),
             metrics: params.metrics.clone(),
             health: cx.health.clone(),
-            queue: Queue::default(),
+            queue: Queue::new(Duration::ZERO),
             incomplete: BTreeSet::new(),
             look: None,
         };

@@ -18,7 +18,12 @@ const MOST_PASSES: u32 = 12;
 /// Keys to reconcile.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
-    ready: BTreeSet<K>,
+    /// How long a key waits, for further changes of it.
+    delay: Duration,
+    /// Keys that wait, each with the time when it is due.
+    waiting: BTreeMap<K, Instant>,
+    /// The same by time.
+    due: BTreeSet<(Instant, K)>,
     failed: BTreeMap<K, Failure>,
     passes: BTreeMap<K, u32>,
 }
@@ -31,21 +36,29 @@ struct Failure {
     error: String,
 }
 
-impl<K> Default for Queue<K> {
-    fn default() -> Self {
+impl<K: Ord + Clone + Display> Queue<K> {
+    /// An empty queue.
+    pub(crate) fn new(delay: Duration) -> Self {
         Self {
-            ready: BTreeSet::new(),
+            delay,
+            waiting: BTreeMap::new(),
+            due: BTreeSet::new(),
             failed: BTreeMap::new(),
             passes: BTreeMap::new(),
         }
     }
-}
 
-impl<K: Ord + Clone + Display> Queue<K> {
     /// Adds a key. One that has failed waits for its retry.
-    pub(crate) fn add(&mut self, key: K) {
+    pub(crate) fn add(&mut self, key: K, now: Instant) {
         if !self.failed.contains_key(&key) {
-            self.ready.insert(key);
+            self.wait(key, now + self.delay);
+        }
+    }
+
+    fn wait(&mut self, key: K, until: Instant) {
+        if !self.waiting.contains_key(&key) {
+            self.due.insert((until, key.clone()));
+            self.waiting.insert(key, until);
         }
     }
 
@@ -61,16 +74,20 @@ impl<K: Ord + Clone + Display> Queue<K> {
                 failure.retry = None;
                 Some(key.clone())
             }
-            None => self.ready.pop_first(),
+            None => {
+                let first = self.due.first().filter(|(at, _)| *at <= now)?.clone();
+                self.due.remove(&first);
+                self.waiting.remove(&first.1);
+                Some(first.1)
+            }
         }
     }
 
     /// When a key is due, if nothing happens before.
-    pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
-        if !self.ready.is_empty() {
-            return Some(now);
-        }
-        self.failed.values().filter_map(|failure| failure.retry).min()
+    pub(crate) fn next(&self) -> Option<Instant> {
+        let due = self.due.first().map(|(at, _)| *at);
+        let retries = self.failed.values().filter_map(|failure| failure.retry);
+        retries.chain(due).min()
     }
 
     /// A key is as desired.
@@ -89,12 +106,14 @@ impl<K: Ord + Clone + Display> Queue<K> {
             return self.failed(key, error, now);
         }
         self.failed.remove(&key);
-        self.ready.insert(key);
+        self.wait(key, now);
     }
 
     /// A key could not be reconciled.
     pub(crate) fn failed(&mut self, key: K, error: String, now: Instant) {
-        self.ready.remove(&key);
+        if let Some(at) = self.waiting.remove(&key) {
+            self.due.remove(&(at, key.clone()));
+        }
         let attempts = self.failed.get(&key).map_or(0, |failure| failure.attempts);
         let wait = FIRST_RETRY
             .saturating_mul(1 << attempts.min(6))
@@ -122,31 +141,31 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failure_delays_its_key_alone() {
         let start = Instant::now();
-        let mut queue = Queue::default();
-        queue.add("a");
-        queue.add("b");
+        let mut queue = Queue::new(Duration::ZERO);
+        queue.add("a", start);
+        queue.add("b", start);
         assert_eq!((queue.take(start), queue.take(start)), (Some("a"), Some("b")));
 
         queue.failed("a", "denied".to_owned(), start);
-        queue.add("a");
-        queue.add("b");
+        queue.add("a", start);
+        queue.add("b", start);
 
         assert_eq!((queue.take(start), queue.take(start)), (Some("b"), None));
-        assert_eq!(queue.next(start), Some(start + FIRST_RETRY));
+        assert_eq!(queue.next(), Some(start + FIRST_RETRY));
         assert_eq!(queue.take(start + FIRST_RETRY), Some("a"));
         assert_eq!(queue.take(start + FIRST_RETRY), None, "it is taken");
         queue.failed("a", "denied".to_owned(), start + FIRST_RETRY);
-        assert_eq!(queue.next(start), Some(start + 3 * FIRST_RETRY));
+        assert_eq!(queue.next(), Some(start + 3 * FIRST_RETRY));
         assert_eq!(queue.errors().collect::<Vec<_>>(), ["a: denied"]);
         queue.settled(&"a");
-        assert_eq!(queue.next(start), None);
+        assert_eq!(queue.next(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_that_never_settles_is_a_failure() {
         let now = Instant::now();
-        let mut queue = Queue::default();
-        queue.add("a");
+        let mut queue = Queue::new(Duration::ZERO);
+        queue.add("a", now);
         let mut passes = 0;
         while let Some(key) = queue.take(now) {
             queue.changed(key, now);
@@ -155,5 +174,19 @@ mod tests {
 
         assert_eq!(passes, MOST_PASSES + 1);
         assert!(queue.errors().next().unwrap().contains("another writer"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_within_the_delay_are_one() {
+        let start = Instant::now();
+        let delay = Duration::from_millis(500);
+        let mut queue = Queue::new(delay);
+        queue.add("a", start);
+        queue.add("a", start + delay / 2);
+
+        assert_eq!(queue.take(start + delay / 2), None);
+        assert_eq!(queue.next(), Some(start + delay));
+        assert_eq!(queue.take(start + delay), Some("a"));
+        assert_eq!(queue.take(start + 2 * delay), None);
     }
 }

@@ -43,10 +43,6 @@ impl<T: Resource> Store<T> {
         self.objects.keys()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<T>)> {
-        self.objects.iter()
-    }
-
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete
     }

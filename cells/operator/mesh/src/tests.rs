@@ -5,4 +5,5 @@
 mod conflicts;
 mod mcsapi;
 mod merge;
+mod mirror;
 mod world;

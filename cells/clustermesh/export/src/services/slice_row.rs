@@ -125,7 +125,11 @@ impl SliceRow {
             {
                 let ip = ip.to_canonical();
                 let backend = service.backends.entry(ip).or_default();
-                backend.extend(ports.iter().map(|(name, port)| (name.clone(), port.clone())));
+                *backend = if backend.is_empty() {
+                    ports.clone()
+                } else {
+                    backend.iter().chain(ports.iter()).cloned().collect()
+                };
                 if let Some(name) = endpoint.hostname.as_ref().filter(|name| !name.is_empty()) {
                     service.hostnames.insert(ip.to_string(), name.to_string());
                 }

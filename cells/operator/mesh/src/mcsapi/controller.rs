@@ -123,7 +123,7 @@ impl Controller {
         if !is_synced || !self.state.is_complete() {
             return None;
         }
-        let next = self.queue.next(Instant::now());
+        let next = self.queue.next();
         [next, self.look].into_iter().flatten().min()
     }
 
@@ -135,8 +135,9 @@ impl Controller {
     }
 
     fn add(&mut self, dirty: Dirty) {
+        let now = Instant::now();
         for key in dirty {
-            self.queue.add(key);
+            self.queue.add(key, now);
         }
     }
 

@@ -212,6 +212,7 @@ impl World {
             skep_kvstore_etcd::cell(),
             skep_clustermesh::cell(),
             crate::mcsapi::cell(),
+            crate::mirror::cell(),
         ])
     }
 
