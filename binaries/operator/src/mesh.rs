@@ -10,6 +10,7 @@ pub(crate) fn leader_cells() -> Cell {
     Cell::group([
         skep_clustermesh::cell(),
         skep_operator_mesh::mcsapi::cell(),
+        skep_operator_mesh::mirror::cell(),
     ])
     .when(|settings: &ClusterMeshSettings| !settings.clustermesh_config.as_os_str().is_empty())
 }

@@ -73,7 +73,10 @@ fn shortened(name: &str, longest: usize) -> String {
     if name.len() <= longest {
         return name.to_owned();
     }
-    let end = name.floor_char_boundary(longest - 11);
+    let end = (0..=longest - 11)
+        .rev()
+        .find(|end| name.is_char_boundary(*end))
+        .unwrap_or_default();
     format!("{}-{}", &name[..end], hash(name))
 }
 

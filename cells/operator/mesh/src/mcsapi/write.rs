@@ -183,7 +183,7 @@ impl Writer<'_> {
         let Some(source) = get(&copy.source).await? else {
             return Ok(vec![Written::Gone(Target::Slice, self.key(&copy.source))]);
         };
-        let source = source.to_value()?;
+        let (source, source_object) = (source.to_value()?, source.decode::<SliceObject>()?);
         let mut desired = copy.object(&source);
         let existing = if copy.exists {
             get(&copy.target).await?
@@ -224,13 +224,16 @@ impl Writer<'_> {
             }
         };
         let slice = written.decode::<SliceObject>()?;
-        if let Some(version) = source["metadata"]["resourceVersion"].as_str() {
-            copy.version = version.into();
-        }
+        copy.version = source_object.metadata.resource_version.clone();
         let copied = Copied {
             copy,
             version: slice.metadata.resource_version.clone(),
         };
-        Ok(vec![Written::Slice(slice), Written::Copied(copied)])
+        // The watch may not have come as far.
+        Ok(vec![
+            Written::Slice(source_object),
+            Written::Slice(slice),
+            Written::Copied(copied),
+        ])
     }
 }

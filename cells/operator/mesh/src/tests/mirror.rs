@@ -259,7 +259,6 @@ async fn slices_of_remote_clusters_are_mirrored_when_they_are_read() {
     let entry = TextEntry {
         key: Some("kubernetes.io/service-name".to_owned()),
         value: Some("cart".to_owned()),
-        ..TextEntry::default()
     };
     let endpoint = |ip: &str, ready: bool, serving: bool| Endpoint {
         addresses: vec![ip.to_owned()],
