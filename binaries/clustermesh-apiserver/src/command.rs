@@ -2,7 +2,7 @@
 
 //! The table of sub-commands.
 
-use crate::{clustermesh, etcdinit, kvstoremesh, kvstoremesh_dbg};
+use crate::{clustermesh, coredns, etcdinit, kvstoremesh, kvstoremesh_dbg};
 
 /// Name of the program.
 const PROGRAM: &str = "skep-clustermesh-apiserver";
@@ -36,6 +36,11 @@ const COMMANDS: &[Command] = &[
         name: "kvstoremesh-dbg",
         about: "Inspect a running kvstoremesh",
         run: kvstoremesh_dbg::command,
+    },
+    Command {
+        name: "mcsapi-coredns-cfg",
+        about: "Configure CoreDNS for the multi-cluster services API",
+        run: coredns::command,
     },
     Command {
         name: "version",

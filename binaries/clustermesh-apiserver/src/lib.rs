@@ -6,6 +6,7 @@
 
 pub mod clustermesh;
 mod command;
+pub mod coredns;
 pub mod etcdinit;
 pub mod kvstoremesh;
 mod kvstoremesh_dbg;

@@ -6,7 +6,7 @@ use hive::{Cell, Cfg};
 use skep_datapath_config::AddressFamilies;
 use skep_operator_lbipam::Families;
 
-use crate::{kvstore, leader, unsupported};
+use crate::{kvstore, leader, mesh, unsupported};
 
 /// All cells of the operator.
 #[must_use]
@@ -15,7 +15,7 @@ pub fn cells() -> Vec<Cell> {
 }
 
 /// What only the leader runs. The definitions come first: the others watch objects of these kinds.
-fn leader_cells() -> [Cell; 12] {
+fn leader_cells() -> [Cell; 13] {
     [
         kvstore::surroundings(),
         skep_k8s_crds::cell(),
@@ -29,6 +29,7 @@ fn leader_cells() -> [Cell; 12] {
         skep_operator_ipam::cell(),
         skep_operator_lbipam::cell(),
         kvstore::leader_cells(),
+        mesh::leader_cells(),
     ]
 }
 

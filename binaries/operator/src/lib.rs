@@ -7,6 +7,7 @@ mod cells;
 mod cilium;
 mod kvstore;
 mod leader;
+mod mesh;
 mod unsupported;
 
 pub use cells::cells;

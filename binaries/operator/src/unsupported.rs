@@ -17,9 +17,6 @@ struct UnsupportedConfig {
     /// L7 load balancing of services by Envoy: not supported unless empty.
     #[config(default = "", hidden)]
     loadbalancer_l7: String,
-    /// EndpointSlices of remote clusters: not supported.
-    #[config(default = false, hidden)]
-    clustermesh_enable_endpoint_sync: bool,
     /// Mutual authentication by SPIRE: not supported.
     #[config(default = false, hidden)]
     mesh_auth_mutual_enabled: bool,
@@ -47,16 +44,6 @@ pub(crate) fn cell() -> Cell {
 
 fn requested(config: &UnsupportedConfig, crds: &CrdConfig, identities: &IdentityConfig) -> Vec<Unsupported> {
     let switches = [
-        (
-            "clustermesh-enable-endpoint-sync",
-            config.clustermesh_enable_endpoint_sync,
-            "EndpointSlices of remote clusters are not created",
-        ),
-        (
-            "clustermesh-enable-mcs-api",
-            crds.clustermesh_enable_mcs_api,
-            "ServiceImports and derived Services are not created",
-        ),
         (
             "enable-bgp-control-plane",
             crds.enable_bgp_control_plane,

@@ -29,7 +29,7 @@ use crate::state::RemoteState;
 /// Pause before a directory that cannot be read is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// The remote clusters. Disabled without a cluster id or without a directory of configurations: then there are none.
+/// The remote clusters. Disabled without a cluster id, a directory of configurations or observers: then there are none.
 pub struct ClusterMesh(Option<Mesh>);
 
 struct Mesh {

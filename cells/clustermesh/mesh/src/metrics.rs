@@ -38,6 +38,9 @@ pub struct ClusterMeshMetrics {
     /// Endpoint slices of a remote cluster.
     #[metric(name = "remote_cluster_endpoint_slices", labels = ["target_cluster"])]
     endpoint_slices: GaugeVec,
+    /// Service exports of a remote cluster.
+    #[metric(name = "remote_cluster_service_exports", labels = ["target_cluster"])]
+    service_exports: GaugeVec,
     /// Seconds from when a change of a remote cluster has arrived to when it is in the tables.
     #[metric(name = "remote_change_duration_seconds", labels = ["kind"])]
     pub(crate) change_duration: HistogramVec,
@@ -69,12 +72,13 @@ impl ClusterMeshMetrics {
         self.revocations.remove([cluster]);
     }
 
-    fn counts(&self) -> [(&GaugeVec, Kind); 4] {
+    fn counts(&self) -> [(&GaugeVec, Kind); 5] {
         [
             (&self.nodes, Kind::Nodes),
             (&self.services, Kind::Services),
             (&self.endpoints, Kind::Ips),
             (&self.endpoint_slices, Kind::EndpointSlices),
+            (&self.service_exports, Kind::ServiceExports),
         ]
     }
 }

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Tests: Corefiles, and the update of a cluster.
+
+mod corefiles;
+mod updates;

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The change of the ConfigMap, and the restart of the Deployment.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use skep_k8s_client::{ApiError, Client, Patch, Subresource, WriteOptions};
+use skep_k8s_types::Kind;
+use tokio::time::sleep;
+
+use crate::config::Config;
+use crate::corefile::{CorefileError, add_clusterset};
+use crate::deployment::{VersionError, check_version};
+
+const CONFIG_MAP: Kind = Kind::new("", "v1", "ConfigMap", "configmaps", true);
+const DEPLOYMENT: Kind = Kind::new("apps", "v1", "Deployment", "deployments", true);
+
+/// When the Corefile was changed, on the pods of CoreDNS: another value restarts them.
+const PATCHED_AT: &str = "clustermesh.cilium.io/autoPatchedAt";
+
+/// Attempts while others write the ConfigMap.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Why CoreDNS was not configured.
+#[derive(Debug, thiserror::Error)]
+pub enum UpdateError {
+    /// There is no API server. Check the address and the credentials.
+    #[error("CoreDNS cannot be configured without a Kubernetes API server")]
+    Disabled,
+    /// The Deployment cannot be read. Check its name and the role of the service account.
+    #[error("cannot read Deployment `{name}`")]
+    Deployment {
+        /// Namespace and name.
+        name: String,
+        /// Cause.
+        #[source]
+        cause: ApiError,
+    },
+    /// The version of CoreDNS is not supported.
+    #[error("Deployment `{name}`")]
+    Version {
+        /// Namespace and name.
+        name: String,
+        /// Cause.
+        #[source]
+        cause: VersionError,
+    },
+    /// The ConfigMap cannot be read. Check its name and the role of the service account.
+    #[error("cannot read ConfigMap `{name}`")]
+    ConfigMap {
+        /// Namespace and name.
+        name: String,
+        /// Cause.
+        #[source]
+        cause: ApiError,
+    },
+    /// The ConfigMap is not that of CoreDNS.
+    #[error("ConfigMap `{name}` has no key `Corefile`")]
+    NoCorefile {
+        /// Namespace and name.
+        name: String,
+    },
+    /// The Corefile must be changed by hand.
+    #[error("ConfigMap `{name}`")]
+    Corefile {
+        /// Namespace and name.
+        name: String,
+        /// Cause.
+        #[source]
+        cause: CorefileError,
+    },
+    /// The ConfigMap cannot be written: nothing was changed.
+    #[error("cannot update ConfigMap `{name}`")]
+    Update {
+        /// Namespace and name.
+        name: String,
+        /// Cause.
+        #[source]
+        cause: ApiError,
+    },
+    /// The Deployment cannot be changed.
+    #[error("cannot restart Deployment `{name}`")]
+    Restart {
+        /// Namespace and name.
+        name: String,
+        /// Cause.
+        #[source]
+        cause: ApiError,
+    },
+}
+
+/// What became of the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It had everything.
+    Unchanged,
+    /// It was changed, and CoreDNS is restarted.
+    Changed,
+}
+
+/// CoreDNS of a cluster.
+pub struct CoreDns {
+    client: Arc<dyn Client>,
+    config: Config,
+}
+
+impl CoreDns {
+    /// CoreDNS where the configuration says.
+    pub fn new(client: Arc<dyn Client>, config: Config) -> Self {
+        Self { client, config }
+    }
+
+    /// Adds the zone of the cluster set to the configuration, if it is not there, and restarts CoreDNS.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError`]. The configuration is unchanged after all errors but a last [`UpdateError::Restart`], which names what
+    /// has to be restarted.
+    pub async fn configure(&self) -> Result<Outcome, UpdateError> {
+        if !self.client.is_enabled() {
+            return Err(UpdateError::Disabled);
+        }
+        self.check_version().await?;
+        let mut attempt = 1;
+        loop {
+            let Some(patch) = self.plan().await? else {
+                return Ok(Outcome::Unchanged);
+            };
+            // A second run finds nothing to change: what a restart requires is checked before the change.
+            self.restart(true).await?;
+            match self.update(patch).await {
+                Ok(()) => break,
+                Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
+                    attempt += 1;
+                    sleep(PAUSE).await;
+                }
+                Err(cause) => {
+                    return Err(UpdateError::Update {
+                        name: self.config_map_name(),
+                        cause,
+                    });
+                }
+            }
+        }
+        self.restart_again().await?;
+        Ok(Outcome::Changed)
+    }
+
+    fn config_map_name(&self) -> String {
+        format!(
+            "{}/{}",
+            self.config.coredns_namespace, self.config.coredns_configmap_name
+        )
+    }
+
+    fn deployment_name(&self) -> String {
+        format!(
+            "{}/{}",
+            self.config.coredns_namespace, self.config.coredns_deployment_name
+        )
+    }
+
+    async fn read(&self, kind: &Kind, name: &str) -> Result<Arc<Value>, ApiError> {
+        let object = self
+            .client
+            .get(kind, &self.config.coredns_namespace, name)
+            .await?;
+        Ok(object.to_value()?)
+    }
+
+    async fn check_version(&self) -> Result<(), UpdateError> {
+        let name = self.deployment_name();
+        let deployment = match self.read(&DEPLOYMENT, &self.config.coredns_deployment_name).await {
+            Ok(deployment) => deployment,
+            Err(cause) => return Err(UpdateError::Deployment { name, cause }),
+        };
+        check_version(&deployment).map_err(|cause| UpdateError::Version { name, cause })
+    }
+
+    /// The change of the ConfigMap, if it needs one. It fails when the ConfigMap is changed meanwhile.
+    async fn plan(&self) -> Result<Option<Value>, UpdateError> {
+        let name = self.config_map_name();
+        let config_map = match self.read(&CONFIG_MAP, &self.config.coredns_configmap_name).await {
+            Ok(config_map) => config_map,
+            Err(cause) => return Err(UpdateError::ConfigMap { name, cause }),
+        };
+        let Some(corefile) = config_map["data"]["Corefile"].as_str() else {
+            return Err(UpdateError::NoCorefile { name });
+        };
+        let changed = add_clusterset(
+            corefile,
+            &self.config.coredns_cluster_domain,
+            &self.config.coredns_clusterset_domain,
+        );
+        match changed {
+            Ok(Some(corefile)) => Ok(Some(json!({
+                "metadata": { "resourceVersion": config_map["metadata"]["resourceVersion"] },
+                "data": { "Corefile": corefile },
+            }))),
+            Ok(None) => Ok(None),
+            Err(cause) => Err(UpdateError::Corefile { name, cause }),
+        }
+    }
+
+    async fn update(&self, patch: Value) -> Result<(), ApiError> {
+        let Config {
+            coredns_namespace: namespace,
+            coredns_configmap_name: name,
+            ..
+        } = &self.config;
+        let (patch, options) = (Patch::Merge(patch), WriteOptions::default());
+        self.client
+            .patch(&CONFIG_MAP, namespace, name, Subresource::None, &patch, &options)
+            .await?;
+        Ok(())
+    }
+
+    /// Restarts CoreDNS: its Deployment replaces the pods. Some errors pass.
+    async fn restart_again(&self) -> Result<(), UpdateError> {
+        for _ in 1..ATTEMPTS {
+            match self.restart(false).await {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    tracing::warn!(error = hive::error_chain(&error), "Retrying to restart CoreDNS");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+        self.restart(false).await
+    }
+
+    async fn restart(&self, dry_run: bool) -> Result<(), UpdateError> {
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let patch = json!({ "spec": { "template": { "metadata": { "annotations": { PATCHED_AT: now } } } } });
+        let options = WriteOptions {
+            dry_run,
+            ..WriteOptions::default()
+        };
+        let Config {
+            coredns_namespace: namespace,
+            coredns_deployment_name: name,
+            ..
+        } = &self.config;
+        let patch = Patch::Merge(patch);
+        let patched = self
+            .client
+            .patch(&DEPLOYMENT, namespace, name, Subresource::None, &patch, &options)
+            .await;
+        patched.map(drop).map_err(|cause| UpdateError::Restart {
+            name: self.deployment_name(),
+            cause,
+        })
+    }
+}

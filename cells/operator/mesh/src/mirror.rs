@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: backends of remote clusters as EndpointSlices, for DNS and others that read them from Kubernetes.
+//! Requires: a Kubernetes client, the mesh. Provides: observers.
+//! For leaders only: two programs would write the same slices.
+//!
+//! Mirrored are global Services that are headless, or annotated with `service.cilium.io/global-sync-endpoint-slices`. Agents
+//! do not use these slices: they have the backends by the mesh.
+
+mod assign;
+mod config;
+mod controller;
+mod object;
+mod plan;
+mod remote;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Members, Params, SpawnError};
+use skep_clustermesh::{ClusterMesh, MeshObserver, observe};
+use skep_clustermesh_types::{ClusterEndpointSlice, ClusterService, ServiceSettings};
+use skep_k8s_client::Client;
+use skep_k8s_types::selector::{Selector, SelectorError};
+
+use self::controller::Controller;
+use self::remote::RemoteBackends;
+use crate::mcsapi::{MANAGED_BY, MIRROR_MANAGER};
+use crate::queue::Queue;
+use crate::store::Store;
+
+pub use self::config::Config;
+
+hive::catalogue!(cell);
+
+/// Mirrors backends of remote clusters.
+pub fn cell() -> Cell {
+    Cell::module(
+        "endpoint-sync",
+        "Mirrors backends of remote clusters as EndpointSlices",
+    )
+    .config::<Config>()
+    .config::<ServiceSettings>()
+    .provide(new_observers)
+    .run(start)
+    .when(|config: &Config| config.clustermesh_enable_endpoint_sync)
+}
+
+type Observers = (Arc<RemoteBackends>, Members<Arc<dyn MeshObserver>>);
+
+fn new_observers(settings: Cfg<ServiceSettings>) -> Observers {
+    let remote = Arc::new(RemoteBackends::new(settings.clustermesh_service_v2));
+    let observers = vec![
+        observe::<ClusterService>(remote.clone()),
+        observe::<ClusterEndpointSlice>(remote.clone()),
+    ];
+    (remote, Members(observers))
+}
+
+/// Why the program does not start.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    /// An error of this crate.
+    #[error("selector of mirrored slices")]
+    Selector(#[from] SelectorError),
+    /// The program stops.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+}
+
+#[derive(Params)]
+struct StartParams {
+    config: Cfg<Config>,
+    remote: Arc<RemoteBackends>,
+    mesh: Arc<ClusterMesh>,
+    client: Arc<dyn Client>,
+    jobs: Jobs,
+}
+
+fn start(params: StartParams) -> Result<(), StartError> {
+    if !params.client.is_enabled() || !params.mesh.is_enabled() {
+        return Ok(());
+    }
+    let selector: Selector = format!("{MANAGED_BY}={MIRROR_MANAGER}").parse()?;
+    let jobs = params.jobs.clone();
+    jobs.spawn(Job::once("mirror", move |cx: JobCtx| {
+        let config = &params.config;
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX).max(1);
+        let mut controller = Controller {
+            services: Store::default(),
+            slices: Store::default(),
+            slices_of: BTreeMap::new(),
+            remote: params.remote.clone(),
+            mesh: params.mesh.clone(),
+            client: params.client.clone(),
+            health: cx.health.clone(),
+            queue: Queue::new(config.clustermesh_endpoint_updates_batch_period),
+            incomplete: BTreeSet::new(),
+            look: None,
+            most: count(config.clustermesh_endpoints_per_slice),
+            workers: count(config.clustermesh_concurrent_service_endpoint_syncs),
+        };
+        let selector = selector.clone();
+        async move {
+            // A leader that is no longer one writes nothing more.
+            cx.until_cancelled(controller.run(selector)).await;
+        }
+    }))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! An API server with our definitions, a client of it that fails on demand, remote clusters, and the cells.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hive::{Cell, Hive, Running, Settings};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use skep_clustermesh::Connector;
+use skep_clustermesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
+use skep_clustermesh_types::{Capabilities, Kind as Values, ServiceExport};
+use skep_k8s_apiserver::{ApiServer, Gvr, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_client::{
+    ApiError, Client, DeleteOptions, ListOptions, Patch, RawPage, RawWatch, Status, Subresource,
+    WatchOptions, WriteOptions,
+};
+use skep_k8s_crds::definitions;
+use skep_k8s_types::{Kind, RawObject};
+use skep_kvstore::Backend;
+use tempfile::TempDir;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Called before a write: verb, plural and name.
+type Interloper = Arc<dyn Fn(&str, &str, &str) -> Result<(), ApiError> + Send + Sync>;
+
+pub(super) struct World {
+    pub(super) api: ApiServer,
+    directory: TempDir,
+    connector: Arc<StoreConnector>,
+    control: Arc<Control>,
+    beats: Mutex<Vec<AbortOnDropHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Control {
+    interloper: Mutex<Option<Interloper>>,
+    writes: Mutex<Vec<String>>,
+}
+
+struct Controlled {
+    inner: Arc<dyn Client>,
+    control: Arc<Control>,
+}
+
+impl Controlled {
+    fn check(&self, verb: &str, kind: &Kind, name: &str) -> Result<(), ApiError> {
+        let interloper = self.control.interloper.lock().clone();
+        if let Some(interloper) = interloper {
+            interloper(verb, &kind.plural, name)?;
+        }
+        let write = format!("{verb} {}/{name}", kind.plural);
+        self.control.writes.lock().push(write);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Client for Controlled {
+    fn is_enabled(&self) -> bool {
+        true
+    }
+
+    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
+        self.inner.kinds().await
+    }
+
+    async fn list(&self, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<RawPage, ApiError> {
+        self.inner.list(kind, namespace, options).await
+    }
+
+    async fn watch(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        options: &WatchOptions,
+    ) -> Result<RawWatch, ApiError> {
+        self.inner.watch(kind, namespace, options).await
+    }
+
+    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {
+        self.inner.get(kind, namespace, name).await
+    }
+
+    async fn create(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<RawObject, ApiError> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        self.check("create", kind, &name)?;
+        self.inner.create(kind, namespace, object, options).await
+    }
+
+    async fn update(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        part: Subresource,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<RawObject, ApiError> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        self.check("update", kind, &name)?;
+        self.inner.update(kind, namespace, part, object, options).await
+    }
+
+    async fn patch(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        part: Subresource,
+        patch: &Patch,
+        options: &WriteOptions,
+    ) -> Result<RawObject, ApiError> {
+        self.check("patch", kind, name)?;
+        self.inner
+            .patch(kind, namespace, name, part, patch, options)
+            .await
+    }
+
+    async fn delete(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<(), ApiError> {
+        self.check("delete", kind, name)?;
+        self.inner.delete(kind, namespace, name, options).await
+    }
+}
+
+pub(super) fn denied() -> ApiError {
+    ApiError::Status(Status::new(403, "Forbidden", "no rights"))
+}
+
+pub(super) fn imports() -> Gvr {
+    Gvr::new("multicluster.x-k8s.io", "v1beta1", "serviceimports")
+}
+
+pub(super) fn exports() -> Gvr {
+    Gvr::new("multicluster.x-k8s.io", "v1beta1", "serviceexports")
+}
+
+pub(super) fn services() -> Gvr {
+    Gvr::new("", "v1", "services")
+}
+
+pub(super) fn slices() -> Gvr {
+    Gvr::new("discovery.k8s.io", "v1", "endpointslices")
+}
+
+pub(super) fn namespaces() -> Gvr {
+    Gvr::new("", "v1", "namespaces")
+}
+
+impl World {
+    /// A cluster with namespace `shop`.
+    pub(super) fn new() -> Self {
+        let world = Self::empty();
+        world.create(&namespaces(), "", json!({ "metadata": { "name": "shop" } }));
+        world
+    }
+
+    /// A cluster without namespace `shop`.
+    pub(super) fn empty() -> Self {
+        let rows = Rows::new(&statedb::Db::new()).unwrap();
+        let tracker = Tracker::new(rows, 1000, false);
+        let manner = Manner::Real(skep_k8s_apiserver::Settings::default());
+        let world = Self {
+            api: ApiServer::new(tracker, Registry::builtin(), manner),
+            directory: tempfile::tempdir().unwrap(),
+            connector: StoreConnector::new(),
+            control: Arc::default(),
+            beats: Mutex::default(),
+        };
+        let crds = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+        for definition in [definitions::service_import(), definitions::service_export()] {
+            world.create(&crds, "", definition.to_object());
+        }
+        world
+    }
+
+    /// An operator of cluster `birch` with the cells.
+    pub(super) async fn operator(&self, flags: &[&str]) -> Running {
+        let config = format!("--clustermesh-config={}", self.directory.path().display());
+        let flags = ["--cluster-id=9", "--cluster-name=birch", &config]
+            .into_iter()
+            .chain(flags.iter().copied());
+        hive::testing::start_with(self.hive(), Settings::new().args(flags)).await
+    }
+
+    fn hive(&self) -> Hive {
+        let client: Arc<dyn Client> = Arc::new(Controlled {
+            inner: Arc::new(in_process_client(&self.api)),
+            control: self.control.clone(),
+        });
+        let connector = self.connector.clone();
+        let surroundings = Cell::module("test", "Client and connector")
+            .provide(move || client.clone())
+            .provide(move || connector.clone() as Arc<dyn Connector>);
+        Hive::new([
+            surroundings,
+            skep_clustermesh_types::cell(),
+            skep_kvstore_etcd::cell(),
+            skep_clustermesh::cell(),
+            crate::mcsapi::cell(),
+            crate::mirror::cell(),
+        ])
+    }
+
+    /// A remote cluster that can be reached, but is not configured yet.
+    pub(super) async fn cluster(&self, name: &str, id: u32) -> Arc<FakeCluster> {
+        let (cluster, store) = FakeCluster::in_memory(name, id).await;
+        let cluster = Arc::new(cluster);
+        cluster.configure(capabilities(Some(true))).await;
+        self.reach(&cluster, Arc::new(store));
+        cluster
+    }
+
+    pub(super) fn reach(&self, cluster: &Arc<FakeCluster>, store: Arc<dyn Backend>) {
+        self.connector.set(&cluster.name, store);
+        self.keep_beating(cluster);
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test has no jobs; the task ends with the world"
+    )]
+    fn keep_beating(&self, cluster: &Arc<FakeCluster>) {
+        let cluster = cluster.clone();
+        let beat = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(30)).await;
+                cluster.beat().await;
+            }
+        });
+        self.beats.lock().push(AbortOnDropHandle::new(beat));
+    }
+
+    pub(super) fn join(&self, name: &str) {
+        write_file(self.directory.path(), name, name);
+    }
+
+    pub(super) fn leave(&self, name: &str) {
+        remove_file(self.directory.path(), name);
+    }
+
+    pub(super) fn create(&self, gvr: &Gvr, namespace: &str, object: Value) {
+        self.api
+            .create(gvr, namespace, object, &Default::default())
+            .unwrap();
+    }
+
+    pub(super) fn patch(&self, gvr: &Gvr, namespace: &str, name: &str, patch: Value) {
+        let patch = skep_k8s_apiserver::Patch::Merge(patch);
+        let part = skep_k8s_apiserver::Subresource::None;
+        self.api
+            .patch(gvr, namespace, name, part, &patch, &Default::default())
+            .unwrap();
+    }
+
+    pub(super) fn delete(&self, gvr: &Gvr, namespace: &str, name: &str) {
+        self.api
+            .delete(gvr, namespace, name, &Default::default())
+            .unwrap();
+    }
+
+    /// An object of namespace `shop`; null if it is not there.
+    pub(super) fn get(&self, gvr: &Gvr, name: &str) -> Value {
+        self.api
+            .get(gvr, "shop", name)
+            .map_or(Value::Null, |object| (*object).clone())
+    }
+
+    pub(super) fn has(&self, gvr: &Gvr, name: &str) -> bool {
+        !self.get(gvr, name).is_null()
+    }
+
+    /// Names of slices of a service of namespace `shop`, sorted.
+    pub(super) fn slices_of(&self, service: &str) -> Vec<Value> {
+        let list = self
+            .api
+            .list(&slices(), Some("shop"), &Default::default())
+            .unwrap();
+        let is_of = |slice: &Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service;
+        let items = list.items.iter().map(|item| (**item).clone());
+        items.filter(is_of).collect()
+    }
+
+    /// Service `shop/<name>` with a slice.
+    pub(super) fn service(&self, name: &str, spec: Value) {
+        let object = json!({ "metadata": { "name": name }, "spec": spec });
+        self.create(&services(), "shop", object);
+    }
+
+    pub(super) fn slice(&self, name: &str, service: &str, addresses: &[&str]) {
+        let endpoints = addresses.iter().map(|address| {
+            json!({
+                "addresses": [address],
+                "conditions": { "ready": true },
+                "hostname": "h",
+                "nodeName": "n1",
+                "targetRef": { "kind": "Pod", "name": "p", "namespace": "shop" },
+            })
+        });
+        let object = json!({
+            "metadata": { "name": name, "labels": { "kubernetes.io/service-name": service } },
+            "addressType": "IPv4",
+            "endpoints": endpoints.collect::<Vec<_>>(),
+            "ports": [{ "name": "http", "port": 8080, "protocol": "TCP", "appProtocol": "http" }],
+        });
+        self.create(&slices(), "shop", object);
+    }
+
+    pub(super) fn export(&self, name: &str, spec: Value) {
+        let object = json!({ "metadata": { "name": name }, "spec": spec });
+        self.create(&exports(), "shop", object);
+    }
+
+    /// `type=status reason` of the conditions of an object.
+    pub(super) fn conditions(&self, gvr: &Gvr, name: &str) -> String {
+        let object = self.get(gvr, name);
+        let conditions = object["status"]["conditions"].as_array().cloned();
+        let text = |condition: Value| {
+            let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+            format!("{}={} {}", text("type"), text("status"), text("reason"))
+        };
+        let mut texts: Vec<String> = conditions.into_iter().flatten().map(text).collect();
+        texts.sort();
+        texts.join(", ")
+    }
+
+    /// Clusters in the status of an import.
+    pub(super) fn clusters(&self, name: &str) -> String {
+        let import = self.get(&imports(), name);
+        let clusters = import["status"]["clusters"].as_array().cloned();
+        let names = clusters.into_iter().flatten();
+        let names: Vec<String> = names
+            .filter_map(|cluster| cluster["cluster"].as_str().map(str::to_owned))
+            .collect();
+        names.join(" ")
+    }
+
+    /// Numbers of the ports of an import.
+    pub(super) fn ports(&self, name: &str) -> Vec<i64> {
+        let import = self.get(&imports(), name);
+        let ports = import["spec"]["ports"].as_array().cloned();
+        let numbers = ports.into_iter().flatten();
+        numbers.filter_map(|port| port["port"].as_i64()).collect()
+    }
+
+    pub(super) fn intercept(
+        &self,
+        interloper: impl Fn(&str, &str, &str) -> Result<(), ApiError> + Send + Sync + 'static,
+    ) {
+        *self.control.interloper.lock() = Some(Arc::new(interloper));
+    }
+
+    pub(super) fn relax(&self) {
+        *self.control.interloper.lock() = None;
+    }
+
+    /// Writes of the operator since the last call.
+    pub(super) fn take_writes(&self) -> Vec<String> {
+        std::mem::take(&mut self.control.writes.lock())
+    }
+
+    #[track_caller]
+    pub(super) fn until<T: PartialEq + std::fmt::Debug>(
+        &self,
+        expected: T,
+        read: impl Fn(&Self) -> T,
+    ) -> impl Future<Output = ()> {
+        let place = Location::caller();
+        async move {
+            // Time is paused: it passes only while nothing else can be done.
+            for _ in 0..3000 {
+                if read(self) == expected {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            panic!(
+                "{place}: got {:?}, expected {expected:?}; writes: {:?}",
+                read(self),
+                self.control.writes.lock()
+            );
+        }
+    }
+
+    /// Waits until nothing is written any more.
+    pub(super) async fn settle(&self) {
+        loop {
+            let before = self.control.writes.lock().len();
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            if self.control.writes.lock().len() == before {
+                return;
+            }
+        }
+    }
+}
+
+/// Capabilities of a cluster that publishes exports, or does not know them.
+pub(super) fn capabilities(exports: Option<bool>) -> Capabilities {
+    Capabilities {
+        synced_canaries: true,
+        max_connected_clusters: 255,
+        service_exports_enabled: exports,
+        ..Capabilities::default()
+    }
+}
+
+/// An export of `shop/<name>`.
+pub(super) fn remote_export(cluster: &FakeCluster, name: &str, port: i32) -> ServiceExport {
+    let mut export = ServiceExport::default();
+    export.cluster = cluster.name.clone();
+    export.namespace = "shop".to_owned();
+    export.name = name.to_owned();
+    export.export_creation_timestamp = Some("2026-01-02T03:04:05Z".parse().unwrap());
+    export.ports = Some(vec![skep_clustermesh_types::ExportPort {
+        name: format!("p{port}"),
+        protocol: "TCP".to_owned(),
+        app_protocol: None,
+        port,
+    }]);
+    export.kind = "ClusterSetIP".to_owned();
+    export.session_affinity = "None".to_owned();
+    export.ip_families = vec!["IPv4".to_owned()];
+    export
+}
+
+/// Publishes an export.
+pub(super) async fn publish(cluster: &FakeCluster, export: &ServiceExport) {
+    let value = export.encode().unwrap();
+    cluster
+        .put(Values::ServiceExports, &export.key_name(), value)
+        .await;
+}
+
+/// What is not healthy, as a text.
+pub(super) fn faults(running: &Running) -> String {
+    let health = running.health();
+    let entries = health.entries();
+    let degraded = entries.iter().map(|entry| format!("{entry:?}"));
+    degraded
+        .filter(|text| text.contains("Degraded"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
