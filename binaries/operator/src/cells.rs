@@ -15,8 +15,8 @@ pub fn cells() -> Vec<Cell> {
 }
 
 /// What only the leader runs. The definitions come first: the others watch objects of these kinds.
-fn leader_cells() -> [Cell; 13] {
-    [
+fn leader_cells() -> Vec<Cell> {
+    vec![
         kvstore::surroundings(),
         skep_k8s_crds::cell(),
         skep_operator_gc::tables::cell(),
@@ -30,6 +30,7 @@ fn leader_cells() -> [Cell; 13] {
         skep_operator_lbipam::cell(),
         kvstore::leader_cells(),
         mesh::leader_cells(),
+        skep_operator_nodeipam::cell(),
     ]
 }
 

@@ -50,6 +50,7 @@ pub struct Assignment {
 pub struct ClusterPool {
     pools: BTreeMap<Family, PrefixAllocator>,
     nodes: BTreeMap<String, Vec<IpNet>>,
+    has_released: bool,
 }
 
 #[derive(Default)]
@@ -66,6 +67,7 @@ impl ClusterPool {
         Self {
             pools,
             nodes: BTreeMap::new(),
+            has_released: false,
         }
     }
 
@@ -137,8 +139,13 @@ impl ClusterPool {
 
     fn release(&mut self, prefix: &IpNet, node: &str) {
         if let Some(pool) = self.pools.get_mut(&Family::of(prefix)) {
-            pool.release(prefix, node);
+            self.has_released |= pool.release(prefix, node);
         }
+    }
+
+    /// Whether a prefix was released since the last call.
+    pub(crate) fn take_released(&mut self) -> bool {
+        std::mem::take(&mut self.has_released)
     }
 
     fn claim(&mut self, node: &str, spec: &[String]) -> Claim {

@@ -1,24 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: allocates pod CIDRs to nodes. Requires: a Kubernetes client. Provides nothing else.
-//! Only the leader may run it: two operators would allocate the same networks.
+//! Cell: allocates pod CIDRs to nodes. Requires: a Kubernetes client. Provides: [`Pools`], what is allocated in mode
+//! `multi-pool`. Only the leader may run it: two operators would allocate the same networks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
+use parking_lot::Mutex;
 use skep_datapath_config::AddressFamilies;
 use skep_k8s_client::Client;
 
 use crate::assign::ClusterPool;
 use crate::config::{Config, PoolError};
+use crate::multipool::{MultiPool, MultiPoolNodes, create_pools};
 use crate::nodes::NodePool;
 
-/// Allocates pod CIDRs to nodes, in mode `cluster-pool`.
+/// Time between two attempts to create a pool.
+const RETRY: Duration = Duration::from_secs(15);
+
+/// What is allocated in mode `multi-pool`, as the operator sees it.
+#[derive(Debug, Clone, Default, hive::Value)]
+pub(crate) struct Pools(pub(crate) Arc<Mutex<MultiPool>>);
+
+/// Allocates pod CIDRs to nodes, in the modes `cluster-pool` and `multi-pool`.
 #[must_use]
 pub fn cell() -> Cell {
     Cell::module("operator-ipam", "Allocates pod CIDRs to nodes")
         .config::<Config>()
         .config::<AddressFamilies>()
+        .provide(Pools::default)
         .run(start)
 }
 
@@ -37,18 +48,30 @@ struct StartParams {
     families: Cfg<AddressFamilies>,
     client: Arc<dyn Client>,
     jobs: Jobs,
+    pools: Pools,
 }
 
 fn start(params: StartParams) -> Result<(), StartError> {
+    if !params.client.is_enabled() {
+        return Ok(());
+    }
+    if params.config.is_cluster_pool() {
+        return start_cluster_pool(params);
+    }
+    if params.config.is_multi_pool() {
+        start_multi_pool(params)?;
+    }
+    Ok(())
+}
+
+fn start_cluster_pool(params: StartParams) -> Result<(), StartError> {
     let StartParams {
         config,
         families,
         client,
         jobs,
+        ..
     } = params;
-    if !config.allocates() || !client.is_enabled() {
-        return Ok(());
-    }
     config.pools(&families)?;
     jobs.spawn(Job::once("cluster-pool", move |cx: JobCtx| {
         let (client, config, families) = (client.clone(), config.clone(), families.clone());
@@ -61,4 +84,33 @@ fn start(params: StartParams) -> Result<(), StartError> {
         }
     }))?;
     Ok(())
+}
+
+fn start_multi_pool(params: StartParams) -> Result<(), SpawnError> {
+    let StartParams {
+        config,
+        client,
+        jobs,
+        pools,
+        ..
+    } = params;
+    if !config.auto_create_cilium_pod_ip_pools.is_empty() {
+        let (client, config) = (client.clone(), config.clone());
+        let create = Job::once("create-pools", move |cx: JobCtx| {
+            let (client, config) = (client.clone(), config.clone());
+            async move {
+                let created = create_pools(&client, &config.auto_create_cilium_pod_ip_pools);
+                cx.until_cancelled(created).await.unwrap_or(Ok(()))
+            }
+        });
+        jobs.spawn(create.retry(Retry::forever().backoff(Backoff::constant(RETRY))))?;
+    }
+    jobs.spawn(Job::once("multi-pool", move |cx: JobCtx| {
+        let migration = config.migration();
+        let pool = MultiPoolNodes::new(client.clone(), pools.0.clone(), migration);
+        let mut nodes = NodePool::new(client.clone(), pool, cx.health.clone());
+        async move {
+            cx.token.run_until_cancelled(nodes.run()).await;
+        }
+    }))
 }

@@ -9,17 +9,19 @@ use ipnet::IpNet;
 use skep_datapath_config::AddressFamilies;
 
 use crate::allocator::{Family, NetworkError, PrefixAllocator};
+use crate::multipool::{AutoPools, Migration};
 
 /// Modes in which the operator allocates nothing.
 const WITHOUT_OPERATOR: [&str; 3] = ["kubernetes", "crd", "delegated-plugin"];
 const CLUSTER_POOL: &str = "cluster-pool";
+const MULTI_POOL: &str = "multi-pool";
 
 /// How nodes get pod CIDRs.
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Mode of address management: cluster-pool, or one in which the operator allocates nothing: kubernetes, crd,
-    /// delegated-plugin.
+    /// Mode of address management: cluster-pool, multi-pool, or one in which the operator allocates nothing: kubernetes,
+    /// crd, delegated-plugin.
     #[config(default = "cluster-pool")]
     pub ipam: String,
     /// IPv4 networks of which nodes get pod CIDRs, in this order.
@@ -32,6 +34,18 @@ pub struct Config {
     /// Prefix length of IPv6 pod CIDRs.
     #[config(default = 112)]
     pub cluster_pool_ipv6_mask_size: u8,
+    /// CiliumPodIPPools to create at the start, in mode multi-pool, such as
+    /// `default=ipv4-cidrs:10.10.0.0/16;ipv4-mask-size:24`. Those that exist are not changed.
+    #[config(default = "")]
+    pub auto_create_cilium_pod_ip_pools: AutoPools,
+    /// Pool that gets the pod CIDRs of mode cluster-pool.
+    #[config(default = "default")]
+    pub ipam_default_ip_pool: String,
+    /// Turn pod CIDRs of mode cluster-pool into networks of the default pool, in mode multi-pool.
+    pub enable_cluster_pool_to_multi_pool_migration: bool,
+    /// Has no effect: nodes are migrated one after another.
+    #[config(default = 16, hidden, deprecated = "it has no effect")]
+    pub multi_pool_migration_workers: u32,
 }
 
 /// Why there are no pools.
@@ -66,11 +80,16 @@ pub enum PoolError {
 
 impl Config {
     fn check(&self, faults: &mut Faults) {
-        if self.ipam != CLUSTER_POOL && !WITHOUT_OPERATOR.contains(&self.ipam.as_str()) {
+        if ![CLUSTER_POOL, MULTI_POOL].contains(&self.ipam.as_str())
+            && !WITHOUT_OPERATOR.contains(&self.ipam.as_str())
+        {
             let known = WITHOUT_OPERATOR.join(", ");
             faults.add(
                 "ipam",
-                format!("`{}` is not supported: {CLUSTER_POOL}, {known}", self.ipam),
+                format!(
+                    "`{}` is not supported: {CLUSTER_POOL}, {MULTI_POOL}, {known}",
+                    self.ipam
+                ),
             );
         }
         for (flag, texts) in [
@@ -83,10 +102,22 @@ impl Config {
         }
     }
 
-    /// Whether the operator allocates pod CIDRs.
+    /// Whether nodes get pod CIDRs of the networks in the settings.
     #[must_use]
-    pub fn allocates(&self) -> bool {
+    pub fn is_cluster_pool(&self) -> bool {
         self.ipam == CLUSTER_POOL
+    }
+
+    /// Whether nodes get networks of CiliumPodIPPools.
+    #[must_use]
+    pub fn is_multi_pool(&self) -> bool {
+        self.ipam == MULTI_POOL
+    }
+
+    pub(crate) fn migration(&self) -> Option<Migration> {
+        let pool = self.ipam_default_ip_pool.clone();
+        self.enable_cluster_pool_to_multi_pool_migration
+            .then_some(Migration { pool })
     }
 
     /// An allocator for each family in use.

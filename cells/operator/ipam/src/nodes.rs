@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! CiliumNodes → pod CIDRs in their specs, errors in their statuses.
+//! CiliumNodes → what is allocated to them in their specs, errors in their statuses.
 //!
 //! Nothing is allocated until all nodes are listed and restored. A write reads the node, assigns by what was read and
 //! writes it back with its resource version: a conflict means to assign again. What waits to be written is reserved.
+//! What is allocated is up to a [`NodeAllocator`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use skep_k8s_crds::node::CiliumNode;
 use skep_k8s_types::{RawObject, Resource};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::assign::{Assignment, ClusterPool};
+use crate::allocator::OccupyError;
 
 /// Nodes with this annotation set to `true` are ignored.
 const IGNORE: &str = "ipam.cilium.io/ignore";
@@ -32,7 +33,50 @@ const REQUEST: Duration = Duration::from_secs(10);
 /// Most nodes that health names.
 const NAMED: usize = 10;
 
-/// Nodes that do not have their pod CIDRs.
+/// What the spec of a node is to contain.
+pub(crate) struct Assigned<S> {
+    pub(crate) spec: S,
+    /// Networks of the spec that another node holds. They are not in `spec`.
+    pub(crate) duplicates: Vec<OccupyError>,
+    /// What goes into the status.
+    pub(crate) error: Option<String>,
+}
+
+/// Allocates networks to nodes.
+///
+/// A node is restored before anything is allocated. What is assigned stays reserved for the node until the node is removed
+/// or its spec says otherwise.
+pub(crate) trait NodeAllocator: Send {
+    /// The part of a node's spec that it writes.
+    type Spec: PartialEq + Send + Sync;
+
+    /// Waits until anything but a node has changed: then all nodes are assigned again.
+    fn changed(&mut self) -> impl Future<Output = ()> + Send;
+    /// Whether everything but the nodes is known.
+    fn is_ready(&self) -> bool;
+    /// Why it is not up to date.
+    fn failing(&self) -> Option<&str>;
+    /// What else is wrong, for health.
+    fn faults(&self) -> Vec<String>;
+    /// Names of the nodes that hold networks.
+    fn holders(&self) -> Vec<String>;
+    /// Restores what a node has.
+    fn restore(&mut self, node: &CiliumNode);
+    /// Assigns what a node asks for.
+    fn assign(&mut self, node: &CiliumNode) -> Assigned<Self::Spec>;
+    /// Releases everything that a node holds.
+    fn remove(&mut self, node: &str);
+    /// Whether anything was released since the last call.
+    fn take_released(&mut self) -> bool;
+    /// What the spec of a node contains.
+    fn spec(node: &CiliumNode) -> Self::Spec;
+    /// Changes a node to have a spec.
+    fn set_spec(object: &mut Value, spec: &Self::Spec);
+    /// A spec for logs.
+    fn text(spec: &Self::Spec) -> String;
+}
+
+/// Nodes that do not have their networks.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Unassigned(String);
@@ -51,10 +95,10 @@ struct Known {
     error: Option<String>,
 }
 
-/// Keeps the pod CIDRs of all nodes.
-pub(crate) struct NodePool {
+/// Keeps the networks of all nodes.
+pub(crate) struct NodePool<A> {
     client: Arc<dyn Client>,
-    pool: ClusterPool,
+    pool: A,
     health: Health,
     known: BTreeMap<String, Known>,
     /// Nodes to look at, and when.
@@ -64,12 +108,6 @@ pub(crate) struct NodePool {
     is_listed: bool,
     next_round: Instant,
     failing: Option<String>,
-}
-
-fn pod_cidrs(node: &CiliumNode) -> &[String] {
-    let ipam = node.spec.ipam.as_ref();
-    ipam.and_then(|ipam| ipam.pod_cidrs.as_deref())
-        .unwrap_or_default()
 }
 
 fn status_error(node: &CiliumNode) -> &str {
@@ -88,8 +126,8 @@ fn version(node: &CiliumNode) -> Option<u64> {
     node.metadata.resource_version.parse().ok()
 }
 
-impl NodePool {
-    pub(crate) fn new(client: Arc<dyn Client>, pool: ClusterPool, health: Health) -> Self {
+impl<A: NodeAllocator> NodePool<A> {
+    pub(crate) fn new(client: Arc<dyn Client>, pool: A, health: Health) -> Self {
         Self {
             client,
             pool,
@@ -121,14 +159,16 @@ impl NodePool {
                     Some(event) => self.apply(event),
                     None => return,
                 },
+                () = self.pool.changed() => self.assign_all(),
                 () = wait => self.round().await,
             }
+            self.wake();
             self.report();
         }
     }
 
     fn round_at(&self) -> Option<Instant> {
-        if !self.is_listed || !self.unreadable.is_empty() {
+        if !self.is_listed || !self.unreadable.is_empty() || !self.pool.is_ready() {
             return None;
         }
         let first = self.due.values().min()?;
@@ -144,7 +184,7 @@ impl NodePool {
                     .map(|node| node.metadata.name.to_string())
                     .chain(invalid.iter().map(|error| error.object.name.to_string()))
                     .collect();
-                let holding = self.pool.nodes().map(str::to_owned);
+                let holding = self.pool.holders();
                 let gone = self
                     .known
                     .keys()
@@ -156,7 +196,7 @@ impl NodePool {
                     self.remove(&name);
                 }
                 let mut items = items;
-                // Of two nodes with the same pod CIDR the first by name keeps it.
+                // Of two nodes with the same network the first by name keeps it.
                 items.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
                 for node in items {
                     self.upsert(node);
@@ -201,7 +241,7 @@ impl NodePool {
             return;
         }
         self.unreadable.remove(&name);
-        self.pool.restore(&name, pod_cidrs(&node));
+        self.pool.restore(&node);
         let error = self.known.remove(&name).and_then(|known| known.error);
         self.known.insert(name.clone(), Known { node, error });
         self.due.insert(name, Instant::now());
@@ -212,7 +252,18 @@ impl NodePool {
         self.known.remove(name);
         self.due.remove(name);
         self.unreadable.remove(name);
-        // What it held may be what another node waits for.
+    }
+
+    fn assign_all(&mut self) {
+        let now = Instant::now();
+        self.due = self.known.keys().map(|name| (name.clone(), now)).collect();
+    }
+
+    /// What was released may be what another node waits for.
+    fn wake(&mut self) {
+        if !self.pool.take_released() {
+            return;
+        }
         let now = Instant::now();
         let waiting = self.known.iter().filter(|(_, known)| known.error.is_some());
         for (name, _) in waiting {
@@ -267,84 +318,62 @@ impl NodePool {
         if is_ignored(&node) || self.is_up_to_date(name, &node) {
             return Ok(());
         }
-        let raw = self.read(name).await?;
+        let raw = read(&*self.client, name).await?;
         let mut node: Arc<CiliumNode> = raw.clone().decode().map_err(ApiError::from)?;
         if is_ignored(&node) {
             return Ok(());
         }
-        let assignment = self.pool.assign(name, pod_cidrs(&node));
-        for duplicate in &assignment.duplicates {
+        let assigned = self.pool.assign(&node);
+        for duplicate in &assigned.duplicates {
             tracing::warn!(node = name, error = %duplicate, "Duplicate CIDR, will be released from this node");
         }
         let mut object = (*raw.to_value().map_err(ApiError::from)?).clone();
-        if assignment.pod_cidrs != pod_cidrs(&node) {
-            set_pod_cidrs(&mut object, &assignment.pod_cidrs);
-            let stored = self.write(Subresource::None, object).await?;
+        if assigned.spec != A::spec(&node) {
+            A::set_spec(&mut object, &assigned.spec);
+            let stored = write(&*self.client, Subresource::None, object).await?;
             node = stored.clone().decode().map_err(ApiError::from)?;
             object = (*stored.to_value().map_err(ApiError::from)?).clone();
-            tracing::info!(
-                node = name,
-                pod_cidrs = assignment.pod_cidrs.join(","),
-                "Assigned pod CIDRs"
-            );
-            self.remember(name, &node, &assignment);
+            let pod_cidrs = A::text(&assigned.spec);
+            tracing::info!(node = name, pod_cidrs, "Assigned pod CIDRs");
+            self.remember(name, &node, assigned.error.as_deref());
         }
-        let error = assignment.error.as_ref().map(ToString::to_string);
-        if error.as_deref().unwrap_or_default() != status_error(&node) {
-            set_error(&mut object, error.as_deref());
-            node = self
-                .write(Subresource::Status, object)
-                .await?
-                .decode()
-                .map_err(ApiError::from)?;
+        if assigned.error.as_deref().unwrap_or_default() != status_error(&node) {
+            set_error(&mut object, assigned.error.as_deref());
+            let stored = write(&*self.client, Subresource::Status, object).await?;
+            node = stored.decode().map_err(ApiError::from)?;
         }
-        self.remember(name, &node, &assignment);
+        self.remember(name, &node, assigned.error.as_deref());
         Ok(())
     }
 
     fn is_up_to_date(&mut self, name: &str, node: &CiliumNode) -> bool {
-        let assignment = self.pool.assign(name, pod_cidrs(node));
-        let error = assignment.error.as_ref().map(ToString::to_string);
-        let is_same = assignment.pod_cidrs == pod_cidrs(node)
-            && error.as_deref().unwrap_or_default() == status_error(node);
+        let assigned = self.pool.assign(node);
+        let is_same = assigned.spec == A::spec(node)
+            && assigned.error.as_deref().unwrap_or_default() == status_error(node);
         if is_same && let Some(known) = self.known.get_mut(name) {
-            known.error = error;
+            known.error = assigned.error;
         }
         is_same
     }
 
-    fn remember(&mut self, name: &str, node: &Arc<CiliumNode>, assignment: &Assignment) {
+    /// Restores what was written, so that it counts as removed once it is missing.
+    fn remember(&mut self, name: &str, node: &Arc<CiliumNode>, error: Option<&str>) {
+        self.pool.restore(node);
         if let Some(known) = self.known.get_mut(name) {
             known.node = node.clone();
-            known.error = assignment.error.as_ref().map(ToString::to_string);
+            known.error = error.map(str::to_owned);
         }
-    }
-
-    async fn read(&self, name: &str) -> Result<RawObject, WriteError> {
-        let kind = CiliumNode::kind();
-        let request = self.client.get(&kind, "", name);
-        Ok(timeout(REQUEST, request)
-            .await
-            .map_err(|_| WriteError::Timeout)??)
-    }
-
-    async fn write(&self, part: Subresource, object: Value) -> Result<RawObject, WriteError> {
-        let (kind, options) = (CiliumNode::kind(), WriteOptions::default());
-        let request = self.client.update(&kind, "", part, object, &options);
-        Ok(timeout(REQUEST, request)
-            .await
-            .map_err(|_| WriteError::Timeout)??)
     }
 
     fn report(&self) {
         let total = self.known.len();
-        if let Some(error) = &self.failing {
-            let error = Unassigned(error.clone());
+        if let Some(error) = self.failing.as_deref().or(self.pool.failing()) {
+            let error = Unassigned(error.to_owned());
             self.health
                 .degraded("Waiting for the Kubernetes API server", &error);
             return;
         }
-        if !self.is_listed {
+        if !self.is_listed || !self.pool.is_ready() {
             return;
         }
         let unreadable = self
@@ -355,7 +384,9 @@ impl NodePool {
             let error = known.error.as_ref()?;
             Some(format!("`{name}`: {error}"))
         });
-        let all: Vec<String> = unreadable.chain(failed).collect();
+        let mut all: Vec<String> = unreadable.chain(failed).collect();
+        let without = all.len();
+        all.extend(self.pool.faults());
         if all.is_empty() {
             self.health.ok(format!("{total} nodes"));
             return;
@@ -364,13 +395,25 @@ impl NodePool {
         if all.len() > NAMED {
             text.push_str(&format!("; and {} more", all.len() - NAMED));
         }
-        let message = format!("{} of {total} nodes without their pod CIDRs", all.len());
+        let message = format!("{without} of {total} nodes without their pod CIDRs");
         self.health.degraded(message, &Unassigned(text));
     }
 }
 
+async fn read(client: &dyn Client, name: &str) -> Result<RawObject, WriteError> {
+    let kind = CiliumNode::kind();
+    let request = timeout(REQUEST, client.get(&kind, "", name));
+    Ok(request.await.map_err(|_| WriteError::Timeout)??)
+}
+
+async fn write(client: &dyn Client, part: Subresource, object: Value) -> Result<RawObject, WriteError> {
+    let (kind, options) = (CiliumNode::kind(), WriteOptions::default());
+    let request = timeout(REQUEST, client.update(&kind, "", part, object, &options));
+    Ok(request.await.map_err(|_| WriteError::Timeout)??)
+}
+
 /// Member `name` of an object, which is made an object if it is none.
-fn member<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
+pub(crate) fn member<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
     if !object.is_object() {
         *object = json!({});
     }
@@ -379,12 +422,6 @@ fn member<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
         *member = json!({});
     }
     member
-}
-
-fn set_pod_cidrs(object: &mut Value, pod_cidrs: &[String]) {
-    let ipam = member(member(object, "spec"), "ipam");
-    ipam["podCIDRs"] = json!(pod_cidrs);
-    member(ipam, "pools");
 }
 
 fn set_error(object: &mut Value, error: Option<&str>) {

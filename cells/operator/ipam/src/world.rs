@@ -10,6 +10,7 @@ use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_
 use skep_k8s_client::testing::FaultyClient;
 use skep_k8s_client::{Client, DeleteOptions, Subresource, WriteOptions};
 use skep_k8s_crds::node::CiliumNode;
+use skep_k8s_crds::pools::CiliumPodIPPool;
 use skep_k8s_crds::{definitions, register_all};
 use skep_k8s_types::Resource;
 use tokio::time::Instant;
@@ -98,6 +99,57 @@ impl World {
                     return;
                 }
                 assert!(Instant::now() < deadline, "{caller}: {object:#}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+
+    pub(crate) async fn add_pool(&self, name: &str, spec: Value) {
+        let object = json!({
+            "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
+            "metadata": { "name": name }, "spec": spec,
+        });
+        let (kind, options) = (CiliumPodIPPool::kind(), WriteOptions::default());
+        let created = self.client.inner().create(&kind, "", object, &options);
+        created.await.unwrap();
+    }
+
+    pub(crate) async fn pool(&self, name: &str) -> Value {
+        let kind = CiliumPodIPPool::kind();
+        let raw = self.client.inner().get(&kind, "", name).await.unwrap();
+        (*raw.to_value().unwrap()).clone()
+    }
+
+    pub(crate) async fn change_pool(&self, name: &str, spec: Value) {
+        let mut object = self.pool(name).await;
+        object["spec"] = spec;
+        let (kind, options) = (CiliumPodIPPool::kind(), WriteOptions::default());
+        let inner = self.client.inner();
+        let updated = inner.update(&kind, "", Subresource::None, object, &options);
+        updated.await.unwrap();
+    }
+
+    pub(crate) async fn delete_pool(&self, name: &str) {
+        let (kind, options) = (CiliumPodIPPool::kind(), DeleteOptions::default());
+        let deleted = self.client.inner().delete(&kind, "", name, &options);
+        deleted.await.unwrap();
+    }
+
+    /// Waits until something holds; otherwise shows what there is.
+    #[track_caller]
+    pub(crate) fn until<F: Future<Output = (bool, String)>>(
+        &self,
+        check: impl Fn() -> F,
+    ) -> impl Future<Output = ()> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let deadline = Instant::now() + Duration::from_secs(300);
+            loop {
+                let (holds, shown) = check().await;
+                if holds {
+                    return;
+                }
+                assert!(Instant::now() < deadline, "{caller}: {shown}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

@@ -9,6 +9,7 @@ use skep_k8s_client::testing::{Fault, Verb};
 
 use super::*;
 use crate::allocator::{Family, PrefixAllocator};
+use crate::assign::ClusterPool;
 use crate::world::World;
 
 struct Operator {
@@ -245,7 +246,7 @@ async fn an_event_from_before_the_last_write_changes_nothing() {
     });
     nodes.round().await;
     let written = nodes.known["n2"].node.clone();
-    assert_eq!(pod_cidrs(&written), ["10.9.1.0/24"]);
+    assert_eq!(ClusterPool::spec(&written), ["10.9.1.0/24"]);
 
     nodes.remove("n1");
     nodes.apply(WatcherEvent::Object(ObjectEvent::Applied(stale)));
@@ -269,17 +270,9 @@ async fn nothing_is_allocated_while_a_node_cannot_be_decoded() {
         ClusterPool::new([(Family::V4, v4)].into()),
         health,
     );
-    let broken = json!({
-        "apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": { "name": "n2" },
-        "spec": { "ipam": { "podCIDRs": 7 } },
-    });
-    let error = RawObject::from_value(Arc::new(broken))
-        .decode::<CiliumNode>()
-        .unwrap_err();
-
     nodes.apply(WatcherEvent::Replaced {
         items,
-        invalid: vec![error],
+        invalid: vec![undecodable("n2")],
     });
     nodes.report();
     assert_eq!(nodes.round_at(), None);
@@ -288,6 +281,89 @@ async fn nothing_is_allocated_while_a_node_cannot_be_decoded() {
 
     nodes.remove("n2");
     assert!(nodes.round_at().is_some());
+}
+
+fn node(name: &str, pod_cidrs: &[&str]) -> Arc<CiliumNode> {
+    let object = json!({
+        "apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": { "name": name },
+        "spec": { "ipam": { "podCIDRs": pod_cidrs } },
+    });
+    RawObject::from_value(Arc::new(object)).decode().unwrap()
+}
+
+fn undecodable(name: &str) -> skep_k8s_types::DecodeError {
+    let object = json!({
+        "apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": { "name": name },
+        "spec": { "ipam": { "podCIDRs": 7 } },
+    });
+    RawObject::from_value(Arc::new(object))
+        .decode::<CiliumNode>()
+        .unwrap_err()
+}
+
+async fn pool_of(network: &str) -> NodePool<ClusterPool> {
+    let server = World::new().await;
+    let v4 = PrefixAllocator::new(Family::V4, vec![network.parse().unwrap()], 24).unwrap();
+    let pool = ClusterPool::new([(Family::V4, v4)].into());
+    let (health, _) = hive::testing::health("ipam");
+    NodePool::new(server.client.clone(), pool, health)
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_the_first_list_the_first_node_by_name_keeps_a_duplicate() {
+    let mut nodes = pool_of("10.9.0.0/16").await;
+
+    nodes.apply(WatcherEvent::Replaced {
+        items: vec![node("z", &["10.9.0.0/24"]), node("a", &["10.9.0.0/24"])],
+        invalid: Vec::new(),
+    });
+
+    assert_eq!(nodes.pool.held("a"), ["10.9.0.0/24".parse().unwrap()]);
+    assert_eq!(nodes.pool.held("z"), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_wakes_the_nodes_that_wait() {
+    let mut nodes = pool_of("10.9.0.0/24").await;
+    let items = vec![
+        node("a", &["10.9.0.0/24"]),
+        node("b", &[]),
+        node("c", &["10.9.7.0/24"]),
+    ];
+    nodes.apply(WatcherEvent::Replaced {
+        items,
+        invalid: Vec::new(),
+    });
+    nodes.due.clear();
+    if let Some(known) = nodes.known.get_mut("b") {
+        known.error = Some("allocator full".to_owned());
+    }
+    nodes.wake();
+    assert_eq!(nodes.round_at(), None, "nothing was released");
+
+    nodes.remove("a");
+    nodes.wake();
+
+    assert_eq!(nodes.due.keys().collect::<Vec<_>>(), ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_without_an_undecodable_node_ends_the_wait_for_it() {
+    let mut nodes = pool_of("10.9.0.0/16").await;
+    nodes.apply(WatcherEvent::Replaced {
+        items: vec![node("a", &["10.9.0.0/24"]), node("b", &[])],
+        invalid: vec![undecodable("broken")],
+    });
+    assert_eq!(nodes.round_at(), None);
+
+    // A node that was decoded before keeps what it held.
+    nodes.apply(WatcherEvent::Replaced {
+        items: vec![node("b", &[])],
+        invalid: vec![undecodable("a")],
+    });
+
+    assert!(nodes.round_at().is_some());
+    assert_eq!(nodes.pool.held("a"), ["10.9.0.0/24".parse().unwrap()]);
 }
 
 fn operator(server: Arc<World>) -> Hive {
@@ -347,7 +423,7 @@ async fn networks_that_do_not_suit_the_families_stop_the_start() {
             &["--enable-ipv6=false", "--cluster-pool-ipv4-cidr=10.0.0.0/28"],
             "mask size 24 does not fit network 10.0.0.0/28",
         ),
-        (&["--ipam=multi-pool"], "`multi-pool` is not supported"),
+        (&["--ipam=eni"], "`eni` is not supported"),
         (
             &["--cluster-pool-ipv4-cidr=10.0.0.0/33"],
             "`10.0.0.0/33` is not a network",

@@ -281,6 +281,25 @@ async fn an_address_moves_only_after_its_old_owner_does_not_show_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_services_that_cannot_share_any_more_the_one_that_changed_loses() {
+    let cluster = Cluster::new();
+    cluster.pool("blue", block("192.0.2.0/29"));
+    let operator = cluster.operator(&[]).await;
+    for (name, port) in [("a", 80), ("b", 81)] {
+        cluster.service(name, share("key", port));
+        cluster.shows(name, "[192.0.2.0] True satisfied: ").await;
+    }
+
+    // `a` comes first by age and name.
+    cluster.patch_service("a", json!({ "spec": { "ports": [{ "port": 81 }] } }));
+
+    cluster.shows("a", "[192.0.2.1] True satisfied: ").await;
+    cluster.settle().await;
+    assert_eq!(cluster.shown("b"), "[192.0.2.0] True satisfied: ");
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn marks_pools_in_conflict_and_resolves() {
     let cluster = Cluster::new();
     cluster.pool("a", block("192.0.2.0/29"));

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Settings: where the configuration is.
+
+use hive::config::Faults;
+use serde::Deserialize;
+
+/// Where the configuration of the agent is in the cluster.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = Config::check)]
+pub struct Config {
+    /// Show the configuration in the cluster as table `cilium-configs`.
+    #[config(default = true)]
+    pub enable_dynamic_config: bool,
+    /// Where the configuration is: a JSON list of `kind` (config-map, cilium-node-config or node), `namespace` and `name`.
+    /// Of a key that several have, the value of the last one counts.
+    #[config(default = r#"[{"kind":"config-map","namespace":"kube-system","name":"cilium-config"}]"#)]
+    pub config_sources: String,
+    /// Keys that only the first source may set: JSON with the lists `allowConfigKeys`, keys that the others may set too, and
+    /// `denyConfigKeys`, keys that they may not set. The second one counts if the first one is empty.
+    pub config_sources_overrides: String,
+}
+
+/// Why sources cannot be used: correct the setting.
+#[derive(Debug, thiserror::Error)]
+pub enum SourcesError {
+    /// It is not the JSON that is expected.
+    #[error("expected a JSON list of sources")]
+    Sources(#[source] serde_json::Error),
+    /// It is not the JSON that is expected.
+    #[error("expected a JSON object with lists of keys")]
+    Overrides(#[source] serde_json::Error),
+    /// The source says too little.
+    #[error("source {position} requires `{field}`")]
+    Missing {
+        /// Its place in the list, from 1.
+        position: usize,
+        /// What it lacks.
+        field: &'static str,
+    },
+}
+
+/// What kind of object a source is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceKind {
+    /// A ConfigMap: its data.
+    ConfigMap,
+    /// CiliumNodeConfigs that select the node: their defaults.
+    CiliumNodeConfig,
+    /// A node: its annotations `config.cilium.io/<key>`.
+    Node,
+}
+
+/// Where configuration is.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Source {
+    /// What kind of object it is.
+    pub kind: SourceKind,
+    /// Namespace of the objects.
+    #[serde(default)]
+    pub namespace: String,
+    /// Name of the object; empty for all CiliumNodeConfigs of the namespace, and for this node.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// Which keys sources other than the first may set.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Overrides {
+    /// Only these, if there are any.
+    pub allow_config_keys: Vec<String>,
+    /// All but these.
+    pub deny_config_keys: Vec<String>,
+}
+
+impl Overrides {
+    /// Whether sources other than the first may set a key.
+    #[must_use]
+    pub fn permits(&self, key: &str) -> bool {
+        let has = |keys: &[String]| keys.iter().any(|known| known == key);
+        match self.allow_config_keys.is_empty() {
+            true => !has(&self.deny_config_keys),
+            false => has(&self.allow_config_keys),
+        }
+    }
+}
+
+impl Config {
+    fn check(&self, faults: &mut Faults) {
+        if let Err(error) = self.sources() {
+            faults.add("config-sources", hive::error_chain(&error).to_string());
+        }
+        if let Err(error) = self.overrides() {
+            faults.add("config-sources-overrides", hive::error_chain(&error).to_string());
+        }
+    }
+
+    /// The sources, in their order.
+    ///
+    /// # Errors
+    /// [`SourcesError`] if the setting is not valid; validation reports it before the start.
+    pub fn sources(&self) -> Result<Vec<Source>, SourcesError> {
+        let sources: Vec<Source> = match self.config_sources.trim() {
+            "" => Vec::new(),
+            text => serde_json::from_str(text).map_err(SourcesError::Sources)?,
+        };
+        for (index, source) in sources.iter().enumerate() {
+            let missing = |field| SourcesError::Missing {
+                position: index + 1,
+                field,
+            };
+            if source.kind != SourceKind::Node && source.namespace.is_empty() {
+                return Err(missing("namespace"));
+            }
+            if source.kind == SourceKind::ConfigMap && source.name.is_empty() {
+                return Err(missing("name"));
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Which keys sources other than the first may set.
+    ///
+    /// # Errors
+    /// [`SourcesError`] if the setting is not valid; validation reports it before the start.
+    pub fn overrides(&self) -> Result<Overrides, SourcesError> {
+        match self.config_sources_overrides.trim() {
+            "" => Ok(Overrides::default()),
+            text => serde_json::from_str(text).map_err(SourcesError::Overrides),
+        }
+    }
+}

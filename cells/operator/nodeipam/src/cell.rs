@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: addresses of nodes for Services of type LoadBalancer.
+//! Requires: a Kubernetes client. For leaders only: two programs would overwrite each other.
+
+use std::sync::Arc;
+
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use skep_k8s_client::Client;
+use skep_operator_lbipam::{Config as LbIpamConfig, DefaultIpam};
+
+use crate::controller::Controller;
+
+/// Whether Services get addresses of nodes.
+#[derive(Debug, Clone, hive::Config)]
+pub struct Config {
+    /// Give addresses of nodes to Services of type LoadBalancer and class `io.cilium/node`, and to those without a class if
+    /// `default-lb-service-ipam` is `nodeipam`.
+    pub enable_node_ipam: bool,
+}
+
+/// Addresses of nodes for Services.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("nodeipam", "Addresses of nodes for Services")
+        .config::<Config>()
+        .config::<LbIpamConfig>()
+        .run(start)
+}
+
+#[derive(Params)]
+struct StartParams {
+    config: Cfg<Config>,
+    lbipam: Cfg<LbIpamConfig>,
+    client: Arc<dyn Client>,
+    jobs: Jobs,
+}
+
+fn start(params: StartParams) -> Result<(), SpawnError> {
+    let StartParams {
+        config,
+        lbipam,
+        client,
+        jobs,
+    } = params;
+    if !config.enable_node_ipam || !client.is_enabled() {
+        return Ok(());
+    }
+    let is_default = lbipam.default_lb_service_ipam == DefaultIpam::NodeIpam;
+    jobs.spawn(Job::once("service-nodeipam", move |cx: JobCtx| {
+        let mut controller = Controller::new(client.clone(), is_default, cx.health.clone());
+        async move {
+            // A leader that is no longer one writes nothing more.
+            cx.until_cancelled(controller.run()).await;
+        }
+    }))
+}
