@@ -15,7 +15,7 @@ pub fn cells() -> Vec<Cell> {
 }
 
 /// What only the leader runs. The definitions come first: the others watch objects of these kinds.
-fn leader_cells() -> [Cell; 9] {
+fn leader_cells() -> [Cell; 11] {
     [
         skep_k8s_crds::cell(),
         skep_operator_gc::tables::cell(),
@@ -23,7 +23,9 @@ fn leader_cells() -> [Cell; 9] {
         skep_operator_gc::taints::cell(),
         skep_operator_gc::identities::cell(),
         skep_operator_gc::endpoints::cell(),
+        skep_operator_gc::slices::cell(),
         skep_operator_gc::pods::cell(),
+        skep_operator_ces::cell(),
         skep_operator_ipam::cell(),
         skep_operator_lbipam::cell(),
     ]
