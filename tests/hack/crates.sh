@@ -27,6 +27,7 @@ skep-agent: schemars cel
 skep-operator: skep-bpf-sys skep-bpf-maps skep-node skep-k8s-apiserver
 skep-operator-leader: skep-statedb kube axum
 skep-operator-api: kube skep-bpf-sys
+skep-operator-ces: kube axum skep-bpf-sys skep-node skep-statedb
 skep-operator-gc: kube axum skep-bpf-sys skep-node
 skep-operator-kvstore: kube etcd-client tonic skep-kvstore-etcd skep-k8s-apiserver skep-bpf-sys skep-node
 skep-logging: kube axum
@@ -42,6 +43,7 @@ skep-clustermesh-types: skep-kvstore skep-statedb tokio etcd-client tonic kube a
 skep-operator-mesh: skep-loadbalancer-model skep-k8s-apiserver skep-bpf-sys axum kube
 skep-mcsapi-coredns: skep-clustermesh skep-statedb kube axum
 skep-identity: skep-hive skep-statedb skep-kvstore skep-k8s-types skep-bpf-sys tokio
+skep-endpoint-watcher: kube axum skep-k8s-crds etcd-client
 skep-ipcache: skep-k8s-types skep-k8s-client skep-node kube axum etcd-client
 skep-node-manager: kube axum etcd-client skep-kvstore
 skep-operator-nodeipam: skep-loadbalancer-model skep-k8s-apiserver skep-bpf-sys axum kube

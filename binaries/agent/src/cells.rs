@@ -73,6 +73,7 @@ fn datapath() -> Cell {
         skep_ipcache::api::cell(),
         skep_node_manager::cell(),
         skep_node_manager::api::cell(),
+        skep_endpoint_watcher::cell(),
         unsupported::cell(),
         pods::cell(),
     ])

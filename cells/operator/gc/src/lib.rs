@@ -7,6 +7,7 @@
 //! - [`endpoints`]: CiliumEndpoints without a pod;
 //! - [`nodes`]: CiliumNodes without a node;
 //! - [`identities`]: CiliumIdentities that nothing uses;
+//! - [`slices`]: CiliumEndpointSlices where they are off;
 //! - [`pods`]: restarts pods that run without an endpoint;
 //! - [`taints`]: taints and the condition of nodes, by the agent that runs there.
 //!
@@ -19,6 +20,7 @@ pub mod identities;
 pub mod nodes;
 mod objects;
 pub mod pods;
+pub mod slices;
 pub mod tables;
 pub mod taints;
 

@@ -6,5 +6,6 @@ mod endpoints;
 mod identities;
 mod nodes;
 mod pods;
+mod slices;
 mod taints;
 mod world;

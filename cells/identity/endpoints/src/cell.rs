@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: endpoints of all nodes as claims in the ipcache.
+//! Requires: the ipcache, the local node, the address families, optionally a Kubernetes client.
+
+use std::sync::Arc;
+
+use hive::{Cell, Cfg, Jobs, Params, SpawnError};
+use skep_datapath_config::AddressFamilies;
+use skep_ipcache::Writer;
+use skep_k8s_client::Client;
+use skep_node::LocalNodeStore;
+
+use crate::config::Config;
+use crate::objects::{CiliumEndpoint, CiliumEndpointSlice};
+use crate::watch::Watch;
+
+/// Endpoints of all nodes as claims in the ipcache.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("endpoint-watcher", "Endpoints of all nodes in the ipcache")
+        .config::<Config>()
+        .run(start)
+}
+
+/// Why endpoints cannot be watched.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    /// The source is registered twice.
+    #[error(transparent)]
+    Table(#[from] statedb::Error),
+    /// The module has stopped.
+    #[error(transparent)]
+    Job(#[from] SpawnError),
+}
+
+#[derive(Params)]
+struct StartParams {
+    config: Cfg<Config>,
+    families: Cfg<AddressFamilies>,
+    ipcache: Writer,
+    local: LocalNodeStore,
+    client: Option<Arc<dyn Client>>,
+    jobs: Jobs,
+}
+
+fn start(params: StartParams) -> Result<(), StartError> {
+    let Some(client) = params.client.filter(|client| client.is_enabled()) else {
+        return Ok(());
+    };
+    if params.config.disable_endpoint_crd {
+        return Ok(());
+    }
+    let watch = Watch {
+        client,
+        guard: params.ipcache.register_source("endpoints")?,
+        ipcache: params.ipcache,
+        local: params.local,
+        families: params.families,
+    };
+    match params.config.enable_cilium_endpoint_slice {
+        true => watch.spawn::<CiliumEndpointSlice>(&params.jobs)?,
+        false => watch.spawn::<CiliumEndpoint>(&params.jobs)?,
+    }
+    Ok(())
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! When which slice is written.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use skep_k8s_types::slim::Str;
+use tokio::time::Instant;
+
+use crate::config::RateLimit;
+
+/// How long a change waits for others of its slice.
+const COALESCE: Duration = Duration::from_millis(500);
+
+/// Wait after a failed write; doubles up to the longest.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(100);
+
+/// Failures in a row after which a slice is reported as failed for good. It is written again all the same.
+const TRANSIENT: u32 = 15;
+
+#[derive(Debug)]
+struct Item {
+    due: Instant,
+    since: Instant,
+}
+
+/// Slices that wait to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    items: HashMap<Str, Item>,
+    failures: HashMap<Str, u32>,
+}
+
+impl Queue {
+    /// A slice has changed.
+    pub(crate) fn add(&mut self, name: Str) {
+        let now = Instant::now();
+        let due = now + COALESCE;
+        let item = self.items.entry(name).or_insert(Item { due, since: now });
+        item.due = item.due.min(due);
+    }
+
+    /// A write has failed, returns whether only for now.
+    pub(crate) fn retry(&mut self, name: Str) -> bool {
+        let failures = self.failures.entry(name.clone()).or_default();
+        let wait = FIRST_RETRY
+            .saturating_mul(1 << (*failures).min(7))
+            .min(LONGEST_RETRY);
+        *failures = failures.saturating_add(1);
+        let is_transient = *failures <= TRANSIENT;
+        let now = Instant::now();
+        let item = self.items.entry(name).or_insert(Item { due: now, since: now });
+        item.due = now + wait;
+        is_transient
+    }
+
+    /// A write has succeeded, or there is nothing to write.
+    pub(crate) fn succeeded(&mut self, name: &str) {
+        self.failures.remove(name);
+    }
+
+    /// How many slices failed last.
+    pub(crate) fn failing(&self) -> usize {
+        self.failures.len()
+    }
+
+    /// The slice that is due first, of those selected; it is removed if it is due now.
+    pub(crate) fn next(&mut self, selected: impl Fn(&Str) -> bool) -> Next {
+        let items = self.items.iter().filter(|(name, _)| selected(name));
+        let Some((name, item)) = items.min_by_key(|(name, item)| (item.due, *name)) else {
+            return Next::Nothing;
+        };
+        if item.due > Instant::now() {
+            return Next::At(item.due);
+        }
+        let (name, since) = (name.clone(), item.since);
+        self.items.remove(&name);
+        Next::Due(name, since)
+    }
+}
+
+/// What is to be written next.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Next {
+    /// Nothing waits.
+    Nothing,
+    /// Something, at that time.
+    At(Instant),
+    /// This slice, which has waited since then.
+    Due(Str, Instant),
+}
+
+/// Limits writes: as many as the burst at once, then at a rate.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    limit: RateLimit,
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Bucket {
+    pub(crate) fn new(limit: RateLimit) -> Self {
+        Self {
+            limit,
+            tokens: f64::from(limit.burst),
+            filled: Instant::now(),
+        }
+    }
+
+    /// Sets the rate. Tokens stay.
+    pub(crate) fn set(&mut self, limit: RateLimit) {
+        self.fill();
+        self.limit = limit;
+        self.tokens = self.tokens.min(f64::from(limit.burst));
+    }
+
+    fn fill(&mut self) {
+        let now = Instant::now();
+        let new = (now - self.filled).as_secs_f64() * self.limit.limit;
+        self.tokens = (self.tokens + new).min(f64::from(self.limit.burst));
+        self.filled = now;
+    }
+
+    /// When a write may begin; `None` for now.
+    pub(crate) fn wait(&mut self) -> Option<Instant> {
+        self.fill();
+        // Nanoseconds of rounding are no reason to wait.
+        let missing = 1.0 - 1e-6 - self.tokens;
+        (missing > 0.0).then(|| self.filled + Duration::from_secs_f64(missing / self.limit.limit + 1e-6))
+    }
+
+    /// Counts a write.
+    pub(crate) fn take(&mut self) {
+        self.tokens -= 1.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn next(queue: &mut Queue) -> Option<Str> {
+        match queue.next(|_| true) {
+            Next::Due(name, _) => Some(name),
+            _ => None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_wait_for_others_and_failures_longer_each_time() {
+        let mut queue = Queue::default();
+        let name = Str::new("ces-a");
+
+        queue.add(name.clone());
+        advance(Duration::from_millis(499)).await;
+        queue.add(name.clone());
+        assert_eq!(next(&mut queue), None);
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(next(&mut queue), Some(name.clone()));
+        assert_eq!(next(&mut queue), None);
+
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            queue.retry(name.clone());
+            let Next::At(due) = queue.next(|_| true) else {
+                panic!("it waits")
+            };
+            waits.push((due - Instant::now()).as_secs());
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
+        queue.add(name.clone());
+        advance(Duration::from_millis(500)).await;
+        assert_eq!(
+            next(&mut queue),
+            Some(name),
+            "a change does not wait for the retry"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sixteenth_failure_is_no_transient_one() {
+        let mut queue = Queue::default();
+
+        let transient: Vec<bool> = (0..17).map(|_| queue.retry(Str::new("ces-a"))).collect();
+
+        assert_eq!(transient.iter().filter(|transient| **transient).count(), 15);
+        assert_eq!(queue.failing(), 1);
+        queue.succeeded("ces-a");
+        assert_eq!(queue.failing(), 0);
+        assert!(queue.retry(Str::new("ces-a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bucket_has_a_burst_and_then_a_rate() {
+        let mut bucket = Bucket::new(RateLimit {
+            nodes: 0,
+            limit: 10.0,
+            burst: 20,
+        });
+        let mut writes = 0;
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end {
+            match bucket.wait() {
+                None => {
+                    bucket.take();
+                    writes += 1;
+                }
+                Some(at) => tokio::time::sleep_until(at).await,
+            }
+        }
+
+        assert!((69..=70).contains(&writes), "{writes}");
+    }
+}

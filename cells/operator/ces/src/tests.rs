@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The cell on an API server.
+
+mod batches;
+mod random;
+mod world;
