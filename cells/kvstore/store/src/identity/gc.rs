@@ -48,8 +48,9 @@ impl IdentityGcOptions {
 
 /// Deletes master keys that are unused in two rounds. One program of a cluster runs it, the operator.
 ///
-/// The allocation of an identity takes another lock, so that a node may begin to use it while it is deleted. The allocator of
-/// that node writes the master key again.
+/// One request deletes many keys, if no node has a slave key for any of their labels. If one has, each is listed and deleted by
+/// itself: a node may begin to use it in between, as the allocation takes another lock; its allocator then writes the
+/// master key again.
 #[derive(Debug)]
 pub struct IdentityGc {
     client: Client,
