@@ -5,6 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use hive::Cell;
+
 use crate::config::EndpointSlicesExportMode;
 
 /// Where backends of remote services are read.
