@@ -28,6 +28,7 @@ skep-operator: skep-bpf-sys skep-bpf-maps skep-node skep-k8s-apiserver
 skep-operator-leader: skep-statedb kube axum
 skep-operator-api: kube skep-bpf-sys
 skep-operator-gc: kube axum skep-bpf-sys skep-node
+skep-operator-kvstore: kube etcd-client tonic skep-kvstore-etcd skep-k8s-apiserver skep-bpf-sys skep-node
 skep-logging: kube axum
 skep-operator-ipam: skep-bpf-sys skep-bpf-maps skep-statedb kube axum
 skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s-types skep-k8s-client axum
@@ -35,6 +36,8 @@ skep-kvstore: etcd-client tonic axum kube
 skep-kvstore-etcd: kube
 skep-kvstore-store: skep-kvstore-etcd etcd-client tonic axum kube
 skep-clustermesh: kube skep-loadbalancer-sources skep-bpf-maps
+skep-kvstoremesh: kube skep-loadbalancer-model skep-bpf-maps
+skep-clustermesh-export: kube etcd-client axum skep-loadbalancer-model skep-bpf-maps
 skep-clustermesh-types: skep-kvstore skep-statedb tokio etcd-client tonic kube axum
 skep-identity: skep-hive skep-statedb skep-kvstore skep-k8s-types skep-bpf-sys tokio
 skep-ipcache: skep-k8s-types skep-k8s-client skep-node kube axum etcd-client

@@ -2,7 +2,7 @@
 
 //! The table of sub-commands.
 
-use crate::etcdinit;
+use crate::{clustermesh, etcdinit, kvstoremesh, kvstoremesh_dbg};
 
 /// Name of the program.
 const PROGRAM: &str = "skep-clustermesh-apiserver";
@@ -18,9 +18,24 @@ struct Command {
 /// All sub-commands, by name.
 const COMMANDS: &[Command] = &[
     Command {
+        name: "clustermesh",
+        about: "Publish the state of this cluster",
+        run: clustermesh::command,
+    },
+    Command {
         name: "etcdinit",
         about: "Initialize an etcd data directory: users, roles, authentication",
         run: etcdinit::command,
+    },
+    Command {
+        name: "kvstoremesh",
+        about: "Copy the state of remote clusters into the key-value store of this one",
+        run: kvstoremesh::command,
+    },
+    Command {
+        name: "kvstoremesh-dbg",
+        about: "Inspect a running kvstoremesh",
+        run: kvstoremesh_dbg::command,
     },
     Command {
         name: "version",

@@ -4,7 +4,10 @@
 //!
 //! Servers are hives: [`hive::Program`] reads their flags, and has `hive` below them. The other sub-commands run once.
 
+pub mod clustermesh;
 mod command;
 pub mod etcdinit;
+pub mod kvstoremesh;
+mod kvstoremesh_dbg;
 
 pub use command::run;

@@ -6,7 +6,7 @@ use hive::{Cell, Cfg};
 use skep_datapath_config::AddressFamilies;
 use skep_operator_lbipam::Families;
 
-use crate::leader;
+use crate::{kvstore, leader, unsupported};
 
 /// All cells of the operator.
 #[must_use]
@@ -15,10 +15,12 @@ pub fn cells() -> Vec<Cell> {
 }
 
 /// What only the leader runs. The definitions come first: the others watch objects of these kinds.
-fn leader_cells() -> [Cell; 9] {
+fn leader_cells() -> [Cell; 12] {
     [
+        kvstore::surroundings(),
         skep_k8s_crds::cell(),
         skep_operator_gc::tables::cell(),
+        skep_operator_gc::agents::cell(),
         skep_operator_gc::nodes::cell(),
         skep_operator_gc::taints::cell(),
         skep_operator_gc::identities::cell(),
@@ -26,6 +28,7 @@ fn leader_cells() -> [Cell; 9] {
         skep_operator_gc::pods::cell(),
         skep_operator_ipam::cell(),
         skep_operator_lbipam::cell(),
+        kvstore::leader_cells(),
     ]
 }
 
@@ -42,8 +45,10 @@ fn infrastructure() -> Cell {
         skep_shell::cell(),
         skep_k8s_client::remote::operator_cell(),
         skep_operator_api::cell(),
+        kvstore::cells(),
         leader::cell(),
         address_families(),
+        unsupported::cell(),
         skep_operator_leader::cell(),
     ])
 }

@@ -5,6 +5,8 @@
 mod cells;
 #[cfg(test)]
 mod cilium;
+mod kvstore;
 mod leader;
+mod unsupported;
 
 pub use cells::cells;

@@ -11,6 +11,7 @@ use skep_k8s_apiserver as _;
 use skep_kvstore as _;
 use skep_loadbalancer_suites as _;
 use skep_metrics as _;
+use skep_operator_kvstore as _;
 use statedb as _;
 
 fn main() -> ExitCode {

@@ -13,11 +13,9 @@ use skep_kvstore_etcd::{KvstoreConfig, Resolver};
 use skep_kvstore_store::{NoStoreRecorder, StoreMetrics, StoreRecorder};
 
 use crate::connector::{Connector, EtcdConnector};
-use crate::mesh::{ClusterMesh, MeshParts};
+use crate::mesh::{ClusterMesh, ClusterMeshOptions};
 use crate::metrics::ClusterMeshMetrics;
 use crate::observer::MeshObserver;
-use crate::remote::Common;
-use crate::reservation::Reservations;
 use crate::settings::ClusterMeshSettings;
 
 /// The remote clusters.
@@ -61,17 +59,15 @@ fn new_mesh(params: MeshParams) -> Arc<ClusterMesh> {
         Some(metrics) => metrics,
         None => Arc::new(NoStoreRecorder),
     };
-    ClusterMesh::new(MeshParts {
-        common: Common {
-            local,
-            cache_ttl: params.settings.clustermesh_cache_ttl,
-            connector,
-            observers: params.observers.iter().cloned().collect(),
-            reservations: Reservations::default(),
-            recorder,
-            metrics: params.metrics,
-        },
+    ClusterMesh::new(ClusterMeshOptions {
+        local,
         directory,
+        cache_ttl: params.settings.clustermesh_cache_ttl,
+        connector,
+        observers: params.observers.iter().cloned().collect(),
+        lifecycle: None,
+        recorder,
+        metrics: params.metrics,
         sync_timeout: params.settings.clustermesh_sync_timeout,
         jobs: params.jobs,
         health: params.health,
@@ -83,6 +79,6 @@ fn start(mesh: Arc<ClusterMesh>, jobs: Jobs) -> Result<(), SpawnError> {
         return Ok(());
     }
     jobs.spawn(Job::once("clustermesh-config", move |cx: JobCtx| {
-        mesh.clone().follow(cx)
+        mesh.clone().run(cx)
     }))
 }

@@ -9,6 +9,8 @@
 //! - [`Connector`] makes the connection to a cluster; [`EtcdConnector`] by etcd's configuration files.
 //! - Observers of the agent, each behind a feature of its name: `services`, remote services as backends of the load balancer;
 //!   `nodes` in the node manager; addresses in the `ipcache`; `identities` as a table.
+//! - [`ClusterLifecycle`] is for programs that copy clusters: they make a mesh with [`ClusterMesh::new`] and do without the
+//!   [`cell`](cell()).
 //!
 //! What is read of a cluster stays when the connection is lost, and is compared after the reconnect. It goes when the
 //! configuration of the cluster is removed; that of the load balancer also after `clustermesh-cache-ttl`. A remote cluster
@@ -37,6 +39,7 @@ mod error;
 pub mod identities;
 #[cfg(feature = "ipcache")]
 pub mod ipcache;
+mod lifecycle;
 mod mesh;
 mod metrics;
 #[cfg(feature = "nodes")]
@@ -55,9 +58,12 @@ pub use cell::cell;
 pub use connector::{Connector, EtcdConnector};
 pub use directory::ConfigFile;
 pub use error::{DirectoryError, RemoteError, SyncTimeout};
-pub use mesh::ClusterMesh;
+pub use lifecycle::ClusterLifecycle;
+pub use mesh::{ClusterMesh, ClusterMeshOptions};
 pub use metrics::ClusterMeshMetrics;
-pub use observer::{MeshObserver, RemoteStore, RemoteValue, StoreContext, ValueObserver, observe};
+pub use observer::{
+    MeshObserver, RemoteStore, RemoteValue, StoreContext, SyncedCallback, ValueObserver, observe,
+};
 pub use settings::ClusterMeshSettings;
 pub use skep_api_types::{
     RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced, clusters_summary as summary,

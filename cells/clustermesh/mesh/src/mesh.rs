@@ -11,13 +11,19 @@ use std::time::Duration;
 use hive::{Health, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use skep_api_types::RemoteClusterStatus;
-use skep_clustermesh_types::{ClusterName, Kind};
+use skep_clustermesh_types::{ClusterInfo, ClusterName, Kind};
+use skep_kvstore_store::StoreRecorder;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::connector::Connector;
 use crate::directory::{ConfigFile, Directory, Scan};
 use crate::error::{DirectoryError, SyncTimeout};
+use crate::lifecycle::ClusterLifecycle;
+use crate::metrics::ClusterMeshMetrics;
+use crate::observer::MeshObserver;
 use crate::remote::{Common, Remote};
+use crate::reservation::Reservations;
 use crate::state::RemoteState;
 
 /// Pause before a directory that cannot be read is tried again.
@@ -43,27 +49,57 @@ struct Handle {
     file: Arc<watch::Sender<Option<ConfigFile>>>,
 }
 
-/// What a mesh needs of the program.
-pub(crate) struct MeshParts {
-    pub(crate) common: Common,
-    pub(crate) directory: PathBuf,
-    pub(crate) sync_timeout: Duration,
-    pub(crate) jobs: Jobs,
-    pub(crate) health: Health,
+/// What a mesh is made of.
+#[derive(Debug)]
+pub struct ClusterMeshOptions {
+    /// The local cluster.
+    pub local: ClusterInfo,
+    /// Directory with the configurations of remote clusters.
+    pub directory: PathBuf,
+    /// How long services of a cluster are used that cannot be reached; zero: without limit.
+    pub cache_ttl: Duration,
+    /// How long [`ClusterMesh::wait_synced`] waits.
+    pub sync_timeout: Duration,
+    /// How clusters are reached.
+    pub connector: Arc<dyn Connector>,
+    /// What becomes of the values.
+    pub observers: Vec<Arc<dyn MeshObserver>>,
+    /// For programs that copy clusters.
+    pub lifecycle: Option<Arc<dyn ClusterLifecycle>>,
+    /// Measures the stores.
+    pub recorder: Arc<dyn StoreRecorder>,
+    /// Metrics of the mesh.
+    pub metrics: Arc<ClusterMeshMetrics>,
+    /// Where the jobs of clusters run.
+    pub jobs: Jobs,
+    /// Below it, each cluster has its health.
+    pub health: Health,
 }
 
 impl ClusterMesh {
-    pub(crate) fn disabled() -> Arc<Self> {
+    /// No mesh.
+    pub fn disabled() -> Arc<Self> {
         Arc::new(Self(None))
     }
 
-    pub(crate) fn new(parts: MeshParts) -> Arc<Self> {
+    /// A mesh. Nothing is read until [`run`](Self::run).
+    pub fn new(options: ClusterMeshOptions) -> Arc<Self> {
+        let common = Common {
+            local: options.local,
+            cache_ttl: options.cache_ttl,
+            connector: options.connector,
+            observers: options.observers,
+            lifecycle: options.lifecycle,
+            reservations: Reservations::default(),
+            recorder: options.recorder,
+            metrics: options.metrics,
+        };
         Arc::new(Self(Some(Mesh {
-            common: Arc::new(parts.common),
-            directory: parts.directory,
-            sync_timeout: parts.sync_timeout,
-            jobs: parts.jobs,
-            health: parts.health,
+            common: Arc::new(common),
+            directory: options.directory,
+            sync_timeout: options.sync_timeout,
+            jobs: options.jobs,
+            health: options.health,
             remotes: Mutex::default(),
             is_scanned: watch::Sender::new(false),
         })))
@@ -99,8 +135,17 @@ impl ClusterMesh {
         }
     }
 
-    /// Follows the directory. Its job ends when the program stops.
-    pub(crate) async fn follow(self: Arc<Self>, cx: JobCtx) {
+    /// Waits until the directory was read, and returns the clusters that are configured. Returns at once if there is no mesh.
+    pub async fn configured(&self) -> Vec<ClusterName> {
+        let Some(mesh) = &self.0 else {
+            return Vec::new();
+        };
+        mesh.scanned().await;
+        mesh.remotes.lock().keys().cloned().collect()
+    }
+
+    /// Reads the directory and the clusters, in jobs of their own, until the program stops.
+    pub async fn run(self: Arc<Self>, cx: JobCtx) {
         let Some(mesh) = &self.0 else { return };
         let _ = cx.until_cancelled(mesh.follow(&self, &cx.health)).await;
     }
@@ -217,12 +262,17 @@ impl Mesh {
         self.jobs.spawn(job.instance(name.as_str()))
     }
 
-    async fn synced(&self, kinds: &[Kind]) {
+    async fn scanned(&self) {
+        // The sender lives as long as this.
         let _ = self
             .is_scanned
             .subscribe()
             .wait_for(|is_scanned| *is_scanned)
             .await;
+    }
+
+    async fn synced(&self, kinds: &[Kind]) {
+        self.scanned().await;
         let states: Vec<Arc<RemoteState>> = self
             .remotes
             .lock()

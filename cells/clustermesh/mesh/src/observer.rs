@@ -60,6 +60,13 @@ pub struct StoreContext {
 /// Called when the first list of a store is complete.
 pub struct SyncedCallback(pub(crate) Box<dyn FnOnce() + Send>);
 
+impl SyncedCallback {
+    /// The first list is complete.
+    pub fn call(self) {
+        (self.0)();
+    }
+}
+
 impl fmt::Debug for SyncedCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SyncedCallback")
@@ -76,6 +83,11 @@ pub trait RemoteStore: Send {
 
     /// Deletes all values.
     fn drain(&mut self);
+
+    /// The cluster does not publish the kind: deletes all values, and counts as synced.
+    fn disable(&mut self) {
+        self.drain();
+    }
 
     /// How the store is.
     fn status(&self) -> WatchStoreStatus;
@@ -234,8 +246,8 @@ impl<V: RemoteValue> Observer<Key, OfRemote<V>> for OfCluster<V> {
 
     fn synced(&mut self) {
         self.observer.synced(&self.cluster);
-        if let Some(SyncedCallback(synced)) = self.synced.take() {
-            synced();
+        if let Some(synced) = self.synced.take() {
+            synced.call();
         }
     }
 

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 use crate::connector::Connector;
 use crate::directory::ConfigFile;
 use crate::error::RemoteError;
+use crate::lifecycle::ClusterLifecycle;
 use crate::metrics::ClusterMeshMetrics;
 use crate::observer::{MeshObserver, RemoteStore, StoreContext, SyncedCallback};
 use crate::reservation::Reservations;
@@ -45,6 +46,7 @@ pub(crate) struct Common {
     pub(crate) cache_ttl: Duration,
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) observers: Vec<Arc<dyn MeshObserver>>,
+    pub(crate) lifecycle: Option<Arc<dyn ClusterLifecycle>>,
     pub(crate) reservations: Reservations,
     pub(crate) recorder: Arc<dyn StoreRecorder>,
     pub(crate) metrics: Arc<ClusterMeshMetrics>,
@@ -115,7 +117,10 @@ impl Remote {
     async fn follow(&mut self) {
         loop {
             let Some(file) = self.file.borrow_and_update().clone() else {
-                return self.remove();
+                if self.leave().await {
+                    return self.remove().await;
+                }
+                continue;
             };
             let started = Instant::now();
             let end = self.connect(&file).await;
@@ -135,13 +140,33 @@ impl Remote {
         }
     }
 
-    /// Deletes all that came from the cluster.
-    fn remove(&mut self) {
-        let cluster = &self.state.name;
-        tracing::info!(cluster = %cluster, "Remote cluster was removed");
-        for slot in &mut self.slots {
-            slot.store.drain();
+    /// Waits until what came from the cluster may be deleted; false if there is a file again.
+    async fn leave(&mut self) -> bool {
+        let Some(lifecycle) = self.common.lifecycle.clone() else {
+            return true;
+        };
+        let cluster = self.state.name.clone();
+        tracing::info!(cluster = %cluster, "The configuration of a remote cluster was removed");
+        self.health.starting("Removed from the configuration");
+        tokio::select! {
+            () = lifecycle.leaving(&cluster) => true,
+            // The sender is gone only when the program stops.
+            Ok(_) = self.file.wait_for(Option::is_some) => false,
         }
+    }
+
+    /// Deletes all that came from the cluster.
+    async fn remove(&mut self) {
+        let cluster = &self.state.name;
+        match &self.common.lifecycle {
+            Some(lifecycle) => lifecycle.removed(cluster).await,
+            None => {
+                for slot in &mut self.slots {
+                    slot.store.drain();
+                }
+            }
+        }
+        tracing::info!(cluster = %cluster, "Remote cluster was removed");
         if let Some(id) = self.id.take() {
             self.common.reservations.release(id, cluster);
         }
@@ -274,7 +299,7 @@ impl Remote {
                 slot.store.configure(&remote);
                 manager.register(slot.kind.canary(is_cached), slot.store.watch(client, prefix));
             } else {
-                slot.store.drain();
+                slot.store.disable();
             }
             self.state.set_enabled(slot.kind, is_enabled);
         }
@@ -297,6 +322,10 @@ impl Remote {
     /// Whether the cluster can be in a mesh with this one: then its id is reserved.
     fn accept(&mut self, config: &CiliumClusterConfig) -> Result<(), RemoteError> {
         let cluster = &self.state.name;
+        if let Some(lifecycle) = &self.common.lifecycle {
+            lifecycle.configured(cluster, config);
+            return Ok(());
+        }
         config
             .check(cluster, &self.common.local)
             .map_err(RemoteError::Incompatible)?;

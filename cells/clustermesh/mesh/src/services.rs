@@ -12,7 +12,6 @@
 //! with ten thousand services the first list is a few transactions.
 
 mod backends;
-mod mode;
 mod slices;
 
 use std::sync::Arc;
@@ -31,7 +30,7 @@ use crate::metrics::ClusterMeshMetrics;
 use crate::observer::{MeshObserver, ValueObserver, observe};
 use slices::SliceObserver;
 
-pub use mode::{ServiceMode, ServiceSettings};
+pub use skep_clustermesh_types::{ServiceMode, ServiceSettings};
 
 /// Services a transaction: others that write the same tables wait no longer than for these.
 const BATCH: usize = 1000;

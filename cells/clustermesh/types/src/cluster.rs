@@ -3,16 +3,15 @@
 //! Names and ids of clusters.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
+
+use skep_identity::MaxConnectedClusters;
 
 /// The longest name of a cluster.
 pub const MAX_NAME: usize = 32;
 /// The name of a cluster that was given none. It cannot be part of a mesh.
 pub const DEFAULT_NAME: &str = "default";
-/// Identities below are reserved or well known: they mean the same in every cluster.
-pub const FIRST_ALLOCATED_IDENTITY: u32 = 256;
 
 /// Name of a cluster: lower-case letters, digits and dashes, at most 32 characters. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,63 +73,6 @@ impl fmt::Display for ClusterName {
 impl std::borrow::Borrow<str> for ClusterName {
     fn borrow(&self) -> &str {
         &self.0
-    }
-}
-
-/// How many clusters a mesh may have: all clusters of a mesh agree on it, and it never changes. It decides which bits of an
-/// identity are the cluster's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MaxConnectedClusters {
-    /// 255, of 65,536 identities each.
-    #[default]
-    Max255,
-    /// 511, of 32,768 identities each.
-    Max511,
-}
-
-/// A number of clusters is not supported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unsupported number of clusters {0}: it must be 255 or 511")]
-pub struct UnsupportedMax(pub u32);
-
-impl MaxConnectedClusters {
-    /// The number, which is also the largest cluster id.
-    pub const fn get(self) -> u32 {
-        match self {
-            Self::Max255 => 255,
-            Self::Max511 => 511,
-        }
-    }
-
-    /// How many bits of an identity are below the cluster id.
-    pub const fn identity_bits(self) -> u32 {
-        match self {
-            Self::Max255 => 16,
-            Self::Max511 => 15,
-        }
-    }
-
-    /// The identities that a cluster allocates. Those of cluster 0, outside of a mesh, begin after the reserved ones.
-    pub const fn identities(self, cluster_id: u32) -> RangeInclusive<u32> {
-        let first = cluster_id << self.identity_bits();
-        let last = first | ((1 << self.identity_bits()) - 1);
-        if cluster_id == 0 {
-            FIRST_ALLOCATED_IDENTITY..=last
-        } else {
-            first..=last
-        }
-    }
-}
-
-impl TryFrom<u32> for MaxConnectedClusters {
-    type Error = UnsupportedMax;
-
-    fn try_from(max: u32) -> Result<Self, UnsupportedMax> {
-        match max {
-            255 => Ok(Self::Max255),
-            511 => Ok(Self::Max511),
-            other => Err(UnsupportedMax(other)),
-        }
     }
 }
 
@@ -207,30 +149,6 @@ mod tests {
             let error = name.parse::<ClusterName>().expect_err(name);
             assert_eq!(error.name, name);
         }
-    }
-
-    #[test]
-    fn identities_of_clusters_do_not_overlap() {
-        let (small, large) = (MaxConnectedClusters::Max255, MaxConnectedClusters::Max511);
-
-        assert_eq!(small.identities(0), 256..=65_535);
-        assert_eq!(small.identities(7), 458_752..=524_287);
-        assert_eq!(small.identities(255), 16_711_680..=16_777_215);
-        assert_eq!(large.identities(0), 256..=32_767);
-        assert_eq!(large.identities(511), 16_744_448..=16_777_215);
-    }
-
-    #[test]
-    fn only_two_sizes_of_meshes_are_supported() {
-        assert_eq!(
-            MaxConnectedClusters::try_from(255).map(MaxConnectedClusters::get),
-            Ok(255)
-        );
-        assert_eq!(
-            MaxConnectedClusters::try_from(511).map(MaxConnectedClusters::get),
-            Ok(511)
-        );
-        assert_eq!(MaxConnectedClusters::try_from(256), Err(UnsupportedMax(256)));
     }
 
     #[test]

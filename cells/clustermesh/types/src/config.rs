@@ -3,8 +3,9 @@
 //! The configuration that a cluster publishes: how its values are to be read.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use skep_identity::MaxConnectedClusters;
 
-use crate::cluster::{ClusterInfo, ClusterName, MaxConnectedClusters};
+use crate::cluster::{ClusterInfo, ClusterName};
 use crate::error::ValueError;
 use crate::go_json;
 

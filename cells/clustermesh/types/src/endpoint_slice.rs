@@ -2,6 +2,7 @@
 
 //! Endpoint slices that clusters share: protocol buffers in zstd frames.
 
+mod json;
 mod message;
 
 use std::io::Read;

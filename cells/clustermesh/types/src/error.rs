@@ -2,7 +2,7 @@
 
 //! Why a value of a remote cluster is rejected.
 
-use std::ops::RangeInclusive;
+use skep_identity::IdentityRange;
 
 /// Why a value of a remote cluster is invalid. Only this value is dropped; fix whatever writes it.
 #[derive(Debug, thiserror::Error)]
@@ -58,12 +58,12 @@ pub enum ValueError {
     },
 
     /// The identity is not one of the cluster's, nor a reserved one.
-    #[error("identity {id} is outside of the range {} to {} of the cluster", range.start(), range.end())]
+    #[error("identity {id} is outside of the range {} to {} of the cluster", range.first(), range.last())]
     Identity {
         /// The identity.
         id: u32,
         /// The identities of the cluster.
-        range: RangeInclusive<u32>,
+        range: IdentityRange,
     },
 
     /// The key of an identity is not a number.

@@ -3,6 +3,7 @@
 //! Identities.
 
 use compact_str::CompactString;
+use skep_identity::NumericIdentity;
 
 use crate::error::ValueError;
 use crate::remote::RemoteInfo;
@@ -54,11 +55,12 @@ impl Identity {
     ///
     /// [`ValueError`], if the value is invalid or not the cluster's.
     pub fn decode(remote: &RemoteInfo, name: &str, value: &[u8]) -> Result<Self, ValueError> {
-        let id = name.parse().map_err(|_| ValueError::IdentityName {
+        let number: NumericIdentity = name.parse().map_err(|_| ValueError::IdentityName {
             name: name.to_owned(),
         })?;
+        let id = number.get();
         let range = remote.identities();
-        if !range.contains(&id) {
+        if !range.contains(number) {
             return Err(ValueError::Identity { id, range });
         }
         let text = String::from_utf8_lossy(value);

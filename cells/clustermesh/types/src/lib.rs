@@ -34,12 +34,11 @@ mod remote;
 mod service;
 mod service_export;
 #[cfg(feature = "hive")]
+mod service_mode;
+#[cfg(feature = "hive")]
 mod settings;
 
-pub use cluster::{
-    ClusterInfo, ClusterInfoError, ClusterName, DEFAULT_NAME, FIRST_ALLOCATED_IDENTITY, InvalidClusterName,
-    MAX_NAME, MaxConnectedClusters, UnsupportedMax,
-};
+pub use cluster::{ClusterInfo, ClusterInfoError, ClusterName, DEFAULT_NAME, InvalidClusterName, MAX_NAME};
 pub use config::{Capabilities, CiliumClusterConfig, ConfigError, EndpointSlicesExportMode};
 pub use endpoint_slice::{
     ClusterEndpointSlice, Conditions, Endpoint, EndpointPort, Hints, NamedHint, SERVICE_NAME_LABEL, TextEntry,
@@ -53,7 +52,10 @@ pub use remote::RemoteInfo;
 pub use service::{Addresses, BackendZone, ClusterService, ForZone, Ports, ServicePort};
 pub use service_export::{ClientIpConfig, ExportPort, ServiceExport, SessionAffinityConfig};
 #[cfg(feature = "hive")]
+pub use service_mode::{ServiceMode, ServiceSettings, UnknownMode};
+#[cfg(feature = "hive")]
 pub use settings::{ClusterSettings, cell};
+pub use skep_identity::{MaxConnectedClusters, UnsupportedMax};
 
 #[cfg(feature = "hive")]
 hive::catalogue!(cell);

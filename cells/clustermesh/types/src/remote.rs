@@ -2,9 +2,9 @@
 
 //! What values of a remote cluster are checked against.
 
-use std::ops::RangeInclusive;
+use skep_identity::{IdentityRange, MaxConnectedClusters, NumericIdentity};
 
-use crate::cluster::{ClusterName, FIRST_ALLOCATED_IDENTITY, MaxConnectedClusters};
+use crate::cluster::ClusterName;
 use crate::error::ValueError;
 
 /// A remote cluster as its values have to say.
@@ -19,9 +19,9 @@ pub struct RemoteInfo {
 }
 
 impl RemoteInfo {
-    /// The identities that the cluster allocates.
-    pub fn identities(&self) -> RangeInclusive<u32> {
-        self.max_connected_clusters.identities(self.id)
+    /// The identities that the cluster allocates; none if its id is too large.
+    pub fn identities(&self) -> IdentityRange {
+        IdentityRange::of_cluster(self.id, self.max_connected_clusters).unwrap_or(IdentityRange::EMPTY)
     }
 
     pub(crate) fn check_cluster(&self, found: &str) -> Result<(), ValueError> {
@@ -47,7 +47,8 @@ impl RemoteInfo {
     /// Identities of the cluster, and those that are the same everywhere.
     pub(crate) fn check_usable_identity(&self, id: u32) -> Result<(), ValueError> {
         let range = self.identities();
-        if id < FIRST_ALLOCATED_IDENTITY || range.contains(&id) {
+        let identity = NumericIdentity::new(id);
+        if identity < NumericIdentity::FIRST_ALLOCATED || range.contains(identity) {
             return Ok(());
         }
         Err(ValueError::Identity { id, range })

@@ -4,8 +4,9 @@
 
 use hive::Cell;
 use hive::config::Faults;
+use skep_identity::MaxConnectedClusters;
 
-use crate::cluster::{ClusterInfo, ClusterName, MaxConnectedClusters};
+use crate::cluster::{ClusterInfo, ClusterName};
 
 /// Name and id of the local cluster, and the size of the mesh. Cells read it as `Cfg<ClusterSettings>`.
 #[derive(Debug, Clone, hive::Config)]

@@ -7,18 +7,18 @@
 //! | type | what it is |
 //! |---|---|
 //! | [`NumericIdentity`] | the number, with its [`Scope`] |
-//! | [`ClusterIdBits`], [`IdentityRange`] | which numbers a cluster of a mesh allocates |
+//! | [`MaxConnectedClusters`], [`IdentityRange`] | which numbers a cluster of a mesh allocates |
 //! | [`Reserved`], [`ReservedLabels`] | reserved identities, and sets of their labels |
 //! | [`Label`], [`Labels`] | labels as identities have them, and their texts |
 //!
 //! No Kubernetes, no BPF, no tables.
 //!
 //! ```
-//! use skep_identity::{ClusterIdBits, IdentityRange, Labels, NumericIdentity, Scope};
+//! use skep_identity::{IdentityRange, Labels, MaxConnectedClusters, NumericIdentity, Scope};
 //!
 //! let labels: Labels = "k8s:app=cart;k8s:io.kubernetes.pod.namespace=shop;".parse()?;
 //! assert_eq!(labels.scope(), Scope::Global);
-//! let range = IdentityRange::of_cluster(7, ClusterIdBits::for_clusters(255)?)?;
+//! let range = IdentityRange::of_cluster(7, MaxConnectedClusters::Max255)?;
 //! assert!(range.contains(NumericIdentity::new(458_752)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -32,5 +32,5 @@ mod reserved;
 pub use label::{Label, LabelError, LabelSource};
 pub use labels::Labels;
 pub use numeric::{NumericIdentity, ParseIdentityError, Scope};
-pub use range::{ClusterIdBits, IdentityRange, RangeError};
+pub use range::{IdentityRange, MaxConnectedClusters, RangeError, UnsupportedMax};
 pub use reserved::{Reserved, ReservedLabels};

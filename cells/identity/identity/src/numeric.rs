@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::range::ClusterIdBits;
+use crate::range::MaxConnectedClusters;
 
 /// Where an identity is valid: the upper byte of its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,9 +107,11 @@ impl NumericIdentity {
     }
 
     /// The cluster that allocated it, 0 for one without id; `None` if no cluster did, as it is reserved or local to a node.
-    pub const fn cluster_id(self, bits: ClusterIdBits) -> Option<u32> {
+    pub const fn cluster_id(self, clusters: MaxConnectedClusters) -> Option<u32> {
         match self.scope() {
-            Some(Scope::Global) if self.0 >= Self::FIRST_ALLOCATED.0 => Some(self.0 >> bits.shift()),
+            Some(Scope::Global) if self.0 >= Self::FIRST_ALLOCATED.0 => {
+                Some(self.0 >> clusters.identity_bits())
+            }
             _ => None,
         }
     }
@@ -181,8 +183,8 @@ mod tests {
     #[test]
     fn cluster_id_is_above_the_bits_of_a_cluster() {
         let cluster = |number, clusters| {
-            let bits = ClusterIdBits::for_clusters(clusters).unwrap();
-            NumericIdentity::new(number).cluster_id(bits)
+            let clusters = MaxConnectedClusters::try_from(clusters).unwrap();
+            NumericIdentity::new(number).cluster_id(clusters)
         };
 
         assert_eq!(cluster(458_752, 255), Some(7));

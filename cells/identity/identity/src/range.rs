@@ -9,63 +9,56 @@ use crate::numeric::NumericIdentity;
 /// Bits of the numbers of the global scope.
 const BITS: u32 = 24;
 
-/// How many of the 24 bits of an identity are the id of its cluster. All clusters of a mesh have the same.
+/// How many clusters a mesh may have: all clusters of a mesh agree on it, and it never changes. It decides which of the 24
+/// bits of an identity are the id of its cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ClusterIdBits {
-    /// For up to 255 clusters, of 65535 identities each.
+pub enum MaxConnectedClusters {
+    /// 255, of 65,536 identities each.
     #[default]
-    Eight,
-    /// For up to 511 clusters, of 32767 identities each.
-    Nine,
+    Max255,
+    /// 511, of 32,768 identities each.
+    Max511,
 }
 
-/// Why a cluster has no numbers: fix `cluster-id` or `max-connected-clusters`.
+/// A number of clusters is not supported: fix `max-connected-clusters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RangeError {
-    /// All clusters of a mesh have the same maximum, one of two.
-    #[error("max-connected-clusters is {0}, but only 255 and 511 are supported")]
-    MaxConnectedClusters(u32),
+#[error("unsupported number of clusters {0}: it must be 255 or 511")]
+pub struct UnsupportedMax(pub u32);
 
-    /// The id does not fit into the bits for it.
-    #[error("cluster id {cluster_id} is larger than max-connected-clusters, {max}")]
-    ClusterId {
-        /// The id.
-        cluster_id: u32,
-        /// The largest one.
-        max: u32,
-    },
+/// A cluster has no numbers, as its id does not fit into the bits for it: fix `cluster-id` or `max-connected-clusters`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cluster id {cluster_id} is larger than max-connected-clusters, {max}")]
+pub struct RangeError {
+    /// The id.
+    pub cluster_id: u32,
+    /// The largest one.
+    pub max: u32,
 }
 
-impl ClusterIdBits {
-    /// The bits for `max-connected-clusters`.
-    ///
-    /// # Errors
-    ///
-    /// [`RangeError::MaxConnectedClusters`] for other values than 255 and 511.
-    pub const fn for_clusters(max_connected_clusters: u32) -> Result<Self, RangeError> {
-        match max_connected_clusters {
-            255 => Ok(Self::Eight),
-            511 => Ok(Self::Nine),
-            other => Err(RangeError::MaxConnectedClusters(other)),
-        }
-    }
-
-    /// How many bits.
+impl MaxConnectedClusters {
+    /// The number, which is also the largest cluster id.
     pub const fn get(self) -> u32 {
         match self {
-            Self::Eight => 8,
-            Self::Nine => 9,
+            Self::Max255 => 255,
+            Self::Max511 => 511,
         }
     }
 
-    /// Bits below the id of the cluster.
-    pub const fn shift(self) -> u32 {
-        BITS - self.get()
+    /// How many bits of an identity are below the cluster id.
+    pub const fn identity_bits(self) -> u32 {
+        BITS - self.get().count_ones()
     }
+}
 
-    /// The largest id of a cluster.
-    pub const fn max_cluster_id(self) -> u32 {
-        (1 << self.get()) - 1
+impl TryFrom<u32> for MaxConnectedClusters {
+    type Error = UnsupportedMax;
+
+    fn try_from(max: u32) -> Result<Self, UnsupportedMax> {
+        match max {
+            255 => Ok(Self::Max255),
+            511 => Ok(Self::Max511),
+            other => Err(UnsupportedMax(other)),
+        }
     }
 }
 
@@ -77,29 +70,42 @@ pub struct IdentityRange {
 }
 
 impl IdentityRange {
+    /// No numbers.
+    pub const EMPTY: Self = Self::between(NumericIdentity::new(1), NumericIdentity::UNKNOWN);
+
     /// The numbers of a cluster. Cluster 0, which is part of no mesh, begins at 256.
     ///
     /// ```
-    /// use skep_identity::{ClusterIdBits, IdentityRange};
+    /// use skep_identity::{IdentityRange, MaxConnectedClusters};
     ///
-    /// let range = IdentityRange::of_cluster(7, ClusterIdBits::Eight)?;
+    /// let range = IdentityRange::of_cluster(7, MaxConnectedClusters::Max255)?;
     /// assert_eq!(range.to_string(), "458752-524287");
     /// # Ok::<(), skep_identity::RangeError>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`RangeError::ClusterId`] for an id that is too large.
-    pub fn of_cluster(cluster_id: u32, bits: ClusterIdBits) -> Result<Self, RangeError> {
-        let max = bits.max_cluster_id();
+    /// [`RangeError`] for an id that is too large.
+    pub fn of_cluster(cluster_id: u32, clusters: MaxConnectedClusters) -> Result<Self, RangeError> {
+        let max = clusters.get();
         if cluster_id > max {
-            return Err(RangeError::ClusterId { cluster_id, max });
+            return Err(RangeError { cluster_id, max });
         }
-        let first = cluster_id << bits.shift();
+        let first = cluster_id << clusters.identity_bits();
         Ok(Self {
             first: NumericIdentity::new(first).max(NumericIdentity::FIRST_ALLOCATED),
-            last: NumericIdentity::new(first + (1 << bits.shift()) - 1),
+            last: NumericIdentity::new(first + (1 << clusters.identity_bits()) - 1),
         })
+    }
+
+    /// The numbers from one to another; none if `last` is smaller.
+    pub const fn between(first: NumericIdentity, last: NumericIdentity) -> Self {
+        Self { first, last }
+    }
+
+    /// How many numbers there are.
+    pub const fn size(&self) -> usize {
+        (self.last.get() as usize + 1).saturating_sub(self.first.get() as usize)
     }
 
     /// The smallest one.
@@ -138,9 +144,9 @@ mod tests {
             (0, 511, "256-32767"),
             (511, 511, "16744448-16777215"),
         ] {
-            let bits = ClusterIdBits::for_clusters(max).unwrap();
-            let found = IdentityRange::of_cluster(id, bits).unwrap();
-            assert_eq!(found.to_string(), range, "cluster {id} of {max}");
+            let max = MaxConnectedClusters::try_from(max).unwrap();
+            let found = IdentityRange::of_cluster(id, max).unwrap();
+            assert_eq!(found.to_string(), range, "cluster {id} of {max:?}");
             assert!(found.contains(found.first()) && found.contains(found.last()));
             assert!(!found.contains(NumericIdentity::new(found.first().get() - 1)));
             assert!(!found.contains(NumericIdentity::new(found.last().get() + 1)));
@@ -149,15 +155,25 @@ mod tests {
 
     #[test]
     fn errors_name_the_setting() {
-        let error = IdentityRange::of_cluster(256, ClusterIdBits::Eight).unwrap_err();
+        let error = IdentityRange::of_cluster(256, MaxConnectedClusters::Max255).unwrap_err();
         assert_eq!(
             error.to_string(),
             "cluster id 256 is larger than max-connected-clusters, 255"
         );
-        let error = ClusterIdBits::for_clusters(300).unwrap_err();
+        let error = MaxConnectedClusters::try_from(300).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "max-connected-clusters is 300, but only 255 and 511 are supported"
+            "unsupported number of clusters 300: it must be 255 or 511"
         );
+    }
+
+    #[test]
+    fn numbers_of_ranges_are_counted() {
+        let between =
+            |first, last| IdentityRange::between(NumericIdentity::new(first), NumericIdentity::new(last));
+
+        assert_eq!(between(300, 302).size(), 3);
+        assert_eq!(IdentityRange::EMPTY.size(), 0);
+        assert!(!IdentityRange::EMPTY.contains(NumericIdentity::UNKNOWN));
     }
 }

@@ -2,6 +2,7 @@
 
 //! The client: operations on keys, with rate limit, leases and locks.
 
+mod batch;
 mod driver;
 mod lease;
 mod limit;
@@ -21,9 +22,10 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub use batch::{Adopted, KeyChange, MAX_BATCH};
 pub use driver::Driver;
 pub use lease::LostKeys;
-pub use lock::{Lock, Locked};
+pub use lock::{Lock, Locked, Unused};
 pub use status::{Connection, Status};
 pub use watcher::{Event, Watcher};
 
@@ -228,6 +230,45 @@ impl Client {
     /// [`Error`].
     pub async fn delete_if_unchanged(&self, item: &KeyValue) -> Result<bool, Error> {
         self.delete_with(&item.key, Some(item.mod_revision), None).await
+    }
+
+    /// Deletes keys that are as they were read, if nothing uses them and all locks are held: all of them or none, with one
+    /// request. Returns whether they were deleted.
+    ///
+    /// etcd limits a transaction to 128 comparisons by default, which is 42 keys.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`].
+    pub async fn delete_unused(&self, unused: &[Unused<'_>]) -> Result<bool, Error> {
+        let Some(first) = unused.first() else {
+            return Ok(true);
+        };
+        let compares = unused.iter().flat_map(|Unused { item, users, lock }| {
+            [
+                lock.compare(),
+                Compare {
+                    key: item.key.clone(),
+                    condition: Condition::ModRevision(item.mod_revision),
+                },
+                Compare::none_below(users.clone()),
+            ]
+        });
+        let deletions = unused
+            .iter()
+            .map(|unused| Op::Delete(KeyRange::key(&unused.item.key)));
+        let txn = Txn {
+            compares: compares.collect(),
+            then: deletions.collect(),
+            otherwise: Vec::new(),
+        };
+        let response = self.txn(Operation::Delete, &first.item.key, None, txn).await?;
+        if response.succeeded {
+            for unused in unused {
+                self.inner.leases.release(&unused.item.key);
+            }
+        }
+        Ok(response.succeeded)
     }
 
     /// Deletes all keys that begin with `prefix`. Returns how many.
@@ -484,7 +525,8 @@ impl Client {
                 .await;
             match result {
                 Err(error) if is_lease_lost(&error) => {
-                    self.inner.leases.lost(slot.lease, is_first.then_some(key));
+                    let again: &[&str] = if is_first { &[key] } else { &[] };
+                    self.inner.leases.lost(slot.lease, again);
                     if !is_first {
                         return Err(error);
                     }

@@ -8,12 +8,38 @@ mod json;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use async_trait::async_trait;
-use hive::{Cell, Member, Members};
+use hive::{All, Cell, Member, Members};
 use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Output, Spec};
 
+use crate::backend::Cause;
 use crate::client::Client;
 use crate::types::{KeyValue, Lifetime};
+
+/// Values that are not texts, shown and read as JSON by the commands. Cells provide members, as
+/// `Member<Arc<dyn ValueForm>>`.
+pub trait ValueForm: Send + Sync {
+    /// Whether the value of a key is such a value.
+    fn covers(&self, key: &str) -> bool;
+
+    /// The JSON of a value.
+    ///
+    /// # Errors
+    ///
+    /// If the value is invalid.
+    fn show(&self, value: &[u8]) -> Result<Vec<u8>, Cause>;
+
+    /// The value of a JSON.
+    ///
+    /// # Errors
+    ///
+    /// If it is not the JSON of a value.
+    fn read(&self, text: &[u8]) -> Result<Vec<u8>, Cause>;
+}
+
+type Forms = Arc<[Arc<dyn ValueForm>]>;
 
 /// Provides the command `kvstore/list`.
 pub fn cell() -> Cell {
@@ -25,23 +51,25 @@ pub fn write_commands() -> Cell {
     Cell::module("kvstore-write-commands", "Changes the key-value store").provide(writers)
 }
 
-fn list_command(client: Client) -> Member<CommandHandle> {
-    Member(handle(Verb::List, &client))
+fn list_command(client: Client, forms: All<Arc<dyn ValueForm>>) -> Member<CommandHandle> {
+    Member(handle(Verb::List, &client, &forms.into_vec().into()))
 }
 
-fn writers(client: Client) -> Members<CommandHandle> {
+fn writers(client: Client, forms: All<Arc<dyn ValueForm>>) -> Members<CommandHandle> {
+    let forms = forms.into_vec().into();
     Members(
         [Verb::Update, Verb::Delete]
-            .map(|verb| handle(verb, &client))
+            .map(|verb| handle(verb, &client, &forms))
             .into(),
     )
 }
 
-fn handle(verb: Verb, client: &Client) -> CommandHandle {
+fn handle(verb: Verb, client: &Client, forms: &Forms) -> CommandHandle {
     Arc::new(KvstoreCommand {
         spec: spec(verb),
         verb,
         client: client.clone(),
+        forms: forms.clone(),
     })
 }
 
@@ -56,6 +84,25 @@ struct KvstoreCommand {
     spec: Spec,
     verb: Verb,
     client: Client,
+    forms: Forms,
+}
+
+impl KvstoreCommand {
+    /// Converts a value, if its key has a form.
+    fn convert(
+        &self,
+        key: &str,
+        value: Bytes,
+        convert: impl Fn(&dyn ValueForm, &[u8]) -> Result<Vec<u8>, Cause>,
+    ) -> Result<Bytes, CommandError> {
+        let Some(form) = self.forms.iter().find(|form| form.covers(key)) else {
+            return Ok(value);
+        };
+        convert(&**form, &value).map(Bytes::from).map_err(|error| {
+            let error = hive::error_chain(&*error);
+            CommandError::new(format_args!("could not transcode {key:?} value: {error}"))
+        })
+    }
 }
 
 fn spec(verb: Verb) -> Spec {
@@ -83,7 +130,13 @@ impl Command for KvstoreCommand {
                 let printer = Printer::new(&inv)?;
                 let prefix = args.first().map_or("", String::as_str);
                 let listing = cx.until_interrupted(self.client.list(prefix)).await?;
-                let items = listing.map_err(|error| CommandError::chain(&error))?.items;
+                let mut items = listing.map_err(|error| CommandError::chain(&error))?.items;
+                if printer.shows_values {
+                    for item in &mut items {
+                        let value = std::mem::take(&mut item.value);
+                        item.value = self.convert(&item.key, value, |form, value| form.show(value))?;
+                    }
+                }
                 let text: Vec<u8> = items.iter().flat_map(|item| printer.print(item)).collect();
                 output(cx, args.get(1).map(String::as_str), &text)
             }
@@ -92,7 +145,8 @@ impl Command for KvstoreCommand {
                 let content = cx
                     .read_file(file)
                     .map_err(|error| CommandError::io("open", cx.path(file), &error))?;
-                let value = content.trim().to_owned();
+                let value = content.trim().to_owned().into();
+                let value = self.convert(key, value, |form, text| form.read(text))?;
                 let written = self.client.put(key, value, Lifetime::Permanent);
                 let written = cx.until_interrupted(written).await?;
                 written.map_err(|error| CommandError::chain(&error))?;
@@ -179,12 +233,58 @@ mod tests {
     use crate::memory::Memory;
     use crate::options::{ClientKind, ClientOptions};
 
+    /// Values below `mirror/` are stored reversed; empty ones are invalid.
+    struct Mirror;
+
+    impl ValueForm for Mirror {
+        fn covers(&self, key: &str) -> bool {
+            key.starts_with("mirror/")
+        }
+
+        fn show(&self, value: &[u8]) -> Result<Vec<u8>, Cause> {
+            if value.is_empty() {
+                return Err(Arc::new(std::io::Error::other("it is empty")));
+            }
+            Ok(value.iter().rev().copied().collect())
+        }
+
+        fn read(&self, text: &[u8]) -> Result<Vec<u8>, Cause> {
+            self.show(text)
+        }
+    }
+
+    #[test]
+    fn values_with_a_form_are_converted() {
+        let command = KvstoreCommand {
+            spec: spec(Verb::List),
+            verb: Verb::List,
+            client: Client::disabled(),
+            forms: Forms::from([Arc::new(Mirror) as Arc<dyn ValueForm>]),
+        };
+        let show = |key: &str, value: &'static str| {
+            let shown = command.convert(key, value.into(), |form, value| form.show(value));
+            shown
+                .map(|value| String::from_utf8_lossy(&value).into_owned())
+                .map_err(|error| error.to_string())
+        };
+
+        assert_eq!(show("mirror/a", "abc"), Ok("cba".to_owned()));
+        assert_eq!(show("other/a", "abc"), Ok("abc".to_owned()));
+        assert_eq!(
+            show("mirror/a", ""),
+            Err("could not transcode \"mirror/a\" value: it is empty".to_owned())
+        );
+    }
+
     /// The error of a command on an empty store.
     async fn failure(line: &str) -> String {
         let options = ClientOptions::new("memory", ClientKind::Full);
         let (client, _driver) = Client::new(Arc::new(Memory::new()), options);
         let mut commands = default_commands();
-        commands.extend([Verb::List, Verb::Update, Verb::Delete].map(|verb| named(handle(verb, &client))));
+        commands.extend(
+            [Verb::List, Verb::Update, Verb::Delete]
+                .map(|verb| named(handle(verb, &client, &Forms::from([])))),
+        );
         let mut state = State::new(
             std::env::temp_dir(),
             commands,

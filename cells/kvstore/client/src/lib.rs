@@ -40,7 +40,10 @@ pub use backend::{
     KeyRange, Op, OpResponse, Order, RangeRequest, RangeResponse, Txn, TxnResponse, WatchRequest,
     WatchResponse, WatchStream,
 };
-pub use client::{Client, Connection, Driver, Event, Listing, Lock, Locked, LostKeys, Status, Watcher};
+pub use client::{
+    Adopted, Client, Connection, Driver, Event, KeyChange, Listing, Lock, Locked, LostKeys, MAX_BATCH,
+    Status, Unused, Watcher,
+};
 pub use error::{ConnectionError, Error, QuorumError};
 #[cfg(feature = "hive")]
 pub use metrics::KvstoreMetrics;

@@ -22,6 +22,8 @@ pub enum Operation {
     Delete,
     /// Deletes the keys of a prefix.
     DeletePrefix,
+    /// Writes and deletes several keys.
+    Batch,
     /// Watches a prefix.
     Watch,
     /// Takes a lock.
@@ -53,6 +55,7 @@ impl Operation {
             (Self::Delete, false) => "Delete",
             (Self::Delete, true) => "DeleteIfLocked",
             (Self::DeletePrefix, _) => "DeletePrefix",
+            (Self::Batch, _) => "Batch",
             (Self::Watch, _) => "Watch",
             (Self::Lock, _) => "Lock",
             (Self::Unlock, _) => "Unlock",
@@ -70,6 +73,7 @@ impl Operation {
             Self::Put
             | Self::PutIfDifferent
             | Self::Create
+            | Self::Batch
             | Self::Lock
             | Self::AcquireLease
             | Self::KeepAlive => "set",
@@ -87,6 +91,7 @@ impl fmt::Display for Operation {
             Self::Create => "create",
             Self::Delete => "delete",
             Self::DeletePrefix => "delete prefix",
+            Self::Batch => "write keys from",
             Self::Watch => "watch",
             Self::Lock => "lock",
             Self::Unlock => "unlock",

@@ -54,6 +54,11 @@ impl KvstoreConfig {
         }
     }
 
+    /// Whether there is a store.
+    pub fn is_enabled(&self) -> bool {
+        !self.kvstore.is_empty()
+    }
+
     /// How the client of the own store behaves; clients of remote clusters take over most of it by
     /// [`ClientOptions::for_remote_cluster`].
     pub fn client_options(&self) -> ClientOptions {

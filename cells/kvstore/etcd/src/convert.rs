@@ -112,6 +112,11 @@ fn compare(compare: &Compare) -> etcd::Compare {
         Condition::ModRevision(revision) => etcd::Compare::mod_revision(key, CompareOp::Equal, revision.0),
         Condition::Value(value) => etcd::Compare::value(key, CompareOp::Equal, value.to_vec()),
         Condition::Lease(lease) => etcd::Compare::lease(key, CompareOp::Equal, lease.0),
+        // Needs etcd 3.3. A range without keys is compared as a key that does not exist.
+        Condition::NoneBelow => {
+            let end = KeyRange::prefix(&compare.key).end().to_vec();
+            etcd::Compare::version(key, CompareOp::Equal, 0).with_range(end)
+        }
     }
 }
 

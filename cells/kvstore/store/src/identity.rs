@@ -15,8 +15,6 @@ mod decoder;
 mod gc;
 mod layout;
 mod local;
-#[cfg(feature = "hive")]
-mod metrics;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -25,7 +23,5 @@ pub use allocator::{AllocateError, Allocation, AllocatorOptions, IdentityAllocat
 pub use cache::{Identities, IdentityObserver};
 pub use decoder::{IdentityDecoder, IdentityError};
 pub use gc::{GcRound, IdentityGc, IdentityGcOptions};
-pub use layout::{IdentityKeys, IdentityLabels, IdentityRange, IdentityRangeError, NumericIdentity};
-#[cfg(feature = "hive")]
-pub use metrics::{IdentityMetrics, metrics};
+pub use layout::{IdentityKeys, IdentityLabels};
 pub use sweep::{LockSweep, SWEEP_INTERVAL};

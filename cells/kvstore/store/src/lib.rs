@@ -32,4 +32,4 @@ pub use metrics::{StoreMetrics, metrics};
 pub use recorder::{Direction, NoStoreRecorder, StoreRecorder};
 pub use shared::{SharedStore, SharedStoreOptions};
 pub use sync::{SyncStore, SyncStoreOptions};
-pub use watch::{WatchStore, WatchStoreOptions, WatchStoreStatus};
+pub use watch::{WatchStore, WatchStoreOptions, WatchStoreReporter, WatchStoreStatus};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! A queue of pending writes, for one worker: each item is in it once, and failures are retried with back-off.
+//! A queue of pending writes, for one worker, which may handle many at once: each item is in it once, and failures are
+//! retried with back-off.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -13,7 +14,10 @@ use tokio::time::Instant;
 /// Pauses before an item that failed is tried again, while the store is fine: from the first to the last, doubling.
 const ITEM_BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(60));
 /// Pauses of the worker when the store fails.
-const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(10));
+pub(crate) const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(10));
+
+/// How much room an empty queue keeps.
+const SMALL: usize = 1024;
 
 /// Why an item failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +55,10 @@ struct State<T> {
     until: HashMap<T, Instant>,
     /// Failures in a row of an item.
     failures: HashMap<T, u32>,
-    /// The item that the worker has taken.
-    taken: Option<T>,
+    /// The items that the worker has taken.
+    taken: HashSet<T>,
+    /// Which of them were added again meanwhile: they are not taken twice at a time.
+    again: HashSet<T>,
     store_failures: u32,
     paused_until: Option<Instant>,
 }
@@ -66,7 +72,8 @@ impl<T: Clone + Ord + Hash> Queue<T> {
                 delayed: BTreeSet::new(),
                 until: HashMap::new(),
                 failures: HashMap::new(),
-                taken: None,
+                taken: HashSet::new(),
+                again: HashSet::new(),
                 store_failures: 0,
                 paused_until: None,
             }),
@@ -80,14 +87,13 @@ impl<T: Clone + Ord + Hash> Queue<T> {
         self.changed.notify_one();
     }
 
-    /// How many items are in the queue, with the one that is being handled.
+    /// How many items are in the queue, with those that are being handled.
     pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
-        let is_taken_again = state.taken.as_ref().is_some_and(|item| state.contains(item));
-        state.ready.len() + state.delayed.len() + usize::from(state.taken.is_some() && !is_taken_again)
+        state.ready.len() + state.delayed.len() + state.taken.len()
     }
 
-    /// All items of the queue, with the one that is being handled.
+    /// All items of the queue, with those that are being handled.
     pub(crate) fn items(&self) -> HashSet<T> {
         let state = self.state.lock();
         state
@@ -99,14 +105,28 @@ impl<T: Clone + Ord + Hash> Queue<T> {
             .collect()
     }
 
-    /// Takes the next item. The worker reports how it went by [`done`](Self::done) or [`failed`](Self::failed); an item whose
-    /// outcome was not reported, because its worker was dropped, is taken again.
-    pub(crate) async fn next(&self) -> T {
+    /// Returns to the queue what was taken and has no outcome, because its worker was dropped.
+    pub(crate) fn restart(&self) {
         self.state.lock().untake();
+    }
+
+    /// Takes the next item, for a worker that handles one at a time. The worker reports how it went by [`done`](Self::done)
+    /// or [`failed`](Self::failed); an item whose outcome was not reported is taken again.
+    pub(crate) async fn next(&self) -> T {
+        loop {
+            self.restart();
+            if let Some(item) = self.next_batch(1).await.pop() {
+                return item;
+            }
+        }
+    }
+
+    /// Takes the next items, at least one and at most `max`. Others may be taken meanwhile.
+    pub(crate) async fn next_batch(&self, max: usize) -> Vec<T> {
         loop {
             let changed = self.changed.notified();
-            let wake = match self.state.lock().take(Instant::now()) {
-                Ok(item) => return item,
+            let wake = match self.state.lock().take(Instant::now(), max) {
+                Ok(items) => return items,
                 Err(wake) => wake,
             };
             match wake {
@@ -119,37 +139,34 @@ impl<T: Clone + Ord + Hash> Queue<T> {
         }
     }
 
-    /// The taken item is handled.
+    /// What was taken is handled.
     pub(crate) fn done(&self) {
         let mut state = self.state.lock();
-        if let Some(item) = state.taken.take() {
-            state.failures.remove(&item);
+        for item in state.all_taken() {
+            state.done(&item);
         }
-        state.store_failures = 0;
     }
 
-    /// The taken item is to be handled again.
+    /// What was taken is to be handled again.
     pub(crate) fn failed(&self, failure: Failure) {
         let mut state = self.state.lock();
-        let Some(item) = state.taken.take() else {
-            return;
-        };
-        let now = Instant::now();
-        match failure {
-            Failure::Store => {
-                state.store_failures += 1;
-                let pause = backoff(state.store_failures, STORE_BACKOFF);
-                state.paused_until = Some(now + pause);
-                state.push(item);
-            }
-            Failure::Item => {
-                state.store_failures = 0;
-                let failures = state.failures.entry(item.clone()).or_default();
-                *failures += 1;
-                let at = now + backoff(*failures, ITEM_BACKOFF);
-                state.delay(item, at);
-            }
-        }
+        let taken = state.all_taken();
+        state.failed(taken, failure);
+    }
+
+    /// These of the taken items are handled. Returns those that were not added again meanwhile.
+    pub(crate) fn done_all(&self, items: Vec<T>) -> Vec<T> {
+        let mut state = self.state.lock();
+        let handled = items.into_iter().filter(|item| !state.done(item)).collect();
+        drop(state);
+        self.changed.notify_one();
+        handled
+    }
+
+    /// These of the taken items are to be handled again.
+    pub(crate) fn failed_all(&self, items: Vec<T>, failure: Failure) {
+        self.state.lock().failed(items, failure);
+        self.changed.notify_one();
     }
 }
 
@@ -159,6 +176,10 @@ impl<T: Clone + Ord + Hash> State<T> {
     }
 
     fn push(&mut self, item: T) {
+        if self.taken.contains(&item) {
+            self.again.insert(item);
+            return;
+        }
         if let Some(at) = self.until.remove(&item) {
             self.delayed.remove(&(at, item.clone()));
         }
@@ -175,14 +196,72 @@ impl<T: Clone + Ord + Hash> State<T> {
         }
     }
 
+    /// In a fixed order.
+    fn all_taken(&self) -> Vec<T> {
+        let mut taken: Vec<T> = self.taken.iter().cloned().collect();
+        taken.sort_unstable();
+        taken
+    }
+
     fn untake(&mut self) {
-        if let Some(item) = self.taken.take() {
+        for item in self.all_taken() {
+            self.release(&item);
             self.push(item);
         }
     }
 
-    /// Takes the next item, or returns when there may be one.
-    fn take(&mut self, now: Instant) -> Result<T, Option<Instant>> {
+    /// An item has an outcome. One that was added again meanwhile is ready; returns whether.
+    fn release(&mut self, item: &T) -> bool {
+        self.taken.remove(item);
+        let is_added = self.again.remove(item);
+        if is_added {
+            self.push(item.clone());
+        }
+        is_added
+    }
+
+    /// An item is handled; returns whether it was added again meanwhile.
+    fn done(&mut self, item: &T) -> bool {
+        self.failures.remove(item);
+        self.store_failures = 0;
+        self.release(item)
+    }
+
+    fn failed(&mut self, items: Vec<T>, failure: Failure) {
+        if items.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        match failure {
+            Failure::Store => {
+                // What failed at the same time is one failure.
+                if self.paused_until.is_none_or(|at| at <= now) {
+                    self.store_failures += 1;
+                    let pause = backoff(self.store_failures, STORE_BACKOFF);
+                    self.paused_until = Some(now + pause);
+                }
+                for item in items {
+                    self.release(&item);
+                    self.push(item);
+                }
+            }
+            Failure::Item => {
+                self.store_failures = 0;
+                for item in items {
+                    if self.release(&item) {
+                        continue;
+                    }
+                    let failures = self.failures.entry(item.clone()).or_default();
+                    *failures += 1;
+                    let at = now + backoff(*failures, ITEM_BACKOFF);
+                    self.delay(item, at);
+                }
+            }
+        }
+    }
+
+    /// Takes the next items, or returns when there may be some.
+    fn take(&mut self, now: Instant, max: usize) -> Result<Vec<T>, Option<Instant>> {
         if let Some(at) = self.paused_until {
             if at > now {
                 return Err(Some(at));
@@ -195,14 +274,20 @@ impl<T: Clone + Ord + Hash> State<T> {
                 self.push(item);
             }
         }
-        match self.ready.pop_front() {
-            Some(item) => {
-                self.queued.remove(&item);
-                self.taken = Some(item.clone());
-                Ok(item)
-            }
-            None => Err(self.delayed.first().map(|(at, _)| *at)),
+        let count = self.ready.len().min(max);
+        if count == 0 {
+            // A queue that was long once does not stay large.
+            self.ready.shrink_to(SMALL);
+            self.queued.shrink_to(SMALL);
+            self.taken.shrink_to(SMALL);
+            return Err(self.delayed.first().map(|(at, _)| *at));
         }
+        let items: Vec<T> = self.ready.drain(..count).collect();
+        for item in &items {
+            self.queued.remove(item);
+            self.taken.insert(item.clone());
+        }
+        Ok(items)
     }
 }
 
@@ -296,5 +381,28 @@ mod tests {
 
         assert_eq!(queue.items(), HashSet::from(["a"]));
         assert_eq!(queue.next().await, "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_item_is_taken_once_at_a_time() {
+        let queue = Queue::new();
+        for item in ["a", "b", "c"] {
+            queue.push(item);
+        }
+        assert_eq!(queue.next_batch(2).await, ["a", "b"]);
+
+        queue.push("a");
+        assert_eq!(queue.next_batch(2).await, ["c"]);
+        assert_eq!(queue.len(), 3);
+        assert_eq!(queue.done_all(vec!["b", "c"]), ["b", "c"]);
+        assert_eq!(queue.len(), 1);
+        assert_eq!(queue.done_all(vec!["a"]), [""; 0]);
+
+        assert_eq!(queue.next_batch(2).await, ["a"], "it was added again");
+        queue.failed_all(vec!["a"], Failure::Store);
+        queue.restart();
+        assert_eq!(queue.next_batch(2).await, ["a"]);
+        queue.restart();
+        assert_eq!(queue.next_batch(2).await, ["a"]);
     }
 }

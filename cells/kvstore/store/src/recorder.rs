@@ -4,8 +4,6 @@
 
 use std::fmt;
 
-use crate::identity::GcRound;
-
 /// Whether a store reads keys or writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
@@ -36,11 +34,6 @@ pub trait StoreRecorder: fmt::Debug + Send + Sync {
     /// So many keys wait to be written or deleted.
     fn queue(&self, prefix: &str, cluster: &str, size: usize) {
         let _ = (prefix, cluster, size);
-    }
-
-    /// A round of the collection of unused identities has ended; `None` if keys could not be listed.
-    fn identity_gc(&self, round: Option<&GcRound>) {
-        let _ = round;
     }
 
     /// A key could not be written or deleted. It is retried.

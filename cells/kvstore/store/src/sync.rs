@@ -2,8 +2,10 @@
 
 //! Sync store: local objects into the key-value store.
 
+mod adopt;
 #[cfg(test)]
 mod tests;
+mod worker;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -11,14 +13,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use jiff::Timestamp;
 use parking_lot::Mutex;
-use skep_kvstore::{Client, Error, Key, Lifetime, LostKeys, keys};
+use skep_kvstore::{Client, Key, LostKeys, keys};
 use tokio::sync::watch;
 
-use crate::log::chain;
-use crate::queue::{Failure, Queue};
-use crate::recorder::{Direction, NoStoreRecorder, StoreRecorder};
+use crate::queue::Queue;
+use crate::recorder::{NoStoreRecorder, StoreRecorder};
+use adopt::Found;
 
 /// How a key is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,7 @@ pub struct SyncStoreOptions {
     canary_prefix: String,
     recorder: Arc<dyn StoreRecorder>,
     write: WriteMode,
+    adopts: bool,
 }
 
 impl SyncStoreOptions {
@@ -52,6 +54,7 @@ impl SyncStoreOptions {
             prefix,
             recorder: Arc::new(NoStoreRecorder),
             write: WriteMode::Always,
+            adopts: false,
         }
     }
 
@@ -69,6 +72,14 @@ impl SyncStoreOptions {
         self
     }
 
+    /// Takes over what a former program left behind below the prefix, which no other program may write: keys that are right
+    /// are not written again, and the others are deleted before the canary is written. Their leases are kept alive.
+    #[must_use]
+    pub fn adopt(mut self) -> Self {
+        self.adopts = true;
+        self
+    }
+
     pub(crate) fn write(mut self, write: WriteMode) -> Self {
         self.write = write;
         self
@@ -83,7 +94,11 @@ impl SyncStoreOptions {
 /// Writes local objects below a prefix, while [`run`](Self::run) runs. Clones are the same store.
 ///
 /// Keys have the lease of the client: they stay when the program stops, until the lease ends, so that a restart deletes
-/// nothing. Keys whose lease ends earlier are written again. What a former program left behind is not deleted.
+/// nothing. Keys whose lease ends earlier are written again. What a former program left behind is not deleted, except with
+/// [`adopt`](SyncStoreOptions::adopt).
+///
+/// Many keys are written in one transaction, and several transactions at a time: there is no order between keys, but the
+/// canary follows all of them.
 ///
 /// Failures are retried. If the store fails, the worker pauses for 5 ms to 10 s; if a key fails, such as one with a value
 /// that is too large, it alone is delayed by 5 ms to 1 min.
@@ -139,11 +154,15 @@ enum Item {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the store should hold, by name; `None`: the key is to be deleted.
+    /// What the store should hold, by key; `None`: the key is to be deleted. The client has the same keys by their leases.
     desired: HashMap<Key, Option<Bytes>>,
+    /// How many of them it should hold.
+    count: usize,
     canary: Canary,
     /// When the first list was complete: the value of the canary.
     completed: Option<String>,
+    /// What a former program left behind.
+    found: Found,
 }
 
 #[derive(Debug, Default)]
@@ -151,6 +170,8 @@ enum Canary {
     /// The first list is not complete.
     #[default]
     Unwanted,
+    /// The first list is complete, but what a former program left behind is not known yet.
+    AfterAdoption,
     /// To be written when these keys are.
     After(HashSet<Key>),
     /// Written, or only it is left to be written.
@@ -167,6 +188,10 @@ impl SyncStore {
             lost: client.lost_keys(&prefix),
             lost_canary: client.lost_keys(&canary),
         };
+        let state = State {
+            found: Found::new(options.adopts),
+            ..State::default()
+        };
         Self {
             inner: Arc::new(Inner {
                 client,
@@ -174,7 +199,7 @@ impl SyncStore {
                 prefix,
                 canary,
                 queue: Queue::new(),
-                state: Mutex::default(),
+                state: Mutex::new(state),
                 is_synced: watch::Sender::new(false),
                 worker: tokio::sync::Mutex::new(worker),
             }),
@@ -184,27 +209,30 @@ impl SyncStore {
     /// Writes an object. `name` is the key without the prefix. A value that is the same as the last one is not written.
     pub fn upsert(&self, name: &str, value: impl Into<Bytes>) {
         let value = Some(value.into());
-        let name: Key = name.into();
+        let key = self.key(name);
         {
             let mut state = self.inner.state.lock();
-            if state.desired.get(&name) == Some(&value) {
+            if state.desired.get(&key) == Some(&value) {
                 return;
             }
-            state.desired.insert(name.clone(), value);
+            let before = state.desired.insert(key.clone(), value);
+            state.count += usize::from(before.flatten().is_none());
         }
-        self.push(Item::Key(name));
+        self.push(Item::Key(key));
     }
 
     /// Deletes an object. One that was not written by this store is not deleted.
     pub fn delete(&self, name: &str) {
+        let key = self.key(name);
         {
             let mut state = self.inner.state.lock();
-            match state.desired.get_mut(name) {
+            match state.desired.get_mut(&key) {
                 Some(value @ Some(_)) => *value = None,
                 Some(None) | None => return,
             }
+            state.count -= 1;
         }
-        self.push(Item::Key(name.into()));
+        self.push(Item::Key(key));
     }
 
     /// All objects that existed at first have been upserted: when they are written, the canary is. Only the first call has
@@ -215,10 +243,42 @@ impl SyncStore {
             if !matches!(state.canary, Canary::Unwanted) {
                 return;
             }
-            // While this is locked no key can be reported as written.
-            state.canary = Canary::After(self.pending_keys());
+            if state.found.is_pending() {
+                state.canary = Canary::AfterAdoption;
+                return;
+            }
+            self.complete(&mut state);
         }
         self.check_canary();
+    }
+
+    /// Deletes the objects whose names are not to be kept.
+    pub fn retain(&self, mut keep: impl FnMut(&str) -> bool) {
+        let mut gone: Vec<Key> = Vec::new();
+        {
+            let mut state = self.inner.state.lock();
+            for (key, value) in &mut state.desired {
+                let name = key.strip_prefix(&self.inner.prefix).unwrap_or(key);
+                if value.is_some() && !keep(name) {
+                    *value = None;
+                    gone.push(key.clone());
+                }
+            }
+            state.count -= gone.len();
+        }
+        for key in gone {
+            self.push(Item::Key(key));
+        }
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.inner.state.lock().count
+    }
+
+    /// Whether there are no objects.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Waits until the canary has been written.
@@ -248,10 +308,8 @@ impl SyncStore {
         let mut worker = inner.worker.lock().await;
         let Worker { lost, lost_canary } = &mut *worker;
         let work = async {
-            loop {
-                let item = inner.queue.next().await;
-                self.handle(item).await;
-            }
+            self.adopt().await;
+            self.work().await;
         };
         let leases = async {
             loop {
@@ -273,112 +331,42 @@ impl SyncStore {
 
     /// Whether this store wants a key of that name to exist.
     pub(crate) fn wants(&self, name: &str) -> bool {
-        matches!(self.inner.state.lock().desired.get(name), Some(Some(_)))
+        self.wants_key(&self.key(name))
+    }
+
+    fn wants_key(&self, key: &str) -> bool {
+        matches!(self.inner.state.lock().desired.get(key), Some(Some(_)))
     }
 
     /// Writes a key again that another has deleted; `false` if this store does not want it.
     pub(crate) fn reclaim(&self, name: &str) -> bool {
         let wants = self.wants(name);
         if wants {
-            self.push(Item::Key(name.into()));
+            self.push(Item::Key(self.key(name)));
         }
         wants
     }
 
     /// Writes all keys again.
     pub(crate) fn refresh(&self) {
-        let names: Vec<Key> = {
+        let keys: Vec<Key> = {
             let state = self.inner.state.lock();
             let desired = state.desired.iter().filter(|(_, value)| value.is_some());
-            desired.map(|(name, _)| name.clone()).collect()
+            desired.map(|(key, _)| key.clone()).collect()
         };
-        for name in names {
-            self.push(Item::Key(name));
+        for key in keys {
+            self.push(Item::Key(key));
         }
     }
 
-    async fn handle(&self, item: Item) {
-        let inner = &*self.inner;
-        let result = match &item {
-            Item::Key(name) => self.write(name).await,
-            Item::Canary => self.write_canary().await,
-        };
-        let SyncStoreOptions {
-            recorder, cluster, ..
-        } = &inner.options;
-        match result {
-            Ok(()) => {
-                inner.queue.done();
-                if let Item::Key(name) = &item {
-                    self.written(name);
-                }
-            }
-            Err(error) => {
-                recorder.sync_error(&inner.prefix, cluster);
-                tracing::warn!(cluster, error = %chain(&error), "Unable to write a key of the kvstore: retrying");
-                inner.queue.failed(Failure::from(&error));
-            }
+    /// The first list is complete: the canary waits for what is pending.
+    fn complete(&self, state: &mut State) {
+        for key in state.found.stale(&state.desired) {
+            state.desired.insert(key.clone(), None);
+            self.push(Item::Key(key));
         }
-        recorder.queue(&inner.prefix, cluster, inner.queue.len());
-    }
-
-    async fn write(&self, name: &Key) -> Result<(), Error> {
-        let inner = &*self.inner;
-        let Some(value) = inner.state.lock().desired.get(name).cloned() else {
-            return Ok(());
-        };
-        let key = format!("{}{name}", inner.prefix);
-        match (value, inner.options.write) {
-            (Some(value), WriteMode::Always) => inner.client.put(&key, value, Lifetime::Leased).await?,
-            (Some(value), WriteMode::IfDifferent) => {
-                inner
-                    .client
-                    .put_if_different(&key, value, Lifetime::Leased)
-                    .await?;
-            }
-            (None, _) => {
-                inner.client.delete(&key).await?;
-                let mut state = inner.state.lock();
-                if let Some(None) = state.desired.get(name) {
-                    state.desired.remove(name);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn write_canary(&self) -> Result<(), Error> {
-        let inner = &*self.inner;
-        let value = {
-            let mut state = inner.state.lock();
-            if !matches!(state.canary, Canary::Due) {
-                // It waits for keys again.
-                return Ok(());
-            }
-            state.completed.get_or_insert_with(timestamp).clone()
-        };
-        inner.client.put(&inner.canary, value, Lifetime::Leased).await?;
-        let is_first = !inner.is_synced.send_replace(true);
-        if is_first {
-            let SyncStoreOptions {
-                recorder, cluster, ..
-            } = &inner.options;
-            recorder.initial_sync(&inner.prefix, cluster, Direction::Write, true);
-            tracing::info!(
-                cluster,
-                prefix = inner.prefix,
-                "Initial keys are written to the kvstore"
-            );
-        }
-        Ok(())
-    }
-
-    /// A key is as it should be.
-    fn written(&self, name: &Key) {
-        if let Canary::After(keys) = &mut self.inner.state.lock().canary {
-            keys.remove(name);
-        }
-        self.check_canary();
+        // While this is locked no key can be reported as written.
+        state.canary = Canary::After(self.pending_keys());
     }
 
     /// Writes the canary if it waits for nothing any more.
@@ -400,9 +388,8 @@ impl SyncStore {
     fn write_again(&self, keys: &[Key]) {
         let mut count = 0;
         for key in keys {
-            if let Some(name) = key.strip_prefix(&self.inner.prefix)
-                && self.reclaim(name)
-            {
+            if self.wants_key(key) {
+                self.push(Item::Key(key.clone()));
                 count += 1;
             }
         }
@@ -429,6 +416,14 @@ impl SyncStore {
             state.canary = Canary::After(self.pending_keys());
         }
         self.check_canary();
+    }
+
+    fn key(&self, name: &str) -> Key {
+        let prefix = &self.inner.prefix;
+        let mut key = String::with_capacity(prefix.len() + name.len());
+        key.push_str(prefix);
+        key.push_str(name);
+        key.into()
     }
 
     fn pending_keys(&self) -> HashSet<Key> {
@@ -458,9 +453,4 @@ impl fmt::Debug for SyncStore {
             .field("pending", &self.pending())
             .finish_non_exhaustive()
     }
-}
-
-/// Time as Cilium writes it: RFC 3339, UTC, whole seconds.
-fn timestamp() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -136,6 +136,41 @@ impl WatchStoreStatus {
     }
 }
 
+/// Reports how a store is that is not a [`WatchStore`], but is observed like one.
+#[derive(Debug)]
+pub struct WatchStoreReporter(Arc<Shared>);
+
+impl WatchStoreReporter {
+    /// A store without entries that is not synced.
+    pub fn new() -> Self {
+        Self(Arc::new(Shared {
+            is_synced: watch::Sender::new(false),
+            entries: AtomicUsize::new(0),
+        }))
+    }
+
+    /// How the store is, for others than the owner.
+    pub fn status(&self) -> WatchStoreStatus {
+        WatchStoreStatus(self.0.clone())
+    }
+
+    /// Sets whether the store holds all that exists.
+    pub fn set_synced(&self, is_synced: bool) {
+        self.0.is_synced.send_replace(is_synced);
+    }
+
+    /// Sets how many entries there are.
+    pub fn set_entries(&self, entries: usize) {
+        self.0.entries.store(entries, Ordering::Relaxed);
+    }
+}
+
+impl Default for WatchStoreReporter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Ends the synced state with the watch.
 struct Running {
     shared: Arc<Shared>,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use hive::config::Faults;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -36,8 +37,9 @@ pub(crate) const HEARTBEAT: &str = "io.cilium.heartbeat";
 /// Signs of life older than this many timeouts are forgotten.
 const FORGET: u32 = 10;
 
-/// When CiliumIdentities are judged.
+/// When identities are judged: CiliumIdentities, and those in the key-value store.
 #[derive(Debug, Clone, hive::Config)]
+#[config(validate = Config::check)]
 pub struct Config {
     /// Where identities are: `crd`, `kvstore`, `doublewrite-readcrd` or `doublewrite-readkvstore`.
     #[config(default = "kvstore")]
@@ -57,15 +59,34 @@ pub struct Config {
 }
 
 impl Config {
-    fn uses_objects(&self) -> bool {
+    fn check(&self, faults: &mut Faults) {
+        let mode = self.identity_allocation_mode.as_str();
+        if !matches!(
+            mode,
+            "crd" | "kvstore" | "doublewrite-readcrd" | "doublewrite-readkvstore"
+        ) {
+            faults.add(
+                "identity-allocation-mode",
+                format!("`{mode}` is none of crd, kvstore, doublewrite-readcrd, doublewrite-readkvstore"),
+            );
+        }
+    }
+
+    /// Whether identities are CiliumIdentities, perhaps among others.
+    pub fn uses_objects(&self) -> bool {
         self.identity_allocation_mode != "kvstore"
+    }
+
+    /// Whether identities are in the key-value store, perhaps among others.
+    pub fn uses_kvstore(&self) -> bool {
+        self.identity_allocation_mode != "crd"
     }
 }
 
 /// What passes found.
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "operator_identity_gc")]
-pub(crate) struct IdentityMetrics {
+pub struct IdentityMetrics {
     /// Identities at the end of the last pass.
     #[metric(labels = ["status", "identity_type"])]
     entries: GaugeVec,
@@ -75,6 +96,34 @@ pub(crate) struct IdentityMetrics {
     /// Duration of the last pass, in seconds.
     #[metric(labels = ["outcome", "identity_type"])]
     latency: GaugeVec,
+}
+
+/// The result of a pass.
+#[derive(Debug, Clone, Copy)]
+pub struct Pass {
+    /// Where identities are: `crd` or `kvstore`.
+    pub kind: &'static str,
+    /// Whether all identities were judged.
+    pub is_success: bool,
+    /// How long it took.
+    pub took: Duration,
+    /// Identities that are left.
+    pub alive: usize,
+    /// Identities that were deleted.
+    pub deleted: usize,
+}
+
+impl IdentityMetrics {
+    /// Counts a pass.
+    pub fn pass(&self, pass: &Pass) {
+        let outcome = if pass.is_success { "success" } else { "fail" };
+        self.runs.with([outcome, pass.kind]).inc();
+        self.latency
+            .with([outcome, pass.kind])
+            .set(pass.took.as_secs_f64());
+        self.entries.with(["alive", pass.kind]).set(pass.alive as f64);
+        self.entries.with(["deleted", pass.kind]).set(pass.deleted as f64);
+    }
 }
 
 hive::catalogue!(cell);
@@ -205,18 +254,13 @@ impl Collector {
         let began = Instant::now();
         let mut counts = Counts::default();
         let passed = self.pass(&mut counts).await;
-        let outcome = if passed.is_ok() { "success" } else { "fail" };
-        let metrics = &self.metrics;
-        metrics.runs.with([outcome, "crd"]).inc();
-        metrics
-            .latency
-            .with([outcome, "crd"])
-            .set(began.elapsed().as_secs_f64());
-        metrics.entries.with(["alive", "crd"]).set(counts.alive as f64);
-        metrics
-            .entries
-            .with(["deleted", "crd"])
-            .set(counts.deleted as f64);
+        self.metrics.pass(&Pass {
+            kind: "crd",
+            is_success: passed.is_ok(),
+            took: began.elapsed(),
+            alive: counts.alive,
+            deleted: counts.deleted,
+        });
         passed
     }
 

@@ -10,8 +10,9 @@
 //! - [`pods`]: restarts pods that run without an endpoint;
 //! - [`taints`]: taints and the condition of nodes, by the agent that runs there.
 //!
-//! [`tables::cell`] provides the objects that they judge by, as tables with only the fields they read.
+//! [`tables::cell`] and [`agents::cell`] provide the objects that they judge by, as tables with only the fields they read.
 
+pub mod agents;
 pub mod endpoints;
 mod failure;
 pub mod identities;

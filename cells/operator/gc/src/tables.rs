@@ -65,7 +65,7 @@ impl TableParams {
     }
 }
 
-fn full_name(metadata: &Metadata) -> Str {
+pub(crate) fn full_name(metadata: &Metadata) -> Str {
     if metadata.namespace.is_empty() {
         return metadata.name.clone();
     }
@@ -212,7 +212,7 @@ impl Row for PodRow {
 
 /// Row of `cilium-nodes`.
 #[derive(Debug, Clone)]
-pub(crate) struct CiliumNodeRow {
+pub struct CiliumNodeRow {
     pub(crate) metadata: Reference,
     pub(crate) has_owner: bool,
     /// The annotation `cilium.io/do-not-gc: "true"`.
@@ -220,7 +220,13 @@ pub(crate) struct CiliumNodeRow {
 }
 
 impl CiliumNodeRow {
-    pub(crate) const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.metadata.name));
+    /// By the name of the node.
+    pub const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.metadata.name));
+
+    /// Name of the node.
+    pub fn name(&self) -> &str {
+        &self.metadata.name
+    }
 
     fn new(node: &CiliumNode) -> Self {
         let metadata = &node.metadata;

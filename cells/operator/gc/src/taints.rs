@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: keeps pods off nodes whose agent is not ready, and sets the network condition of nodes.
-//! Requires: a Kubernetes client, the table `operator-nodes`.
+//! Requires: a Kubernetes client, the tables `operator-nodes` and `cilium-pods`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,12 +13,10 @@ use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use skep_k8s_client::{Api, ApiError, Client, Patch, Subresource};
-use skep_k8s_reflectors::{ReflectError, Reflector};
-use skep_k8s_types::selector::Selector;
-use skep_k8s_types::slim::{Node, Pod, Str, Taint};
-use skep_operator_leader::Config as LeaderConfig;
-use statedb::{Db, Index, Row, RwTable, Snapshot, Table};
+use skep_k8s_types::slim::{Node, Str, Taint};
+use statedb::{Db, Snapshot, Table};
 
+use crate::agents::AgentRow;
 use crate::tables::NodeRow;
 
 /// Reason of the condition.
@@ -34,11 +32,6 @@ const LONGEST: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Labels of the agents' pods.
-    #[config(default = "k8s-app=cilium")]
-    pub cilium_pod_labels: String,
-    /// Namespace of the agents' pods. Empty means that of the operator.
-    pub cilium_pod_namespace: String,
     /// Remove the taint of nodes whose agent is ready.
     #[config(default = true)]
     pub remove_cilium_node_taints: bool,
@@ -58,9 +51,6 @@ pub struct Config {
 
 impl Config {
     fn check(&self, faults: &mut Faults) {
-        if let Err(error) = self.cilium_pod_labels.parse::<Selector>() {
-            faults.add("cilium-pod-labels", error.to_string());
-        }
         if self.taint_sync_workers == 0 {
             faults.add("taint-sync-workers", "must be at least 1");
         }
@@ -80,82 +70,8 @@ hive::catalogue!(cell);
 pub fn cell() -> Cell {
     Cell::module("node-taint-sync", "Taints and conditions of nodes")
         .config::<Config>()
-        .provide_private(agents)
+        .when(Config::is_on)
         .run(start)
-}
-
-/// Row of `cilium-pods`: the pod of an agent.
-#[derive(Debug, Clone)]
-struct AgentRow {
-    name: Str,
-    node: Str,
-    is_ready: bool,
-}
-
-impl AgentRow {
-    const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.name));
-
-    fn new(pod: &Pod) -> Self {
-        let conditions = &pod.status.conditions;
-        Self {
-            name: pod.metadata.name.clone(),
-            node: pod.spec.node_name.clone(),
-            is_ready: conditions
-                .iter()
-                .any(|condition| condition.kind == "Ready" && condition.status == "True"),
-        }
-    }
-}
-
-impl Row for AgentRow {
-    fn header() -> &'static [&'static str] {
-        &["Name", "Node", "Ready"]
-    }
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.name.to_string(),
-            self.node.to_string(),
-            self.is_ready.to_string(),
-        ]
-    }
-}
-
-/// Why the table of agents cannot be made.
-#[derive(Debug, thiserror::Error)]
-enum AgentsError {
-    /// Another cell has a table of this name.
-    #[error("table")]
-    Table(#[from] statedb::Error),
-    /// The reflector cannot be registered.
-    #[error(transparent)]
-    Reflect(#[from] ReflectError),
-}
-
-fn agents(
-    config: Cfg<Config>,
-    own: Cfg<LeaderConfig>,
-    client: Arc<dyn Client>,
-    jobs: Jobs,
-    db: Db,
-) -> Result<Table<AgentRow>, AgentsError> {
-    let table = RwTable::builder("cilium-pods")
-        .primary(AgentRow::BY_NAME)
-        .build(&db)?;
-    if client.is_enabled() && config.is_on() {
-        let namespace = match config.cilium_pod_namespace.as_str() {
-            "" => own.namespace(),
-            namespace => namespace,
-        };
-        // A plan has no selector that its check refused.
-        let labels = config.cilium_pod_labels.parse().unwrap_or_default();
-        let source = Api::<Pod>::namespaced(client, namespace).labels(labels);
-        Reflector::new("operator", table.clone(), Arc::new(source), |pod: &Arc<Pod>| {
-            Some(AgentRow::new(pod))
-        })
-        .register(&jobs, &db)?;
-    }
-    Ok(table.reader())
 }
 
 #[derive(Params)]
@@ -169,7 +85,7 @@ struct SyncParams {
 }
 
 fn start(params: SyncParams) -> Result<(), SpawnError> {
-    if !params.client.is_enabled() || !params.config.is_on() {
+    if !params.client.is_enabled() {
         return Ok(());
     }
     let sync = Arc::new(Sync {

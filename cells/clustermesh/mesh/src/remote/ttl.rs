@@ -66,6 +66,9 @@ impl Ttl {
                     slot.store.drain();
                 }
             }
+            if let Some(lifecycle) = &common.lifecycle {
+                lifecycle.withdrawn(&state.name);
+            }
             common.metrics.revocations.with([state.name.as_str()]).inc();
         }
         connecting.await

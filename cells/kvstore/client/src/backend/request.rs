@@ -147,6 +147,8 @@ pub enum Condition {
     Value(Bytes),
     /// It is attached to this lease.
     Lease(LeaseId),
+    /// No key begins with it.
+    NoneBelow,
 }
 
 /// A comparison of a transaction.
@@ -164,6 +166,14 @@ impl Compare {
         Self {
             key,
             condition: Condition::CreateRevision(Revision::NONE),
+        }
+    }
+
+    /// Holds if no key begins with `prefix`.
+    pub fn none_below(prefix: impl Into<Key>) -> Self {
+        Self {
+            key: prefix.into(),
+            condition: Condition::NoneBelow,
         }
     }
 }

@@ -117,7 +117,7 @@ async fn renew(client: &Client, leases: &LeaseManager) {
                     Ok(ttl) => leases.renewed(lease, asked, ttl),
                     Err(BackendError::LeaseNotFound { .. }) => {
                         tracing::warn!(client = client.name(), %lease, "A lease has ended before its time");
-                        leases.lost(lease, None);
+                        leases.lost(lease, &[]);
                     }
                     Err(error) => {
                         tracing::debug!(client = client.name(), %lease, error = %error, "Unable to renew a lease");
@@ -135,6 +135,6 @@ async fn end_locks(client: &Client) {
         if let Err(error) = client.inner.backend.revoke_lease(lease).await {
             tracing::debug!(client = client.name(), %lease, error = %error, "Unable to revoke the lease of locks");
         }
-        client.inner.lock_leases.lost(lease, None);
+        client.inner.lock_leases.lost(lease, &[]);
     }
 }

@@ -145,6 +145,21 @@ impl LeaseManager {
         Ok(())
     }
 
+    /// Keeps a lease alive that a former program acquired, with the keys that it wrote. `asked` is when it was renewed.
+    pub(crate) fn adopt(&self, lease: LeaseId, asked: Instant, ttl: Duration, keys: &[Key]) {
+        let mut state = self.state.lock();
+        state
+            .sessions
+            .entry(lease)
+            .or_insert_with(|| Session::new(asked, ttl));
+        for key in keys {
+            state.release(key);
+            state.insert(key, lease);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
     /// Frees the slot of a key. The lease stays for others.
     pub(crate) fn release(&self, key: &str) {
         self.state.lock().release(key);
@@ -164,8 +179,8 @@ impl LeaseManager {
         }
     }
 
-    /// Forgets a lease that has ended, and reports its keys; except one that is being written again.
-    pub(crate) fn lost(&self, lease: LeaseId, except: Option<&str>) {
+    /// Forgets a lease that has ended, and reports its keys; except those that are being written again.
+    pub(crate) fn lost(&self, lease: LeaseId, except: &[&str]) {
         let mut state = self.state.lock();
         if state.sessions.remove(&lease).is_none() {
             return;
@@ -173,7 +188,7 @@ impl LeaseManager {
         let mut lost: Vec<Key> = Vec::new();
         state.keys.retain(|key, attached| {
             let stays = *attached != lease;
-            if !stays && except != Some(key) {
+            if !stays && !except.contains(&&**key) {
                 lost.push(key.clone());
             }
             stays
@@ -223,7 +238,7 @@ impl LeaseManager {
         };
         for lease in expired {
             tracing::warn!(%lease, "A lease was not renewed in time");
-            self.lost(lease, None);
+            self.lost(lease, &[]);
         }
         due
     }

@@ -207,7 +207,7 @@ async fn acquire(client: &Client, path: &str, local: OwnedMutexGuard<()>) -> Res
             Err(error) => return Err(error),
         }
         // The lease ended: the key is gone with it. Again with another one.
-        client.inner.lock_leases.lost(slot.lease, None);
+        client.inner.lock_leases.lost(slot.lease, &[]);
         claim.is_removed = true;
         local = claim.local.take();
     }
@@ -296,6 +296,17 @@ pub(super) async fn remove(client: &Client, key: &str) -> Result<(), Error> {
 
 fn call<T>(client: &Client, path: &str, result: Result<T, BackendError>) -> Result<T, Error> {
     result.map_err(|cause| client.error(Operation::Lock, path, cause))
+}
+
+/// A key that may be unused; see [`Client::delete_unused`].
+#[derive(Clone, Debug)]
+pub struct Unused<'a> {
+    /// The key as it was read.
+    pub item: &'a KeyValue,
+    /// Prefix of the keys that use it.
+    pub users: Key,
+    /// The lock that allows to delete it.
+    pub lock: &'a Lock,
 }
 
 /// Operations that are done only as long as a lock is held; see [`Client::locked`].

@@ -238,6 +238,11 @@ impl Store {
             (Condition::Lease(lease), item) => item.map_or(LeaseId::NONE, |item| item.lease) == *lease,
             // A key that does not exist has no value, not an empty one.
             (Condition::Value(value), item) => item.is_some_and(|item| item.value == value),
+            (Condition::NoneBelow, _) => {
+                let mut request = RangeRequest::new(KeyRange::prefix(&compare.key));
+                request.limit = 1;
+                self.range(&request).is_ok_and(|found| found.items.is_empty())
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //!
 //! Stores may hold other keys: every function keeps to a prefix of its own, except those that compact.
 
+mod batch;
 mod client;
 mod kv;
 mod lease;
@@ -12,6 +13,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use batch::*;
 use bytes::Bytes;
 pub use client::*;
 use futures::StreamExt;
@@ -61,6 +63,9 @@ macro_rules! contract_tests {
             clients_create_and_delete_what_is_as_they_know_it
             clients_read_lists_in_pages
             lost_leases_are_reported_and_replaced
+            clients_write_batches
+            batches_replace_leases_that_have_ended
+            clients_adopt_what_a_former_one_wrote
             locks_exclude_each_other
             locks_are_released_when_dropped
             locked_operations_need_the_lock

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use skep_identity::{IdentityRange, NumericIdentity};
 use skep_kvstore::{Client, Error, Lifetime, Lock, Locked, LostKeys, keys};
 
 use super::cache::{Identities, IdentityObserver};
 use super::claim::{Claim, Local};
 use super::decoder::IdentityDecoder;
 use super::gc::id_of;
-use super::layout::{IdentityKeys, IdentityLabels, IdentityRange, NumericIdentity};
+use super::layout::{IdentityKeys, IdentityLabels, shuffled};
 use super::local::LabelLocks;
 use crate::entry::{InvalidEntry, Observer};
 use crate::log::chain;
@@ -132,12 +133,14 @@ pub struct NotInUse(pub IdentityLabels);
 ///
 /// ```
 /// use std::sync::Arc;
+/// use skep_identity::{IdentityRange, MaxConnectedClusters};
 /// use skep_kvstore::{Client, ClientKind, ClientOptions, memory::Memory};
-/// use skep_kvstore_store::identity::{AllocatorOptions, Identities, IdentityAllocator, IdentityRange};
+/// use skep_kvstore_store::identity::{AllocatorOptions, Identities, IdentityAllocator};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (client, _driver) = Client::new(Arc::new(Memory::new()), ClientOptions::new("etcd", ClientKind::Full));
-/// let options = AllocatorOptions::new("alder", "192.168.50.21", IdentityRange::of_cluster(7, 255)?);
+/// let range = IdentityRange::of_cluster(7, MaxConnectedClusters::Max255)?;
+/// let options = AllocatorOptions::new("alder", "192.168.50.21", range);
 /// let allocator = IdentityAllocator::new(client, Identities::new(), (), options);
 ///
 /// let labels = "k8s:app=cart;k8s:io.kubernetes.pod.namespace=shop;".into();
@@ -457,8 +460,7 @@ impl IdentityAllocator {
         let range = self.inner.options.range;
         let claim = {
             let known = self.inner.identities.own().read();
-            range
-                .shuffled()
+            shuffled(range)
                 .filter(|id| !known.contains(*id))
                 .find_map(|id| Claim::new(&self.inner.local, id, labels))
         };

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use skep_identity::{IdentityRange, NumericIdentity};
+
 use super::decoder::IdentityDecoder;
-use super::layout::{IdentityLabels, IdentityRange, NumericIdentity};
+use super::layout::IdentityLabels;
 use crate::entry::{InvalidEntry, Observer};
 use crate::watch::{WatchStore, WatchStoreOptions};
 
@@ -172,16 +174,16 @@ mod tests {
         let mut observer = identities.observer(());
         let cart = Arc::new(IdentityLabels::from("k8s:app=cart;"));
         let shop = Arc::new(IdentityLabels::from("k8s:app=shop;"));
-        observer.upsert(&NumericIdentity(300), &cart);
-        observer.upsert(&NumericIdentity(299), &cart);
-        assert_eq!(identities.id(&cart), Some(NumericIdentity(299)));
+        observer.upsert(&NumericIdentity::new(300), &cart);
+        observer.upsert(&NumericIdentity::new(299), &cart);
+        assert_eq!(identities.id(&cart), Some(NumericIdentity::new(299)));
 
-        observer.upsert(&NumericIdentity(299), &shop);
-        assert_eq!(identities.id(&cart), Some(NumericIdentity(300)));
-        assert_eq!(identities.id(&shop), Some(NumericIdentity(299)));
+        observer.upsert(&NumericIdentity::new(299), &shop);
+        assert_eq!(identities.id(&cart), Some(NumericIdentity::new(300)));
+        assert_eq!(identities.id(&shop), Some(NumericIdentity::new(299)));
 
-        observer.delete(&NumericIdentity(300), &cart);
+        observer.delete(&NumericIdentity::new(300), &cart);
         assert_eq!(identities.id(&cart), None);
-        assert_eq!(identities.labels(NumericIdentity(300)), None);
+        assert_eq!(identities.labels(NumericIdentity::new(300)), None);
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::layout::{IdentityLabels, NumericIdentity};
+use skep_identity::NumericIdentity;
+
+use super::layout::IdentityLabels;
 use super::local::Uses;
 use crate::queue::Queue;
 
@@ -28,7 +30,7 @@ impl Local {
 
     /// Returns whether the id of a deleted master key is claimed: then it is written again.
     pub(super) fn reclaim(&self, name: &str) -> bool {
-        let id = NumericIdentity::parse(name);
+        let id = name.parse::<NumericIdentity>().ok();
         let labels = id.and_then(|id| self.uses.lock().claimant(id).cloned());
         let is_claimed = labels.is_some();
         if let Some(labels) = labels {

@@ -4,7 +4,9 @@
 
 use bytes::Bytes;
 
-use super::layout::{IdentityLabels, IdentityRange, NumericIdentity};
+use skep_identity::{IdentityRange, NumericIdentity};
+
+use super::layout::IdentityLabels;
 use crate::entry::Decoder;
 
 /// Decodes master keys, the names of which are ids and the values labels.
@@ -76,7 +78,7 @@ impl Decoder for IdentityDecoder {
     type Error = IdentityError;
 
     fn decode(&self, name: &str, value: &Bytes) -> Result<(NumericIdentity, IdentityLabels), IdentityError> {
-        let id = NumericIdentity::parse(name).ok_or_else(|| IdentityError::Number(name.to_owned()))?;
+        let id: NumericIdentity = name.parse().map_err(|_| IdentityError::Number(name.to_owned()))?;
         let labels = match std::str::from_utf8(value) {
             Ok(text) if !text.is_empty() => IdentityLabels::from(text),
             Ok(_) | Err(_) => return Err(IdentityError::Labels(id)),
@@ -103,6 +105,8 @@ impl Decoder for IdentityDecoder {
 
 #[cfg(test)]
 mod tests {
+    use skep_identity::MaxConnectedClusters;
+
     use super::*;
     use crate::fixture::golden_cases;
 
@@ -115,7 +119,7 @@ mod tests {
 
     #[test]
     fn identities_of_a_remote_cluster_are_accepted() {
-        let range = IdentityRange::of_cluster(7, 255).expect("it is valid");
+        let range = IdentityRange::of_cluster(7, MaxConnectedClusters::Max255).expect("it is valid");
         let decoder = IdentityDecoder::remote("alder", range);
         let cases = golden_cases("identities");
         let masters: Vec<_> = cases.iter().filter(|case| case["name"] != "slave").collect();
@@ -128,7 +132,7 @@ mod tests {
 
     #[test]
     fn invalid_identities_are_named() {
-        let range = IdentityRange::of_cluster(7, 255).expect("it is valid");
+        let range = IdentityRange::of_cluster(7, MaxConnectedClusters::Max255).expect("it is valid");
         let decoder = IdentityDecoder::remote("alder", range);
 
         let errors: Vec<String> = golden_cases("invalid_identities")

@@ -3,19 +3,23 @@
 //! Deletes unused master keys.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::{StreamExt, stream};
-use skep_kvstore::{Client, Error, Key, KeyValue, Lock, Revision, keys};
+use skep_identity::{IdentityRange, NumericIdentity};
+use skep_kvstore::{Client, Error, Key, KeyValue, Lock, Revision, Unused, keys};
 use tokio::time::MissedTickBehavior;
 
-use super::layout::{IdentityKeys, IdentityLabels, IdentityRange, NumericIdentity};
+use super::layout::{IdentityKeys, IdentityLabels};
 use crate::log::chain;
-use crate::recorder::{NoStoreRecorder, StoreRecorder};
 
-/// Deletions under way at once: one that waits for a lock does not delay the others.
-const CONCURRENT: usize = 16;
+/// Locks that are waited for or held at once: one that another holds does not delay the others.
+const CONCURRENT: usize = 128;
+/// Keys deleted by one request at most. While requests wait for the rate limit of the client, locked keys gather.
+const BATCH: usize = 40;
+/// Requests under way at once.
+const REQUESTS: usize = 2;
 
 /// How an [`IdentityGc`] behaves.
 #[derive(Clone, Debug)]
@@ -24,26 +28,20 @@ pub struct IdentityGcOptions {
     pub keys: IdentityKeys,
     /// The ids of the own cluster; others are ignored.
     pub range: IdentityRange,
-    /// Time between two rounds (`identity-gc-interval`).
-    pub interval: Duration,
     /// Deletions per [`rate_interval`](Self::rate_interval) (`identity-gc-rate-limit`); at least one.
     pub rate_limit: u32,
     /// See [`rate_limit`](Self::rate_limit) (`identity-gc-rate-interval`).
     pub rate_interval: Duration,
-    /// Measures the rounds.
-    pub recorder: Arc<dyn StoreRecorder>,
 }
 
 impl IdentityGcOptions {
-    /// Cilium's keys, times and limit: a round every 15 min, 2500 deletions a minute.
+    /// Cilium's keys and limit: 2500 deletions a minute.
     pub fn new(range: IdentityRange) -> Self {
         Self {
             keys: IdentityKeys::default(),
             range,
-            interval: Duration::from_secs(15 * 60),
             rate_limit: 2500,
             rate_interval: Duration::from_secs(60),
-            recorder: Arc::new(NoStoreRecorder),
         }
     }
 }
@@ -76,10 +74,16 @@ pub struct GcRound {
 }
 
 /// A master key that was unused in the last round, and is.
-struct Candidate<'a> {
+#[derive(Debug)]
+struct Candidate {
     id: NumericIdentity,
-    item: &'a KeyValue,
+    item: KeyValue,
+    /// The keys of the nodes that use it, by its labels.
+    users: String,
 }
+
+/// What became of a candidate.
+type Collected = (Candidate, Result<Outcome, Error>);
 
 impl IdentityGc {
     /// A collector that has marked no key.
@@ -97,25 +101,6 @@ impl IdentityGc {
     ///
     /// If keys cannot be listed: marks stay. What fails for one identity is counted, and logged.
     pub async fn round(&mut self) -> Result<GcRound, Error> {
-        let result = self.collect().await;
-        self.options.recorder.identity_gc(result.as_ref().ok());
-        result
-    }
-
-    /// Runs a round at each interval. Never returns.
-    pub async fn run(&mut self) {
-        loop {
-            tokio::time::sleep(self.options.interval).await;
-            match self.round().await {
-                Ok(round) => tracing::debug!(?round, "Collected unused identities"),
-                Err(error) => {
-                    tracing::warn!(error = %chain(&error), "Unable to collect unused identities");
-                }
-            }
-        }
-    }
-
-    async fn collect(&mut self) -> Result<GcRound, Error> {
         let IdentityGcOptions { keys, range, .. } = &self.options;
         let masters = self.client.list(&keys::below(&keys.masters())).await?;
         let slaves = self.client.list(&keys::below(&keys.slaves())).await?;
@@ -127,7 +112,7 @@ impl IdentityGc {
         let mut unused = HashMap::new();
         let mut candidates = Vec::new();
         for item in &masters.items {
-            let id = item.key.rsplit('/').next().and_then(NumericIdentity::parse);
+            let id = item.key.rsplit('/').next().and_then(|text| text.parse().ok());
             let Some(id) = id.filter(|id| range.contains(*id)) else {
                 continue;
             };
@@ -135,7 +120,12 @@ impl IdentityGc {
             if used.contains(&id) {
                 round.used += 1;
             } else if self.unused.get(&item.key) == Some(&item.mod_revision) {
-                candidates.push(Candidate { id, item });
+                let labels = IdentityLabels::from(&*String::from_utf8_lossy(&item.value));
+                candidates.push(Candidate {
+                    id,
+                    item: item.clone(),
+                    users: keys.slaves_of(&labels),
+                });
             } else if self.unused.contains_key(&item.key) {
                 // It was deleted and written again meanwhile, because it is used: two more rounds.
                 round.marked += 1;
@@ -144,14 +134,15 @@ impl IdentityGc {
                 unused.insert(item.key.clone(), item.mod_revision);
             }
         }
-        let outcomes = stream::iter(candidates)
+        let mut outcomes = stream::iter(candidates)
             .zip(self.ticks())
-            .map(|(candidate, ())| async {
-                let outcome = self.delete(&candidate).await;
-                (candidate, outcome)
-            })
-            .buffer_unordered(CONCURRENT);
-        let mut outcomes = Box::pin(outcomes);
+            .map(|(candidate, ())| self.lock(candidate))
+            .buffer_unordered(CONCURRENT)
+            .ready_chunks(BATCH)
+            .map(|batch| self.delete(batch))
+            .buffer_unordered(REQUESTS)
+            .flat_map(stream::iter)
+            .boxed();
         while let Some((candidate, outcome)) = outcomes.next().await {
             match outcome {
                 Ok(Outcome::Used) => round.used += 1,
@@ -184,22 +175,54 @@ impl IdentityGc {
         })
     }
 
-    /// Deletes a master key unless it is used by now.
-    async fn delete(&self, candidate: &Candidate<'_>) -> Result<Outcome, Error> {
-        let lock = self.client.lock(&self.options.keys.gc_lock(candidate.id)).await?;
-        let result = self.delete_locked(candidate, &lock).await;
-        if let Err(error) = lock.unlock().await {
-            // The driver of the client releases it.
-            tracing::debug!(identity = %candidate.id, error = %chain(&error), "Unable to release a lock");
-        }
-        result
+    async fn lock(&self, candidate: Candidate) -> (Candidate, Result<Lock, Error>) {
+        let path = self.options.keys.gc_lock(candidate.id);
+        let lock = self.client.lock(&path).await;
+        (candidate, lock)
     }
 
-    async fn delete_locked(&self, candidate: &Candidate<'_>, lock: &Lock) -> Result<Outcome, Error> {
+    /// Deletes master keys unless they are used by now.
+    async fn delete(&self, batch: Vec<(Candidate, Result<Lock, Error>)>) -> Vec<Collected> {
+        let mut collected = Vec::with_capacity(batch.len());
+        let mut locked = Vec::with_capacity(batch.len());
+        for (candidate, lock) in batch {
+            match lock {
+                Ok(lock) => locked.push((candidate, lock)),
+                Err(error) => collected.push((candidate, Err(error))),
+            }
+        }
+        let unused: Vec<Unused<'_>> = locked
+            .iter()
+            .map(|(candidate, lock)| Unused {
+                item: &candidate.item,
+                users: candidate.users.as_str().into(),
+                lock,
+            })
+            .collect();
+        let all = self.client.delete_unused(&unused).await;
+        drop(unused);
+        let mut unlocks = Vec::with_capacity(locked.len());
+        for (candidate, lock) in locked {
+            let outcome = match &all {
+                Ok(true) => Ok(Outcome::Deleted),
+                // One of them is used, or was written again.
+                Ok(false) => self.delete_one(&candidate, &lock).await,
+                Err(error) => Err(error.clone()),
+            };
+            collected.push((candidate, outcome));
+            unlocks.push(lock.unlock());
+        }
+        for error in join_all(unlocks).await.into_iter().filter_map(Result::err) {
+            // The driver of the client releases it.
+            tracing::debug!(error = %chain(&error), "Unable to release a lock");
+        }
+        collected
+    }
+
+    async fn delete_one(&self, candidate: &Candidate, lock: &Lock) -> Result<Outcome, Error> {
         let locked = self.client.locked(lock);
-        let Candidate { id, item } = candidate;
-        let labels = IdentityLabels::from(&*String::from_utf8_lossy(&item.value));
-        let slaves = locked.list(&self.options.keys.slaves_of(&labels)).await?;
+        let Candidate { id, item, users } = candidate;
+        let slaves = locked.list(users).await?;
         if slaves.items.iter().any(|slave| id_of(slave) == Some(*id)) {
             return Ok(Outcome::Used);
         }
@@ -224,5 +247,5 @@ enum Outcome {
 pub(super) fn id_of(slave: &KeyValue) -> Option<NumericIdentity> {
     std::str::from_utf8(&slave.value)
         .ok()
-        .and_then(NumericIdentity::parse)
+        .and_then(|text| text.parse().ok())
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
-use super::layout::{IdentityLabels, NumericIdentity};
+use skep_identity::NumericIdentity;
+
+use super::layout::IdentityLabels;
 
 /// The identities that this program uses, and how often.
 #[derive(Debug, Default)]

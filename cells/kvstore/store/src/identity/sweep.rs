@@ -8,7 +8,6 @@ use std::time::Duration;
 use skep_kvstore::{Client, Error, KeyValue, LeaseId, Revision, keys};
 
 use super::layout::IdentityKeys;
-use crate::log::chain;
 
 /// Time between two rounds, as in Cilium's operator.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(25);
@@ -74,15 +73,5 @@ impl LockSweep {
         }
         self.seen = seen;
         Ok(deleted)
-    }
-
-    /// Runs a round at each interval. Never returns.
-    pub async fn run(&mut self, interval: Duration) {
-        loop {
-            tokio::time::sleep(interval).await;
-            if let Err(error) = self.round().await {
-                tracing::warn!(error = %chain(&error), "Unable to look for locks that are held for too long");
-            }
-        }
     }
 }

@@ -8,6 +8,7 @@ mod faults;
 use std::sync::Arc;
 use std::time::Duration;
 
+use skep_identity::{IdentityRange, MaxConnectedClusters, NumericIdentity};
 use skep_kvstore::memory::Memory;
 use skep_kvstore::testing::RunningClient;
 use skep_kvstore::{Client, Event, LeaseId, Watcher};
@@ -25,11 +26,11 @@ fn labels(text: &str) -> IdentityLabels {
 
 /// The ids of the recorded sequences: one.
 fn one() -> IdentityRange {
-    IdentityRange::between(496_601, 496_601)
+    IdentityRange::between(NumericIdentity::new(496_601), NumericIdentity::new(496_601))
 }
 
 fn alder() -> IdentityRange {
-    IdentityRange::of_cluster(7, 255).expect("it is valid")
+    IdentityRange::of_cluster(7, MaxConnectedClusters::Max255).expect("it is valid")
 }
 
 /// An allocator of a node with its own client.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod adopt;
+mod batch;
+
 use std::time::Duration;
 
 use skep_kvstore::LeaseId;

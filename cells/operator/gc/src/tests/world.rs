@@ -157,6 +157,7 @@ impl World {
         let hive = Hive::new([
             cell,
             crate::tables::cell(),
+            crate::agents::cell(),
             statedb::cell(),
             Cell::group([])
                 .config::<skep_k8s_crds::Config>()

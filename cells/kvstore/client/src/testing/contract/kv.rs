@@ -177,6 +177,10 @@ pub async fn comparisons_see_what_is_stored(store: Store) {
         ("compare/none", Condition::ModRevision(revision), false),
         ("compare/none", Condition::Lease(LeaseId::NONE), true),
         ("compare/none", Condition::Value("".into()), false),
+        ("compare/", Condition::NoneBelow, false),
+        ("compare/a", Condition::NoneBelow, false),
+        ("compare/a/", Condition::NoneBelow, true),
+        ("compare/none", Condition::NoneBelow, true),
     ];
     for (key, condition, expected) in cases {
         let compare = Compare {

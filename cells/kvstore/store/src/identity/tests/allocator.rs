@@ -15,7 +15,7 @@ async fn writes_what_cilium_writes() {
         assert_eq!(
             allocation,
             Allocation {
-                id: NumericIdentity(496_601),
+                id: NumericIdentity::new(496_601),
                 is_new: true,
                 is_first_use: true
             }
@@ -133,8 +133,8 @@ async fn identities_are_known_and_reported() {
             assert_eq!(log.wait(1).await, [format!("upsert 496601={CART}")]);
 
             let identities = allocator.identities();
-            assert_eq!(identities.labels(NumericIdentity(300)), Some(labels("k8s:app=old;")));
-            assert_eq!(identities.id(&labels(CART)), Some(NumericIdentity(496_601)));
+            assert_eq!(identities.labels(NumericIdentity::new(300)), Some(labels("k8s:app=old;")));
+            assert_eq!(identities.id(&labels(CART)), Some(NumericIdentity::new(496_601)));
 
             delete(&client, "cilium/state/identities/v1/id/300").await;
             assert_eq!(log.wait(1).await, ["delete 300=k8s:app=old;"]);
@@ -142,10 +142,10 @@ async fn identities_are_known_and_reported() {
             // One that is in use is written again at once.
             delete(&client, "cilium/state/identities/v1/id/496601").await;
             tokio::time::sleep(MINUTE).await;
-            assert_eq!(identities.id(&labels(CART)), Some(NumericIdentity(496_601)));
+            assert_eq!(identities.id(&labels(CART)), Some(NumericIdentity::new(496_601)));
             let lines = log.take();
             assert!(lines.iter().all(|line| line.starts_with("upsert")), "{lines:?}");
-            assert_eq!(identities.labels(NumericIdentity(300)), None);
+            assert_eq!(identities.labels(NumericIdentity::new(300)), None);
         } => {}
     }
 }
@@ -170,8 +170,11 @@ async fn identities_of_remote_clusters_are_known() {
             assert_eq!(lines[1..], [format!("upsert 459001={text}"), "synced".to_owned()]);
         }
     }
-    assert_eq!(identities.id(&labels(text)), Some(NumericIdentity(459_001)));
-    assert_eq!(identities.labels(NumericIdentity(459_001)), Some(labels(text)));
+    assert_eq!(identities.id(&labels(text)), Some(NumericIdentity::new(459_001)));
+    assert_eq!(
+        identities.labels(NumericIdentity::new(459_001)),
+        Some(labels(text))
+    );
 
     alder.drain();
     assert_eq!(identities.id(&labels(text)), None);
@@ -246,7 +249,7 @@ async fn an_id_whose_master_is_lost_stays_that_of_its_users() {
 
     let allocation = node.during(node.allocate(CART)).await;
 
-    assert_eq!(allocation.id, NumericIdentity(459_001));
+    assert_eq!(allocation.id, NumericIdentity::new(459_001));
     assert!(!allocation.is_new);
     assert_eq!(stored(&store)[0], format!("id/459001={CART}"));
 }
@@ -269,7 +272,7 @@ async fn slaves_of_other_labels_ids_and_clusters_do_not_count() {
 
     assert!(allocation.is_new, "{allocation:?}");
     assert!(
-        alder().contains(allocation.id) && allocation.id != NumericIdentity(459_002),
+        alder().contains(allocation.id) && allocation.id != NumericIdentity::new(459_002),
         "{allocation:?}"
     );
 }
@@ -277,14 +280,14 @@ async fn slaves_of_other_labels_ids_and_clusters_do_not_count() {
 #[tokio::test(start_paused = true)]
 async fn an_id_that_another_takes_meanwhile_is_left_to_it() {
     let store = Memory::new();
-    let range = IdentityRange::between(400, 401);
+    let range = IdentityRange::between(NumericIdentity::new(400), NumericIdentity::new(401));
     let node = Node::new(&store, 21, range);
 
     node.during(async {
         node.allocator.status().wait_synced().await;
         // Its watch has not delivered this.
         put(&node.client, &format!("{BASE}id/400"), "k8s:app=other;").await;
-        assert_eq!(node.allocate(CART).await.id, NumericIdentity(401));
+        assert_eq!(node.allocate(CART).await.id, NumericIdentity::new(401));
 
         let error = node.allocator.allocate(&labels("k8s:app=third;")).await;
         assert_eq!(
@@ -305,7 +308,10 @@ async fn a_used_id_with_other_labels_is_a_conflict() {
     node.during(tokio::time::sleep(MINUTE * 6)).await;
 
     let conflicts: Vec<_> = node.allocator.conflicts().into_iter().collect();
-    assert_eq!(conflicts, [(NumericIdentity(496_601), labels("k8s:app=other;"))]);
+    assert_eq!(
+        conflicts,
+        [(NumericIdentity::new(496_601), labels("k8s:app=other;"))]
+    );
     assert_eq!(stored(&store)[0], "id/496601=k8s:app=other;", "it is the other's");
     node.release(CART);
     assert!(node.allocator.conflicts().is_empty());

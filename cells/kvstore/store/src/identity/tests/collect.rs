@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use skep_kvstore::testing::FaultyBackend;
-use skep_kvstore::{Backend, ClientKind, Lifetime, Lock};
+use skep_kvstore::{Backend, ClientKind, ClientOptions, Lifetime, Lock};
 
 use super::*;
 use crate::fixture::{delete, put};
@@ -23,6 +23,13 @@ async fn round(gc: &mut IdentityGc) -> [usize; 4] {
 
 fn client(store: &Memory) -> RunningClient {
     RunningClient::full(Arc::new(store.clone()))
+}
+
+async fn lock(client: &Client, path: &str) -> Lock {
+    client
+        .lock(&format!("{BASE}locks/{path}"))
+        .await
+        .expect("it is free")
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +109,7 @@ async fn a_used_identity_survives_a_collection_that_overlaps_its_allocation() {
         collected.expect("the store works");
         tokio::time::sleep(MINUTE).await;
 
-        assert_eq!(allocation.id, NumericIdentity(496_601));
+        assert_eq!(allocation.id, NumericIdentity::new(496_601));
         assert_eq!(
             stored(&store),
             [
@@ -127,34 +134,6 @@ async fn what_cannot_be_collected_is_counted_and_keeps_its_mark() {
     lock.unlock().await.expect("it is released");
 
     assert_eq!(round(&mut gc).await, [0, 0, 1, 0]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn collection_and_sweep_run_at_intervals() {
-    let store = Memory::new();
-    let (client, other) = (client(&store), client(&store));
-    let mut gc = gc(&client);
-    let mut sweep = LockSweep::new(client.clone(), IdentityKeys::default());
-    put(&client, &format!("{BASE}id/459001"), "k8s:app=cart;").await;
-    let _held = lock(&other, CART).await;
-
-    tokio::select! {
-        () = gc.run() => {}
-        () = sweep.run(SWEEP_INTERVAL) => {}
-        () = async {
-            tokio::time::sleep(SWEEP_INTERVAL * 2 + Duration::from_secs(1)).await;
-            assert_eq!(items(&store, &format!("{BASE}locks/")), [""; 0]);
-            tokio::time::sleep(MINUTE * 30).await;
-            assert_eq!(stored(&store), [""; 0]);
-        } => {}
-    }
-}
-
-async fn lock(client: &Client, path: &str) -> Lock {
-    client
-        .lock(&format!("{BASE}locks/{path}"))
-        .await
-        .expect("it is free")
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,4 +245,51 @@ async fn an_identity_that_is_used_since_the_list_is_kept() {
 
     assert_eq!(collected, [1, 0, 0, 0]);
     assert_eq!(stored(&store).len(), 2);
+}
+
+/// At the default rates of the client, of which every operation counts: as many label sets as 40 a second make in the
+/// interval between two rounds.
+#[tokio::test(start_paused = true)]
+async fn a_round_deletes_what_forty_new_label_sets_a_second_leave_behind() {
+    let store = Memory::new();
+    let node = client(&store);
+    let options = ClientOptions::new("etcd", ClientKind::Full);
+    let client = RunningClient::new(Arc::new(store.clone()), options);
+    let mut gc = gc(&client);
+    for id in 459_000..495_000 {
+        put(&node, &format!("{BASE}id/{id}"), &format!("k8s:app={id};")).await;
+    }
+    assert_eq!(round(&mut gc).await, [0, 36_000, 0, 0]);
+
+    let began = tokio::time::Instant::now();
+    assert_eq!(round(&mut gc).await, [0, 0, 36_000, 0]);
+
+    assert!(began.elapsed() < 15 * MINUTE, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_used_meanwhile_does_not_keep_the_others_of_its_batch() {
+    let store = Memory::new();
+    let (client, other) = (client(&store), client(&store));
+    let mut options = IdentityGcOptions::new(alder());
+    options.rate_limit = 1_000_000;
+    let mut gc = IdentityGc::new(client.clone(), options);
+    for id in 459_000..459_020 {
+        put(&client, &format!("{BASE}id/{id}"), &format!("k8s:app={id};")).await;
+    }
+    assert_eq!(round(&mut gc).await, [0, 20, 0, 0]);
+    let held = lock(&other, "id/459003").await;
+
+    let (collected, ()) = tokio::join!(round(&mut gc), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        put(
+            &other,
+            &format!("{BASE}value/k8s:app=459003;/192.168.50.21"),
+            "459003",
+        )
+        .await;
+        held.unlock().await.expect("it is released");
+    });
+
+    assert_eq!(collected, [1, 0, 19, 0]);
 }

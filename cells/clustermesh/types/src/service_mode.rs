@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Which of services and endpoint slices are read.
+//! Which of services and endpoint slices are published and read.
 
 use std::fmt;
 use std::str::FromStr;
 
-use skep_clustermesh_types::EndpointSlicesExportMode;
+use crate::config::EndpointSlicesExportMode;
 
 /// Where backends of remote services are read.
 #[derive(Debug, Clone, hive::Config)]
 pub struct ServiceSettings {
     /// Whether backends of remote clusters are read from services or endpoint slices: `prefer-legacy` reads services,
-    /// `prefer-endpointslice` slices of clusters that publish them, `only-endpointslice` nothing else.
+    /// `prefer-endpointslice` slices of clusters that publish them, `only-endpointslice` nothing else. The latter publishes
+    /// slices only, the others both.
     #[config(default = "prefer-legacy", hidden)]
     pub clustermesh_service_v2: ServiceMode,
 }
@@ -47,6 +48,16 @@ impl ServiceMode {
     /// Whether the endpoint slices of a cluster are read.
     pub fn reads_slices(self, published: &EndpointSlicesExportMode) -> bool {
         self != Self::PreferLegacy && published.has_endpoint_slices()
+    }
+
+    /// What this cluster publishes of its services.
+    pub fn published(self) -> EndpointSlicesExportMode {
+        match self {
+            Self::PreferLegacy | Self::PreferEndpointSlice => {
+                EndpointSlicesExportMode::ServicesAndEndpointSlices
+            }
+            Self::OnlyEndpointSlice => EndpointSlicesExportMode::EndpointSlicesOnly,
+        }
     }
 }
 

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `clustermesh`: a list of cells.
+
+mod compatibility;
+mod crds;
+mod ready;
+
+use hive::{Cell, Program};
+use skep_clustermesh_export as export;
+
+/// The key-value store is etcd, unless a flag or the environment says otherwise.
+const KVSTORE: (&str, &str) = ("CILIUM_KVSTORE", "etcd");
+
+/// The sub-command; returns the exit code.
+pub fn command(args: Vec<String>, mut env: Vec<(String, String)>) -> u8 {
+    if env.iter().all(|(name, _)| name != KVSTORE.0) {
+        env.push((KVSTORE.0.to_owned(), KVSTORE.1.to_owned()));
+    }
+    Program::new("skep-clustermesh-apiserver clustermesh", cells())
+        .about("Publishes the state of this cluster in the key-value store, where other clusters read it.")
+        .version(env!("CARGO_PKG_VERSION"))
+        .env_prefix("CILIUM")
+        // Sockets are where Cilium has them.
+        .path_name("cilium")
+        .setup(skep_logging::start_logging)
+        .run_with(args, env)
+}
+
+/// All cells of clustermesh.
+#[must_use]
+pub fn cells() -> Vec<Cell> {
+    vec![
+        infrastructure(),
+        Cell::group([
+            export::tables::cell(),
+            export::cluster_config::cell_with_canaries(),
+            export::services::cell(),
+            export::slices::cell(),
+            export::service_exports::cell(),
+            export::nodes::cell(),
+            export::identities::cell(),
+            export::endpoints::cell(),
+        ]),
+        crds::cell(),
+        ready::cell(),
+        skep_kvstoremesh::health(),
+        compatibility::cell(),
+    ]
+}
+
+fn infrastructure() -> Cell {
+    Cell::group([
+        skep_logging::cell(),
+        skep_health::cell(),
+        skep_health::history_cell(),
+        skep_metrics::cell(),
+        skep_metrics::endpoint::cell(),
+        skep_shell::cell(),
+        statedb::cell(),
+        skep_k8s_client::remote::cell(),
+        skep_kvstore::cell::metrics(),
+        skep_kvstore_store::metrics(),
+        skep_kvstore_etcd::cell(),
+        skep_kvstore::cell::heartbeat_updater(),
+        skep_clustermesh_types::cell(),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use hive::{Hive, Settings, testing};
+
+    use super::*;
+
+    /// The arguments of Cilium's chart.
+    const CHART: &[&str] = &[
+        "--cluster-name=birch",
+        "--cluster-id=9",
+        "--kvstore-opt=etcd.config=/var/lib/cilium/etcd-config.yaml",
+        "--kvstore-opt=etcd.qps=50",
+        "--kvstore-opt=etcd.bootstrapQps=10000",
+        "--max-connected-clusters=255",
+        "--health-port=9880",
+        "--enable-cilium-endpoint-slice=false",
+        "--clustermesh-enable-mcs-api=false",
+        "--prometheus-serve-addr=:9962",
+        "--controller-group-metrics=all",
+        "--enable-gops=true",
+        "--gops-port=9892",
+        "--kvstore=etcd",
+    ];
+
+    #[test]
+    fn every_cell_is_in_the_catalogue() {
+        assert_eq!(testing::not_in_catalogue(&cells()), [""; 0]);
+    }
+
+    #[test]
+    fn clustermesh_is_planned_with_the_arguments_of_the_chart() {
+        let settings = Settings::new().args(CHART.iter().copied());
+
+        let plan = testing::plan(Hive::new(cells()), settings);
+
+        let findings: Vec<_> = plan.report().findings().iter().map(ToString::to_string).collect();
+        assert_eq!(findings, [""; 0]);
+    }
+
+    #[test]
+    fn every_combination_of_conditions_is_planned() {
+        for (name, hive) in Hive::new(cells()).variants() {
+            let settings = Settings::new().args(CHART.iter().copied());
+            let report = hive.plan(settings).err().map(|report| report.to_string());
+
+            assert_eq!(report, None, "with {name}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_without_an_id_is_rejected() {
+        let plan = Hive::new(cells()).plan(Settings::new());
+
+        let report = plan.expect_err("it is no part of a mesh").to_string();
+        assert!(report.contains("it must be from 1 to 255"), "{report}");
+    }
+}

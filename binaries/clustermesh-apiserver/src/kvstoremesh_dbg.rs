@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `kvstoremesh-dbg`: how the remote clusters of a running kvstoremesh are.
+
+mod status;
+
+use clap::{Parser, Subcommand};
+
+/// Inspects a running kvstoremesh.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "skep-clustermesh-apiserver kvstoremesh-dbg")]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Command {
+    /// Print the status of the remote clusters.
+    Status(status::Options),
+}
+
+/// The sub-command: reads options from its arguments; returns the exit code.
+pub(crate) fn command(args: Vec<String>, _: Vec<(String, String)>) -> u8 {
+    let name = "skep-clustermesh-apiserver kvstoremesh-dbg".to_owned();
+    let line = match Line::try_parse_from(std::iter::once(name).chain(args)) {
+        Ok(line) => line,
+        Err(error) => {
+            // Help and errors alike; nothing can be done if the terminal is gone.
+            let _ = error.print();
+            return u8::from(error.use_stderr()) * hive::exit::USAGE;
+        }
+    };
+    let Command::Status(options) = line.command;
+    match status::run(&options) {
+        Ok(text) => {
+            print!("{text}");
+            0
+        }
+        Err(error) => {
+            eprintln!("skep-clustermesh-apiserver: {}", hive::error_chain(&error));
+            1
+        }
+    }
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `kvstoremesh-dbg status`.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use skep_clustermesh::{RemoteClusterStatus, summary};
+
+/// How long connecting and each read may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Prints the status of the remote clusters: those that are not ready, and with `--verbose` all.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// Print clusters that are ready, too.
+    #[arg(long)]
+    verbose: bool,
+    /// Print the status as a document, which has all clusters.
+    #[arg(long, short, value_enum)]
+    output: Option<Format>,
+    /// Address of the API of kvstoremesh.
+    #[arg(
+        long,
+        short = 'H',
+        env = "CILIUM_API_SERVE_ADDR",
+        default_value = "localhost:9889"
+    )]
+    host: String,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Format {
+    Json,
+    Yaml,
+}
+
+/// Why there is no status.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StatusError {
+    /// kvstoremesh does not run, or has another address: see `--host`.
+    #[error("cannot reach kvstoremesh at {host}")]
+    Connect {
+        host: String,
+        #[source]
+        cause: std::io::Error,
+    },
+    /// Something else listens at that address.
+    #[error("unexpected answer of {host}: {answer}")]
+    Answer { host: String, answer: String },
+    /// Something else listens at that address, or a later version.
+    #[error("unexpected status from {host}")]
+    Model {
+        host: String,
+        #[source]
+        cause: serde_json::Error,
+    },
+    /// The document cannot be printed in this form.
+    #[error("cannot print the status")]
+    Print(#[source] hive_script::text::yaml::Error),
+}
+
+pub(crate) fn run(options: &Options) -> Result<String, StatusError> {
+    let body = get(&options.host)?;
+    let model = |cause| StatusError::Model {
+        host: options.host.clone(),
+        cause,
+    };
+    let clusters: Vec<RemoteClusterStatus> = serde_json::from_str(&body).map_err(model)?;
+    let document = serde_json::from_str::<serde_json::Value>(&body).map_err(model)?;
+    match options.output {
+        None => Ok(text(&clusters, options.verbose, Timestamp::now())),
+        Some(Format::Json) => Ok(format!("{document:#}\n")),
+        Some(Format::Yaml) => hive_script::text::yaml::emit_v2(&document).map_err(StatusError::Print),
+    }
+}
+
+/// The status as Cilium prints it.
+fn text(clusters: &[RemoteClusterStatus], is_verbose: bool, now: Timestamp) -> String {
+    let mut text = format!("KVStoreMesh:\t{}\n", summary(clusters));
+    for cluster in clusters.iter().filter(|cluster| is_verbose || !cluster.ready) {
+        for line in cluster.text(now).lines() {
+            text.push_str(&format!("   {line}\n"));
+        }
+    }
+    text
+}
+
+/// The answer to `GET /v1/cluster`.
+fn get(host: &str) -> Result<String, StatusError> {
+    let answer = exchange(host).map_err(|cause| StatusError::Connect {
+        host: host.to_owned(),
+        cause,
+    })?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let line = head.lines().next().unwrap_or_default();
+    if line.split(' ').nth(1) == Some("200") {
+        return Ok(body.to_owned());
+    }
+    Err(StatusError::Answer {
+        host: host.to_owned(),
+        answer: line.to_owned(),
+    })
+}
+
+/// One request. With HTTP 1.0 the answer ends with the connection, and has no chunks.
+fn exchange(host: &str) -> std::io::Result<String> {
+    let mut failed = std::io::Error::other("the name has no address");
+    for address in host.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, TIMEOUT) {
+            Ok(mut stream) => {
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
+                write!(stream, "GET /v1/cluster HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer)?;
+                return Ok(answer);
+            }
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn cluster(name: &str, ready: bool) -> RemoteClusterStatus {
+        RemoteClusterStatus {
+            name: name.to_owned(),
+            ready,
+            status: "etcd: 1/1 connected".to_owned(),
+            ..RemoteClusterStatus::default()
+        }
+    }
+
+    #[test]
+    fn clusters_that_are_ready_are_listed_if_that_is_asked_for() {
+        let clusters = [cluster("alder", true), cluster("maple", false)];
+
+        let brief = text(&clusters, false, Timestamp::UNIX_EPOCH);
+        let verbose = text(&clusters, true, Timestamp::UNIX_EPOCH);
+
+        assert!(
+            brief.starts_with("KVStoreMesh:\t1/2 remote clusters ready\n   maple: not-ready, "),
+            "{brief}"
+        );
+        assert!(brief.contains("\n   └  etcd: 1/1 connected\n"), "{brief}");
+        assert!(!brief.contains("alder"), "{brief}");
+        assert!(verbose.contains("\n   alder: ready, "), "{verbose}");
+    }
+
+    #[test]
+    fn the_status_is_asked_for_at_the_api() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        let host = listener.local_addr().expect("it has an address").to_string();
+        let server = std::thread::spawn(move || {
+            let answers = [
+                "HTTP/1.0 200 OK\r\n\r\n[{\"name\":\"alder\",\"ready\":true}]",
+                "HTTP/1.0 404 Not Found\r\n\r\n",
+            ];
+            for answer in answers {
+                let (mut stream, _) = listener.accept().expect("it is asked");
+                let mut request = [0; 1024];
+                let length = stream.read(&mut request).expect("it is read");
+                assert!(request[..length].starts_with(b"GET /v1/cluster HTTP/1.0\r\n"));
+                stream.write_all(answer.as_bytes()).expect("it is answered");
+            }
+        });
+        let options = Options {
+            verbose: false,
+            output: Some(Format::Json),
+            host,
+        };
+
+        let document = run(&options).expect("it is answered");
+        let error = run(&options).expect_err("it is not found").to_string();
+
+        assert!(document.contains("\"name\": \"alder\""), "{document}");
+        assert!(error.contains("404 Not Found"), "{error}");
+        server.join().expect("it ends");
+    }
+}

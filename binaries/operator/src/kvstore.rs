@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What the operator does where clusters have a key-value store.
+
+use hive::{Cell, Cfg};
+use skep_k8s_crds::Surroundings;
+use skep_kvstore_etcd::KvstoreConfig;
+use skep_operator_gc::identities::Config as IdentityConfig;
+use skep_operator_ipam::Config as IpamConfig;
+
+/// The client of the store, on all replicas.
+pub(crate) fn cells() -> Cell {
+    Cell::group([
+        skep_clustermesh_types::cell(),
+        skep_kvstore::cell::metrics(),
+        skep_kvstore_etcd::cell(),
+        skep_operator_kvstore::health::cell(),
+    ])
+}
+
+hive::catalogue!(surroundings);
+
+/// What other settings mean for the definitions.
+pub(crate) fn surroundings() -> Cell {
+    Cell::module("crd-surroundings", "What other settings mean for the definitions").provide(new_surroundings)
+}
+
+fn new_surroundings(
+    kvstore: Cfg<KvstoreConfig>,
+    identities: Cfg<IdentityConfig>,
+    ipam: Cfg<IpamConfig>,
+) -> Surroundings {
+    Surroundings {
+        has_kvstore: kvstore.is_enabled(),
+        identities_in_crds: identities.uses_objects(),
+        delegates_ipam: ipam.ipam == "delegated-plugin",
+        ..Surroundings::default()
+    }
+}
+
+/// What the leader does in the store.
+pub(crate) fn leader_cells() -> Cell {
+    Cell::group([
+        skep_kvstore_store::metrics(),
+        skep_kvstore::cell::heartbeat_updater(),
+        skep_operator_kvstore::identities::cell(),
+        skep_operator_kvstore::locks::cell(),
+        skep_operator_kvstore::nodes::cell(),
+        skep_clustermesh_export::cluster_config::cell(),
+        skep_operator_kvstore::services::cell(),
+    ])
+    .when(KvstoreConfig::is_enabled)
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: reports settings of features of Cilium's operator that do not exist here, in the health of module
+//! `unsupported-config` and in the log. Requires: settings of definitions and identities.
+
+use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
+use skep_datapath_config::Unsupported;
+use skep_k8s_crds::Config as CrdConfig;
+use skep_operator_gc::identities::Config as IdentityConfig;
+
+/// Settings of features that do not exist. All are off by default: only what a user sets is reported.
+#[derive(Debug, Clone, hive::Config)]
+struct UnsupportedConfig {
+    /// Ingresses: not supported.
+    #[config(default = false, hidden)]
+    enable_ingress_controller: bool,
+    /// L7 load balancing of services by Envoy: not supported unless empty.
+    #[config(default = "", hidden)]
+    loadbalancer_l7: String,
+    /// EndpointSlices of remote clusters: not supported.
+    #[config(default = false, hidden)]
+    clustermesh_enable_endpoint_sync: bool,
+    /// Mutual authentication by SPIRE: not supported.
+    #[config(default = false, hidden)]
+    mesh_auth_mutual_enabled: bool,
+    /// Encryption by ztunnel: not supported.
+    #[config(default = false, hidden)]
+    enable_ztunnel: bool,
+    /// Profiles over HTTP: not supported.
+    #[config(default = false, hidden)]
+    operator_pprof: bool,
+}
+
+/// Requested features that are not supported. Remove the keys, or have another program do it.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(|unsupported| format!("{}: {}", unsupported.setting, unsupported.effect)).collect::<Vec<_>>().join("; "))]
+struct UnsupportedSettings(Vec<Unsupported>);
+
+hive::catalogue!(cell);
+
+/// Reports settings of features that do not exist.
+pub(crate) fn cell() -> Cell {
+    Cell::module("unsupported-config", "Settings of unsupported features")
+        .config::<UnsupportedConfig>()
+        .run(report)
+}
+
+fn requested(config: &UnsupportedConfig, crds: &CrdConfig, identities: &IdentityConfig) -> Vec<Unsupported> {
+    let switches = [
+        (
+            "clustermesh-enable-endpoint-sync",
+            config.clustermesh_enable_endpoint_sync,
+            "EndpointSlices of remote clusters are not created",
+        ),
+        (
+            "clustermesh-enable-mcs-api",
+            crds.clustermesh_enable_mcs_api,
+            "ServiceImports and derived Services are not created",
+        ),
+        (
+            "enable-bgp-control-plane",
+            crds.enable_bgp_control_plane,
+            "nodes get no BGP configuration",
+        ),
+        (
+            "enable-gateway-api",
+            crds.enable_gateway_api,
+            "Gateways are not served",
+        ),
+        (
+            "enable-ingress-controller",
+            config.enable_ingress_controller,
+            "Ingresses are not served",
+        ),
+        (
+            "enable-ztunnel",
+            config.enable_ztunnel,
+            "namespaces are not enrolled",
+        ),
+        (
+            "mesh-auth-mutual-enabled",
+            config.mesh_auth_mutual_enabled,
+            "identities are not registered with SPIRE",
+        ),
+        ("operator-pprof", config.operator_pprof, "profiles are not served"),
+    ];
+    let mut requested: Vec<_> = switches
+        .into_iter()
+        .filter(|(_, is_on, _)| *is_on)
+        .map(|(key, _, effect)| Unsupported::new(key, true, effect))
+        .collect();
+    if !config.loadbalancer_l7.is_empty() {
+        requested.push(Unsupported::new(
+            "loadbalancer-l7",
+            &config.loadbalancer_l7,
+            "services are not balanced by Envoy",
+        ));
+    }
+    let mode = identities.identity_allocation_mode.as_str();
+    if mode.starts_with("doublewrite") {
+        requested.push(Unsupported::new(
+            "identity-allocation-mode",
+            mode,
+            "the two places of identities are not compared",
+        ));
+    }
+    requested
+}
+
+fn report(
+    config: Cfg<UnsupportedConfig>,
+    crds: Cfg<CrdConfig>,
+    identities: Cfg<IdentityConfig>,
+    health: Health,
+    lifecycle: Lifecycle,
+) {
+    lifecycle.on_start("report", move |_cx: HookCtx| {
+        let unsupported = UnsupportedSettings(requested(&config, &crds, &identities));
+        if unsupported.0.is_empty() {
+            health.ok("All settings are supported");
+        } else {
+            tracing::warn!(
+                settings = unsupported.to_string(),
+                "settings request features that are not supported"
+            );
+            health.degraded(
+                format!(
+                    "{} settings request features that are not supported",
+                    unsupported.0.len()
+                ),
+                &unsupported,
+            );
+        }
+        async {}
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use hive::{Hive, Level, Settings, testing};
+
+    use super::*;
+
+    async fn reported(flags: &[&str]) -> (Level, String) {
+        let hive = Hive::new([
+            cell(),
+            Cell::group([]).config::<CrdConfig>().config::<IdentityConfig>(),
+        ]);
+        let running = testing::start_with(hive, Settings::new().args(flags.iter().copied())).await;
+        let entries = running.health().entries();
+        let entry = entries
+            .into_iter()
+            .find(|entry| entry.id.module().to_string().ends_with("unsupported-config"))
+            .unwrap();
+        testing::stop(running).await;
+        (entry.level, entry.error.unwrap_or_default())
+    }
+
+    #[tokio::test]
+    async fn settings_without_effect_are_reported_with_what_does_not_happen() {
+        assert_eq!(reported(&[]).await, (Level::Ok, String::new()));
+
+        let (level, text) = reported(&[
+            "--enable-ingress-controller",
+            "--enable-gateway-api",
+            "--loadbalancer-l7=envoy",
+            "--identity-allocation-mode=doublewrite-readcrd",
+        ])
+        .await;
+
+        assert_eq!(level, Level::Degraded);
+        assert_eq!(
+            text,
+            "enable-gateway-api=true: Gateways are not served; \
+             enable-ingress-controller=true: Ingresses are not served; \
+             loadbalancer-l7=envoy: services are not balanced by Envoy; \
+             identity-allocation-mode=doublewrite-readcrd: the two places of identities are not compared"
+        );
+    }
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The operator as a process, on an embedded API server over HTTP.
+
+mod kvstore;
+mod leader;
+mod world;

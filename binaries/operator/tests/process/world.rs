@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! An API server, and operators that are processes.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hive::{Hive, Running, Settings, testing};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use skep_k8s_apiserver::{ApiServer, Listening, in_process_client, server_cell};
+use skep_k8s_client::{Client, DeleteOptions, WriteOptions};
+use skep_k8s_types::Kind;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long something may take that happens at once on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Namespace of the operators.
+const NAMESPACE: &str = "kube-system";
+
+static LEASES: Kind = Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true);
+static NAMESPACES: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
+
+/// A cluster without nodes.
+pub(crate) struct World {
+    folder: TempDir,
+    pub(crate) client: Arc<dyn Client>,
+    address: SocketAddr,
+    /// Serves the API.
+    running: Running,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let hive = Hive::new([statedb::cell(), server_cell()])
+            .root::<Arc<ApiServer>>()
+            .root::<Arc<Listening>>();
+        let settings = Settings::new().args(["--apiserver-listen=127.0.0.1:0"]);
+        let running = testing::start_with(hive, settings).await;
+        let server = running.get::<Arc<ApiServer>>().expect("it is provided");
+        let listening = running.get::<Arc<Listening>>().expect("it is provided");
+        let world = Self {
+            folder: TempDir::with_prefix("skep-operator-").expect("there is a folder for temporary files"),
+            client: Arc::new(in_process_client(&server)),
+            address: listening.address().expect("it listens"),
+            running,
+        };
+        if world.client.get(&NAMESPACES, "", NAMESPACE).await.is_err() {
+            world
+                .create(&NAMESPACES, json!({ "metadata": { "name": NAMESPACE } }))
+                .await;
+        }
+        world
+    }
+
+    pub(crate) async fn stop(self) {
+        testing::stop(self.running).await;
+    }
+
+    /// Starts an operator with short leases: two seconds.
+    pub(crate) fn operator(&self, name: &str, flags: &[&str]) -> Operator {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|listener| listener.local_addr())
+            .expect("it works")
+            .port();
+        let file = |suffix: &str| self.folder.path().join(format!("{name}{suffix}"));
+        let log = std::fs::File::create(file(".log")).expect("it works");
+        let child = Command::new(env!("CARGO_BIN_EXE_skep-operator"))
+            .arg(format!("--k8s-api-server-urls=http://{}", self.address))
+            .arg(format!(
+                "--k8s-api-server-state-file={}",
+                file("-server").display()
+            ))
+            .arg(format!("--k8s-namespace={NAMESPACE}"))
+            .arg(format!("--operator-api-serve-addr=127.0.0.1:{port}"))
+            .arg(format!("--shell-sock-path={}", file(".sock").display()))
+            .arg(format!("--health-history-file={}", file("-history").display()))
+            .args([
+                "--leader-election-lease-duration=2s",
+                "--leader-election-renew-deadline=1500ms",
+                "--leader-election-retry-period=300ms",
+                "--ipam=kubernetes",
+            ])
+            .args(flags)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("it works"))
+            .stderr(log)
+            .spawn()
+            .expect("it works");
+        Operator {
+            child,
+            port,
+            log: file(".log"),
+        }
+    }
+
+    /// Who holds the lease; empty if it is released or was never taken.
+    pub(crate) async fn leader(&self) -> String {
+        match self
+            .client
+            .get(&LEASES, NAMESPACE, "cilium-operator-resource-lock")
+            .await
+        {
+            Ok(lease) => {
+                let lease = lease.to_value().expect("it works");
+                lease["spec"]["holderIdentity"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
+            }
+            Err(_) => String::new(),
+        }
+    }
+
+    /// Waits for another leader than `old`. Returns who it is, and how long it took.
+    #[track_caller]
+    pub(crate) fn next_leader(&self, old: &str) -> impl Future<Output = (String, Duration)> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let began = Instant::now();
+            while began.elapsed() < PATIENCE {
+                let leader = self.leader().await;
+                if !leader.is_empty() && leader != old {
+                    return (leader, began.elapsed());
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            panic!("{caller}: there is no other leader than `{old}`");
+        }
+    }
+
+    pub(crate) async fn create(&self, kind: &Kind, mut object: Value) {
+        object["apiVersion"] = kind.api_version().into();
+        object["kind"] = kind.kind.as_str().into();
+        let options = WriteOptions::default();
+        let namespace = object["metadata"]["namespace"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        self.client
+            .create(kind, &namespace, object, &options)
+            .await
+            .expect("it works");
+    }
+
+    pub(crate) async fn delete(&self, kind: &Kind, name: &str) {
+        let options = DeleteOptions::default();
+        self.client
+            .delete(kind, "", name, &options)
+            .await
+            .expect("it works");
+    }
+}
+
+/// A process, killed with this value.
+pub(crate) struct Operator {
+    child: Child,
+    port: u16,
+    log: std::path::PathBuf,
+}
+
+impl Operator {
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it works");
+        self.child.wait().expect("it works");
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn terminate(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it works");
+    }
+
+    /// Waits until it has ended; returns the exit code.
+    pub(crate) async fn wait_exit(&mut self) -> Option<i32> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it works") {
+                return status.code();
+            }
+            assert!(began.elapsed() < PATIENCE, "it does not end:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until `GET /healthz` answers with a text that begins so.
+    pub(crate) async fn wait_healthz(&self, expected: &str) {
+        let began = Instant::now();
+        let mut last = String::new();
+        while began.elapsed() < PATIENCE {
+            last = self.healthz().await.unwrap_or_else(|error| error.to_string());
+            if last.starts_with(expected) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("`{last}` does not become `{expected}`:\n{}", self.log());
+    }
+
+    async fn healthz(&self) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n")
+            .await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let status = answer.split(' ').nth(1).unwrap_or_default();
+        let body = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
+        Ok(format!("{status} {body}"))
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until something holds.
+pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let began = Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < PATIENCE, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `multicluster.x-k8s.io/v1beta1/ServiceExport`.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use skep_k8s_crds::mcs::ServiceExportSpec;
+use skep_k8s_types::slim::Metadata;
+
+use super::resource;
+
+/// An export, with the time of its creation: the oldest wins conflicts.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(from = "Wire")]
+pub(crate) struct ServiceExport {
+    pub(crate) metadata: Metadata,
+    #[serde(skip)]
+    pub(crate) created: Option<Timestamp>,
+    pub(crate) spec: Option<ServiceExportSpec>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire {
+    metadata: FullMetadata,
+    spec: Option<ServiceExportSpec>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FullMetadata {
+    #[serde(flatten)]
+    metadata: Metadata,
+    #[serde(rename = "creationTimestamp")]
+    created: Option<Timestamp>,
+}
+
+impl From<Wire> for ServiceExport {
+    fn from(wire: Wire) -> Self {
+        Self {
+            metadata: wire.metadata.metadata,
+            created: wire.metadata.created,
+            spec: wire.spec,
+        }
+    }
+}
+
+resource!(
+    ServiceExport,
+    "multicluster.x-k8s.io",
+    "v1beta1",
+    "ServiceExport",
+    "serviceexports",
+    true
+);

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: publishes global services with their backends.
+//! Requires: clients of Kubernetes and of the key-value store, the tables of this crate. Provides: an [`Exported`].
+
+mod row;
+mod slice_row;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use hive::{Cell, Cfg, Member, Params, SpawnError};
+use skep_clustermesh_types::{ClusterService, Kind, ServiceSettings, ValueError};
+use skep_k8s_types::slim::Str;
+use statedb::{Db, Snapshot, Table, WatchSet};
+
+use crate::exporter::{Exported, Exporter, ExporterParams};
+use crate::namespaces::{NamespaceRow, Namespaces};
+use crate::settings::ExportSettings;
+use crate::source::{Dirty, Followed, Source};
+
+pub(crate) use row::ServiceRow;
+
+pub(crate) use slice_row::SliceRow;
+
+hive::catalogue!(cell);
+
+/// Publishes global services.
+pub fn cell() -> Cell {
+    Cell::module("service-sync", "Publishes global services for other clusters")
+        .provide(new)
+        .run(start)
+}
+
+/// Publishes global services.
+struct ServiceExporter(Exporter);
+
+fn new(params: ExporterParams) -> (Arc<ServiceExporter>, Member<Exported>) {
+    let exporter = Exporter::new(Kind::Services, params);
+    let exported = exporter.exported();
+    (Arc::new(ServiceExporter(exporter)), Member(exported))
+}
+
+#[derive(Params)]
+struct StartParams {
+    exporter: Arc<ServiceExporter>,
+    settings: Cfg<ExportSettings>,
+    mode: Cfg<ServiceSettings>,
+    tables: ServiceTables,
+}
+
+/// Tables of which services are made.
+#[derive(Params, Clone)]
+pub(crate) struct ServiceTables {
+    pub(crate) namespaces: Table<NamespaceRow>,
+    pub(crate) services: Table<ServiceRow>,
+    pub(crate) slices: Table<SliceRow>,
+}
+
+fn start(params: StartParams) -> Result<(), SpawnError> {
+    let StartParams {
+        exporter,
+        settings,
+        mode,
+        tables,
+    } = params;
+    let is_enabled = mode.clustermesh_service_v2.published().has_services();
+    exporter
+        .0
+        .start(move |db| is_enabled.then(|| Services::new(&tables, db, &settings)))
+}
+
+/// Services with the backends of their slices.
+struct Services {
+    namespaces: Namespaces,
+    services: Followed<ServiceRow>,
+    slices: Followed<SliceRow>,
+    /// Services of slices as they were last looked at.
+    services_of: HashMap<Str, Str>,
+}
+
+impl Services {
+    fn new(tables: &ServiceTables, db: &Db, settings: &ExportSettings) -> Self {
+        Self {
+            namespaces: Namespaces::new(&tables.namespaces, db, settings),
+            services: Followed::new(&tables.services, db),
+            slices: Followed::new(&tables.slices, db),
+            services_of: HashMap::new(),
+        }
+    }
+}
+
+impl Source for Services {
+    fn changed(&mut self, snapshot: &Snapshot, dirty: &mut Dirty) {
+        for namespace in self.namespaces.changed(snapshot, dirty) {
+            let rows = self
+                .services
+                .table
+                .list(snapshot, ServiceRow::BY_NAMESPACE.key(&namespace));
+            dirty.names.extend(rows.map(|row| row.name.clone()));
+        }
+        self.services.changed(snapshot, dirty, |dirty, row, _| {
+            dirty.names.insert(row.name.clone());
+        });
+        let Self {
+            slices, services_of, ..
+        } = self;
+        slices.changed(snapshot, dirty, |dirty, row, is_deleted| {
+            let before = if is_deleted {
+                services_of.remove(&row.name)
+            } else {
+                services_of.insert(row.name.clone(), row.service.clone())
+            };
+            dirty.names.extend(before);
+            dirty.names.insert(row.service.clone());
+        });
+        if dirty.all {
+            let rows = slices.table.all(snapshot);
+            *services_of = rows.map(|row| (row.name.clone(), row.service.clone())).collect();
+        }
+    }
+
+    fn watch(&self, snapshot: &Snapshot, watches: &mut WatchSet) {
+        self.namespaces.watch(snapshot, watches);
+        self.services.watch(snapshot, watches);
+        self.slices.watch(snapshot, watches);
+    }
+
+    fn is_complete(&self, snapshot: &Snapshot) -> bool {
+        self.namespaces.is_complete(snapshot)
+            && self.services.is_complete(snapshot)
+            && self.slices.is_complete(snapshot)
+    }
+
+    fn names(&self, snapshot: &Snapshot) -> BTreeSet<Str> {
+        let rows = self.services.table.all(snapshot);
+        rows.map(|row| row.name.clone()).collect()
+    }
+
+    fn value(&self, snapshot: &Snapshot, name: &str) -> Result<Option<Vec<u8>>, ValueError> {
+        let Some(row) = self.services.table.get(snapshot, ServiceRow::BY_NAME.key(name)) else {
+            return Ok(None);
+        };
+        if !row.is_shared || !self.namespaces.is_shared(&row.namespace) {
+            return Ok(None);
+        }
+        let mut service = ClusterService::clone(&row.value);
+        for slice in self.slices.table.list(snapshot, SliceRow::BY_SERVICE.key(name)) {
+            slice.add_backends(&mut service);
+        }
+        service.encode().map(Some)
+    }
+}

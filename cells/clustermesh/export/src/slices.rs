@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: publishes the endpoint slices of global services.
+//! Requires: clients of Kubernetes and of the key-value store, the tables of this crate. Provides: an [`Exported`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hive::{Cell, Cfg, Member, Params, SpawnError};
+use skep_clustermesh_types::{
+    ClusterEndpointSlice, ClusterInfo, ClusterSettings, Conditions, Endpoint, EndpointPort, Hints, Kind,
+    NamedHint, ServiceSettings, TextEntry, ValueError,
+};
+use skep_k8s_types::slim::{Labels, Str};
+use statedb::{Db, Snapshot, WatchSet};
+
+use crate::exporter::{Exported, Exporter, ExporterParams};
+use crate::namespaces::Namespaces;
+use crate::objects::{EndpointSlice, EndpointWithHost, Named};
+use crate::services::{ServiceRow, ServiceTables, SliceRow};
+use crate::settings::ExportSettings;
+use crate::source::{Dirty, Followed, Source};
+
+hive::catalogue!(cell);
+
+/// Publishes the endpoint slices of global services.
+pub fn cell() -> Cell {
+    Cell::module(
+        "endpointslice-export-sync",
+        "Publishes endpoint slices of global services for other clusters",
+    )
+    .provide(new)
+    .run(start)
+}
+
+/// Publishes endpoint slices.
+struct SliceExporter(Exporter);
+
+fn new(params: ExporterParams) -> (Arc<SliceExporter>, Member<Exported>) {
+    let exporter = Exporter::new(Kind::EndpointSlices, params);
+    let exported = exporter.exported();
+    (Arc::new(SliceExporter(exporter)), Member(exported))
+}
+
+#[derive(Params)]
+struct StartParams {
+    exporter: Arc<SliceExporter>,
+    settings: Cfg<ExportSettings>,
+    mode: Cfg<ServiceSettings>,
+    cluster: Cfg<ClusterSettings>,
+    tables: ServiceTables,
+}
+
+fn start(params: StartParams) -> Result<(), SpawnError> {
+    let StartParams {
+        exporter,
+        settings,
+        mode,
+        cluster,
+        tables,
+    } = params;
+    let is_enabled = mode.clustermesh_service_v2.published().has_endpoint_slices();
+    let cluster = cluster.info();
+    exporter
+        .0
+        .start(move |db| is_enabled.then(|| Slices::new(&tables, db, &settings, cluster.clone())))
+}
+
+/// Slices whose services are published.
+struct Slices {
+    cluster: ClusterInfo,
+    namespaces: Namespaces,
+    services: Followed<ServiceRow>,
+    slices: Followed<SliceRow>,
+}
+
+impl Slices {
+    fn new(tables: &ServiceTables, db: &Db, settings: &ExportSettings, cluster: ClusterInfo) -> Self {
+        Self {
+            cluster,
+            namespaces: Namespaces::new(&tables.namespaces, db, settings),
+            services: Followed::new(&tables.services, db),
+            slices: Followed::new(&tables.slices, db),
+        }
+    }
+}
+
+impl Source for Slices {
+    fn changed(&mut self, snapshot: &Snapshot, dirty: &mut Dirty) {
+        let slices = &self.slices.table;
+        let slices_of = |service: &str| {
+            let rows = slices.list(snapshot, SliceRow::BY_SERVICE.key(service));
+            rows.map(|row| row.name.clone())
+        };
+        for namespace in self.namespaces.changed(snapshot, dirty) {
+            let services = &self.services.table;
+            for row in services.list(snapshot, ServiceRow::BY_NAMESPACE.key(&namespace)) {
+                dirty.names.extend(slices_of(&row.name));
+            }
+        }
+        self.services.changed(snapshot, dirty, |dirty, row, _| {
+            dirty.names.extend(slices_of(&row.name));
+        });
+        self.slices.changed(snapshot, dirty, |dirty, row, _| {
+            dirty.names.insert(row.name.clone());
+        });
+    }
+
+    fn watch(&self, snapshot: &Snapshot, watches: &mut WatchSet) {
+        self.namespaces.watch(snapshot, watches);
+        self.services.watch(snapshot, watches);
+        self.slices.watch(snapshot, watches);
+    }
+
+    fn is_complete(&self, snapshot: &Snapshot) -> bool {
+        self.namespaces.is_complete(snapshot)
+            && self.services.is_complete(snapshot)
+            && self.slices.is_complete(snapshot)
+    }
+
+    fn names(&self, snapshot: &Snapshot) -> BTreeSet<Str> {
+        let rows = self.slices.table.all(snapshot);
+        rows.map(|row| row.name.clone()).collect()
+    }
+
+    fn value(&self, snapshot: &Snapshot, name: &str) -> Result<Option<Vec<u8>>, ValueError> {
+        let Some(row) = self.slices.table.get(snapshot, SliceRow::BY_NAME.key(name)) else {
+            return Ok(None);
+        };
+        let services = &self.services.table;
+        let service = services.get(snapshot, ServiceRow::BY_NAME.key(&row.service));
+        let is_published = row.is_ipv4().is_some()
+            && service.is_some_and(|service| service.is_shared)
+            && self.namespaces.is_shared(&row.namespace);
+        Ok(is_published.then(|| value(&self.cluster, &row.object).encode_value()))
+    }
+}
+
+/// A slice as other clusters read it.
+pub(crate) fn value(cluster: &ClusterInfo, slice: &EndpointSlice) -> ClusterEndpointSlice {
+    let metadata = &slice.metadata;
+    let ports = slice.ports.iter().flatten().map(|port| EndpointPort {
+        name: Some(port.name.clone().unwrap_or_default().into()),
+        protocol: port.protocol.clone().map(Into::into),
+        port: port.port,
+        app_protocol: port.app_protocol.clone().map(Into::into),
+    });
+    ClusterEndpointSlice {
+        cluster: Some(cluster.name.to_string()),
+        cluster_id: Some(cluster.id),
+        namespace: Some(metadata.namespace.to_string()),
+        name: Some(metadata.name.to_string()),
+        labels: entries(&metadata.labels),
+        annotations: entries(&metadata.annotations),
+        address_type: Some(slice.address_type.to_string()),
+        endpoints: slice.endpoints.iter().flatten().map(endpoint).collect(),
+        ports: ports.collect(),
+    }
+}
+
+fn entries(labels: &Labels) -> Vec<TextEntry> {
+    let mut entries: Vec<TextEntry> = labels
+        .iter()
+        .map(|(key, value)| TextEntry {
+            key: Some(key.to_owned()),
+            value: Some(value.to_owned()),
+        })
+        .collect();
+    entries.sort_by(|a, b| a.key.cmp(&b.key));
+    entries
+}
+
+fn endpoint(endpoint: &EndpointWithHost) -> Endpoint {
+    let names = |named: &Option<Vec<Named>>| {
+        let named = named.iter().flatten();
+        named
+            .map(|named| NamedHint {
+                name: Some(named.name.to_string()),
+            })
+            .collect()
+    };
+    Endpoint {
+        addresses: endpoint.addresses.iter().map(Str::to_string).collect(),
+        conditions: endpoint.conditions.map(|conditions| Conditions {
+            ready: conditions.ready,
+            serving: conditions.serving,
+            terminating: conditions.terminating,
+        }),
+        hostname: endpoint.hostname.as_ref().map(Str::to_string),
+        node_name: endpoint.node_name.as_ref().map(Str::to_string),
+        zone: endpoint.zone.as_ref().map(Str::to_string),
+        hints: endpoint.hints.as_ref().map(|hints| Hints {
+            for_zones: names(&hints.for_zones),
+            for_nodes: names(&hints.for_nodes),
+        }),
+    }
+}

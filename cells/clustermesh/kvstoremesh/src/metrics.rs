@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Metrics, with Cilium's names.
+
+use skep_clustermesh::RemoteClusterStatus;
+use skep_metrics::{CounterVec, Gauge, GaugeVec, Metrics};
+
+/// What is known of remote clusters, and of this program.
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "kvstoremesh")]
+pub struct KvstoreMeshMetrics {
+    /// Remote clusters that are configured.
+    #[metric(name = "remote_clusters")]
+    clusters: Gauge,
+    /// Failed connections of a remote cluster.
+    #[metric(name = "remote_cluster_failures", labels = ["target_cluster"])]
+    failures: GaugeVec,
+    /// When the connection of a remote cluster failed last, in seconds since 1970.
+    #[metric(name = "remote_cluster_last_failure_ts", labels = ["target_cluster"])]
+    last_failure: GaugeVec,
+    /// Whether a remote cluster is ready: 1 or 0.
+    #[metric(name = "remote_cluster_readiness_status", labels = ["target_cluster"])]
+    ready: GaugeVec,
+    /// How often services of a remote cluster were withdrawn because it could not be reached.
+    #[metric(name = "remote_cluster_cache_revocations", labels = ["target_cluster"])]
+    pub(crate) revocations: CounterVec,
+    /// Seconds from the start to when all remote clusters were copied for the first time.
+    #[metric(name = "bootstrap_seconds")]
+    pub(crate) bootstrap: Gauge,
+    /// Whether this replica leads: 1 or 0.
+    #[metric(name = "leader_election_master_status", labels = ["name"])]
+    pub(crate) leads: GaugeVec,
+}
+
+impl KvstoreMeshMetrics {
+    /// Takes over how remote clusters are.
+    pub(crate) fn update(&self, clusters: &[RemoteClusterStatus]) {
+        self.clusters.set(clusters.len() as f64);
+        for status in clusters {
+            let cluster = [status.name.as_str()];
+            self.ready.with(cluster).set(f64::from(u8::from(status.ready)));
+            self.failures.with(cluster).set(status.num_failures as f64);
+            if let Some(at) = status.last_failure {
+                self.last_failure.with(cluster).set(at.as_second() as f64);
+            }
+        }
+    }
+
+    /// Forgets a remote cluster that was removed.
+    pub(crate) fn remove(&self, cluster: &str) {
+        for gauge in [&self.failures, &self.last_failure, &self.ready] {
+            gauge.remove([cluster]);
+        }
+        self.revocations.remove([cluster]);
+    }
+}

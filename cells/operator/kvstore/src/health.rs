@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: the key-value store in the health of the operator. Requires: a client of the store.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hive::{Cell, Member};
+use skep_kvstore::{Client, Status};
+use skep_operator_api::{HealthProbe, Unhealthy};
+
+hive::catalogue!(cell);
+
+/// Whether the key-value store works, in `GET /healthz`.
+pub fn cell() -> Cell {
+    Cell::module("kvstore-health", "Key-value store in the health of the operator").provide(probe)
+}
+
+/// The store is unreachable, or its status is not `Ok`.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotHealthy(Box<Status>);
+
+struct Kvstore(Client);
+
+fn probe(client: Client) -> Member<Arc<dyn HealthProbe>> {
+    Member(Arc::new(Kvstore(client)))
+}
+
+#[async_trait]
+impl HealthProbe for Kvstore {
+    fn name(&self) -> &'static str {
+        "kvstore"
+    }
+
+    async fn check(&self) -> Result<(), Unhealthy> {
+        let status = self.0.status();
+        if !self.0.is_enabled() || status.is_healthy() {
+            return Ok(());
+        }
+        Err(Box::new(NotHealthy(Box::new(status))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_kvstore::memory::Memory;
+    use skep_kvstore::testing::RunningClient;
+
+    use super::*;
+
+    async fn check(client: &Client) -> String {
+        match Kvstore(client.clone()).check().await {
+            Ok(()) => "ok".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_not_reached_is_not_healthy() {
+        assert_eq!(check(&Client::disabled()).await, "ok");
+        let client = RunningClient::full(Arc::new(Memory::new()));
+        assert_eq!(
+            check(&client).await,
+            "Waiting for initial connection to be established"
+        );
+
+        client.wait_connected().await;
+
+        assert_eq!(check(&client).await, "ok");
+    }
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Script suites of the operator's part in the key-value store.
+
+mod nodesgc;
+mod watchers;
+
+use hive::Hive;
+use skep_health::testing::base_cells;
+
+/// Kubernetes and a key-value store, both in memory and filled by scripts.
+fn hive() -> Hive {
+    Hive::new(base_cells())
+        .with(skep_k8s_apiserver::fake_client_cell())
+        .with(skep_kvstore::cell::memory())
+        .with(skep_kvstore::command::cell())
+        .with(skep_kvstore::command::write_commands())
+        .with(skep_clustermesh_types::cell())
+}
