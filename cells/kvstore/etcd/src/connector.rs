@@ -111,7 +111,7 @@ impl Connector {
     }
 
     /// Aliases first, then the resolver, then DNS.
-    async fn addresses(&self) -> Result<Vec<SocketAddr>, ConnectError> {
+    pub(crate) async fn addresses(&self) -> Result<Vec<SocketAddr>, ConnectError> {
         let Endpoint { host, port, .. } = &*self.endpoint;
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, *port)]);

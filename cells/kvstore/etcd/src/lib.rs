@@ -7,7 +7,8 @@
 //! - [`EtcdOptions`]: the options of `--kvstore-opt`;
 //! - [`cell()`]: the client of the own store, with Cilium's flags ([`KvstoreConfig`]).
 //!
-//! Feature `testing` adds `testing`: a real etcd for tests.
+//! Feature `testing` adds `testing`: a real etcd for tests; feature `troubleshoot` adds `troubleshoot`: step by step, why etcd
+//! cannot be reached.
 
 mod backend;
 mod cell;
@@ -20,6 +21,8 @@ mod options;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod tls;
+#[cfg(feature = "troubleshoot")]
+pub mod troubleshoot;
 
 pub use backend::{ConfigSource, Etcd, TransportOptions};
 pub use cell::cell;

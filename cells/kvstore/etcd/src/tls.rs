@@ -62,7 +62,7 @@ fn roots(files: &TlsFiles) -> Result<RootCertStore, ConfigError> {
     Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
         .map_err(|error| pem_error(path, error))?;
