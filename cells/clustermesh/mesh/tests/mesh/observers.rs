@@ -230,7 +230,9 @@ async fn addresses_of_the_local_cluster_are_stronger_than_remote_ones() {
     txn.commit();
 
     alder.put(Kind::Ips, at, ip(&alder, at, 9)).await;
-    alder.put(Kind::Ips, "10.4.1.16", ip(&alder, "10.4.1.16", 9)).await;
+    alder
+        .put(Kind::Ips, "10.4.1.16", ip(&alder, "10.4.1.16", 9))
+        .await;
     agent
         .expect("10.4.1.16", Some(((7 << 16) + 9, Source::ClusterMesh)))
         .await;
