@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `kvstoremesh-dbg`: how the remote clusters of a running kvstoremesh are.
+//! `kvstoremesh-dbg`: how the remote clusters of a running kvstoremesh are, and why they cannot be reached.
 
 mod status;
+mod troubleshoot;
 
 use clap::{Parser, Subcommand};
 
@@ -18,6 +19,8 @@ struct Line {
 enum Command {
     /// Print the status of the remote clusters.
     Status(status::Options),
+    /// Check the connections to remote clusters, step by step.
+    Troubleshoot(troubleshoot::Options),
 }
 
 /// The sub-command: reads options from its arguments; returns the exit code.
@@ -31,14 +34,21 @@ pub(crate) fn command(args: Vec<String>, _: Vec<(String, String)>) -> u8 {
             return u8::from(error.use_stderr()) * hive::exit::USAGE;
         }
     };
-    let Command::Status(options) = line.command;
-    match status::run(&options) {
-        Ok(text) => {
+    let result = match line.command {
+        Command::Status(options) => status::run(&options)
+            .map(|text| (text, true))
+            .map_err(|error| hive::error_chain(&error)),
+        Command::Troubleshoot(options) => {
+            troubleshoot::run(&options).map_err(|error| hive::error_chain(&error))
+        }
+    };
+    match result {
+        Ok((text, is_healthy)) => {
             print!("{text}");
-            0
+            u8::from(!is_healthy)
         }
         Err(error) => {
-            eprintln!("skep-clustermesh-apiserver: {}", hive::error_chain(&error));
+            eprintln!("skep-clustermesh-apiserver: {error}");
             1
         }
     }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use skep_clustermesh_export as _;
 use skep_dynamic_config as _;
+use skep_clustermesh_suites as _;
 use skep_health as _;
 use skep_k8s_apiserver as _;
 use skep_kvstore as _;

@@ -21,7 +21,7 @@ use statedb::Table;
 use crate::maps;
 
 /// All cells of the load balancer.
-pub(crate) fn load_balancer(choices: &Choices) -> Hive {
+pub fn load_balancer(choices: &Choices) -> Hive {
     Hive::new(base_cells())
         .with(skep_shell::cell())
         .with(kubernetes())
@@ -65,7 +65,7 @@ fn node_name() -> NodeName {
 
 /// The hive with the script's flags, in the place of kube-proxy. Flags of Cilium's programs that have no effect here
 /// are ignored, as in its ConfigMap.
-pub(crate) fn assemble(setup: &Setup, hive: impl Fn(&Choices) -> Hive + Send + Sync + 'static) -> Assembly {
+pub fn assemble(setup: &Setup, hive: impl Fn(&Choices) -> Hive + Send + Sync + 'static) -> Assembly {
     let choices = setup.choices.clone();
     let assembly = Assembly::new(move || hive(&choices))
         .after_start(first_lists)
@@ -84,7 +84,7 @@ pub(crate) fn assemble(setup: &Setup, hive: impl Fn(&Choices) -> Hive + Send + S
 }
 
 /// Short pauses and small tables.
-pub(crate) fn quick(assembly: Assembly) -> Assembly {
+pub fn quick(assembly: Assembly) -> Assembly {
     assembly
         .preset("lb-retry-backoff-min", "10ms")
         .preset("lb-retry-backoff-max", "10ms")

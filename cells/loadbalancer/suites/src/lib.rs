@@ -10,7 +10,7 @@
 //! A runner links the crate (`use skep_loadbalancer_suites as _;`) and finds the suites by
 //! [`hive_script::testing::suites`].
 
-mod cells;
+pub mod cells;
 mod healthserver;
 mod loadbalancer;
 mod maps;

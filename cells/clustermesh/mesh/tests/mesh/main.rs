@@ -7,6 +7,7 @@ mod etcd;
 mod fixture;
 mod identity;
 mod join;
+mod observers;
 mod random;
 mod reports;
 mod services;
