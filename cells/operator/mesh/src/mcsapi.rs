@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: the multi-cluster services API (MCS-API): services that several clusters export become one.
-//! Requires: a Kubernetes client, the mesh, settings of the cluster. Provides: an observer, metrics.
+//! Requires: a Kubernetes client, the mesh, settings of the cluster, of definitions and of what is shared. Provides: an observer, metrics.
 //! For leaders only: two programs would write the same objects.
 //!
 //! 1. The exports of all clusters are merged ([`merge`]): properties of the oldest, ports of all.
@@ -49,8 +49,6 @@ hive::catalogue!(cell);
 /// Merges service exports of all clusters.
 pub fn cell() -> Cell {
     Cell::module("mcsapi", "Merges service exports of all clusters")
-        .config::<Config>()
-        .config::<ExportSettings>()
         .provide(skep_metrics::provided::<McsApiMetrics>)
         .provide(new_observer)
         .run(start)

@@ -205,7 +205,10 @@ impl World {
         let connector = self.connector.clone();
         let surroundings = Cell::module("test", "Client and connector")
             .provide(move || client.clone())
-            .provide(move || connector.clone() as Arc<dyn Connector>);
+            .provide(move || connector.clone() as Arc<dyn Connector>)
+            .config::<skep_k8s_crds::Config>()
+            .config::<skep_clustermesh_export::ExportSettings>()
+            .config::<skep_clustermesh_types::ServiceSettings>();
         Hive::new([
             surroundings,
             skep_clustermesh_types::cell(),
