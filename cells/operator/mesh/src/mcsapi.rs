@@ -42,6 +42,8 @@ use self::state::State;
 use crate::object::{ExportObject, ImportObject};
 use crate::queue::Queue;
 
+#[cfg(test)]
+pub(crate) use self::metrics::McsApiMetrics as Metrics;
 pub(crate) use self::names::{HEADLESS, MANAGED_BY, MIRROR_MANAGER, SOURCE_CLUSTER};
 
 hive::catalogue!(cell);
