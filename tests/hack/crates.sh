@@ -40,7 +40,7 @@ skep-clustermesh: kube skep-loadbalancer-sources skep-bpf-maps
 skep-kvstoremesh: kube skep-loadbalancer-model skep-bpf-maps
 skep-clustermesh-export: kube etcd-client axum skep-loadbalancer-model skep-bpf-maps
 skep-clustermesh-types: skep-kvstore skep-statedb tokio etcd-client tonic kube axum
-skep-operator-mesh: skep-loadbalancer-model skep-k8s-apiserver skep-bpf-sys axum kube
+skep-operator-mesh: skep-loadbalancer-model skep-k8s-apiserver skep-bpf-sys kube
 skep-mcsapi-coredns: skep-clustermesh skep-statedb kube axum
 skep-identity: skep-hive skep-statedb skep-kvstore skep-k8s-types skep-bpf-sys tokio
 skep-endpoint-watcher: kube axum skep-k8s-crds etcd-client

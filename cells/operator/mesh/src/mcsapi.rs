@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: the multi-cluster services API (MCS-API): services that several clusters export become one.
-//! Requires: a Kubernetes client, the mesh, settings of the cluster. Provides: an observer, metrics.
+//! Requires: a Kubernetes client, the mesh, settings of the cluster, of definitions and of what is shared. Provides: an observer, metrics.
 //! For leaders only: two programs would write the same objects.
 //!
 //! 1. The exports of all clusters are merged ([`merge`]): properties of the oldest, ports of all.
@@ -42,6 +42,8 @@ use self::state::State;
 use crate::object::{ExportObject, ImportObject};
 use crate::queue::Queue;
 
+#[cfg(test)]
+pub(crate) use self::metrics::McsApiMetrics as Metrics;
 pub(crate) use self::names::{HEADLESS, MANAGED_BY, MIRROR_MANAGER, SOURCE_CLUSTER};
 
 hive::catalogue!(cell);
@@ -49,8 +51,6 @@ hive::catalogue!(cell);
 /// Merges service exports of all clusters.
 pub fn cell() -> Cell {
     Cell::module("mcsapi", "Merges service exports of all clusters")
-        .config::<Config>()
-        .config::<ExportSettings>()
         .provide(skep_metrics::provided::<McsApiMetrics>)
         .provide(new_observer)
         .run(start)

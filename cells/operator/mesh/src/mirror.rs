@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: backends of remote clusters as EndpointSlices, for DNS and others that read them from Kubernetes.
-//! Requires: a Kubernetes client, the mesh. Provides: observers.
+//! Requires: a Kubernetes client, the mesh, settings of services. Provides: observers.
 //! For leaders only: two programs would write the same slices.
 //!
 //! Mirrored are global Services that are headless, or annotated with `service.cilium.io/global-sync-endpoint-slices`. Agents
@@ -40,7 +40,6 @@ pub fn cell() -> Cell {
         "Mirrors backends of remote clusters as EndpointSlices",
     )
     .config::<Config>()
-    .config::<ServiceSettings>()
     .provide(new_observers)
     .run(start)
     .when(|config: &Config| config.clustermesh_enable_endpoint_sync)

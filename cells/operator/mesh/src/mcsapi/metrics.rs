@@ -61,6 +61,15 @@ fn update_conditions(gauge: &GaugeVec, key: &ObjectKey, conditions: Option<&Vec<
     }
 }
 
+#[cfg(test)]
+impl McsApiMetrics {
+    /// All series, as Prometheus reads them.
+    pub(crate) fn text(&self) -> String {
+        let registry = skep_metrics::Registry::new(skep_metrics::MetricSet::metrics(self), &[]);
+        skep_metrics::exposition(&registry.expect("names are unique"))
+    }
+}
+
 impl McsApiMetrics {
     /// Takes over what is known of a service.
     pub(crate) fn update(&self, key: &ObjectKey, state: &State) {

@@ -450,3 +450,53 @@ async fn without_the_feature_nothing_is_connected() {
     assert_eq!(world.take_writes(), [""; 0]);
     operator.stop().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn metrics_have_exports_imports_and_their_conditions() {
+    let world = World::new();
+    let alder = world.cluster("alder", 7).await;
+    publish(&alder, &remote_export(&alder, "cart", 80)).await;
+    world.join("alder");
+    world.service("cart", ports(81));
+    world.export("cart", json!({}));
+    let (operator, metrics) = world.measured_operator(&[MCS]).await;
+    let has = |series: &str| metrics.text().contains(series);
+
+    world
+        .until("alder birch".to_owned(), |w| w.clusters("cart"))
+        .await;
+    world.settle().await;
+
+    for series in [
+        "cilium_operator_mcsapi_serviceexport_info{namespace=\"shop\",serviceexport=\"cart\"} 1",
+        "cilium_operator_mcsapi_serviceimport_info{namespace=\"shop\",serviceimport=\"cart\"} 1",
+        "cilium_operator_mcsapi_serviceimport_status_clusters{namespace=\"shop\",serviceimport=\"cart\"} 2",
+    ] {
+        assert!(has(series), "{series} in {}", metrics.text());
+    }
+    for (metric, condition) in [("serviceexport", "Valid"), ("serviceimport", "Ready")] {
+        let text = metrics.text();
+        let mut lines = text.lines();
+        let prefix = format!("cilium_operator_mcsapi_{metric}_status_condition");
+        let line = lines.find(|line| line.starts_with(&prefix) && line.contains(condition));
+        let line = line.unwrap_or_default();
+        assert!(line.contains("True") && line.ends_with(" 1"), "{text}");
+    }
+
+    world.delete(&exports(), "shop", "cart");
+    alder.delete(Values::ServiceExports, "shop/cart").await;
+    world.until(String::new(), |_| metrics.text()).await;
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn definitions_that_others_install_are_required() {
+    let installed = "--clustermesh-mcs-api-install-crds=false";
+
+    assert_eq!(World::new().start_error(&[MCS, installed]).await, "none");
+    let error = World::bare().start_error(&[MCS, installed]).await;
+    assert!(
+        error.contains("the API server does not have multicluster.x-k8s.io.v1beta1.serviceexports"),
+        "{error}"
+    );
+}

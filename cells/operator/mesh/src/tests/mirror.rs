@@ -384,3 +384,21 @@ async fn a_slice_that_was_changed_is_repaired() {
     assert_eq!(world.slices_of("cart").len(), 1);
     operator.stop().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn settings_are_checked() {
+    for (flag, expected) in [
+        ("--clustermesh-endpoints-per-slice=0", "it must be from 1 to 1000"),
+        (
+            "--clustermesh-endpoints-per-slice=1001",
+            "it must be from 1 to 1000",
+        ),
+        (
+            "--clustermesh-concurrent-service-endpoint-syncs=0",
+            "it must be at least 1",
+        ),
+    ] {
+        let error = World::new().start_error(&[SYNC, flag]).await;
+        assert!(error.contains(expected), "{flag}: {error}");
+    }
+}

@@ -171,16 +171,7 @@ impl World {
 
     /// A cluster without namespace `shop`.
     pub(super) fn empty() -> Self {
-        let rows = Rows::new(&statedb::Db::new()).unwrap();
-        let tracker = Tracker::new(rows, 1000, false);
-        let manner = Manner::Real(skep_k8s_apiserver::Settings::default());
-        let world = Self {
-            api: ApiServer::new(tracker, Registry::builtin(), manner),
-            directory: tempfile::tempdir().unwrap(),
-            connector: StoreConnector::new(),
-            control: Arc::default(),
-            beats: Mutex::default(),
-        };
+        let world = Self::bare();
         let crds = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         for definition in [definitions::service_import(), definitions::service_export()] {
             world.create(&crds, "", definition.to_object());
@@ -188,13 +179,54 @@ impl World {
         world
     }
 
+    /// A cluster without the definitions.
+    pub(super) fn bare() -> Self {
+        let rows = Rows::new(&statedb::Db::new()).unwrap();
+        let tracker = Tracker::new(rows, 1000, false);
+        let manner = Manner::Real(skep_k8s_apiserver::Settings::default());
+        Self {
+            api: ApiServer::new(tracker, Registry::builtin(), manner),
+            directory: tempfile::tempdir().unwrap(),
+            connector: StoreConnector::new(),
+            control: Arc::default(),
+            beats: Mutex::default(),
+        }
+    }
+
     /// An operator of cluster `birch` with the cells.
     pub(super) async fn operator(&self, flags: &[&str]) -> Running {
+        hive::testing::start_with(self.hive(), self.settings(flags)).await
+    }
+
+    /// As [`operator`](Self::operator), with a look at the metrics.
+    pub(super) async fn measured_operator(&self, flags: &[&str]) -> (Running, Arc<crate::mcsapi::Metrics>) {
+        let hive = self.hive().root::<Arc<crate::mcsapi::Metrics>>();
+        let running = hive::testing::start_with(hive, self.settings(flags)).await;
+        let metrics = running.get().unwrap();
+        (running, metrics)
+    }
+
+    fn settings(&self, flags: &[&str]) -> Settings {
         let config = format!("--clustermesh-config={}", self.directory.path().display());
         let flags = ["--cluster-id=9", "--cluster-name=birch", &config]
             .into_iter()
             .chain(flags.iter().copied());
-        hive::testing::start_with(self.hive(), Settings::new().args(flags)).await
+        Settings::new().args(flags)
+    }
+
+    /// Why an operator does not start.
+    pub(super) async fn start_error(&self, flags: &[&str]) -> String {
+        let plan = match self.hive().plan(self.settings(flags)) {
+            Ok(plan) => plan,
+            Err(report) => return report.to_string(),
+        };
+        match plan.build().unwrap().start().await {
+            Ok(running) => {
+                running.stop().await.unwrap();
+                "none".to_owned()
+            }
+            Err(error) => hive::error_chain(&error).to_string(),
+        }
     }
 
     fn hive(&self) -> Hive {
@@ -205,7 +237,10 @@ impl World {
         let connector = self.connector.clone();
         let surroundings = Cell::module("test", "Client and connector")
             .provide(move || client.clone())
-            .provide(move || connector.clone() as Arc<dyn Connector>);
+            .provide(move || connector.clone() as Arc<dyn Connector>)
+            .config::<skep_k8s_crds::Config>()
+            .config::<skep_clustermesh_export::ExportSettings>()
+            .config::<skep_clustermesh_types::ServiceSettings>();
         Hive::new([
             surroundings,
             skep_clustermesh_types::cell(),
