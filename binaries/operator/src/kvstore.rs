@@ -12,7 +12,6 @@ use skep_operator_ipam::Config as IpamConfig;
 pub(crate) fn cells() -> Cell {
     Cell::group([
         skep_clustermesh_types::cell(),
-        skep_clustermesh_types::service_mode_cell(),
         skep_kvstore::cell::metrics(),
         skep_kvstore_etcd::cell(),
         skep_operator_kvstore::health::cell(),

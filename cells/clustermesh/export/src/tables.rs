@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params};
-use skep_clustermesh_types::ClusterSettings;
+use skep_clustermesh_types::{ClusterSettings, ServiceSettings};
 use skep_k8s_client::{Api, Client};
 use skep_k8s_crds::Config as CrdConfig;
 use skep_k8s_reflectors::{ReflectError, Reflector};
@@ -31,8 +31,9 @@ hive::catalogue!(cell);
 
 /// What is published, as tables.
 pub fn cell() -> Cell {
-    Cell::module("mesh-tables", "Published Kubernetes objects as tables")
+    Cell::module("mesh-tables", "Kubernetes objects that are published")
         .config::<ExportSettings>()
+        .config::<ServiceSettings>()
         .provide(namespaces)
         .provide(services)
         .provide(slices)

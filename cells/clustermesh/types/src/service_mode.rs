@@ -5,8 +5,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hive::Cell;
-
 use crate::config::EndpointSlicesExportMode;
 
 /// Where backends of remote services are read.
@@ -17,15 +15,6 @@ pub struct ServiceSettings {
     /// slices only, the others both.
     #[config(default = "prefer-legacy", hidden)]
     pub clustermesh_service_v2: ServiceMode,
-}
-
-/// Cell: declares [`ServiceSettings`].
-pub fn service_mode_cell() -> Cell {
-    Cell::module(
-        "service-mode",
-        "Which of services and endpoint slices are published and read",
-    )
-    .config::<ServiceSettings>()
 }
 
 /// Where backends of remote services are read.

@@ -23,7 +23,6 @@ fn assemble(setup: Setup) -> Assembling {
 
 fn hive() -> Hive {
     super::hive()
-        .with(skep_clustermesh_types::service_mode_cell())
         .with(skep_clustermesh_export::command::cell())
         .with(skep_clustermesh_export::tables::cell())
         .with(skep_clustermesh_export::services::cell())
