@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: addresses of nodes for Services of type LoadBalancer.
-//! Requires: a Kubernetes client. For leaders only: two programs would overwrite each other.
+//! Requires: a Kubernetes client, the settings of LB-IPAM (of its cell). For leaders only: two programs would overwrite each other.
 
 use std::sync::Arc;
 
@@ -24,7 +24,6 @@ pub struct Config {
 pub fn cell() -> Cell {
     Cell::module("nodeipam", "Addresses of nodes for Services")
         .config::<Config>()
-        .config::<LbIpamConfig>()
         .run(start)
 }
 

@@ -249,7 +249,8 @@ impl Controller {
                 self.mark_all();
             }
             WatcherEvent::Object(ObjectEvent::Applied(node)) => {
-                if self.world.upsert_node(node) {
+                let matters = self.world.upsert_node(node);
+                if matters {
                     self.mark_all();
                 }
             }

@@ -32,7 +32,9 @@ impl Cluster {
 
     async fn operator(&self, flags: &[&str]) -> Running {
         let client: Arc<dyn Client> = self.client.clone();
-        let client = Cell::module("test", "Client").provide(move || client.clone());
+        let client = Cell::module("test", "Client")
+            .config::<skep_operator_lbipam::Config>()
+            .provide(move || client.clone());
         let flags = ["--enable-node-ipam"].iter().chain(flags).copied();
         let settings = Settings::new().args(flags);
         hive::testing::start_with(Hive::new([crate::cell(), client]), settings).await
