@@ -23,7 +23,7 @@ use crate::metrics::{INSERTED, REMOVED, SliceMetrics};
 use crate::objects::{CiliumEndpoint, CiliumNode};
 use crate::queue::{Bucket, Next, Queue};
 use crate::slices::{Changes, Slices};
-use crate::write::{Outcome, write};
+use crate::write::{Outcome, WriteError, write};
 
 /// The annotation of namespaces whose slices are written first.
 const PRIORITY: (&str, &str) = ("cilium.io/ces-namespace", "priority");
@@ -86,7 +86,7 @@ struct Controller {
     /// What a watch failed with last, by plural of its kind.
     failing: BTreeMap<Str, Arc<ApiError>>,
     invalid: BTreeMap<(Str, ObjectKey), DecodeError>,
-    last_error: Option<(Str, ApiError)>,
+    last_error: Option<(Str, WriteError)>,
 }
 
 /// What is not as it should be, for health.

@@ -250,6 +250,22 @@ async fn a_slice_that_cannot_be_written_is_retried_and_keeps_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_write_without_an_answer_is_repeated() {
+    let world = World::new().await;
+    let running = world.start(&[]).await;
+    seconds(1).await;
+    world.faults.fail_times(1, Verb::Create, Fault::Hangs);
+    world.endpoint("shop", "cart-0", 300).await;
+
+    seconds(25).await;
+    assert_eq!(world.sizes().await, [0; 0]);
+    seconds(10).await;
+
+    assert_eq!(world.sizes().await, [1]);
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_done_unless_it_is_on() {
     let world = World::new().await;
     world.endpoint("shop", "cart-0", 300).await;

@@ -37,7 +37,7 @@ async fn wrong(world: &World, model: &Model) -> Option<String> {
 
 #[tokio::test(start_paused = true)]
 async fn slices_have_each_endpoint_once() {
-    for seed in 0..6 {
+    for seed in 0..4 {
         let mut random = fastrand::Rng::with_seed(seed);
         let world = World::new().await;
         let flags = [&*format!("--ces-max-ciliumendpoints-per-ces={LIMIT}")];
@@ -50,8 +50,10 @@ async fn slices_have_each_endpoint_once() {
             }
             world.faults.heal();
             for _ in 0..random.usize(..3) {
-                let faults = [Fault::Unreachable, Fault::AnswerLost, Fault::conflict()];
-                let (fault, verb_writes) = (faults[random.usize(..3)].clone(), random.bool());
+                // A read without an answer never ends.
+                let faults = [Fault::Unreachable, Fault::conflict(), Fault::AnswerLost];
+                let verb_writes = random.bool();
+                let fault = faults[random.usize(..if verb_writes { 3 } else { 2 })].clone();
                 let left = std::sync::atomic::AtomicUsize::new(random.usize(1..5));
                 world.faults.inject(move |request| {
                     let is_one =
@@ -96,7 +98,8 @@ async fn slices_have_each_endpoint_once() {
             let began = tokio::time::Instant::now();
             while let Some(wrong) = wrong(&world, &model).await {
                 let waited = began.elapsed().as_secs();
-                assert!(waited < 600, "seed {seed}, round {round}: {wrong}");
+                let health = running.health().entries();
+                assert!(waited < 600, "seed {seed}, round {round}: {wrong}: {health:?}");
                 tokio::time::sleep(std::time::Duration::from_millis(200)).await;
             }
         }
