@@ -45,6 +45,7 @@ fn control_plane() -> Cell {
     Cell::group([
         skep_k8s_client::remote::cell(),
         skep_node::name::cell(),
+        skep_dynamic_config::cell(),
         skep_k8s_reflectors::tables::cell(),
         statedb::readiness::cell(),
         skep_k8s_client::status::cell(),

@@ -22,6 +22,7 @@ pub fn cell() -> Cell {
         .provide_private(new_table)
         .provide(read_only)
         .run(start)
+        .library() // other cells read the table
 }
 
 fn new_table(db: Db) -> Result<RwTable<ConfigEntry>, statedb::Error> {
