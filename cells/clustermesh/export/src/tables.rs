@@ -198,12 +198,9 @@ fn service_exports(params: TableParams, crds: Cfg<CrdConfig>) -> Result<Table<Se
         return Ok(table.reader());
     }
     let source = Arc::new(params.all::<ServiceExport>());
-    let reflector = Reflector::new(
-        REFLECTOR,
-        table.clone(),
-        source,
-        |export: &Arc<ServiceExport>| Some(ServiceExportRow::new(export)),
-    )
+    let reflector = Reflector::new(REFLECTOR, table.clone(), source, |export: &Arc<ServiceExport>| {
+        Some(ServiceExportRow::new(export))
+    })
     .skip_same(ServiceExportRow::eq);
     params.follow(&table, reflector)
 }
