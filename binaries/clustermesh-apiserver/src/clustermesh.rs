@@ -5,6 +5,7 @@
 mod compatibility;
 mod crds;
 mod ready;
+mod users;
 
 use hive::{Cell, Program};
 use skep_clustermesh_export as export;
@@ -44,6 +45,7 @@ pub fn cells() -> Vec<Cell> {
         ]),
         crds::cell(),
         ready::cell(),
+        users::cell(),
         skep_kvstoremesh::health(),
         compatibility::cell(),
     ]
@@ -82,6 +84,8 @@ mod tests {
         "--kvstore-opt=etcd.bootstrapQps=10000",
         "--max-connected-clusters=255",
         "--health-port=9880",
+        "--cluster-users-enabled",
+        "--cluster-users-config-path=/var/lib/cilium/etcd-config/users.yaml",
         "--enable-cilium-endpoint-slice=false",
         "--clustermesh-enable-mcs-api=false",
         "--prometheus-serve-addr=:9962",

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{ConnectOptions, KvClient, LeaseClient, MaintenanceClient, WatchClient, WatchOptions};
+use etcd_client::{
+    AuthClient, ConnectOptions, KvClient, LeaseClient, MaintenanceClient, WatchClient, WatchOptions,
+};
 use futures::future::{BoxFuture, FutureExt};
 use futures::{StreamExt, stream};
 use skep_kvstore::{
@@ -83,7 +85,8 @@ struct Member {
 }
 
 #[derive(Clone)]
-struct Clients {
+pub(crate) struct Clients {
+    pub(crate) auth: AuthClient,
     kv: KvClient,
     watch: WatchClient,
     lease: LeaseClient,
@@ -91,7 +94,7 @@ struct Clients {
 }
 
 /// A request to one endpoint.
-type Call<T> = BoxFuture<'static, Result<T, etcd_client::Error>>;
+pub(crate) type Call<T> = BoxFuture<'static, Result<T, etcd_client::Error>>;
 
 impl Etcd {
     /// etcd at the endpoints of a configuration.
@@ -131,7 +134,7 @@ impl Etcd {
 
     /// Does a request at the endpoint in use. If that cannot be reached, the next one is tried: at once if the request was
     /// not sent or only reads, else with the next request.
-    async fn request<T>(
+    pub(crate) async fn request<T>(
         &self,
         is_read: bool,
         about: About,
@@ -224,6 +227,7 @@ impl Connections {
             let channel = etcd_client::Channel::Tonic(member.channel.clone());
             let client = etcd_client::Client::from_channel(channel, Some(options)).await?;
             Ok::<_, etcd_client::Error>(Clients {
+                auth: client.auth_client(),
                 // Responses are as large as what is stored.
                 kv: client.kv_client().max_decoding_message_size(usize::MAX),
                 watch: client.watch_client().max_decoding_message_size(usize::MAX),

@@ -23,6 +23,7 @@ pub mod testing;
 mod tls;
 #[cfg(feature = "troubleshoot")]
 pub mod troubleshoot;
+mod users;
 
 pub use backend::{ConfigSource, Etcd, TransportOptions};
 pub use cell::cell;

@@ -2,9 +2,11 @@
 
 //! Cell: metrics of stores, with Cilium's names. Provides [`StoreMetrics`], which is a [`StoreRecorder`].
 
+use std::time::Duration;
+
 use hive::Cell;
 use skep_kvstore::keys;
-use skep_metrics::{CounterVec, GaugeVec, Metrics};
+use skep_metrics::{CounterVec, GaugeVec, HistogramVec, Metrics};
 
 use crate::recorder::{Direction, StoreRecorder};
 
@@ -29,6 +31,10 @@ pub struct StoreMetrics {
     /// Whether the first list of a prefix has been read or written: 1 or 0.
     #[metric(name = "initial_sync_completed", labels = ["scope", "source_cluster", "action"])]
     initial_sync: GaugeVec,
+    /// Seconds from the change of an object to when its key is written or deleted; for several changes in between from the
+    /// first.
+    #[metric(name = "sync_lag_seconds", labels = ["scope", "source_cluster"])]
+    lag: HistogramVec,
 }
 
 impl StoreRecorder for StoreMetrics {
@@ -40,6 +46,12 @@ impl StoreRecorder for StoreMetrics {
 
     fn queue(&self, prefix: &str, cluster: &str, size: usize) {
         self.queue.with([keys::scope(prefix), cluster]).set(size as f64);
+    }
+
+    fn written(&self, prefix: &str, cluster: &str, lag: Duration) {
+        self.lag
+            .with([keys::scope(prefix), cluster])
+            .observe(lag.as_secs_f64());
     }
 
     fn sync_error(&self, prefix: &str, cluster: &str) {
@@ -64,6 +76,7 @@ mod tests {
         metrics.initial_sync("cilium/state/nodes/v1/", "alder", Direction::Read, true);
         metrics.queue("cilium/state/ip/v1/default/", "alder", 3);
         metrics.sync_error("cilium/cache/services/v1/birch/", "birch");
+        metrics.written("cilium/state/nodes/v1/", "alder", Duration::from_millis(3));
 
         let registry = Registry::new(metrics.metrics(), &[]).expect("the names differ");
         let text = exposition(&registry);
@@ -71,6 +84,7 @@ mod tests {
             "cilium_kvstore_initial_sync_completed{action=\"read\",scope=\"nodes/v1\",source_cluster=\"alder\"} 1",
             "cilium_kvstore_sync_queue_size{scope=\"ip/v1\",source_cluster=\"alder\"} 3",
             "cilium_kvstore_sync_errors_total{scope=\"services/v1\",source_cluster=\"birch\"} 1",
+            "cilium_kvstore_sync_lag_seconds_count{scope=\"nodes/v1\",source_cluster=\"alder\"} 1",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }

@@ -3,6 +3,7 @@
 //! Who measures stores.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Whether a store reads keys or writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +35,11 @@ pub trait StoreRecorder: fmt::Debug + Send + Sync {
     /// So many keys wait to be written or deleted.
     fn queue(&self, prefix: &str, cluster: &str, size: usize) {
         let _ = (prefix, cluster, size);
+    }
+
+    /// A key was written or deleted so long after its object had changed.
+    fn written(&self, prefix: &str, cluster: &str, lag: Duration) {
+        let _ = (prefix, cluster, lag);
     }
 
     /// A key could not be written or deleted. It is retried.

@@ -16,6 +16,7 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use skep_kvstore::{Client, Key, LostKeys, keys};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::queue::Queue;
 use crate::recorder::{NoStoreRecorder, StoreRecorder};
@@ -136,6 +137,8 @@ struct Inner {
     canary: String,
     queue: Queue<Item>,
     state: Mutex<State>,
+    /// When each pending key was changed first since it was written.
+    changed: Mutex<HashMap<Key, Instant>>,
     is_synced: watch::Sender<bool>,
     /// Held by who runs. Leases that end while nothing runs are reported to the next run.
     worker: tokio::sync::Mutex<Worker>,
@@ -200,6 +203,7 @@ impl SyncStore {
                 canary,
                 queue: Queue::new(),
                 state: Mutex::new(state),
+                changed: Mutex::default(),
                 is_synced: watch::Sender::new(false),
                 worker: tokio::sync::Mutex::new(worker),
             }),
@@ -438,6 +442,10 @@ impl SyncStore {
 
     fn push(&self, item: Item) {
         let inner = &*self.inner;
+        if let Item::Key(key) = &item {
+            let mut changed = inner.changed.lock();
+            changed.entry(key.clone()).or_insert_with(Instant::now);
+        }
         inner.queue.push(item);
         let SyncStoreOptions {
             recorder, cluster, ..

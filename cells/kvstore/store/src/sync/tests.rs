@@ -2,6 +2,7 @@
 
 mod adopt;
 mod batch;
+mod lag;
 
 use std::time::Duration;
 

@@ -133,17 +133,27 @@ impl SyncStore {
         } = &inner.options;
         match result {
             Ok(()) => {
-                {
+                let written = {
                     let mut state = inner.state.lock();
                     let written = inner.queue.done_all(items);
                     if let Canary::After(keys) = &mut state.canary {
-                        for item in written {
+                        for item in &written {
                             if let Item::Key(key) = item {
-                                keys.remove(&key);
+                                keys.remove(key);
                             }
                         }
                     }
+                    written
+                };
+                let mut changed = inner.changed.lock();
+                for item in &written {
+                    if let Item::Key(key) = item
+                        && let Some(at) = changed.remove(key)
+                    {
+                        recorder.written(&inner.prefix, cluster, at.elapsed());
+                    }
                 }
+                drop(changed);
                 self.check_canary();
             }
             Err(error) => {
