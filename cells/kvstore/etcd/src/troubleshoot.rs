@@ -35,7 +35,7 @@ pub async fn troubleshoot(path: &Path, limit: Duration) -> Findings {
     let config = match EtcdConfig::load(path) {
         Ok(config) => Arc::new(config),
         Err(error) => {
-            report.failed(0, "Cannot parse the configuration", hive::error_chain(&error));
+            report.failed(0, "Cannot use the configuration", hive::error_chain(&error));
             return report.finish();
         }
     };
