@@ -179,7 +179,7 @@ async fn nodes_addresses_and_identities_come_and_go_with_their_cluster() {
     let alder = agent.cluster("alder", 7).await;
     let cedar = agent.cluster("cedar", 8).await;
     for cluster in [&alder, &cedar] {
-        let labels = format!("k8s:app={};", cluster.name);
+        let labels = format!("k8s:io.cilium.k8s.policy.cluster={};", cluster.name);
         let id = ((cluster.id << 16) + 9).to_string();
         cluster.put(Kind::Identities, &id, labels).await;
         cluster.put(Kind::Nodes, "n7", node(cluster, "n7")).await;
@@ -198,7 +198,11 @@ async fn nodes_addresses_and_identities_come_and_go_with_their_cluster() {
         .expect("10.8.1.15", Some(((8 << 16) + 9, Source::ClusterMesh)))
         .await;
     eventually("identities are there", || {
-        agent.identity_texts() == ["458761 alder k8s:app=alder;", "524297 cedar k8s:app=cedar;"]
+        agent.identity_texts()
+            == [
+                "458761 alder k8s:io.cilium.k8s.policy.cluster=alder;",
+                "524297 cedar k8s:io.cilium.k8s.policy.cluster=cedar;",
+            ]
     })
     .await;
 
@@ -206,7 +210,8 @@ async fn nodes_addresses_and_identities_come_and_go_with_their_cluster() {
 
     agent.expect("10.7.1.15", None).await;
     eventually("the other cluster stays", || {
-        agent.node_names() == ["cedar/n7"] && agent.identity_texts() == ["524297 cedar k8s:app=cedar;"]
+        agent.node_names() == ["cedar/n7"]
+            && agent.identity_texts() == ["524297 cedar k8s:io.cilium.k8s.policy.cluster=cedar;"]
     })
     .await;
     agent
@@ -282,18 +287,26 @@ async fn identities_of_other_clusters_are_rejected_one_by_one() {
     alder.put(Kind::Ips, "10.4.1.1", stolen).await;
     alder.put(Kind::Ips, "10.4.1.2", "garbage").await;
     alder
-        .put(Kind::Identities, &((8 << 16) + 9).to_string(), "k8s:app=cart;")
+        .put(
+            Kind::Identities,
+            &((8 << 16) + 9).to_string(),
+            "k8s:io.cilium.k8s.policy.cluster=alder;",
+        )
         .await;
     alder.put(Kind::Ips, "10.4.1.3", ip(&alder, "10.4.1.3", 9)).await;
     alder
-        .put(Kind::Identities, &((7 << 16) + 9).to_string(), "k8s:app=cart;")
+        .put(
+            Kind::Identities,
+            &((7 << 16) + 9).to_string(),
+            "k8s:io.cilium.k8s.policy.cluster=alder;",
+        )
         .await;
 
     agent
         .expect("10.4.1.3", Some(((7 << 16) + 9, Source::ClusterMesh)))
         .await;
     eventually("its own identity is there", || {
-        agent.identity_texts() == ["458761 alder k8s:app=cart;"]
+        agent.identity_texts() == ["458761 alder k8s:io.cilium.k8s.policy.cluster=alder;"]
     })
     .await;
     agent.expect("10.4.1.1", None).await;
