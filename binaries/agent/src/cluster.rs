@@ -29,6 +29,7 @@ pub(crate) fn mesh() -> Cell {
         skep_clustermesh::ipcache::cell(),
         skep_clustermesh::identities::cell(),
         name(),
+        crate::troubleshoot::cell(),
         status(),
     ])
 }

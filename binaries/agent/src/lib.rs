@@ -10,6 +10,7 @@ mod health;
 mod memory;
 mod pods;
 mod status;
+mod troubleshoot;
 mod unsupported;
 
 pub use cells::cells;

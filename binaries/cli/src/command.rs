@@ -76,6 +76,9 @@ enum Command {
     /// Addresses and networks, and their identities.
     #[command(subcommand)]
     Ip(IpCommand),
+    /// Check connections, step by step.
+    #[command(subcommand)]
+    Troubleshoot(TroubleshootCommand),
     /// Remote clusters of the cluster mesh.
     #[command(subcommand)]
     Clustermesh(ClusterMeshCommand),
@@ -134,6 +137,18 @@ enum ServiceCommand {
     Get {
         /// Its id.
         id: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum TroubleshootCommand {
+    /// Connections of the agent's node to remote clusters, by the configuration files of the agent.
+    Clustermesh {
+        /// Names of the clusters; all if there are none.
+        names: Vec<String>,
+        /// How long each check may take.
+        #[arg(long, default_value = "5s")]
+        timeout: String,
     },
 }
 
@@ -343,6 +358,11 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Shell { words } if words.is_empty() => {
             return Ok(shell::interactive(&line.shell_sock_path)?);
+        }
+        Command::Troubleshoot(TroubleshootCommand::Clustermesh { names, timeout }) => {
+            let words = ["clustermesh/troubleshoot".to_owned(), format!("--timeout={timeout}")];
+            let words: Vec<String> = words.into_iter().chain(names).collect();
+            return in_agent(&line.shell_sock_path, &words);
         }
         Command::Shell { words } => return in_agent(&line.shell_sock_path, &words),
         Command::Hive if format == Format::Text => shell::ask(&line.shell_sock_path, "hive")?,
