@@ -360,7 +360,10 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(shell::interactive(&line.shell_sock_path)?);
         }
         Command::Troubleshoot(TroubleshootCommand::Clustermesh { names, timeout }) => {
-            let words = ["clustermesh/troubleshoot".to_owned(), format!("--timeout={timeout}")];
+            let words = [
+                "clustermesh/troubleshoot".to_owned(),
+                format!("--timeout={timeout}"),
+            ];
             let words: Vec<String> = words.into_iter().chain(names).collect();
             return in_agent(&line.shell_sock_path, &words);
         }
