@@ -13,7 +13,7 @@ loads=(skep-bpf-programs skep-socketlb skep-agent skep-e2e skep-faults lb-benchm
 guards="
 skep: skep-bpf-programs libbpf-sys libbpf-rs kube axum skep-listen
 run-scripts: skep-bpf-programs libbpf-sys libbpf-rs
-skep-agent: skep-loadbalancer-suites skep-k8s-apiserver libtest-mimic
+skep-agent: skep-loadbalancer-suites skep-clustermesh-suites skep-k8s-apiserver libtest-mimic
 skep-hive: kube axum serde_json
 skep-listen: skep-hive skep-hive-script axum hyper rustls
 skep-hive-script: skep-listen skep-shell rustyline hyper

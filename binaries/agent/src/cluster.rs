@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cells: the cluster mesh, the name of the local cluster, and the status of both stores.
+//! Cells: the cluster mesh, the name of the local cluster, and their status.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use hive::{Cell, Cfg, Member};
 use skep_api::StatusProbe;
-use skep_api_types::{ClusterMeshStatus, State, Status, StatusResponse};
+use skep_api_types::{ClusterMeshStatus, Status, StatusResponse};
 use skep_clustermesh::ClusterMesh;
 use skep_clustermesh_types::ClusterSettings;
-use skep_kvstore::{Client, Connection};
 use skep_node::LocalNodeStore;
 
 hive::catalogue!(name);
@@ -23,6 +22,7 @@ pub(crate) fn mesh() -> Cell {
         skep_kvstore::cell::metrics(),
         skep_kvstore_store::metrics(),
         skep_kvstore_etcd::cell(),
+        skep_kvstore::probe::cell(),
         skep_clustermesh::cell(),
         skep_clustermesh::services::cell(),
         skep_clustermesh::nodes::cell(),
@@ -48,11 +48,9 @@ fn set_name(node: LocalNodeStore, settings: Cfg<ClusterSettings>) -> Result<(), 
     node.update(|node| node.cluster = name.as_str().into())
 }
 
-/// Status of the cluster mesh and of the own key-value store.
+/// Status of the cluster mesh.
 fn status() -> Cell {
-    Cell::module("clustermesh-status", "Status of the cluster mesh")
-        .provide(clusters)
-        .provide(store)
+    Cell::module("clustermesh-status", "Status of the cluster mesh").provide(clusters)
 }
 
 struct Clusters(Arc<ClusterMesh>);
@@ -75,37 +73,5 @@ impl StatusProbe for Clusters {
             });
         }
         None
-    }
-}
-
-struct Store(Client);
-
-/// Part `kvstore`.
-fn store(client: Client) -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Store(client)))
-}
-
-#[async_trait]
-impl StatusProbe for Store {
-    fn name(&self) -> &'static str {
-        "kvstore"
-    }
-
-    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
-        let status = self.0.status();
-        let state = match status.connection {
-            Connection::Disabled => State::Disabled,
-            _ if status.is_healthy() => State::Ok,
-            _ => State::Failure,
-        };
-        let part = Status {
-            state,
-            msg: match state {
-                State::Disabled => String::new(),
-                _ => status.to_string(),
-            },
-        };
-        response.kvstore = Some(part.clone());
-        (state == State::Failure).then_some(part)
     }
 }

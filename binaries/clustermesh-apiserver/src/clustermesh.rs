@@ -2,37 +2,34 @@
 
 //! `clustermesh`: a list of cells.
 
-mod compatibility;
 mod crds;
 mod ready;
 mod users;
 
-use hive::{Cell, Program};
+use hive::Cell;
 use skep_clustermesh_export as export;
 
-/// The key-value store is etcd, unless a flag or the environment says otherwise.
-const KVSTORE: (&str, &str) = ("CILIUM_KVSTORE", "etcd");
+use crate::server;
 
 /// The sub-command; returns the exit code.
-pub fn command(args: Vec<String>, mut env: Vec<(String, String)>) -> u8 {
-    if env.iter().all(|(name, _)| name != KVSTORE.0) {
-        env.push((KVSTORE.0.to_owned(), KVSTORE.1.to_owned()));
-    }
-    Program::new("skep-clustermesh-apiserver clustermesh", cells())
-        .about("Publishes the state of this cluster in the key-value store, where other clusters read it.")
-        .version(env!("CARGO_PKG_VERSION"))
-        .env_prefix("CILIUM")
-        // Sockets are where Cilium has them.
-        .path_name("cilium")
-        .setup(skep_logging::start_logging)
-        .run_with(args, env)
+pub fn command(args: Vec<String>, env: Vec<(String, String)>) -> u8 {
+    let about = "Publishes the state of this cluster in the key-value store, where other clusters read it.";
+    server::run(
+        "skep-clustermesh-apiserver clustermesh",
+        about,
+        cells(),
+        args,
+        env,
+    )
 }
 
 /// All cells of clustermesh.
 #[must_use]
 pub fn cells() -> Vec<Cell> {
     vec![
-        infrastructure(),
+        server::infrastructure(),
+        skep_k8s_client::remote::cell(),
+        skep_kvstore::cell::heartbeat_updater(),
         Cell::group([
             export::tables::cell(),
             export::cluster_config::cell_with_canaries(),
@@ -46,27 +43,7 @@ pub fn cells() -> Vec<Cell> {
         crds::cell(),
         ready::cell(),
         users::cell(),
-        skep_kvstoremesh::health(),
-        compatibility::cell(),
     ]
-}
-
-fn infrastructure() -> Cell {
-    Cell::group([
-        skep_logging::cell(),
-        skep_health::cell(),
-        skep_health::history_cell(),
-        skep_metrics::cell(),
-        skep_metrics::endpoint::cell(),
-        skep_shell::cell(),
-        statedb::cell(),
-        skep_k8s_client::remote::cell(),
-        skep_kvstore::cell::metrics(),
-        skep_kvstore_store::metrics(),
-        skep_kvstore_etcd::cell(),
-        skep_kvstore::cell::heartbeat_updater(),
-        skep_clustermesh_types::cell(),
-    ])
 }
 
 #[cfg(test)]

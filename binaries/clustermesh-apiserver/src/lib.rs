@@ -6,9 +6,11 @@
 
 pub mod clustermesh;
 mod command;
+mod compatibility;
 pub mod coredns;
 pub mod etcdinit;
 pub mod kvstoremesh;
 mod kvstoremesh_dbg;
+mod server;
 
 pub use command::run;

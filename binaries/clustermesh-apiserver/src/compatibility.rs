@@ -7,15 +7,15 @@ use hive::{Cell, Cfg};
 hive::catalogue!(cell);
 
 /// Settings of Cilium that have no effect here.
-pub(super) fn cell() -> Cell {
-    Cell::module("clustermesh-compatibility", "Settings of Cilium without effect")
+pub(crate) fn cell() -> Cell {
+    Cell::module("compatibility", "Settings of Cilium without effect")
         .config::<WithoutEffect>()
         .run(|_: Cfg<WithoutEffect>| ())
 }
 
 /// Settings that Cilium's chart writes, and that have no effect here.
 #[derive(Debug, Clone, hive::Config)]
-pub(super) struct WithoutEffect {
+pub(crate) struct WithoutEffect {
     /// Has no effect: there is no gops agent.
     #[config(default = true, hidden)]
     pub enable_gops: bool,

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What both servers have: how they run, and the cells that every feature stands on.
+
+use hive::{Cell, Program};
+
+use crate::compatibility;
+
+/// The key-value store is etcd, unless a flag or the environment says otherwise.
+const KVSTORE: (&str, &str) = ("CILIUM_KVSTORE", "etcd");
+
+/// Runs a server; returns the exit code.
+pub(crate) fn run(
+    name: &'static str,
+    about: &'static str,
+    cells: Vec<Cell>,
+    args: Vec<String>,
+    mut env: Vec<(String, String)>,
+) -> u8 {
+    if env.iter().all(|(name, _)| name != KVSTORE.0) {
+        env.push((KVSTORE.0.to_owned(), KVSTORE.1.to_owned()));
+    }
+    Program::new(name, cells)
+        .about(about)
+        .version(env!("CARGO_PKG_VERSION"))
+        .env_prefix("CILIUM")
+        // Sockets are where Cilium has them.
+        .path_name("cilium")
+        .setup(skep_logging::start_logging)
+        .run_with(args, env)
+}
+
+/// Logs, tables, health, metrics, the shell and the key-value store.
+pub(crate) fn infrastructure() -> Cell {
+    Cell::group([
+        skep_logging::cell(),
+        skep_health::cell(),
+        skep_health::history_cell(),
+        skep_metrics::cell(),
+        skep_metrics::endpoint::cell(),
+        skep_shell::cell(),
+        statedb::cell(),
+        skep_kvstore::cell::metrics(),
+        skep_kvstore_store::metrics(),
+        skep_kvstore_etcd::cell(),
+        skep_clustermesh_types::cell(),
+        skep_kvstoremesh::health(),
+        compatibility::cell(),
+    ])
+}
