@@ -27,7 +27,7 @@ skep-agent: schemars cel
 skep-operator: skep-bpf-sys skep-bpf-maps skep-node skep-k8s-apiserver
 skep-operator-leader: skep-statedb kube axum
 skep-operator-api: kube skep-bpf-sys
-skep-operator-ces: kube axum skep-bpf-sys skep-node skep-statedb
+skep-operator-ces: kube axum skep-bpf-sys skep-node
 skep-operator-gc: kube axum skep-bpf-sys skep-node
 skep-operator-kvstore: kube etcd-client tonic skep-kvstore-etcd skep-k8s-apiserver skep-bpf-sys skep-node
 skep-logging: kube axum
