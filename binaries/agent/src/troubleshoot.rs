@@ -92,18 +92,26 @@ mod tests {
         let text = "endpoints:\n- http://127.0.0.1:9\n";
         std::fs::write(directory.path().join("alder"), text).unwrap();
         let hive = Hive::new([
+            statedb::cell(),
             skep_clustermesh_types::cell(),
             skep_kvstore_etcd::cell(),
             skep_clustermesh::cell(),
+            // Without an observer there is no mesh.
+            skep_clustermesh::identities::cell(),
         ])
         .root::<Arc<ClusterMesh>>();
         let config = format!("--clustermesh-config={}", directory.path().display());
         let args = ["--cluster-id=9", "--cluster-name=birch", config.as_str()];
         let running = testing::start_with(hive, Settings::new().args(args)).await;
         let mesh: Arc<ClusterMesh> = running.get().unwrap();
-        while mesh.status().is_empty() {
-            tokio::task::yield_now().await;
-        }
+        let configured = async {
+            while mesh.status().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), configured)
+            .await
+            .unwrap();
         let command = Troubleshoot {
             spec: Spec::new("clustermesh/troubleshoot", ""),
             mesh,

@@ -9,8 +9,8 @@
 //!
 //! A copy stays when its cluster cannot be reached, and when this program stops; the next one takes it over: right keys are
 //! not written again. It is deleted three minutes after the cluster was removed from the configuration. Clusters have
-//! connections, queues and health of their own, and values are not decoded: a cluster that is slow or lies costs the others
-//! nothing.
+//! connections, queues and health of their own, and values are not decoded: a cluster that is slow or lies delays no other one.
+//! Writes of all clusters share the limits of the client.
 
 mod cell;
 mod config;

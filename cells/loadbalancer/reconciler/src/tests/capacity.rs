@@ -279,7 +279,11 @@ impl World {
     fn note(&mut self, address: L3n4Addr, frontend: Option<&Frontend>, result: Result<(), ReconcileError>) {
         match (&result, frontend) {
             (Ok(()), Some(frontend)) => drop(self.good.insert(address, frontend.clone())),
-            (Ok(()), None) => drop(self.good.remove(&address)),
+            // What an earlier run wrote, and this one has not seen yet, stays in the maps until they are pruned.
+            (Ok(()), None) if lines_of(&meaning(&self.fake), &address).is_empty() => {
+                drop(self.good.remove(&address));
+            }
+            (Ok(()), None) => {}
             (Err(error), Some(_)) if error.is_full() => {}
             (Err(_), _) => drop(self.dirty.insert(address)),
         }
