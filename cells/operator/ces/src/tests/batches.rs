@@ -155,13 +155,13 @@ async fn edits_of_others_are_reverted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_endpoint_stays_in_its_slice_and_is_named() {
+async fn without_a_list_of_endpoints_slices_stay_and_health_names_the_kind() {
     let world = World::new().await;
     world.endpoint("shop", "cart-0", 300).await;
     let running = world.start(&[]).await;
     until(async || world.sizes().await == [1]).await;
     testing::stop(running).await;
-    // As a server without a schema would have it.
+    // The kind is gone, and with it the list of endpoints.
     world
         .remove(
             &skep_k8s_types::Kind::new(
