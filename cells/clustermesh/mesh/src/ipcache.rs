@@ -106,9 +106,12 @@ fn pod(pair: &IpIdentityPair) -> Option<Arc<PodMetadata>> {
     }
     let port = |port: &NamedPort| {
         let protocol = match port.protocol.as_str() {
-            "" | "TCP" => 6,
+            "TCP" => 6,
             "UDP" => 17,
             "SCTP" => 132,
+            "ICMP" => 1,
+            "ICMPV6" => 58,
+            "ANY" | "" => 0,
             _ => return None,
         };
         Some((port.name.clone(), protocol, port.port))
