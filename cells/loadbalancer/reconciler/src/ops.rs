@@ -263,11 +263,9 @@ impl Ops {
         }
         if !is_known {
             let id = self.service_ids.allocate(&address).ok_or(ReconcileError::NoId)?;
-            let found = self.restored.remove(&address);
+            let found = self.restored.remove(&address).unwrap_or_default();
             let mut entry = FrontendEntry::new(id as u16, 0);
-            // An earlier run may have left a lookup table.
-            entry.has_maglev = found.is_some();
-            let found = found.unwrap_or_default();
+            entry.has_maglev = found.has_table;
             (entry.high, entry.sure) = (found.high, found.sure);
             if let Some(master) = found.master {
                 (entry.master, entry.is_served) = (master, true);

@@ -68,10 +68,12 @@ pub(super) struct Restored {
     pub(super) master: Option<ServiceValue>,
     /// Backends in those slots.
     pub(super) backends: Box<[u32]>,
+    /// Whether it has a lookup table.
+    pub(super) has_table: bool,
 }
 
 impl Restored {
-    fn new(mut found: Found) -> Self {
+    fn new(mut found: Found, has_table: bool) -> Self {
         found.slots.sort_unstable();
         let high = found.slots.last().map_or(0, |(slot, _)| *slot);
         let in_a_row = found
@@ -86,6 +88,7 @@ impl Restored {
             sure,
             master: found.master.filter(|master| master.count <= sure),
             backends: backends.map(|(_, backend)| *backend).collect(),
+            has_table,
         }
     }
 }
@@ -120,7 +123,15 @@ impl Ops {
         read(|| maps.each_reverse_nat(|id, _| ids.skip(u32::from(id))))?;
         read(|| maps.each_affinity(|id, _| ids.skip(u32::from(id))))?;
         read(|| maps.each_source_range(|id, _| ids.skip(u32::from(id))))?;
+        let mut tables: HashSet<(u16, bool)> = HashSet::default();
+        for ipv6 in [false, true] {
+            let keys = maps.maglev.of(ipv6).keys()?;
+            tables.extend(keys.iter().map(|key| (key.rev_nat.get(), ipv6)));
+        }
         for (frontend, found) in found {
+            let master = found.master.as_ref();
+            let has_table =
+                master.is_some_and(|master| tables.contains(&(master.rev_nat.get(), frontend.is_ipv6())));
             let (count, qcount) = found
                 .master
                 .map_or((0, 0), |master| (master.count, master.qcount));
@@ -135,7 +146,7 @@ impl Ops {
                     self.quarantines.insert(frontend, backends.clone());
                 }
             }
-            self.restored.insert(frontend, Restored::new(found));
+            self.restored.insert(frontend, Restored::new(found, has_table));
         }
         Ok(self.service_ids.restored_len())
     }

@@ -254,12 +254,10 @@ impl EntryPlan<'_> {
             if !self.quarantine.is_active() {
                 round.tables = Some((frontend.backends.clone(), table.clone()));
             }
-            // That of an earlier run may be there or not.
-            let is_new = !self.entry.has_maglev || self.entry.is_fresh;
             let stages = &mut round.stages;
-            let stage = match is_new {
-                true => &mut stages.new_maglev,
-                false => &mut stages.maglev,
+            let stage = match self.entry.has_maglev {
+                true => &mut stages.maglev,
+                false => &mut stages.new_maglev,
             };
             stage.push(self.owner, key::maglev(id, ipv6).with(table));
         } else if !is_wanted && (self.entry.has_maglev || self.entry.is_dirty) {

@@ -54,11 +54,13 @@ impl Ops {
     }
 
     // Deletes the backend entries that the round released, and those of earlier rounds that are left. Their ids are free
-    // then, but for those that are kept for a retry.
+    // then, but for those that are kept for a retry. Entries of an earlier run stay until it is pruned: slots of
+    // frontends that this one has not seen yet may name them.
     fn delete_backends(&mut self, given: &GivenBack) {
         let Self {
             round,
             backend_ids,
+            restored_backends,
             lingering,
             ..
         } = self;
@@ -70,9 +72,12 @@ impl Ops {
             ..
         } = round;
         let stage = &mut stages.stale_backends;
-        released
-            .drain(..)
-            .for_each(|released| stage.push(released.owner, released.key));
+        for released in released.drain(..) {
+            match restored_backends.get(&released.id()) {
+                Some(address) => backend_ids.park(*address, released.id()),
+                None => stage.push(released.owner, released.key),
+            }
+        }
         // A deletion needs an owner.
         if !frontends.is_empty() {
             lingering.drain(..).for_each(|key| stage.push(0, key));
