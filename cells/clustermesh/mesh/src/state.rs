@@ -167,6 +167,7 @@ impl RemoteState {
         let connected = status
             .as_ref()
             .is_some_and(|status| matches!(status.connection, skep_kvstore::Connection::Connected));
+        let is_healthy = status.as_ref().is_some_and(skep_kvstore::Status::is_healthy);
         let is_synced = self.kinds.iter().all(|kind| synced(*kind));
         let text = match (&status, &known.last_error) {
             (Some(status), None) => status.to_string(),
@@ -175,7 +176,7 @@ impl RemoteState {
         };
         RemoteClusterStatus {
             name: self.name.to_string(),
-            ready: connected && config.is_some() && is_synced,
+            ready: is_healthy && config.is_some() && is_synced,
             connected,
             status: text,
             num_nodes: count(Kind::Nodes),

@@ -139,4 +139,8 @@ pub enum QuorumError {
         /// Time since the last one.
         age: Duration,
     },
+
+    /// The store does not let the heartbeat be watched: it cannot be reached, or refuses.
+    #[error("cannot watch the heartbeat")]
+    Watch(#[source] BackendError),
 }

@@ -121,9 +121,21 @@ impl Failure {
     }
 }
 
-/// What the transport wraps is what says something.
+/// Why an endpoint has not answered, without what the transport wraps around it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Reason(String);
+
+/// The text of a status contains that of all its causes: the innermost one is enough, or how connecting failed.
 fn cause_of(status: Status) -> Cause {
-    Arc::new(status)
+    let mut inner = status.source();
+    while let Some(error) = inner {
+        if error.is::<ConnectError>() || error.source().is_none() {
+            return Arc::new(Reason(hive::error_chain(error)));
+        }
+        inner = error.source();
+    }
+    Arc::new(Reason(status.message().to_owned()))
 }
 
 /// Whether no connection could be made, so that nothing was sent.
@@ -150,6 +162,24 @@ mod tests {
         Failure::of(etcd_client::Error::GRpcStatus(status), "http://a:1", about)
             .error
             .reason()
+    }
+
+    #[test]
+    fn of_an_endpoint_that_cannot_be_reached_the_cause_alone_is_told() {
+        let connect = ConnectError::Tcp {
+            address: ([10, 0, 0, 1], 2379).into(),
+            cause: std::io::Error::other("refused"),
+        };
+        let wrapped = Status::from_error(Box::new(connect));
+        for (status, expected) in [
+            (wrapped, "cannot connect to 10.0.0.1:2379: refused"),
+            (
+                Status::unavailable("etcdserver: request timed out"),
+                "etcdserver: request timed out",
+            ),
+        ] {
+            assert_eq!(cause_of(status).to_string(), expected);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Client, Event, lock};
-use crate::backend::EndpointStatus;
+use crate::backend::{BackendError, EndpointStatus};
 use crate::error::{ConnectionError, Error, QuorumError};
 use crate::keys;
 use crate::operation::Operation;
@@ -32,6 +32,8 @@ pub(super) struct Monitor {
 pub(super) struct Checks {
     /// When the heartbeat was last seen.
     pub(super) heartbeat: Option<Instant>,
+    /// How often in a row the heartbeat could not be watched, and why the last time.
+    pub(super) watch_error: Option<(u32, BackendError)>,
     pub(super) endpoints: Vec<EndpointStatus>,
     /// Failed quorum checks in a row.
     pub(super) quorum_errors: u32,
@@ -61,6 +63,13 @@ impl Monitor {
 
     pub(super) fn checks(&self) -> Checks {
         self.state.lock().clone()
+    }
+
+    /// Remembers whether a prefix could be watched, after so many failures in a row. The heartbeat stands for all.
+    pub(super) fn watched(&self, prefix: &str, failures: u32, error: Option<&BackendError>) {
+        if prefix == keys::HEARTBEAT {
+            self.state.lock().watch_error = error.map(|error| (failures, error.clone()));
+        }
     }
 
     /// Remembers why the client is not connected.
@@ -188,7 +197,7 @@ async fn check(client: &Client) -> bool {
     if let Err(cause) = quorum {
         let reason = match cause {
             QuorumError::Lock(_) => "lock timeout",
-            QuorumError::Heartbeat { .. } => "no event received",
+            QuorumError::Heartbeat { .. } | QuorumError::Watch(_) => "no event received",
         };
         client.inner.options.recorder.quorum_error(reason);
         if times > client.inner.options.max_quorum_errors {

@@ -2,6 +2,7 @@
 
 //! The status of a client, as a value and as Cilium's text.
 
+use std::error::Error as _;
 use std::fmt;
 
 use super::Client;
@@ -81,6 +82,14 @@ pub(super) fn status(client: &Client) -> Status {
             .map_or(0, |answer| answer.header.cluster_id),
         id => id,
     };
+    // A mesh client makes no other check: without this a store that is gone would show with the age of the heartbeat.
+    let unwatched = checks
+        .watch_error
+        .filter(|_| inner.options.kind == ClientKind::Mesh);
+    let (quorum_errors, quorum_error) = match (checks.quorum_error, unwatched) {
+        (None, Some((failures, error))) => (failures, Some(QuorumError::Watch(error))),
+        (error, _) => (checks.quorum_errors, error),
+    };
     Status {
         connection: if !inner.is_enabled {
             Connection::Disabled
@@ -95,8 +104,8 @@ pub(super) fn status(client: &Client) -> Status {
         endpoints: checks.endpoints,
         leases: inner.leases.count(),
         lock_leases: inner.lock_leases.count(),
-        quorum_errors: checks.quorum_errors,
-        quorum_error: checks.quorum_error,
+        quorum_errors,
+        quorum_error,
         failure: inner.failed.borrow().clone(),
         cluster_id,
     }
@@ -122,7 +131,14 @@ impl fmt::Display for Status {
         )?;
         match &self.quorum_error {
             None => f.write_str("true")?,
-            Some(error) => write!(f, "{error}, consecutive-errors={}", self.quorum_errors)?,
+            Some(error) => {
+                write!(f, "{error}")?;
+                let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+                for cause in causes.filter(|_| matches!(error, QuorumError::Watch(_))) {
+                    write!(f, ": {cause}")?;
+                }
+                write!(f, ", consecutive-errors={}", self.quorum_errors)?;
+            }
         }
         match self.kind {
             ClientKind::Mesh => write!(

@@ -308,6 +308,35 @@ async fn a_mesh_client_fails_without_heartbeat() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mesh_client_shows_within_seconds_that_the_store_is_gone() {
+    let store = Memory::new();
+    heartbeat(&store).await;
+    let faulty = FaultyBackend::new(Arc::new(store));
+    let client = RunningClient::mesh(faulty.clone());
+    client.wait_connected().await;
+
+    faulty.fail(0, 1.0);
+    faulty.cut_watches();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    let status = client.status();
+    assert!(!status.is_healthy());
+    let text = status.to_string();
+    assert!(
+        text.starts_with(
+            "memory: 0/1 connected, leases=0, lock leases=0, has-quorum=cannot watch the heartbeat: the store failed"
+        ),
+        "{text}"
+    );
+
+    faulty.fail(0, 0.0);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    let status = client.status();
+    assert!(status.is_healthy(), "{status}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_full_client_fails_without_quorum_and_recovers() {
     let store = Memory::new();
     let faulty = FaultyBackend::new(Arc::new(store.clone()));

@@ -260,6 +260,8 @@ impl Machine {
             }
             Err(error) => {
                 self.failures += 1;
+                let monitor = &self.client.inner.monitor;
+                monitor.watched(&self.prefix, self.failures, error.backend());
                 self.log_list(&error);
                 tokio::time::sleep(backoff(self.failures, LIST_BACKOFF)).await;
                 Phase::Start
@@ -270,6 +272,7 @@ impl Machine {
     /// The last page was read.
     fn listed(&mut self, header: Header) -> Phase {
         self.failures = 0;
+        self.client.inner.monitor.watched(&self.prefix, 0, None);
         let stale = self.known.take_stale();
         self.queue.extend(stale.into_iter().map(Event::Delete));
         if !self.is_listed {
@@ -285,7 +288,10 @@ impl Machine {
 
     /// Creates the watch.
     async fn watch(&mut self, header: Header, next: Revision) -> Phase {
-        match start(&self.client, &self.prefix, next).await {
+        let started = start(&self.client, &self.prefix, next).await;
+        let monitor = &self.client.inner.monitor;
+        monitor.watched(&self.prefix, self.failures, started.as_ref().err());
+        match started {
             Ok(stream) => Phase::Watch {
                 header,
                 next,
