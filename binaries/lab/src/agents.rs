@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     control_plane::Access,
     machine::{Machine, MachineError, Site},
-    process::{Process, last_lines},
+    process::{Process, find, last_lines, own_folder},
 };
 
 /// Delay before an agent that ended is restarted.
@@ -70,17 +70,9 @@ pub fn program(named: Option<&Path>) -> Result<PathBuf, AgentError> {
             path: path.to_owned(),
         });
     }
-    let beside = crate::process::own_folder().map(|folder| folder.join("skep-agent"));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let all = beside
-        .iter()
-        .cloned()
-        .chain(std::env::split_paths(&path).map(|folder| folder.join("skep-agent")));
-    all.into_iter()
-        .find(|candidate| candidate.is_file())
-        .ok_or_else(|| AgentError::Missing {
-            path: beside.unwrap_or_else(|| "skep-agent".into()),
-        })
+    find("skep-agent").ok_or_else(|| AgentError::Missing {
+        path: own_folder().map_or_else(|| "skep-agent".into(), |folder| folder.join("skep-agent")),
+    })
 }
 
 /// Splits `key=value` texts.

@@ -96,20 +96,7 @@ pub fn remove(path: &Path, patience: Duration) -> Result<(), CgroupError> {
         return Ok(());
     }
     let deadline = Instant::now() + patience;
-    loop {
-        kill(path);
-        let left = processes(path);
-        if left.is_empty() {
-            break;
-        }
-        if Instant::now() > deadline {
-            return Err(CgroupError::Stuck {
-                path: path.to_owned(),
-                processes: left,
-            });
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    end_processes(path, patience)?;
     // Deepest first. A group whose last process has just ended can stay busy for a moment.
     for folder in tree(path).into_iter().rev() {
         loop {
@@ -122,6 +109,28 @@ pub fn remove(path: &Path, patience: Duration) -> Result<(), CgroupError> {
         }
     }
     Ok(())
+}
+
+/// Kills every process in the group and below it, and waits until they are gone.
+///
+/// # Errors
+/// When a process survives `SIGKILL` for `patience`.
+pub fn end_processes(path: &Path, patience: Duration) -> Result<(), CgroupError> {
+    let deadline = Instant::now() + patience;
+    loop {
+        kill(path);
+        let left = processes(path);
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(CgroupError::Stuck {
+                path: path.to_owned(),
+                processes: left,
+            });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// One write kills a whole subtree from Linux 5.14; before that, process by process.

@@ -17,6 +17,7 @@ use crate::{
     control_plane::{Assets, RealError},
     enter::Placement,
     machine::Site,
+    mesh::{self, Mesh, MeshError},
     plan::{Lab, PlanError},
     process::{self, Process, ProcessError, own_program},
     state::{Phase, State, StateError},
@@ -54,6 +55,9 @@ pub enum CommandError {
     /// The folder has no real API server.
     #[error(transparent)]
     Real(#[from] RealError),
+    /// The clusters cannot be meshed.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
     /// Nothing of the lab is left.
     #[error("interrupted")]
     Interrupted,
@@ -95,7 +99,7 @@ pub struct Which {
 }
 
 /// Size and agents of a lab.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Shape {
     /// How many clusters.
     #[arg(long, default_value_t = 1)]
@@ -112,6 +116,12 @@ pub struct Shape {
     /// Further configuration of every agent, `key=value`; may be repeated.
     #[arg(long = "agent-config", value_name = "KEY=VALUE")]
     pub agent_config: Vec<String>,
+    /// Clusters that are in the cluster mesh from the start, such as `c1,c2`; all by default, none if empty.
+    #[arg(long, value_delimiter = ',')]
+    pub mesh: Option<Vec<String>>,
+    /// Let agents read remote clusters from the etcd of their own cluster, which kvstoremesh fills.
+    #[arg(long)]
+    pub kvstoremesh: bool,
 }
 
 impl Shape {
@@ -135,6 +145,10 @@ impl Shape {
         }
         // The variable of the supervisor is not read again.
         arguments.extend(["--assets".into(), self.assets().unwrap_or(Path::new("")).into()]);
+        if let Some(mesh) = &self.mesh {
+            arguments.extend(["--mesh".into(), mesh.join(",").into()]);
+        }
+        arguments.extend(self.kvstoremesh.then(|| "--kvstoremesh".into()));
         for setting in &self.agent_config {
             arguments.extend(["--agent-config".into(), setting.into()]);
         }
@@ -147,10 +161,13 @@ impl Shape {
 /// # Errors
 /// When the lab exists already or does not start.
 pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<State, CommandError> {
-    Lab::plan(name, shape.clusters, shape.nodes)?;
+    let lab = Lab::plan(name, shape.clusters, shape.nodes)?;
     need_root()?;
     if let Some(folder) = shape.assets() {
         Assets::find(folder)?;
+    }
+    if !mesh::first_members(&lab, shape)?.is_empty() {
+        mesh::Programs::find(shape.assets())?;
     }
     let site = Site::of(name)?;
     match State::read(name) {
@@ -209,6 +226,15 @@ pub fn status(name: &str) -> Result<State, CommandError> {
         ));
     }
     Ok(state)
+}
+
+/// The cluster mesh of a lab.
+///
+/// # Errors
+/// When there is no such lab, or it has no mesh.
+pub fn mesh(name: &str) -> Result<Mesh, CommandError> {
+    need_root()?;
+    Ok(Mesh::open(Site::of(name)?, State::read(name)?.lab)?)
 }
 
 /// Ends all processes of a lab, and removes its control groups.
@@ -445,6 +471,13 @@ pub fn describe(state: &State) -> String {
                 .map(|(address, _)| address.to_string())
                 .join(", ");
             let _ = writeln!(text, "  node {}: {addresses}, {agent}", node.name);
+        }
+    }
+    if let Ok(mesh) = mesh(&state.lab.name) {
+        let _ = writeln!(text, "cluster mesh: {}", mesh.members().join(", "));
+        let stopped = mesh.stopped();
+        if !stopped.is_empty() {
+            let _ = writeln!(text, "  stopped etcd: {}", stopped.join(", "));
         }
     }
     text

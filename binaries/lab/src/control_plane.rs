@@ -34,13 +34,15 @@ use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    certificates,
     link::{self, LinkError},
     machine::Site,
     plan::{API_PORT, Cluster},
     runtime::Runtime,
 };
 
-pub use credentials::CredentialsError;
+pub use crate::certificates::CredentialsError;
+pub(crate) use forward::is_ready;
 pub use real::{Assets, RealError};
 
 /// Events that the API server keeps of each kind: a watch that lags further behind starts anew.
@@ -164,7 +166,7 @@ impl ControlPlane {
             let url = format!("https://{bound}");
             // The token allows programs in pods, as root. Nodes use a listener of their own, without pods.
             let secrets = real::Server::credentials(site, cluster)?;
-            credentials::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, &secrets))?;
+            certificates::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, &secrets))?;
             let api = embedded(cluster, &secrets)?;
             let local = HttpOptions {
                 token: secrets.token.clone(),
@@ -200,7 +202,7 @@ impl ControlPlane {
         };
         let url = format!("https://{bound}");
         let secrets = real::Server::credentials(site, cluster)?;
-        credentials::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, &secrets))?;
+        certificates::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, &secrets))?;
         let mut server = real::Server::start(assets, site, cluster, fabric, &secrets).await?;
         let door = tokio::spawn(forward::forward(listener, fabric, inside, stop.clone()));
         let client = client(&kubeconfig)?;

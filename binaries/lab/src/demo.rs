@@ -57,7 +57,7 @@ pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
         clusters: 1,
         nodes: options.nodes,
         agent: options.agent.clone(),
-        agent_config: Vec::new(),
+        ..Shape::default()
     };
     headline("Bringing a lab up");
     let state = command::up(name, &shape, |what| println!("  … {what}")).await?;

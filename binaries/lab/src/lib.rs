@@ -7,6 +7,7 @@
 //! clients in namespaces of their own. See `skep-lab --help`.
 
 pub mod agents;
+mod certificates;
 pub mod cgroup;
 pub mod command;
 pub mod control_plane;
@@ -15,9 +16,11 @@ pub mod echo;
 pub mod enter;
 mod events;
 mod folder;
+mod keeper;
 pub mod kubelet;
 pub mod link;
 pub mod machine;
+pub mod mesh;
 pub mod plan;
 pub mod pod;
 pub mod process;

@@ -54,6 +54,12 @@ enum Command {
         #[arg(default_value = "c1")]
         cluster: String,
     },
+    /// Change the cluster mesh of a lab that is up.
+    Mesh {
+        /// What to change.
+        #[command(subcommand)]
+        change: MeshChange,
+    },
     /// Show load balancing, check it, and remove the lab again.
     Demo(demo::Options),
     /// Run a lab (used by `up`).
@@ -74,6 +80,30 @@ enum Command {
     Unpin {
         /// The pin.
         path: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum MeshChange {
+    /// Connect a cluster with those that are in the mesh.
+    Join {
+        /// Which cluster.
+        cluster: String,
+    },
+    /// Disconnect a cluster from all others.
+    Leave {
+        /// Which cluster.
+        cluster: String,
+    },
+    /// Kill etcd of a cluster; it is down until `start`.
+    Stop {
+        /// Which cluster.
+        cluster: String,
+    },
+    /// Start etcd of a cluster again.
+    Start {
+        /// Which cluster.
+        cluster: String,
     },
 }
 
@@ -145,6 +175,15 @@ async fn run_async(name: &str, command: Command) -> Result<ExitCode, Box<dyn std
                 .ok_or_else(|| format!("lab `{name}` has no cluster called `{cluster}`"))?;
             let text = std::fs::read_to_string(&path).map_err(|err| format!("{}: {err}", path.display()))?;
             print!("{text}");
+        }
+        Command::Mesh { change } => {
+            let mesh = command::mesh(name)?;
+            match change {
+                MeshChange::Join { cluster } => mesh.join(&cluster)?,
+                MeshChange::Leave { cluster } => mesh.leave(&cluster)?,
+                MeshChange::Stop { cluster } => mesh.stop_etcd(&cluster)?,
+                MeshChange::Start { cluster } => mesh.restart_etcd(&cluster)?,
+            }
         }
         Command::Demo(options) => return demo::run(name, &options).await,
         Command::Supervise(shape) => {

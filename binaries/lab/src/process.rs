@@ -219,6 +219,15 @@ pub fn own_folder() -> Option<PathBuf> {
     program.parent().map(Path::to_owned)
 }
 
+/// The program called `name`: beside the lab's program, or in the search path.
+#[must_use]
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = own_folder().into_iter().chain(std::env::split_paths(&path));
+    let mut candidates = folders.map(|folder| folder.join(name));
+    candidates.find(|candidate| candidate.is_file())
+}
+
 /// Sets the lab's program, for callers that are another program. The first call counts.
 pub fn use_program(program: OsString) {
     let _ = PROGRAM.set(program);

@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use skep_k8s_client::Client;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -14,9 +15,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agents::{self, Agent, Report},
     command::Shape,
-    control_plane::{Assets, ControlPlane},
+    control_plane::{Access, Assets, ControlPlane},
     kubelet::Kubelet,
     machine::{Fabric, Machine, Site},
+    mesh::{self, Mesh},
     plan::Lab,
     state::{Phase, State},
 };
@@ -119,18 +121,26 @@ impl Supervisor {
         let assets = shape.assets().map(Assets::find).transpose()?;
         self.say("making the network")?;
         let fabric = Fabric::create(&site, &lab).await?;
-        let mut all = Vec::new();
+        let mut control_planes = Vec::new();
         for cluster in &lab.clusters {
             self.say(&format!("cluster {}: API server", cluster.name))?;
             let stop = self.stop.clone();
             let control_plane =
                 ControlPlane::start(&site, cluster, fabric.pid(), assets.as_ref(), stop).await?;
-            let access = control_plane.access.clone();
             self.state
                 .servers
                 .insert(cluster.name.clone(), control_plane.url.clone());
-            let client = control_plane.client.clone();
+            control_planes.push((control_plane.access.clone(), control_plane.client.clone()));
             self.tasks.spawn(control_plane.run());
+        }
+        let mesh = self.mesh(shape, &site, &control_planes, fabric.pid()).await?;
+        let mut all = Vec::new();
+        for (cluster, (access, client)) in lab.clusters.iter().zip(control_planes) {
+            let mut settings = settings.clone();
+            // What the user says goes before.
+            for (key, value) in mesh.iter().flat_map(|mesh| mesh.agent_settings(cluster)) {
+                settings.entry(key).or_insert(value);
+            }
             let mut machines = Vec::new();
             for node in &cluster.nodes {
                 self.say(&format!("node {}", node.name))?;
@@ -164,6 +174,31 @@ impl Supervisor {
             }
         });
         Ok(all)
+    }
+
+    /// Starts the cluster mesh, if a cluster is to be in it.
+    async fn mesh(
+        &mut self,
+        shape: &Shape,
+        site: &Site,
+        control_planes: &[(Access, Arc<dyn Client>)],
+        fabric: u32,
+    ) -> Result<Option<Mesh>, AnyError> {
+        let lab = self.state.lab.clone();
+        let members = mesh::first_members(&lab, shape)?;
+        if members.is_empty() {
+            return Ok(None);
+        }
+        self.say("cluster mesh")?;
+        let programs = mesh::Programs::find(shape.assets())?;
+        let mesh = Mesh::create(site.clone(), lab, shape.kvstoremesh)?;
+        for member in members {
+            mesh.join(&member)?;
+        }
+        let access: Vec<Access> = control_planes.iter().map(|(access, _)| access.clone()).collect();
+        mesh.start(&programs, &access, fabric, &self.stop, &mut self.tasks)
+            .await?;
+        Ok(Some(mesh))
     }
 
     fn say(&mut self, what: &str) -> Result<(), AnyError> {

@@ -142,6 +142,7 @@ pub fn shape(nodes: u8, config: &[&str], assets: Option<OsString>) -> Shape {
         agent: Some(program("skep-agent")),
         assets,
         agent_config: config.iter().map(|text| (*text).to_owned()).collect(),
+        ..Shape::default()
     }
 }
 

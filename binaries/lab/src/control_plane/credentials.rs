@@ -1,41 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Certificates, keys and the token of an API server, created for each lab.
+//! Certificates, keys and the token of an API server.
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::Read,
     net::IpAddr,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
-};
+use rcgen::KeyPair;
+
+use crate::certificates::{Authority, CredentialsError, failed, make_folder, write_secret};
 
 /// User that the token stands for.
 const USER: &str = "skep-lab";
 /// Group of cluster administrators.
 const ADMINISTRATORS: &str = "system:masters";
-
-/// Why the credentials cannot be created.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    /// A certificate cannot be created.
-    #[error("cannot create the certificates of the API server")]
-    Certificate(#[from] rcgen::Error),
-    /// A file cannot be read or written.
-    #[error("{}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system call.
-        #[source]
-        cause: std::io::Error,
-    },
-}
 
 /// The files that a real API server is started with, and what its clients need.
 #[derive(Debug, Clone)]
@@ -53,46 +34,25 @@ impl Credentials {
     /// # Errors
     /// When a file cannot be written.
     pub(super) fn make(folder: &Path, addresses: &[IpAddr]) -> Result<Self, CredentialsError> {
-        let authority_key = KeyPair::generate()?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "skep-lab");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let authority = params.self_signed(&authority_key)?;
-        let issuer = Issuer::new(params, authority_key);
-
-        let key = KeyPair::generate()?;
+        let authority = Authority::new("skep-lab")?;
         let names = [
             "localhost",
             "kubernetes",
             "kubernetes.default",
             "kubernetes.default.svc",
         ];
-        let mut params = CertificateParams::new(names.map(str::to_owned))?;
-        params
-            .subject_alt_names
-            .extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "kube-apiserver");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let certificate = params.signed_by(&key, &issuer)?;
-
+        let server = authority.server("kube-apiserver", &names, addresses)?;
         let accounts = KeyPair::generate()?;
-        let token = random_token()?;
         let credentials = Self {
             folder: folder.to_owned(),
-            authority: authority.pem(),
-            token,
+            authority: authority.certificate,
+            token: random_token()?,
         };
-        let mut builder = fs::DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(folder);
-        made.map_err(failed(folder))?;
+        make_folder(folder)?;
+        server.write(folder, "server")?;
         let tokens = format!("{},{USER},{USER},\"{ADMINISTRATORS}\"\n", credentials.token);
         for (name, text) in [
             ("authority.crt", credentials.authority.as_str()),
-            ("server.crt", &certificate.pem()),
-            ("server.key", &key.serialize_pem()),
             ("accounts.key", &accounts.serialize_pem()),
             ("accounts.pub", &accounts.public_key_pem()),
             ("tokens.csv", &tokens),
@@ -107,27 +67,6 @@ impl Credentials {
     pub(super) fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
-}
-
-/// Writes a file that only its owner can read.
-///
-/// # Errors
-/// If a system call fails.
-pub(super) fn write_secret(path: &Path, text: &str) -> Result<(), CredentialsError> {
-    let mut options = fs::OpenOptions::new();
-    let file = options
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(failed(path))
-}
-
-fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> CredentialsError {
-    let path = path.to_owned();
-    move |cause| CredentialsError::File { path, cause }
 }
 
 fn random_token() -> Result<String, CredentialsError> {

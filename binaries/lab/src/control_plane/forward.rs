@@ -9,7 +9,10 @@ use std::{
 };
 
 use skep_listen::{BoundTcp, Server};
-use tokio::{io::copy_bidirectional, net::TcpStream};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::TcpStream,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::link;
@@ -33,6 +36,19 @@ async fn pass(mut outside: TcpStream, pid: u32, address: SocketAddr) {
     if let Err(err) = result.await {
         tracing::debug!(error = %err, %address, "a connection to the API server ended");
     }
+}
+
+/// Whether a server in the network namespace of process `pid` answers `GET /readyz` with 200.
+pub(crate) async fn is_ready(pid: u32, address: SocketAddr) -> bool {
+    let ask = async {
+        let mut stream = connect(pid, address).await?;
+        let request = format!("GET /readyz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        io::Result::Ok(answer.starts_with(b"HTTP/1.1 200"))
+    };
+    matches!(tokio::time::timeout(CONNECT, ask).await, Ok(Ok(true)))
 }
 
 /// A socket belongs to the network namespace in which it was created.

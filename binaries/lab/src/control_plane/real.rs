@@ -19,26 +19,21 @@ use skep_k8s_types::Kind;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    credentials::{Credentials, CredentialsError},
-    definitions,
-};
+use super::{credentials::Credentials, definitions};
 use crate::{
+    certificates::CredentialsError,
     cgroup::{self, CgroupError},
     enter::Placement,
+    keeper::{Ended, Keeper},
     machine::Site,
     plan::{API_PORT, Cluster},
-    process::{self, Process, ProcessError},
+    process::{self, ProcessError},
 };
 
 /// How long the API server may take to become ready.
 const READY: Duration = Duration::from_secs(60);
 /// Time between two requests to a server that starts.
 const LOOK: Duration = Duration::from_millis(200);
-/// Delay before a process that ended is restarted.
-const RESTART: Duration = Duration::from_millis(500);
-/// How long a process may take to stop.
-const STOP: Duration = Duration::from_secs(10);
 /// Lines of a log that are shown when its process ends too early.
 const LAST_WORDS: usize = 5;
 /// Ports of etcd, for clients and for peers.
@@ -63,18 +58,9 @@ pub enum RealError {
     /// It cannot be started.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// Its flags are invalid, or the other one does not run; see its log.
-    #[error("{program} of cluster {cluster} ended; the end of {}:\n{tail}", log.display())]
-    Ended {
-        /// The program.
-        program: &'static str,
-        /// The cluster.
-        cluster: String,
-        /// Its log.
-        log: PathBuf,
-        /// The last lines of the log.
-        tail: String,
-    },
+    /// Its flags are invalid, or the other one does not run.
+    #[error(transparent)]
+    Ended(#[from] Ended),
     /// It runs and does not answer; see its log.
     #[error("kube-apiserver of cluster {cluster} is not ready within {} s; the end of {}:\n{tail}", READY.as_secs(), log.display())]
     Late {
@@ -135,62 +121,6 @@ pub(super) struct Server {
     server: Keeper,
 }
 
-/// A process that is restarted when it ends.
-struct Keeper {
-    program: &'static str,
-    placement: Placement,
-    log: PathBuf,
-    process: Process,
-}
-
-impl Keeper {
-    async fn start(program: &'static str, placement: Placement, log: PathBuf) -> Result<Self, ProcessError> {
-        Ok(Self {
-            program,
-            process: Process::place(program, &placement, &log).await?,
-            placement,
-            log,
-        })
-    }
-
-    async fn keep(mut self, cluster: &str, stop: CancellationToken) {
-        loop {
-            tokio::select! {
-                ended = self.process.ended() => {
-                    tracing::warn!(cluster, program = self.program, ?ended, "ended; starting it again");
-                }
-                () = stop.cancelled() => {
-                    self.process.stop(STOP).await;
-                    return;
-                }
-            }
-            tokio::select! {
-                () = tokio::time::sleep(RESTART) => {}
-                () = stop.cancelled() => return,
-            }
-            match Process::place(self.program, &self.placement, &self.log).await {
-                Ok(process) => self.process = process,
-                Err(err) => {
-                    tracing::error!(cluster, error = %hive::error_chain(&err), "not started");
-                    return;
-                }
-            }
-        }
-    }
-
-    fn ended(&mut self, cluster: &str) -> Result<(), RealError> {
-        if !self.process.has_ended() {
-            return Ok(());
-        }
-        Err(RealError::Ended {
-            program: self.program,
-            cluster: cluster.to_owned(),
-            tail: process::last_lines(&self.log, LAST_WORDS),
-            log: self.log.clone(),
-        })
-    }
-}
-
 impl Server {
     /// Creates the certificates and the token of a cluster's server.
     pub(super) fn credentials(site: &Site, cluster: &Cluster) -> Result<Credentials, RealError> {
@@ -218,16 +148,14 @@ impl Server {
         };
         let log = |program: &str| site.log(&format!("{}-{program}", cluster.name));
         let data = folder(site, cluster).join("etcd");
-        let etcd = Keeper::start(
-            "etcd",
-            place(&assets.etcd, etcd_arguments(cluster, &data)),
-            log("etcd"),
-        );
+        let keep = |program: &'static str, placement: Placement| {
+            Keeper::start(&cluster.name, program, placement, log(program))
+        };
+        let etcd = keep("etcd", place(&assets.etcd, etcd_arguments(cluster, &data)));
         let etcd = etcd.await?;
-        let server = Keeper::start(
+        let server = keep(
             "kube-apiserver",
             place(&assets.server, server_arguments(cluster, credentials)),
-            log("kube-apiserver"),
         );
         Ok(Self {
             cluster: cluster.name.clone(),
@@ -242,15 +170,15 @@ impl Server {
         let namespaces = Kind::new("", "v1", "Namespace", "namespaces", false);
         let deadline = Instant::now() + READY;
         loop {
-            self.etcd.ended(&self.cluster)?;
-            self.server.ended(&self.cluster)?;
+            self.etcd.has_ended()?;
+            self.server.has_ended()?;
             match client.get(&namespaces, "", "default").await {
                 Ok(_) => break,
                 Err(cause) if Instant::now() > deadline => {
                     return Err(RealError::Late {
                         cluster: self.cluster.clone(),
-                        tail: process::last_lines(&self.server.log, LAST_WORDS),
-                        log: self.server.log.clone(),
+                        tail: process::last_lines(self.server.log(), LAST_WORDS),
+                        log: self.server.log().to_owned(),
                         cause: Box::new(cause),
                     });
                 }
@@ -267,10 +195,10 @@ impl Server {
     pub(super) async fn run(self, stop: CancellationToken) {
         let etcd_stop = CancellationToken::new();
         let server = async {
-            self.server.keep(&self.cluster, stop).await;
+            self.server.keep(stop).await;
             etcd_stop.cancel();
         };
-        tokio::join!(server, self.etcd.keep(&self.cluster, etcd_stop.clone()));
+        tokio::join!(server, self.etcd.keep(etcd_stop.clone()));
     }
 }
 
