@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the programs and runs the demo in a lab of its own.
+# Builds the programs and runs the demo in labs of its own.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 if [ "$(id -u)" -ne 0 ]; then
@@ -9,6 +9,6 @@ if [ "$(id -u)" -ne 0 ]; then
 	exit 1
 fi
 echo "== Building (the first time takes a few minutes)"
-cargo build --bin skep-agent --bin skep --bin skep-lab
+cargo build --bin skep-agent --bin skep-clustermesh-apiserver --bin skep --bin skep-lab
 target="${CARGO_TARGET_DIR:-target}/debug"
 exec "$target/skep-lab" --name demo demo "$@"

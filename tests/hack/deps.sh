@@ -27,8 +27,9 @@ need_program pkg-config pkg-config
 # etcd-client compiles the protocol when it is built.
 need_program protoc protobuf-compiler
 need_header google/protobuf/descriptor.proto libprotobuf-dev
+# Meshed clusters of a lab share their state through it.
+need_program etcd etcd-server
 if [ "${1:-}" = --tests ]; then
-	need_program etcd etcd-server
 	need_program bpftool bpftool
 fi
 need_header libelf.h libelf-dev

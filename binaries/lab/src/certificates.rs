@@ -66,12 +66,13 @@ impl Authority {
         name: &str,
         names: &[&str],
         addresses: &[IpAddr],
+        usages: &[ExtendedKeyUsagePurpose],
     ) -> Result<Signed, CredentialsError> {
         let names: Vec<String> = names.iter().copied().map(str::to_owned).collect();
         let mut params = CertificateParams::new(names)?;
         let addresses = addresses.iter().copied().map(SanType::IpAddress);
         params.subject_alt_names.extend(addresses);
-        self.sign(params, name, ExtendedKeyUsagePurpose::ServerAuth)
+        self.sign(params, name, usages)
     }
 
     /// A certificate of a client with this common name.
@@ -79,7 +80,7 @@ impl Authority {
         self.sign(
             CertificateParams::default(),
             name,
-            ExtendedKeyUsagePurpose::ClientAuth,
+            &[ExtendedKeyUsagePurpose::ClientAuth],
         )
     }
 
@@ -87,10 +88,10 @@ impl Authority {
         &self,
         mut params: CertificateParams,
         name: &str,
-        usage: ExtendedKeyUsagePurpose,
+        usages: &[ExtendedKeyUsagePurpose],
     ) -> Result<Signed, CredentialsError> {
         params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages = vec![usage];
+        params.extended_key_usages = usages.to_vec();
         let key = KeyPair::generate()?;
         Ok(Signed {
             certificate: params.signed_by(&key, &self.issuer)?.pem(),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `make demo`: shows load balancing at work, and checks what it shows.
+//! `make demo`: shows load balancing and a cluster mesh at work, and checks what it shows.
+
+mod mesh;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -50,7 +52,7 @@ struct Check {
 /// Runs the demo; the exit status is 0 if all its checks passed.
 ///
 /// # Errors
-/// When the lab cannot be brought up or talked to.
+/// When a lab cannot be brought up or talked to.
 pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
     let shape = Shape {
         assets: std::env::var_os("KUBEBUILDER_ASSETS"),
@@ -59,32 +61,16 @@ pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
         agent: options.agent.clone(),
         ..Shape::default()
     };
-    headline("Bringing a lab up");
-    let state = command::up(name, &shape, |what| println!("  … {what}")).await?;
-    print!("{}", command::describe(&state));
-    let shown = tokio::select! {
-        shown = show(name) => shown,
-        _ = process::interrupted() => Err("interrupted".into()),
+    let mut checks = in_lab(name, &shape, options.keep, show).await?;
+    let meshed = Shape {
+        clusters: 3,
+        nodes: 1,
+        // The third joins later.
+        mesh: Some(vec!["c1".to_owned(), "c2".to_owned()]),
+        ..shape
     };
-    if options.keep {
-        println!("\nThe lab is left up; `skep-lab down --name {name}` takes it down.");
-    } else {
-        headline("Taking the lab down");
-        command::down(name)?;
-    }
-    let mut checks = shown?;
-    let left = command::leftovers()?.contains(&name.to_owned());
-    if !options.keep {
-        checks.push(Check {
-            what: "nothing is left behind".into(),
-            found: if left {
-                "leftovers".into()
-            } else {
-                "nothing".into()
-            },
-            is_good: !left,
-        });
-    }
+    let name = format!("{name}-mesh");
+    checks.extend(in_lab(&name, &meshed, options.keep, mesh::show).await?);
     headline("What was checked");
     let width = checks
         .iter()
@@ -106,6 +92,42 @@ pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Brings a lab up, shows something in it, and takes it down.
+async fn in_lab(
+    name: &str,
+    shape: &Shape,
+    keep: bool,
+    show: impl AsyncFnOnce(&str) -> Result<Vec<Check>, AnyError>,
+) -> Result<Vec<Check>, AnyError> {
+    headline("Bringing a lab up");
+    let state = command::up(name, shape, |what| println!("  … {what}")).await?;
+    print!("{}", command::describe(&state));
+    let shown = tokio::select! {
+        shown = show(name) => shown,
+        _ = process::interrupted() => Err("interrupted".into()),
+    };
+    if keep {
+        println!("\nThe lab is left up; `skep-lab down --name {name}` takes it down.");
+    } else {
+        headline("Taking the lab down");
+        command::down(name)?;
+    }
+    let mut checks = shown?;
+    if !keep {
+        let left = command::leftovers()?.contains(&name.to_owned());
+        checks.push(Check {
+            what: format!("nothing is left behind of lab {name}"),
+            found: if left {
+                "leftovers".into()
+            } else {
+                "nothing".into()
+            },
+            is_good: !left,
+        });
+    }
+    Ok(checks)
 }
 
 fn headline(text: &str) {
@@ -177,14 +199,9 @@ async fn spread(
     protocol: &str,
 ) -> Result<Check, AnyError> {
     let outcome = lab.call(client, to, way, 60).await?;
-    let spread: Vec<String> = outcome
-        .servers
-        .iter()
-        .map(|(server, count)| format!("{server} {count}"))
-        .collect();
     println!(
         "  {client} → {kind:<9} {to:<28} {protocol}: {}",
-        spread.join(", ")
+        by_server(&outcome)
     );
     Ok(Check {
         what: format!("{client} → {kind} {to} {protocol}"),
@@ -196,6 +213,15 @@ async fn spread(
         ),
         is_good: outcome.failed == 0 && outcome.servers.len() == 3,
     })
+}
+
+/// Calls by the server that answered.
+fn by_server(outcome: &Outcome) -> String {
+    let servers = outcome.servers.iter();
+    let counts: Vec<String> = servers
+        .map(|(server, count)| format!("{server} {count}"))
+        .collect();
+    counts.join(", ")
 }
 
 async fn take_backend_away(lab: &Session, to: &str) -> Result<Vec<Check>, AnyError> {

@@ -23,6 +23,7 @@ use std::{
 };
 
 use futures::future::try_join_all;
+use rcgen::ExtendedKeyUsagePurpose;
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -177,7 +178,13 @@ impl Mesh {
                 make_folder(&folder.join("kvstoremesh"))?;
             }
             let name = &cluster.name;
-            let server = authority.server("etcd", &["localhost"], &[cluster.api_address().into()])?;
+            // etcd is a client of its own.
+            let usages = [
+                ExtendedKeyUsagePurpose::ServerAuth,
+                ExtendedKeyUsagePurpose::ClientAuth,
+            ];
+            let address = [cluster.api_address().into()];
+            let server = authority.server("etcd", &["localhost"], &address, &usages)?;
             server.write(&folder, "server")?;
             for (file, user) in [
                 ("admin", format!("admin-{name}")),

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rcgen::KeyPair;
+use rcgen::{ExtendedKeyUsagePurpose, KeyPair};
 
 use crate::certificates::{Authority, CredentialsError, failed, make_folder, write_secret};
 
@@ -41,7 +41,12 @@ impl Credentials {
             "kubernetes.default",
             "kubernetes.default.svc",
         ];
-        let server = authority.server("kube-apiserver", &names, addresses)?;
+        let server = authority.server(
+            "kube-apiserver",
+            &names,
+            addresses,
+            &[ExtendedKeyUsagePurpose::ServerAuth],
+        )?;
         let accounts = KeyPair::generate()?;
         let credentials = Self {
             folder: folder.to_owned(),

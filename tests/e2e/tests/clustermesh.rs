@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Two clusters as one, with real processes: agents, etcd, the clustermesh-apiserver, kvstoremesh.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use skep_e2e::{TestLab, shape};
+use skep_k8s_client::Subresource;
+use skep_lab::{
+    command::{self, Shape},
+    session::{Session, Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish},
+};
+
+const CLIENT: &str = "default/client";
+
+/// A lab of two clusters with one node each, and the second one.
+async fn meshed(test: &str, config: &[&str], kvstoremesh: bool) -> (TestLab, Session) {
+    let shape = Shape {
+        clusters: 2,
+        kvstoremesh,
+        ..shape(1, config, None)
+    };
+    let lab = TestLab::up_with(test, shape).await;
+    let other = Session::open(lab.name(), "c2").unwrap();
+    (lab, other)
+}
+
+/// The global service `shop` in both clusters, with a backend in the second; its address in the first.
+async fn deploy(lab: &TestLab, other: &Session) -> String {
+    let mut service = dual_stack_service("shop", &json!({}));
+    service["metadata"]["annotations"] = json!({"service.cilium.io/global": "true"});
+    lab.session.create(client_pod("client", "c1-n1")).await.unwrap();
+    other.create(echo_pod("web-c2", "shop", "c2-n1")).await.unwrap();
+    other.create(service.clone()).await.unwrap();
+    let service = lab.session.create(service).await.unwrap();
+    let to = at(&cluster_ips(&service)[0], 80);
+    answered_by(lab, &to, &["web-c2"]).await;
+    to
+}
+
+async fn answered_by(lab: &TestLab, to: &str, servers: &[&str]) {
+    lab.call_until(CLIENT, to, Way::TCP, 20, |outcome| {
+        outcome.failed == 0 && outcome.servers.keys().eq(servers)
+    })
+    .await;
+}
+
+async fn status(lab: &TestLab) -> String {
+    let run = lab.session.run("c1-n1", &["skep", "clustermesh", "status"]);
+    run.await.unwrap_or_else(|error| error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_restarts_without_the_remote_etcd_keeps_remote_backends() {
+    let (lab, other) = meshed("mesh-restart", &[], false).await;
+    let to = deploy(&lab, &other).await;
+    let mesh = command::mesh(lab.name()).unwrap();
+    let state = lab.session.state().unwrap();
+    let agent = state.agents["c1-n1"];
+
+    let calls = lab
+        .session
+        .keep_calling(CLIENT, &to, Way::TCP, Duration::from_secs(8))
+        .unwrap();
+    mesh.stop_etcd("c2").unwrap();
+    let kill = ["kill", "-KILL", &agent.to_string()];
+    lab.session.run("c1-n1", &kill).await.unwrap();
+    lab.session
+        .wait("the agent is back", || async {
+            lab.session.state().unwrap().agents["c1-n1"] != agent
+        })
+        .await
+        .unwrap();
+    // The new agent has not read the cluster, so that it must not delete what the last one wrote. It says that it is well
+    // when the maps are complete.
+    lab.session
+        .wait("the status tells it", || async {
+            status(&lab).await.contains("c2: not-ready")
+        })
+        .await
+        .unwrap();
+    let outcome = finish(calls).await.unwrap();
+    assert_eq!((outcome.failed, outcome.answered > 100), (0, true), "{outcome}");
+
+    mesh.restart_etcd("c2").unwrap();
+    lab.session
+        .wait("the cluster is read", || async {
+            status(&lab).await.contains("c2: ready")
+        })
+        .await
+        .unwrap();
+    other.delete(&echo_pod("web-c2", "shop", "c2-n1")).await.unwrap();
+    other
+        .create(echo_pod("web-c2-again", "shop", "c2-n1"))
+        .await
+        .unwrap();
+    answered_by(&lab, &to, &["web-c2-again"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kvstoremesh_brings_remote_backends_and_affinity_chooses_them() {
+    let (lab, other) = meshed("mesh-cached", &[], true).await;
+    let to = deploy(&lab, &other).await;
+    assert!(
+        status(&lab).await.contains("kvstoremesh=true"),
+        "{}",
+        status(&lab).await
+    );
+
+    lab.create_all([echo_pod("web-c1", "shop", "c1-n1")]).await;
+    answered_by(&lab, &to, &["web-c1", "web-c2"]).await;
+    let affinity = async |value: Value| {
+        let change = json!({"metadata": {"annotations": {"service.cilium.io/affinity": value}}});
+        let service = dual_stack_service("shop", &json!({}));
+        lab.session
+            .merge(&service, Subresource::None, change)
+            .await
+            .unwrap();
+    };
+    affinity(json!("local")).await;
+    answered_by(&lab, &to, &["web-c1"]).await;
+    affinity(json!("remote")).await;
+    answered_by(&lab, &to, &["web-c2"]).await;
+
+    // No cluster is told of a service that is not shared any longer.
+    let change = json!({"metadata": {"annotations": {"service.cilium.io/shared": "false"}}});
+    let service = dual_stack_service("shop", &json!({}));
+    other.merge(&service, Subresource::None, change).await.unwrap();
+    answered_by(&lab, &to, &["web-c1"]).await;
+
+    let mesh = command::mesh(lab.name()).unwrap();
+    mesh.leave("c2").unwrap();
+    lab.session
+        .wait("no cluster is left", || async {
+            !status(&lab).await.contains("c2:")
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_clusters_and_a_missing_mesh_are_told() {
+    let run = async |name: &str, words: &[&str]| {
+        let mut command = tokio::process::Command::new(skep_e2e::program("skep-lab"));
+        let output = command.args(["--name", name]).args(words).output().await.unwrap();
+        assert!(!output.status.success(), "{words:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let name = format!("mesh-wrong-{}", std::process::id());
+    let error = run(&name, &["up", "--clusters", "2", "--mesh", "c1,c7"]).await;
+    assert!(error.contains("no cluster called `c7`; it has c1, c2"), "{error}");
+
+    let lab = TestLab::up("mesh-none", 1, &[]).await;
+    let error = run(lab.name(), &["mesh", "join", "c1"]).await;
+    assert!(error.contains("has no cluster mesh"), "{error}");
+}
