@@ -133,8 +133,9 @@ pub fn end_processes(path: &Path, patience: Duration) -> Result<(), CgroupError>
     }
 }
 
-/// One write kills a whole subtree from Linux 5.14; before that, process by process.
-fn kill(path: &Path) {
+/// Kills every process in the group and below it. One write kills a whole subtree from Linux 5.14; before that, process
+/// by process.
+pub fn kill(path: &Path) {
     if fs::write(path.join("cgroup.kill"), "1").is_ok() {
         return;
     }

@@ -462,6 +462,18 @@ impl Mesh {
         remove(&self.folder_of(name).join("stopped"))
     }
 
+    /// Kills the clustermesh-apiserver of a cluster, and kvstoremesh, if that runs. Both are restarted at once.
+    ///
+    /// # Errors
+    /// When there is no such cluster.
+    pub fn kill_servers(&self, name: &str) -> Result<(), MeshError> {
+        let cluster = self.cluster(name)?;
+        for program in [APISERVER, KVSTOREMESH] {
+            cgroup::kill(&self.group(cluster, program));
+        }
+        Ok(())
+    }
+
     fn connect(&self, from: &Cluster, to: &Cluster) -> Result<(), MeshError> {
         let direct = self.client_config(from, to, "remote");
         let folder = self.folder_of(&from.name);
