@@ -2,7 +2,7 @@
 
 //! The table of sub-commands.
 
-use crate::{clustermesh, coredns, etcdinit, kvstoremesh, kvstoremesh_dbg};
+use crate::{clustermesh, clustermesh_dbg, coredns, etcdinit, kvstoremesh, kvstoremesh_dbg};
 
 /// Name of the program.
 const PROGRAM: &str = "skep-clustermesh-apiserver";
@@ -21,6 +21,11 @@ const COMMANDS: &[Command] = &[
         name: "clustermesh",
         about: "Publish the state of this cluster",
         run: clustermesh::command,
+    },
+    Command {
+        name: "clustermesh-dbg",
+        about: "Check the connection of the clustermesh-apiserver to etcd",
+        run: clustermesh_dbg::command,
     },
     Command {
         name: "etcdinit",

@@ -18,10 +18,10 @@ use etcd_client::Client;
 
 pub use self::error::EtcdInitError;
 use self::process::EtcdProcess;
+use crate::line;
 
 /// Initializes an etcd data directory: users, roles, authentication. What the directory has of an etcd is deleted.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "skep-clustermesh-apiserver etcdinit")]
 pub struct Options {
     /// Name of the etcd member.
     #[arg(
@@ -44,7 +44,7 @@ pub struct Options {
     #[arg(long, env = "CILIUM_CLUSTER_NAME", default_value = "default")]
     pub cluster_name: String,
     /// How long the initialization may take.
-    #[arg(long, env = "CILIUM_TIMEOUT", default_value = "2m", value_parser = duration)]
+    #[arg(long, env = "CILIUM_TIMEOUT", default_value = "2m", value_parser = line::duration)]
     pub timeout: Duration,
     /// Show debug messages of etcd.
     #[arg(long, env = "CILIUM_DEBUG")]
@@ -57,27 +57,11 @@ pub struct Options {
     pub etcd_port: u16,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    skep_duration::parse_duration(text).map_err(|error| error.to_string())
-}
-
 /// The sub-command: reads options from its arguments; returns the exit code.
 pub fn command(args: Vec<String>, _: Vec<(String, String)>) -> u8 {
-    let name = "skep-clustermesh-apiserver etcdinit".to_owned();
-    let options = match Options::try_parse_from(std::iter::once(name).chain(args)) {
-        Ok(options) => options,
-        Err(error) => {
-            // Help and errors alike; nothing can be done if the terminal is gone.
-            let _ = error.print();
-            return u8::from(error.use_stderr()) * hive::exit::USAGE;
-        }
-    };
-    match run(&options) {
-        Ok(()) => 0,
-        Err(error) => {
-            eprintln!("skep-clustermesh-apiserver: {}", hive::error_chain(&error));
-            1
-        }
+    match line::parse::<Options>("etcdinit", args) {
+        Ok(options) => run(&options).map_or_else(|error| line::failed(&error), |()| 0),
+        Err(code) => code,
     }
 }
 

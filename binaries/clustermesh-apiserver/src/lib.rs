@@ -5,12 +5,14 @@
 //! Servers are hives: [`hive::Program`] reads their flags, and has `hive` below them. The other sub-commands run once.
 
 pub mod clustermesh;
+mod clustermesh_dbg;
 mod command;
 mod compatibility;
 pub mod coredns;
 pub mod etcdinit;
 pub mod kvstoremesh;
 mod kvstoremesh_dbg;
+mod line;
 mod server;
 
 pub use command::run;

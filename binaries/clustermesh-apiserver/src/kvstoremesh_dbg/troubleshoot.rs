@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use skep_kvstore_etcd::troubleshoot::troubleshoot;
 
+use crate::line;
+
 /// Checks the connections to remote clusters, step by step.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
@@ -27,12 +29,8 @@ pub(crate) struct Options {
     #[arg(long, env = "CILIUM_CLUSTER_NAME", default_value = "")]
     local_cluster_name: String,
     /// How long each check may take.
-    #[arg(long, default_value = "5s", value_parser = duration)]
+    #[arg(long, default_value = "5s", value_parser = line::duration)]
     timeout: Duration,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    skep_duration::parse_duration(text).map_err(|error| error.to_string())
 }
 
 /// Why nothing can be checked.
