@@ -14,7 +14,9 @@ use super::capacity::Capacity;
 use super::stage::{Owner, add};
 use super::{Ops, ReconcileError};
 use crate::maps::key::{self, BackendKey};
-use crate::maps::{AffinityMatches, Backends, MaglevTables, ReverseNats, Services, SourceRanges};
+use crate::maps::{
+    AffinityMatches, Backends, LoadBalancerMaps, MaglevTables, ReverseNats, Services, SourceRanges,
+};
 
 /// How often a deletion of a prune is tried.
 const PRUNE_TRIES: usize = 16;
@@ -354,6 +356,25 @@ fn read(mut each: impl FnMut() -> Result<(), MapError>) -> Result<(), MapError> 
             result => return result,
         }
     }
+}
+
+/// Backends in the lookup table of a service; none if it has no table, or that cannot be read.
+pub(super) fn backends_of_table(maps: &LoadBalancerMaps, id: u16, ipv6: bool) -> HashSet<u32> {
+    let key = key::maglev(id, ipv6).into_inner();
+    let mut backends = HashSet::default();
+    let result = read(|| {
+        let table = maps.maglev.of(ipv6).lookup(&key)?;
+        backends.extend(table.unwrap_or_default());
+        Ok(())
+    });
+    if let Err(error) = result {
+        tracing::warn!(
+            id,
+            error = &error as &dyn std::error::Error,
+            "Cannot read a lookup table"
+        );
+    }
+    backends
 }
 
 fn delete_all<S: Stage>(mut stage: S, map: &S::Map) -> Result<(), WriteError> {

@@ -16,12 +16,13 @@ use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{BackendState, Change, L3n4Addr};
 
 use super::super::ReconcileError;
+use super::super::restore::backends_of_table;
 use super::super::select::release;
 use super::super::slots::Slots;
 use super::super::stage::{Owner, Transaction};
 use super::super::state::{BackendEntry, Planned, Released, Served};
 use super::Ops;
-use crate::maps::key::{ServiceKey, SourceRangeKey};
+use crate::maps::key::{self, ServiceKey, SourceRangeKey};
 
 /// What was done for owners that full maps refused.
 #[derive(Default)]
@@ -329,6 +330,7 @@ impl Ops {
             backends,
             backend_ids,
             restored_backends,
+            maps,
             round,
             settings,
             ..
@@ -349,22 +351,33 @@ impl Ops {
                 known.holds += 1;
             }
         }
-        for id in &served.restored {
+        let mut of_earlier_run: HashSet<u32> = served.restored.iter().copied().collect();
+        // Slots and table may be of different states, if a write failed between them.
+        if served.has_maglev && !of_earlier_run.is_empty() {
+            of_earlier_run.extend(backends_of_table(maps, entry.id, address.is_ipv6()));
+        }
+        for id in &of_earlier_run {
             let Some(address) = restored_backends.get(id).copied() else {
                 continue;
             };
             if !backends.contains_key(&address)
                 && let Some(taken) = backend_ids.allocate(&address)
             {
-                if taken != *id {
+                if taken == *id {
+                    backends.insert(address, BackendEntry::new(*id));
+                } else {
                     backend_ids.release(taken);
-                    continue;
                 }
-                backends.insert(address, BackendEntry::new(*id));
             }
-            if let Some(known) = backends.get_mut(&address).filter(|known| known.id == *id) {
-                known.holds += 1;
-                pending_deletes.held.push(address);
+            match backends.get_mut(&address).filter(|known| known.id == *id) {
+                Some(known) => {
+                    known.holds += 1;
+                    pending_deletes.held.push(address);
+                }
+                // The address has another entry.
+                None => pending_deletes
+                    .backends
+                    .push(key::backend(*id, address.is_ipv6())),
             }
         }
         let new = std::mem::replace(&mut entry.set, served.set.clone());

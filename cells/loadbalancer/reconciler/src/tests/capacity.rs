@@ -624,3 +624,43 @@ fn a_frontend_whose_tables_do_not_fit_stays_as_it_was_at_all_addresses() {
     ];
     fill_and_drain(sizes, 4, &steps).unwrap();
 }
+
+// A write that failed left its lookup table older than its slots, when the agent was restarted.
+#[test]
+fn backends_of_a_lookup_table_of_an_earlier_run_stay_with_a_frontend_that_is_refused() {
+    use BackendState::{Active, Terminating};
+    let sizes = LbMapSizes {
+        services: 4,
+        backends: 3,
+        affinity: 2,
+        maglev: 2,
+        ..LbMapSizes::small(65_536)
+    };
+    let steps = [
+        Step::Backend(4, 6, Some(Active)),
+        Step::Backend(1, 1, Some(Active)),
+        Step::Frontends(1, [true, false]),
+        Step::Backend(4, 5, Some(Active)),
+        Step::Backend(0, 1, Some(Terminating)),
+        Step::Prune,
+        Step::Features(4, true, 0, true),
+        Step::Prune,
+        Step::Frontends(4, [true, true]),
+        Step::Backend(0, 1, Some(Terminating)),
+        Step::Backend(1, 1, Some(Active)),
+        Step::Backend(0, 2, Some(Active)),
+        Step::Frontends(0, [true, true]),
+        Step::Reconcile,
+        Step::Backend(1, 1, Some(Active)),
+        Step::Backend(4, 1, Some(Active)),
+        Step::Backend(4, 5, Some(Terminating)),
+        Step::Reconcile,
+        Step::Backend(1, 1, Some(Active)),
+        Step::Backend(0, 1, Some(Active)),
+        Step::Reconcile,
+        Step::Prune,
+        Step::Reconcile,
+        Step::Restart,
+    ];
+    fill_and_drain(sizes, 13_808_452_429_899_736_998, &steps).unwrap();
+}
