@@ -264,6 +264,11 @@ impl Mesh {
             // Clusters are initialized at the same time.
             format!("--etcd-port={}", port(cluster, 0)),
             format!("--cluster-name={}", cluster.name),
+            // Clients tell by the cluster id of etcd, which follows from it, that another one answers.
+            format!(
+                "--etcd-initial-cluster-token={}-{}-{}",
+                self.site.name, cluster.name, fabric
+            ),
         ];
         let placement = self.placement(cluster, program, &programs.apiserver, fabric, arguments)?;
         let log = self.log(cluster, program);
@@ -534,7 +539,9 @@ impl Mesh {
         self.site.folder.join("mesh")
     }
 
-    fn folder_of(&self, cluster: &str) -> PathBuf {
+    /// Folder of a cluster's files.
+    #[must_use]
+    pub fn folder_of(&self, cluster: &str) -> PathBuf {
         self.folder().join(cluster)
     }
 }

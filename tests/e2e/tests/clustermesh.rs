@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
 use serde_json::{Value, json};
 use skep_e2e::{TestLab, shape};
@@ -139,6 +139,81 @@ async fn kvstoremesh_brings_remote_backends_and_affinity_chooses_them() {
         })
         .await
         .unwrap();
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_folder(&entry.path(), &to.join(entry.file_name())),
+            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+fn replace_folder(from: &Path, to: &Path) {
+    fs::remove_dir_all(to).unwrap();
+    copy_folder(from, to);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_with_old_or_foreign_data_changes_nothing_until_it_tells_the_truth() {
+    let (lab, other) = meshed("mesh-data", &[], false).await;
+    let to = deploy(&lab, &other).await;
+    let mesh = command::mesh(lab.name()).unwrap();
+    let [mine, theirs] = ["c1", "c2"].map(|cluster| mesh.folder_of(cluster).join("etcd"));
+    let old = mesh.folder_of("c2").join("snapshot");
+    mesh.stop_etcd("c2").unwrap();
+    copy_folder(&theirs, &old);
+    mesh.restart_etcd("c2").unwrap();
+    let ready = async || {
+        let is_ready = lab.session.wait("the cluster is read", || async {
+            status(&lab).await.contains("c2: ready")
+        });
+        is_ready.await.unwrap();
+    };
+    ready().await;
+    other
+        .create(echo_pod("web-c2-new", "shop", "c2-n1"))
+        .await
+        .unwrap();
+    answered_by(&lab, &to, &["web-c2", "web-c2-new"]).await;
+    other.delete(&echo_pod("web-c2", "shop", "c2-n1")).await.unwrap();
+    answered_by(&lab, &to, &["web-c2-new"]).await;
+    let calls = lab
+        .session
+        .keep_calling(CLIENT, &to, Way::TCP, Duration::from_secs(20))
+        .unwrap();
+
+    // The data of the other cluster: nothing of it is taken for that of c2.
+    mesh.stop_etcd("c2").unwrap();
+    replace_folder(&mine, &theirs);
+    mesh.restart_etcd("c2").unwrap();
+    lab.session
+        .wait("the cluster is not read", || async {
+            status(&lab).await.contains("c2: not-ready")
+        })
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    answered_by(&lab, &to, &["web-c2-new"]).await;
+
+    // Data from before the change: what publishes the state of c2 mends it, and no call fails meanwhile but those to the
+    // backend that is gone.
+    mesh.stop_etcd("c2").unwrap();
+    replace_folder(&old, &theirs);
+    mesh.restart_etcd("c2").unwrap();
+    ready().await;
+    answered_by(&lab, &to, &["web-c2-new"]).await;
+    let outcome = finish(calls).await.unwrap();
+    assert!(outcome.answered > 100, "{outcome}");
+    assert!(outcome.servers.keys().eq(["web-c2-new"]), "{outcome}");
+
+    other
+        .create(echo_pod("web-c2-last", "shop", "c2-n1"))
+        .await
+        .unwrap();
+    answered_by(&lab, &to, &["web-c2-last", "web-c2-new"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
