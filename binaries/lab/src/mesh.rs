@@ -235,7 +235,7 @@ impl Mesh {
         };
         self.initialize(programs, cluster, fabric).await?;
         let etcd = keep(ETCD, &programs.etcd, self.etcd_arguments(cluster)).await?;
-        let etcd = etcd.held_by(self.folder_of(name).join("stopped"));
+        let mut etcd = etcd.held_by(self.folder_of(name).join("stopped"));
         let mut servers = vec![
             keep(
                 APISERVER,
@@ -249,7 +249,8 @@ impl Mesh {
             servers.push(keep(KVSTOREMESH, &programs.apiserver, arguments).await?);
         }
         // kvstoremesh is ready when all clusters are.
-        self.wait_until_ready(cluster, fabric, &mut servers[0]).await?;
+        let mut needed = [&mut etcd, &mut servers[0]];
+        self.wait_until_ready(cluster, fabric, &mut needed).await?;
         Ok(Servers { etcd, servers })
     }
 
@@ -284,22 +285,24 @@ impl Mesh {
         })
     }
 
-    /// Asks for `/readyz` in the lab's network.
+    /// Asks the clustermesh-apiserver for `/readyz` in the lab's network, as long as the processes that it needs run.
     async fn wait_until_ready(
         &self,
         cluster: &Cluster,
         fabric: u32,
-        apiserver: &mut Keeper,
+        needed: &mut [&mut Keeper],
     ) -> Result<(), MeshError> {
         let address = SocketAddr::from((cluster.api_address(), port(cluster, 1)));
         let deadline = Instant::now() + READY;
         while !crate::control_plane::is_ready(fabric, address).await {
-            apiserver.has_ended()?;
+            for process in needed.iter_mut() {
+                process.has_ended()?;
+            }
             if Instant::now() > deadline {
                 return Err(MeshError::Late {
                     program: APISERVER,
                     cluster: cluster.name.clone(),
-                    log: apiserver.log().to_owned(),
+                    log: self.log(cluster, APISERVER),
                 });
             }
             tokio::time::sleep(LOOK).await;

@@ -27,6 +27,7 @@ fn leader_cells() -> Vec<Cell> {
         skep_operator_gc::endpoints::cell(),
         skep_operator_gc::slices::cell(),
         skep_operator_gc::pods::cell(),
+        skep_operator_identity::cell(),
         skep_operator_ces::cell(),
         skep_operator_ipam::cell(),
         skep_operator_lbipam::cell(),

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Which labels count.
+
+use regex::Regex;
+use skep_identity::{Label, LabelSource};
+
+/// Cilium's patterns: what does not say who a pod is, and exceptions from that.
+const DEFAULT: &[&str] = &[
+    "reserved:.*",
+    r"io\.kubernetes\.pod\.namespace",
+    r"io\.cilium\.k8s\.namespace\.labels",
+    r"app\.kubernetes\.io",
+    r"io\.cilium\.k8s\.policy\.cluster",
+    r"io\.cilium\.k8s\.policy\.serviceaccount",
+    r"!io\.kubernetes",
+    r"!kubernetes\.io",
+    r"!statefulset\.kubernetes\.io/pod-name",
+    r"!apps\.kubernetes\.io/pod-index",
+    r"!batch\.kubernetes\.io/job-completion-index",
+    r"!batch\.kubernetes\.io/controller-uid",
+    r"!.*beta\.kubernetes\.io",
+    r"!k8s\.io",
+    r"!topology\.kubernetes\.io",
+    "!pod-template-generation",
+    "!pod-template-hash",
+    "!controller-revision-hash",
+    "!controller-uid",
+    "!annotation.*",
+    "!etcd_node",
+];
+
+/// A pattern of `--labels` cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PatternError {
+    /// There is nothing after source and `!`.
+    #[error("`{0}` has no pattern")]
+    Empty(String),
+    /// It is no regular expression.
+    #[error("`{pattern}` is no regular expression")]
+    Regex {
+        /// The pattern.
+        pattern: String,
+        /// Why.
+        #[source]
+        cause: Box<regex::Error>,
+    },
+}
+
+/// Decides which labels an identity has.
+///
+/// A pattern is `[source:][!]expression`: a regular expression for the beginning of the key, with `!` for labels that do not
+/// count. If several match, the longest that includes has to match more than the shortest that excludes.
+#[derive(Clone, Debug)]
+pub struct LabelFilter {
+    patterns: Vec<Pattern>,
+    /// What no pattern matches does not count.
+    is_whitelist: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Pattern {
+    /// `None`: all.
+    source: Option<LabelSource>,
+    key: Regex,
+    is_excluded: bool,
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Result<Self, PatternError> {
+        let (source, rest) = match text.split_once(':') {
+            Some((source, rest)) => (Some(source), rest),
+            None => (None, text),
+        };
+        let (is_excluded, pattern) = match rest.strip_prefix('!') {
+            Some(pattern) => (true, pattern),
+            None => (false, rest),
+        };
+        if pattern.is_empty() {
+            return Err(PatternError::Empty(text.to_owned()));
+        }
+        let key = Regex::new(pattern).map_err(|cause| PatternError::Regex {
+            pattern: text.to_owned(),
+            cause: Box::new(cause),
+        })?;
+        Ok(Self {
+            source: source.filter(|source| !source.is_empty()).map(LabelSource::from),
+            key,
+            is_excluded,
+        })
+    }
+
+    /// How much of the key it matches; `None` unless from its beginning.
+    fn matched(&self, label: &Label) -> Option<usize> {
+        if self
+            .source
+            .as_ref()
+            .is_some_and(|source| source != label.source())
+        {
+            return None;
+        }
+        let found = self.key.find(label.key())?;
+        (found.start() == 0).then(|| found.end())
+    }
+}
+
+impl LabelFilter {
+    /// Cilium's patterns and these. One that includes makes what no pattern matches not count.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError`] for the first pattern that cannot be used.
+    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, PatternError> {
+        let patterns = patterns.into_iter().map(Pattern::parse);
+        let mut patterns = patterns.collect::<Result<Vec<Pattern>, _>>()?;
+        let is_whitelist = patterns.iter().any(|pattern| !pattern.is_excluded);
+        patterns.extend(DEFAULT.iter().flat_map(|text| Pattern::parse(text)));
+        Ok(Self {
+            patterns,
+            is_whitelist,
+        })
+    }
+
+    /// Whether identities have a label.
+    pub fn is_relevant(&self, label: &Label) -> bool {
+        let (mut included, mut excluded) = (None, None);
+        for pattern in &self.patterns {
+            let Some(length) = pattern.matched(label) else {
+                continue;
+            };
+            if pattern.is_excluded {
+                excluded = Some(excluded.map_or(length, |least: usize| least.min(length)));
+            } else {
+                included = included.max(Some(length));
+            }
+        }
+        match (included, excluded) {
+            (None, None) => !self.is_whitelist,
+            (included, excluded) => included > excluded,
+        }
+    }
+}
+
+impl Default for LabelFilter {
+    /// Cilium's patterns.
+    fn default() -> Self {
+        let patterns = DEFAULT.iter().flat_map(|text| Pattern::parse(text));
+        Self {
+            patterns: patterns.collect(),
+            is_whitelist: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn relevant(filter: &LabelFilter, labels: &[&str]) -> Vec<String> {
+        let labels = labels.iter().map(|text| text.parse::<Label>().unwrap());
+        let relevant = labels.filter(|label| filter.is_relevant(label));
+        relevant.map(|label| label.to_string()).collect()
+    }
+
+    #[test]
+    fn all_default_patterns_are_valid() {
+        assert_eq!(LabelFilter::default().patterns.len(), DEFAULT.len());
+    }
+
+    #[test]
+    fn by_default_labels_count_that_do_not_tell_pods_of_a_kind_apart() {
+        let found = relevant(
+            &LabelFilter::default(),
+            &[
+                "k8s:app",
+                "k8s:app.kubernetes.io/name",
+                "k8s:io.kubernetes.pod.namespace",
+                "k8s:io.kubernetes.container",
+                "k8s:kubernetes.io/os",
+                "k8s:statefulset.kubernetes.io/pod-name",
+                "k8s:failure-domain.beta.kubernetes.io/zone",
+                "k8s:pod-template-hash",
+                "k8s:my-pod-template-hash",
+                "reserved:host",
+            ],
+        );
+
+        assert_eq!(
+            found,
+            [
+                "k8s:app",
+                "k8s:app.kubernetes.io/name",
+                "k8s:io.kubernetes.pod.namespace",
+                "k8s:my-pod-template-hash",
+                "reserved:host",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_pattern_that_includes_leaves_out_all_that_none_includes() {
+        let filter = LabelFilter::new(["k8s:app", "k8s:!app-version"]).unwrap();
+
+        assert_eq!(
+            relevant(
+                &filter,
+                &[
+                    "k8s:app",
+                    "k8s:app-version",
+                    "cni:app",
+                    "k8s:role",
+                    "k8s:io.kubernetes.pod.namespace",
+                ],
+            ),
+            ["k8s:app", "k8s:io.kubernetes.pod.namespace"]
+        );
+    }
+
+    #[test]
+    fn a_pattern_that_excludes_leaves_the_others_in() {
+        let filter = LabelFilter::new(["!role"]).unwrap();
+
+        assert_eq!(
+            relevant(&filter, &["k8s:app", "k8s:role", "k8s:roles"]),
+            ["k8s:app"]
+        );
+    }
+
+    #[test]
+    fn errors_name_the_pattern() {
+        let error = LabelFilter::new(["k8s:!"]).unwrap_err().to_string();
+        assert_eq!(error, "`k8s:!` has no pattern");
+        let error = LabelFilter::new(["k8s:app("]).unwrap_err().to_string();
+        assert_eq!(error, "`k8s:app(` is no regular expression");
+    }
+}

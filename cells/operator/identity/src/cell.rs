@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: creates the identities of pods.
+//! Requires: a Kubernetes client, the settings of the cluster and of identities. For leaders only: two programs would create
+//! identities twice.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use hive::config::Faults;
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use skep_clustermesh_types::ClusterSettings;
+use skep_identity::{IdentityRange, RangeError};
+use skep_identity_labels::{LabelFilter, PatternError};
+use skep_k8s_client::Client;
+use skep_operator_gc::identities::Config as IdentityConfig;
+
+use crate::controller::Controller;
+use crate::metrics::IdentityMetrics;
+use crate::world::World;
+
+/// Who creates the identities of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ManagementMode {
+    /// The agents.
+    Agent,
+    /// The operator.
+    Operator,
+    /// Both, on the way from one to the other.
+    Both,
+}
+
+/// The mode is none of these.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is none of agent, operator, both")]
+pub struct UnknownMode(String);
+
+impl FromStr for ManagementMode {
+    type Err = UnknownMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMode> {
+        match text {
+            "agent" => Ok(Self::Agent),
+            "operator" => Ok(Self::Operator),
+            "both" => Ok(Self::Both),
+            other => Err(UnknownMode(other.to_owned())),
+        }
+    }
+}
+
+/// Whether the operator creates identities, and which labels they have.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = Config::check)]
+pub struct Config {
+    /// Who creates the identities of pods: `agent`, `operator` or `both`.
+    #[config(default = "agent")]
+    pub identity_management_mode: String,
+    /// Patterns of the labels that identities have, `[source:][!]expression`, in addition to the default ones.
+    pub labels: Vec<String>,
+}
+
+impl Config {
+    fn check(&self, faults: &mut Faults) {
+        if let Err(error) = self.identity_management_mode.parse::<ManagementMode>() {
+            faults.add("identity-management-mode", error.to_string());
+        }
+        if let Err(error) = self.filter() {
+            faults.add("labels", hive::error_chain(&error).to_string());
+        }
+    }
+
+    fn filter(&self) -> Result<LabelFilter, PatternError> {
+        LabelFilter::new(self.labels.iter().map(String::as_str))
+    }
+
+    fn is_enabled(&self) -> bool {
+        let mode = self.identity_management_mode.parse();
+        !matches!(mode, Ok(ManagementMode::Agent))
+    }
+}
+
+/// Why no identities are created.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    /// The cluster has no ids.
+    #[error("identities of the cluster")]
+    Range(#[from] RangeError),
+    /// A pattern of labels cannot be used.
+    #[error("--labels")]
+    Labels(#[from] PatternError),
+    /// The job cannot be started.
+    #[error(transparent)]
+    Job(#[from] SpawnError),
+}
+
+/// Creates the identities of pods.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("k8s-cid-controller", "Creates the identities of pods")
+        .config::<Config>()
+        .provide(skep_metrics::provided::<IdentityMetrics>)
+        .run(start)
+}
+
+#[derive(Params)]
+struct StartParams {
+    config: Cfg<Config>,
+    identities: Cfg<IdentityConfig>,
+    cluster: Cfg<ClusterSettings>,
+    client: Arc<dyn Client>,
+    jobs: Jobs,
+    metrics: Arc<IdentityMetrics>,
+}
+
+fn start(params: StartParams) -> Result<(), StartError> {
+    let config = &params.config;
+    if !config.is_enabled() || !params.identities.uses_objects() || !params.client.is_enabled() {
+        return Ok(());
+    }
+    let cluster = params.cluster.info();
+    let range = IdentityRange::of_cluster(cluster.id, cluster.max_connected_clusters)?;
+    let filter = config.filter()?;
+    let (client, metrics) = (params.client, params.metrics);
+    let name = cluster.name.to_string();
+    params.jobs.spawn(Job::once("create", move |cx: JobCtx| {
+        let world = World::new(&name, filter.clone(), range);
+        let mut controller = Controller::new(client.clone(), world, metrics.clone(), cx.health.clone());
+        async move {
+            // A leader that is no longer one writes nothing more.
+            cx.until_cancelled(controller.run()).await;
+        }
+    }))?;
+    Ok(())
+}

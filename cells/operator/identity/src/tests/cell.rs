@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The cell against an API server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::{Cell, Hive, Running, Settings, testing};
+use serde_json::{Value, json};
+use skep_clustermesh_types::ClusterSettings;
+use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
+use skep_k8s_client::{Client, DeleteOptions, ListOptions, Patch, Subresource, WriteOptions};
+use skep_k8s_types::{Kind, Resource};
+use skep_operator_gc::identities::Config as IdentityConfig;
+
+use crate::objects::Identity;
+
+const PODS: Kind = Kind::new("", "v1", "Pod", "pods", true);
+const NAMESPACES: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
+const ACCOUNTS: Kind = Kind::new("", "v1", "ServiceAccount", "serviceaccounts", true);
+const FLAGS: &[&str] = &[
+    "--identity-management-mode=operator",
+    "--identity-allocation-mode=crd",
+];
+
+struct Cluster {
+    client: Arc<FaultyClient>,
+}
+
+impl Cluster {
+    async fn new() -> Self {
+        let rows = Rows::new(&statedb::Db::new()).unwrap();
+        let server = ApiServer::new(
+            Tracker::new(rows, 10_000, false),
+            Registry::builtin(),
+            Manner::Real(skep_k8s_apiserver::Settings::default()),
+        );
+        let client: Arc<dyn Client> = Arc::new(in_process_client(&server));
+        let definitions = [skep_k8s_crds::definitions::cilium_identity()];
+        skep_k8s_crds::register_all(&*client, &definitions).await.unwrap();
+        let cluster = Self {
+            client: FaultyClient::new(client),
+        };
+        let namespace = json!({"metadata": {"name": "shop"}});
+        cluster.create(&NAMESPACES, "", namespace).await;
+        let account = json!({"metadata": {"name": "cart"}});
+        cluster.create(&ACCOUNTS, "shop", account).await;
+        cluster
+    }
+
+    async fn start(&self, flags: &[&str]) -> Running {
+        let client: Arc<dyn Client> = self.client.clone();
+        let client = Cell::module("test", "Client")
+            .config::<IdentityConfig>()
+            .config::<ClusterSettings>()
+            .provide(move || client.clone());
+        let settings = Settings::new().args(flags.iter().copied());
+        testing::start_with(Hive::new([crate::cell(), client]), settings).await
+    }
+
+    async fn create(&self, kind: &Kind, namespace: &str, mut object: Value) {
+        object["apiVersion"] = kind.api_version().into();
+        object["kind"] = kind.kind.as_str().into();
+        let options = WriteOptions::default();
+        let created = self.client.inner().create(kind, namespace, object, &options);
+        created.await.unwrap();
+    }
+
+    async fn pod(&self, name: &str, app: &str) {
+        let object = json!({
+            "metadata": {"name": name, "labels": {"app": app, "pod-template-hash": name}},
+            "spec": {"serviceAccountName": "cart", "containers": [{"name": "main", "image": "main"}]},
+        });
+        self.create(&PODS, "shop", object).await;
+    }
+
+    async fn patch(&self, kind: &Kind, namespace: &str, name: &str, part: Subresource, patch: Value) {
+        let (options, patch) = (WriteOptions::default(), Patch::Merge(patch));
+        let inner = self.client.inner();
+        let patched = inner.patch(kind, namespace, name, part, &patch, &options);
+        patched.await.unwrap();
+    }
+
+    /// Id and labels of all identities.
+    async fn identities(&self) -> BTreeMap<u32, Value> {
+        let kind = Identity::kind();
+        let options = ListOptions::default();
+        let list = self.client.inner().list(&kind, "", &options).await.unwrap();
+        let objects = list.items.iter().map(|object| object.to_value().unwrap());
+        objects
+            .map(|object| {
+                let name = object["metadata"]["name"].as_str().unwrap();
+                (name.parse().unwrap(), object["security-labels"].clone())
+            })
+            .collect()
+    }
+
+    /// The label `app` of all identities, sorted.
+    async fn apps(&self) -> Vec<String> {
+        let identities = self.identities().await;
+        let apps = identities
+            .values()
+            .filter_map(|labels| labels["k8s:app"].as_str());
+        let mut apps: Vec<String> = apps.map(str::to_owned).collect();
+        apps.sort();
+        apps
+    }
+
+    async fn wait_for_apps(&self, expected: &[&str]) {
+        for _ in 0..3000 {
+            if self.apps().await == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("got {:?}, expected {expected:?}", self.apps().await);
+    }
+}
+
+async fn settle() {
+    tokio::time::sleep(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_label_set_of_pods_gets_an_identity() {
+    let cluster = Cluster::new().await;
+    cluster.pod("a", "web").await;
+    cluster.pod("b", "web").await;
+    let running = cluster.start(FLAGS).await;
+    cluster.wait_for_apps(&["web"]).await;
+    cluster.pod("c", "db").await;
+    cluster.wait_for_apps(&["db", "web"]).await;
+
+    let identities = cluster.identities().await;
+    assert!(
+        identities.keys().all(|id| (256..=65_535).contains(id)),
+        "{identities:?}"
+    );
+    let labels = identities.values().find(|labels| labels["k8s:app"] == "web");
+    assert_eq!(
+        labels.unwrap(),
+        &json!({
+            "k8s:app": "web",
+            "k8s:io.cilium.k8s.namespace.labels.kubernetes.io/metadata.name": "shop",
+            "k8s:io.cilium.k8s.policy.cluster": "default",
+            "k8s:io.cilium.k8s.policy.serviceaccount": "cart",
+            "k8s:io.kubernetes.pod.namespace": "shop",
+        })
+    );
+    let (kind, id) = (Identity::kind(), identities.keys().next().unwrap().to_string());
+    let object = cluster.client.inner().get(&kind, "", &id).await.unwrap();
+    let object = object.to_value().unwrap();
+    assert_eq!(
+        object["metadata"]["labels"],
+        json!({"io.kubernetes.pod.namespace": "shop"})
+    );
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_have_no_endpoint_need_no_identity() {
+    let cluster = Cluster::new().await;
+    let host = json!({
+        "metadata": {"name": "host", "labels": {"app": "host"}},
+        "spec": {"hostNetwork": true, "serviceAccountName": "cart", "containers": [{"name": "main", "image": "main"}]},
+    });
+    cluster.create(&PODS, "shop", host).await;
+    cluster.pod("done", "done").await;
+    let status = json!({"status": {"phase": "Succeeded"}});
+    cluster
+        .patch(&PODS, "shop", "done", Subresource::Status, status)
+        .await;
+    let running = cluster.start(FLAGS).await;
+    cluster.pod("a", "web").await;
+
+    cluster.wait_for_apps(&["web"]).await;
+    settle().await;
+    assert_eq!(cluster.apps().await, ["web"]);
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_create_identities_unless_the_operator_does() {
+    let cluster = Cluster::new().await;
+    cluster.pod("a", "web").await;
+    for flags in [
+        ["--identity-management-mode=agent", FLAGS[1]],
+        [FLAGS[0], "--identity-allocation-mode=kvstore"],
+    ] {
+        let running = cluster.start(&flags).await;
+        settle().await;
+        assert_eq!(cluster.apps().await, [""; 0], "{flags:?}");
+        testing::stop(running).await;
+    }
+    let running = cluster
+        .start(&["--identity-management-mode=both", FLAGS[1]])
+        .await;
+    cluster.wait_for_apps(&["web"]).await;
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_that_make_no_sense_are_findings() {
+    let cluster = Cluster::new().await;
+    let client: Arc<dyn Client> = cluster.client.clone();
+    let client = Cell::module("test", "Client")
+        .config::<IdentityConfig>()
+        .config::<ClusterSettings>()
+        .provide(move || client.clone());
+    let settings = Settings::new().args(["--identity-management-mode=nobody", "--labels=k8s:app("]);
+
+    let report = Hive::new([crate::cell(), client])
+        .plan(settings)
+        .expect_err("two are wrong")
+        .to_string();
+
+    for text in [
+        "`nobody` is none of agent, operator, both",
+        "`k8s:app(` is no regular expression",
+    ] {
+        assert!(report.contains(text), "{report}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn identities_that_exist_are_used_and_their_ids_are_not() {
+    let cluster = Cluster::new().await;
+    cluster.pod("a", "web").await;
+    let running = cluster.start(FLAGS).await;
+    cluster.wait_for_apps(&["web"]).await;
+    testing::stop(running).await;
+    let before = cluster.identities().await;
+
+    let running = cluster.start(FLAGS).await;
+    cluster.pod("b", "db").await;
+    cluster.wait_for_apps(&["db", "web"]).await;
+    settle().await;
+
+    let after = cluster.identities().await;
+    assert_eq!(after.len(), 2);
+    assert!(before.keys().all(|id| after.contains_key(id)));
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_fail_are_repeated_and_hold_nobody_up() {
+    for fault in [
+        Fault::Unreachable,
+        Fault::Hangs,
+        Fault::AnswerLost,
+        Fault::rejected(500, "InternalError"),
+        Fault::rejected(409, "AlreadyExists"),
+    ] {
+        let cluster = Cluster::new().await;
+        for n in 0..30 {
+            cluster.pod(&format!("p{n}"), &format!("app{n:02}")).await;
+        }
+        cluster.client.fail_times(5, Verb::Create, fault.clone());
+        let running = cluster.start(FLAGS).await;
+        let expected: Vec<String> = (0..30).map(|n| format!("app{n:02}")).collect();
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+
+        cluster.wait_for_apps(&expected).await;
+        settle().await;
+
+        assert_eq!(cluster.apps().await, expected, "one for each with {fault:?}");
+        testing::stop(running).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn identities_are_created_when_the_server_accepts_them_again() {
+    let cluster = Cluster::new().await;
+    cluster
+        .client
+        .inject(|request| (request.verb == Verb::Create).then(Fault::forbidden));
+    cluster.pod("a", "web").await;
+    let running = cluster.start(FLAGS).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(cluster.apps().await, [""; 0]);
+    let requests = cluster.client.count_failed(Verb::Create);
+    assert!((5..20).contains(&requests), "{requests}: pauses grow to a minute");
+
+    cluster.client.heal();
+    cluster.wait_for_apps(&["web"]).await;
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_identity_that_is_deleted_while_a_pod_has_its_labels_comes_back() {
+    let cluster = Cluster::new().await;
+    cluster.pod("a", "web").await;
+    let running = cluster.start(FLAGS).await;
+    cluster.wait_for_apps(&["web"]).await;
+    let old = *cluster.identities().await.keys().next().unwrap();
+
+    let options = DeleteOptions::default();
+    let inner = cluster.client.inner();
+    inner
+        .delete(&Identity::kind(), "", &old.to_string(), &options)
+        .await
+        .unwrap();
+    settle().await;
+
+    assert_eq!(cluster.apps().await, ["web"]);
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_that_change_make_a_new_identity() {
+    let cluster = Cluster::new().await;
+    cluster.pod("a", "web").await;
+    let running = cluster.start(FLAGS).await;
+    cluster.wait_for_apps(&["web"]).await;
+
+    let patch = json!({"metadata": {"labels": {"app": "db"}}});
+    cluster.patch(&PODS, "shop", "a", Subresource::None, patch).await;
+    cluster.wait_for_apps(&["db", "web"]).await;
+    let patch = json!({"metadata": {"labels": {"team": "red"}}});
+    cluster
+        .patch(&NAMESPACES, "", "shop", Subresource::None, patch)
+        .await;
+    cluster.wait_for_apps(&["db", "db", "web"]).await;
+    testing::stop(running).await;
+}

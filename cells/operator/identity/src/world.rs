@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Which identities are missing.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use skep_identity::{IdentityRange, Labels, NumericIdentity};
+use skep_identity_labels::{LabelFilter, PodLabels};
+use skep_k8s_types::ObjectKey;
+
+/// How often a free id is guessed before all are looked at.
+const GUESSES: usize = 16;
+
+/// Key and value of the labels of an object.
+type Pairs = Box<[(Box<str>, Box<str>)]>;
+
+/// Pods, namespaces and identities of a cluster.
+#[derive(Debug)]
+pub struct World {
+    filter: LabelFilter,
+    cluster: String,
+    range: IdentityRange,
+    namespaces: HashMap<Box<str>, Pairs>,
+    pods: HashMap<ObjectKey, Pod>,
+    by_namespace: HashMap<Box<str>, HashSet<ObjectKey>>,
+    /// Label sets of pods, by their text.
+    wanted: HashMap<Arc<str>, Wanted>,
+    by_id: HashMap<u32, Arc<str>>,
+    /// How many identities have a label set.
+    known: HashMap<Arc<str>, usize>,
+    /// Label sets of pods that no identity has.
+    missing: BTreeSet<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct Pod {
+    labels: Pairs,
+    service_account: Box<str>,
+    /// Its label set; `None` as long as its namespace is not known.
+    set: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    labels: Labels,
+    pods: usize,
+}
+
+fn pairs<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Pairs {
+    let labels = labels.into_iter();
+    labels
+        .map(|(key, value)| (Box::from(key), Box::from(value)))
+        .collect()
+}
+
+fn borrowed(pairs: &Pairs) -> Vec<(&str, &str)> {
+    pairs.iter().map(|(key, value)| (&**key, &**value)).collect()
+}
+
+impl World {
+    /// Nothing is known yet.
+    pub fn new(cluster: &str, filter: LabelFilter, range: IdentityRange) -> Self {
+        Self {
+            filter,
+            cluster: cluster.to_owned(),
+            range,
+            namespaces: HashMap::new(),
+            pods: HashMap::new(),
+            by_namespace: HashMap::new(),
+            wanted: HashMap::new(),
+            by_id: HashMap::new(),
+            known: HashMap::new(),
+            missing: BTreeSet::new(),
+        }
+    }
+
+    /// A pod is new, or has changed.
+    pub fn set_pod<'a>(
+        &mut self,
+        key: ObjectKey,
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+        service_account: &str,
+    ) {
+        let old = self.pods.remove(&key).and_then(|pod| pod.set);
+        let mut pod = Pod {
+            labels: pairs(labels),
+            service_account: service_account.into(),
+            set: None,
+        };
+        let wanted = self.labels_of(&key, &pod);
+        pod.set = wanted.map(|labels| self.want(labels));
+        let of_namespace = self.by_namespace.entry(Box::from(&*key.namespace));
+        of_namespace.or_default().insert(key.clone());
+        self.pods.insert(key, pod);
+        // After the new one: that may be the same.
+        self.unwant(old);
+    }
+
+    /// A pod is gone, or needs no identity any longer.
+    pub fn remove_pod(&mut self, key: &ObjectKey) {
+        let Some(pod) = self.pods.remove(key) else {
+            return;
+        };
+        if let Some(pods) = self.by_namespace.get_mut(&*key.namespace) {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.by_namespace.remove(&*key.namespace);
+            }
+        }
+        self.unwant(pod.set);
+    }
+
+    /// A namespace is new, or has changed.
+    pub fn set_namespace<'a>(&mut self, name: &str, labels: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        let labels = pairs(labels);
+        if self.namespaces.insert(name.into(), labels.clone()) != Some(labels) {
+            self.relabel(name);
+        }
+    }
+
+    /// A namespace is gone. Its pods need no identities.
+    pub fn remove_namespace(&mut self, name: &str) {
+        if self.namespaces.remove(name).is_some() {
+            self.relabel(name);
+        }
+    }
+
+    /// An identity exists.
+    pub fn set_identity(&mut self, id: u32, labels: &Labels) {
+        let text = labels.to_string();
+        if self.by_id.get(&id).is_some_and(|known| **known == *text) {
+            return;
+        }
+        self.remove_identity(id);
+        let set = match self.wanted.get_key_value(&*text) {
+            Some((set, _)) => set.clone(),
+            None => text.into(),
+        };
+        self.missing.remove(&set);
+        *self.known.entry(set.clone()).or_default() += 1;
+        self.by_id.insert(id, set);
+    }
+
+    /// An identity is gone.
+    pub fn remove_identity(&mut self, id: u32) {
+        let Some(set) = self.by_id.remove(&id) else {
+            return;
+        };
+        if let Some(count) = self.known.get_mut(&set) {
+            *count -= 1;
+            if *count == 0 {
+                self.known.remove(&set);
+                if self.wanted.contains_key(&set) {
+                    self.missing.insert(set);
+                }
+            }
+        }
+    }
+
+    /// The pods that are known.
+    pub fn pods(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.pods.keys()
+    }
+
+    /// The namespaces that are known.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.namespaces.keys().map(|name| &**name)
+    }
+
+    /// The ids of the identities that are known.
+    pub fn identities(&self) -> impl Iterator<Item = u32> {
+        self.by_id.keys().copied()
+    }
+
+    /// Label sets of pods that no identity has, by their text.
+    pub fn missing(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.missing.iter()
+    }
+
+    /// The labels of a set that is missing.
+    pub fn missing_labels(&self, set: &str) -> Option<&Labels> {
+        self.missing.get(set)?;
+        Some(&self.wanted.get(set)?.labels)
+    }
+
+    /// How many ids of the cluster no identity has.
+    pub fn free(&self) -> usize {
+        let is_own = |id: &&u32| self.range.contains(NumericIdentity::new(**id));
+        self.range.size() - self.by_id.keys().filter(is_own).count()
+    }
+
+    /// How many ids the cluster has.
+    pub fn size(&self) -> usize {
+        self.range.size()
+    }
+
+    /// A random id that no identity has and that is not `taken`.
+    pub fn free_id(&self, rng: &mut fastrand::Rng, taken: impl Fn(u32) -> bool) -> Option<u32> {
+        let (first, last) = (self.range.first().get(), self.range.last().get());
+        if first > last {
+            return None;
+        }
+        let is_free = |id: &u32| !self.by_id.contains_key(id) && !taken(*id);
+        let guess = (0..GUESSES).map(|_| rng.u32(first..=last)).find(|id| is_free(id));
+        guess.or_else(|| {
+            let start = rng.u32(first..=last);
+            (start..=last).chain(first..start).find(is_free)
+        })
+    }
+
+    /// The labels of a pod in their namespace changed.
+    fn relabel(&mut self, namespace: &str) {
+        let pods = self.by_namespace.get(namespace).into_iter().flatten();
+        for key in pods.cloned().collect::<Vec<_>>() {
+            let Some(pod) = self.pods.get(&key) else { continue };
+            let labels = self.labels_of(&key, pod);
+            let set = labels.map(|labels| self.want(labels));
+            if let Some(pod) = self.pods.get_mut(&key) {
+                let old = std::mem::replace(&mut pod.set, set);
+                self.unwant(old);
+            }
+        }
+    }
+
+    fn labels_of(&self, key: &ObjectKey, pod: &Pod) -> Option<Labels> {
+        let namespace = self.namespaces.get(&*key.namespace)?;
+        let labels = PodLabels {
+            namespace: &key.namespace,
+            namespace_labels: &borrowed(namespace),
+            cluster: &self.cluster,
+            service_account: &pod.service_account,
+            labels: &borrowed(&pod.labels),
+        };
+        Some(labels.identity(&self.filter))
+    }
+
+    fn want(&mut self, labels: Labels) -> Arc<str> {
+        let text = labels.to_string();
+        if let Some((set, _)) = self.wanted.get_key_value(&*text) {
+            let set = set.clone();
+            if let Some(wanted) = self.wanted.get_mut(&set) {
+                wanted.pods += 1;
+            }
+            return set;
+        }
+        let set: Arc<str> = match self.known.get_key_value(&*text) {
+            Some((set, _)) => set.clone(),
+            None => text.into(),
+        };
+        self.wanted.insert(set.clone(), Wanted { labels, pods: 1 });
+        if !self.known.contains_key(&set) {
+            self.missing.insert(set.clone());
+        }
+        set
+    }
+
+    fn unwant(&mut self, set: Option<Arc<str>>) {
+        let Some(set) = set else { return };
+        if let Some(wanted) = self.wanted.get_mut(&set) {
+            wanted.pods -= 1;
+            if wanted.pods == 0 {
+                self.wanted.remove(&set);
+                self.missing.remove(&set);
+            }
+        }
+    }
+}
