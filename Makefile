@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# make demo    build, bring a lab of network namespaces up, load-balance in it, take it down
+# make demo    build, bring labs of network namespaces up: load balancing, then meshed clusters; take them down
 # make test    every test (installs what is missing first)
 # make check   formatting, lints, documentation, generated files, licences, each crate by itself
 # make bench   measurements, as tables and as JSON under target/bench

@@ -131,7 +131,7 @@ host() {
 
 demo() {
 	skep-lab --name demo demo && return
-	tail -n 20 /run/skep-lab/demo/logs/*
+	tail -n 20 /run/skep-lab/demo*/logs/*
 	return 1
 }
 

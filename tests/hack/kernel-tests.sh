@@ -48,7 +48,7 @@ root=$work/root
 trap 'rm -rf "$root" "$work/initramfs" "$work/collect"' EXIT
 
 echo "== Building"
-cargo build --bins -p skep-agent -p skep -p skep-lab -p run-scripts
+cargo build --bins -p skep-agent -p skep -p skep-clustermesh-apiserver -p skep-lab -p run-scripts
 cargo build -p skep-loadbalancer-reconciler --example frontends -p skep-k8s-apiserver --example kube-apiserver
 # Cargo hands every test to the runner, in the directory that the test expects.
 cat >"$work/collect" <<-'EOF'
@@ -83,7 +83,7 @@ mkdir -p "$root"/{bin,dev,etc,proc,run,sys,tmp,var}
 mkdir -p "$root$PWD"
 git ls-files -z | xargs -0 tar -c | tar -x -C "$root$PWD"
 mapfile -t tests < <(cut -d ' ' -f 3 "$work/tests")
-program "${tests[@]}" "$target"/debug/{skep-agent,skep,skep-lab,run-scripts,examples/{frontends,kube-apiserver}} \
+program "${tests[@]}" "$target"/debug/{skep-agent,skep,skep-clustermesh-apiserver,skep-lab,run-scripts,examples/{frontends,kube-apiserver}} \
 	"$(command -v bpftool)" "$(command -v etcd)"
 # Tests compare the layouts of maps with the compiled programs.
 put "$target"/debug/build/skep-bpf-programs-*/out/*.o
