@@ -32,7 +32,7 @@ use crate::objects::Identity;
 use crate::tables::{EndpointRow, IdentityRow, Reference, SliceRow};
 
 /// The annotation of an identity that was found unused: when.
-pub(crate) const HEARTBEAT: &str = "io.cilium.heartbeat";
+pub const HEARTBEAT: &str = "io.cilium.heartbeat";
 
 /// Signs of life older than this many timeouts are forgotten.
 const FORGET: u32 = 10;

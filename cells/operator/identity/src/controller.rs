@@ -2,7 +2,7 @@
 
 //! The job: watches pods, namespaces and identities, creates the identities that are missing.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +10,14 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
 use hive::Health;
-use skep_k8s_client::{Api, ApiError, Backoff, Client, ObjectEvent, WatcherEvent, WriteOptions, watcher};
+use skep_k8s_client::{
+    Api, ApiError, Backoff, Client, ListOptions, ObjectEvent, Subresource, WatcherEvent, WriteOptions,
+    watcher,
+};
+use skep_k8s_types::selector::FieldSelector;
 use skep_k8s_types::slim::Namespace;
 use skep_k8s_types::{DecodeError, ObjectKey, Resource};
+use skep_operator_gc::identities::HEARTBEAT;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::metrics::IdentityMetrics;
@@ -57,10 +62,13 @@ enum CreateError {
 }
 
 /// The end of a request.
-struct Created {
-    id: u32,
-    set: Arc<str>,
-    result: Result<(), CreateError>,
+enum Done {
+    Created {
+        id: u32,
+        set: Arc<str>,
+        result: Result<(), CreateError>,
+    },
+    Unmarked(u32, Result<(), CreateError>),
 }
 
 /// What failed, and when it is tried again.
@@ -89,12 +97,14 @@ pub(crate) struct Controller {
     identities: Events<Identity>,
     sources: [Source; 3],
     world: World,
-    requests: FuturesUnordered<BoxFuture<'static, Created>>,
+    requests: FuturesUnordered<BoxFuture<'static, Done>>,
     /// Label sets whose identities are being created.
     creating: HashSet<Arc<str>>,
     /// Ids of requests, and those that were rejected because they exist: the watch has not shown them yet.
     taken: HashSet<u32>,
     failed: HashMap<Arc<str>, Failed>,
+    /// Identities that were found unused, and when their mark is removed, if pods want them.
+    marked: BTreeMap<u32, Instant>,
     reported: Option<Option<Concern>>,
     rng: fastrand::Rng,
 }
@@ -123,6 +133,7 @@ impl Controller {
             creating: HashSet::new(),
             taken: HashSet::new(),
             failed: HashMap::new(),
+            marked: BTreeMap::new(),
             reported: None,
             rng: fastrand::Rng::new(),
         }
@@ -136,6 +147,7 @@ impl Controller {
             while self.step().now_or_never().is_some() {}
             if self.sources.iter().all(|source| source.is_listed) {
                 self.create();
+                self.unmark();
             }
             self.report();
         }
@@ -143,10 +155,13 @@ impl Controller {
 
     /// Takes in what happens next. Nothing is lost if it is dropped.
     async fn step(&mut self) {
-        let first = self.failed.values().map(|failed| failed.until).min();
         let now = Instant::now();
+        let marked = self.marked.iter().filter(|(id, _)| self.world.wants(**id));
+        let all = self.failed.values().map(|failed| failed.until);
+        let all = all.chain(marked.map(|(_, until)| *until));
+        let first = all.filter(|until| *until > now).min();
         let due = async {
-            match first.filter(|until| *until > now) {
+            match first {
                 Some(until) => sleep_until(until).await,
                 None => std::future::pending().await,
             }
@@ -154,7 +169,10 @@ impl Controller {
         // Watchers never end.
         tokio::select! {
             biased;
-            Some(created) = self.requests.next(), if !self.requests.is_empty() => self.created(created),
+            Some(done) = self.requests.next(), if !self.requests.is_empty() => match done {
+                Done::Created { id, set, result } => self.created(id, set, result),
+                Done::Unmarked(id, result) => unmarked(id, result),
+            },
             Some(event) = self.namespaces.next() => self.namespace(event),
             Some(event) = self.identities.next() => self.identity(event),
             Some(event) = self.pods.next() => self.pod(event),
@@ -222,6 +240,7 @@ impl Controller {
                 let kept: HashSet<u32> = kept.iter().filter_map(|key| key.name.parse().ok()).collect();
                 let gone: Vec<u32> = self.world.identities().filter(|id| !kept.contains(id)).collect();
                 gone.iter().for_each(|id| self.world.remove_identity(*id));
+                self.marked.retain(|id, _| kept.contains(id));
                 items.iter().for_each(|identity| self.set_identity(identity));
             }
             WatcherEvent::Object(ObjectEvent::Applied(identity)) => self.set_identity(&identity),
@@ -229,6 +248,7 @@ impl Controller {
                 if let Ok(id) = key.name.parse() {
                     self.world.remove_identity(id);
                     self.taken.remove(&id);
+                    self.marked.remove(&id);
                 }
             }
             _ => {}
@@ -238,6 +258,11 @@ impl Controller {
     fn set_identity(&mut self, identity: &Identity) {
         // A name that is no number is of no identity.
         let Some(id) = identity.id() else { return };
+        if identity.is_marked {
+            self.marked.entry(id).or_insert_with(Instant::now);
+        } else {
+            self.marked.remove(&id);
+        }
         match identity.labels() {
             Ok(labels) => {
                 self.world.set_identity(id, &labels);
@@ -284,13 +309,32 @@ impl Controller {
                     Ok(())
                 };
                 let result = create.await;
-                Created { id, set, result }
+                Done::Created { id, set, result }
             };
             self.requests.push(request.boxed());
         }
     }
 
-    fn created(&mut self, Created { id, set, result }: Created) {
+    /// Removes the mark of identities that pods want, as agents do: else they are deleted.
+    fn unmark(&mut self) {
+        let now = Instant::now();
+        for (id, until) in &mut self.marked {
+            if *until > now || self.requests.len() >= IN_FLIGHT || !self.world.wants(*id) {
+                continue;
+            }
+            // Unless the watch shows that it is gone.
+            *until = now + RETRY.1;
+            let (id, client) = (*id, self.client.clone());
+            let request = async move {
+                let removed = timeout(REQUEST, remove_mark(&*client, id)).await;
+                let result = removed.unwrap_or(Err(CreateError::Timeout));
+                Done::Unmarked(id, result)
+            };
+            self.requests.push(request.boxed());
+        }
+    }
+
+    fn created(&mut self, id: u32, set: Arc<str>, result: Result<(), CreateError>) {
         self.creating.remove(&set);
         match result {
             Ok(()) => {
@@ -359,6 +403,38 @@ impl Controller {
         }
         (free < size / FEW).then_some(Concern::FewIds { free, size })
     }
+}
+
+fn unmarked(id: u32, result: Result<(), CreateError>) {
+    match result {
+        Ok(()) => {}
+        // Somebody else was faster.
+        Err(CreateError::Api(error)) if error.is_conflict() || error.is_not_found() => {}
+        Err(error) => {
+            tracing::warn!(id, error = %hive::error_chain(&error), "Cannot remove the mark of an identity");
+        }
+    }
+}
+
+/// Operators may list and update identities, but neither get nor patch them.
+async fn remove_mark(client: &dyn Client, id: u32) -> Result<(), CreateError> {
+    let kind = Identity::kind();
+    let options = ListOptions {
+        fields: FieldSelector::equal("metadata.name", &id.to_string()),
+        ..ListOptions::default()
+    };
+    let page = client.list(&kind, "", &options).await?;
+    for object in page.items {
+        let mut object = (*object.to_value().map_err(ApiError::from)?).clone();
+        let annotations = object["metadata"]["annotations"].as_object_mut();
+        if annotations.is_some_and(|annotations| annotations.remove(HEARTBEAT).is_some()) {
+            let options = WriteOptions::default();
+            client
+                .update(&kind, "", Subresource::None, object, &options)
+                .await?;
+        }
+    }
+    Ok(())
 }
 
 fn note<T: Resource>(source: &mut Source, event: &WatcherEvent<T>) {

@@ -6,7 +6,7 @@
 //! - [`World`]: pods, namespaces and identities, and which identities are missing; knows no Kubernetes client.
 //!
 //! Nothing is deleted here: what no endpoint uses is left to the collection of identities (`skep-operator-gc`), which works
-//! alike whoever creates them. An identity that it deletes although a pod has its labels is created anew.
+//! alike whoever creates them: from identities that pods want, the mark that it writes first is removed, as agents do.
 
 mod cell;
 mod controller;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use skep_identity::{Label, LabelError, Labels};
 use skep_k8s_types::slim::{self, Metadata, PodPhase, Str};
 use skep_k8s_types::{Kind, Resource};
+use skep_operator_gc::identities::HEARTBEAT;
 
 /// `v1/Pod`: its labels and its service account.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -49,6 +50,9 @@ impl Pod {
 pub(crate) struct Identity {
     pub(crate) metadata: Metadata,
     security_labels: BTreeMap<String, String>,
+    /// It has the annotation of an identity that was found unused.
+    #[serde(skip)]
+    pub(crate) is_marked: bool,
 }
 
 impl Identity {
@@ -69,6 +73,7 @@ impl Identity {
         Self {
             metadata,
             security_labels: security_labels.collect(),
+            is_marked: false,
         }
     }
 
@@ -89,7 +94,10 @@ impl Identity {
 }
 
 macro_rules! resource {
-    ($type:ty, $group:literal, $version:literal, $kind:literal, $plural:literal, $namespaced:literal) => {
+    (
+        $type:ty, $group:literal, $version:literal, $kind:literal, $plural:literal, $namespaced:literal,
+        |$object:ident| $($first:stmt)?
+    ) => {
         impl Resource for $type {
             fn kind() -> Kind {
                 const { Kind::new($group, $version, $kind, $plural, $namespaced) }
@@ -104,19 +112,22 @@ macro_rules! resource {
             }
 
             fn compact(&mut self) {
-                self.metadata.annotations = slim::Labels::default();
-                self.metadata.owner_references = Box::default();
+                let $object = &mut *self;
+                $($first)?
+                $object.metadata.annotations = slim::Labels::default();
+                $object.metadata.owner_references = Box::default();
             }
         }
     };
 }
 
-resource!(Pod, "", "v1", "Pod", "pods", true);
+resource!(Pod, "", "v1", "Pod", "pods", true, |pod|);
 resource!(
     Identity,
     "cilium.io",
     "v2",
     "CiliumIdentity",
     "ciliumidentities",
-    false
+    false,
+    |identity| identity.is_marked |= identity.metadata.annotations.contains_key(HEARTBEAT)
 );

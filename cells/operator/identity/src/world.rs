@@ -184,6 +184,12 @@ impl World {
         Some(&self.wanted.get(set)?.labels)
     }
 
+    /// Whether pods have the labels of an identity.
+    pub fn wants(&self, id: u32) -> bool {
+        let set = self.by_id.get(&id);
+        set.is_some_and(|set| self.wanted.contains_key(set))
+    }
+
     /// How many ids of the cluster no identity has.
     pub fn free(&self) -> usize {
         let is_own = |id: &&u32| self.range.contains(NumericIdentity::new(**id));

@@ -13,7 +13,7 @@ use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_client::{Client, DeleteOptions, ListOptions, Patch, Subresource, WriteOptions};
 use skep_k8s_types::{Kind, Resource};
-use skep_operator_gc::identities::Config as IdentityConfig;
+use skep_operator_gc::identities::{Config as IdentityConfig, HEARTBEAT};
 
 use crate::objects::Identity;
 
@@ -305,6 +305,54 @@ async fn an_identity_that_is_deleted_while_a_pod_has_its_labels_comes_back() {
     settle().await;
 
     assert_eq!(cluster.apps().await, ["web"]);
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_mark_of_unused_identities_is_removed_from_those_that_pods_want() {
+    let cluster = Cluster::new().await;
+    cluster.pod("a", "web").await;
+    cluster.pod("b", "db").await;
+    let running = cluster.start(FLAGS).await;
+    cluster.wait_for_apps(&["db", "web"]).await;
+    let options = DeleteOptions::default();
+    let inner = cluster.client.inner();
+    inner.delete(&PODS, "shop", "b", &options).await.unwrap();
+    let kind = Identity::kind();
+    let mark = async |app: &str, value: Option<Value>| {
+        let identities = cluster.identities().await;
+        let id = identities
+            .iter()
+            .find(|(_, labels)| labels["k8s:app"] == app)
+            .unwrap()
+            .0;
+        if let Some(value) = value {
+            let patch = json!({"metadata": {"annotations": {HEARTBEAT: value}}});
+            cluster
+                .patch(&kind, "", &id.to_string(), Subresource::None, patch)
+                .await;
+        }
+        let object = inner.get(&kind, "", &id.to_string()).await.unwrap();
+        let object = object.to_value().unwrap();
+        object["metadata"]["annotations"][HEARTBEAT].is_string()
+    };
+    // The first attempt fails.
+    cluster
+        .client
+        .fail_times(1, Verb::Update, Fault::rejected(500, "InternalError"));
+    for app in ["db", "web"] {
+        assert!(mark(app, Some("2026-01-01T00:00:00Z".into())).await);
+    }
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(!mark("web", None).await);
+    assert!(mark("db", None).await, "no pod wants it");
+    assert_eq!(cluster.client.count(Verb::Update), 1);
+
+    // The mark is older than the pod that wants the identity.
+    cluster.pod("c", "db").await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(!mark("db", None).await);
+    assert_eq!(cluster.apps().await, ["db", "web"]);
     testing::stop(running).await;
 }
 
