@@ -105,15 +105,7 @@ fn pod(pair: &IpIdentityPair) -> Option<Arc<PodMetadata>> {
         return None;
     }
     let port = |port: &NamedPort| {
-        let protocol = match port.protocol.as_str() {
-            "TCP" => 6,
-            "UDP" => 17,
-            "SCTP" => 132,
-            "ICMP" => 1,
-            "ICMPV6" => 58,
-            "ANY" | "" => 0,
-            _ => return None,
-        };
+        let protocol = PodMetadata::protocol(&port.protocol)?;
         Some((port.name.clone(), protocol, port.port))
     };
     let mut named_ports: Vec<_> = pair.named_ports.iter().filter_map(port).collect();

@@ -147,15 +147,7 @@ fn numeric(identity: Option<i64>) -> Option<NumericIdentity> {
 }
 
 fn named_port(port: &NamedPort) -> Option<(Str, u8, u16)> {
-    let protocol = match port.protocol.as_deref().unwrap_or_default() {
-        "TCP" => 6,
-        "UDP" => 17,
-        "SCTP" => 132,
-        "ICMP" => 1,
-        "ICMPV6" => 58,
-        "ANY" | "" => 0,
-        _ => return None,
-    };
+    let protocol = PodMetadata::protocol(port.protocol.as_deref().unwrap_or_default())?;
     let number = u16::try_from(port.port.unwrap_or_default()).ok()?;
     Some((port.name.clone().unwrap_or_default(), protocol, number))
 }

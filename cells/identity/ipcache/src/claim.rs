@@ -85,6 +85,21 @@ pub struct PodMetadata {
     pub named_ports: Box<[(CompactString, u8, u16)]>,
 }
 
+impl PodMetadata {
+    /// Number of a protocol (IANA) by its name in Kubernetes: 0 for `ANY` and for none. `None` for an unknown name.
+    pub fn protocol(name: &str) -> Option<u8> {
+        Some(match name {
+            "TCP" => 6,
+            "UDP" => 17,
+            "SCTP" => 132,
+            "ICMP" => 1,
+            "ICMPV6" => 58,
+            "ANY" | "" => 0,
+            _ => return None,
+        })
+    }
+}
+
 impl fmt::Display for PodMetadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
