@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
+
 use crate::assembly::Hive;
 use crate::cell::Cell;
 use crate::config::{Settings, UnknownKeys};
@@ -402,9 +404,8 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
         notifier: Notifier::from_env(env),
     };
     signals.attach(&engine, reloading.clone());
-    if let Some(notifier) = &reloading.notifier {
-        tell(notifier.clone(), &engine, env);
-    }
+    let told = reloading.notifier.as_ref();
+    let told = told.map(|notifier| tell(notifier.clone(), &engine, env));
     reload::watch(&reloading, &engine, watch_interval);
     let watchdog = match signals::watch(engine.clone()) {
         Ok(watchdog) => watchdog,
@@ -419,6 +420,9 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
             drop(watchdog);
             let asked = matches!(&error, crate::hook_error::StartError::Cancelled { cause, rollback, .. }
                 if !cause.is_failure() && rollback.is_empty());
+            if matches!(&error, crate::hook_error::StartError::Cancelled { .. }) {
+                told_of_stop(told).await;
+            }
             if asked {
                 return exit::OK;
             }
@@ -430,6 +434,7 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
     if cause.is_failure() {
         eprintln!("error: {cause}");
     }
+    told_of_stop(told).await;
     let stopped = running.stop().await;
     drop(watchdog);
     match stopped {
@@ -442,11 +447,21 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
     }
 }
 
-/// Tells the service manager about readiness, the request to stop, and that the program lives.
-fn tell(notifier: Notifier, engine: &Arc<Engine>, env: &[(String, String)]) {
+/// Waits until the service manager has heard of the request to stop, which has been made: a stop may take less time than the
+/// task that tells it.
+async fn told_of_stop(told: Option<JoinHandle<()>>) {
+    if let Some(told) = told {
+        // It can only end; a panic in it is printed.
+        let _ = told.await;
+    }
+}
+
+/// Tells the service manager about readiness, the request to stop, and that the program lives. The task ends when it has told
+/// of the request to stop.
+fn tell(notifier: Notifier, engine: &Arc<Engine>, env: &[(String, String)]) -> JoinHandle<()> {
     let (readiness, shutdown) = (engine.readiness.clone(), engine.shutdown.clone());
     let phases = notifier.clone();
-    tokio::spawn(async move {
+    let told = tokio::spawn(async move {
         phases.send("STATUS=Starting\n");
         let cause = tokio::select! {
             biased;
@@ -468,6 +483,7 @@ fn tell(notifier: Notifier, engine: &Arc<Engine>, env: &[(String, String)]) {
             }
         });
     }
+    told
 }
 
 /// Prints a report; the exit code says whether only the command line was wrong.
