@@ -10,7 +10,7 @@ use skep_datapath_maps::transaction::{Phase, Stage as _};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 
 use super::super::stage::{Owner, Transaction};
-use super::super::state::Round;
+use super::super::state::{FrontendEntry, Round};
 use super::Ops;
 use super::master::kind_flag;
 use super::release::GivenBack;
@@ -54,9 +54,15 @@ impl Ops {
     }
 
     // Deletes the backend entries that the round released, and those of earlier rounds that are left. Their ids are free
-    // then, but for those that are kept for a retry. Entries of an earlier run stay until it is pruned: slots of
-    // frontends that this one has not seen yet may name them.
+    // then, but for those that are kept for a retry. Entries of an earlier run stay until it is pruned if a state may name
+    // them that it wrote: one of a frontend that this run has not seen, or has refused since.
     fn delete_backends(&mut self, given: &GivenBack) {
+        let is_refused = |entry: &FrontendEntry| {
+            let pending_deletes = entry.pending_deletes.as_ref();
+            pending_deletes.is_some_and(|pending_deletes| !pending_deletes.held.is_empty())
+        };
+        let keeps_restored = !self.restored_backends.is_empty()
+            && (!self.restored.is_empty() || self.entries.values().any(|entry| is_refused(entry)));
         let Self {
             round,
             backend_ids,
@@ -73,7 +79,7 @@ impl Ops {
         } = round;
         let stage = &mut stages.stale_backends;
         for released in released.drain(..) {
-            match restored_backends.get(&released.id()) {
+            match restored_backends.get(&released.id()).filter(|_| keeps_restored) {
                 Some(address) => backend_ids.park(*address, released.id()),
                 None => stage.push(released.owner, released.key),
             }
