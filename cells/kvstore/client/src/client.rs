@@ -4,11 +4,11 @@
 
 mod batch;
 mod driver;
+mod history;
 mod lease;
 mod limit;
 mod lock;
 mod monitor;
-mod pin;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -38,11 +38,11 @@ use crate::error::{ConnectionError, Error};
 use crate::operation::{Operation, OperationRecord};
 use crate::options::{ClientKind, ClientOptions, PageSize};
 use crate::types::{Header, Key, KeyValue, LeaseId, Lifetime, Revision};
+use history::{ComparedBackend, History};
 use lease::LeaseManager;
 use limit::Limiter;
 use lock::{LocalLocks, Unlocks};
 use monitor::Monitor;
-use pin::{Pin, PinnedBackend};
 
 /// A client of a key-value store. Clones share one connection, rate limit and leases.
 ///
@@ -71,7 +71,7 @@ pub struct Client {
 
 struct Inner {
     backend: Arc<dyn Backend>,
-    pin: Arc<Pin>,
+    history: Arc<History>,
     options: ClientOptions,
     is_enabled: bool,
     limiter: Limiter,
@@ -107,11 +107,8 @@ impl Client {
     }
 
     fn build(backend: Arc<dyn Backend>, options: ClientOptions, is_enabled: bool) -> (Self, Driver) {
-        let pin = Arc::new(Pin::default());
-        let backend: Arc<dyn Backend> = match options.kind {
-            ClientKind::Mesh => Arc::new(PinnedBackend::new(backend, pin.clone())),
-            ClientKind::Full => backend,
-        };
+        let history = Arc::new(History::new(options.kind));
+        let backend: Arc<dyn Backend> = Arc::new(ComparedBackend::new(backend, history.clone()));
         let (unlocks, pending) = Unlocks::new();
         let client = Self {
             inner: Arc::new(Inner {
@@ -124,7 +121,7 @@ impl Client {
                 failed: watch::Sender::new(None),
                 nodes: AtomicUsize::new(0),
                 backend,
-                pin,
+                history,
                 options,
                 is_enabled,
             }),
@@ -310,6 +307,15 @@ impl Client {
     /// them, or will. Whoever wrote them writes them again.
     pub fn lost_keys(&self, prefix: &str) -> LostKeys {
         self.inner.leases.observe(prefix)
+    }
+
+    /// Counts how often the own store turned out to hold another state than what this client has written: it was set up anew,
+    /// or restored from a snapshot. [Lost](Self::lost_keys) are all leased keys then; keys that were deleted may be back.
+    /// Stores of other clusters are never replaced: their clients [fail](Self::failed).
+    ///
+    /// A snapshot to which others have written so much since that its revision is not older is not noticed.
+    pub fn replaced(&self) -> watch::Receiver<u64> {
+        self.inner.history.replaced()
     }
 
     /// Waits until the client is connected: the heartbeat is listed, and a full client has the lease of its locks.

@@ -36,6 +36,10 @@ pub struct Memory {
     inner: Arc<Inner>,
 }
 
+/// What a [`Memory`] held.
+#[derive(Debug)]
+pub struct Snapshot(Store);
+
 struct Inner {
     store: Mutex<Store>,
     /// The state of the store, for watches.
@@ -101,6 +105,21 @@ impl Memory {
         self.inner.header.send_replace(store.header());
     }
 
+    /// All that is stored, to be restored.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(self.lock().clone())
+    }
+
+    /// Goes back to a snapshot, as if a store of the same etcd cluster had been restored: leases are those of then, watches
+    /// end.
+    pub fn restore(&self, snapshot: &Snapshot) {
+        let mut store = self.inner.store.lock();
+        let generation = store.generation + 1;
+        *store = snapshot.0.clone();
+        store.generation = generation;
+        self.inner.header.send_replace(store.header());
+    }
+
     /// The store, without leases that have ended.
     fn lock(&self) -> MutexGuard<'_, Store> {
         let mut store = self.inner.store.lock();
@@ -144,6 +163,7 @@ struct Position {
     /// The first revision that was not looked at.
     next: Revision,
     cluster_id: u64,
+    generation: u64,
     is_created: bool,
     header: watch::Receiver<Header>,
 }
@@ -153,7 +173,7 @@ impl Position {
         loop {
             let expiry = {
                 let store = self.memory.lock();
-                if store.cluster_id() != self.cluster_id {
+                if (store.cluster_id(), store.generation) != (self.cluster_id, self.generation) {
                     return None;
                 }
                 if !self.is_created {
@@ -210,6 +230,7 @@ impl Backend for Memory {
             next: start,
             request,
             cluster_id: store.cluster_id(),
+            generation: store.generation,
             is_created: false,
             header: self.inner.header.subscribe(),
         };

@@ -311,9 +311,18 @@ impl SyncStore {
         }
         let mut worker = inner.worker.lock().await;
         let Worker { lost, lost_canary } = &mut *worker;
+        let mut replaced = inner.client.replaced();
         let work = async {
-            self.adopt().await;
-            self.work().await;
+            loop {
+                let work = async {
+                    self.adopt().await;
+                    self.work().await;
+                };
+                tokio::select! {
+                    () = work => {}
+                    Ok(()) = replaced.changed() => self.start_again(),
+                }
+            }
         };
         let leases = async {
             loop {
@@ -407,6 +416,19 @@ impl SyncStore {
                 "A lease has ended: writing its keys again"
             );
         }
+    }
+
+    /// The store holds another state than what was written to it.
+    fn start_again(&self) {
+        if self.inner.options.adopts {
+            let mut state = self.inner.state.lock();
+            state.found = Found::Pending;
+            if !matches!(state.canary, Canary::Unwanted) {
+                state.canary = Canary::AfterAdoption;
+            }
+        }
+        self.refresh();
+        self.write_canary_again();
     }
 
     /// The lease of the canary has ended: it is written after what is pending.

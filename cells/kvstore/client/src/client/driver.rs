@@ -53,6 +53,7 @@ impl Driver {
                 monitor::run(client),
                 renew(client, &client.inner.leases),
                 renew(client, &client.inner.lock_leases),
+                lose_leases(client),
                 self.unlock(),
             )
         };
@@ -90,6 +91,18 @@ async fn remove(client: &Client, unlock: PendingUnlock) {
         }
     }
     leases.release(&unlock.path);
+}
+
+/// Gives all leases up when the store is replaced: it may not have them, or not with all keys.
+async fn lose_leases(client: &Client) {
+    let mut replaced = client.replaced();
+    while replaced.changed().await.is_ok() {
+        for leases in [&client.inner.leases, &client.inner.lock_leases] {
+            for lease in leases.all() {
+                leases.lost(lease, &[]);
+            }
+        }
+    }
 }
 
 /// Keeps leases alive.

@@ -74,7 +74,7 @@ impl Status {
 pub(super) fn status(client: &Client) -> Status {
     let inner = &client.inner;
     let checks = inner.monitor.checks();
-    let cluster_id = match inner.pin.id() {
+    let cluster_id = match inner.history.pinned() {
         0 => checks
             .endpoints
             .iter()

@@ -240,6 +240,41 @@ async fn a_watcher_starts_anew_when_the_store_does() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn leased_keys_are_lost_when_the_own_store_is_restored_or_set_up_anew() {
+    let store = Memory::new();
+    let client = RunningClient::full(Arc::new(store.clone()));
+    let put = async |key: &str| {
+        let put = client.put(key, "1", Lifetime::Leased).await;
+        put.expect("it is written");
+    };
+    put("a").await;
+    let old = store.snapshot();
+    put("b").await;
+    let (mut lost, replaced) = (client.lost_keys(""), client.replaced());
+
+    // A client in between notices nothing: what it sees is not older than what it saw.
+    let other = RunningClient::full(Arc::new(store.clone()));
+    let _ = other.get("a").await;
+    let none = tokio::time::timeout(MINUTE, lost.next()).await;
+    assert!(none.is_err(), "{none:?}");
+
+    store.restore(&old);
+    let keys = tokio::time::timeout(MINUTE, lost.next()).await;
+    assert_eq!(
+        keys.expect("a check notices it"),
+        ["a".into(), "b".into()] as [Key; 2]
+    );
+    put("b").await;
+    assert_eq!(*replaced.borrow(), 1);
+
+    store.reset();
+    let keys = tokio::time::timeout(MINUTE, lost.next()).await;
+    assert_eq!(keys.expect("a check notices it"), ["b".into()] as [Key; 1]);
+    assert_eq!(*replaced.borrow(), 2);
+    assert!(other.status().failure.is_none(), "the own store may be replaced");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_mesh_client_fails_when_another_store_answers() {
     let store = Memory::new();
     let client = RunningClient::mesh(Arc::new(store.clone()));

@@ -19,9 +19,11 @@ use crate::types::{Header, Key, KeyValue, LeaseId, Revision};
 const MIN_TTL: Duration = Duration::from_secs(1);
 
 /// Everything that is stored.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Store {
     header: Header,
+    /// How often the store was restored: watches of the time before have ended.
+    pub(super) generation: u64,
     /// The oldest revision that can be read.
     compacted: Revision,
     keys: BTreeMap<Bytes, History>,
@@ -33,7 +35,7 @@ pub(super) struct Store {
 }
 
 /// The versions of a key since the last compaction, oldest first. `None`: it was deleted.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct History {
     versions: Vec<(Revision, Option<KeyValue>)>,
 }
@@ -64,7 +66,7 @@ impl History {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Lease {
     ttl: Duration,
     expires: Instant,
@@ -78,6 +80,7 @@ impl Store {
                 cluster_id: fastrand::u64(1..),
                 revision: Revision(1),
             },
+            generation: 0,
             compacted: Revision::NONE,
             keys: BTreeMap::new(),
             log: VecDeque::new(),

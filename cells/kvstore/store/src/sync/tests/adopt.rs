@@ -51,6 +51,50 @@ async fn after_a_restart_right_keys_are_not_written_and_stale_ones_are_deleted()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_is_restored_gets_what_it_misses_and_loses_what_came_back() {
+    for is_adopting in [false, true] {
+        let (memory, client) = memory();
+        let mut options = options();
+        if is_adopting {
+            options = options.adopt();
+        }
+        let nodes = SyncStore::new(client.clone(), options);
+        for name in ["alder/a", "alder/b", "alder/old"] {
+            nodes.upsert(name, "1");
+        }
+        nodes.set_synced();
+        during(&nodes, async {
+            nodes.wait_synced().await;
+            let old = memory.snapshot();
+            nodes.delete("alder/old");
+            nodes.upsert("alder/b", "2");
+            nodes.upsert("alder/new", "1");
+            settle().await;
+            let right = items(&memory, PREFIX);
+            assert_eq!(right.len(), 3);
+
+            memory.restore(&old);
+            assert_ne!(items(&memory, PREFIX), right);
+            // The client checks its store now and then.
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            if !is_adopting {
+                // A store that does not look for former keys leaves them to their lease.
+                tokio::time::sleep(skep_kvstore::LEASE_TTL).await;
+            }
+            assert_eq!(items(&memory, PREFIX), right, "adopts: {is_adopting}");
+            assert!(item(&memory, CANARY).is_some());
+
+            memory.reset();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!(items(&memory, PREFIX), right, "adopts: {is_adopting}");
+            assert!(item(&memory, CANARY).is_some());
+        })
+        .await;
+        assert_eq!(nodes.pending(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_that_were_adopted_outlive_the_former_lease() {
     let memory = former().await;
     let client = RunningClient::full(Arc::new(memory.clone()));
