@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -67,6 +68,8 @@ pub enum Fault {
     Hangs,
     /// The server rejects the request.
     Rejected(Status),
+    /// The request takes so much longer, and nothing else is wrong with it.
+    Delayed(Duration),
     /// The request arrives; its answer does not.
     AnswerLost,
     /// The request arrives; the answer is this failure.
@@ -198,36 +201,49 @@ impl FaultyClient {
         rules.iter().find_map(|rule| rule(request))
     }
 
+    async fn pass<T>(
+        &self,
+        request: Request,
+        answer: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        let answer = answer.await;
+        if answer.is_ok() {
+            self.succeeded.lock().push(request);
+        }
+        answer
+    }
+
     async fn run<T>(
         &self,
         request: Request,
         answer: impl Future<Output = Result<T, ApiError>>,
         strip: impl FnOnce(T) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
-        let Some(fault) = self.fault(&request) else {
-            let answer = answer.await;
-            if answer.is_ok() {
-                self.succeeded.lock().push(request);
-            }
-            return answer;
-        };
-        self.failed.lock().push(request);
+        let fault = self.fault(&request);
+        if !matches!(fault, None | Some(Fault::Delayed(_))) {
+            self.failed.lock().push(request.clone());
+        }
         match fault {
-            Fault::Unreachable => Err(ApiError::Unreachable {
+            None => self.pass(request, answer).await,
+            Some(Fault::Delayed(time)) => {
+                tokio::time::sleep(time).await;
+                self.pass(request, answer).await
+            }
+            Some(Fault::Unreachable) => Err(ApiError::Unreachable {
                 server: "https://lost".to_owned(),
                 cause: "cut".into(),
             }),
-            Fault::Hangs => std::future::pending().await,
-            Fault::Rejected(status) => Err(ApiError::Status(status)),
-            Fault::AnswerLost => {
+            Some(Fault::Hangs) => std::future::pending().await,
+            Some(Fault::Rejected(status)) => Err(ApiError::Status(status)),
+            Some(Fault::AnswerLost) => {
                 let _ = answer.await;
                 std::future::pending().await
             }
-            Fault::AnsweredWith(status) => {
+            Some(Fault::AnsweredWith(status)) => {
                 answer.await?;
                 Err(ApiError::Status(status))
             }
-            Fault::AnswerWithoutStatus => strip(answer.await?),
+            Some(Fault::AnswerWithoutStatus) => strip(answer.await?),
         }
     }
 }

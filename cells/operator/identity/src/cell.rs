@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use hive::config::Faults;
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, OnceJob, Params, SpawnError};
 use skep_clustermesh_types::ClusterSettings;
 use skep_identity::{IdentityRange, RangeError};
 use skep_identity_labels::{LabelFilter, PatternError};
@@ -120,15 +120,21 @@ fn start(params: StartParams) -> Result<(), StartError> {
     let cluster = params.cluster.info();
     let range = IdentityRange::of_cluster(cluster.id, cluster.max_connected_clusters)?;
     let filter = config.filter()?;
-    let (client, metrics) = (params.client, params.metrics);
-    let name = cluster.name.to_string();
-    params.jobs.spawn(Job::once("create", move |cx: JobCtx| {
-        let world = World::new(&name, filter.clone(), range);
-        let mut controller = Controller::new(client.clone(), world, metrics.clone(), cx.health.clone());
+    let world = move || World::new(&cluster.name.to_string(), filter.clone(), range);
+    params.jobs.spawn(job(params.client, params.metrics, world))?;
+    Ok(())
+}
+
+pub(crate) fn job(
+    client: Arc<dyn Client>,
+    metrics: Arc<IdentityMetrics>,
+    world: impl Fn() -> World + Send + Sync + 'static,
+) -> OnceJob {
+    Job::once("create", move |cx: JobCtx| {
+        let mut controller = Controller::new(client.clone(), world(), metrics.clone(), cx.health.clone());
         async move {
             // A leader that is no longer one writes nothing more.
             cx.until_cancelled(controller.run()).await;
         }
-    }))?;
-    Ok(())
+    })
 }

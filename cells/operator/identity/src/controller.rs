@@ -30,7 +30,9 @@ const IN_FLIGHT: usize = 8;
 const REQUEST: Duration = Duration::from_secs(10);
 /// Time until a failed request is repeated: at first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// The ids of a cluster are running out when fewer than one in so many are left.
+/// How much later than a list the watch may show an identity that was created while the list was made.
+const SHOWN: Duration = Duration::from_secs(10);
+/// The ids of a cluster are running out when fewer than one in so many is left.
 const FEW: usize = 20;
 
 /// What is wrong.
@@ -44,6 +46,13 @@ enum Concern {
         cause: String,
     },
     /// Fewer label sets have to be in use: see `labels`.
+    #[error("no id is left for {count} label sets of pods, such as `{set}`; all {size} are in use")]
+    NoIds {
+        count: usize,
+        set: Arc<str>,
+        size: usize,
+    },
+    /// It will be so soon.
     #[error("only {free} of {size} ids are left for new identities")]
     FewIds { free: usize, size: usize },
     /// Watches are repeated.
@@ -61,14 +70,27 @@ enum CreateError {
     Encode(#[from] serde_json::Error),
 }
 
+impl CreateError {
+    fn is_already_exists(&self) -> bool {
+        matches!(self, Self::Api(error) if error.is_already_exists())
+    }
+}
+
 /// The end of a request.
 enum Done {
-    Created {
-        id: u32,
-        set: Arc<str>,
-        result: Result<(), CreateError>,
-    },
+    Created(u32, Result<(), CreateError>),
     Unmarked(u32, Result<(), CreateError>),
+}
+
+/// A request to create an identity.
+#[derive(Debug)]
+struct Creation {
+    set: Arc<str>,
+    begun: Instant,
+    /// Whether the watch has shown the identity before the answer arrived.
+    is_shown: bool,
+    /// Whether an earlier request for it got no answer.
+    is_repeated: bool,
 }
 
 /// What failed, and when it is tried again.
@@ -77,6 +99,8 @@ struct Failed {
     until: Instant,
     pause: Duration,
     cause: String,
+    /// The id of a request without answer: it may have been created.
+    unanswered: Option<u32>,
 }
 
 type Events<T> = BoxStream<'static, WatcherEvent<T>>;
@@ -98,10 +122,11 @@ pub(crate) struct Controller {
     sources: [Source; 3],
     world: World,
     requests: FuturesUnordered<BoxFuture<'static, Done>>,
-    /// Label sets whose identities are being created.
-    creating: HashSet<Arc<str>>,
-    /// Ids of requests, and those that were rejected because they exist: the watch has not shown them yet.
-    taken: HashSet<u32>,
+    /// By id.
+    creating: HashMap<u32, Creation>,
+    /// Identities that exist by an answer, and that the watch has not shown yet. Those that a list did not show either are
+    /// gone at the time here.
+    unseen: HashMap<u32, Option<Instant>>,
     failed: HashMap<Arc<str>, Failed>,
     /// Identities that were found unused, and when their mark is removed, if pods want them.
     marked: BTreeMap<u32, Instant>,
@@ -130,8 +155,8 @@ impl Controller {
             sources: Default::default(),
             world,
             requests: FuturesUnordered::new(),
-            creating: HashSet::new(),
-            taken: HashSet::new(),
+            creating: HashMap::new(),
+            unseen: HashMap::new(),
             failed: HashMap::new(),
             marked: BTreeMap::new(),
             reported: None,
@@ -145,6 +170,7 @@ impl Controller {
             self.step().await;
             // What has happened already is taken in before the next identity is created.
             while self.step().now_or_never().is_some() {}
+            self.forget_unseen();
             if self.sources.iter().all(|source| source.is_listed) {
                 self.create();
                 self.unmark();
@@ -159,6 +185,7 @@ impl Controller {
         let marked = self.marked.iter().filter(|(id, _)| self.world.wants(**id));
         let all = self.failed.values().map(|failed| failed.until);
         let all = all.chain(marked.map(|(_, until)| *until));
+        let all = all.chain(self.unseen.values().copied().flatten());
         let first = all.filter(|until| *until > now).min();
         let due = async {
             match first {
@@ -170,7 +197,7 @@ impl Controller {
         tokio::select! {
             biased;
             Some(done) = self.requests.next(), if !self.requests.is_empty() => match done {
-                Done::Created { id, set, result } => self.created(id, set, result),
+                Done::Created(id, result) => self.created(id, result),
                 Done::Unmarked(id, result) => unmarked(id, result),
             },
             Some(event) = self.namespaces.next() => self.namespace(event),
@@ -238,20 +265,62 @@ impl Controller {
             WatcherEvent::Replaced { items, invalid } => {
                 let kept = present(&items, &invalid);
                 let kept: HashSet<u32> = kept.iter().filter_map(|key| key.name.parse().ok()).collect();
-                let gone: Vec<u32> = self.world.identities().filter(|id| !kept.contains(id)).collect();
+                for (_, until) in self.unseen.iter_mut().filter(|(id, _)| !kept.contains(id)) {
+                    until.get_or_insert_with(|| Instant::now() + SHOWN);
+                }
+                let is_gone = |id: &u32| !kept.contains(id) && !self.unseen.contains_key(id);
+                let gone: Vec<u32> = self.world.identities().filter(is_gone).collect();
                 gone.iter().for_each(|id| self.world.remove_identity(*id));
+                invalid
+                    .iter()
+                    .for_each(|error| self.set_unreadable(&error.object));
                 self.marked.retain(|id, _| kept.contains(id));
                 items.iter().for_each(|identity| self.set_identity(identity));
             }
             WatcherEvent::Object(ObjectEvent::Applied(identity)) => self.set_identity(&identity),
             WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => {
                 if let Ok(id) = key.name.parse() {
+                    self.shown(id);
                     self.world.remove_identity(id);
-                    self.taken.remove(&id);
                     self.marked.remove(&id);
                 }
             }
+            WatcherEvent::Object(ObjectEvent::Invalid(error)) => self.set_unreadable(&error.object),
             _ => {}
+        }
+    }
+
+    /// The watch shows an identity: it knows more than answers do.
+    fn shown(&mut self, id: u32) {
+        if self.unseen.remove(&id).is_some() {
+            self.world.release(id);
+        }
+        if let Some(creation) = self.creating.get_mut(&id) {
+            creation.is_shown = true;
+        }
+    }
+
+    fn set_unreadable(&mut self, key: &ObjectKey) {
+        if let Ok(id) = key.name.parse() {
+            self.shown(id);
+            self.world.set_unreadable(id);
+        }
+    }
+
+    /// Neither the list nor what the watch showed after it had these identities.
+    fn forget_unseen(&mut self) {
+        let now = Instant::now();
+        let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
+        let ids: Vec<u32> = self
+            .unseen
+            .iter()
+            .filter(|(_, until)| is_over(**until))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            self.unseen.remove(&id);
+            self.world.release(id);
+            self.world.remove_identity(id);
         }
     }
 
@@ -263,55 +332,52 @@ impl Controller {
         } else {
             self.marked.remove(&id);
         }
+        self.shown(id);
         match identity.labels() {
-            Ok(labels) => {
-                self.world.set_identity(id, &labels);
-                self.taken.remove(&id);
-            }
+            Ok(labels) => self.world.set_identity(id, &labels),
             Err(error) => {
-                // The id is in use all the same.
-                self.taken.insert(id);
+                self.world.set_unreadable(id);
                 tracing::warn!(id, %error, "An identity has a label that is none");
             }
         }
     }
 
+    /// Label sets whose identities are being created.
+    fn busy(&self) -> HashSet<&Arc<str>> {
+        self.creating.values().map(|creation| &creation.set).collect()
+    }
+
     /// Starts requests for what is missing.
     fn create(&mut self) {
         let now = Instant::now();
-        while self.requests.len() < IN_FLIGHT {
-            let is_due = |set: &&Arc<str>| {
-                !self.creating.contains(*set)
-                    && self.failed.get(*set).is_none_or(|failed| failed.until <= now)
-            };
-            let Some(set) = self.world.missing().find(is_due).cloned() else {
-                break;
-            };
-            let Some(id) = self.world.free_id(&mut self.rng, |id| self.taken.contains(&id)) else {
-                break;
+        let busy = self.busy();
+        let is_due = |set: &&Arc<str>| {
+            !busy.contains(*set) && self.failed.get(*set).is_none_or(|failed| failed.until <= now)
+        };
+        let room = IN_FLIGHT.saturating_sub(self.requests.len());
+        let due: Vec<Arc<str>> = self.world.missing().filter(is_due).take(room).cloned().collect();
+        for set in due {
+            let unanswered = self.failed.get(&set).and_then(|failed| failed.unanswered);
+            let free = || self.world.free_id(&mut self.rng);
+            let Some(id) = unanswered.or_else(free) else {
+                continue;
             };
             let Some(labels) = self.world.missing_labels(&set) else {
-                break;
+                continue;
             };
-            let object = serde_json::to_value(Identity::new(id, labels));
-            self.creating.insert(set.clone());
-            self.taken.insert(id);
-            let client = self.client.clone();
-            let request = async move {
-                let kind = Identity::kind();
-                let create = async {
-                    let mut object = object?;
-                    object["apiVersion"] = kind.api_version().into();
-                    object["kind"] = kind.kind.as_str().into();
-                    let options = WriteOptions::default();
-                    let created = timeout(REQUEST, client.create(&kind, "", object, &options)).await;
-                    created.map_err(|_| CreateError::Timeout)??;
-                    Ok(())
-                };
-                let result = create.await;
-                Done::Created { id, set, result }
+            self.requests
+                .push(create(self.client.clone(), id, Identity::new(id, labels)).boxed());
+            self.world.reserve(id);
+            if let Some(since) = self.world.missing_since(&set) {
+                self.metrics.sent(now - since);
+            }
+            let creation = Creation {
+                set,
+                begun: now,
+                is_shown: false,
+                is_repeated: unanswered.is_some(),
             };
-            self.requests.push(request.boxed());
+            self.creating.insert(id, creation);
         }
     }
 
@@ -334,43 +400,61 @@ impl Controller {
         }
     }
 
-    fn created(&mut self, id: u32, set: Arc<str>, result: Result<(), CreateError>) {
-        self.creating.remove(&set);
-        match result {
-            Ok(()) => {
-                self.metrics.created(true);
-                self.failed.remove(&set);
-                self.taken.remove(&id);
+    fn created(&mut self, id: u32, result: Result<(), CreateError>) {
+        let Some(creation) = self.creating.remove(&id) else {
+            return;
+        };
+        let Creation {
+            set,
+            begun,
+            is_shown,
+            is_repeated,
+        } = creation;
+        let old = self.failed.remove(&set);
+        self.metrics.ended(result.is_ok(), begun.elapsed());
+        match &result {
+            Ok(()) if !is_shown => {
                 if let Ok(labels) = set.parse() {
                     self.world.set_identity(id, &labels);
                 }
+                self.unseen.insert(id, None);
             }
-            // Another number: that one stays taken until the watch shows whose it is.
-            Err(CreateError::Api(error)) if error.is_already_exists() => {}
-            Err(error) => {
-                self.metrics.created(false);
-                // Without an answer it may exist.
-                if !matches!(error, CreateError::Timeout) {
-                    self.taken.remove(&id);
-                }
-                let pause = self.failed.get(&set).map_or(RETRY.0, |failed| failed.pause * 2);
-                let pause = pause.min(RETRY.1);
-                let cause = hive::error_chain(&error).to_string();
-                tracing::warn!(%set, error = %cause, "Cannot create an identity");
-                let failed = Failed {
-                    until: Instant::now() + pause,
-                    pause,
-                    cause,
-                };
-                self.failed.insert(set, failed);
+            Err(error) if error.is_already_exists() && !is_shown && !self.world.is_used(id) => {
+                self.unseen.insert(id, None);
             }
+            // The request without answer may arrive yet.
+            Err(CreateError::Timeout) if !is_shown => {}
+            _ => self.world.release(id),
         }
+        let error = match result {
+            Ok(()) => return,
+            // Another id, at once.
+            Err(error) if error.is_already_exists() && !is_repeated => return,
+            // Perhaps it is what the request without answer created, which the watch will show.
+            Err(error) => error,
+        };
+        let pause = old.map_or(RETRY.0, |failed| failed.pause * 2).min(RETRY.1);
+        let cause = hive::error_chain(&error).to_string();
+        tracing::warn!(%set, error = %cause, "Cannot create an identity");
+        let failed = Failed {
+            until: Instant::now() + pause,
+            pause,
+            cause,
+            unanswered: (matches!(error, CreateError::Timeout) && !is_shown).then_some(id),
+        };
+        self.failed.insert(set, failed);
     }
 
     fn report(&mut self) {
         // Pods that are gone need nothing any longer.
-        let world = &self.world;
-        self.failed.retain(|set, _| world.missing_labels(set).is_some());
+        let world = &mut self.world;
+        self.failed.retain(|set, failed| {
+            let is_missing = world.missing_labels(set).is_some();
+            if let (false, Some(id)) = (is_missing, failed.unanswered) {
+                world.release(id);
+            }
+            is_missing
+        });
         let (free, size) = (self.world.free(), self.world.size());
         self.metrics.free_ids.set(free as f64);
         let concern = self.concern(free, size);
@@ -401,8 +485,30 @@ impl Controller {
                 cause: self.failed[*set].cause.clone(),
             });
         }
-        (free < size / FEW).then_some(Concern::FewIds { free, size })
+        let busy = self.busy();
+        let mut waiting = self.world.missing().filter(|set| !busy.contains(set));
+        if let (0, Some(set)) = (free, waiting.next()) {
+            let (set, count) = (set.clone(), 1 + waiting.count());
+            return Some(Concern::NoIds { count, set, size });
+        }
+        (free * FEW < size).then_some(Concern::FewIds { free, size })
     }
+}
+
+/// Creates an identity.
+async fn create(client: Arc<dyn Client>, id: u32, identity: Identity) -> Done {
+    let kind = Identity::kind();
+    let create = async {
+        let mut object = serde_json::to_value(identity)?;
+        object["apiVersion"] = kind.api_version().into();
+        object["kind"] = kind.kind.as_str().into();
+        let options = WriteOptions::default();
+        let created = timeout(REQUEST, client.create(&kind, "", object, &options)).await;
+        created.map_err(|_| CreateError::Timeout)??;
+        Ok(())
+    };
+    let result = create.await;
+    Done::Created(id, result)
 }
 
 fn unmarked(id: u32, result: Result<(), CreateError>) {

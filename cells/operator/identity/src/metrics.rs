@@ -2,7 +2,11 @@
 
 //! Metrics of the controller.
 
-use skep_metrics::{CounterVec, Gauge, Metrics};
+use std::time::Duration;
+
+use skep_metrics::{CounterVec, Gauge, HistogramVec, Metrics};
+
+const IDENTITIES: &str = "cilium_identity";
 
 /// What was created, and what is left.
 #[derive(Debug, Metrics)]
@@ -11,14 +15,25 @@ pub(crate) struct IdentityMetrics {
     /// Requests to create identities.
     #[metric(name = "work_queue_event_count", labels = ["resource", "outcome"])]
     pub(crate) events: CounterVec,
+    /// Seconds that label sets wait for their request, `enqueued`, and that the request takes, `processing`.
+    #[metric(name = "work_queue_latency", labels = ["resource", "phase"], buckets = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0])]
+    pub(crate) latency: HistogramVec,
     /// Ids of the cluster that no CiliumIdentity has.
     pub(crate) free_ids: Gauge,
 }
 
 impl IdentityMetrics {
-    /// Counts a request.
-    pub(crate) fn created(&self, is_success: bool) {
+    /// A request was sent after a label set had waited for it.
+    pub(crate) fn sent(&self, waited: Duration) {
+        let latency = self.latency.with([IDENTITIES, "enqueued"]);
+        latency.observe(waited.as_secs_f64());
+    }
+
+    /// A request ended.
+    pub(crate) fn ended(&self, is_success: bool, took: Duration) {
         let outcome = if is_success { "success" } else { "fail" };
-        self.events.with(["cilium_identity", outcome]).inc();
+        self.events.with([IDENTITIES, outcome]).inc();
+        let latency = self.latency.with([IDENTITIES, "processing"]);
+        latency.observe(took.as_secs_f64());
     }
 }

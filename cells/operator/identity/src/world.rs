@@ -2,12 +2,13 @@
 
 //! Which identities are missing.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use skep_identity::{IdentityRange, Labels, NumericIdentity};
 use skep_identity_labels::{LabelFilter, PodLabels};
 use skep_k8s_types::ObjectKey;
+use tokio::time::Instant;
 
 /// How often a free id is guessed before all are looked at.
 const GUESSES: usize = 16;
@@ -26,11 +27,14 @@ pub struct World {
     by_namespace: HashMap<Box<str>, HashSet<ObjectKey>>,
     /// Label sets of pods, by their text.
     wanted: HashMap<Arc<str>, Wanted>,
-    by_id: HashMap<u32, Arc<str>>,
+    /// Label sets of identities; `None` for labels that cannot be read.
+    by_id: HashMap<u32, Option<Arc<str>>>,
+    /// Ids that may be in use although no identity is known.
+    reserved: HashSet<u32>,
     /// How many identities have a label set.
     known: HashMap<Arc<str>, usize>,
-    /// Label sets of pods that no identity has.
-    missing: BTreeSet<Arc<str>>,
+    /// Label sets of pods that no identity has, and since when.
+    missing: BTreeMap<Arc<str>, Instant>,
 }
 
 #[derive(Debug)]
@@ -70,8 +74,9 @@ impl World {
             by_namespace: HashMap::new(),
             wanted: HashMap::new(),
             by_id: HashMap::new(),
+            reserved: HashSet::new(),
             known: HashMap::new(),
-            missing: BTreeSet::new(),
+            missing: BTreeMap::new(),
         }
     }
 
@@ -129,7 +134,7 @@ impl World {
     /// An identity exists.
     pub fn set_identity(&mut self, id: u32, labels: &Labels) {
         let text = labels.to_string();
-        if self.by_id.get(&id).is_some_and(|known| **known == *text) {
+        if matches!(self.by_id.get(&id), Some(Some(known)) if **known == *text) {
             return;
         }
         self.remove_identity(id);
@@ -139,12 +144,18 @@ impl World {
         };
         self.missing.remove(&set);
         *self.known.entry(set.clone()).or_default() += 1;
-        self.by_id.insert(id, set);
+        self.by_id.insert(id, Some(set));
+    }
+
+    /// An identity exists whose labels cannot be read.
+    pub fn set_unreadable(&mut self, id: u32) {
+        self.remove_identity(id);
+        self.by_id.insert(id, None);
     }
 
     /// An identity is gone.
     pub fn remove_identity(&mut self, id: u32) {
-        let Some(set) = self.by_id.remove(&id) else {
+        let Some(Some(set)) = self.by_id.remove(&id) else {
             return;
         };
         if let Some(count) = self.known.get_mut(&set) {
@@ -152,10 +163,20 @@ impl World {
             if *count == 0 {
                 self.known.remove(&set);
                 if self.wanted.contains_key(&set) {
-                    self.missing.insert(set);
+                    self.missing.insert(set, Instant::now());
                 }
             }
         }
+    }
+
+    /// An id may be in use, although no identity is known.
+    pub fn reserve(&mut self, id: u32) {
+        self.reserved.insert(id);
+    }
+
+    /// An id is in use only if an identity is known.
+    pub fn release(&mut self, id: u32) {
+        self.reserved.remove(&id);
     }
 
     /// The pods that are known.
@@ -173,9 +194,19 @@ impl World {
         self.by_id.keys().copied()
     }
 
+    /// Whether an identity with the id is known.
+    pub fn is_used(&self, id: u32) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
     /// Label sets of pods that no identity has, by their text.
     pub fn missing(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.missing.iter()
+        self.missing.keys()
+    }
+
+    /// Since when a set is missing.
+    pub fn missing_since(&self, set: &str) -> Option<Instant> {
+        self.missing.get(set).copied()
     }
 
     /// The labels of a set that is missing.
@@ -187,13 +218,14 @@ impl World {
     /// Whether pods have the labels of an identity.
     pub fn wants(&self, id: u32) -> bool {
         let set = self.by_id.get(&id);
-        set.is_some_and(|set| self.wanted.contains_key(set))
+        matches!(set, Some(Some(set)) if self.wanted.contains_key(set))
     }
 
-    /// How many ids of the cluster no identity has.
+    /// How many ids of the cluster no identity has and are not reserved.
     pub fn free(&self) -> usize {
+        let reserved = self.reserved.iter().filter(|id| !self.by_id.contains_key(id));
         let is_own = |id: &&u32| self.range.contains(NumericIdentity::new(**id));
-        self.range.size() - self.by_id.keys().filter(is_own).count()
+        self.range.size() - self.by_id.keys().chain(reserved).filter(is_own).count()
     }
 
     /// How many ids the cluster has.
@@ -201,13 +233,13 @@ impl World {
         self.range.size()
     }
 
-    /// A random id that no identity has and that is not `taken`.
-    pub fn free_id(&self, rng: &mut fastrand::Rng, taken: impl Fn(u32) -> bool) -> Option<u32> {
+    /// A random id that no identity has and that is not reserved.
+    pub fn free_id(&self, rng: &mut fastrand::Rng) -> Option<u32> {
         let (first, last) = (self.range.first().get(), self.range.last().get());
         if first > last {
             return None;
         }
-        let is_free = |id: &u32| !self.by_id.contains_key(id) && !taken(*id);
+        let is_free = |id: &u32| !self.by_id.contains_key(id) && !self.reserved.contains(id);
         let guess = (0..GUESSES).map(|_| rng.u32(first..=last)).find(|id| is_free(id));
         guess.or_else(|| {
             let start = rng.u32(first..=last);
@@ -256,7 +288,7 @@ impl World {
         };
         self.wanted.insert(set.clone(), Wanted { labels, pods: 1 });
         if !self.known.contains_key(&set) {
-            self.missing.insert(set.clone());
+            self.missing.insert(set.clone(), Instant::now());
         }
         set
     }

@@ -6,15 +6,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{Cell, Hive, Running, Settings, testing};
+use hive::{Cell, Hive, Jobs, Running, Settings, testing};
 use serde_json::{Value, json};
 use skep_clustermesh_types::ClusterSettings;
+use skep_identity::{IdentityRange, NumericIdentity};
+use skep_identity_labels::LabelFilter;
 use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_client::{Client, DeleteOptions, ListOptions, Patch, Subresource, WriteOptions};
 use skep_k8s_types::{Kind, Resource};
 use skep_operator_gc::identities::{Config as IdentityConfig, HEARTBEAT};
 
+use crate::World;
+use crate::cell::job;
+use crate::metrics::IdentityMetrics;
 use crate::objects::Identity;
 
 const PODS: Kind = Kind::new("", "v1", "Pod", "pods", true);
@@ -371,5 +376,136 @@ async fn labels_that_change_make_a_new_identity() {
         .patch(&NAMESPACES, "", "shop", Subresource::None, patch)
         .await;
     cluster.wait_for_apps(&["db", "db", "web"]).await;
+    testing::stop(running).await;
+}
+
+/// The job alone, in a cluster with this many ids.
+async fn start_with_ids(cluster: &Cluster, size: u32) -> Running {
+    let client: Arc<dyn Client> = cluster.client.clone();
+    let cell = Cell::module("test", "Creates identities")
+        .provide(skep_metrics::provided::<IdentityMetrics>)
+        .run(move |jobs: Jobs, metrics: Arc<IdentityMetrics>| {
+            let (first, last) = (NumericIdentity::new(256), NumericIdentity::new(255 + size));
+            let range = IdentityRange::between(first, last);
+            let world = move || World::new("default", LabelFilter::default(), range);
+            jobs.spawn(job(client.clone(), metrics, world))
+        });
+    testing::start(Hive::new([cell])).await
+}
+
+fn health(running: &Running) -> String {
+    format!("{:?}", running.health().entries())
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_without_answer_cost_no_ids() {
+    for fault in [Fault::Hangs, Fault::AnswerLost] {
+        let cluster = Cluster::new().await;
+        let apps: Vec<String> = (0..8).map(|n| format!("app{n}")).collect();
+        for app in &apps {
+            cluster.pod(&format!("of-{app}"), app).await;
+        }
+        cluster.client.fail_times(40, Verb::Create, fault.clone());
+        let running = start_with_ids(&cluster, 8).await;
+        let apps: Vec<&str> = apps.iter().map(String::as_str).collect();
+        cluster.wait_for_apps(&apps).await;
+        settle().await;
+        assert_eq!(cluster.identities().await.len(), 8, "{fault:?}");
+        testing::stop(running).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_tells_when_no_id_is_left() {
+    let cluster = Cluster::new().await;
+    for app in ["a", "b", "c", "d"] {
+        cluster.pod(&format!("of-{app}"), app).await;
+    }
+    // Its labels cannot be read; its id is used all the same.
+    let odd = json!({"metadata": {"name": "256"}, "security-labels": {"": "x"}});
+    cluster.create(&Identity::kind(), "", odd).await;
+    let running = start_with_ids(&cluster, 3).await;
+    settle().await;
+    assert_eq!(cluster.identities().await.len(), 3);
+    let told = health(&running);
+    assert!(
+        told.contains("no id is left for 2 label sets of pods, such as `k8s:app=c;")
+            && told.contains("all 3 are in use"),
+        "{told}"
+    );
+
+    // An identity that nothing wants goes.
+    let options = DeleteOptions::default();
+    let inner = cluster.client.inner();
+    inner
+        .delete(&Identity::kind(), "", "256", &options)
+        .await
+        .unwrap();
+    settle().await;
+    assert_eq!(cluster.identities().await.len(), 3);
+    let told = health(&running);
+    assert!(
+        told.contains("no id is left for 1 label sets of pods, such as `k8s:app=d;"),
+        "{told}"
+    );
+    inner.delete(&PODS, "shop", "of-d", &options).await.unwrap();
+    settle().await;
+    let told = health(&running);
+    assert!(told.contains("only 0 of 3 ids are left"), "{told}");
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ids_that_were_refused_are_free_when_a_list_does_not_have_them() {
+    let cluster = Cluster::new().await;
+    cluster.pod("a", "web").await;
+    cluster.pod("b", "db").await;
+    cluster
+        .client
+        .fail_times(1, Verb::Create, Fault::rejected(409, "AlreadyExists"));
+    let running = start_with_ids(&cluster, 2).await;
+    settle().await;
+    assert_eq!(
+        cluster.identities().await.len(),
+        1,
+        "the other id is in use, as far as is known"
+    );
+    testing::stop(running).await;
+
+    // Watches that cannot go on make lists.
+    let cluster = Cluster::new().await;
+    cluster.pod("a", "web").await;
+    cluster.pod("b", "db").await;
+    cluster
+        .client
+        .inject(|request| (request.verb == Verb::Watch).then(|| Fault::rejected(410, "Expired")));
+    cluster
+        .client
+        .fail_times(1, Verb::Create, Fault::rejected(409, "AlreadyExists"));
+    let running = start_with_ids(&cluster, 2).await;
+    cluster.wait_for_apps(&["db", "web"]).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(
+        cluster.identities().await.len(),
+        2,
+        "what a list shows is not created again"
+    );
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn forty_label_sets_a_second_are_kept_up_with_by_a_slow_server() {
+    let cluster = Cluster::new().await;
+    let running = cluster.start(FLAGS).await;
+    settle().await;
+    cluster.client.inject(|request| {
+        (request.verb == Verb::Create).then_some(Fault::Delayed(Duration::from_millis(150)))
+    });
+    for n in 0..400 {
+        cluster.pod(&format!("p{n}"), &format!("app{n}")).await;
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(cluster.identities().await.len(), 400);
     testing::stop(running).await;
 }

@@ -88,8 +88,16 @@ fn ids_are_free_until_all_are_used() {
         world.set_identity(id, &labels("k8s:a=b;"));
     }
     assert_eq!(world.free(), 2, "one is of another cluster");
-    assert_eq!(world.free_id(&mut rng, |id| id == 259), Some(257));
-    assert_eq!(world.free_id(&mut rng, |id| id == 259 || id == 257), None);
+    world.reserve(259);
+    world.reserve(258);
+    assert_eq!((world.free(), world.free_id(&mut rng)), (1, Some(257)));
+    world.set_unreadable(257);
+    assert_eq!((world.free(), world.free_id(&mut rng)), (0, None));
+    world.release(259);
+    world.release(258);
+    assert_eq!((world.free(), world.free_id(&mut rng)), (1, Some(259)));
+    world.remove_identity(257);
+    assert_eq!(world.free(), 2);
 }
 
 #[derive(Clone, Debug)]
