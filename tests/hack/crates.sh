@@ -49,6 +49,7 @@ skep-endpoint-watcher: kube axum skep-k8s-crds etcd-client
 skep-ipcache: skep-k8s-types skep-k8s-client skep-node kube axum etcd-client
 skep-node-manager: kube axum etcd-client skep-kvstore
 skep-operator-nodeipam: skep-loadbalancer-model skep-k8s-apiserver skep-bpf-sys axum kube
+skep-operator-secrets: skep-loadbalancer-model skep-k8s-apiserver skep-bpf-sys axum kube
 skep-dynamic-config: skep-k8s-crds skep-k8s-apiserver axum kube
 skep-operator-lbipam: skep-loadbalancer-model skep-k8s-apiserver skep-bpf-sys axum kube
 skep-loadbalancer-model: skep-k8s-types skep-k8s-client kube serde_norway notify axum skep-bpf-sys skep-bpf-maps

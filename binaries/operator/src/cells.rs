@@ -34,6 +34,7 @@ fn leader_cells() -> Vec<Cell> {
         kvstore::leader_cells(),
         mesh::leader_cells(),
         skep_operator_nodeipam::cell(),
+        skep_operator_secrets::cell(),
     ]
 }
 

@@ -15,23 +15,3 @@ pub(crate) use endpoint::{
 pub(crate) use mcs::ServiceExport;
 pub(crate) use service::{Service, ServicePort};
 pub(crate) use slice::{EndpointSlice, EndpointWithHost, Named};
-
-macro_rules! resource {
-    ($type:ty, $group:literal, $version:literal, $kind:literal, $plural:literal, $namespaced:literal) => {
-        impl skep_k8s_types::Resource for $type {
-            fn kind() -> skep_k8s_types::Kind {
-                const { skep_k8s_types::Kind::new($group, $version, $kind, $plural, $namespaced) }
-            }
-
-            fn metadata(&self) -> &skep_k8s_types::slim::Metadata {
-                &self.metadata
-            }
-
-            fn metadata_mut(&mut self) -> &mut skep_k8s_types::slim::Metadata {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-pub(crate) use resource;

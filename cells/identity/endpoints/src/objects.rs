@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use skep_k8s_types::slim::{Labels, Metadata, Str};
-use skep_k8s_types::{Kind, ObjectKey, Resource};
+use skep_k8s_types::{ObjectKey, Resource, resource};
 
 /// `cilium.io/v2/CiliumEndpoint`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -123,35 +123,32 @@ impl EndpointObject for CiliumEndpointSlice {
     }
 }
 
-macro_rules! resource {
-    ($type:ty, $version:literal, $kind:literal, $plural:literal, $namespaced:literal) => {
-        impl Resource for $type {
-            fn kind() -> Kind {
-                const { Kind::new("cilium.io", $version, $kind, $plural, $namespaced) }
-            }
-
-            fn metadata(&self) -> &Metadata {
-                &self.metadata
-            }
-
-            fn metadata_mut(&mut self) -> &mut Metadata {
-                &mut self.metadata
-            }
-
-            fn compact(&mut self) {
-                self.metadata.labels = Labels::default();
-                self.metadata.annotations = Labels::default();
-                self.metadata.owner_references = Box::default();
-            }
-        }
-    };
-}
-
-resource!(CiliumEndpoint, "v2", "CiliumEndpoint", "ciliumendpoints", true);
+resource!(
+    CiliumEndpoint,
+    "cilium.io",
+    "v2",
+    "CiliumEndpoint",
+    "ciliumendpoints",
+    true,
+    fn compact(&mut self) {
+        forget(&mut self.metadata);
+    }
+);
 resource!(
     CiliumEndpointSlice,
+    "cilium.io",
     "v2alpha1",
     "CiliumEndpointSlice",
     "ciliumendpointslices",
-    false
+    false,
+    fn compact(&mut self) {
+        forget(&mut self.metadata);
+    }
 );
+
+/// What no reader needs.
+fn forget(metadata: &mut Metadata) {
+    metadata.labels = Labels::default();
+    metadata.annotations = Labels::default();
+    metadata.owner_references = Box::default();
+}

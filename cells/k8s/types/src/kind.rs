@@ -113,19 +113,33 @@ pub trait Resource: Serialize + DeserializeOwned + Default + Send + Sync + 'stat
     }
 }
 
-/// Implements [`Resource`] for types with a `metadata` field.
+/// Implements [`Resource`](crate::Resource) for a type with a field `metadata`. Functions that follow replace those of the
+/// trait, such as `compact`.
+///
+/// ```
+/// use skep_k8s_types::{Resource, slim::Metadata};
+///
+/// #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+/// struct Gizmo {
+///     metadata: Metadata,
+/// }
+///
+/// skep_k8s_types::resource!(Gizmo, "example.com", "v1", "Gizmo", "gizmos", true);
+/// assert_eq!(Gizmo::kind().api_version(), "example.com/v1");
+/// ```
+#[macro_export]
 macro_rules! resource {
-    ($type:ty, $group:literal, $version:literal, $kind:literal, $plural:literal, $namespaced:literal $(, $extra:item)*) => {
-        impl Resource for $type {
-            fn kind() -> Kind {
-                const { Kind::new($group, $version, $kind, $plural, $namespaced) }
+    ($type:ty, $group:literal, $version:literal, $kind:literal, $plural:literal, $namespaced:literal $(, $extra:item)* $(,)?) => {
+        impl $crate::Resource for $type {
+            fn kind() -> $crate::Kind {
+                const { $crate::Kind::new($group, $version, $kind, $plural, $namespaced) }
             }
 
-            fn metadata(&self) -> &Metadata {
+            fn metadata(&self) -> &$crate::slim::Metadata {
                 &self.metadata
             }
 
-            fn metadata_mut(&mut self) -> &mut Metadata {
+            fn metadata_mut(&mut self) -> &mut $crate::slim::Metadata {
                 &mut self.metadata
             }
 

@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 use skep_k8s_crds::endpoint::CoreCiliumEndpoint;
 use skep_k8s_crds::shared::{EncryptionSpec, EndpointNetworking, NamedPort};
+use skep_k8s_types::resource;
 use skep_k8s_types::slim::{Labels, Metadata};
-use skep_k8s_types::{Kind, Resource};
 
 /// `cilium.io/v2/CiliumEndpoint`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -59,33 +59,29 @@ pub(crate) struct CiliumNode {
     pub(crate) metadata: Metadata,
 }
 
-macro_rules! resource {
-    ($type:ty, $kind:literal, $plural:literal, $namespaced:literal, |$metadata:ident| $($rest:stmt)?) => {
-        impl Resource for $type {
-            fn kind() -> Kind {
-                const { Kind::new("cilium.io", "v2", $kind, $plural, $namespaced) }
-            }
-
-            fn metadata(&self) -> &Metadata {
-                &self.metadata
-            }
-
-            fn metadata_mut(&mut self) -> &mut Metadata {
-                &mut self.metadata
-            }
-
-            fn compact(&mut self) {
-                let $metadata = &mut self.metadata;
-                $metadata.labels = Labels::default();
-                $metadata.annotations = Labels::default();
-                $($rest)?
-            }
-        }
-    };
-}
-
 // The owner of an endpoint is its pod.
-resource!(CiliumEndpoint, "CiliumEndpoint", "ciliumendpoints", true, |metadata|);
-resource!(CiliumNode, "CiliumNode", "ciliumnodes", false, |metadata| {
-    metadata.owner_references = Box::default()
-});
+resource!(
+    CiliumEndpoint,
+    "cilium.io",
+    "v2",
+    "CiliumEndpoint",
+    "ciliumendpoints",
+    true,
+    fn compact(&mut self) {
+        self.metadata.labels = Labels::default();
+        self.metadata.annotations = Labels::default();
+    }
+);
+resource!(
+    CiliumNode,
+    "cilium.io",
+    "v2",
+    "CiliumNode",
+    "ciliumnodes",
+    false,
+    fn compact(&mut self) {
+        self.metadata.labels = Labels::default();
+        self.metadata.annotations = Labels::default();
+        self.metadata.owner_references = Box::default();
+    }
+);

@@ -6,8 +6,8 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use skep_k8s_types::resource;
 use skep_k8s_types::slim::Metadata;
-use skep_k8s_types::{Kind, Resource};
 
 /// Metadata with the time of creation.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -87,34 +87,40 @@ pub(crate) struct Identity {
     pub(crate) metadata: Metadata,
 }
 
-macro_rules! resource {
-    ($type:ty, $version:literal, $kind:literal, $plural:literal, $namespaced:literal) => {
-        impl Resource for $type {
-            fn kind() -> Kind {
-                const { Kind::new("cilium.io", $version, $kind, $plural, $namespaced) }
-            }
-
-            fn metadata(&self) -> &Metadata {
-                &self.metadata
-            }
-
-            fn metadata_mut(&mut self) -> &mut Metadata {
-                &mut self.metadata
-            }
-
-            // Owners and annotations are judged by.
-            fn compact(&mut self) {}
-        }
-    };
-}
-
-resource!(Endpoint, "v2", "CiliumEndpoint", "ciliumendpoints", true);
+// Owners and annotations are judged by.
+resource!(
+    Endpoint,
+    "cilium.io",
+    "v2",
+    "CiliumEndpoint",
+    "ciliumendpoints",
+    true,
+    fn compact(&mut self) {}
+);
 resource!(
     EndpointSlice,
+    "cilium.io",
     "v2alpha1",
     "CiliumEndpointSlice",
     "ciliumendpointslices",
-    false
+    false,
+    fn compact(&mut self) {}
 );
-resource!(CiliumNode, "v2", "CiliumNode", "ciliumnodes", false);
-resource!(Identity, "v2", "CiliumIdentity", "ciliumidentities", false);
+resource!(
+    CiliumNode,
+    "cilium.io",
+    "v2",
+    "CiliumNode",
+    "ciliumnodes",
+    false,
+    fn compact(&mut self) {}
+);
+resource!(
+    Identity,
+    "cilium.io",
+    "v2",
+    "CiliumIdentity",
+    "ciliumidentities",
+    false,
+    fn compact(&mut self) {}
+);

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use skep_identity::{Label, LabelError, Labels};
+use skep_k8s_types::resource;
 use skep_k8s_types::slim::{self, Metadata, PodPhase, Str};
-use skep_k8s_types::{Kind, Resource};
 use skep_operator_gc::identities::HEARTBEAT;
 
 /// `v1/Pod`: its labels and its service account.
@@ -93,35 +93,18 @@ impl Identity {
     }
 }
 
-macro_rules! resource {
-    (
-        $type:ty, $group:literal, $version:literal, $kind:literal, $plural:literal, $namespaced:literal,
-        |$object:ident| $($first:stmt)?
-    ) => {
-        impl Resource for $type {
-            fn kind() -> Kind {
-                const { Kind::new($group, $version, $kind, $plural, $namespaced) }
-            }
-
-            fn metadata(&self) -> &Metadata {
-                &self.metadata
-            }
-
-            fn metadata_mut(&mut self) -> &mut Metadata {
-                &mut self.metadata
-            }
-
-            fn compact(&mut self) {
-                let $object = &mut *self;
-                $($first)?
-                $object.metadata.annotations = slim::Labels::default();
-                $object.metadata.owner_references = Box::default();
-            }
-        }
-    };
-}
-
-resource!(Pod, "", "v1", "Pod", "pods", true, |pod|);
+resource!(
+    Pod,
+    "",
+    "v1",
+    "Pod",
+    "pods",
+    true,
+    fn compact(&mut self) {
+        self.metadata.annotations = slim::Labels::default();
+        self.metadata.owner_references = Box::default();
+    }
+);
 resource!(
     Identity,
     "cilium.io",
@@ -129,5 +112,9 @@ resource!(
     "CiliumIdentity",
     "ciliumidentities",
     false,
-    |identity| identity.is_marked |= identity.metadata.annotations.contains_key(HEARTBEAT)
+    fn compact(&mut self) {
+        self.is_marked |= self.metadata.annotations.contains_key(HEARTBEAT);
+        self.metadata.annotations = slim::Labels::default();
+        self.metadata.owner_references = Box::default();
+    }
 );

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use skep_k8s_types::slim::{Metadata, Str};
 
-use super::resource;
+use skep_k8s_types::resource;
 
 /// An endpoint.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

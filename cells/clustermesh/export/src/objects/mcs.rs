@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use skep_k8s_crds::mcs::ServiceExportSpec;
 use skep_k8s_types::slim::Metadata;
 
-use super::resource;
+use skep_k8s_types::resource;
 
 /// An export, with the time of its creation: the oldest wins conflicts.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

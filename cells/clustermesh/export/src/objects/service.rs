@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use skep_k8s_types::slim::{Labels, Metadata, SessionAffinityConfig, Str};
 
-use super::resource;
+use skep_k8s_types::resource;
 
 /// A service.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

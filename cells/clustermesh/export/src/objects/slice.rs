@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use skep_k8s_types::slim::{EndpointConditions, Metadata, Str};
 
-use super::resource;
+use skep_k8s_types::resource;
 
 /// A slice of the endpoints of a service.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

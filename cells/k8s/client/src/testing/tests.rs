@@ -116,7 +116,7 @@ async fn a_fault_after_the_server_arrives() {
 async fn a_lost_answer_never_comes_and_heals() {
     let setup = Setup::new();
     setup.client.fail(Fault::AnswerLost);
-    let second = std::time::Duration::from_secs(1);
+    let second = Duration::from_secs(1);
 
     assert!(tokio::time::timeout(second, setup.update("a")).await.is_err());
     assert_eq!(setup.arrived(), 1);

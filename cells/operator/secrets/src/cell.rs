@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: copies of the Secrets that policies name.
+//! Requires: a Kubernetes client. For leaders only: two programs would overwrite each other.
+
+use std::sync::Arc;
+
+use hive::config::Faults;
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use skep_k8s_client::Client;
+
+use crate::controller::Controller;
+
+/// Whether Secrets are copied, and where to.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = Config::check)]
+pub struct Config {
+    /// Copy the Secrets that CiliumNetworkPolicies and CiliumClusterwideNetworkPolicies name into
+    /// `policy-secrets-namespace`.
+    pub enable_policy_secrets_sync: bool,
+    /// Namespace of the copies.
+    #[config(default = "cilium-secrets")]
+    pub policy_secrets_namespace: String,
+}
+
+impl Config {
+    fn check(&self, faults: &mut Faults) {
+        if self.enable_policy_secrets_sync && self.policy_secrets_namespace.is_empty() {
+            faults.add(
+                "policy-secrets-namespace",
+                "no namespace, and enable-policy-secrets-sync is on",
+            );
+        }
+    }
+}
+
+/// Copies of the Secrets that policies name.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("secret-sync", "Copies Secrets that policies name")
+        .config::<Config>()
+        .run(start)
+}
+
+#[derive(Params)]
+struct StartParams {
+    config: Cfg<Config>,
+    client: Arc<dyn Client>,
+    jobs: Jobs,
+}
+
+fn start(params: StartParams) -> Result<(), SpawnError> {
+    let StartParams { config, client, jobs } = params;
+    if !config.enable_policy_secrets_sync || !client.is_enabled() {
+        return Ok(());
+    }
+    let namespace = config.policy_secrets_namespace.clone();
+    jobs.spawn(Job::once("copy", move |cx: JobCtx| {
+        let mut controller = Controller::new(client.clone(), &namespace, cx.health.clone());
+        async move {
+            // A leader that is no longer one writes nothing more.
+            cx.until_cancelled(controller.run()).await;
+        }
+    }))
+}
