@@ -2,10 +2,7 @@
 
 //! The table of sub-commands.
 
-use crate::{clustermesh, clustermesh_dbg, coredns, etcdinit, kvstoremesh, kvstoremesh_dbg};
-
-/// Name of the program.
-const PROGRAM: &str = "skep-clustermesh-apiserver";
+use crate::{PROGRAM, clustermesh, clustermesh_dbg, coredns, etcdinit, kvstoremesh, kvstoremesh_dbg};
 
 /// A sub-command.
 struct Command {

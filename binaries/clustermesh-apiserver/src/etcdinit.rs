@@ -18,7 +18,9 @@ use etcd_client::Client;
 
 pub use self::error::EtcdInitError;
 use self::process::EtcdProcess;
-use crate::line;
+use skep_clustermesh_cli::line;
+
+use crate::PROGRAM;
 
 /// Initializes an etcd data directory: users, roles, authentication. What the directory has of an etcd is deleted.
 #[derive(Parser, Clone, Debug)]
@@ -59,8 +61,8 @@ pub struct Options {
 
 /// The sub-command: reads options from its arguments; returns the exit code.
 pub fn command(args: Vec<String>, _: Vec<(String, String)>) -> u8 {
-    match line::parse::<Options>("etcdinit", args) {
-        Ok(options) => run(&options).map_or_else(|error| line::failed(&error), |()| 0),
+    match line::parse::<Options>(&format!("{PROGRAM} etcdinit"), args) {
+        Ok(options) => run(&options).map_or_else(|error| line::failed(PROGRAM, &error), |()| 0),
         Err(code) => code,
     }
 }

@@ -12,7 +12,9 @@ pub mod coredns;
 pub mod etcdinit;
 pub mod kvstoremesh;
 mod kvstoremesh_dbg;
-mod line;
 mod server;
 
 pub use command::run;
+
+/// Name of the program.
+const PROGRAM: &str = "skep-clustermesh-apiserver";

@@ -5,9 +5,11 @@
 mod cells;
 #[cfg(test)]
 mod cilium;
+mod command;
 mod kvstore;
 mod leader;
 mod mesh;
 mod unsupported;
 
 pub use cells::cells;
+pub use command::command;

@@ -24,6 +24,9 @@ fn main() -> ExitCode {
             return ExitCode::from(hive::exit::USAGE);
         }
     };
+    if let Some(code) = skep_operator::command(&args) {
+        return ExitCode::from(code);
+    }
     let mut env: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();

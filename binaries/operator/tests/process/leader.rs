@@ -46,3 +46,34 @@ async fn a_replica_leads_at_once_when_the_leader_stops() {
     drop(second);
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_leader_shows_the_remote_clusters() {
+    let world = World::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = "endpoints: [\"http://127.0.0.1:1\"]";
+    std::fs::write(folder.path().join("alder"), file).unwrap();
+    let config = format!("--clustermesh-config={}", folder.path().display());
+    let flags = [
+        "--cluster-name=birch",
+        "--cluster-id=9",
+        "--clustermesh-enable-endpoint-sync",
+        config.as_str(),
+    ];
+    let first = world.operator("first", &flags);
+    let (leader, _) = world.next_leader("").await;
+    let second = world.operator("second", &flags);
+
+    first
+        .wait_clusters("ClusterMesh:\t0/1 remote clusters ready\n   alder: not-ready, ")
+        .await;
+    second
+        .wait_clusters("ClusterMesh:\t0/0 remote clusters ready\n")
+        .await;
+
+    first.terminate();
+    world.next_leader(&leader).await;
+    second.wait_clusters("\n   alder: not-ready, ").await;
+    drop(second);
+    world.stop().await;
+}

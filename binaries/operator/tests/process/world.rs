@@ -192,6 +192,25 @@ impl Operator {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Waits until `skep-operator status clustermesh` prints a text that has this.
+    pub(crate) async fn wait_clusters(&self, expected: &str) {
+        let began = Instant::now();
+        let mut last = String::new();
+        while began.elapsed() < PATIENCE {
+            let output = Command::new(env!("CARGO_BIN_EXE_skep-operator"))
+                .args(["status", "clustermesh", "--verbose"])
+                .arg(format!("--server=127.0.0.1:{}", self.port))
+                .output()
+                .expect("it works");
+            last = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            if last.contains(expected) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("`{last}` does not get `{expected}`:\n{}", self.log());
+    }
+
     /// Waits until `GET /healthz` answers with a text that begins so.
     pub(crate) async fn wait_healthz(&self, expected: &str) {
         let began = Instant::now();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: the API of the operator. Requires: [`HealthProbe`](crate::HealthProbe)s, a Kubernetes client. Provides:
-//! `/healthz` on a TCP port, [`Listening`](crate::Listening).
+//! `/healthz` and `/v1/cluster` on a TCP port, [`Listening`](crate::Listening), [`RemoteClusters`].
 
 use hive::Cell;
 
-use crate::{config::Config, health, server};
+use crate::{RemoteClusters, config::Config, health, server};
 
 /// The API of the operator.
 #[must_use]
@@ -13,6 +13,7 @@ pub fn cell() -> Cell {
     Cell::module("operator-api", "API of the operator")
         .config::<Config>()
         .provide(health::kubernetes)
+        .provide(std::sync::Arc::<RemoteClusters>::default)
         .provide(server::Listening::new)
         .run(keep)
 }

@@ -5,12 +5,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::{Router, routing::get};
+use axum::{Json, Router, routing::get};
 use hive::{All, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
 use parking_lot::Mutex;
 use skep_listen::http::{Http1, TowerToHyperService};
 use skep_listen::{BindError, BoundTcp, Server, Tcp};
 
+use crate::clusters::RemoteClusters;
 use crate::config::{Config, SERVE_ADDR};
 use crate::health::{HealthProbe, answer};
 
@@ -33,6 +34,7 @@ impl Listening {
     pub(crate) fn new(
         config: Cfg<Config>,
         probes: All<Arc<dyn HealthProbe>>,
+        clusters: Arc<RemoteClusters>,
         lifecycle: Lifecycle,
         jobs: Jobs,
     ) -> Arc<Self> {
@@ -40,7 +42,7 @@ impl Listening {
         let probes: Arc<[Arc<dyn HealthProbe>]> = probes.into_vec().into();
         let started = listening.clone();
         lifecycle.on_start("listen", move |_: HookCtx| {
-            let (started, jobs, router) = (started.clone(), jobs.clone(), router(&probes));
+            let (started, jobs, router) = (started.clone(), jobs.clone(), router(&probes, &clusters));
             let addresses = config.addresses();
             async move { started.listen(&addresses, &router, &jobs) }
         });
@@ -75,7 +77,8 @@ impl Listening {
     }
 }
 
-fn router(probes: &Arc<[Arc<dyn HealthProbe>]>) -> Router {
+fn router(probes: &Arc<[Arc<dyn HealthProbe>]>, clusters: &Arc<RemoteClusters>) -> Router {
+    let clusters = clusters.clone();
     let healthz = || {
         let probes = probes.clone();
         get(move || async move { answer(&probes).await })
@@ -83,6 +86,7 @@ fn router(probes: &Arc<[Arc<dyn HealthProbe>]>) -> Router {
     Router::new()
         .route("/healthz", healthz())
         .route("/v1/healthz", healthz())
+        .route("/v1/cluster", get(move || async move { Json(clusters.status()) }))
 }
 
 fn serve(listener: BoundTcp, router: Router, jobs: &Jobs) -> Result<(), SpawnError> {

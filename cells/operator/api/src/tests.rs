@@ -11,7 +11,7 @@ use skep_k8s_client::{Client, DisabledClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::{HealthProbe, Listening, Unhealthy, cell};
+use crate::{HealthProbe, Listening, RemoteClusters, Unhealthy, cell};
 
 enum Store {
     Works,
@@ -72,6 +72,29 @@ async fn healthy_is_ok_at_both_paths() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn remote_clusters_are_those_that_the_leader_tells() {
+    let hive = Hive::new([cell(), Cell::group([]).provide(client)])
+        .root::<Arc<Listening>>()
+        .root::<Arc<RemoteClusters>>();
+    let settings = Settings::new().flag("operator-api-serve-addr", "localhost:0");
+    let running = testing::start_with(hive, settings).await;
+    let address = running.get::<Arc<Listening>>().unwrap().addresses()[0];
+    let clusters: Arc<RemoteClusters> = running.get().unwrap();
+    let body = async || {
+        let answer = get(address, "/v1/cluster").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        answer.split("\r\n\r\n").nth(1).unwrap().to_owned()
+    };
+
+    assert_eq!(body().await, "[]");
+    clusters.set(|| serde_json::json!([{"name": "alder"}]));
+    assert_eq!(body().await, r#"[{"name":"alder"}]"#);
+    clusters.clear();
+    assert_eq!(body().await, "[]");
+    testing::stop(running).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `kvstoremesh-dbg status`.
+//! How the remote clusters of a running program are.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -13,48 +13,65 @@ use skep_clustermesh::{RemoteClusterStatus, summary};
 /// How long connecting and each read may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Prints the status of the remote clusters: those that are not ready, and with `--verbose` all.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
+/// Which clusters are printed, and how.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Options {
     /// Print clusters that are ready, too.
     #[arg(long)]
-    verbose: bool,
+    pub verbose: bool,
     /// Print the status as a document, which has all clusters.
     #[arg(long, short, value_enum)]
-    output: Option<Format>,
-    /// Address of the API of kvstoremesh.
-    #[arg(
-        long,
-        short = 'H',
-        env = "CILIUM_API_SERVE_ADDR",
-        default_value = "localhost:9889"
-    )]
-    host: String,
+    pub output: Option<Format>,
 }
 
+/// A program that answers `GET /v1/cluster`.
+#[derive(Clone, Copy, Debug)]
+pub struct Server<'a> {
+    /// What errors call it.
+    pub name: &'a str,
+    /// What the status calls its mesh.
+    pub title: &'a str,
+    /// Host and port of its API.
+    pub host: &'a str,
+}
+
+/// A form of documents.
 #[derive(ValueEnum, Clone, Copy, Debug)]
-enum Format {
+pub enum Format {
+    /// JSON, indented.
     Json,
+    /// YAML.
     Yaml,
 }
 
 /// Why there is no status.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StatusError {
-    /// kvstoremesh does not run, or has another address: see `--host`.
-    #[error("cannot reach kvstoremesh at {host}")]
+pub enum StatusError {
+    /// It does not run, or has another address.
+    #[error("cannot reach {name} at {host}")]
     Connect {
+        /// The program.
+        name: String,
+        /// Where it should be.
         host: String,
+        /// The error of the system call.
         #[source]
         cause: std::io::Error,
     },
     /// Something else listens at that address.
     #[error("unexpected answer of {host}: {answer}")]
-    Answer { host: String, answer: String },
+    Answer {
+        /// Where it was asked.
+        host: String,
+        /// The first line of the answer.
+        answer: String,
+    },
     /// Something else listens at that address, or a later version.
     #[error("unexpected status from {host}")]
     Model {
+        /// Where it was asked.
         host: String,
+        /// What is wrong with it.
         #[source]
         cause: serde_json::Error,
     },
@@ -63,24 +80,29 @@ pub(crate) enum StatusError {
     Print(#[source] hive_script::text::yaml::Error),
 }
 
-pub(crate) fn run(options: &Options) -> Result<String, StatusError> {
-    let body = get(&options.host)?;
+/// Asks for the status.
+///
+/// # Errors
+///
+/// When there is no answer, or one that is no status.
+pub fn run(options: &Options, server: Server<'_>) -> Result<String, StatusError> {
+    let body = get(server)?;
     let model = |cause| StatusError::Model {
-        host: options.host.clone(),
+        host: server.host.to_owned(),
         cause,
     };
     let clusters: Vec<RemoteClusterStatus> = serde_json::from_str(&body).map_err(model)?;
     let document = serde_json::from_str::<serde_json::Value>(&body).map_err(model)?;
     match options.output {
-        None => Ok(text(&clusters, options.verbose, Timestamp::now())),
+        None => Ok(text(server.title, &clusters, options.verbose, Timestamp::now())),
         Some(Format::Json) => Ok(format!("{document:#}\n")),
         Some(Format::Yaml) => hive_script::text::yaml::emit_v2(&document).map_err(StatusError::Print),
     }
 }
 
-/// The status as Cilium prints it.
-fn text(clusters: &[RemoteClusterStatus], is_verbose: bool, now: Timestamp) -> String {
-    let mut text = format!("KVStoreMesh:\t{}\n", summary(clusters));
+/// The status as Cilium prints it: clusters that are not ready, and those that are if `is_verbose`.
+fn text(title: &str, clusters: &[RemoteClusterStatus], is_verbose: bool, now: Timestamp) -> String {
+    let mut text = format!("{title}:\t{}\n", summary(clusters));
     for cluster in clusters.iter().filter(|cluster| is_verbose || !cluster.ready) {
         for line in cluster.text(now).lines() {
             text.push_str(&format!("   {line}\n"));
@@ -90,8 +112,9 @@ fn text(clusters: &[RemoteClusterStatus], is_verbose: bool, now: Timestamp) -> S
 }
 
 /// The answer to `GET /v1/cluster`.
-fn get(host: &str) -> Result<String, StatusError> {
+fn get(Server { name, host, .. }: Server<'_>) -> Result<String, StatusError> {
     let answer = exchange(host).map_err(|cause| StatusError::Connect {
+        name: name.to_owned(),
         host: host.to_owned(),
         cause,
     })?;
@@ -144,8 +167,8 @@ mod tests {
     fn clusters_that_are_ready_are_listed_if_that_is_asked_for() {
         let clusters = [cluster("alder", true), cluster("maple", false)];
 
-        let brief = text(&clusters, false, Timestamp::UNIX_EPOCH);
-        let verbose = text(&clusters, true, Timestamp::UNIX_EPOCH);
+        let brief = text("KVStoreMesh", &clusters, false, Timestamp::UNIX_EPOCH);
+        let verbose = text("KVStoreMesh", &clusters, true, Timestamp::UNIX_EPOCH);
 
         assert!(
             brief.starts_with("KVStoreMesh:\t1/2 remote clusters ready\n   maple: not-ready, "),
@@ -157,6 +180,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a server that blocks")]
     fn the_status_is_asked_for_at_the_api() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
         let host = listener.local_addr().expect("it has an address").to_string();
@@ -182,14 +206,24 @@ mod tests {
         let options = Options {
             verbose: false,
             output: Some(Format::Json),
+        };
+        let server_at = |host| Server {
+            name: "kvstoremesh",
+            title: "KVStoreMesh",
             host,
         };
 
-        let document = run(&options).expect("it is answered");
-        let error = run(&options).expect_err("it is not found").to_string();
+        let document = run(&options, server_at(&host)).expect("it is answered");
+        let error = run(&options, server_at(&host))
+            .expect_err("it is not found")
+            .to_string();
+        let gone = run(&options, server_at("127.0.0.1:1"))
+            .expect_err("nothing listens")
+            .to_string();
 
         assert!(document.contains("\"name\": \"alder\""), "{document}");
         assert!(error.contains("404 Not Found"), "{error}");
+        assert_eq!(gone, "cannot reach kvstoremesh at 127.0.0.1:1");
         server.join().expect("it ends");
     }
 }

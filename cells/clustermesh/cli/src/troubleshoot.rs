@@ -1,45 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `kvstoremesh-dbg troubleshoot`: reads the configuration files itself, so it may succeed where a running kvstoremesh does not.
+//! Tries connections to etcd step by step. Configuration files are read anew, so that it may succeed where a running program
+//! has not reconnected yet.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use skep_kvstore_etcd::troubleshoot::troubleshoot;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::line;
 
-/// Checks the connections to remote clusters, step by step.
+/// The etcd of the own cluster.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
+pub struct OwnOptions {
+    /// Configuration of the etcd client.
+    #[arg(long)]
+    pub etcd_config: Option<PathBuf>,
+    /// How long each check may take.
+    #[arg(long, default_value = "5s", value_parser = line::duration)]
+    pub timeout: Duration,
+}
+
+/// The etcds of remote clusters.
+#[derive(Args, Clone, Debug)]
+pub struct RemoteOptions {
     /// Names of the clusters to check; all if there are none.
-    names: Vec<String>,
+    pub names: Vec<String>,
     /// Check the local cluster, too, if the directory has a file for it.
     #[arg(long)]
-    include_local: bool,
+    pub include_local: bool,
     /// Directory with the configurations of remote clusters.
     #[arg(
         long,
         env = "CILIUM_CLUSTERMESH_CONFIG",
         default_value = "/var/lib/cilium/clustermesh"
     )]
-    clustermesh_config: PathBuf,
+    pub clustermesh_config: PathBuf,
     /// Name of the local cluster.
     #[arg(long, env = "CILIUM_CLUSTER_NAME", default_value = "")]
-    local_cluster_name: String,
+    pub local_cluster_name: String,
     /// How long each check may take.
     #[arg(long, default_value = "5s", value_parser = line::duration)]
-    timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// Why nothing can be checked.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TroubleshootError {
+pub enum TroubleshootError {
     /// The directory must exist: see `--clustermesh-config`.
     #[error("cannot read the configurations of remote clusters in `{}`", path.display())]
     Directory {
+        /// The directory.
         path: PathBuf,
+        /// The error of the system call.
         #[source]
         cause: std::io::Error,
     },
@@ -48,11 +63,32 @@ pub(crate) enum TroubleshootError {
     Runtime(#[source] std::io::Error),
     /// There is no file of that name with the word `endpoints:`.
     #[error("cluster `{name}` is not configured in `{}`", directory.display())]
-    Unknown { name: String, directory: PathBuf },
+    Unknown {
+        /// The name.
+        name: String,
+        /// Where there is no file of it.
+        directory: PathBuf,
+    },
 }
 
-/// Returns what was found, and whether all is fine.
-pub(crate) fn run(options: &Options) -> Result<(String, bool), TroubleshootError> {
+/// Checks the etcd of the own cluster, by default that of the configuration `usual`. Returns what was found, and whether all
+/// is fine.
+///
+/// # Errors
+///
+/// When nothing can be checked.
+pub fn own(options: &OwnOptions, usual: &str) -> Result<(String, bool), TroubleshootError> {
+    let file = options.etcd_config.as_deref().unwrap_or(Path::new(usual));
+    let findings = runtime()?.block_on(troubleshoot(file, options.timeout));
+    Ok((findings.text, findings.is_healthy))
+}
+
+/// Checks the etcds of remote clusters. Returns what was found, and whether all is fine.
+///
+/// # Errors
+///
+/// When nothing can be checked.
+pub fn remote(options: &RemoteOptions) -> Result<(String, bool), TroubleshootError> {
     let directory = &options.clustermesh_config;
     let mut names = configured(directory).map_err(|cause| TroubleshootError::Directory {
         path: directory.clone(),
@@ -69,9 +105,12 @@ pub(crate) fn run(options: &Options) -> Result<(String, bool), TroubleshootError
     } else {
         names.retain(|name| options.names.contains(name));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(TroubleshootError::Runtime)?;
-    Ok(runtime.block_on(check(directory, &names, options.timeout)))
+    Ok(runtime()?.block_on(check(directory, &names, options.timeout)))
+}
+
+fn runtime() -> Result<Runtime, TroubleshootError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(TroubleshootError::Runtime)
 }
 
 async fn check(directory: &Path, names: &[String], limit: Duration) -> (String, bool) {
@@ -106,8 +145,8 @@ fn configured(directory: &Path) -> std::io::Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn options(directory: &Path, names: &[&str]) -> Options {
-        Options {
+    fn options(directory: &Path, names: &[&str]) -> RemoteOptions {
+        RemoteOptions {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             include_local: false,
             clustermesh_config: directory.to_owned(),
@@ -126,7 +165,7 @@ mod tests {
         std::fs::write(folder.path().join("common-etcd-client.key"), "no configuration")
             .expect("it is written");
         std::fs::create_dir(folder.path().join("..data")).expect("it is made");
-        let check = |options: &Options| run(options).expect("there is a directory");
+        let check = |options: &RemoteOptions| remote(options).expect("there is a directory");
 
         let (text, is_healthy) = check(&options(folder.path(), &[]));
         assert!(!is_healthy, "nothing listens there");
@@ -144,13 +183,34 @@ mod tests {
         let mut with_local = options(folder.path(), &[]);
         with_local.include_local = true;
         assert!(check(&with_local).0.starts_with("Found 3 "));
-        let error = run(&options(folder.path(), &["oak"]))
+        let error = remote(&options(folder.path(), &["oak"]))
             .expect_err("there is none")
             .to_string();
         assert!(error.contains("cluster `oak` is not configured"), "{error}");
-        let error = run(&options(Path::new("/nonexistent"), &[]))
+        let error = remote(&options(Path::new("/nonexistent"), &[]))
             .expect_err("there is none")
             .to_string();
         assert!(error.contains("`/nonexistent`"), "{error}");
+    }
+
+    #[test]
+    fn an_etcd_that_does_not_answer_and_a_missing_file_are_told() {
+        let folder = tempfile::tempdir().expect("there is a folder");
+        let file = folder.path().join("etcd.config");
+        std::fs::write(&file, "endpoints: [\"http://127.0.0.1:1\"]").expect("it is written");
+        let timeout = Duration::from_secs(5);
+        let named = |etcd_config| OwnOptions { etcd_config, timeout };
+
+        let (text, is_healthy) = own(&named(Some(file.clone())), "/nonexistent").expect("there are sockets");
+        assert!(!is_healthy, "{text}");
+        assert!(text.contains("- http://127.0.0.1:1\n"), "{text}");
+        let usual = own(&named(None), &file.to_string_lossy()).expect("there are sockets");
+        assert!(
+            !usual.1 && usual.0.contains("- http://127.0.0.1:1\n"),
+            "{}",
+            usual.0
+        );
+        let (text, is_healthy) = own(&named(None), "/nonexistent").expect("there are sockets");
+        assert!(!is_healthy && text.contains("/nonexistent"), "{text}");
     }
 }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Sub-commands that ask a running operator, or look at what it connects to.
+
+use clap::{Args, Parser, Subcommand};
+use skep_clustermesh_cli::{line, status, troubleshoot};
+
+/// Name of the program.
+const PROGRAM: &str = "skep-operator";
+/// The configuration of the etcd client that the chart mounts.
+const ETCD_CONFIG: &str = "/var/lib/etcd-config/etcd.config";
+
+#[derive(Parser, Clone, Debug)]
+enum Line {
+    /// How what the operator connects to is.
+    #[command(subcommand)]
+    Status(Status),
+    /// Check connections step by step.
+    #[command(subcommand)]
+    Troubleshoot(Troubleshoot),
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Status {
+    /// Print the status of the remote clusters: those that are not ready, and with `--verbose` all. Only the leader has any.
+    Clustermesh(StatusOptions),
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Troubleshoot {
+    /// Check the connections to remote clusters.
+    Clustermesh(troubleshoot::RemoteOptions),
+    /// Check the connection to the etcd of the own cluster.
+    Kvstore(troubleshoot::OwnOptions),
+}
+
+#[derive(Args, Clone, Debug)]
+struct StatusOptions {
+    #[command(flatten)]
+    status: status::Options,
+    /// Address of the API of the operator.
+    #[arg(long, short, default_value = "localhost:9234")]
+    server: String,
+}
+
+/// Runs the sub-command that the arguments begin with; returns the exit code. `None` if they begin with none: then they are
+/// those of the operator itself.
+pub fn command(args: &[String]) -> Option<u8> {
+    let name = args.first()?;
+    if !matches!(name.as_str(), "status" | "troubleshoot") {
+        return None;
+    }
+    let line: Line = match line::parse(PROGRAM, args.iter().cloned()) {
+        Ok(line) => line,
+        Err(code) => return Some(code),
+    };
+    Some(match line {
+        Line::Status(Status::Clustermesh(StatusOptions { status, server })) => {
+            let server = status::Server {
+                name: "the operator",
+                title: "ClusterMesh",
+                host: &server,
+            };
+            line::report(PROGRAM, status::run(&status, server).map(|text| (text, true)))
+        }
+        Line::Troubleshoot(Troubleshoot::Clustermesh(options)) => {
+            line::report(PROGRAM, troubleshoot::remote(&options))
+        }
+        Line::Troubleshoot(Troubleshoot::Kvstore(options)) => {
+            line::report(PROGRAM, troubleshoot::own(&options, ETCD_CONFIG))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(words: &[&str]) -> Option<u8> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        command(&words)
+    }
+
+    #[test]
+    fn what_is_no_sub_command_is_left_to_the_operator() {
+        assert_eq!(run(&[]), None);
+        assert_eq!(run(&["--cluster-name=alder"]), None);
+        assert_eq!(run(&["hive", "status"]), None);
+    }
+
+    #[test]
+    fn sub_commands_fail_with_their_exit_codes() {
+        assert_eq!(run(&["status", "clustermesh", "-s", "127.0.0.1:1"]), Some(1));
+        assert_eq!(
+            run(&["troubleshoot", "kvstore", "--etcd-config=/nonexistent"]),
+            Some(1)
+        );
+        assert_eq!(
+            run(&["troubleshoot", "clustermesh", "--clustermesh-config=/nonexistent"]),
+            Some(1)
+        );
+        assert_eq!(run(&["status"]), Some(hive::exit::USAGE));
+        assert_eq!(run(&["status", "hubble"]), Some(hive::exit::USAGE));
+        assert_eq!(run(&["status", "--help"]), Some(0));
+    }
+}

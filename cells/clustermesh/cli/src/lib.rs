@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Commands of programs that connect to remote clusters:
+//!
+//! - [`status`] asks such a program how the clusters are, at its `GET /v1/cluster`;
+//! - [`troubleshoot`] tries the connections itself, from the configuration files;
+//! - [`line`] reads command lines and prints results.
+
+pub mod line;
+pub mod status;
+pub mod troubleshoot;
