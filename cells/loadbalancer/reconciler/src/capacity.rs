@@ -139,11 +139,13 @@ impl Ops {
         let mut least: [Option<(u32, ReconcileError)>; MAPS] = Default::default();
         for (mut need, at) in order {
             let frontend = refused[at].0;
+            // Else it may need more than is known, or less.
+            let is_known = self.is_written_as_known(frontend);
             let mut limits = least.iter().zip(need.all());
             let limit = limits.find_map(|(least, need)| least.as_ref().filter(|(least, _)| need >= *least));
             let result = match limit {
-                Some((_, error)) => Err(error.clone()),
-                None => {
+                Some((_, error)) if is_known => Err(error.clone()),
+                _ => {
                     self.upsert(frontend);
                     self.finish().pop().unwrap_or(Ok(0))
                 }
@@ -154,7 +156,7 @@ impl Ops {
             {
                 // At least the entry that was refused, whatever is known of what the maps have.
                 let needed = need.all()[map].max(1);
-                if least[map].as_ref().is_none_or(|(least, _)| needed < *least) {
+                if is_known && least[map].as_ref().is_none_or(|(least, _)| needed < *least) {
                     least[map] = Some((needed, error.clone()));
                     *self.capacity.all_mut()[map] = needed - 1;
                 }
@@ -210,6 +212,17 @@ impl Ops {
                 self.retriable.push(address);
             }
         }
+    }
+
+    // Whether the maps have of a frontend what its last round wanted, or nothing.
+    fn is_written_as_known(&self, frontend: &Frontend) -> bool {
+        let address = *frontend.address();
+        let ips = frontend.node_addresses.as_deref().unwrap_or_default();
+        let expanded = ips.iter().map(|ip| address.with_ip(*ip));
+        let entries = std::iter::once(address).chain(expanded);
+        entries
+            .filter_map(|address| self.entries.get(&address))
+            .all(|entry| !entry.is_dirty)
     }
 
     // Entries that the maps do not have and that the frontend needs.
