@@ -4,7 +4,7 @@
 //!
 //! - [`status`] asks such a program how the clusters are, at its `GET /v1/cluster`;
 //! - [`troubleshoot`] tries the connections itself, from the configuration files;
-//! - [`line`] reads command lines and prints results.
+//! - [`mod@line`] reads command lines and prints results.
 
 pub mod line;
 pub mod status;
