@@ -39,7 +39,7 @@ skep-kvstore: etcd-client tonic axum kube
 skep-kvstore-etcd: kube
 skep-kvstore-store: skep-kvstore-etcd etcd-client tonic axum kube
 skep-clustermesh: kube skep-loadbalancer-sources skep-bpf-maps
-skep-clustermesh-cli: kube axum skep-loadbalancer-model skep-bpf-maps
+skep-clustermesh-cli: kube skep-loadbalancer-model skep-bpf-maps
 skep-kvstoremesh: kube skep-loadbalancer-model skep-bpf-maps
 skep-clustermesh-export: kube etcd-client axum skep-loadbalancer-model skep-bpf-maps
 skep-clustermesh-types: skep-kvstore skep-statedb tokio etcd-client tonic kube axum
