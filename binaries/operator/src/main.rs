@@ -34,7 +34,11 @@ fn main() -> ExitCode {
         env.push((UNKNOWN.0.to_owned(), UNKNOWN.1.to_owned()));
     }
     let code = Program::new("skep-operator", skep_operator::cells())
-        .about("Does what one process of a cluster does for all nodes.")
+        .about(
+            "Does what one process of a cluster does for all nodes.\n\n\
+             `skep-operator status clustermesh` asks one that runs; `skep-operator troubleshoot clustermesh|kvstore` checks \
+             its connections.",
+        )
         .version(env!("CARGO_PKG_VERSION"))
         .env_prefix("CILIUM")
         // Sockets are where Cilium has them.

@@ -15,7 +15,7 @@ use crate::line;
 /// The etcd of the own cluster.
 #[derive(Args, Clone, Debug)]
 pub struct OwnOptions {
-    /// Configuration of the etcd client.
+    /// Configuration of the etcd client; by default the one that the chart mounts.
     #[arg(long)]
     pub etcd_config: Option<PathBuf>,
     /// How long each check may take.

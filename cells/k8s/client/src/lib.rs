@@ -3,7 +3,8 @@
 //! Reading, watching and writing Kubernetes objects.
 //!
 //! - [`Client`]: a connection to an API server, for objects of all kinds; [`Api`] is a typed view of it;
-//! - [`ListerWatcher`]: a source of all objects of one type; [`watcher()`] turns it into an endless stream of events.
+//! - [`ListerWatcher`]: a source of all objects of one type; [`watcher()`] turns it into an endless stream of events,
+//!   [`WatchState`] is what they say of the connection.
 //!
 //! Feature `remote` adds `remote`, the client of a real API server, by kube, and its cell. Feature `api` adds `status`,
 //! the part `kubernetes` of the agent's status. Feature `testing` adds `testing`, a client that fails on demand.
@@ -15,6 +16,7 @@ mod event;
 mod options;
 #[cfg(feature = "remote")]
 pub mod remote;
+mod state;
 #[cfg(feature = "api")]
 pub mod status;
 #[cfg(feature = "testing")]
@@ -29,4 +31,5 @@ pub use options::{
     DeleteOptions, ListOptions, Patch, Preconditions, ResourceVersionMatch, Subresource, WatchOptions,
     WriteOptions,
 };
+pub use state::WatchState;
 pub use watcher::{Backoff, WatcherEvent, watcher, watcher_in_pages};

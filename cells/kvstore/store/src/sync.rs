@@ -140,13 +140,14 @@ struct Inner {
     /// When each pending key was changed first since it was written.
     changed: Mutex<HashMap<Key, Instant>>,
     is_synced: watch::Sender<bool>,
-    /// Held by who runs. Leases that end while nothing runs are reported to the next run.
+    /// Held by who runs. What happens to leases and to the store while nothing runs is reported to the next run.
     worker: tokio::sync::Mutex<Worker>,
 }
 
 struct Worker {
     lost: LostKeys,
     lost_canary: LostKeys,
+    replaced: watch::Receiver<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -190,6 +191,7 @@ impl SyncStore {
         let worker = Worker {
             lost: client.lost_keys(&prefix),
             lost_canary: client.lost_keys(&canary),
+            replaced: client.replaced(),
         };
         let state = State {
             found: Found::new(options.adopts),
@@ -310,8 +312,11 @@ impl SyncStore {
             return std::future::pending().await;
         }
         let mut worker = inner.worker.lock().await;
-        let Worker { lost, lost_canary } = &mut *worker;
-        let mut replaced = inner.client.replaced();
+        let Worker {
+            lost,
+            lost_canary,
+            replaced,
+        } = &mut *worker;
         let work = async {
             loop {
                 let work = async {

@@ -11,8 +11,8 @@ use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
 use hive::Health;
 use skep_k8s_client::{
-    Api, ApiError, Backoff, Client, ListOptions, ObjectEvent, Subresource, WatcherEvent, WriteOptions,
-    watcher,
+    Api, ApiError, Backoff, Client, ListOptions, ObjectEvent, Subresource, WatchState, WatcherEvent,
+    WriteOptions, watcher,
 };
 use skep_k8s_types::selector::FieldSelector;
 use skep_k8s_types::slim::Namespace;
@@ -105,13 +105,6 @@ struct Failed {
 
 type Events<T> = BoxStream<'static, WatcherEvent<T>>;
 
-/// What is known of a watch.
-#[derive(Debug, Default)]
-struct Source {
-    is_listed: bool,
-    failing: Option<String>,
-}
-
 pub(crate) struct Controller {
     client: Arc<dyn Client>,
     metrics: Arc<IdentityMetrics>,
@@ -119,7 +112,7 @@ pub(crate) struct Controller {
     pods: Events<Pod>,
     namespaces: Events<Namespace>,
     identities: Events<Identity>,
-    sources: [Source; 3],
+    sources: [WatchState; 3],
     world: World,
     requests: FuturesUnordered<BoxFuture<'static, Done>>,
     /// By id.
@@ -171,7 +164,7 @@ impl Controller {
             // What has happened already is taken in before the next identity is created.
             while self.step().now_or_never().is_some() {}
             self.forget_unseen();
-            if self.sources.iter().all(|source| source.is_listed) {
+            if self.sources.iter().all(WatchState::is_listed) {
                 self.create();
                 self.unmark();
             }
@@ -208,7 +201,7 @@ impl Controller {
     }
 
     fn pod(&mut self, event: WatcherEvent<Pod>) {
-        note(&mut self.sources[0], &event);
+        self.sources[0].note(&event);
         match event {
             WatcherEvent::Replaced { items, invalid } => {
                 let kept = present(&items, &invalid);
@@ -238,7 +231,7 @@ impl Controller {
     }
 
     fn namespace(&mut self, event: WatcherEvent<Namespace>) {
-        note(&mut self.sources[1], &event);
+        self.sources[1].note(&event);
         match event {
             WatcherEvent::Replaced { items, invalid } => {
                 let kept = present(&items, &invalid);
@@ -260,7 +253,7 @@ impl Controller {
     }
 
     fn identity(&mut self, event: WatcherEvent<Identity>) {
-        note(&mut self.sources[2], &event);
+        self.sources[2].note(&event);
         match event {
             WatcherEvent::Replaced { items, invalid } => {
                 let kept = present(&items, &invalid);
@@ -473,7 +466,8 @@ impl Controller {
     fn concern(&self, free: usize, size: usize) -> Option<Concern> {
         let kinds = ["pods", "namespaces", "identities"];
         for (kind, source) in kinds.into_iter().zip(&self.sources) {
-            if let Some(cause) = source.failing.clone() {
+            if let Some(error) = source.failing() {
+                let cause = hive::error_chain(&**error).to_string();
                 return Some(Concern::Watch { kind, cause });
             }
         }
@@ -541,24 +535,6 @@ async fn remove_mark(client: &dyn Client, id: u32) -> Result<(), CreateError> {
         }
     }
     Ok(())
-}
-
-fn note<T: Resource>(source: &mut Source, event: &WatcherEvent<T>) {
-    match event {
-        WatcherEvent::Failing(error) => source.failing = Some(hive::error_chain(&**error).to_string()),
-        WatcherEvent::Working => source.failing = None,
-        WatcherEvent::Replaced { .. } => {
-            source.is_listed = true;
-            source.failing = None;
-        }
-        WatcherEvent::Object(ObjectEvent::Invalid(error)) => {
-            tracing::warn!(
-                kind = %T::kind().kind, object = %error.object, error = %hive::error_chain(error),
-                "Cannot decode object"
-            );
-        }
-        WatcherEvent::Object(_) | WatcherEvent::InitPage { .. } | WatcherEvent::InitDone => {}
-    }
 }
 
 /// The objects of a list, also those that cannot be decoded.

@@ -11,10 +11,10 @@ use futures::{FutureExt, StreamExt};
 use hive::Health;
 use serde_json::{Value, json};
 use skep_k8s_client::{
-    Api, ApiError, Backoff, Client, ObjectEvent, Subresource, WatcherEvent, WriteOptions, watcher,
+    Api, ApiError, Backoff, Client, ObjectEvent, Subresource, WatchState, WatcherEvent, WriteOptions, watcher,
 };
 use skep_k8s_types::slim::{EndpointSlice, Node, Service};
-use skep_k8s_types::{DecodeError, ObjectKey, Resource};
+use skep_k8s_types::{ObjectKey, Resource};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::world::{World, is_responsible};
@@ -50,44 +50,6 @@ enum Event {
     Due,
 }
 
-/// What a watcher says of its connection.
-#[derive(Default)]
-struct Source {
-    is_listed: bool,
-    failing: Option<String>,
-    /// Objects that cannot be decoded: what they said before counts.
-    invalid: BTreeMap<ObjectKey, String>,
-}
-
-impl Source {
-    fn note<T: Resource>(&mut self, event: &WatcherEvent<T>) {
-        match event {
-            WatcherEvent::Failing(error) => self.failing = Some(hive::error_chain(&**error).to_string()),
-            WatcherEvent::Working => self.failing = None,
-            WatcherEvent::Replaced { invalid, .. } => {
-                *self = Self {
-                    is_listed: true,
-                    ..Self::default()
-                };
-                invalid.iter().for_each(|error| self.undecodable::<T>(error));
-            }
-            WatcherEvent::Object(ObjectEvent::Applied(object)) => {
-                _ = self.invalid.remove(&ObjectKey::of(&**object));
-            }
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => _ = self.invalid.remove(key),
-            WatcherEvent::Object(ObjectEvent::Invalid(error)) => self.undecodable::<T>(error),
-            WatcherEvent::InitPage { .. } | WatcherEvent::InitDone => {}
-        }
-    }
-
-    fn undecodable<T: Resource>(&mut self, error: &DecodeError) {
-        let (kind, text) = (T::kind().kind, hive::error_chain(error).to_string());
-        tracing::warn!(kind = %kind, object = %error.object, error = %text, "Cannot decode object");
-        self.invalid
-            .insert((*error.object).clone(), format!("{kind}: {text}"));
-    }
-}
-
 pub(crate) struct Controller {
     client: Arc<dyn Client>,
     is_default: bool,
@@ -95,7 +57,7 @@ pub(crate) struct Controller {
     services: Events<Service>,
     nodes: Events<Node>,
     slices: Events<EndpointSlice>,
-    sources: [Source; 3],
+    sources: [WatchState; 3],
     world: World,
     /// Services to look at, and when.
     due: BTreeMap<ObjectKey, Instant>,
@@ -142,7 +104,7 @@ impl Controller {
     }
 
     fn is_listed(&self) -> bool {
-        self.sources.iter().all(|source| source.is_listed)
+        self.sources.iter().all(|source| source.is_listed())
     }
 
     async fn next(&mut self) -> Event {
@@ -338,24 +300,24 @@ impl Controller {
     }
 
     fn report(&self) {
-        let failing = self.sources.iter().find_map(|source| source.failing.clone());
+        let failing = self.sources.iter().find_map(WatchState::failing);
         if let Some(error) = failing {
             let message = "Waiting for the Kubernetes API server";
-            self.health.degraded(message, &Unwritten(error));
+            self.health.degraded(message, &**error);
             return;
         }
         if !self.is_listed() {
             return;
         }
         let total = self.world.services().count();
-        let invalid = self.sources.iter().flat_map(|source| &source.invalid);
-        let all: Vec<_> = self.faults.iter().chain(invalid).collect();
-        if all.is_empty() {
+        let invalid = self.sources.iter().flat_map(|source| source.invalid().values());
+        let faults = self.faults.iter().map(|(key, error)| format!("`{key}`: {error}"));
+        let texts = faults.chain(invalid.map(ToString::to_string));
+        let texts: Vec<String> = texts.take(NAMED).collect();
+        if texts.is_empty() {
             self.health.ok(format!("{total} services"));
             return;
         }
-        let faults = all.into_iter().take(NAMED);
-        let texts: Vec<String> = faults.map(|(key, error)| format!("`{key}`: {error}")).collect();
         let message = format!(
             "{} of {total} services without their addresses",
             self.faults.len()

@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use hive::Health;
-use skep_k8s_client::{Api, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
+use skep_k8s_client::{Api, Backoff, Client, ObjectEvent, WatchState, WatcherEvent, watcher};
 use skep_k8s_crds::policy::{CiliumClusterwideNetworkPolicy, CiliumNetworkPolicy, Rule};
-use skep_k8s_types::{DecodeError, ObjectKey, Resource};
+use skep_k8s_types::{ObjectKey, Resource};
 use tokio::time::{Instant, sleep_until};
 
 use crate::world::{PolicyKind, World};
@@ -53,46 +53,6 @@ struct Uncopied(String);
 
 type Events<T> = BoxStream<'static, WatcherEvent<T>>;
 
-/// What is known of a watch.
-#[derive(Debug, Default)]
-struct Source {
-    is_listed: bool,
-    failing: Option<String>,
-    /// Objects that cannot be decoded: what they said before counts.
-    invalid: BTreeMap<ObjectKey, String>,
-}
-
-impl Source {
-    fn note<T: Resource>(&mut self, event: &WatcherEvent<T>) {
-        match event {
-            WatcherEvent::Failing(error) => self.failing = Some(hive::error_chain(&**error).to_string()),
-            WatcherEvent::Working => self.failing = None,
-            WatcherEvent::Replaced { invalid, .. } => {
-                *self = Self {
-                    is_listed: true,
-                    ..Self::default()
-                };
-                invalid.iter().for_each(|error| self.undecodable::<T>(error));
-            }
-            WatcherEvent::Object(ObjectEvent::Applied(object)) => {
-                _ = self.invalid.remove(&ObjectKey::of(&**object));
-            }
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => _ = self.invalid.remove(key),
-            WatcherEvent::Object(ObjectEvent::Invalid(error)) => self.undecodable::<T>(error),
-            WatcherEvent::InitPage { .. } | WatcherEvent::InitDone => {}
-        }
-    }
-
-    fn undecodable<T: Resource>(&mut self, error: &DecodeError) {
-        let (kind, text) = (T::kind().kind, hive::error_chain(error).to_string());
-        tracing::warn!(kind = %kind, object = %error.object, error = %text, "Cannot decode object");
-        self.invalid.insert(
-            (*error.object).clone(),
-            format!("{kind} `{}`: {text}", error.object),
-        );
-    }
-}
-
 /// A copy that could not be made.
 #[derive(Debug)]
 struct Failed {
@@ -106,7 +66,7 @@ pub(crate) struct Controller {
     policies: Events<CiliumNetworkPolicy>,
     clusterwide: Events<CiliumClusterwideNetworkPolicy>,
     secrets: Events<Secret>,
-    sources: [Source; 3],
+    sources: [WatchState; 3],
     world: World,
     /// Copies to look at, and when.
     due: BTreeMap<String, Instant>,
@@ -152,7 +112,7 @@ impl Controller {
     }
 
     fn is_listed(&self) -> bool {
-        self.sources.iter().all(|source| source.is_listed)
+        self.sources.iter().all(|source| source.is_listed())
     }
 
     /// Takes in what happens next. Nothing is lost if it is dropped.
@@ -290,7 +250,7 @@ impl Controller {
         let kinds = [PolicyKind::Namespaced, PolicyKind::Clusterwide];
         kinds.into_iter().zip(&self.sources).all(|(kind, source)| {
             let known: BTreeSet<&ObjectKey> = self.world.policies(kind).collect();
-            source.invalid.keys().all(|key| known.contains(key))
+            source.invalid().keys().all(|key| known.contains(key))
         })
     }
 
@@ -300,19 +260,17 @@ impl Controller {
         let due = &self.due;
         self.failed
             .retain(|copy, _| world.original(copy).is_some() || due.contains_key(copy));
-        let failing = self.sources.iter().find_map(|source| source.failing.clone());
+        let failing = self.sources.iter().find_map(WatchState::failing);
         if let Some(error) = failing {
             let message = "Waiting for the Kubernetes API server";
-            self.health.degraded(message, &Uncopied(error));
+            self.health.degraded(message, &**error);
             return;
         }
         if !self.is_listed() {
             return;
         }
-        let invalid = self
-            .sources
-            .iter()
-            .flat_map(|source| source.invalid.values().cloned());
+        let invalid = self.sources.iter().flat_map(|source| source.invalid().values());
+        let invalid = invalid.map(ToString::to_string);
         let failed = self
             .failed
             .iter()

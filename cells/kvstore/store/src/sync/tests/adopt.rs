@@ -95,6 +95,26 @@ async fn a_store_that_is_restored_gets_what_it_misses_and_loses_what_came_back()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_is_restored_while_nothing_runs_is_not_missed() {
+    let (memory, client) = memory();
+    let nodes = SyncStore::new(client.clone(), options().adopt());
+    nodes.upsert("alder/old", "1");
+    nodes.set_synced();
+    during(&nodes, nodes.wait_synced()).await;
+    let old = memory.snapshot();
+    nodes.delete("alder/old");
+    during(&nodes, settle()).await;
+    assert_eq!(items(&memory, PREFIX).len(), 0);
+
+    memory.restore(&old);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(items(&memory, PREFIX).len(), 1);
+
+    during(&nodes, settle()).await;
+    assert_eq!(items(&memory, PREFIX).len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_that_were_adopted_outlive_the_former_lease() {
     let memory = former().await;
     let client = RunningClient::full(Arc::new(memory.clone()));
