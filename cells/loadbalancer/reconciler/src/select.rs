@@ -204,6 +204,7 @@ fn settle_reference(
         return;
     };
     if !known.is_unused() {
+        round.dropped.push((owner, address));
         return known.write(owner, address, round);
     }
     round.released.push(Released {

@@ -46,6 +46,8 @@ pub(super) struct PendingDeletes {
     // Backends that are not its own any more, but that its slots may name: entries without a row, and those of others.
     pub(super) backends: Vec<BackendKey>,
     pub(super) held: Vec<L3n4Addr>,
+    // As `held`: its own until a change of it that failed, and of others since.
+    pub(super) shared: Vec<L3n4Addr>,
 }
 
 impl PendingDeletes {
@@ -68,7 +70,7 @@ impl PendingDeletes {
 #[derive(Debug)]
 pub(super) struct BackendEntry {
     pub(super) id: u32,
-    // Frontends of which the maps hold a state of an earlier run that names it.
+    // Frontends of which the maps hold a state that names it: one of an earlier run, or before a change that failed.
     pub(super) holds: u32,
     // Rows of the address that frontends have, of one service each. The newest counts.
     pub(super) rows: SmallVec<[RowRef; 1]>,
@@ -169,6 +171,8 @@ pub(super) struct Round {
     pub(super) planned: Vec<Planned>,
     // Backend entries to be deleted at its end.
     pub(super) released: Vec<Released>,
+    // Backends that an owner does not refer to any more, but others did at that time.
+    pub(super) dropped: Vec<(Owner, L3n4Addr)>,
     pub(super) gone: Vec<(Owner, L3n4Addr)>,
     // Frontends that rely on a backend entry another one writes.
     pub(super) waits: Vec<(Owner, u32)>,

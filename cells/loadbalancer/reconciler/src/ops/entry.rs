@@ -93,10 +93,11 @@ impl EntryPlan<'_> {
         }
         for (done, row) in added.iter().enumerate() {
             if acquire(owner, row, backends, self.backend_ids, settings, round).is_none() {
-                let before = round.released.len();
+                let (before, dropped) = (round.released.len(), round.dropped.len());
                 for row in &added[..done] {
                     release(owner, row, backends, round);
                 }
+                round.dropped.truncate(dropped);
                 let released = round.released.iter_mut().skip(before);
                 released.for_each(|released| released.is_unreferenced = true);
                 self.entry.set = self.old_set.clone();
@@ -372,7 +373,8 @@ pub(super) fn release_pending(
     for key in std::mem::take(&mut pending_deletes.backends) {
         round.released.push(Released::without_row(owner, key));
     }
-    for address in std::mem::take(&mut pending_deletes.held) {
+    let held = std::mem::take(&mut pending_deletes.held);
+    for address in held.into_iter().chain(std::mem::take(&mut pending_deletes.shared)) {
         release_hold(owner, address, backends, round);
     }
 }

@@ -16,12 +16,14 @@ use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{BackendState, Change, L3n4Addr};
 
 use super::super::ReconcileError;
+use super::super::ids::Ids;
 use super::super::restore::backends_of_table;
 use super::super::select::release;
 use super::super::slots::Slots;
 use super::super::stage::{Owner, Transaction};
-use super::super::state::{BackendEntry, Planned, Released, Served};
+use super::super::state::{BackendEntry, PendingDeletes, Planned, Released, Served};
 use super::Ops;
+use crate::maps::LoadBalancerMaps;
 use crate::maps::key::{self, ServiceKey, SourceRangeKey};
 
 /// What was done for owners that full maps refused.
@@ -41,6 +43,14 @@ impl GivenBack {
     /// Address of a backend whose id is kept for a retry.
     pub(super) fn kept_id(&self, id: u32) -> Option<L3n4Addr> {
         self.backends.get(&id).copied()
+    }
+
+    /// Whether something that an owner was to write or to delete is left.
+    fn is_unfinished(&self, owner: Owner, txn: &Transaction) -> bool {
+        match self.settles(owner) {
+            true => self.failed.contains(&owner),
+            false => txn.is_incomplete(owner),
+        }
     }
 
     /// Whether the state of an owner is settled.
@@ -143,6 +153,7 @@ impl Ops {
 
     /// Keeps the entries of backends that slots of failed frontends may still name. Counts those that are deleted.
     pub(super) fn keep_named_backends(&mut self, given: &GivenBack, planned_before: usize) {
+        let revived = self.hold_named_backends(given);
         let Self {
             round,
             entries,
@@ -162,13 +173,10 @@ impl Ops {
         let mut at = 0..;
         round.released.retain(|released| {
             let (at, owner) = (at.next().unwrap_or_default(), released.owner);
-            let is_named = if released.is_unreferenced {
-                false
-            } else if given.settles(owner) {
-                given.failed.contains(&owner)
-            } else {
-                txn.is_incomplete(owner)
-            };
+            if revived.contains(&at) {
+                return false;
+            }
+            let is_named = !released.is_unreferenced && given.is_unfinished(owner, txn);
             if is_named
                 && let Some(entry) = addresses.get(&owner).and_then(|address| entries.get_mut(address))
             {
@@ -181,6 +189,73 @@ impl Ops {
             }
             true
         });
+    }
+
+    // Frontends that failed hold what their slots may name and they do not refer to any more: what others refer to, and
+    // what an earlier run wrote. Returns which of the released entries stay.
+    fn hold_named_backends(&mut self, given: &GivenBack) -> HashSet<usize> {
+        let Self {
+            round,
+            entries,
+            backends,
+            backend_ids,
+            restored_backends,
+            maps,
+            ..
+        } = self;
+        let mut revived: HashSet<usize> = HashSet::default();
+        let mut dropped = std::mem::take(&mut round.dropped);
+        if round.txn.has_failures() {
+            let mut addresses: HashMap<Owner, L3n4Addr> = HashMap::default();
+            for plan in &round.planned {
+                addresses.insert(plan.owner, plan.address);
+                if !given.settles(plan.owner)
+                    && round.txn.is_incomplete(plan.owner)
+                    && let Some(served) = &plan.served
+                    && let Some(entry) = entries.get_mut(&plan.address)
+                {
+                    let mut pending_deletes = entry.pending_deletes.take().unwrap_or_default();
+                    hold_restored(
+                        (entry.id, plan.address.is_ipv6()),
+                        (&served.restored, served.has_maglev),
+                        maps,
+                        (backends, backend_ids, restored_backends),
+                        &mut pending_deletes,
+                    );
+                    entry.pending_deletes = (pending_deletes != Box::default()).then_some(pending_deletes);
+                }
+            }
+            let mut at = 0;
+            while let Some((owner, address)) = dropped.get(at).copied() {
+                at += 1;
+                let entry = addresses.get(&owner).and_then(|address| entries.get_mut(address));
+                let Some(entry) = entry.filter(|_| given.is_unfinished(owner, &round.txn)) else {
+                    continue;
+                };
+                if !backends.contains_key(&address) {
+                    // The others do not refer to it any more either.
+                    let mut released = round.released.iter().enumerate();
+                    let is_its = |released: &Released| released.address == Some(address);
+                    let Some((of, released)) = released.find(|(of, r)| is_its(r) && !revived.contains(of))
+                    else {
+                        continue;
+                    };
+                    backends.insert(address, BackendEntry::new(released.id()));
+                    dropped.push((released.owner, address));
+                    revived.insert(of);
+                }
+                let pending_deletes = entry.pending_deletes.get_or_insert_default();
+                if let Some(known) = backends.get_mut(&address)
+                    && !pending_deletes.shared.contains(&address)
+                {
+                    known.holds += 1;
+                    pending_deletes.shared.push(address);
+                }
+            }
+        }
+        dropped.clear();
+        round.dropped = dropped;
+        revived
     }
 
     // Frontends of the round that a full map refused, and its answer.
@@ -241,7 +316,7 @@ impl Ops {
                 Some(served) if is_early && is_full => {
                     restore.push((plan.owner, plan.address, plan.high, served));
                 }
-                Some(_) => {}
+                Some(served) => plan.served = Some(served),
                 None if is_failed || !served.contains(&frontend) => release.push((plan.owner, plan.address)),
                 None => {}
             }
@@ -298,7 +373,7 @@ impl Ops {
         let held = served
             .pending_deletes
             .iter()
-            .flat_map(|pending_deletes| &pending_deletes.held);
+            .flat_map(|pending_deletes| pending_deletes.held.iter().chain(&pending_deletes.shared));
         let addresses = served
             .set
             .iter()
@@ -346,40 +421,18 @@ impl Ops {
                 pending_deletes.backends.push(released.key);
             }
         }
-        for address in &pending_deletes.held {
+        for address in pending_deletes.held.iter().chain(&pending_deletes.shared) {
             if let Some(known) = backends.get_mut(address) {
                 known.holds += 1;
             }
         }
-        let mut of_earlier_run: HashSet<u32> = served.restored.iter().copied().collect();
-        // Slots and table may be of different states, if a write failed between them.
-        if served.has_maglev && !of_earlier_run.is_empty() {
-            of_earlier_run.extend(backends_of_table(maps, entry.id, address.is_ipv6()));
-        }
-        for id in &of_earlier_run {
-            let Some(address) = restored_backends.get(id).copied() else {
-                continue;
-            };
-            if !backends.contains_key(&address)
-                && let Some(taken) = backend_ids.allocate(&address)
-            {
-                if taken == *id {
-                    backends.insert(address, BackendEntry::new(*id));
-                } else {
-                    backend_ids.release(taken);
-                }
-            }
-            match backends.get_mut(&address).filter(|known| known.id == *id) {
-                Some(known) => {
-                    known.holds += 1;
-                    pending_deletes.held.push(address);
-                }
-                // The address has another entry.
-                None => pending_deletes
-                    .backends
-                    .push(key::backend(*id, address.is_ipv6())),
-            }
-        }
+        hold_restored(
+            (entry.id, address.is_ipv6()),
+            (&served.restored, served.has_maglev),
+            maps,
+            (backends, backend_ids, restored_backends),
+            &mut pending_deletes,
+        );
         let new = std::mem::replace(&mut entry.set, served.set.clone());
         let before = round.released.len();
         for change in served.set.diff(&new) {
@@ -450,6 +503,50 @@ impl Ops {
                 affinity.map(|(_, key)| key.backend_id),
                 ranges.filter_map(|(_, key)| cidr(key)),
             );
+        }
+    }
+}
+
+// Holds the backends that slots of an earlier run name, and its lookup table.
+fn hold_restored(
+    (id, ipv6): (u16, bool),
+    (slots, has_table): (&[u32], bool),
+    maps: &LoadBalancerMaps,
+    (backends, backend_ids, restored_backends): (
+        &mut HashMap<L3n4Addr, BackendEntry>,
+        &mut Ids,
+        &HashMap<u32, L3n4Addr>,
+    ),
+    pending_deletes: &mut PendingDeletes,
+) {
+    if slots.is_empty() {
+        return;
+    }
+    let mut named: HashSet<u32> = slots.iter().copied().collect();
+    // Slots and table may be of different states, if a write failed between them.
+    if has_table {
+        named.extend(backends_of_table(maps, id, ipv6));
+    }
+    for id in &named {
+        let Some(address) = restored_backends.get(id).copied() else {
+            continue;
+        };
+        if !backends.contains_key(&address)
+            && let Some(taken) = backend_ids.allocate(&address)
+        {
+            if taken == *id {
+                backends.insert(address, BackendEntry::new(*id));
+            } else {
+                backend_ids.release(taken);
+            }
+        }
+        match backends.get_mut(&address).filter(|known| known.id == *id) {
+            Some(known) => {
+                known.holds += 1;
+                pending_deletes.held.push(address);
+            }
+            // The address has another entry.
+            None => pending_deletes.backends.push(key::backend(*id, ipv6)),
         }
     }
 }

@@ -258,7 +258,7 @@ impl World {
             for address in entry
                 .pending_deletes
                 .iter()
-                .flat_map(|pending_deletes| &pending_deletes.held)
+                .flat_map(|pending_deletes| pending_deletes.held.iter().chain(&pending_deletes.shared))
             {
                 *holds.entry(*address).or_default() += 1;
             }
