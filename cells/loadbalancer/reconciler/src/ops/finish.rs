@@ -231,7 +231,8 @@ impl Ops {
             }
         }
         for (owner, address) in round.with_pending_deletes.drain(..) {
-            if !round.txn.is_incomplete(owner)
+            if !given.settles(owner)
+                && !round.txn.is_incomplete(owner)
                 && let Some(entry) = self.entries.get_mut(&address)
             {
                 entry.pending_deletes = None;
