@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! For tests: a real etcd on a free loopback port, and certificates for it.
+//! For tests: a real etcd on a free loopback port, certificates for it, and a network in front of it that fails.
 
 mod authority;
+mod gate;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
@@ -19,6 +20,7 @@ use crate::backend::{ConfigSource, Etcd, TransportOptions};
 use crate::file::EtcdConfig;
 
 pub use authority::{Authority, SERVER_NAME};
+pub use gate::{Gate, Passes};
 
 /// How long a start may take.
 const START: Duration = Duration::from_secs(60);

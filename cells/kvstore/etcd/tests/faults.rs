@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use skep_kvstore::testing::{PATIENCE, RunningClient, event_text, event_texts, next_event, options};
 use skep_kvstore::{Backend, BackendError, ClientKind, ClientOptions, ConnectionError, Lifetime};
-use skep_kvstore_etcd::testing::EtcdServer;
+use skep_kvstore_etcd::testing::{EtcdServer, Gate, Passes};
 use skep_kvstore_etcd::{ConfigSource, Etcd, EtcdConfig, TransportOptions};
 
 fn config(endpoints: &[String]) -> ConfigSource {
@@ -21,13 +21,17 @@ fn address(server: &EtcdServer) -> String {
 
 /// A store that does not wait long.
 fn hasty(server: &EtcdServer) -> Arc<Etcd> {
+    hasty_at(address(server))
+}
+
+fn hasty_at(address: String) -> Arc<Etcd> {
     let transport = TransportOptions {
         keepalive_interval: Duration::from_secs(1),
         keepalive_timeout: Duration::from_secs(1),
         request_timeout: Duration::from_secs(1),
         status_timeout: Duration::from_secs(1),
     };
-    Arc::new(Etcd::new(config(&[address(server)]), transport))
+    Arc::new(Etcd::new(config(&[address]), transport))
 }
 
 /// Full clients that check often.
@@ -124,6 +128,55 @@ async fn a_frozen_etcd_is_noticed_and_left_when_it_thaws() {
     .await;
     assert_eq!(event_text(&next_event(&mut watcher).await), "create f/a=1");
     eventually("all is well again", async || client.status().is_healthy()).await;
+}
+
+// A request that is not answered may have been done all the same, or be done later.
+#[tokio::test]
+async fn a_network_that_loses_one_direction_is_noticed_and_nothing_is_missed() {
+    let server = EtcdServer::start().await;
+    let gate = Gate::before(server.port()).await;
+    let beside = RunningClient::full(hasty(&server));
+    let through = hasty_at(format!("http://127.0.0.1:{}", gate.port()));
+    let client = RunningClient::new(through, watchful());
+    client.wait_connected().await;
+    let mut watcher = client.list_and_watch("d/");
+    assert_eq!(event_texts(&mut watcher, 1).await, ["listDone"]);
+
+    for (at, passes) in [Passes::Requests, Passes::Answers, Passes::Nothing]
+        .into_iter()
+        .enumerate()
+    {
+        gate.set(passes);
+        let own = format!("d/own{at}");
+        let error = client
+            .put(&own, "1", Lifetime::Permanent)
+            .await
+            .expect_err("it is not answered");
+        assert!(error.is_transient(), "{passes:?}: {error:?}");
+        client.failed().await;
+        let other = format!("d/other{at}");
+        beside
+            .put(&other, "1", Lifetime::Permanent)
+            .await
+            .expect("the store is well");
+        gate.set(Passes::All);
+
+        eventually("all is well again", async || client.status().is_healthy()).await;
+        let mut seen = Vec::new();
+        while !seen.contains(&format!("create {other}=1")) {
+            seen.push(event_text(&next_event(&mut watcher).await));
+        }
+        seen.retain(|text| !text.starts_with("create d/own"));
+        assert_eq!(seen, [format!("create {other}=1")], "{passes:?}");
+        assert_eq!(
+            client
+                .get(&other)
+                .await
+                .expect("it answers")
+                .map(|item| item.value.len()),
+            Some(1)
+        );
+    }
 }
 
 #[tokio::test]
