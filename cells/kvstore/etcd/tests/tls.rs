@@ -126,6 +126,36 @@ async fn renewed_certificates_are_used_without_a_restart() {
 }
 
 #[tokio::test]
+async fn expired_certificates_are_refused_and_renewed_ones_used() {
+    let world = World::new().await;
+    let folder = world.folder.path();
+    let (cert, key) = world.authority.sign_expired(folder, "client");
+    let client = world.client(&world.trusted(), Some((&cert, &key)), "");
+
+    // With TLS 1.3 the server refuses it after the handshake: the client sees a connection that is closed.
+    failure(&client).await;
+    world.authority.sign(folder, "client");
+    tokio::time::timeout(PATIENCE, client.wait_connected())
+        .await
+        .expect("it connects with the new certificate");
+
+    // The server reads its files at each connection.
+    world.authority.sign_expired(folder, "server");
+    let text = failure(&world.client(&world.trusted(), Some((&cert, &key)), "")).await;
+    assert!(text.contains("certificate expired"), "{text}");
+    client
+        .put("a", "1", Lifetime::Permanent)
+        .await
+        .expect("connections that exist go on");
+    let late = world.client(&world.trusted(), Some((&cert, &key)), "");
+    failure(&late).await;
+    world.authority.sign(folder, "server");
+    tokio::time::timeout(PATIENCE, late.wait_connected())
+        .await
+        .expect("it connects to the server with the new certificate");
+}
+
+#[tokio::test]
 async fn bad_files_are_named() {
     let world = World::new().await;
     let (cert, key) = world.authority.sign(world.folder.path(), "client");

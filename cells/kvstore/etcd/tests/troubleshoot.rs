@@ -107,6 +107,12 @@ async fn certificates_are_printed_and_those_of_another_authority_are_failures() 
         assert!(findings.text.contains(&line), "{line} in {}", findings.text);
     }
 
+    authority.sign_expired(folder.path(), "client");
+    let (_, findings) = check(folder.path(), &text(&ca)).await;
+    assert!(!findings.is_healthy);
+    let warning = "The certificate is not valid now";
+    assert!(findings.text.contains(warning), "{}", findings.text);
+
     std::fs::remove_file(&cert).expect("it is removed");
     let (_, findings) = check(folder.path(), &text(&ca)).await;
     let missing = format!(

@@ -66,6 +66,8 @@ pub struct Ops {
     pub(super) freed: Capacity,
     // Backend entries whose deletion failed.
     lingering: Vec<BackendKey>,
+    // Whether slots of frontends that failed may name backend entries that are nobody's.
+    has_named: bool,
     // Backends whose entry could not be written.
     unwritten: Vec<L3n4Addr>,
     // Frontends that a full map refused and that may fit now.
@@ -96,6 +98,7 @@ impl Ops {
             capacity: Capacity::UNKNOWN,
             freed: Capacity::default(),
             lingering: Vec::new(),
+            has_named: false,
             unwritten: Vec::new(),
             retriable: Vec::new(),
             round: Round {

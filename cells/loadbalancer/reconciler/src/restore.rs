@@ -12,6 +12,7 @@ use skep_loadbalancer_model::types::{BackendState, L3n4Addr, L4Proto};
 
 use super::capacity::Capacity;
 use super::stage::{Owner, add};
+use super::state::FrontendEntry;
 use super::{Ops, ReconcileError};
 use crate::maps::key::{self, BackendKey};
 use crate::maps::{
@@ -260,13 +261,7 @@ impl Ops {
             .iter()
             .for_each(|(_, key)| stale.services.push(PRUNE, *key));
         let affinity = self.wanted_affinity();
-        let pending_deletes = self
-            .entries
-            .values()
-            .filter_map(|entry| entry.pending_deletes.as_ref());
-        let named: HashSet<BackendKey> = pending_deletes
-            .flat_map(|pending_deletes| pending_deletes.backends.iter().copied())
-            .collect();
+        let named = named_backends(&self.entries);
         // Of a state that an earlier run wrote and that stays, not all entries are known.
         let is_kept = |id: u16| {
             let pending_deletes = entry_of(id).and_then(|entry| entry.pending_deletes.as_ref());
@@ -356,6 +351,15 @@ fn read(mut each: impl FnMut() -> Result<(), MapError>) -> Result<(), MapError> 
             result => return result,
         }
     }
+}
+
+/// Backend entries without a row that slots of frontends may name.
+pub(super) fn named_backends(entries: &HashMap<L3n4Addr, Box<FrontendEntry>>) -> HashSet<BackendKey> {
+    let pending_deletes = entries
+        .values()
+        .filter_map(|entry| entry.pending_deletes.as_ref());
+    let named = pending_deletes.flat_map(|pending_deletes| pending_deletes.backends.iter().copied());
+    named.collect()
 }
 
 /// Backends in the lookup table of a service; none if it has no table, or that cannot be read.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+    date_time_ymd,
 };
 
 /// The host name in all certificates. It has no address: clients need an alias.
@@ -50,8 +51,23 @@ impl Authority {
     ///
     /// If a file cannot be written.
     pub fn sign(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
-        let key = KeyPair::generate().expect("a key");
+        self.sign_params(folder, name, CertificateParams::default())
+    }
+
+    /// As [`sign`](Self::sign), but the certificate expired years ago.
+    ///
+    /// # Panics
+    ///
+    /// If a file cannot be written.
+    pub fn sign_expired(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::default();
+        params.not_before = date_time_ymd(2019, 1, 1);
+        params.not_after = date_time_ymd(2020, 1, 1);
+        self.sign_params(folder, name, params)
+    }
+
+    fn sign_params(&self, folder: &Path, name: &str, mut params: CertificateParams) -> (PathBuf, PathBuf) {
+        let key = KeyPair::generate().expect("a key");
         params.distinguished_name.push(DnType::CommonName, name);
         params
             .subject_alt_names

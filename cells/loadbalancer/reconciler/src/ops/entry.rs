@@ -374,7 +374,10 @@ pub(super) fn release_pending(
         round.released.push(Released::without_row(owner, key));
     }
     let held = std::mem::take(&mut pending_deletes.held);
-    for address in held.into_iter().chain(std::mem::take(&mut pending_deletes.shared)) {
+    for address in held
+        .into_iter()
+        .chain(std::mem::take(&mut pending_deletes.shared))
+    {
         release_hold(owner, address, backends, round);
     }
 }

@@ -9,6 +9,7 @@ use skep_datapath_maps::IpPair;
 use skep_datapath_maps::transaction::{Phase, Stage as _};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 
+use super::super::restore::named_backends;
 use super::super::stage::{Owner, Transaction};
 use super::super::state::{FrontendEntry, Round};
 use super::Ops;
@@ -65,9 +66,11 @@ impl Ops {
             && (!self.restored.is_empty() || self.entries.values().any(|entry| is_refused(entry)));
         let Self {
             round,
+            entries,
             backend_ids,
             restored_backends,
             lingering,
+            has_named,
             ..
         } = self;
         let Round {
@@ -77,6 +80,12 @@ impl Ops {
             frontends,
             ..
         } = round;
+        // Several frontends that failed may name one entry: the last of them to be written releases it.
+        if txn.has_failures() || *has_named {
+            let named = named_backends(entries);
+            *has_named = !named.is_empty();
+            released.retain(|released| !named.contains(&released.key));
+        }
         let stage = &mut stages.stale_backends;
         for released in released.drain(..) {
             match restored_backends.get(&released.id()).filter(|_| keeps_restored) {

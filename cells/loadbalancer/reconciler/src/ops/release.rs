@@ -13,12 +13,12 @@ use skep_bpf_maps::lb::{AffinityMatchKey, MaglevKey};
 use skep_datapath_maps::IpEither;
 use skep_datapath_maps::transaction::{Phase, Stage as _};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
-use skep_loadbalancer_model::types::{BackendState, Change, L3n4Addr};
+use skep_loadbalancer_model::types::{BackendRow, BackendState, Change, L3n4Addr};
 
 use super::super::ReconcileError;
 use super::super::ids::Ids;
 use super::super::restore::backends_of_table;
-use super::super::select::release;
+use super::super::select;
 use super::super::slots::Slots;
 use super::super::stage::{Owner, Transaction};
 use super::super::state::{BackendEntry, PendingDeletes, Planned, Released, Served};
@@ -94,10 +94,20 @@ impl Ops {
             .filter_map(|(released, at)| Some((released.address?, at)))
             .collect();
         let mut revived: HashSet<usize> = HashSet::default();
+        let mut beyond: Vec<(Owner, Vec<BackendRow>)> = Vec::new();
         for (owner, address, high, served) in &restore {
             self.revive(served, &stale, &mut revived);
-            self.restore_served(*owner, *address, *high, served, &revived);
+            let rows = self.restore_served(*owner, *address, *high, served, &revived);
+            beyond.push((*owner, rows));
         }
+        // After all of them: what one does not refer to any more may be what another refers to again.
+        let before = self.round.released.len();
+        for (owner, rows) in &beyond {
+            rows.iter()
+                .for_each(|row| select::release(*owner, row, &mut self.backends, &mut self.round));
+        }
+        let unreferenced = self.round.released.iter_mut().skip(before);
+        unreferenced.for_each(|released| released.is_unreferenced = true);
         self.drop_stale_of(&given.restored, &revived);
         let gone = std::mem::take(&mut self.round.gone);
         let before = self.round.released.len();
@@ -391,7 +401,7 @@ impl Ops {
         }
     }
 
-    // Takes the state of a frontend address back that the maps still hold.
+    // Takes the state of a frontend address back that the maps still hold. Returns the rows that it referred to beyond that.
     fn restore_served(
         &mut self,
         owner: Owner,
@@ -399,7 +409,7 @@ impl Ops {
         high: u16,
         served: &Served,
         revived: &HashSet<usize>,
-    ) {
+    ) -> Vec<BackendRow> {
         let Self {
             entries,
             backends,
@@ -411,7 +421,7 @@ impl Ops {
             ..
         } = self;
         let Some(entry) = entries.get_mut(&address) else {
-            return;
+            return Vec::new();
         };
         let mut pending_deletes = served.pending_deletes.clone().unwrap_or_default();
         // Entries that this owner released, if their address has another one by now.
@@ -434,10 +444,10 @@ impl Ops {
             &mut pending_deletes,
         );
         let new = std::mem::replace(&mut entry.set, served.set.clone());
-        let before = round.released.len();
+        let mut added = Vec::new();
         for change in served.set.diff(&new) {
             match change {
-                Change::Added(row) => release(owner, row, backends, round),
+                Change::Added(row) => added.push(row.clone()),
                 Change::Removed(row) => {
                     if let Some(known) = backends.get_mut(&row.params.address) {
                         known.add(row, row.revision(), settings);
@@ -447,8 +457,6 @@ impl Ops {
                 Change::Updated { new, .. } => entry.set = entry.set.with(new.clone()),
             }
         }
-        let released = round.released.iter_mut().skip(before);
-        released.for_each(|released| released.is_unreferenced = true);
         entry.pending_deletes = (pending_deletes != Box::default()).then_some(pending_deletes);
         entry.master = served.master;
         entry.ranges = served.ranges.clone();
@@ -457,6 +465,7 @@ impl Ops {
         entry.slots = Slots::None;
         entry.high = high;
         entry.is_dirty = true;
+        added
     }
 
     // Entries of backends that are back in the states of these owners stay.
