@@ -14,7 +14,7 @@ use super::Settings;
 use super::ids::Ids;
 use super::slots::{ACTIVE, CLASSES, Class, Move, Slots, TERMINATING};
 use super::stage::Owner;
-use super::state::{BackendEntry, Released, Round, RowRef};
+use super::state::{BackendEntry, Dropped, Round, RowRef};
 use crate::maps::{BackendValue, key};
 
 /// Most slots of a frontend.
@@ -166,7 +166,7 @@ pub(super) fn acquire(
     Some(())
 }
 
-/// Drops a reference to a backend; the entry is deleted at the end of the round if it was the last, and says what the
+/// Drops a reference to a backend; the entry is deleted at the end of the round if there is none then, and says what the
 /// newest of the remaining rows says if not.
 pub(super) fn release(
     owner: Owner,
@@ -203,18 +203,13 @@ fn settle_reference(
     let Some(known) = backends.get_mut(&address) else {
         return;
     };
-    if !known.is_unused() {
-        round.dropped.push((owner, address));
-        return known.write(owner, address, round);
-    }
-    round.released.push(Released {
+    round.dropped.push(Dropped {
         owner,
-        key: key::backend(known.id, address.is_ipv6()),
-        address: Some(address),
-        written: known.written,
-        is_unreferenced: false,
+        address,
+        is_named: true,
+        keeps_id: false,
     });
-    backends.remove(&address);
+    known.write(owner, address, round);
 }
 
 /// Sorted slots, and the number of backends in each class.

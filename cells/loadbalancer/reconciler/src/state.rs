@@ -46,7 +46,7 @@ pub(super) struct PendingDeletes {
     // Backends that are not its own any more, but that its slots may name: entries without a row, and those of others.
     pub(super) backends: Vec<BackendKey>,
     pub(super) held: Vec<L3n4Addr>,
-    // As `held`: its own until a change of it that failed, and of others since.
+    // As `held`: its own until a change of it that failed.
     pub(super) shared: Vec<L3n4Addr>,
 }
 
@@ -89,31 +89,22 @@ pub(super) struct RowRef {
     pub(super) value: (u8, u8),
 }
 
+/// A reference to a backend that an owner gave up. The backend stays until the end of the round: others may take it.
+pub(super) struct Dropped {
+    pub(super) owner: Owner,
+    pub(super) address: L3n4Addr,
+    // Slots in the maps may name it if the owner fails.
+    pub(super) is_named: bool,
+    // If it goes, its id is kept for a retry.
+    pub(super) keeps_id: bool,
+}
+
 /// A backend entry that is to be deleted.
 pub(super) struct Released {
     pub(super) owner: Owner,
     pub(super) key: BackendKey,
-    // `None`: it has no row any more.
-    pub(super) address: Option<L3n4Addr>,
-    pub(super) written: Option<(u8, u8)>,
-    // Nothing in the maps refers to it, even if its owner fails.
-    pub(super) is_unreferenced: bool,
-}
-
-impl Released {
-    pub(super) const fn without_row(owner: Owner, key: BackendKey) -> Self {
-        Self {
-            owner,
-            key,
-            address: None,
-            written: None,
-            is_unreferenced: false,
-        }
-    }
-
-    pub(super) fn id(&self) -> u32 {
-        self.key.into_inner().id
-    }
+    // Its id is kept for this address.
+    pub(super) kept_for: Option<L3n4Addr>,
 }
 
 /// A frontend address of a round.
@@ -169,10 +160,9 @@ pub(super) struct Round {
     pub(super) frontends: Vec<u32>,
     pub(super) addresses: Vec<L3n4Addr>,
     pub(super) planned: Vec<Planned>,
+    pub(super) dropped: Vec<Dropped>,
     // Backend entries to be deleted at its end.
     pub(super) released: Vec<Released>,
-    // Backends that an owner does not refer to any more, but others did at that time.
-    pub(super) dropped: Vec<(Owner, L3n4Addr)>,
     pub(super) gone: Vec<(Owner, L3n4Addr)>,
     // Frontends that rely on a backend entry another one writes.
     pub(super) waits: Vec<(Owner, u32)>,

@@ -93,13 +93,12 @@ impl EntryPlan<'_> {
         }
         for (done, row) in added.iter().enumerate() {
             if acquire(owner, row, backends, self.backend_ids, settings, round).is_none() {
-                let (before, dropped) = (round.released.len(), round.dropped.len());
+                let before = round.dropped.len();
                 for row in &added[..done] {
                     release(owner, row, backends, round);
                 }
-                round.dropped.truncate(dropped);
-                let released = round.released.iter_mut().skip(before);
-                released.for_each(|released| released.is_unreferenced = true);
+                let undone = round.dropped.iter_mut().skip(before);
+                undone.for_each(|dropped| dropped.is_named = false);
                 self.entry.set = self.old_set.clone();
                 return Err(ReconcileError::NoId);
             }
@@ -371,7 +370,8 @@ pub(super) fn release_pending(
     round: &mut Round,
 ) {
     for key in std::mem::take(&mut pending_deletes.backends) {
-        round.released.push(Released::without_row(owner, key));
+        let kept_for = None;
+        round.released.push(Released { owner, key, kept_for });
     }
     let held = std::mem::take(&mut pending_deletes.held);
     for address in held

@@ -8,10 +8,11 @@ use skep_bpf_maps::lb::ServiceValue;
 use skep_datapath_maps::IpPair;
 use skep_datapath_maps::transaction::{Phase, Stage as _};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
+use skep_loadbalancer_model::types::L3n4Addr;
 
 use super::super::restore::named_backends;
 use super::super::stage::{Owner, Transaction};
-use super::super::state::{FrontendEntry, Round};
+use super::super::state::{FrontendEntry, Released, Round};
 use super::Ops;
 use super::master::kind_flag;
 use super::release::GivenBack;
@@ -38,10 +39,10 @@ impl Ops {
         self.freed.services.v4 = self.freed.services.v4.saturating_add(deleted.v4);
         self.freed.services.v6 = self.freed.services.v6.saturating_add(deleted.v6);
         self.round.txn = txn;
-        let stale = self.round.released.len();
         let given = self.give_back(&wildcards);
-        self.keep_named_backends(&given, stale);
-        self.delete_backends(&given);
+        self.keep_named_backends(&given);
+        self.release_unused(&given);
+        self.delete_backends();
         self.write_unwritten();
         self.settle(&given);
         self.round.txn.enter(Phase::Add);
@@ -54,10 +55,35 @@ impl Ops {
         self.round.tables = None;
     }
 
+    // Forgets the backends that nothing refers to any more.
+    fn release_unused(&mut self, given: &GivenBack) {
+        let Self { round, backends, .. } = self;
+        for dropped in round.dropped.drain(..) {
+            let (owner, address) = (dropped.owner, dropped.address);
+            let Some(known) = backends.get(&address).filter(|known| known.is_unused()) else {
+                continue;
+            };
+            round.released.push(Released {
+                owner,
+                key: key::backend(known.id, address.is_ipv6()),
+                kept_for: dropped.keeps_id.then_some(address),
+            });
+            backends.remove(&address);
+        }
+        for released in round
+            .released
+            .iter()
+            .filter(|released| !given.settles(released.owner))
+        {
+            let freed = self.freed.backends.of_mut(released.key.is_ipv6());
+            *freed = freed.saturating_add(1);
+        }
+    }
+
     // Deletes the backend entries that the round released, and those of earlier rounds that are left. Their ids are free
     // then, but for those that are kept for a retry. Entries of an earlier run stay until it is pruned if a state may name
     // them that it wrote: one of a frontend that this run has not seen, or has refused since.
-    fn delete_backends(&mut self, given: &GivenBack) {
+    fn delete_backends(&mut self) {
         let is_refused = |entry: &FrontendEntry| {
             let pending_deletes = entry.pending_deletes.as_ref();
             pending_deletes.is_some_and(|pending_deletes| !pending_deletes.held.is_empty())
@@ -87,11 +113,14 @@ impl Ops {
             released.retain(|released| !named.contains(&released.key));
         }
         let stage = &mut stages.stale_backends;
-        for released in released.drain(..) {
-            match restored_backends.get(&released.id()).filter(|_| keeps_restored) {
-                Some(address) => backend_ids.park(*address, released.id()),
-                None => stage.push(released.owner, released.key),
+        let mut kept: HashMap<BackendKey, L3n4Addr> = HashMap::default();
+        for Released { owner, key, kept_for } in released.drain(..) {
+            let id = key.into_inner().id;
+            match restored_backends.get(&id).filter(|_| keeps_restored) {
+                Some(address) => backend_ids.park(*address, id),
+                None => stage.push(owner, key),
             }
+            kept.extend(kept_for.map(|address| (key, address)));
         }
         // A deletion needs an owner.
         if !frontends.is_empty() {
@@ -102,7 +131,7 @@ impl Ops {
         let undeleted: HashSet<BackendKey> = stage.failed().map(|(_, key)| key).collect();
         for (_, key) in stage.keys().filter(|(_, key)| !undeleted.contains(key)) {
             let id = key.into_inner().id;
-            match given.kept_id(id) {
+            match kept.get(&key).copied() {
                 Some(address) => backend_ids.park(address, id),
                 None => backend_ids.release(id),
             }

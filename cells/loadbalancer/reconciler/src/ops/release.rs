@@ -13,12 +13,12 @@ use skep_bpf_maps::lb::{AffinityMatchKey, MaglevKey};
 use skep_datapath_maps::IpEither;
 use skep_datapath_maps::transaction::{Phase, Stage as _};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
-use skep_loadbalancer_model::types::{BackendRow, BackendState, Change, L3n4Addr};
+use skep_loadbalancer_model::types::{BackendState, Change, L3n4Addr};
 
 use super::super::ReconcileError;
 use super::super::ids::Ids;
 use super::super::restore::backends_of_table;
-use super::super::select;
+use super::super::select::release;
 use super::super::slots::Slots;
 use super::super::stage::{Owner, Transaction};
 use super::super::state::{BackendEntry, PendingDeletes, Planned, Released, Served};
@@ -35,16 +35,9 @@ pub(super) struct GivenBack {
     restored: HashSet<Owner>,
     /// Those of both of which something could not be deleted.
     failed: HashSet<Owner>,
-    /// Backends that were not written, by id: a retry gets the same ids.
-    backends: HashMap<u32, L3n4Addr>,
 }
 
 impl GivenBack {
-    /// Address of a backend whose id is kept for a retry.
-    pub(super) fn kept_id(&self, id: u32) -> Option<L3n4Addr> {
-        self.backends.get(&id).copied()
-    }
-
     /// Whether something that an owner was to write or to delete is left.
     fn is_unfinished(&self, owner: Owner, txn: &Transaction) -> bool {
         match self.settles(owner) {
@@ -88,36 +81,22 @@ impl Ops {
             .collect();
         let added = self.added(&served);
         self.round.stages.clear();
-        // Entries of backends that were to be deleted in this round, and those that are needed after all.
-        let stale = self.round.released.iter().zip(0..);
-        let stale: HashMap<L3n4Addr, usize> = stale
-            .filter_map(|(released, at)| Some((released.address?, at)))
-            .collect();
-        let mut revived: HashSet<usize> = HashSet::default();
-        let mut beyond: Vec<(Owner, Vec<BackendRow>)> = Vec::new();
+        let before = self.round.dropped.len();
         for (owner, address, high, served) in &restore {
-            self.revive(served, &stale, &mut revived);
-            let rows = self.restore_served(*owner, *address, *high, served, &revived);
-            beyond.push((*owner, rows));
+            self.restore_served(*owner, *address, *high, served);
         }
-        // After all of them: what one does not refer to any more may be what another refers to again.
-        let before = self.round.released.len();
-        for (owner, rows) in &beyond {
-            rows.iter()
-                .for_each(|row| select::release(*owner, row, &mut self.backends, &mut self.round));
-        }
-        let unreferenced = self.round.released.iter_mut().skip(before);
-        unreferenced.for_each(|released| released.is_unreferenced = true);
-        self.drop_stale_of(&given.restored, &revived);
+        let undone = self.round.dropped.iter_mut().skip(before);
+        undone.for_each(|dropped| dropped.is_named = false);
+        // They are among the deletions that their states wait for.
+        let of_restored = |released: &Released| given.restored.contains(&released.owner);
+        self.round.released.retain(|released| !of_restored(released));
         let gone = std::mem::take(&mut self.round.gone);
-        let before = self.round.released.len();
         release
             .iter()
             .for_each(|(owner, address)| self.stage_gone(*owner, *address));
-        let refused = self.round.released.iter().zip(0..);
-        let refused = refused.filter(|(released, at)| *at >= before || released.is_unreferenced);
-        let addresses = refused.filter_map(|(released, _)| Some((released.id(), released.address?)));
-        given.backends = addresses.collect();
+        // A retry gets the same ids.
+        let of_refused = self.round.dropped.iter_mut().skip(before);
+        of_refused.for_each(|dropped| dropped.keeps_id = true);
         // What was refused may have been what writes the wildcard entry of a state that stays.
         let of_restored = wildcards
             .iter()
@@ -161,49 +140,30 @@ impl Ops {
         given
     }
 
-    /// Keeps the entries of backends that slots of failed frontends may still name. Counts those that are deleted.
-    pub(super) fn keep_named_backends(&mut self, given: &GivenBack, planned_before: usize) {
-        let revived = self.hold_named_backends(given);
-        let Self {
-            round,
-            entries,
-            freed,
-            ..
-        } = self;
-        let txn = &round.txn;
-        let mut count = |released: &Released| {
-            let freed = freed.backends.of_mut(released.key.is_ipv6());
-            *freed = freed.saturating_add(1);
-        };
-        if !txn.has_failures() {
-            return round.released.iter().for_each(count);
+    /// Keeps the entries of backends that slots of failed frontends may still name.
+    pub(super) fn keep_named_backends(&mut self, given: &GivenBack) {
+        if !self.round.txn.has_failures() {
+            return;
         }
+        self.hold_named_backends(given);
+        let Self { round, entries, .. } = self;
+        let txn = &round.txn;
         let planned = round.planned.iter();
         let addresses: HashMap<Owner, L3n4Addr> = planned.map(|plan| (plan.owner, plan.address)).collect();
-        let mut at = 0..;
         round.released.retain(|released| {
-            let (at, owner) = (at.next().unwrap_or_default(), released.owner);
-            if revived.contains(&at) {
-                return false;
-            }
-            let is_named = !released.is_unreferenced && given.is_unfinished(owner, txn);
-            if is_named
-                && let Some(entry) = addresses.get(&owner).and_then(|address| entries.get_mut(address))
-            {
-                let pending_deletes = entry.pending_deletes.get_or_insert_default();
-                pending_deletes.backends.push(released.key);
-                return false;
-            }
-            if at < planned_before && !given.settles(owner) {
-                count(released);
-            }
-            true
+            let address = addresses.get(&released.owner);
+            let entry = address.and_then(|address| entries.get_mut(address));
+            let Some(entry) = entry.filter(|_| given.is_unfinished(released.owner, txn)) else {
+                return true;
+            };
+            let pending_deletes = entry.pending_deletes.get_or_insert_default();
+            pending_deletes.backends.push(released.key);
+            false
         });
     }
 
-    // Frontends that failed hold what their slots may name and they do not refer to any more: what others refer to, and
-    // what an earlier run wrote. Returns which of the released entries stay.
-    fn hold_named_backends(&mut self, given: &GivenBack) -> HashSet<usize> {
+    // Frontends that failed hold what their slots may name and they do not refer to any more, and what an earlier run wrote.
+    fn hold_named_backends(&mut self, given: &GivenBack) {
         let Self {
             round,
             entries,
@@ -213,59 +173,38 @@ impl Ops {
             maps,
             ..
         } = self;
-        let mut revived: HashSet<usize> = HashSet::default();
-        let mut dropped = std::mem::take(&mut round.dropped);
-        if round.txn.has_failures() {
-            let mut addresses: HashMap<Owner, L3n4Addr> = HashMap::default();
-            for plan in &round.planned {
-                addresses.insert(plan.owner, plan.address);
-                if !given.settles(plan.owner)
-                    && round.txn.is_incomplete(plan.owner)
-                    && let Some(served) = &plan.served
-                    && let Some(entry) = entries.get_mut(&plan.address)
-                {
-                    let mut pending_deletes = entry.pending_deletes.take().unwrap_or_default();
-                    hold_restored(
-                        (entry.id, plan.address.is_ipv6()),
-                        (&served.restored, served.has_maglev),
-                        maps,
-                        (backends, backend_ids, restored_backends),
-                        &mut pending_deletes,
-                    );
-                    entry.pending_deletes = (pending_deletes != Box::default()).then_some(pending_deletes);
-                }
+        let mut addresses: HashMap<Owner, L3n4Addr> = HashMap::default();
+        for plan in &round.planned {
+            addresses.insert(plan.owner, plan.address);
+            if !given.settles(plan.owner)
+                && round.txn.is_incomplete(plan.owner)
+                && let Some(served) = &plan.served
+                && let Some(entry) = entries.get_mut(&plan.address)
+            {
+                let mut pending_deletes = entry.pending_deletes.take().unwrap_or_default();
+                hold_restored(
+                    (entry.id, plan.address.is_ipv6()),
+                    (&served.restored, served.has_maglev),
+                    maps,
+                    (backends, backend_ids, restored_backends),
+                    &mut pending_deletes,
+                );
+                entry.pending_deletes = (pending_deletes != Box::default()).then_some(pending_deletes);
             }
-            let mut at = 0;
-            while let Some((owner, address)) = dropped.get(at).copied() {
-                at += 1;
-                let entry = addresses.get(&owner).and_then(|address| entries.get_mut(address));
-                let Some(entry) = entry.filter(|_| given.is_unfinished(owner, &round.txn)) else {
-                    continue;
-                };
-                if !backends.contains_key(&address) {
-                    // The others do not refer to it any more either.
-                    let mut released = round.released.iter().enumerate();
-                    let is_its = |released: &Released| released.address == Some(address);
-                    let Some((of, released)) = released.find(|(of, r)| is_its(r) && !revived.contains(of))
-                    else {
-                        continue;
-                    };
-                    backends.insert(address, BackendEntry::new(released.id()));
-                    dropped.push((released.owner, address));
-                    revived.insert(of);
-                }
+        }
+        for dropped in round.dropped.iter().filter(|dropped| dropped.is_named) {
+            let address = addresses.get(&dropped.owner);
+            let entry = address.and_then(|address| entries.get_mut(address));
+            if let Some(entry) = entry.filter(|_| given.is_unfinished(dropped.owner, &round.txn))
+                && let Some(known) = backends.get_mut(&dropped.address)
+            {
                 let pending_deletes = entry.pending_deletes.get_or_insert_default();
-                if let Some(known) = backends.get_mut(&address)
-                    && !pending_deletes.shared.contains(&address)
-                {
+                if !pending_deletes.shared.contains(&dropped.address) {
                     known.holds += 1;
-                    pending_deletes.shared.push(address);
+                    pending_deletes.shared.push(dropped.address);
                 }
             }
         }
-        dropped.clear();
-        round.dropped = dropped;
-        revived
     }
 
     // Frontends of the round that a full map refused, and its answer.
@@ -377,39 +316,8 @@ impl Ops {
         added
     }
 
-    // Keeps the backends of a state that were to be deleted.
-    fn revive(&mut self, served: &Served, stale: &HashMap<L3n4Addr, usize>, revived: &mut HashSet<usize>) {
-        let Self { round, backends, .. } = self;
-        let held = served
-            .pending_deletes
-            .iter()
-            .flat_map(|pending_deletes| pending_deletes.held.iter().chain(&pending_deletes.shared));
-        let addresses = served
-            .set
-            .iter()
-            .map(|row| row.params.address)
-            .chain(held.copied());
-        for address in addresses {
-            let Some(at) = stale.get(&address).filter(|_| !backends.contains_key(&address)) else {
-                continue;
-            };
-            let released = &round.released[*at];
-            let mut known = BackendEntry::new(released.id());
-            known.written = released.written;
-            backends.insert(address, known);
-            revived.insert(*at);
-        }
-    }
-
-    // Takes the state of a frontend address back that the maps still hold. Returns the rows that it referred to beyond that.
-    fn restore_served(
-        &mut self,
-        owner: Owner,
-        address: L3n4Addr,
-        high: u16,
-        served: &Served,
-        revived: &HashSet<usize>,
-    ) -> Vec<BackendRow> {
+    // Takes the state of a frontend address back that the maps still hold.
+    fn restore_served(&mut self, owner: Owner, address: L3n4Addr, high: u16, served: &Served) {
         let Self {
             entries,
             backends,
@@ -421,16 +329,9 @@ impl Ops {
             ..
         } = self;
         let Some(entry) = entries.get_mut(&address) else {
-            return Vec::new();
+            return;
         };
         let mut pending_deletes = served.pending_deletes.clone().unwrap_or_default();
-        // Entries that this owner released, if their address has another one by now.
-        for (at, released) in round.released.iter().enumerate() {
-            let is_kept = released.owner == owner && !revived.contains(&at) && !released.is_unreferenced;
-            if is_kept && !pending_deletes.backends.contains(&released.key) {
-                pending_deletes.backends.push(released.key);
-            }
-        }
         for address in pending_deletes.held.iter().chain(&pending_deletes.shared) {
             if let Some(known) = backends.get_mut(address) {
                 known.holds += 1;
@@ -444,10 +345,9 @@ impl Ops {
             &mut pending_deletes,
         );
         let new = std::mem::replace(&mut entry.set, served.set.clone());
-        let mut added = Vec::new();
         for change in served.set.diff(&new) {
             match change {
-                Change::Added(row) => added.push(row.clone()),
+                Change::Added(row) => release(owner, row, backends, round),
                 Change::Removed(row) => {
                     if let Some(known) = backends.get_mut(&row.params.address) {
                         known.add(row, row.revision(), settings);
@@ -465,19 +365,6 @@ impl Ops {
         entry.slots = Slots::None;
         entry.high = high;
         entry.is_dirty = true;
-        added
-    }
-
-    // Entries of backends that are back in the states of these owners stay.
-    fn drop_stale_of(&mut self, restored: &HashSet<Owner>, revived: &HashSet<usize>) {
-        if restored.is_empty() {
-            return;
-        }
-        let mut at = 0..;
-        self.round.released.retain(|released| {
-            let is_revived = at.next().is_some_and(|at| revived.contains(&at));
-            !is_revived && (released.is_unreferenced || !restored.contains(&released.owner))
-        });
     }
 
     fn settle_given_back(
