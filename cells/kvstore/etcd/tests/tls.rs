@@ -59,6 +59,12 @@ impl World {
     }
 }
 
+async fn connected(client: &RunningClient) {
+    tokio::time::timeout(PATIENCE, client.wait_connected())
+        .await
+        .expect("it connects");
+}
+
 async fn failure(client: &RunningClient) -> String {
     let error = client
         .put("a", "1", Lifetime::Permanent)
@@ -82,9 +88,7 @@ async fn clients_with_a_certificate_connect_by_host_alias() {
         .await
         .expect("it is written");
 
-    tokio::time::timeout(PATIENCE, client.wait_connected())
-        .await
-        .expect("it is connected");
+    connected(&client).await;
 }
 
 #[tokio::test]
@@ -116,9 +120,7 @@ async fn renewed_certificates_are_used_without_a_restart() {
 
     world.authority.sign(world.folder.path(), "client");
 
-    tokio::time::timeout(PATIENCE, client.wait_connected())
-        .await
-        .expect("it connects with the new certificate");
+    connected(&client).await;
     client
         .put("a", "1", Lifetime::Permanent)
         .await
@@ -135,9 +137,7 @@ async fn expired_certificates_are_refused_and_renewed_ones_used() {
     // With TLS 1.3 the server refuses it after the handshake: the client sees a connection that is closed.
     failure(&client).await;
     world.authority.sign(folder, "client");
-    tokio::time::timeout(PATIENCE, client.wait_connected())
-        .await
-        .expect("it connects with the new certificate");
+    connected(&client).await;
 
     // The server reads its files at each connection.
     world.authority.sign_expired(folder, "server");
@@ -150,9 +150,7 @@ async fn expired_certificates_are_refused_and_renewed_ones_used() {
     let late = world.client(&world.trusted(), Some((&cert, &key)), "");
     failure(&late).await;
     world.authority.sign(folder, "server");
-    tokio::time::timeout(PATIENCE, late.wait_connected())
-        .await
-        .expect("it connects to the server with the new certificate");
+    connected(&late).await;
 }
 
 #[tokio::test]

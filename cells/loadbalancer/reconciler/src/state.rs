@@ -45,8 +45,9 @@ pub(super) struct PendingDeletes {
     pub(super) ranges: Vec<IpNet>,
     // Backends that are not its own any more, but that its slots may name: entries without a row, and those of others.
     pub(super) backends: Vec<BackendKey>,
+    // Those with an entry: of a state that an earlier run wrote, of which affinity and ranges are not known, ...
     pub(super) held: Vec<L3n4Addr>,
-    // As `held`: its own until a change of it that failed.
+    // ... and those that a change of it gave up, which then failed.
     pub(super) shared: Vec<L3n4Addr>,
 }
 
@@ -160,6 +161,7 @@ pub(super) struct Round {
     pub(super) frontends: Vec<u32>,
     pub(super) addresses: Vec<L3n4Addr>,
     pub(super) planned: Vec<Planned>,
+    // References that were given up.
     pub(super) dropped: Vec<Dropped>,
     // Backend entries to be deleted at its end.
     pub(super) released: Vec<Released>,

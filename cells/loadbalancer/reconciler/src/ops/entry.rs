@@ -370,8 +370,11 @@ pub(super) fn release_pending(
     round: &mut Round,
 ) {
     for key in std::mem::take(&mut pending_deletes.backends) {
-        let kept_for = None;
-        round.released.push(Released { owner, key, kept_for });
+        round.released.push(Released {
+            owner,
+            key,
+            kept_for: None,
+        });
     }
     let held = std::mem::take(&mut pending_deletes.held);
     for address in held
