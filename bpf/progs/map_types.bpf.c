@@ -2,6 +2,10 @@
 /* Every pinned map and nothing else: the BTF of this object describes keys and values of all map
  * families, for the kernel (names of fields in dumps) and for the tests of their Rust twins.
  */
+#include "conntrack/conntrack.h"
+#include "endpoint/endpoint.h"
+#include "endpoint/policy.h"
+#include "event/events.h"
 #include "event/metrics.h"
 #include "event/ratelimit.h"
 #include "event/socket_trace.h"
@@ -13,7 +17,10 @@
 #include "lb/service.h"
 #include "lb/skip.h"
 #include "lb/source_range.h"
+#include "nat/nat.h"
 #include "node/ipcache.h"
+#include "node/neighbour.h"
 #include "node/node_ids.h"
+#include "packet/fragment.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

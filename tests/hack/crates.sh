@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 # Crates that load BPF programs, or contain a program that does: these alone need clang and libbpf.
-loads=(skep-bpf-programs skep-socketlb skep-agent skep-e2e skep-faults lb-benchmark)
+loads=(skep-bpf-programs skep-socketlb skep-agent skep-e2e skep-faults lb-benchmark run-packets)
 
 # package: dependencies that must not appear below it. Development dependencies do not count.
 guards="

@@ -18,4 +18,12 @@
 
 #include <bpf/bpf_endian.h>
 
+/* Hides from the compiler where a value comes from: it would combine pointers with logic that the
+ * verifier does not allow on them.
+ */
+#define OPAQUE(value_) asm volatile("" : "+r"(value_))
+
+/* For variables of packed types: the verifier wants words on the stack where words belong. */
+#define ALIGNED __attribute__((aligned(8)))
+
 #endif /* COMMON_COMPILER_H */

@@ -22,7 +22,12 @@ MAP(cilium_ratelimit, BPF_MAP_TYPE_LRU_HASH, struct ratelimit_key, struct rateli
 /* Events dropped, by usage. */
 MAP(cilium_ratelimit_metrics, BPF_MAP_TYPE_HASH, __u32, __u64);
 
+#define RATELIMIT_ICMP6 1
+#define RATELIMIT_EVENTS 2
 #define RATELIMIT_SOCKET_EVENTS 3
+
+#define ICMP6_REPLY_RATE 100 /* a second and interface */
+#define ICMP6_REPLY_BURST 1000
 
 /* Takes a token: one every interval, unused ones do not add up. */
 static __always_inline int bucket_take(struct ratelimit_value *bucket, __u64 now, __u64 interval)
@@ -37,13 +42,60 @@ static __always_inline int bucket_take(struct ratelimit_value *bucket, __u64 now
 	return 1;
 }
 
+/* Takes a token: `rate` come a second, up to `burst` are kept. */
+static __always_inline int bucket_take_rate(struct ratelimit_value *bucket, __u64 now, __u32 rate,
+					    __u32 burst)
+{
+	__u64 passed = now - bucket->last_topup;
+	__u64 tokens = bucket->tokens;
+
+	if (passed >= 1000000000ULL / rate) {
+		tokens += passed >= 1000000000ULL ? burst : passed * rate / 1000000000ULL;
+		if (tokens > burst)
+			tokens = burst;
+		bucket->last_topup = now;
+	}
+	bucket->tokens = tokens ? tokens - 1 : 0;
+	return tokens > 0;
+}
+
 #ifdef __bpf__
+static __always_inline void ratelimit_count(__u32 usage)
+{
+	__u64 one = 1, *dropped = bpf_map_lookup_elem(&cilium_ratelimit_metrics, &usage);
+
+	if (dropped)
+		__sync_fetch_and_add(dropped, 1);
+	else
+		bpf_map_update_elem(&cilium_ratelimit_metrics, &usage, &one, BPF_ANY);
+}
+
+/* True if one more of what `rate` and `burst` limit may be sent now; counts what may not. */
+static __always_inline int ratelimit_take_rate(__u32 usage, __u32 ifindex, __u32 rate, __u32 burst)
+{
+	struct ratelimit_key key = {.usage = usage, .ifindex = ifindex};
+	struct ratelimit_value fresh = {}, *bucket;
+	__u64 now = bpf_ktime_get_ns();
+
+	bucket = bpf_map_lookup_elem(&cilium_ratelimit, &key);
+	if (!bucket) {
+		fresh.last_topup = now;
+		fresh.tokens = rate - 1;
+		bpf_map_update_elem(&cilium_ratelimit, &key, &fresh, BPF_ANY);
+		return 1;
+	}
+	if (bucket_take_rate(bucket, now, rate, burst))
+		return 1;
+	ratelimit_count(usage);
+	return 0;
+}
+
 /* True if one event may be sent now; counts those that may not. */
 static __always_inline int ratelimit_take(__u32 usage, __u64 interval)
 {
 	struct ratelimit_key key = {.usage = usage};
 	struct ratelimit_value fresh = {}, *bucket;
-	__u64 now = bpf_ktime_get_ns(), one = 1, *dropped;
+	__u64 now = bpf_ktime_get_ns();
 
 	bucket = bpf_map_lookup_elem(&cilium_ratelimit, &key);
 	if (!bucket) {
@@ -53,11 +105,7 @@ static __always_inline int ratelimit_take(__u32 usage, __u64 interval)
 	}
 	if (bucket_take(bucket, now, interval))
 		return 1;
-	dropped = bpf_map_lookup_elem(&cilium_ratelimit_metrics, &usage);
-	if (dropped)
-		__sync_fetch_and_add(dropped, 1);
-	else
-		bpf_map_update_elem(&cilium_ratelimit_metrics, &usage, &one, BPF_ANY);
+	ratelimit_count(usage);
 	return 0;
 }
 #endif

@@ -4,6 +4,7 @@
 #define EVENT_SOCKET_TRACE_H
 
 #include "../common/map.h"
+#include "events.h"
 
 struct socket_trace {
 	__u8 kind; /* SOCKET_TRACE_KIND */
@@ -36,7 +37,5 @@ enum trace_point {
 	TRACE_PRE_REVERSE = 3,
 	TRACE_POST_REVERSE = 4,
 };
-
-MAP(cilium_events, BPF_MAP_TYPE_PERF_EVENT_ARRAY, __u32, __u32);
 
 #endif /* EVENT_SOCKET_TRACE_H */

@@ -44,6 +44,8 @@ enum lb_scope {
 #define LB_HOST_PORT (1 << 3)
 #define LB_AFFINITY (1 << 4)
 #define LB_LOAD_BALANCER (1 << 5)
+#define LB_ROUTABLE (1 << 6)
+#define LB_SOURCE_RANGE (1 << 7)
 
 /* flags2: bits 8-15 */
 #define LB2_LOCAL_REDIRECT (1 << 0)
@@ -52,6 +54,7 @@ enum lb_scope {
 #define LB2_LOOPBACK (1 << 3) /* without LB_HOST_PORT: delegate if local */
 #define LB2_INT_LOCAL (1 << 4)
 #define LB2_TWO_SCOPES (1 << 5)
+#define LB2_DENY_SOURCES (1 << 6) /* source ranges list who may not */
 
 #define LB_AFFINITY_TIMEOUT_MASK 0xffffffU
 

@@ -34,8 +34,11 @@ _Static_assert(__builtin_offsetof(struct ipcache_value, flags) == 23, "ipcache_v
 MAP(cilium_ipcache_v2, BPF_MAP_TYPE_LPM_TRIE, struct ipcache_key, struct ipcache_value);
 
 #define IDENTITY_HOST 1
+#define IDENTITY_WORLD 2
 #define IDENTITY_REMOTE_NODE 6
 #define IDENTITY_KUBE_APISERVER 7
+#define IDENTITY_WORLD_IPV4 9 /* only with both address families */
+#define IDENTITY_WORLD_IPV6 10
 #define IDENTITY_SCOPE_MASK 0xff000000U
 #define IDENTITY_SCOPE_NODE 0x02000000U
 
@@ -53,14 +56,27 @@ static __always_inline int ipcache_is_host(const struct ipcache_value *value)
 	return value && value->identity == IDENTITY_HOST;
 }
 
+/* A node of any cluster, but this one. */
+static __always_inline int identity_is_node(__u32 identity)
+{
+	return identity == IDENTITY_REMOTE_NODE || identity == IDENTITY_KUBE_APISERVER ||
+	       (identity & IDENTITY_SCOPE_MASK) == IDENTITY_SCOPE_NODE;
+}
+
 /* Another node of this cluster. */
 static __always_inline int ipcache_is_peer_node(const struct ipcache_value *value)
 {
 	if (!value || (value->flags & IPCACHE_REMOTE_CLUSTER))
 		return 0;
-	return value->identity == IDENTITY_REMOTE_NODE ||
-	       value->identity == IDENTITY_KUBE_APISERVER ||
-	       (value->identity & IDENTITY_SCOPE_MASK) == IDENTITY_SCOPE_NODE;
+	return identity_is_node(value->identity);
+}
+
+/* What an address is that nothing is known of. */
+static __always_inline __u32 world_identity(int dual_stack, int ipv6)
+{
+	if (!dual_stack)
+		return IDENTITY_WORLD;
+	return ipv6 ? IDENTITY_WORLD_IPV6 : IDENTITY_WORLD_IPV4;
 }
 
 #endif /* NODE_IPCACHE_H */

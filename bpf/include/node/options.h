@@ -7,6 +7,54 @@
 
 #include "../common/compiler.h"
 
+/* Of programs that see packets. Seconds are those of CLOCK_MONOTONIC. */
+struct packet_options {
+	/* Seconds that a connection is remembered without a packet. */
+	__u32 ct_tcp;
+	__u32 ct_any;
+	__u32 ct_service_tcp;
+	__u32 ct_service_any;
+	__u32 ct_service_grace; /* closing: a SYN in this time goes to the same backend */
+	__u32 ct_tcp_syn;
+	__u32 ct_tcp_fin;
+	__u32 ct_report_interval; /* least seconds between two reports of a connection */
+	__u32 trace_length;	  /* bytes of a packet in an event */
+	__u32 events_rate;	  /* events a second and CPU, 0 = all */
+	__u32 events_burst;
+	__u32 cilium_host; /* interfaces of the pair that joins node and pods */
+	__u32 cilium_net;
+	__u32 host_endpoint; /* id of the endpoint that is the host */
+	__be32 loopback4;    /* source of a pod that reaches itself through a service */
+	__be32 loopback6[4];
+	__be32 router6[4];	 /* gateway of pods */
+	__be32 nodeport_source4; /* of packets to backends on other nodes */
+	__be32 nodeport_source6[4];
+	__be32 native4; /* network that packets of pods reach without masquerade */
+	__be32 native6[4];
+	__u16 nat_min; /* source ports of translated connections, host order */
+	__u16 nat_max;
+	__u8 native4_bits;
+	__u8 native6_bits;
+	__u8 ct_report_flags; /* TCP flags that are reported at once */
+	__u8 services;	      /* translate packets of pods to services */
+	__u8 masquerade4;
+	__u8 masquerade6;
+	__u8 masquerade_nodes; /* also of packets to other nodes */
+	__u8 fragments4;       /* follow fragments */
+	__u8 fragments6;
+	__u8 icmp_rules;       /* the ICMP type is the port of policies */
+	__u8 icmp_frag_needed; /* "fragmentation needed" passes all policies */
+	__u8 policy_accounting;
+	__u8 identity_mark;
+	__u8 arp_responder;    /* answer ARP requests of pods */
+	__u8 reply_no_backend; /* ICMP errors for services without backends */
+	__u8 dual_stack;       /* the world has an identity for each family */
+	__u8 has_skip_neigh;   /* BPF_FIB_LOOKUP_SKIP_NEIGH exists (6.3) */
+	__u8 vlan_all;	       /* tagged packets go to the kernel, whatever their id */
+	__u16 vlan_ids[5];     /* tagged packets with these ids, too; 0 = none */
+	__u8 pad[4];
+};
+
 struct node_options {
 	__u64 host_netns_cookie;
 	__u64 trace_interval; /* least nanoseconds between two events, 0 = all */
@@ -25,10 +73,24 @@ struct node_options {
 	__u8 trace_aggregation; /* 0 none ... 4 most */
 	__u8 clock_jiffies;
 	__u8 has_set_retval; /* bpf_set_retval exists (5.18) */
+	struct packet_options packet;
 };
-_Static_assert(sizeof(struct node_options) == 40, "node_options layout");
+_Static_assert(sizeof(struct node_options) == 208, "node_options layout");
 
 /* In .rodata: set before load, constant for the verifier. */
 extern const volatile struct node_options options;
+
+#ifdef __bpf__
+/* As memory: what reads through this pointer is not volatile, but known to the verifier only, who
+ * sees the values that are set before load.
+ */
+static __always_inline const struct packet_options *packet_options(void)
+{
+	const struct packet_options *packet = (const struct packet_options *)&options.packet;
+
+	OPAQUE(packet);
+	return packet;
+}
+#endif
 
 #endif /* NODE_OPTIONS_H */

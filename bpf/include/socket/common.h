@@ -9,11 +9,11 @@
 #include "../event/metrics.h"
 #include "../event/ratelimit.h"
 #include "../event/socket_trace.h"
-#include "../lb/affinity.h"
 #include "../lb/backend.h"
 #include "../lb/reverse_sk.h"
 #include "../lb/service.h"
 #include "../lb/skip.h"
+#include "../lb/sticky.h"
 #include "../node/ipcache.h"
 #include "../node/options.h"
 #include "rules.h"
@@ -47,29 +47,6 @@ static __always_inline int socket_in_host_netns(void *ctx)
 	return bpf_get_netns_cookie(ctx) == options.host_netns_cookie;
 }
 
-static __always_inline int in_nodeport_range(__be16 port)
-{
-	return port_in_range(port, options.nodeport_min, options.nodeport_max);
-}
-
-/* Clock of the affinity maps. */
-static __always_inline __u64 affinity_now(void)
-{
-	if (options.clock_jiffies)
-		return bpf_jiffies64() >> 8;
-	return bpf_ktime_get_ns() / NSEC_PER_SEC;
-}
-
-static __always_inline int affinity_matches(__u32 backend_id, __be16 rev_nat)
-{
-	struct lb_affinity_match_key key = {
-		.backend_id = backend_id,
-		.rev_nat_id = rev_nat,
-	};
-
-	return bpf_map_lookup_elem(&cilium_lb_affinity_match, &key) != NULL;
-}
-
 /* A slot for a new connection, 1 to count. Datagrams of one socket stay with one backend. */
 static __always_inline __u16 choose_slot(void *ctx, __u8 proto, __u16 count)
 {
@@ -97,43 +74,6 @@ static __always_inline const void *slot_backend(void *services, void *backends,
 	if (!backend)
 		COUNT_SERVICE(METRIC_LB_NO_BACKEND);
 	return backend;
-}
-
-/* The backend that the network namespace talked to before, if it is still one of the service's. */
-static __always_inline const void *sticky_backend(void *affinities, void *backends,
-						  const void *client, const struct lb_service *svc,
-						  __u32 *backend_id)
-{
-	const struct lb_affinity *seen = bpf_map_lookup_elem(affinities, client);
-	const void *backend;
-	__u32 id;
-
-	if (!seen)
-		return NULL;
-	id = seen->backend_id;
-	if (seen->last_used + affinity_timeout(svc, options.clock_jiffies, options.kernel_hz) >
-		    affinity_now() &&
-	    affinity_matches(id, svc->rev_nat_index)) {
-		backend = bpf_map_lookup_elem(backends, &id);
-		if (backend) {
-			*backend_id = id;
-			return backend;
-		}
-	}
-	bpf_map_delete_elem(affinities, client);
-	return NULL;
-}
-
-/* The network namespace stays with this backend from now on. */
-static __always_inline void stick(void *affinities, const void *client, __u32 backend_id)
-{
-	struct lb_affinity *seen = bpf_map_lookup_elem(affinities, client);
-	struct lb_affinity value = {.last_used = affinity_now(), .backend_id = backend_id};
-
-	if (seen && seen->backend_id == backend_id)
-		seen->last_used = value.last_used;
-	else
-		bpf_map_update_elem(affinities, client, &value, BPF_ANY);
 }
 
 static __always_inline int trace_wanted(enum socket_call call)

@@ -3,10 +3,10 @@
 #ifndef SOCKET_TRANSLATE_H
 #define SOCKET_TRANSLATE_H
 
+#include "../lb/lookup.h"
 #include "common.h"
 
 /* Maps of the family that AF names. */
-#define SERVICES AF_JOIN(cilium_lb, _services_v2)
 #define BACKENDS AF_JOIN(cilium_lb, _backends_v3)
 #define AFFINITIES AF_JOIN(cilium_lb, _affinity)
 #define REVERSE_SK AF_JOIN(cilium_lb, _reverse_sk)

@@ -9,38 +9,6 @@ struct AF_FN(call) {
 	__u8 proto;
 };
 
-/* Master entry for traffic from this node: the internal scope where there are two. */
-static __always_inline const struct lb_service *AF_FN(master)(struct AF_JOIN(lb, _service_key) *
-							      key)
-{
-	const struct lb_service *svc;
-
-	key->backend_slot = 0;
-	key->scope = LB_SCOPE_EXTERNAL;
-	svc = bpf_map_lookup_elem(&SERVICES, key);
-	if (svc && (svc->flags2 & LB2_TWO_SCOPES)) {
-		key->scope = LB_SCOPE_INTERNAL;
-		svc = bpf_map_lookup_elem(&SERVICES, key);
-	}
-	return svc;
-}
-
-/* Surrogate entry of a node address. With peers, NodePorts of other nodes count, and HostPorts. */
-static __always_inline const struct lb_service *
-AF_FN(surrogate)(struct AF_JOIN(lb, _service_key) * key, int host_netns, int peers)
-{
-	int in_range = in_nodeport_range(key->dport);
-	int loopback = AF_FN(is_loopback)(key->address);
-
-	if (!options.nodeport || (!in_range && !peers))
-		return NULL;
-	if ((!loopback || !host_netns) &&
-	    !has_surrogates(AF_FN(ipcache_lookup)(key->address), in_range, peers))
-		return NULL;
-	AF_ZERO(key->address);
-	return matching_surrogate(AF_FN(master)(key), in_range, loopback);
-}
-
 static __always_inline void AF_FN(trace)(struct bpf_sock_addr *ctx, const struct AF_FN(call) * call,
 					 enum socket_call kind, __u8 point)
 {

@@ -85,6 +85,21 @@ impl Side {
     }
 }
 
+/// What the values of a map of maps are.
+#[derive(Debug, Clone, Copy)]
+enum Inner {
+    /// Tables with so many elements, written as a whole.
+    Table { name: &'static str, elements: Size },
+    /// Maps of their own, with keys of this size.
+    Map {
+        name: &'static str,
+        kind: MapKind,
+        key_size: u32,
+        value_size: u32,
+        size: Size,
+    },
+}
+
 /// A map family, without Rust types.
 #[derive(Debug)]
 pub struct Family {
@@ -103,7 +118,7 @@ pub struct Family {
     /// Whether a metric says how full it is.
     pub has_pressure: bool,
     size: Size,
-    inner: Option<(&'static str, Size)>,
+    inner: Option<Inner>,
     is_written_by_agent: bool,
     is_sparse: bool,
     order: fn(&[u8], &[u8]) -> Ordering,
@@ -119,10 +134,29 @@ impl Family {
             value_size: if self.inner.is_some() { 4 } else { self.value.size },
             max_entries: self.size.resolve(sizes),
             flags: self.flags(sizes),
-            inner: self.inner.map(|(name, elements)| InnerSpec {
+            inner: self.inner.map(|inner| self.inner_spec(inner, sizes)),
+        }
+    }
+
+    fn inner_spec(&self, inner: Inner, sizes: &MapSizes) -> InnerSpec {
+        match inner {
+            Inner::Table { name, elements } => {
+                InnerSpec::table(name, elements.resolve(sizes).saturating_mul(self.value.size))
+            }
+            Inner::Map {
                 name,
-                value_size: elements.resolve(sizes).saturating_mul(self.value.size),
-            }),
+                kind,
+                key_size,
+                value_size,
+                size,
+            } => InnerSpec {
+                name,
+                kind,
+                key_size,
+                value_size,
+                max_entries: size.resolve(sizes),
+                flags: MapFlags::NO_PREALLOC,
+            },
         }
     }
 
@@ -156,6 +190,7 @@ impl Family {
                 MapFlags::NO_PREALLOC
             }
             MapKind::LruHash if sizes.distributed_lru => MapFlags::NO_COMMON_LRU,
+            MapKind::LruPerCpuHash => MapFlags::NO_COMMON_LRU,
             _ => MapFlags::NONE,
         };
         if self.is_written_by_agent {
@@ -309,7 +344,10 @@ where
         let mut value = Side::new::<E>();
         value.text = list_text::<E>;
         let mut family = Family::new::<K>(name, MapKind::HashOfMaps, (Side::new::<K>(), value), size, owner);
-        family.inner = Some((inner_name, elements));
+        family.inner = Some(Inner::Table {
+            name: inner_name,
+            elements,
+        });
         Self {
             family,
             types: PhantomData,
@@ -320,11 +358,79 @@ where
     pub fn spec(&self, sizes: &MapSizes) -> NestedSpec<K, E> {
         let raw = self.family.spec(sizes);
         let (inner, elements) = match self.family.inner {
-            Some((name, elements)) => (name, elements.resolve(sizes)),
-            None => ("", 0),
+            Some(Inner::Table { name, elements }) => (name, elements.resolve(sizes)),
+            _ => ("", 0),
         };
         NestedSpec::new(raw.name, inner, raw.max_entries, raw.flags, elements)
     }
+}
+
+/// The family of the maps of `K` to maps of their own, of `I` to `V`.
+#[derive(Debug)]
+pub struct OuterFamily<K, I, V> {
+    #[doc(hidden)]
+    pub family: Family,
+    key: PhantomData<fn() -> K>,
+    entry: PhantomData<fn() -> (I, V)>,
+}
+
+impl<K, I, V> Deref for OuterFamily<K, I, V> {
+    type Target = Family;
+
+    fn deref(&self) -> &Family {
+        &self.family
+    }
+}
+
+impl<K, I, V> OuterFamily<K, I, V>
+where
+    K: Plain + Ord + Text + Layout,
+    I: Plain,
+    V: Plain,
+{
+    /// Describes a family: pinned name, how many inner maps, their name, type and size, owner.
+    pub const fn new(
+        name: &'static str,
+        size: Size,
+        inner: (&'static str, MapKind, Size),
+        owner: &'static str,
+    ) -> Self {
+        let mut value = Side::new::<u32>();
+        value.text = id_text;
+        let mut family = Family::new::<K>(name, MapKind::HashOfMaps, (Side::new::<K>(), value), size, owner);
+        family.inner = Some(Inner::Map {
+            name: inner.0,
+            kind: inner.1,
+            key_size: size_of::<I>() as u32,
+            value_size: size_of::<V>() as u32,
+            size: inner.2,
+        });
+        family.is_written_by_agent = true;
+        Self {
+            family,
+            key: PhantomData,
+            entry: PhantomData,
+        }
+    }
+
+    /// What one of the inner maps must look like, under its own name.
+    pub fn inner_spec(&self, name: &'static str, sizes: &MapSizes) -> Option<RawSpec> {
+        let inner = self.family.spec(sizes).inner?;
+        Some(RawSpec {
+            name,
+            kind: inner.kind,
+            key_size: inner.key_size,
+            value_size: inner.value_size,
+            max_entries: inner.max_entries,
+            flags: inner.flags,
+            inner: None,
+        })
+    }
+}
+
+/// The id of an inner map.
+fn id_text(bytes: &[u8]) -> String {
+    format!("map id {}", text_of::<u32>(bytes))
 }
 
 /// A family that is linked into this program; see [`register!`](crate::register).
@@ -376,7 +482,7 @@ mod tests {
         let mut unique = names.clone();
         unique.dedup();
         assert_eq!(names, unique);
-        assert_eq!(names.len(), 23);
+        assert_eq!(names.len(), 40);
     }
 
     #[test]
@@ -418,7 +524,7 @@ mod tests {
 
     #[test]
     fn an_address_family_has_names() {
-        assert_eq!(names_of(IpFamily::V4).count(), 8);
+        assert_eq!(names_of(IpFamily::V4).count(), 14);
         assert!(names_of(IpFamily::V6).all(|name| name.contains('6')));
     }
 }

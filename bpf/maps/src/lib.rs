@@ -6,18 +6,25 @@
 //! counts or shows maps asks the registry ([`families`], [`find`]) and knows none by name.
 //!
 //! - [`lb`]: load balancing.
+//! - [`conntrack`], [`nat`], [`fragment`]: what programs remember of flows.
+//! - [`endpoint`], [`policy`]: who is on this node, and what they may send and receive.
 //! - [`node`]: which addresses are nodes.
 //! - [`event`]: what programs report.
 //! - `testing` (feature `testing`): services written straight into the maps.
 //!
 //! Access to maps is in `skep-bpf-sys`, the programs that use them in `skep-bpf-programs`.
 
+pub mod conntrack;
 mod dump;
+pub mod endpoint;
 pub mod event;
 mod family;
+pub mod fragment;
 pub mod layout;
 pub mod lb;
+pub mod nat;
 pub mod node;
+pub mod policy;
 mod sizes;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -26,7 +33,9 @@ pub mod text;
 pub use dump::Dump;
 #[doc(hidden)]
 pub use family::Registered;
-pub use family::{Family, IpFamily, MapFamily, NestedFamily, Side, Size, families, find, names_of};
+pub use family::{
+    Family, IpFamily, MapFamily, NestedFamily, OuterFamily, Side, Size, families, find, names_of,
+};
 #[doc(hidden)]
 pub use inventory;
 pub use sizes::{MapSizes, SizeKey};

@@ -3,6 +3,7 @@
 //! Nodes: `cilium_ipcache_v2`, what an address is (this host, another node, a pod's identity), and the ids of nodes.
 
 mod ids;
+mod neighbour;
 
 use std::{
     mem::{offset_of, size_of},
@@ -16,6 +17,7 @@ use skep_bpf_sys::MapKind;
 use crate::{MapFamily, Size, layout, register, text::Text};
 
 pub use ids::{NODE_IDS, NODE_IDS_MAX, NODE_IDS_OWNER, NodeIdKey, NodeIdValue};
+pub use neighbour::{NEIGHBOURS_MAX, NEIGHBOURS4, NEIGHBOURS6, Neighbour, NeighbourKey4, NeighbourKey6};
 
 /// Identity of this host.
 pub const IDENTITY_HOST: u32 = 1;
@@ -183,7 +185,7 @@ impl Text for IpcacheValue {
 }
 
 /// 16 bytes of which IPv4 uses the first 4.
-fn address_bytes(address: IpAddr) -> [u8; 16] {
+pub(crate) fn address_bytes(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => {
             let mut bytes = [0; 16];
@@ -195,7 +197,7 @@ fn address_bytes(address: IpAddr) -> [u8; 16] {
 }
 
 /// The address in 16 bytes of which IPv4 uses the first 4.
-fn address_text(bytes: [u8; 16], is_ipv6: bool) -> IpAddr {
+pub(crate) fn address_text(bytes: [u8; 16], is_ipv6: bool) -> IpAddr {
     let [a, b, c, d, ..] = bytes;
     if is_ipv6 {
         bytes.into()

@@ -49,6 +49,8 @@ pub fn protocol(number: u8) -> &'static str {
         6 => "TCP",
         17 => "UDP",
         132 => "SCTP",
+        1 => "ICMP",
+        58 => "ICMPv6",
         0 => "ANY",
         _ => "UNKNOWN",
     }

@@ -10,6 +10,7 @@
 mod clock;
 mod object;
 mod options;
+mod packets;
 mod socketlb;
 mod terminate;
 #[cfg(feature = "testing")]
@@ -19,7 +20,8 @@ mod types;
 pub use self::{
     clock::kernel_hz,
     object::LoadError,
-    options::{HostNetns, NodeOptions, has_getpeername, has_set_retval},
+    options::{HostNetns, NodeOptions, PacketOptions, has_getpeername, has_set_retval},
+    packets::{PACKET_PROGRAMS, Packets},
     socketlb::{SOCKET_PROGRAMS, SocketLb, SocketProgram},
     terminate::{DeadBackend, IterTerminator, TerminateError},
     types::map_types,
@@ -45,6 +47,9 @@ mod skeleton {
     }
     pub(crate) mod clock {
         include!(concat!(env!("OUT_DIR"), "/socket_clock.skel.rs"));
+    }
+    pub(crate) mod packets {
+        include!(concat!(env!("OUT_DIR"), "/tc_datapath.skel.rs"));
     }
     pub(crate) mod map_types {
         include!(concat!(env!("OUT_DIR"), "/map_types.skel.rs"));

@@ -2,13 +2,18 @@
 
 //! What loading any object needs: maps that are already there, and the verifier's words when it fails.
 
-use std::sync::Once;
+use std::{
+    os::fd::{AsFd as _, OwnedFd},
+    sync::Once,
+};
 
-use libbpf_rs::{OpenObject, PrintLevel};
+use libbpf_rs::{Object, OpenObject, PrintLevel};
 use parking_lot::Mutex;
 
 use skep_bpf_maps::{Family, IpFamily, MapSizes};
 use skep_bpf_sys::{KernelMap, MapError, MapStore, RawMap};
+
+use super::options::NodeOptions;
 
 /// Why programs could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +102,13 @@ pub(crate) struct IpFamilies {
 }
 
 impl IpFamilies {
+    pub(crate) fn of(options: &NodeOptions) -> Self {
+        Self {
+            ipv4: options.ipv4,
+            ipv6: options.ipv6,
+        }
+    }
+
     fn has(self, family: &Family) -> bool {
         match family.ip {
             None => true,
@@ -160,6 +172,29 @@ fn provide(
     store
         .provide(&family.spec(sizes))
         .map_err(|source| LoadError::Map { object, source })
+}
+
+/// A descriptor of a loaded program that outlives its object.
+pub(crate) fn keep(
+    object_name: &'static str,
+    object: &Object,
+    program: &'static str,
+) -> Result<OwnedFd, LoadError> {
+    let found = object
+        .progs()
+        .find(|found| found.name() == program)
+        .ok_or(LoadError::NoProgram {
+            object: object_name,
+            program,
+        })?;
+    found
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|source| LoadError::Keep {
+            object: object_name,
+            program,
+            source,
+        })
 }
 
 static LOG: Mutex<Option<String>> = Mutex::new(None);

@@ -2,11 +2,15 @@
 
 //! Options of the node: read-only globals of the programs, set before they are loaded.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::OnceLock,
+    time::Duration,
+};
 
 use libbpf_rs::{ProgramType, libbpf_sys};
 
-use super::{object::LoadError, skeleton::socketlb::types};
+use super::object::LoadError;
 
 /// Which network namespace is the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,8 +56,134 @@ pub struct NodeOptions {
     pub trace_interval: Duration,
     /// Rejected calls return the error that fits; `None`: if the kernel lets programs choose it (Linux 5.18).
     pub chooses_errors: Option<bool>,
-    /// Affinity times are jiffies / 256 instead of seconds; the number is ticks a second.
+    /// Times in maps are jiffies / 256 instead of seconds; the number is ticks a second.
     pub jiffies: Option<u32>,
+    /// Of programs that see packets.
+    pub packets: PacketOptions,
+}
+
+/// Options of programs that see packets. C twin: `struct packet_options` in `bpf/include/node/options.h`.
+///
+/// Times are in seconds; programs get them in the unit of their clock.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PacketOptions {
+    /// Established TCP (`bpf-ct-timeout-regular-tcp`).
+    pub ct_tcp: u32,
+    /// Other protocols (`bpf-ct-timeout-regular-any`).
+    pub ct_any: u32,
+    /// The backend of a TCP connection to a service (`bpf-ct-timeout-service-tcp`).
+    pub ct_service_tcp: u32,
+    /// The backend of other flows to a service (`bpf-ct-timeout-service-any`).
+    pub ct_service_any: u32,
+    /// How long a SYN on a closed connection to a service goes to the same backend
+    /// (`bpf-ct-timeout-service-tcp-grace`).
+    pub ct_service_grace: u32,
+    /// TCP of which only SYNs were seen (`bpf-ct-timeout-regular-tcp-syn`).
+    pub ct_tcp_syn: u32,
+    /// TCP that is closed (`bpf-ct-timeout-regular-tcp-fin`).
+    pub ct_tcp_fin: u32,
+    /// Least time between two reports of a flow (`monitor-aggregation-interval`).
+    pub ct_report_interval: u32,
+    /// TCP flags that are reported when they are first seen (`monitor-aggregation-flags`).
+    pub ct_report_flags: u8,
+    /// Bytes of a packet in an event (`trace-payloadlen`).
+    pub trace_length: u32,
+    /// Events a second on average, and at once; `None`: all (`bpf-events-default-rate-limit`, `-burst-limit`).
+    pub events_limit: Option<(u32, u32)>,
+    /// Index of `cilium_host`.
+    pub cilium_host: u32,
+    /// Index of `cilium_net`.
+    pub cilium_net: u32,
+    /// Id of the endpoint that is the host.
+    pub host_endpoint: u16,
+    /// Source of a pod that reaches itself through a service (`ipv4-service-loopback-address`).
+    pub loopback4: Ipv4Addr,
+    /// As `loopback4`.
+    pub loopback6: Ipv6Addr,
+    /// Gateway of pods.
+    pub router6: Ipv6Addr,
+    /// Source of packets to backends on other nodes.
+    pub nodeport_source4: Ipv4Addr,
+    /// As `nodeport_source4`.
+    pub nodeport_source6: Ipv6Addr,
+    /// Network that packets of pods reach without masquerade, with the bits of its prefix
+    /// (`ipv4-native-routing-cidr`).
+    pub native4: Option<(Ipv4Addr, u8)>,
+    /// As `native4`.
+    pub native6: Option<(Ipv6Addr, u8)>,
+    /// First and last source port of translated packets.
+    pub nat_ports: (u16, u16),
+    /// Translate packets of pods to services.
+    pub services: bool,
+    /// Packets of pods to the world get the node's source.
+    pub masquerade4: bool,
+    /// As `masquerade4`.
+    pub masquerade6: bool,
+    /// Those to other nodes, too (`enable-remote-node-masquerade`).
+    pub masquerade_nodes: bool,
+    /// Follow fragments of IPv4.
+    pub fragments4: bool,
+    /// Follow fragments of IPv6.
+    pub fragments6: bool,
+    /// Policies see the type of ICMP messages (`enable-icmp-rules`).
+    pub icmp_rules: bool,
+    /// "Fragmentation needed" passes all policies (`allow-icmp-frag-needed`).
+    pub icmp_frag_needed: bool,
+    /// Count what policies match (`policy-accounting`).
+    pub policy_accounting: bool,
+    /// Packets of pods carry their identity in the mark (`enable-identity-mark`).
+    pub identity_mark: bool,
+    /// Answer ARP requests of pods.
+    pub arp_responder: bool,
+    /// Services without backends answer with an ICMP error (`service-no-backend-response`).
+    pub reply_no_backend: bool,
+    /// VLAN ids whose packets the kernel gets (`vlan-bpf-bypass`); at most 5.
+    pub vlans: Vec<u16>,
+    /// All VLANs' packets go to the kernel.
+    pub all_vlans: bool,
+}
+
+impl Default for PacketOptions {
+    fn default() -> Self {
+        Self {
+            ct_tcp: 8000,
+            ct_any: 60,
+            ct_service_tcp: 8000,
+            ct_service_any: 60,
+            ct_service_grace: 60,
+            ct_tcp_syn: 60,
+            ct_tcp_fin: 10,
+            ct_report_interval: 5,
+            ct_report_flags: 0x07,
+            trace_length: 128,
+            events_limit: None,
+            cilium_host: 0,
+            cilium_net: 0,
+            host_endpoint: 0,
+            loopback4: Ipv4Addr::new(169, 254, 42, 1),
+            loopback6: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
+            router6: Ipv6Addr::UNSPECIFIED,
+            nodeport_source4: Ipv4Addr::UNSPECIFIED,
+            nodeport_source6: Ipv6Addr::UNSPECIFIED,
+            native4: None,
+            native6: None,
+            nat_ports: (32_768, 65_535),
+            services: true,
+            masquerade4: false,
+            masquerade6: false,
+            masquerade_nodes: false,
+            fragments4: true,
+            fragments6: true,
+            icmp_rules: true,
+            icmp_frag_needed: true,
+            policy_accounting: true,
+            identity_mark: true,
+            arp_responder: true,
+            reply_no_backend: true,
+            vlans: Vec::new(),
+            all_vlans: false,
+        }
+    }
 }
 
 impl Default for NodeOptions {
@@ -74,34 +204,136 @@ impl Default for NodeOptions {
             trace_interval: Duration::from_secs(5),
             chooses_errors: None,
             jiffies: None,
+            packets: PacketOptions::default(),
+        }
+    }
+}
+
+/// The C structures of one object's skeleton: each has types of its own.
+macro_rules! raw_options {
+    ($types:path, $values:expr, $raw:expr) => {{
+        use $types as types;
+        let values: &$crate::options::Values = $values;
+        let options = &values.options;
+        let packets = &options.packets;
+        let unit = |seconds: u32| values.clock_units(seconds);
+        let raw: &mut types::node_options = $raw;
+        raw.host_netns_cookie = values.host_netns_cookie;
+        raw.trace_interval = u64::try_from(options.trace_interval.as_nanos()).unwrap_or(u64::MAX);
+        raw.kernel_hz = options.jiffies.unwrap_or(0);
+        (raw.nodeport_min, raw.nodeport_max) = options.nodeport_range;
+        raw.ipv4 = options.ipv4.into();
+        raw.ipv6 = options.ipv6.into();
+        raw.nodeport = options.nodeport.into();
+        raw.host_only = options.host_only.into();
+        raw.reject_no_endpoints = options.reject_no_endpoints.into();
+        raw.external_ip_mitigation = options.external_ip_mitigation.into();
+        raw.local_redirect = options.local_redirect.into();
+        raw.mke = values.has_class_ids.into();
+        raw.trace = options.trace.into();
+        raw.trace_aggregation = options.trace_aggregation;
+        raw.clock_jiffies = options.jiffies.is_some().into();
+        raw.has_set_retval = values.has_set_retval.into();
+        let raw: &mut types::packet_options = &mut raw.packet;
+        raw.ct_tcp = unit(packets.ct_tcp);
+        raw.ct_any = unit(packets.ct_any);
+        raw.ct_service_tcp = unit(packets.ct_service_tcp);
+        raw.ct_service_any = unit(packets.ct_service_any);
+        raw.ct_service_grace = unit(packets.ct_service_grace);
+        raw.ct_tcp_syn = unit(packets.ct_tcp_syn);
+        raw.ct_tcp_fin = unit(packets.ct_tcp_fin);
+        raw.ct_report_interval = unit(packets.ct_report_interval);
+        raw.ct_report_flags = packets.ct_report_flags;
+        raw.trace_length = packets.trace_length;
+        (raw.events_rate, raw.events_burst) = packets.events_limit.unwrap_or((0, 0));
+        raw.cilium_host = packets.cilium_host;
+        raw.cilium_net = packets.cilium_net;
+        raw.host_endpoint = packets.host_endpoint.into();
+        raw.loopback4 = $crate::options::word(packets.loopback4);
+        raw.loopback6 = $crate::options::words(packets.loopback6);
+        raw.router6 = $crate::options::words(packets.router6);
+        raw.nodeport_source4 = $crate::options::word(packets.nodeport_source4);
+        raw.nodeport_source6 = $crate::options::words(packets.nodeport_source6);
+        if let Some((network, bits)) = packets.native4 {
+            raw.native4 = $crate::options::word(network);
+            raw.native4_bits = bits;
+        }
+        if let Some((network, bits)) = packets.native6 {
+            raw.native6 = $crate::options::words(network);
+            raw.native6_bits = bits;
+        }
+        (raw.nat_min, raw.nat_max) = packets.nat_ports;
+        raw.services = packets.services.into();
+        raw.masquerade4 = packets.masquerade4.into();
+        raw.masquerade6 = packets.masquerade6.into();
+        raw.masquerade_nodes = packets.masquerade_nodes.into();
+        raw.fragments4 = packets.fragments4.into();
+        raw.fragments6 = packets.fragments6.into();
+        raw.icmp_rules = packets.icmp_rules.into();
+        raw.icmp_frag_needed = packets.icmp_frag_needed.into();
+        raw.policy_accounting = packets.policy_accounting.into();
+        raw.identity_mark = packets.identity_mark.into();
+        raw.arp_responder = packets.arp_responder.into();
+        raw.reply_no_backend = packets.reply_no_backend.into();
+        raw.dual_stack = (options.ipv4 && options.ipv6).into();
+        raw.has_skip_neigh = values.has_skip_neigh.into();
+        raw.vlan_all = packets.all_vlans.into();
+        for (to, from) in raw.vlan_ids.iter_mut().zip(&packets.vlans) {
+            *to = *from;
+        }
+    }};
+}
+pub(crate) use raw_options;
+
+/// An address as the bytes of the packet in a word.
+pub(crate) fn word(address: Ipv4Addr) -> u32 {
+    u32::from_ne_bytes(address.octets())
+}
+
+/// An address as the bytes of the packet in words.
+pub(crate) fn words(address: Ipv6Addr) -> [u32; 4] {
+    let octets = address.octets();
+    std::array::from_fn(|n| {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&octets[4 * n..][..4]);
+        u32::from_ne_bytes(bytes)
+    })
+}
+
+/// Options, and what the kernel says to them.
+pub(crate) struct Values<'a> {
+    pub(crate) options: &'a NodeOptions,
+    pub(crate) host_netns_cookie: u64,
+    pub(crate) has_class_ids: bool,
+    pub(crate) has_set_retval: bool,
+    pub(crate) has_skip_neigh: bool,
+}
+
+impl Values<'_> {
+    /// Seconds in units of the maps' clock.
+    pub(crate) fn clock_units(&self, seconds: u32) -> u32 {
+        match self.options.jiffies {
+            Some(hz) => (u64::from(seconds) * u64::from(hz) / 256).min(u32::MAX.into()) as u32,
+            None => seconds,
         }
     }
 }
 
 impl NodeOptions {
-    pub(crate) fn fill(&self, object: &'static str, raw: &mut types::node_options) -> Result<(), LoadError> {
-        raw.host_netns_cookie = match self.host_netns {
-            HostNetns::Cookie(cookie) => cookie,
-            HostNetns::Current => {
-                skep_bpf_sys::netns::cookie().map_err(|source| LoadError::Probe { object, source })?
-            }
-        };
-        raw.trace_interval = u64::try_from(self.trace_interval.as_nanos()).unwrap_or(u64::MAX);
-        raw.kernel_hz = self.jiffies.unwrap_or(0);
-        (raw.nodeport_min, raw.nodeport_max) = self.nodeport_range;
-        raw.ipv4 = self.ipv4.into();
-        raw.ipv6 = self.ipv6.into();
-        raw.nodeport = self.nodeport.into();
-        raw.host_only = self.host_only.into();
-        raw.reject_no_endpoints = self.reject_no_endpoints.into();
-        raw.external_ip_mitigation = self.external_ip_mitigation.into();
-        raw.local_redirect = self.local_redirect.into();
-        raw.mke = (self.mke && has_class_ids()).into();
-        raw.trace = self.trace.into();
-        raw.trace_aggregation = self.trace_aggregation;
-        raw.clock_jiffies = self.jiffies.is_some().into();
-        raw.has_set_retval = self.chooses_errors.unwrap_or_else(has_set_retval).into();
-        Ok(())
+    /// Asks the kernel what the options leave open.
+    pub(crate) fn values(&self, object: &'static str) -> Result<Values<'_>, LoadError> {
+        Ok(Values {
+            options: self,
+            host_netns_cookie: match self.host_netns {
+                HostNetns::Cookie(cookie) => cookie,
+                HostNetns::Current => {
+                    skep_bpf_sys::netns::cookie().map_err(|source| LoadError::Probe { object, source })?
+                }
+            },
+            has_class_ids: self.mke && has_class_ids(),
+            has_set_retval: self.chooses_errors.unwrap_or_else(has_set_retval),
+            has_skip_neigh: kernel_version().is_some_and(|version| version >= (6, 3)),
+        })
     }
 }
 

@@ -4,18 +4,18 @@
 
 use std::{
     mem::MaybeUninit,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
     path::Path,
 };
 
 use libbpf_rs::{
     OpenObject,
-    skel::{OpenSkel as _, SkelBuilder as _},
+    skel::{OpenSkel as _, Skel as _, SkelBuilder as _},
 };
 
 use super::{
-    object::{IpFamilies, LoadError, logged, prepare, share},
-    options::NodeOptions,
+    object::{IpFamilies, LoadError, keep, logged, prepare, share},
+    options::{NodeOptions, raw_options},
     skeleton::socketlb::{CgroupSocketlbSkelBuilder, OpenCgroupSocketlbSkel},
 };
 use skep_bpf_maps::MapSizes;
@@ -84,14 +84,15 @@ impl SocketLb {
         let mut storage = MaybeUninit::uninit();
         let mut open = open(&mut storage)?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-            options.fill(OBJECT, &mut rodata.options)?;
+            let values = options.values(OBJECT)?;
+            raw_options!(super::skeleton::socketlb::types, &values, &mut rodata.options);
         }
         share(
             OBJECT,
             open.open_object_mut(),
             store,
             &sizes.into(),
-            ip_families(options),
+            IpFamilies::of(options),
         )?;
         let loaded = |name: &str| {
             SOCKET_PROGRAMS
@@ -106,22 +107,7 @@ impl SocketLb {
 
         let mut programs = Vec::new();
         for program in SOCKET_PROGRAMS.into_iter().filter(|program| wanted(program)) {
-            let found = libbpf_rs::skel::Skel::object(&skeleton)
-                .progs()
-                .find(|found| found.name() == program.name)
-                .ok_or(LoadError::NoProgram {
-                    object: OBJECT,
-                    program: program.name,
-                })?;
-            let fd = found
-                .as_fd()
-                .try_clone_to_owned()
-                .map_err(|source| LoadError::Keep {
-                    object: OBJECT,
-                    program: program.name,
-                    source,
-                })?;
-            programs.push((program, fd));
+            programs.push((program, keep(OBJECT, skeleton.object(), program.name)?));
         }
         Ok(Self { programs })
     }
@@ -144,7 +130,7 @@ impl SocketLb {
             open.open_object_mut(),
             store,
             &sizes.into(),
-            ip_families(options),
+            IpFamilies::of(options),
         )
     }
 
@@ -212,11 +198,4 @@ fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenCgroupSocketlbSkel<
             object: OBJECT,
             source,
         })
-}
-
-fn ip_families(options: &NodeOptions) -> IpFamilies {
-    IpFamilies {
-        ipv4: options.ipv4,
-        ipv6: options.ipv6,
-    }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a call costs through a service, and what it costs without.
+//! What a call costs through a service, and what it costs without; single packets run through a program.
+
+pub mod run;
 
 use std::{
     error::Error,

@@ -42,3 +42,13 @@ fn addresses_of_both_families() {
 fn rules_of_socket_load_balancing() {
     run("rules");
 }
+
+#[test]
+fn states_of_connections() {
+    run("conntrack");
+}
+
+#[test]
+fn checksums() {
+    run("checksums");
+}

@@ -198,10 +198,7 @@ fn per_cpu(make: Make<'_>) -> Result<(), MapError> {
 
 fn nested(make: Make<'_>) -> Result<(), MapError> {
     let map = make(&RawSpec {
-        inner: Some(InnerSpec {
-            name: "table",
-            value_size: 12,
-        }),
+        inner: Some(InnerSpec::table("table", 12)),
         ..spec(MapKind::HashOfMaps, 2, 4, 2)
     })?;
     assert_eq!(map.value_len(), 12);

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    InnerSpec, MapError, MapTypes, RawDeletion, RawFailure, RawMap, RawSpec,
+    InnerSpec, MapError, MapKind, MapTypes, RawDeletion, RawFailure, RawMap, RawSpec,
     raw::{is_nested, is_opaque, unsupported, value_len},
     spec::{self, is_per_cpu},
 };
@@ -101,7 +101,7 @@ impl KernelMap {
             info,
             inner,
             value_len: match inner {
-                Some(inner) => inner.value_size as usize,
+                Some(inner) => inner.value_len(),
                 None => value_len(info.kind, info.value_size),
             },
             single_only: AtomicBool::new(is_per_cpu(info.kind) || is_nested(info.kind)),
@@ -139,6 +139,9 @@ impl KernelMap {
         let Some(inner) = &self.inner else {
             return sys::map_update(self.fd.as_fd(), key, value, 0);
         };
+        if !inner.is_table() {
+            return sys::map_update(self.fd.as_fd(), key, value, 0);
+        }
         // A new inner map is swapped in with one call: a lookup sees the old table or the new one.
         let table = spec::create_inner(inner)?;
         sys::map_update(table.as_fd(), &0_u32.to_ne_bytes(), value, 0)?;
@@ -158,6 +161,10 @@ impl KernelMap {
             Err(error) => return Err(error),
         };
         let info = sys::map_info(inner.as_fd())?;
+        if info.kind != MapKind::Array as u32 {
+            read(&id);
+            return Ok(true);
+        }
         let mut table = vec![0; info.value_size as usize];
         sys::map_lookup(inner.as_fd(), &0_u32.to_ne_bytes(), &mut table)?;
         read(&table);
@@ -189,7 +196,7 @@ impl KernelMap {
                     map: self.name.clone(),
                     source,
                 })?;
-                Ok(size == inner.value_size as usize)
+                Ok(size == inner.value_len())
             }
         }
     }
@@ -429,8 +436,8 @@ impl RawMap for KernelMap {
 fn create_inner(inner: &InnerSpec) -> Result<OwnedFd, MapError> {
     spec::create_inner(inner).map_err(|source| MapError::Create {
         map: inner.name.to_owned(),
-        max_entries: 1,
-        flags: 0,
+        max_entries: inner.max_entries,
+        flags: inner.flags.bits(),
         source,
     })
 }

@@ -80,7 +80,11 @@ impl MemoryMap {
                 entries.insert(&prefix, value);
                 return Ok(());
             }
-            MapKind::LruHash if entries.find(key).is_none() && entries.len() >= max => entries.evict(),
+            MapKind::LruHash | MapKind::LruPerCpuHash
+                if entries.find(key).is_none() && entries.len() >= max =>
+            {
+                entries.evict()
+            }
             MapKind::Hash | MapKind::PerCpuHash | MapKind::HashOfMaps
                 if entries.find(key).is_none() && entries.len() >= max =>
             {
@@ -200,7 +204,7 @@ impl Entries {
             table: HashTable::new(),
             data: Vec::new(),
             free: Vec::new(),
-            by_time: (spec.kind == MapKind::LruHash).then(BTreeMap::new),
+            by_time: matches!(spec.kind, MapKind::LruHash | MapKind::LruPerCpuHash).then(BTreeMap::new),
             times: Vec::new(),
             clock: 0,
         }

@@ -44,10 +44,10 @@ impl<K, E> NestedSpec<K, E> {
                 value_size: 4,
                 max_entries,
                 flags,
-                inner: Some(InnerSpec {
-                    name: inner_name,
-                    value_size: elements.saturating_mul(size_of::<E>() as u32),
-                }),
+                inner: Some(InnerSpec::table(
+                    inner_name,
+                    elements.saturating_mul(size_of::<E>() as u32),
+                )),
             },
             elements,
             types: PhantomData,

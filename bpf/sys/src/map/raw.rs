@@ -86,20 +86,59 @@ pub struct RawSpec {
     pub inner: Option<InnerSpec>,
 }
 
-/// Inner maps: arrays with one entry.
+/// Inner maps of a map of maps.
+///
+/// *Tables*, arrays with one entry ([`InnerSpec::table`]), are written and read as a whole, as values of the outer map. Of
+/// all others the value is 4 bytes, as in the kernel: the descriptor when it is written, the id when it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InnerSpec {
     /// Name of each.
     pub name: &'static str,
-    /// Bytes of the one entry.
+    /// Type.
+    pub kind: MapKind,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
     pub value_size: u32,
+    /// Entries one has room for.
+    pub max_entries: u32,
+    /// Creation flags.
+    pub flags: MapFlags,
+}
+
+impl InnerSpec {
+    /// Tables of this many bytes.
+    pub const fn table(name: &'static str, bytes: u32) -> Self {
+        Self {
+            name,
+            kind: MapKind::Array,
+            key_size: 4,
+            value_size: bytes,
+            max_entries: 1,
+            flags: MapFlags::NONE,
+        }
+    }
+
+    /// Whether it is written and read as a whole.
+    pub(crate) const fn is_table(&self) -> bool {
+        matches!(self.kind, MapKind::Array)
+    }
+
+    /// Bytes of a value of the outer map.
+    pub(crate) const fn value_len(&self) -> usize {
+        if self.is_table() {
+            self.value_size as usize
+        } else {
+            4
+        }
+    }
 }
 
 impl RawSpec {
     /// Bytes of a value as [`RawMap`] reads and writes it.
     pub fn value_len(&self) -> usize {
         match self.inner {
-            Some(inner) => inner.value_size as usize,
+            Some(inner) => inner.value_len(),
             None => value_len(self.kind as u32, self.value_size),
         }
     }

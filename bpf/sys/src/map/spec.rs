@@ -33,6 +33,8 @@ pub enum MapKind {
     PerCpuArray = 6,
     /// Hash table that forgets what was not used for longest.
     LruHash = 9,
+    /// As `LruHash`, with a value a CPU.
+    LruPerCpuHash = 10,
     /// Longest-prefix match.
     LpmTrie = 11,
     /// Array whose values are maps.
@@ -162,14 +164,14 @@ pub(crate) fn create(
     })
 }
 
-/// Creates an inner map: an array with one entry.
+/// Creates an inner map.
 pub(crate) fn create_inner(inner: &InnerSpec) -> io::Result<OwnedFd> {
     let shape = MapShape {
-        kind: MapKind::Array as u32,
-        key_size: 4,
+        kind: inner.kind as u32,
+        key_size: inner.key_size,
         value_size: inner.value_size,
-        max_entries: 1,
-        flags: 0,
+        max_entries: inner.max_entries,
+        flags: inner.flags.bits(),
     };
     sys::map_create(inner.name, shape, None, None)
 }

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Entries of flows of one address family. */
+
+static __always_inline struct ct_entry *AF_FN(ct_find)(const struct AF_FN(ct_key) * key)
+{
+	if (key->proto == IPPROTO_TCP)
+		return bpf_map_lookup_elem(&AF_JOIN(cilium_ct, _global), key);
+	return bpf_map_lookup_elem(&AF_JOIN(cilium_ct_any, _global), key);
+}
+
+static __always_inline long AF_FN(ct_write)(const struct AF_FN(ct_key) * key,
+					    const struct ct_entry *entry)
+{
+	if (key->proto == IPPROTO_TCP)
+		return bpf_map_update_elem(&AF_JOIN(cilium_ct, _global), key, entry, BPF_ANY);
+	return bpf_map_update_elem(&AF_JOIN(cilium_ct_any, _global), key, entry, BPF_ANY);
+}
+
+/* Key of a flow that this packet opens, in the direction that it goes. */
+static __always_inline void AF_FN(ct_forward)(const struct AF_FN(packet) * packet,
+					      struct AF_FN(ct_key) * key, __u8 direction)
+{
+	AF_COPY(key->daddr, packet->saddr);
+	AF_COPY(key->saddr, packet->daddr);
+	key->dport = packet->dport;
+	key->sport = packet->sport;
+	key->proto = packet->proto;
+	key->flags = direction | (packet->related ? CT_RELATED : 0);
+}
+
+/* Key of a flow that this packet replies to. */
+static __always_inline void AF_FN(ct_reverse)(const struct AF_FN(packet) * packet,
+					      struct AF_FN(ct_key) * key, __u8 direction)
+{
+	AF_COPY(key->daddr, packet->daddr);
+	AF_COPY(key->saddr, packet->saddr);
+	key->dport = packet->sport;
+	key->sport = packet->dport;
+	key->proto = packet->proto;
+	key->flags = (direction ^ CT_INGRESS) | (packet->related ? CT_RELATED : 0);
+}
+
+/* Counts fragments, and remembers the ports of those whose addresses were translated. */
+static __always_inline void AF_FN(ct_fragment)(struct __sk_buff *skb,
+					       const struct AF_FN(packet) * packet, __u8 direction)
+{
+	if (!packet->fragment)
+		return;
+	COUNT_PACKET(skb, REASON_FRAGMENT, direction, METRIC_FILE_CONNTRACK);
+	if (packet->fragment == FRAGMENT_FIRST && AF_FN(fragment_remember)(packet))
+		COUNT_PACKET(skb, REASON_FRAGMENT_UPDATE, direction, METRIC_FILE_CONNTRACK);
+}
+
+/* The entry of a flow, if it lives, updated by this packet. */
+static __always_inline struct ct_entry *AF_FN(ct_follow)(struct AF_FN(work) * work, __u8 direction)
+{
+	const struct AF_FN(packet) *packet = &work->packet;
+	struct ct_entry *entry = AF_FN(ct_find)(&work->flow);
+	__u32 now = work->path.now;
+
+	if (!entry || ct_is_expired(entry, now) ||
+	    ((entry->flags & CT_CLOSING) && packet->proto == IPPROTO_TCP &&
+	     tcp_opens(packet->tcp_flags)))
+		return NULL;
+	work->path.report = ct_update(entry, packet_options(), packet->proto, direction,
+				      packet->tcp_flags, now);
+	return entry;
+}
+
+static __always_inline int AF_FN(is_mtu_error)(const struct AF_FN(packet) * packet)
+{
+#if AF == 4
+	return packet->proto == IPPROTO_ICMP && packet->icmp_type == ICMP4_UNREACHABLE &&
+	       packet->icmp_code == ICMP4_FRAGMENTATION_NEEDED && packet->related;
+#else
+	return packet->proto == IPPROTO_ICMPV6 && packet->icmp_type == ICMP6_TOO_BIG &&
+	       packet->related;
+#endif
+}
+
+/* The flow that the packet replies to, or is of. `entry` is set unless the result is "new". The
+ * path knows the result, and whether to report it.
+ */
+static __always_inline enum ct_result AF_FN(ct_lookup)(struct __sk_buff *skb,
+						       struct AF_FN(work) * work, __u8 direction,
+						       int forward_only, struct ct_entry **entry)
+{
+	const struct AF_FN(packet) *packet = &work->packet;
+	struct path *path = &work->path;
+
+	path->report = 1;
+	AF_FN(ct_fragment)(skb, packet, direction == CT_INGRESS ? METRIC_INGRESS : METRIC_EGRESS);
+	if (AF_FN(is_mtu_error)(packet))
+		COUNT_PACKET(skb, REASON_MTU_ERROR,
+			     direction == CT_INGRESS ? METRIC_INGRESS : METRIC_EGRESS,
+			     METRIC_FILE_CONNTRACK);
+	if (!forward_only) {
+		AF_FN(ct_reverse)(packet, &work->flow, direction);
+		*entry = AF_FN(ct_follow)(work, direction);
+		if (*entry)
+			return path->reason = packet->related ? CT_RESULT_RELATED : CT_RESULT_REPLY;
+	}
+	AF_FN(ct_forward)(packet, &work->flow, direction);
+	*entry = AF_FN(ct_follow)(work, direction);
+	return path->reason = *entry ? CT_RESULT_ESTABLISHED : CT_RESULT_NEW;
+}
+
+/* Makes the entry of a flow that this packet opens, from `fresh`. ICMP errors about it get one of
+ * their own.
+ */
+static __always_inline long AF_FN(ct_create)(struct AF_FN(work) * work, __u8 direction,
+					     int with_errors)
+{
+	const struct AF_FN(packet) *packet = &work->packet;
+	struct AF_FN(ct_key) *key = &work->flow;
+	long error;
+
+	AF_FN(ct_forward)(packet, key, direction);
+	ct_begin(&work->fresh, packet_options(), packet->proto, direction, work->path.now);
+	if (with_errors && !packet->related) {
+		key->dport = 0;
+		key->sport = 0;
+		key->proto = ICMP_PROTO;
+		key->flags = direction | CT_RELATED;
+		error = AF_FN(ct_write)(key, &work->fresh);
+		if (error)
+			return error;
+		AF_FN(ct_forward)(packet, key, direction);
+	}
+	return AF_FN(ct_write)(key, &work->fresh);
+}
+
+/* An address in the form of entries: IPv4 in the last word. */
+static __always_inline void AF_FN(ct_address)(__be32 *to, AF_ADDRESS_IN address)
+{
+#if AF == 4
+	to[3] = address;
+#else
+	copy6(to, address);
+#endif
+}

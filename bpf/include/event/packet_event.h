@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Events of packets: trace, drop, policy verdict. Their layouts are those of Cilium's monitor. Rust
+ * twin: bpf/maps/src/event/packet.rs
+ */
+#ifndef EVENT_PACKET_EVENT_H
+#define EVENT_PACKET_EVENT_H
+
+#include "../common/compiler.h"
+#include "events.h"
+
+#define EVENT_DROP 1
+#define EVENT_TRACE 4
+#define EVENT_VERDICT 5
+
+struct event_header {
+	__u8 kind;
+	__u8 subtype; /* drop reason, or trace point */
+	__u16 source; /* endpoint */
+	__u32 hash;
+	__u32 length;
+	__u16 captured;
+	__u8 version;
+	__u8 extension;
+};
+_Static_assert(sizeof(struct event_header) == 16, "event_header layout");
+
+struct drop_event {
+	struct event_header header;
+	__u32 source_identity;
+	__u32 destination_identity;
+	__u32 destination; /* endpoint, 0 on egress */
+	__u16 line;
+	__u8 file;
+	__s8 extended_error;
+	__u32 ifindex;
+	__u8 flags;
+	__u8 pad[3];
+	__u64 trace_id;
+};
+_Static_assert(sizeof(struct drop_event) == 48, "drop_event layout");
+
+struct trace_event {
+	struct event_header header;
+	__u32 source_identity;
+	__u32 destination_identity;
+	__u16 destination; /* endpoint, or proxy port */
+	__u8 reason;
+	__u8 flags;
+	__u32 ifindex;
+	__be32 original_source[4]; /* IPv4 in the first word */
+	__u64 trace_id;
+};
+_Static_assert(sizeof(struct trace_event) == 56, "trace_event layout");
+
+struct verdict_event {
+	struct event_header header;
+	__u32 remote_identity;
+	__s32 verdict; /* 0 allowed, less: drop reason, more: proxy port in network order */
+	__u16 port;    /* destination, host order */
+	__u8 proto;
+	__u8 flags;
+	__u8 auth;
+	__u8 pad[3];
+	__u32 cookie;
+	__u32 pad2;
+};
+_Static_assert(sizeof(struct verdict_event) == 40, "verdict_event layout");
+
+#define EVENT_IPV6 1 /* flag of drops and traces */
+
+/* flags of verdicts: bits 0-1 direction, bits 3-5 what matched */
+#define VERDICT_INGRESS 1
+#define VERDICT_EGRESS 2
+#define VERDICT_IPV6 (1 << 2)
+#define VERDICT_MATCH_SHIFT 3
+
+enum verdict_match {
+	MATCH_NONE = 0,
+	MATCH_L3 = 1,
+	MATCH_L3_L4 = 2,
+	MATCH_L4 = 3,
+	MATCH_ALL = 4,
+	MATCH_L3_PROTO = 5,
+	MATCH_PROTO = 6,
+};
+
+enum trace_point_packet {
+	TRACE_TO_ENDPOINT = 0,
+	TRACE_TO_HOST = 2,
+	TRACE_TO_STACK = 3,
+	TRACE_FROM_ENDPOINT = 5,
+	TRACE_FROM_HOST = 7,
+	TRACE_FROM_NETWORK = 10,
+	TRACE_TO_NETWORK = 11,
+};
+
+/* Reasons of traces; the first four are results of connection tracking. */
+#define TRACE_REASON_UNKNOWN 5
+
+#ifdef __bpf__
+#include <linux/pkt_cls.h>
+
+#include "../node/options.h"
+#include "metrics.h"
+#include "ratelimit.h"
+
+/* What is known of a packet on its way, for events. */
+struct path {
+	__u32 now; /* on the clock of maps */
+	__u32 source_identity;
+	__u32 destination_identity;
+	__u16 endpoint;	   /* that events are of */
+	__u16 destination; /* endpoint that receives it */
+	__u16 line;
+	__u8 file;
+	__u8 direction; /* METRIC_INGRESS or METRIC_EGRESS */
+	__s8 extended_error;
+	__u8 ipv6;
+	__u8 reason; /* result of connection tracking */
+	__u8 report; /* the flow is to be reported now */
+};
+
+static __always_inline int events_allowed(void)
+{
+	return !options.packet.events_rate ||
+	       ratelimit_take_rate(RATELIMIT_EVENTS, 0, options.packet.events_rate,
+				   options.packet.events_burst);
+}
+
+static __always_inline void event_header_fill(struct __sk_buff *skb, struct event_header *header,
+					      const struct path *path)
+{
+	__u32 captured = options.packet.trace_length;
+
+	if (captured > skb->len)
+		captured = skb->len;
+	header->source = path->endpoint;
+	header->hash = bpf_get_hash_recalc(skb);
+	header->length = skb->len;
+	header->captured = captured;
+}
+
+static __always_inline void event_send(struct __sk_buff *skb, const struct event_header *header,
+				       __u64 size)
+{
+	bpf_perf_event_output(skb, &cilium_events,
+			      (__u64)header->captured << 32 | BPF_F_CURRENT_CPU, (void *)header,
+			      size);
+}
+
+/* Counts a drop, and tells of it. */
+static __noinline int drop_packet(struct __sk_buff *skb, const struct path *path, __u8 reason)
+{
+	struct drop_event event = {
+		.header = {.kind = EVENT_DROP, .subtype = reason, .version = 3},
+		.source_identity = path->source_identity,
+		.destination_identity = path->destination_identity,
+		.destination = path->destination,
+		.line = path->line,
+		.file = path->file,
+		.extended_error = path->extended_error,
+		.ifindex = skb->ifindex,
+		.flags = path->ipv6 ? EVENT_IPV6 : 0,
+	};
+
+	count_bytes(reason, path->direction, path->line, path->file, skb->len);
+	if (events_allowed()) {
+		event_header_fill(skb, &event.header, path);
+		event_send(skb, &event.header, sizeof(event));
+	}
+	return TC_ACT_SHOT;
+}
+
+/* Points before a decision are traced without aggregation only, others if the flow is reported. */
+static __always_inline int trace_allowed(__u8 point, __u8 report)
+{
+	if (point == TRACE_FROM_ENDPOINT || point == TRACE_FROM_HOST || point == TRACE_FROM_NETWORK)
+		return options.trace_aggregation < 1;
+	return options.trace_aggregation < 3 || report;
+}
+
+static __noinline void trace_send(struct __sk_buff *skb, const struct path *path, __u8 point,
+				  __u32 ifindex, const __be32 *original_source)
+{
+	struct trace_event event = {
+		.header = {.kind = EVENT_TRACE, .subtype = point, .version = 2},
+		.source_identity = path->source_identity,
+		.destination_identity = path->destination_identity,
+		.destination = path->destination,
+		.reason = path->reason,
+		.flags = path->ipv6 ? EVENT_IPV6 : 0,
+		.ifindex = ifindex,
+	};
+
+	if (!events_allowed())
+		return;
+	if (original_source)
+		__builtin_memcpy(event.original_source, original_source, 16);
+	event_header_fill(skb, &event.header, path);
+	event_send(skb, &event.header, sizeof(event));
+}
+
+static __always_inline void trace_packet(struct __sk_buff *skb, const struct path *path, __u8 point,
+					 __u32 ifindex, const __be32 *original_source)
+{
+	if (trace_allowed(point, path->report))
+		trace_send(skb, path, point, ifindex, original_source);
+}
+
+/* Fails with a drop reason, and remembers where. */
+#define FAIL(path_, reason_) ((path_)->line = __LINE__, -(reason_))
+
+static __noinline void count_packet(struct __sk_buff *skb, __u8 reason, __u8 direction, __u16 line,
+				    __u8 file)
+{
+	count_bytes(reason, direction, line, file, skb->len);
+}
+
+#define COUNT_PACKET(skb_, reason_, direction_, file_)                                             \
+	count_packet(skb_, reason_, direction_, __LINE__, file_)
+#endif
+
+#endif /* EVENT_PACKET_EVENT_H */

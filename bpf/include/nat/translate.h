@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Translates sources of packets that leave the node, and their answers back. */
+#ifndef NAT_TRANSLATE_H
+#define NAT_TRANSLATE_H
+
+#include "../conntrack/track.h"
+#include "../packet/rewrite.h"
+#include "nat.h"
+
+#define NAT AF_JOIN(cilium_snat_v, _external)
+#define NAT_RETRIES AF_JOIN(cilium_snat_v, _alloc_retries)
+
+#define NAT_NONE 1000 /* no translation, and no drop reason */
+
+static __always_inline int nat_port_usable(__be16 port)
+{
+	__u16 host_order = bpf_ntohs(port);
+
+	return host_order >= options.packet.nat_min && host_order <= options.packet.nat_max;
+}
+
+static __always_inline __be16 nat_random_port(void)
+{
+	__u32 ports = options.packet.nat_max - options.packet.nat_min + 1;
+
+	return bpf_htons((__u16)(options.packet.nat_min + bpf_get_prandom_u32() % ports));
+}
+
+static __always_inline __be16 nat_next_port(__be16 port)
+{
+	__u16 host_order = bpf_ntohs(port);
+
+	return bpf_htons(host_order >= options.packet.nat_max ? options.packet.nat_min
+							      : host_order + 1);
+}
+
+#define AF 4
+#include "translate.inc.h"
+#undef AF
+#define AF 6
+#include "translate.inc.h"
+#undef AF
+
+#endif /* NAT_TRANSLATE_H */

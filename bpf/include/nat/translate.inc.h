@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Translation of one address family. */
+
+static __always_inline void AF_FN(nat_forward)(const struct AF_FN(packet) * packet,
+					       struct AF_FN(nat_key) * key)
+{
+	AF_COPY(key->daddr, packet->daddr);
+	AF_COPY(key->saddr, packet->saddr);
+	key->dport = packet->dport;
+	key->sport = packet->sport;
+	key->proto = packet->proto;
+	key->flags = NAT_FORWARD;
+}
+
+/* Key of answers to what has this source. */
+static __always_inline void AF_FN(nat_answers)(const struct AF_FN(nat_key) * forward,
+					       AF_ADDRESS_IN address, __be16 port,
+					       struct AF_FN(nat_key) * key)
+{
+	AF_COPY(key->daddr, address);
+	AF_COPY(key->saddr, forward->daddr);
+	key->dport = port;
+	key->sport = forward->dport;
+	key->proto = forward->proto;
+	key->flags = NAT_REVERSE;
+}
+
+static __always_inline void AF_FN(nat_count)(__u32 collisions)
+{
+	__u32 *count = bpf_map_lookup_elem(&NAT_RETRIES, &collisions);
+
+	if (count)
+		(*count)++;
+}
+
+/* Fills in what the entry of answers to `forward` says. */
+static __always_inline void AF_FN(nat_fill_reverse)(struct AF_FN(work) * work, __u64 needs_ct)
+{
+	struct AF_FN(nat_entry) *reverse = &work->reverse;
+
+	__builtin_memset(reverse, 0, sizeof(*reverse));
+	reverse->created = work->path.now;
+	reverse->needs_ct = needs_ct;
+	AF_COPY(reverse->address, work->forward.saddr);
+	reverse->port = work->forward.sport;
+}
+
+/* Finds a free port and writes both entries. Returns less than 0 if all ports that were tried are
+ * taken, or the map is full.
+ */
+static __noinline long AF_FN(nat_allocate)(struct AF_FN(work) * work)
+{
+	const struct AF_FN(nat_key) *forward = &work->forward;
+	struct AF_FN(nat_entry) *entry = &work->entry;
+	__be16 port = forward->sport;
+	long error;
+	__u32 n;
+
+	AF_FN(nat_fill_reverse)(work, work->target.needs_ct);
+	__builtin_memset(entry, 0, sizeof(*entry));
+	entry->created = work->reverse.created;
+	entry->needs_ct = work->target.needs_ct;
+	AF_COPY(entry->address, work->target.address);
+	if (!nat_port_usable(port) && forward->proto != ICMP_PROTO)
+		port = nat_random_port();
+	for (n = 0; n < NAT_ATTEMPTS; n++) {
+		AF_FN(nat_answers)(forward, work->target.address, port, &work->answers);
+		error = bpf_map_update_elem(&NAT, &work->answers, &work->reverse, BPF_NOEXIST);
+		if (!error) {
+			entry->port = port;
+			error = bpf_map_update_elem(&NAT, forward, entry, BPF_ANY);
+			if (error) {
+				bpf_map_delete_elem(&NAT, &work->answers);
+				return error;
+			}
+			AF_FN(nat_count)(n);
+			return 0;
+		}
+		port = n ? nat_next_port(port) : nat_random_port();
+	}
+	AF_FN(nat_count)(NAT_ATTEMPTS);
+	return -1;
+}
+
+/* Entry for the packet's flow, made if there is none. Returns less than 0 as `nat_allocate`. */
+static __always_inline long AF_FN(nat_flow)(struct AF_FN(work) * work)
+{
+	const struct AF_FN(nat_key) *forward = &work->forward;
+	const struct AF_FN(nat_entry) * known;
+
+	known = bpf_map_lookup_elem(&NAT, forward);
+	if (known && AF_SAME(known->address, work->target.address) &&
+	    known->needs_ct == work->target.needs_ct) {
+		AF_COPY(work->entry.address, known->address);
+		work->entry.port = known->port;
+		AF_FN(nat_answers)(forward, known->address, known->port, &work->answers);
+		if (bpf_map_lookup_elem(&NAT, &work->answers))
+			return 0;
+		/* The map forgot one half. */
+		AF_FN(nat_fill_reverse)(work, work->target.needs_ct);
+		return bpf_map_update_elem(&NAT, &work->answers, &work->reverse, BPF_ANY);
+	}
+	if (known) {
+		AF_FN(nat_answers)(forward, known->address, known->port, &work->answers);
+		bpf_map_delete_elem(&NAT, &work->answers);
+		bpf_map_delete_elem(&NAT, forward);
+	}
+	return AF_FN(nat_allocate)(work);
+}
+
+/* The flow of a process of this node, which only the NAT entry's owner tracks. */
+static __always_inline long AF_FN(nat_track)(struct __sk_buff *skb, struct AF_FN(work) * work,
+					     __u8 direction)
+{
+	struct ct_entry *entry = NULL;
+
+	AF_FN(ct_lookup)(skb, work, direction, 0, &entry);
+	if (entry || direction == CT_INGRESS)
+		return 0;
+	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
+	return AF_FN(ct_create)(work, CT_EGRESS, 0);
+}
+
+/* The packet inside an ICMP error: the one that caused it. */
+static __always_inline int AF_FN(parse_inner)(struct __sk_buff *skb,
+					      const struct AF_FN(packet) * packet,
+					      struct AF_FN(packet) * inner)
+{
+	struct AF_FN(ip) ip;
+	__be16 ports[2];
+	__u32 offset = packet->l4 + sizeof(struct icmp);
+
+	__builtin_memset(inner, 0, sizeof(*inner));
+	if (bpf_skb_load_bytes(skb, offset, &ip, sizeof(ip)))
+		return 0;
+	AF_COPY(inner->saddr, ip.source);
+	AF_COPY(inner->daddr, ip.destination);
+	inner->proto = ip.proto;
+#if AF == 4
+	inner->l4 = offset + (ip.version_ihl & 0xf) * 4;
+#else
+	inner->l4 = offset + sizeof(ip);
+#endif
+	if (inner->proto == ICMP_PROTO) {
+		/* The id of an echo message; others have none that is translated. */
+		if (bpf_skb_load_bytes(skb, inner->l4 + 4, ports, sizeof(ports)))
+			return 0;
+		inner->sport = ports[0];
+		return 1;
+	}
+	if (!has_ports(inner->proto) || bpf_skb_load_bytes(skb, inner->l4, ports, sizeof(ports)))
+		return 0;
+	inner->sport = ports[0];
+	inner->dport = ports[1];
+	return 1;
+}
+
+/* Where the transport checksum inside an ICMP error is, if so much of the packet is there; else 0.
+ */
+static __always_inline __u32 AF_FN(inner_checksum)(struct __sk_buff *skb,
+						   const struct AF_FN(packet) * inner,
+						   __u16 *checksum)
+{
+	__u32 at = inner->l4;
+
+	if (inner->proto == IPPROTO_TCP)
+		at += TCP_CHECKSUM;
+	else if (inner->proto == IPPROTO_UDP)
+		at += UDP_CHECKSUM;
+	else
+		at += ICMP_CHECKSUM;
+	if (bpf_skb_load_bytes(skb, at, checksum, sizeof(*checksum)))
+		return 0;
+	return inner->proto == IPPROTO_UDP && !*checksum ? 0 : at;
+}
+
+/* Replaces the address and port of one side inside an ICMP error, with all checksums. */
+static __noinline int AF_FN(rewrite_inner)(struct __sk_buff *skb, struct AF_FN(work) * work,
+					   enum side side, AF_ADDRESS_IN address, __be16 port)
+{
+	const struct AF_FN(packet) *inner = &work->inner;
+	__u32 header = work->packet.l4 + sizeof(struct icmp);
+	__u32 at = header + (side == SOURCE ? __builtin_offsetof(struct AF_FN(ip), source)
+					    : __builtin_offsetof(struct AF_FN(ip), destination));
+	__be16 from_port = side == SOURCE ? inner->sport : inner->dport;
+	/* What changes, before and after: address, port, checksums of the two headers. */
+	struct {
+		AF_ADDRESS(address);
+		__be16 port;
+		__u16 transport;
+		__u16 network;
+		__u16 pad;
+	} from = {.port = from_port}, to = {.port = port};
+	__u32 checksum_at;
+
+	if (side == SOURCE)
+		AF_COPY(from.address, inner->saddr);
+	else
+		AF_COPY(from.address, inner->daddr);
+	AF_COPY(to.address, address);
+	checksum_at = AF_FN(inner_checksum)(skb, inner, &from.transport);
+	if (checksum_at) {
+		to.transport = from.transport;
+		/* Without the address where no pseudo header is covered. */
+		if (AF == 6 || inner->proto != ICMP_PROTO)
+			to.transport = checksum_replace_all(to.transport, &from.address,
+							    &to.address, sizeof(to.address));
+		to.transport = checksum_replace(to.transport, from.port, to.port);
+		if (bpf_skb_store_bytes(skb, checksum_at, &to.transport, sizeof(to.transport), 0))
+			return DROP_WRITE;
+	} else {
+		from.transport = 0;
+	}
+#if AF == 4
+	if (bpf_skb_load_bytes(skb, header + __builtin_offsetof(struct ip4, checksum),
+			       &from.network, sizeof(from.network)))
+		return DROP_WRITE;
+	to.network = checksum_replace(from.network, from.address, to.address);
+	if (bpf_skb_store_bytes(skb, header + __builtin_offsetof(struct ip4, checksum), &to.network,
+				sizeof(to.network), 0))
+		return DROP_WRITE;
+#endif
+	if (bpf_skb_store_bytes(skb, at, &to.address, sizeof(to.address), 0))
+		return DROP_WRITE;
+	at = inner->l4;
+	if (inner->proto == ICMP_PROTO)
+		at += 4;
+	else if (side == DESTINATION)
+		at += 2;
+	if (bpf_skb_store_bytes(skb, at, &to.port, sizeof(to.port), 0) ||
+	    bpf_l4_csum_replace(
+		    skb, work->packet.l4 + ICMP_CHECKSUM, 0,
+		    bpf_csum_diff((void *)&from, sizeof(from), (void *)&to, sizeof(to), 0), 0))
+		return DROP_WRITE;
+	return 0;
+}
+
+/* Gives the packet the target's source. Returns a drop reason, or 0. */
+GLOBAL int AF_FN(nat_egress)(struct __sk_buff *skb, struct AF_FN(work) * work)
+{
+	struct AF_FN(packet) * packet;
+	long error;
+	__u8 failed;
+
+	if (!work)
+		return DROP_INVALID;
+	packet = &work->packet;
+	AF_FN(nat_forward)(packet, &work->forward);
+	error = AF_FN(nat_flow)(work);
+	if (error) {
+		work->path.extended_error = error;
+		return DROP_NAT_NO_MAPPING;
+	}
+	if (work->target.needs_ct && AF_FN(nat_track)(skb, work, CT_EGRESS))
+		return DROP_CT_CREATE;
+	if (!AF_SAME(packet->saddr, work->entry.address)) {
+		failed = AF_FN(rewrite_address)(skb, packet, SOURCE, work->entry.address);
+		if (failed)
+			return failed;
+	}
+	return AF_FN(rewrite_port)(skb, packet, SOURCE, work->entry.port);
+}
+
+/* An ICMP error that this node sends on about a translated flow: its destination is the other side,
+ * and the packet inside is an answer, whose destination was translated. Returns a drop reason, or
+ * 0.
+ */
+GLOBAL int AF_FN(nat_egress_error)(struct __sk_buff *skb, struct AF_FN(work) * work)
+{
+	const struct AF_FN(nat_entry) * entry;
+	struct AF_FN(packet) * inner;
+	__u8 error;
+
+	if (!work)
+		return DROP_INVALID;
+	inner = &work->inner;
+	if (!AF_FN(parse_inner)(skb, &work->packet, inner))
+		return 0;
+	AF_COPY(work->forward.daddr, inner->saddr);
+	AF_COPY(work->forward.saddr, inner->daddr);
+	work->forward.dport = inner->sport;
+	work->forward.sport = inner->dport;
+	work->forward.proto = inner->proto;
+	work->forward.flags = NAT_FORWARD;
+	entry = bpf_map_lookup_elem(&NAT, &work->forward);
+	if (!entry)
+		return 0;
+	error = AF_FN(rewrite_inner)(skb, work, DESTINATION, entry->address, entry->port);
+	if (error)
+		return error;
+	return AF_FN(rewrite_address)(skb, &work->packet, SOURCE, entry->address);
+}
+
+/* The map forgot that this flow is translated, but not how its answers are. */
+static __always_inline void AF_FN(nat_restore)(struct AF_FN(work) * work,
+					       const struct AF_FN(nat_entry) * reverse)
+{
+	struct AF_FN(nat_key) *original = &work->forward;
+	struct AF_FN(nat_entry) *entry = &work->entry;
+
+	AF_COPY(original->daddr, work->answers.saddr);
+	AF_COPY(original->saddr, reverse->address);
+	original->dport = work->answers.sport;
+	original->sport = reverse->port;
+	original->proto = work->answers.proto;
+	original->flags = NAT_FORWARD;
+	if (bpf_map_lookup_elem(&NAT, original))
+		return;
+	__builtin_memset(entry, 0, sizeof(*entry));
+	entry->created = work->path.now;
+	entry->needs_ct = reverse->needs_ct;
+	AF_COPY(entry->address, work->answers.daddr);
+	entry->port = work->answers.dport;
+	bpf_map_update_elem(&NAT, original, entry, BPF_ANY);
+}
+
+/* Answers: gives the packet the destination that it had before translation. Returns a drop reason,
+ * or 0; NAT_NONE if there was no translation.
+ */
+GLOBAL int AF_FN(nat_ingress)(struct __sk_buff *skb, struct AF_FN(work) * work)
+{
+	struct AF_FN(nat_key) * key;
+	struct AF_FN(packet) * packet;
+	struct AF_FN(packet) * inner;
+	const struct AF_FN(nat_entry) * entry;
+	__u8 error;
+
+	if (!work)
+		return DROP_INVALID;
+	packet = &work->packet;
+	inner = &work->inner;
+	key = &work->answers;
+	if (packet->related) {
+		/* Inside is what was sent, with the source as it was then. */
+		if (!AF_FN(parse_inner)(skb, packet, inner))
+			return NAT_NONE;
+		AF_COPY(key->daddr, inner->saddr);
+		AF_COPY(key->saddr, inner->daddr);
+		key->dport = inner->sport;
+		key->sport = inner->dport;
+		key->proto = inner->proto;
+	} else {
+		AF_FN(nat_forward)(packet, key);
+		if (!nat_port_usable(key->dport) && packet->proto != ICMP_PROTO)
+			return NAT_NONE;
+	}
+	key->flags = NAT_REVERSE;
+	entry = bpf_map_lookup_elem(&NAT, key);
+	if (!entry)
+		return NAT_NONE;
+	if (packet->related) {
+		error = AF_FN(rewrite_inner)(skb, work, SOURCE, entry->address, entry->port);
+		if (error)
+			return error;
+		return AF_FN(rewrite_address)(skb, packet, DESTINATION, entry->address);
+	}
+	if (entry->needs_ct && AF_FN(nat_track)(skb, work, CT_INGRESS))
+		return DROP_CT_CREATE;
+	AF_FN(nat_restore)(work, entry);
+	if (!AF_SAME(packet->daddr, entry->address)) {
+		error = AF_FN(rewrite_address)(skb, packet, DESTINATION, entry->address);
+		if (error)
+			return error;
+	}
+	return AF_FN(rewrite_port)(skb, packet, DESTINATION, entry->port);
+}

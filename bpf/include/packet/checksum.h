@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Internet checksums. Need no kernel: compile for the host, too, and have their unit tests there
+ * (bpf/programs/tests/host).
+ */
+#ifndef PACKET_CHECKSUM_H
+#define PACKET_CHECKSUM_H
+
+#include "../common/compiler.h"
+
+/* RFC 1624: what a checksum becomes when `from` becomes `to`. */
+static __always_inline __u16 checksum_replace(__u16 checksum, __u32 from, __u32 to)
+{
+	__u64 sum = (__u16)~checksum;
+
+	sum += (__u32)~from;
+	sum += to;
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/* The same for several words. */
+static __always_inline __u16 checksum_replace_all(__u16 checksum, const void *from, const void *to,
+						  __u32 size)
+{
+	const __u32 *one = from, *other = to;
+	__u32 n;
+
+	for (n = 0; n < size / 4; n++)
+		checksum = checksum_replace(checksum, one[n], other[n]);
+	return checksum;
+}
+
+/* The checksum of what sums up to this. */
+static __always_inline __u16 fold_checksum(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+#endif /* PACKET_CHECKSUM_H */

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The packet that a tc program is called with: headers, bounds, marks, verdicts. */
+#ifndef PACKET_CONTEXT_H
+#define PACKET_CONTEXT_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_helpers.h>
+
+#include "../common/af.h"
+
+/* Verified once, not at each place that calls it: arguments may be any values of their types. */
+#define GLOBAL __attribute__((noinline))
+
+struct ethernet {
+	__u8 destination[6];
+	__u8 source[6];
+	__be16 type;
+};
+_Static_assert(sizeof(struct ethernet) == 14, "ethernet layout");
+
+struct ip4 {
+	__u8 version_ihl;
+	__u8 tos;
+	__be16 length; /* with this header */
+	__be16 id;
+	__be16 fragment;
+	__u8 ttl;
+	__u8 proto;
+	__u16 checksum;
+	__be32 source;
+	__be32 destination;
+};
+
+struct ip6 {
+	__be32 flow;   /* version, traffic class, label */
+	__be16 length; /* without this header */
+	__u8 proto;
+	__u8 hop_limit;
+	__be32 source[4];
+	__be32 destination[4];
+};
+
+struct tcp {
+	__be16 source;
+	__be16 destination;
+	__be32 sequence;
+	__be32 acknowledgement;
+	__u8 offset;
+	__u8 flags;
+	__be16 window;
+	__u16 checksum;
+	__be16 urgent;
+};
+
+struct udp {
+	__be16 source;
+	__be16 destination;
+	__be16 length;
+	__u16 checksum;
+};
+
+struct icmp {
+	__u8 type;
+	__u8 code;
+	__u16 checksum;
+	__be16 id; /* of echo messages */
+	__be16 sequence;
+};
+
+#define TCP_FIN 1
+#define TCP_SYN 2
+#define TCP_RST 4
+#define TCP_ACK 16
+
+#define IP4_MORE_FRAGMENTS 0x2000
+#define IP4_FRAGMENT_OFFSET 0x1fff
+
+#define ICMP4_ECHO_REPLY 0
+#define ICMP4_UNREACHABLE 3
+#define ICMP4_REDIRECT 5
+#define ICMP4_ECHO 8
+#define ICMP4_TIME_EXCEEDED 11
+#define ICMP4_PARAMETER 12
+#define ICMP4_FRAGMENTATION_NEEDED 4 /* code of "unreachable" */
+#define ICMP4_PORT_UNREACHABLE 3     /* code of "unreachable" */
+
+#define ICMP6_UNREACHABLE 1
+#define ICMP6_TOO_BIG 2
+#define ICMP6_TIME_EXCEEDED 3
+#define ICMP6_PARAMETER 4
+#define ICMP6_ECHO 128
+#define ICMP6_ECHO_REPLY 129
+#define ICMP6_SOLICITATION 135
+#define ICMP6_ADVERTISEMENT 136
+#define ICMP6_PORT_UNREACHABLE 4 /* code of "unreachable" */
+
+/* skb->mark; the upper 16 bits of some carry an identity */
+#define MARK_MASK 0x0f00
+#define MARK_SNAT_DONE 0x0300
+#define MARK_OVERLAY 0x0400
+#define MARK_EGRESS_GATEWAY 0x0500
+#define MARK_INGRESS_PROXY 0x0a00
+#define MARK_EGRESS_PROXY 0x0b00
+#define MARK_HOST 0x0c00
+#define MARK_DECRYPTED 0x0d00
+#define MARK_ENCRYPT 0x0e00
+#define MARK_IDENTITY 0x0f00
+
+/* Low 16 bits of the identity above, the cluster's bits in the lowest byte. */
+static __always_inline __u32 mark_with_identity(__u32 mark, __u32 identity)
+{
+	return (identity & 0xffff) << 16 | (mark & 0xff00) | ((identity >> 16) & 0xff);
+}
+
+static __always_inline __u32 identity_of_mark(__u32 mark)
+{
+	return (mark & 0xff) << 16 | mark >> 16;
+}
+
+/* Reads one of the bounds of the packet. In C they are integers of 32 bits, which compilers convert
+ * to pointers with an instruction that the verifier does not know as a move of a pointer.
+ */
+#define PACKET_BOUND(skb_, field_)                                                                 \
+	({                                                                                         \
+		void *bound_;                                                                      \
+		asm volatile("%0 = *(u32 *)(%1 + %2)"                                              \
+			     : "=r"(bound_)                                                        \
+			     : "r"(skb_), "i"(__builtin_offsetof(struct __sk_buff, field_)));      \
+		bound_;                                                                            \
+	})
+
+/* `size` bytes of the packet at `offset`, in one piece; NULL if it ends before. */
+static __always_inline void *packet_bytes(struct __sk_buff *skb, __u32 offset, __u32 size)
+{
+	void *at, *end = PACKET_BOUND(skb, data_end);
+
+	/* The verifier bounds no pointers that may be 64 KiB off. */
+	offset &= 0x3fff;
+	at = PACKET_BOUND(skb, data) + offset;
+	/* What is compared is what is used. */
+	OPAQUE(at);
+	if (at + size > end) {
+		if (bpf_skb_pull_data(skb, offset + size))
+			return NULL;
+		at = PACKET_BOUND(skb, data) + offset;
+		end = PACKET_BOUND(skb, data_end);
+		OPAQUE(at);
+		if (at + size > end)
+			return NULL;
+	}
+	return at;
+}
+
+static __always_inline void copy_mac(__u8 *to, const __u8 *from)
+{
+	__builtin_memcpy(to, from, 6);
+}
+
+#endif /* PACKET_CONTEXT_H */

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Ways of packets of one address family. */
+
+/* Port that policies see. */
+static __always_inline __be16 AF_FN(policy_port)(const struct AF_FN(packet) * packet)
+{
+	if (packet->proto != ICMP_PROTO)
+		return packet->dport;
+	return options.packet.icmp_rules ? bpf_htons(packet->icmp_type) : 0;
+}
+
+/* Routers say how large packets may be, whatever the policy: connections would hang without. */
+static __always_inline int AF_FN(passes_policies)(const struct AF_FN(packet) * packet)
+{
+	return options.packet.icmp_frag_needed && AF_FN(is_mtu_error)(packet);
+}
+
+/* Out of hops: IPv6 tells the sender. Returns a verdict, or less: a drop reason. */
+static __always_inline int AF_FN(out_of_hops)(struct __sk_buff *skb, struct AF_FN(packet) * packet,
+					      struct path *path)
+{
+#if AF == 6
+	(void)path;
+	copy6(packet->daddr, packet_options()->router6);
+	return reply_error6(skb, packet, ICMP6_TIME_EXCEEDED << 8, skb->len - L3);
+#else
+	(void)skb;
+	(void)packet;
+	return FAIL(path, DROP_TTL);
+#endif
+}
+
+/* One hop further. Returns 0 to go on, else as `out_of_hops`. */
+static __always_inline int AF_FN(hop)(struct __sk_buff *skb, struct AF_FN(packet) * packet,
+				      struct path *path)
+{
+	__u8 error = AF_FN(take_hop)(skb, packet);
+
+	if (error == DROP_TTL)
+		return AF_FN(out_of_hops)(skb, packet, path);
+	return error ? FAIL(path, error) : 0;
+}
+
+/* A flow from outside that comes straight to a pod ends what conntrack knows of the same ports
+ * through a NodePort: answers to it must not be translated.
+ */
+static __always_inline void AF_FN(forget_nodeport)(struct AF_FN(work) * work)
+{
+	const struct ct_entry *entry;
+
+	AF_FN(ct_forward)(&work->packet, &work->flow, CT_EGRESS);
+	entry = AF_FN(ct_find)(&work->flow);
+	if (!entry || !(entry->flags & CT_NODE_PORT))
+		return;
+	if (work->flow.proto == IPPROTO_TCP)
+		bpf_map_delete_elem(&AF_JOIN(cilium_ct, _global), &work->flow);
+	else
+		bpf_map_delete_elem(&AF_JOIN(cilium_ct_any, _global), &work->flow);
+}
+
+static __always_inline void AF_FN(ask)(struct AF_FN(work) * work, __u32 endpoint, __u32 identity,
+				       __u8 direction, __u8 open)
+{
+	struct policy_question *question = &work->question;
+
+	question->endpoint = endpoint;
+	question->identity = identity;
+	question->direction = direction;
+	question->proto = work->packet.proto;
+	question->port = AF_FN(policy_port)(&work->packet);
+	question->open = open;
+	question->cookie = 0;
+	question->match = MATCH_NONE;
+	question->auth = 0;
+}
+
+/* The receiver's side: connection tracking, policy, translation back. Returns 0 to hand it over, or
+ * less: a drop reason.
+ */
+GLOBAL int AF_FN(receive)(struct __sk_buff *skb, struct AF_FN(work) * work, __u32 how)
+{
+	struct ct_entry *entry = NULL;
+	struct AF_FN(packet) * packet;
+	struct policy_question *question;
+	const struct endpoint *facts;
+	struct path *path;
+	enum ct_result result;
+	__be32 original[4] = {};
+	int loopback = 0, denied = 0;
+	__u32 ifindex;
+	__u8 error;
+
+	if (!work)
+		return -DROP_INVALID;
+	path = &work->path;
+	packet = &work->packet;
+	question = &work->question;
+	ifindex = work->ifindex;
+	AF_TO_WORDS(original, packet->saddr);
+	if (packet->ct_error)
+		return FAIL(path, packet->ct_error);
+	result = AF_FN(ct_lookup)(skb, work, CT_INGRESS, 0, &entry);
+	if (entry && (result == CT_RESULT_REPLY || result == CT_RESULT_RELATED)) {
+		error = AF_FN(translate_back)(skb, packet, entry);
+		if (error)
+			return FAIL(path, error);
+		goto accepted;
+	}
+
+	/* A pod that reaches itself through a service. */
+	if (how == FROM_POD) {
+#if AF == 4
+		loopback = packet->saddr == options.packet.loopback4;
+#else
+		loopback = same6(packet->saddr, packet_options()->loopback6);
+#endif
+	}
+	if (entry && (entry->flags & CT_LOOPBACK))
+		loopback = 1;
+	if (!loopback) {
+		facts = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
+		AF_FN(ask)(work, path->destination, path->source_identity, POLICY_INGRESS,
+			   facts && (facts->flags & ENDPOINT_OPEN_INGRESS));
+		denied = AF_FN(passes_policies)(packet) ? 0 : policy_check(skb, question);
+		if (denied && AF_SAME(packet->saddr, packet->daddr)) {
+			denied = 0;
+		} else if (denied || result == CT_RESULT_NEW) {
+			if (facts && (facts->verdicts & VERDICT_INGRESS))
+				send_verdict(skb, path, question, denied);
+		}
+		if (denied)
+			return FAIL(path, denied);
+	}
+	if (result == CT_RESULT_NEW) {
+		if (how == FROM_NETWORK)
+			AF_FN(forget_nodeport)(work);
+		__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
+		work->fresh.source_identity = path->source_identity;
+		work->fresh.flags = loopback ? CT_LOOPBACK : 0;
+		if (AF_FN(ct_create)(work, CT_INGRESS, 1))
+			return FAIL(path, DROP_CT_CREATE);
+	}
+accepted:
+	COUNT_PACKET(skb, REASON_FORWARDED, METRIC_INGRESS, METRIC_FILE_LXC);
+	trace_packet(skb, path, TRACE_TO_ENDPOINT, ifindex, original);
+	return 0;
+}
+
+/* Hands the packet to a pod of this node. Returns a verdict, or less: a drop reason. */
+static __always_inline int AF_FN(deliver)(struct __sk_buff *skb, struct AF_FN(work) * work,
+					  const struct lxc_value *receiver, enum delivery how)
+{
+	struct path *path = &work->path;
+	struct ethernet *ethernet;
+	int error;
+
+	error = AF_FN(hop)(skb, &work->packet, path);
+	if (error)
+		return error;
+	ethernet = packet_bytes(skb, 0, sizeof(*ethernet));
+	if (!ethernet)
+		return FAIL(path, DROP_WRITE);
+	copy_mac(ethernet->source, receiver->node_mac);
+	copy_mac(ethernet->destination, receiver->mac);
+	COUNT_PACKET(skb, REASON_FORWARDED, how == FROM_POD ? METRIC_EGRESS : METRIC_INGRESS,
+		     METRIC_FILE_LOCAL_DELIVERY);
+	path->endpoint = receiver->endpoint;
+	path->destination = receiver->endpoint;
+	path->destination_identity = receiver->identity;
+	path->direction = METRIC_INGRESS;
+	path->file = METRIC_FILE_LXC;
+	work->ifindex = receiver->ifindex;
+	error = AF_FN(receive)(skb, work, how);
+	if (error)
+		return error;
+	if (how == FROM_HOST)
+		return bpf_redirect(receiver->ifindex, 0);
+	return bpf_redirect_peer(receiver->ifindex, 0);
+}
+
+/* Sends the packet where the routes of the node say. Returns a verdict, or less: a drop reason;
+ * TC_ACT_OK leaves it to the kernel, which knows better. `ifindex` is then 0.
+ */
+static __noinline int AF_FN(route)(struct __sk_buff *skb, struct AF_FN(work) * work)
+{
+	struct AF_FN(packet) *packet = &work->packet;
+	struct path *path = &work->path;
+	struct bpf_redir_neigh next = {};
+	struct bpf_fib_lookup fib = {
+		.family = AF_FN(FIB_FAMILY),
+		.ifindex = skb->ifindex,
+	};
+	long found;
+	int error;
+
+#if AF == 4
+	fib.ipv4_src = packet->saddr;
+	fib.ipv4_dst = packet->daddr;
+#else
+	copy6(fib.ipv6_src, packet->saddr);
+	copy6(fib.ipv6_dst, packet->daddr);
+#endif
+	found = bpf_fib_lookup(skb, &fib, sizeof(fib), fib_flags());
+	if (found == BPF_FIB_LKUP_RET_NOT_FWDED)
+		return TC_ACT_OK;
+	if (found != BPF_FIB_LKUP_RET_SUCCESS && found != BPF_FIB_LKUP_RET_NO_NEIGH) {
+		path->extended_error = found;
+		return FAIL(path, DROP_NO_FIB);
+	}
+	error = AF_FN(hop)(skb, packet, path);
+	if (error)
+		return error;
+	work->ifindex = fib.ifindex;
+	/* The gateway may be of the other family (RFC 5549). */
+	next.nh_family = fib.family;
+	__builtin_memcpy(&next.ipv6_nh, &fib.ipv6_dst, sizeof(next.ipv6_nh));
+	return bpf_redirect_neigh(fib.ifindex, &next, sizeof(next), 0);
+}
+
+/* Destination identity, for policies and events. */
+static __always_inline __u32 AF_FN(identity_of)(AF_ADDRESS_IN address)
+{
+	const struct ipcache_value *value = AF_FN(ipcache_lookup)(address);
+
+	return value ? value->identity : world_identity(options.packet.dual_stack, AF == 6);
+}
+
+/* Sender's side of a packet whose headers were read. Returns as `AF_FN(send)`. */
+static __always_inline int AF_FN(send_tracked)(struct __sk_buff *skb, struct AF_FN(work) * work)
+{
+	struct AF_JOIN(lb, _service_key) *key = &work->key;
+	struct translation *translation = &work->translation;
+	const struct endpoint *sender = &work->sender;
+	struct AF_FN(packet) *packet = &work->packet;
+	struct path *path = &work->path;
+	const struct lb_service *svc = NULL;
+	const struct lxc_value *local;
+	struct ct_entry *entry = NULL;
+	enum ct_result result = CT_RESULT_NEW;
+	int error, looked_up = 0, loopback = 0;
+
+	__builtin_memset(translation, 0, sizeof(*translation));
+	translation->loopback = 1;
+
+	if (options.packet.services && has_ports(packet->proto)) {
+		if (packet->error)
+			return FAIL(path, packet->error);
+		__builtin_memset(key, 0, sizeof(*key));
+		key->dport = packet->dport;
+		key->proto = packet->proto;
+		AF_COPY(key->address, packet->daddr);
+		svc = AF_FN(master)(key);
+		if (!svc && !packet->ct_error) {
+			result = AF_FN(ct_lookup)(skb, work, CT_EGRESS, 0, &entry);
+			looked_up = 1;
+			if (result == CT_RESULT_NEW) {
+				svc = AF_FN(surrogate)(key, 0, 1);
+				if (svc) {
+					AF_FN(ct_address)(translation->address, packet->daddr);
+					translation->port = packet->dport;
+				}
+			}
+		}
+		if (svc && (lb_is_l7(svc) || (svc->flags2 & LB2_NAT46X64)))
+			svc = NULL;
+	}
+	if (svc) {
+		work->service = *svc;
+		error = AF_FN(translate)(skb, work);
+		if (error == DROP_NO_SERVICE && options.packet.reply_no_backend)
+			return AF_FN(reply_error)(skb, packet, AF_FN(NO_BACKEND), skb->len);
+		if (error)
+			return FAIL(path, error);
+		looked_up = 0;
+		loopback = translation->loopback;
+	}
+	if (packet->ct_error)
+		return FAIL(path, packet->ct_error);
+	if (!looked_up)
+		result = AF_FN(ct_lookup)(skb, work, CT_EGRESS, svc != NULL, &entry);
+	if (entry && (entry->flags & CT_LOOPBACK))
+		loopback = 1;
+
+	/* Endpoints of this node by hash, all others by longest prefix. */
+	if (loopback)
+		local = AF_FN(lxc_lookup)(sender->AF_FN(ipv));
+	else
+		local = AF_FN(lxc_lookup)(packet->daddr);
+	if (local)
+		path->destination_identity =
+			local->flags & LXC_HOST ? IDENTITY_HOST : local->identity;
+	else
+		path->destination_identity = AF_FN(identity_of)(packet->daddr);
+
+	if (result != CT_RESULT_REPLY && result != CT_RESULT_RELATED && !loopback) {
+		AF_FN(ask)(work, sender->id, path->destination_identity, POLICY_EGRESS,
+			   sender->flags & ENDPOINT_OPEN_EGRESS);
+		error = AF_FN(passes_policies)(packet) ? 0 : policy_check(skb, &work->question);
+		if ((error || result == CT_RESULT_NEW) && (sender->verdicts & VERDICT_EGRESS))
+			send_verdict(skb, path, &work->question, error);
+		if (error)
+			return FAIL(path, error);
+	}
+	if (result == CT_RESULT_NEW || (entry && result == CT_RESULT_ESTABLISHED &&
+					entry->rev_nat_index != translation->rev_nat_index)) {
+		__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
+		work->fresh.source_identity = sender->identity;
+		work->fresh.rev_nat_index = translation->rev_nat_index;
+		work->fresh.flags = loopback ? CT_LOOPBACK : 0;
+		__builtin_memcpy(work->fresh.nat_address, translation->address,
+				 sizeof(work->fresh.nat_address));
+		work->fresh.nat_port = translation->port;
+		if (AF_FN(ct_create)(work, CT_EGRESS, 1))
+			return FAIL(path, DROP_CT_CREATE);
+	}
+
+	if (options.packet.identity_mark)
+		skb->mark = mark_with_identity(skb->mark & ~MARK_MASK, sender->identity) |
+			    MARK_IDENTITY;
+	if (local && !(local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
+		return AF_FN(deliver)(skb, work, local, FROM_POD);
+	error = TC_ACT_OK;
+	work->ifindex = 0;
+	if (!local) {
+		error = AF_FN(route)(skb, work);
+		if (error < 0)
+			return error;
+		/* An answer to the sender, in place of the packet. */
+		if (error != TC_ACT_OK && !work->ifindex)
+			return error;
+	}
+	COUNT_PACKET(skb, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_LXC);
+	trace_packet(skb, path, work->ifindex ? TRACE_TO_NETWORK : TRACE_TO_STACK, work->ifindex,
+		     NULL);
+	return error;
+}
+
+/* A packet that a pod sends. Returns a verdict, or less: a drop reason. */
+GLOBAL int AF_FN(send)(struct __sk_buff *skb, struct AF_FN(work) * work)
+{
+	const struct endpoint *sender;
+	struct AF_FN(packet) * packet;
+	struct path *path;
+	__u8 error;
+
+	if (!work)
+		return -DROP_INVALID;
+	sender = &work->sender;
+	packet = &work->packet;
+	path = &work->path;
+	error = AF_FN(parse)(skb, packet);
+	if (error)
+		return FAIL(path, error);
+#if AF == 6
+	/* Neighbours are looked for before addresses are settled. */
+	if (packet->proto == IPPROTO_ICMPV6 && packet->icmp_type == ICMP6_SOLICITATION)
+		return answer_solicitation(skb, packet, sender->mac, path, 1);
+	if (packet->proto == IPPROTO_ICMPV6 && packet->icmp_type == ICMP6_ADVERTISEMENT)
+		return TC_ACT_OK;
+#endif
+	if ((sender->flags & ENDPOINT_VERIFY_SOURCE) && !AF_SAME(packet->saddr, sender->AF_FN(ipv)))
+		return FAIL(path, DROP_INVALID_SOURCE);
+	/* A fragment whose first one was not seen. */
+	if (packet->error && packet->fragment)
+		return FAIL(path, packet->error);
+	return AF_FN(send_tracked)(skb, work);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What a program reads of a packet, once: addresses, ports, what connection tracking needs. */
+#ifndef PACKET_PACKET_H
+#define PACKET_PACKET_H
+
+#include "../common/drop.h"
+#include "../node/options.h"
+#include "context.h"
+#include "fragment.h"
+
+#define L3 sizeof(struct ethernet)
+
+enum fragment {
+	FRAGMENT_NONE = 0,
+	FRAGMENT_FIRST = 1,
+	FRAGMENT_LATER = 2,
+};
+
+#define ICMP_PROTO AF_PASTE(ICMP_PROTO, AF)
+#define ICMP_PROTO4 IPPROTO_ICMP
+#define ICMP_PROTO6 IPPROTO_ICMPV6
+
+/* IPv6 headers before the transport header, at most. */
+#define EXTENSION_HEADERS 6
+
+static __always_inline int has_ports(__u8 proto)
+{
+	return proto == IPPROTO_TCP || proto == IPPROTO_UDP;
+}
+
+#define AF 4
+#include "packet.inc.h"
+#undef AF
+#define AF 6
+#include "packet.inc.h"
+#undef AF
+
+#endif /* PACKET_PACKET_H */

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Headers of one address family. */
+
+struct AF_FN(packet) {
+	AF_ADDRESS(saddr);
+	AF_ADDRESS(daddr);
+	__be16 sport; /* of an echo request: its id */
+	__be16 dport; /* of an echo reply: its id */
+	__u16 l4;     /* offset of the transport header */
+	__u8 proto;   /* behind extension headers */
+	__u8 tcp_flags;
+	__u8 icmp_type;
+	__u8 icmp_code;
+	__u8 related;  /* an ICMP error */
+	__u8 fragment; /* enum fragment */
+	__u8 error;    /* drop reason: why it has no ports */
+	__u8 ct_error; /* drop reason: why it cannot be tracked */
+	__u8 hop_limit;
+	__u8 pad[3];
+	__be32 fragment_id;
+};
+
+static __always_inline void AF_FN(fragment_key)(const struct AF_FN(packet) * packet,
+						struct AF_FN(fragment_key) * key)
+{
+	AF_COPY(key->daddr, packet->daddr);
+	AF_COPY(key->saddr, packet->saddr);
+	key->id = packet->fragment_id;
+	key->proto = packet->proto;
+}
+
+#undef FRAGMENTS
+#undef FRAGMENTS_ON
+#define FRAGMENTS AF_JOIN(cilium_ipv, _frag_datagrams)
+#define FRAGMENTS_ON options.packet.AF_FN(fragments)
+
+/* Remembers the ports of a datagram whose first fragment this is. Returns 0, or less. */
+static __always_inline long AF_FN(fragment_remember)(const struct AF_FN(packet) * packet)
+{
+	struct AF_FN(fragment_key) key = {};
+	struct fragment_ports ports = {.sport = packet->sport, .dport = packet->dport};
+
+	AF_FN(fragment_key)(packet, &key);
+	return bpf_map_update_elem(&FRAGMENTS, &key, &ports, BPF_ANY);
+}
+
+/* Ports of a later fragment. Returns a drop reason, or 0. */
+static __always_inline __u8 AF_FN(fragment_ports)(struct AF_FN(packet) * packet)
+{
+	struct AF_FN(fragment_key) key = {};
+	const struct fragment_ports *ports;
+
+	AF_FN(fragment_key)(packet, &key);
+	ports = bpf_map_lookup_elem(&FRAGMENTS, &key);
+	if (!ports)
+		return DROP_FRAGMENT_NOT_FOUND;
+	packet->sport = ports->sport;
+	packet->dport = ports->dport;
+	return 0;
+}
+
+static __always_inline void AF_FN(parse_icmp)(struct AF_FN(packet) * packet,
+					      const struct icmp *icmp)
+{
+	packet->icmp_type = icmp->type;
+	packet->icmp_code = icmp->code;
+#if AF == 4
+	switch (icmp->type) {
+	case ICMP4_ECHO:
+		packet->sport = icmp->id;
+		break;
+	case ICMP4_ECHO_REPLY:
+		packet->dport = icmp->id;
+		break;
+	case ICMP4_UNREACHABLE:
+	case ICMP4_TIME_EXCEEDED:
+	case ICMP4_PARAMETER:
+		packet->related = 1;
+		break;
+	}
+#else
+	switch (icmp->type) {
+	case ICMP6_ECHO:
+		packet->sport = icmp->id;
+		break;
+	case ICMP6_ECHO_REPLY:
+		packet->dport = icmp->id;
+		break;
+	case ICMP6_UNREACHABLE:
+	case ICMP6_TOO_BIG:
+	case ICMP6_TIME_EXCEEDED:
+	case ICMP6_PARAMETER:
+		packet->related = 1;
+		break;
+	}
+#endif
+}
+
+/* The transport header; `packet` has addresses, protocol, offset and fragment. */
+static __always_inline void AF_FN(parse_transport)(struct __sk_buff *skb,
+						   struct AF_FN(packet) * packet)
+{
+	const void *l4;
+
+	if (packet->fragment == FRAGMENT_LATER) {
+		packet->error =
+			FRAGMENTS_ON ? AF_FN(fragment_ports)(packet) : DROP_FRAGMENT_UNSUPPORTED;
+		packet->ct_error = packet->error;
+		return;
+	}
+	if (packet->fragment == FRAGMENT_FIRST && !FRAGMENTS_ON) {
+		packet->error = packet->ct_error = DROP_FRAGMENT_UNSUPPORTED;
+		return;
+	}
+	switch (packet->proto) {
+	case IPPROTO_TCP:
+		l4 = packet_bytes(skb, packet->l4, sizeof(struct tcp));
+		if (l4) {
+			packet->sport = ((const struct tcp *)l4)->source;
+			packet->dport = ((const struct tcp *)l4)->destination;
+			packet->tcp_flags = ((const struct tcp *)l4)->flags;
+			break;
+		}
+		packet->ct_error = DROP_CT_HEADER;
+		l4 = packet_bytes(skb, packet->l4, 4);
+		if (!l4) {
+			packet->error = DROP_CT_HEADER;
+			break;
+		}
+		packet->sport = ((const struct tcp *)l4)->source;
+		packet->dport = ((const struct tcp *)l4)->destination;
+		break;
+	case IPPROTO_UDP:
+		l4 = packet_bytes(skb, packet->l4, sizeof(struct udp));
+		if (!l4) {
+			packet->error = packet->ct_error = DROP_CT_HEADER;
+			break;
+		}
+		packet->sport = ((const struct udp *)l4)->source;
+		packet->dport = ((const struct udp *)l4)->destination;
+		break;
+	case ICMP_PROTO:
+		if (packet->fragment) {
+			packet->ct_error = DROP_INVALID;
+			break;
+		}
+		l4 = packet_bytes(skb, packet->l4, sizeof(struct icmp));
+		if (l4)
+			AF_FN(parse_icmp)(packet, l4);
+		else
+			packet->ct_error = DROP_CT_HEADER;
+		break;
+	default:
+		packet->ct_error = DROP_CT_PROTOCOL;
+		return;
+	}
+	if (packet->fragment == FRAGMENT_FIRST && !packet->error)
+		AF_FN(fragment_remember)(packet);
+}
+
+#if AF == 4
+/* Reads the headers. Returns a drop reason if they are broken, or 0. */
+static __always_inline __u8 parse4(struct __sk_buff *skb, struct packet4 *packet)
+{
+	const struct ip4 *ip = packet_bytes(skb, L3, sizeof(*ip));
+	__u16 fragment, header;
+
+	__builtin_memset(packet, 0, sizeof(*packet));
+	if (!ip)
+		return DROP_CT_HEADER;
+	packet->saddr = ip->source;
+	packet->daddr = ip->destination;
+	header = (ip->version_ihl & 0xf) * 4;
+	if (ip->version_ihl >> 4 != 4 || header < sizeof(*ip) ||
+	    (skb->len <= 0xffff && L3 + bpf_ntohs(ip->length) > skb->len))
+		return DROP_CT_HEADER;
+	packet->proto = ip->proto;
+	packet->hop_limit = ip->ttl;
+	packet->l4 = L3 + header;
+	packet->fragment_id = ip->id;
+	fragment = bpf_ntohs(ip->fragment);
+	if (fragment & IP4_FRAGMENT_OFFSET)
+		packet->fragment = FRAGMENT_LATER;
+	else if (fragment & IP4_MORE_FRAGMENTS)
+		packet->fragment = FRAGMENT_FIRST;
+	parse_transport4(skb, packet);
+	return 0;
+}
+#else
+struct fragment_header {
+	__u8 proto;
+	__u8 reserved;
+	__be16 offset; /* bit 0: more follow */
+	__be32 id;
+};
+
+/* Reads the headers. Returns a drop reason if they are broken, or 0. */
+static __always_inline __u8 parse6(struct __sk_buff *skb, struct packet6 *packet)
+{
+	const struct ip6 *ip = packet_bytes(skb, L3, sizeof(*ip));
+	struct fragment_header header;
+	__u32 offset = L3 + sizeof(*ip);
+	__u8 proto;
+	int n;
+
+	__builtin_memset(packet, 0, sizeof(*packet));
+	if (!ip)
+		return DROP_CT_HEADER;
+	copy6(packet->saddr, ip->source);
+	copy6(packet->daddr, ip->destination);
+	if ((bpf_ntohl(ip->flow) >> 28) != 6)
+		return DROP_CT_HEADER;
+	packet->hop_limit = ip->hop_limit;
+	proto = ip->proto;
+	for (n = 0; n <= EXTENSION_HEADERS; n++) {
+		switch (proto) {
+		case IPPROTO_NONE:
+			return DROP_EXTENSION_HEADER;
+		case IPPROTO_HOPOPTS:
+		case IPPROTO_ROUTING:
+		case IPPROTO_DSTOPTS:
+		case IPPROTO_AH:
+		case IPPROTO_FRAGMENT:
+			break;
+		default:
+			goto transport;
+		}
+		if (n == EXTENSION_HEADERS)
+			return DROP_EXTENSION_HEADER;
+		if (bpf_skb_load_bytes(skb, offset, &header, sizeof(header)))
+			return DROP_CT_HEADER;
+		if (proto == IPPROTO_FRAGMENT) {
+			packet->fragment_id = header.id;
+			if (header.offset & bpf_htons(0xfff8))
+				packet->fragment = FRAGMENT_LATER;
+			else if (header.offset & bpf_htons(1))
+				packet->fragment = FRAGMENT_FIRST;
+			offset += 8;
+		} else if (proto == IPPROTO_AH) {
+			offset += (header.reserved + 2) * 4;
+		} else {
+			offset += (header.reserved + 1) * 8;
+		}
+		proto = header.proto;
+	}
+transport:
+	packet->proto = proto;
+	packet->l4 = offset;
+	parse_transport6(skb, packet);
+	return 0;
+}
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Answers of the node in place of a packet: ICMP errors, ARP, neighbour discovery. */
+#ifndef PACKET_REPLY_H
+#define PACKET_REPLY_H
+
+#include "../endpoint/endpoint.h"
+#include "../event/packet_event.h"
+#include "packet.h"
+#include "rewrite.h"
+
+#define REPLY_CHUNK 32
+/* Bytes of the packet in an error, at most: the answer stays below 576 (RFC 1812 4.3.2.3). */
+#define REPLY_CHUNKS 16
+
+/* Sum over bytes of the packet, for a checksum. */
+static __always_inline __u32 sum_packet(struct __sk_buff *skb, __u32 offset, __u32 length,
+					__u32 sum)
+{
+	__be32 chunk[REPLY_CHUNK / 4];
+	__u32 rest;
+	int n;
+
+	for (n = 0; n < REPLY_CHUNKS + 2; n++) {
+		if (!length)
+			break;
+		if (length >= REPLY_CHUNK) {
+			if (bpf_skb_load_bytes(skb, offset, chunk, REPLY_CHUNK))
+				break;
+			rest = REPLY_CHUNK;
+		} else {
+			__builtin_memset(chunk, 0, sizeof(chunk));
+			rest = length & (REPLY_CHUNK - 1);
+			if (!rest || bpf_skb_load_bytes(skb, offset, chunk, rest))
+				break;
+		}
+		sum = bpf_csum_diff(NULL, 0, chunk, sizeof(chunk), sum);
+		offset += rest;
+		length -= rest;
+	}
+	return sum;
+}
+
+static __always_inline void swap_macs(struct ethernet *ethernet)
+{
+	__u8 mac[6];
+
+	copy_mac(mac, ethernet->destination);
+	copy_mac(ethernet->destination, ethernet->source);
+	copy_mac(ethernet->source, mac);
+}
+
+/* Makes room for a header and an ICMP header in front of the packet, which is cut to `embedded`. */
+static __always_inline int reply_room(struct __sk_buff *skb, __u32 header, __u32 embedded)
+{
+	if (bpf_skb_adjust_room(skb, header, BPF_ADJ_ROOM_MAC, 0))
+		return -1;
+	return bpf_skb_change_tail(skb, L3 + header + embedded, 0) ? -1 : 0;
+}
+
+#define AF 4
+#include "reply.inc.h"
+#undef AF
+#define AF 6
+#include "reply.inc.h"
+#undef AF
+
+struct arp {
+	__be16 hardware;
+	__be16 protocol;
+	__u8 hardware_size;
+	__u8 protocol_size;
+	__be16 operation;
+	__u8 sender_mac[6];
+	__u8 sender[4];
+	__u8 target_mac[6];
+	__u8 target[4];
+};
+_Static_assert(sizeof(struct arp) == 28, "arp layout");
+
+/* The node has every address but the pod's own. Returns a verdict, or less: a drop reason. */
+static __always_inline int answer_arp(struct __sk_buff *skb, const struct endpoint *pod)
+{
+	struct arp *arp = packet_bytes(skb, L3, sizeof(*arp));
+	struct ethernet *ethernet;
+	__be32 target, sender;
+
+	if (!arp)
+		return -DROP_INVALID;
+	ethernet = packet_bytes(skb, 0, L3 + sizeof(*arp));
+	if (!ethernet)
+		return -DROP_INVALID;
+	arp = (void *)ethernet + L3;
+	__builtin_memcpy(&target, arp->target, 4);
+	__builtin_memcpy(&sender, arp->sender, 4);
+	if (!options.packet.arp_responder || arp->hardware != bpf_htons(1) ||
+	    arp->protocol != bpf_htons(ETH_P_IP) || arp->operation != bpf_htons(1) ||
+	    target == pod->ipv4)
+		return TC_ACT_OK;
+	copy_mac(ethernet->destination, ethernet->source);
+	copy_mac(ethernet->source, pod->mac);
+	arp->operation = bpf_htons(2);
+	copy_mac(arp->target_mac, arp->sender_mac);
+	copy_mac(arp->sender_mac, pod->mac);
+	__builtin_memcpy(arp->sender, &target, 4);
+	__builtin_memcpy(arp->target, &sender, 4);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+struct neighbour_message {
+	struct icmp icmp; /* flags of an advertisement in place of id and sequence */
+	__be32 target[4];
+	__u8 option;
+	__u8 option_length; /* in units of 8 bytes */
+	__u8 mac[6];
+};
+
+#define ND_SOURCE_MAC 1
+#define ND_TARGET_MAC 2
+#define ND_ROUTER 0x80
+#define ND_SOLICITED 0x40
+#define ND_OVERRIDE 0x20
+
+/* Tells who asked that the target is at `mac`, or at the one who asked if that is NULL. `from` is
+ * this side of the link. Returns a verdict, or less: a drop reason.
+ */
+static __always_inline int advertise(struct __sk_buff *skb, const struct packet6 *packet,
+				     const __u8 *from, const __u8 *mac, __u8 flags)
+{
+	struct {
+		__be32 source[4];
+		__be32 destination[4];
+		__be32 length;
+		__be32 proto;
+		struct neighbour_message message;
+	} sum = {};
+	struct ethernet *ethernet;
+	struct ip6 *ip;
+
+	if (packet->l4 != L3 + sizeof(*ip) ||
+	    bpf_skb_load_bytes(skb, packet->l4 + 8, sum.source, 16) ||
+	    bpf_skb_load_bytes(skb, 6, sum.message.mac, 6))
+		return -DROP_INVALID;
+	if (bpf_skb_change_tail(skb, L3 + sizeof(*ip) + sizeof(sum.message), 0))
+		return -DROP_WRITE;
+	copy6(sum.destination, packet->saddr);
+	sum.length = bpf_htonl(sizeof(sum.message));
+	sum.proto = bpf_htonl(IPPROTO_ICMPV6);
+	sum.message.icmp.type = ICMP6_ADVERTISEMENT;
+	((__u8 *)&sum.message.icmp.id)[0] = flags;
+	copy6(sum.message.target, sum.source);
+	sum.message.option = ND_TARGET_MAC;
+	sum.message.option_length = 1;
+	if (mac)
+		copy_mac(sum.message.mac, mac);
+	sum.message.icmp.checksum =
+		fold_checksum(bpf_csum_diff(NULL, 0, (__be32 *)&sum, sizeof(sum), 0));
+
+	ethernet = packet_bytes(skb, 0, L3 + sizeof(*ip) + sizeof(sum.message));
+	if (!ethernet)
+		return -DROP_WRITE;
+	ip = (void *)ethernet + L3;
+	copy_mac(ethernet->destination, ethernet->source);
+	copy_mac(ethernet->source, from);
+	ip->length = bpf_htons(sizeof(sum.message));
+	ip->hop_limit = 255;
+	copy6(ip->source, sum.source);
+	copy6(ip->destination, sum.destination);
+	__builtin_memcpy(ip + 1, &sum.message, sizeof(sum.message));
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* Answers for what is on this side: the gateway, pods, the address of services that loop back. What
+ * asks for the node itself goes to the kernel. Returns a verdict, or less: a drop reason.
+ */
+static __always_inline int answer_solicitation(struct __sk_buff *skb, const struct packet6 *packet,
+					       const __u8 *mac, struct path *path, int from_pod)
+{
+	const struct lxc_value *owner;
+	__be32 target[4];
+
+	if (bpf_skb_load_bytes(skb, packet->l4 + 8, target, sizeof(target)))
+		return FAIL(path, DROP_INVALID);
+	/* Beyond a link nobody may ask (RFC 4861 7.1.1). */
+	if (packet->hop_limit != 255)
+		return FAIL(path, DROP_INVALID);
+	if (from_pod && same6(target, packet_options()->router6))
+		return advertise(skb, packet, mac, mac, ND_ROUTER | ND_SOLICITED);
+	owner = lxc_lookup6(target);
+	if (owner && !(owner->flags & LXC_HOST))
+		return advertise(skb, packet, mac, mac, ND_SOLICITED | ND_OVERRIDE);
+	if (owner || !from_pod)
+		return TC_ACT_OK;
+	if (same6(target, packet_options()->loopback6))
+		return advertise(skb, packet, mac, NULL, ND_SOLICITED | ND_OVERRIDE);
+	path->source_identity = 0;
+	return FAIL(path, DROP_UNKNOWN_TARGET);
+}
+
+#endif /* PACKET_REPLY_H */

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* ICMP errors of one address family. */
+
+/* Sends an ICMP error back where the packet came from. Returns a verdict, or less: a drop reason.
+ */
+GLOBAL int AF_FN(reply_error)(struct __sk_buff *skb, struct AF_FN(packet) * packet, __u32 type_code,
+			      __u32 embedded)
+{
+	const __u32 headers = sizeof(struct AF_FN(ip)) + sizeof(struct icmp);
+	struct ethernet *ethernet;
+	struct AF_FN(ip) * ip;
+	struct icmp *icmp, error = {.type = type_code >> 8, .code = type_code};
+	__u32 sum;
+
+	if (!packet)
+		return -DROP_INVALID;
+	if (embedded > REPLY_CHUNKS * REPLY_CHUNK)
+		embedded = REPLY_CHUNKS * REPLY_CHUNK;
+#if AF == 6
+	if (!ratelimit_take_rate(RATELIMIT_ICMP6, skb->ifindex, ICMP6_REPLY_RATE,
+				 ICMP6_REPLY_BURST))
+		return TC_ACT_SHOT;
+#endif
+	if (reply_room(skb, headers, embedded))
+		return -DROP_WRITE;
+	sum = bpf_csum_diff(NULL, 0, (__be32 *)&error, sizeof(error), 0);
+#if AF == 6
+	{
+		__be32 pseudo[2] = {bpf_htonl(embedded + sizeof(error)), bpf_htonl(IPPROTO_ICMPV6)};
+
+		sum = bpf_csum_diff(NULL, 0, packet->daddr, 16, sum);
+		sum = bpf_csum_diff(NULL, 0, packet->saddr, 16, sum);
+		sum = bpf_csum_diff(NULL, 0, pseudo, sizeof(pseudo), sum);
+	}
+#endif
+	sum = sum_packet(skb, L3 + headers, embedded, sum);
+	error.checksum = fold_checksum(sum);
+
+	ethernet = packet_bytes(skb, 0, L3 + headers);
+	if (!ethernet)
+		return -DROP_WRITE;
+	ip = (void *)ethernet + L3;
+	icmp = (void *)(ip + 1);
+	swap_macs(ethernet);
+	__builtin_memset(ip, 0, sizeof(*ip));
+#if AF == 4
+	ip->version_ihl = 0x45;
+	ip->length = bpf_htons(headers + embedded);
+	ip->ttl = 64;
+	ip->proto = IPPROTO_ICMP;
+	ip->source = packet->daddr;
+	ip->destination = packet->saddr;
+	ip->checksum = fold_checksum(bpf_csum_diff(NULL, 0, (__be32 *)ip, sizeof(*ip), 0));
+#else
+	ip->flow = bpf_htonl(6U << 28);
+	ip->length = bpf_htons(embedded + sizeof(error));
+	ip->hop_limit = 64;
+	ip->proto = IPPROTO_ICMPV6;
+	copy6(ip->source, packet->daddr);
+	copy6(ip->destination, packet->saddr);
+#endif
+	*icmp = error;
+	return bpf_redirect(skb->ifindex, 0);
+}

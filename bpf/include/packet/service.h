@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Translates packets to services: chooses a backend, and remembers which one the flow has. */
+#ifndef PACKET_SERVICE_H
+#define PACKET_SERVICE_H
+
+#include "../conntrack/track.h"
+#include "../lb/backend.h"
+#include "../lb/lookup.h"
+#include "../lb/reverse_nat.h"
+#include "../lb/source_range.h"
+#include "../lb/sticky.h"
+#include "rewrite.h"
+#include "work.h"
+
+#define BACKENDS AF_JOIN(cilium_lb, _backends_v3)
+#define AFFINITIES AF_JOIN(cilium_lb, _affinity)
+#define REVERSE_NAT AF_JOIN(cilium_lb, _reverse_nat)
+
+#define AF 4
+#include "service.inc.h"
+#undef AF
+#define AF 6
+#include "service.inc.h"
+#undef AF
+
+#endif /* PACKET_SERVICE_H */

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Services of one address family. */
+
+static __always_inline const struct AF_JOIN(lb, _backend) *
+	AF_FN(random_backend)(const struct lb_service *svc, struct AF_JOIN(lb, _service_key) * key,
+			      __u32 *backend_id)
+{
+	const struct lb_service *slot;
+
+	if (!svc->count)
+		return NULL;
+	key->backend_slot = slot_of(bpf_get_prandom_u32(), svc->count);
+	slot = bpf_map_lookup_elem(&SERVICES, key);
+	if (!slot)
+		return NULL;
+	*backend_id = slot->backend_id;
+	return bpf_map_lookup_elem(&BACKENDS, backend_id);
+}
+
+/* Backend of a new flow, which is remembered. */
+static __always_inline const struct AF_JOIN(lb, _backend) *
+	AF_FN(new_backend)(struct AF_FN(work) * work, __u32 *backend_id)
+{
+	const struct AF_JOIN(lb, _backend) *backend = NULL;
+	const struct lb_service *svc = &work->service;
+	struct ct_entry *entry = &work->fresh;
+
+	if (!svc->count)
+		return NULL;
+	if (svc->flags & LB_AFFINITY)
+		backend = sticky_backend(&AFFINITIES, &BACKENDS, &work->client, svc, backend_id);
+	if (!backend)
+		backend = AF_FN(random_backend)(svc, &work->key, backend_id);
+	if (!backend)
+		return NULL;
+	__builtin_memset(entry, 0, sizeof(*entry));
+	*ct_backend(entry) = *backend_id;
+	entry->rev_nat_index = svc->rev_nat_index;
+	ct_begin(entry, packet_options(), work->packet.proto, CT_SERVICE, work->path.now);
+	/* Without the entry, the next packet may go elsewhere. */
+	AF_FN(ct_write)(&work->flow, entry);
+	return backend;
+}
+
+/* Rewrites the destination to a backend of the service. Returns a drop reason, or 0. */
+GLOBAL int AF_FN(translate)(struct __sk_buff *skb, struct AF_FN(work) * work)
+{
+	const struct AF_JOIN(lb, _backend) * backend;
+	struct AF_FN(packet) * packet;
+	struct translation *to;
+	struct ct_entry *entry;
+	__u32 backend_id = 0, now;
+	__be16 rev_nat_index;
+	__u8 opens, error, sticks;
+
+	if (!work)
+		return DROP_INVALID;
+	packet = &work->packet;
+	to = &work->translation;
+	rev_nat_index = work->service.rev_nat_index;
+	sticks = work->service.flags & LB_AFFINITY;
+	opens = packet->proto == IPPROTO_TCP && tcp_opens(packet->tcp_flags);
+	now = work->path.now;
+	AF_COPY(work->flow.daddr, packet->daddr);
+	AF_COPY(work->flow.saddr, packet->saddr);
+	work->flow.dport = packet->sport;
+	work->flow.sport = packet->dport;
+	work->flow.proto = packet->proto;
+	work->flow.flags = CT_SERVICE;
+	if (sticks) {
+		__builtin_memset(&work->client, 0, sizeof(work->client));
+		AF_TO_WORDS((__be32 *)&work->client.client, packet->saddr);
+		work->client.rev_nat_id = rev_nat_index;
+	}
+
+	AF_FN(ct_fragment)(skb, packet, METRIC_SERVICE);
+	entry = AF_FN(ct_find)(&work->flow);
+	if (entry && (entry->rev_nat_index != rev_nat_index || ct_is_expired(entry, now)))
+		entry = NULL;
+	if (entry && opens && (entry->flags & CT_CLOSING)) {
+		if (entry->last_tx_report + options.packet.ct_service_grace < now)
+			entry = NULL;
+		else
+			ct_reopen(entry);
+	}
+	if (entry) {
+		ct_update(entry, packet_options(), packet->proto, CT_SERVICE, packet->tcp_flags,
+			  now);
+		backend_id = *ct_backend(entry);
+		backend = bpf_map_lookup_elem(&BACKENDS, &backend_id);
+		/* One that goes away keeps the connections that it has. */
+		if (!backend || (opens && backend->flags != LB_BACKEND_ACTIVE)) {
+			backend = AF_FN(random_backend)(&work->service, &work->key, &backend_id);
+			if (backend)
+				*ct_backend(entry) = backend_id;
+		}
+	} else {
+		backend = AF_FN(new_backend)(work, &backend_id);
+	}
+	if (!backend)
+		return DROP_NO_SERVICE;
+	if (sticks)
+		stick(&AFFINITIES, &work->client, backend_id);
+
+	to->rev_nat_index = rev_nat_index;
+	if (to->loopback && AF_SAME(backend->address, packet->saddr)) {
+#if AF == 4
+		error = rewrite_address4(skb, packet, SOURCE, options.packet.loopback4);
+#else
+		error = rewrite_address6(skb, packet, SOURCE, packet_options()->loopback6);
+#endif
+		if (error)
+			return error;
+	} else {
+		to->loopback = 0;
+	}
+	error = AF_FN(rewrite_address)(skb, packet, DESTINATION, backend->address);
+	if (!error && backend->port)
+		error = AF_FN(rewrite_port)(skb, packet, DESTINATION, backend->port);
+	return error;
+}
+
+/* The backend's reply is the service's. Returns a drop reason, or 0. */
+static __noinline int AF_FN(translate_back)(struct __sk_buff *skb, struct AF_FN(packet) * packet,
+					    const struct ct_entry *entry)
+{
+	const struct AF_JOIN(lb, _reverse_nat) * frontend;
+	struct AF_JOIN(lb, _reverse_nat) to ALIGNED;
+	__be16 service = entry->rev_nat_index;
+	AF_ADDRESS(self);
+	__u8 error;
+
+	if (entry->nat_port) {
+#if AF == 4
+		to.address = entry->nat_address[3];
+#else
+		copy6(to.address, entry->nat_address);
+#endif
+		to.port = entry->nat_port;
+	} else {
+		if (!service)
+			return 0;
+		frontend = bpf_map_lookup_elem(&REVERSE_NAT, &service);
+		if (!frontend)
+			return 0;
+		to = *frontend;
+	}
+	if (entry->flags & CT_LOOPBACK) {
+		AF_COPY(self, packet->saddr);
+		error = AF_FN(rewrite_address)(skb, packet, DESTINATION, self);
+		if (error)
+			return error;
+	}
+	error = AF_FN(rewrite_address)(skb, packet, SOURCE, to.address);
+	if (!error && to.port && has_ports(packet->proto))
+		error = AF_FN(rewrite_port)(skb, packet, SOURCE, to.port);
+	return error;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* A packet of one address family. */
+
+/* What a source becomes. */
+struct AF_FN(nat_target) {
+	AF_ADDRESS(address);
+	__u8 needs_ct; /* a flow of this node, which nobody else tracks */
+	__u8 pad[3];
+};
+
+struct AF_FN(work) {
+	struct path path;
+	__u32 ifindex; /* of the way out */
+	struct AF_FN(packet) packet;
+	struct AF_FN(packet) inner; /* of an ICMP error: what caused it */
+	struct endpoint sender;
+	struct device device;
+	/* the service that it asks for */
+	struct lb_service service;
+	struct AF_JOIN(lb, _service_key) key;
+	struct AF_JOIN(lb, _affinity_key) client;
+	struct translation translation;
+	/* its flow */
+	struct ct_entry fresh;
+	struct AF_FN(ct_key) flow ALIGNED;
+	struct policy_question question;
+	/* its source */
+	struct AF_FN(nat_target) target;
+	struct AF_FN(nat_key) forward ALIGNED;
+	struct AF_FN(nat_key) answers ALIGNED;
+	struct AF_FN(nat_entry) entry;
+	struct AF_FN(nat_entry) reverse;
+};

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Endpoints of this node: `cilium_lxc` by address, `skep_endpoints` by interface; `skep_devices`, interfaces of the node.
+
+use std::{
+    mem::{offset_of, size_of},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use skep_bpf_sys::MapKind;
+
+use crate::{
+    MapFamily, Size, layout,
+    node::{address_bytes, address_text},
+    register,
+    text::Text,
+};
+
+/// Who writes these maps.
+pub const OWNER: &str = "endpoints";
+
+/// Most endpoints of a node.
+pub const ENDPOINTS_MAX: u32 = 65_535;
+
+/// `cilium_lxc`: endpoints and addresses of the node by address; written by the agent.
+pub static LXC: MapFamily<LxcKey, LxcValue> =
+    MapFamily::new("cilium_lxc", MapKind::Hash, Size::Fixed(ENDPOINTS_MAX), OWNER).written_by_agent();
+/// `skep_endpoints`: endpoints by the index of their interface, host order; written by the agent.
+pub static ENDPOINTS: MapFamily<u32, Endpoint> =
+    MapFamily::new("skep_endpoints", MapKind::Hash, Size::Fixed(ENDPOINTS_MAX), OWNER).written_by_agent();
+/// `skep_devices`: interfaces of the node by index, host order; written by the agent.
+pub static DEVICES: MapFamily<u32, Device> =
+    MapFamily::new("skep_devices", MapKind::Hash, Size::Fixed(512), OWNER).written_by_agent();
+
+register!(LXC, ENDPOINTS, DEVICES);
+
+/// Key of `cilium_lxc`. C twin: `struct lxc_key` in `bpf/include/endpoint/endpoint.h`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LxcKey {
+    /// Network order; IPv4 in the first 4 bytes, the rest zero.
+    pub address: [u8; 16],
+    /// 1 = IPv4, 2 = IPv6.
+    pub family: u8,
+    /// Zero.
+    pub key: u8,
+    /// Host order.
+    pub cluster_id: u16,
+}
+const _: () = assert!(size_of::<LxcKey>() == 20 && offset_of!(LxcKey, cluster_id) == 18);
+
+impl LxcKey {
+    /// Key of an address.
+    pub fn new(address: IpAddr) -> Self {
+        Self {
+            address: address_bytes(address),
+            family: if address.is_ipv6() { 2 } else { 1 },
+            key: 0,
+            cluster_id: 0,
+        }
+    }
+}
+
+/// Bits of `flags` in [`LxcValue`].
+pub mod lxc_flags {
+    /// An address of the node.
+    pub const HOST: u32 = 1 << 0;
+    /// The kernel delivers to it.
+    pub const AT_HOST_NS: u32 = 1 << 1;
+    /// Its IPv4 packets keep their source.
+    pub const SKIP_MASQUERADE4: u32 = 1 << 2;
+    /// Its IPv6 packets keep their source.
+    pub const SKIP_MASQUERADE6: u32 = 1 << 3;
+}
+
+/// Value of `cilium_lxc`. C twin: `struct lxc_value` in `bpf/include/endpoint/endpoint.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LxcValue {
+    /// Interface on the node's side, host order.
+    pub ifindex: u32,
+    /// Zero.
+    pub unused: u16,
+    /// Id of the endpoint, host order.
+    pub endpoint: u16,
+    /// See [`lxc_flags`]; host order.
+    pub flags: u32,
+    /// Routing table, host order; 0 = none.
+    pub route_table: u32,
+    /// MAC address in the pod, and two bytes zero.
+    pub mac: [u8; 8],
+    /// MAC address of the interface on the node's side, and two bytes zero.
+    pub node_mac: [u8; 8],
+    /// Security identity, host order.
+    pub identity: u32,
+    /// Parent interface, host order; 0 = none.
+    pub parent_ifindex: u32,
+    /// Zero.
+    pub pad: u64,
+}
+const _: () = assert!(size_of::<LxcValue>() == 48 && offset_of!(LxcValue, identity) == 32);
+
+/// Bits of `flags` in [`Endpoint`].
+pub mod endpoint_flags {
+    /// Packets with a source that is not the endpoint's are dropped.
+    pub const VERIFY_SOURCE: u8 = 1 << 0;
+    /// The policy has one entry for ingress, which allows everything: it is not looked up.
+    pub const OPEN_INGRESS: u8 = 1 << 1;
+    /// As `OPEN_INGRESS`, for egress.
+    pub const OPEN_EGRESS: u8 = 1 << 2;
+}
+
+/// Value of `skep_endpoints`. C twin: `struct endpoint` in `bpf/include/endpoint/endpoint.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Endpoint {
+    /// Network order; zero: none.
+    pub ipv4: [u8; 4],
+    /// Network order; zero: none.
+    pub ipv6: [u8; 16],
+    /// Security identity, host order.
+    pub identity: u32,
+    /// Host order.
+    pub id: u16,
+    /// See [`endpoint_flags`].
+    pub flags: u8,
+    /// Directions whose policy verdicts are events: 1 ingress, 2 egress.
+    pub verdicts: u8,
+    /// Routing table, host order; 0 = none.
+    pub route_table: u32,
+    /// MAC address of the interface.
+    pub mac: [u8; 6],
+    /// Zero.
+    pub pad: [u8; 6],
+}
+const _: () = assert!(size_of::<Endpoint>() == 44 && offset_of!(Endpoint, mac) == 32);
+
+/// Value of `skep_devices`. C twin: `struct device` in `bpf/include/endpoint/endpoint.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Device {
+    /// Source of packets of pods that leave here, network order; zero: none.
+    pub masquerade4: [u8; 4],
+    /// Network order; zero: none.
+    pub masquerade6: [u8; 16],
+    /// MAC address.
+    pub mac: [u8; 6],
+    /// Zero.
+    pub pad: [u8; 2],
+}
+const _: () = assert!(size_of::<Device>() == 28 && offset_of!(Device, mac) == 20);
+
+layout!(LxcKey = "lxc_key" { address, family, key, cluster_id });
+layout!(LxcValue = "lxc_value" {
+    ifindex, unused, endpoint, flags, route_table, mac, node_mac, identity, parent_ifindex, pad
+});
+layout!(Endpoint = "endpoint" { ipv4, ipv6, identity, id, flags, verdicts, route_table, mac, pad });
+layout!(Device = "device" { masquerade4, masquerade6, mac, pad });
+
+impl Text for LxcKey {
+    fn text(&self) -> String {
+        address_text(self.address, self.family == 2).to_string()
+    }
+}
+
+impl Text for LxcValue {
+    fn text(&self) -> String {
+        if self.flags & lxc_flags::HOST != 0 {
+            return "(localhost)".to_owned();
+        }
+        format!(
+            "id={} sec_id={} flags={:#06x} ifindex={} mac={} nodemac={} parent_ifindex={}",
+            self.endpoint,
+            self.identity,
+            self.flags,
+            self.ifindex,
+            mac_text(&self.mac),
+            mac_text(&self.node_mac),
+            self.parent_ifindex,
+        )
+    }
+}
+
+impl Text for Endpoint {
+    fn text(&self) -> String {
+        format!(
+            "id={} sec_id={} flags={:#04x} ipv4={} ipv6={} mac={}",
+            self.id,
+            self.identity,
+            self.flags,
+            Ipv4Addr::from(self.ipv4),
+            Ipv6Addr::from(self.ipv6),
+            mac_text(&self.mac),
+        )
+    }
+}
+
+impl Text for Device {
+    fn text(&self) -> String {
+        format!(
+            "masquerade={},{} mac={}",
+            Ipv4Addr::from(self.masquerade4),
+            Ipv6Addr::from(self.masquerade6),
+            mac_text(&self.mac),
+        )
+    }
+}
+
+pub(crate) fn mac_text(bytes: &[u8]) -> String {
+    let octets: Vec<String> = bytes.iter().take(6).map(|byte| format!("{byte:02X}")).collect();
+    octets.join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_shown() {
+        let value = LxcValue {
+            ifindex: 6,
+            endpoint: 481,
+            mac: [0x56, 0xcf, 0x58, 0x68, 0x5b, 0xd6, 0, 0],
+            node_mac: [0x7e, 0xad, 0xed, 0x74, 0xe4, 0xfc, 0, 0],
+            identity: 3211,
+            ..LxcValue::default()
+        };
+        assert_eq!(LxcKey::new("10.1.0.165".parse().unwrap()).text(), "10.1.0.165");
+        assert_eq!(
+            value.text(),
+            "id=481 sec_id=3211 flags=0x0000 ifindex=6 mac=56:CF:58:68:5B:D6 nodemac=7E:AD:ED:74:E4:FC \
+             parent_ifindex=0"
+        );
+        let node = LxcValue {
+            flags: lxc_flags::HOST,
+            ..LxcValue::default()
+        };
+        assert_eq!(node.text(), "(localhost)");
+    }
+}

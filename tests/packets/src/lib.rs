@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Recorded packets through the programs: verdict, packet, entries, counters and events must be those that were
+//! recorded, but for differences that are meant and have a name.
+
+mod compare;
+mod difference;
+pub mod measure;
+pub mod node;
+mod run;
+mod vectors;
+mod world;
+
+use std::{io, path::PathBuf};
+
+pub use run::{Outcome, Report, run_file};
+
+/// Why a file could not be run.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "fields say what the message says")]
+pub enum Error {
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+
+    /// A file is not of the format.
+    #[error("{} is no file of this format", path.display())]
+    Parse {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+
+    /// A later version of the format.
+    #[error("{} has format {format}, known is 1", path.display())]
+    Format { path: PathBuf, format: u32 },
+
+    /// The facts lack something.
+    #[error("the facts have no {what}")]
+    Facts { what: String },
+
+    /// The interfaces could not be made.
+    #[error("cannot make {what}")]
+    Network {
+        what: String,
+        #[source]
+        source: rtnetlink::Error,
+    },
+
+    /// The kernel refuses something.
+    #[error("cannot {what}")]
+    Kernel {
+        what: String,
+        #[source]
+        source: io::Error,
+    },
+
+    /// A map cannot be made or written.
+    #[error(transparent)]
+    Map(#[from] skep_bpf_sys::MapError),
+
+    /// The programs cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] skep_bpf_programs::LoadError),
+
+    /// The event ring cannot be read.
+    #[error("cannot read events")]
+    Events(#[from] libbpf_rs::Error),
+
+    /// What holds the node of one file.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}

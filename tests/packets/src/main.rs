@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Runs recorded packets: `run-packets [--facts FILE] FILE...`.
+
+use std::{error::Error, path::PathBuf, process::ExitCode};
+
+use clap::Parser;
+use run_packets::{Outcome, run_file};
+
+/// Runs recorded packets through the programs, and compares what they do with what was recorded.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// What the node was like; by default the files that each file names, in its folder.
+    #[arg(long, value_name = "FILE")]
+    facts: Vec<PathBuf>,
+    /// Only scenarios whose names contain this.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    /// Say what differs as it is meant to, too.
+    #[arg(long)]
+    explain: bool,
+    /// Scenarios.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let (mut passed, mut failed, mut different) = (0, 0, 0);
+    for file in &arguments.files {
+        let reports = match run_file(file, &arguments.facts, &arguments.only) {
+            Ok(reports) => reports,
+            Err(error) => {
+                let error: &dyn Error = &error;
+                eprintln!("{}: {error}", file.display());
+                let mut cause = error.source();
+                while let Some(error) = cause {
+                    eprintln!("  {error}");
+                    cause = error.source();
+                }
+                return ExitCode::from(2);
+            }
+        };
+        for report in reports {
+            println!("{report}");
+            match report.outcome {
+                Outcome::Passed => passed += 1,
+                Outcome::Failed(_) => failed += 1,
+                Outcome::Different { lines, .. } => {
+                    different += 1;
+                    if arguments.explain {
+                        println!("    {}", lines.join("\n    "));
+                    }
+                }
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, {different} different");
+    ExitCode::from(u8::from(failed > 0))
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What a packet costs on each of its ways: one call a packet, less what a program costs that does nothing.
+
+use std::{os::fd::AsFd as _, path::Path};
+
+use skep_bpf_programs::testing::run::{SkBuff, empty_tc, run_tc};
+use skep_bpf_sys::testing::Node;
+
+use crate::{
+    Error,
+    vectors::{Facts, Group, Step},
+    world::World,
+};
+
+/// A way, and the steps of a recorded scenario that go it.
+struct Way {
+    name: &'static str,
+    group: &'static str,
+    scenario: &'static str,
+    /// Steps that open the flow; the first one is measured as its first packet.
+    opening: &'static [usize],
+    established: Option<usize>,
+    /// Made a packet without SYN.
+    reply: Option<usize>,
+}
+
+const WAYS: [Way; 6] = [
+    Way {
+        name: "pod to pod of the node",
+        group: "pod-pod",
+        scenario: "pp_full",
+        opening: &[0, 1, 2],
+        established: Some(2),
+        reply: Some(1),
+    },
+    Way {
+        name: "pod to ClusterIP, backend on the node",
+        group: "service-east-west",
+        scenario: "ew_local",
+        opening: &[0, 1, 2],
+        established: Some(2),
+        reply: Some(1),
+    },
+    Way {
+        name: "pod to ClusterIP, backend elsewhere",
+        group: "service-east-west",
+        scenario: "ew_remote",
+        opening: &[0, 2, 3],
+        established: Some(3),
+        reply: Some(2),
+    },
+    Way {
+        name: "NodePort at tc, backend elsewhere",
+        group: "service-north-south",
+        scenario: "ns_remote",
+        opening: &[0, 2, 4],
+        established: Some(4),
+        reply: Some(2),
+    },
+    Way {
+        name: "to the node, no service",
+        group: "service-north-south",
+        scenario: "ns_miss",
+        opening: &[1],
+        established: Some(1),
+        reply: None,
+    },
+    Way {
+        name: "pod to the world, masquerade on the way out",
+        group: "masquerade",
+        scenario: "mq_tcp",
+        opening: &[1, 4],
+        established: Some(4),
+        reply: None,
+    },
+];
+
+/// Nanoseconds of many calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cost {
+    /// A tenth of the calls took less.
+    pub p10: u64,
+    /// Half of the calls took less.
+    pub p50: u64,
+}
+
+/// What packets of one way cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Costs {
+    /// Name of the way.
+    pub name: &'static str,
+    /// IPv6.
+    pub is_ipv6: bool,
+    /// The first packet of a flow.
+    pub first: Cost,
+    /// Another one of its direction.
+    pub established: Option<Cost>,
+    /// Back.
+    pub reply: Option<Cost>,
+}
+
+/// Measures all ways with the facts and scenarios of this folder, `calls` times each.
+///
+/// # Errors
+///
+/// [`Error`] as of [`run_file`](crate::run_file).
+pub fn measure(folder: &Path, calls: u32) -> Result<Vec<Costs>, Error> {
+    let facts = Facts::read(&folder.join("facts.json"))?;
+    Node::run("measure", |node| {
+        let world = World::new(node, facts, "")?;
+        let mut all = Vec::new();
+        for is_ipv6 in [false, true] {
+            for way in &WAYS {
+                let family = if is_ipv6 { "v6" } else { "v4" };
+                let group = Group::read(&folder.join(format!("{}-{family}.json", way.group)))?;
+                let found = group
+                    .scenarios
+                    .into_iter()
+                    .find(|scenario| scenario.name == way.scenario);
+                let scenario = found.ok_or_else(|| Error::Facts {
+                    what: format!("scenario {}", way.scenario),
+                })?;
+                all.push(way_costs(&world, way, is_ipv6, &scenario.steps, calls)?);
+            }
+        }
+        Ok(all)
+    })
+}
+
+fn way_costs(world: &World, way: &Way, is_ipv6: bool, steps: &[Step], calls: u32) -> Result<Costs, Error> {
+    let step = |index: usize| {
+        steps.get(index).ok_or_else(|| Error::Facts {
+            what: format!("step {index} of {}", way.scenario),
+        })
+    };
+    let idle = idle(step(way.opening[0])?, calls)?;
+    let ports = if is_ipv6 { 54 } else { 34 };
+
+    world.forget_flows()?;
+    let mut first = Vec::new();
+    let mut frame = step(way.opening[0])?.packet_in.0.clone();
+    for n in 0..calls {
+        // Each is another flow; ports in the range that translation keeps.
+        let port = 32_768 + (n % 8000) as u16;
+        if n % 8000 == 0 {
+            world.forget_flows()?;
+        }
+        frame[ports..ports + 2].copy_from_slice(&port.to_be_bytes());
+        first.push(call(world, step(way.opening[0])?, &frame)?);
+    }
+
+    world.forget_flows()?;
+    for index in way.opening {
+        let step = step(*index)?;
+        call(world, step, &step.packet_in.0)?;
+    }
+    let again = |index: Option<usize>| -> Result<Option<Cost>, Error> {
+        let Some(index) = index else { return Ok(None) };
+        let step = step(index)?;
+        let mut frame = step.packet_in.0.clone();
+        // An acknowledgement alone.
+        frame[ports + 13] = 0x10;
+        let times: Result<Vec<u64>, Error> = (0..calls).map(|_| call(world, step, &frame)).collect();
+        Ok(Some(cost(times?, idle)))
+    };
+    Ok(Costs {
+        name: way.name,
+        is_ipv6,
+        first: cost(first, idle),
+        established: again(way.established)?,
+        reply: again(way.reply)?,
+    })
+}
+
+fn context(step: &Step) -> SkBuff {
+    SkBuff {
+        mark: step.ctx_in.mark,
+        ifindex: step.ifindex,
+        ingress_ifindex: step.ctx_in.ingress_ifindex,
+        ..SkBuff::default()
+    }
+}
+
+fn call(world: &World, step: &Step, frame: &[u8]) -> Result<u64, Error> {
+    let name = step.program.as_deref().unwrap_or_default();
+    let program = world.programs.program(name).ok_or_else(|| Error::Facts {
+        what: format!("program {name}"),
+    })?;
+    let ran = run_tc(program, frame, &context(step), 1)?;
+    Ok(ran.duration.as_nanos() as u64)
+}
+
+/// What a call costs without anything done.
+fn idle(step: &Step, calls: u32) -> Result<u64, Error> {
+    let program = empty_tc()?;
+    let mut times = Vec::new();
+    for _ in 0..calls {
+        let ran = run_tc(program.as_fd(), &step.packet_in.0, &context(step), 1)?;
+        times.push(ran.duration.as_nanos() as u64);
+    }
+    Ok(cost(times, 0).p10)
+}
+
+fn cost(mut times: Vec<u64>, idle: u64) -> Cost {
+    times.sort_unstable();
+    let at = |tenths: usize| times.get(times.len() * tenths / 10).copied().unwrap_or_default();
+    Cost {
+        p10: at(1).saturating_sub(idle),
+        p50: at(5).saturating_sub(idle),
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! A node with pods, as facts say, for tests that send packets of their own.
+
+use std::path::Path;
+
+use skep_bpf_programs::testing::run::{Ran, SkBuff, run_tc};
+use skep_bpf_sys::testing::Node;
+
+use crate::{Error, vectors::Facts, world::World};
+
+/// The programs on a node.
+pub struct PacketNode {
+    world: World,
+}
+
+/// Makes the node of a file of facts, and runs `work` on it.
+///
+/// # Errors
+///
+/// [`Error`] if the file cannot be read or the node cannot be made, and those of `work`.
+pub fn with_node<T: Send>(
+    facts: &Path,
+    work: impl FnOnce(&PacketNode) -> Result<T, Error> + Send,
+) -> Result<T, Error> {
+    let facts = Facts::read(facts)?;
+    Node::run("node", |node| {
+        work(&PacketNode {
+            world: World::new(node, facts, "")?,
+        })
+    })
+}
+
+impl PacketNode {
+    /// Runs a program on a packet at an interface.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Facts`] if there is no such program, [`Error::Io`] with what the kernel says of the packet.
+    pub fn run(&self, program: &str, frame: &[u8], context: &SkBuff) -> Result<Ran, Error> {
+        let program = self.world.programs.program(program).ok_or_else(|| Error::Facts {
+            what: format!("program {program}"),
+        })?;
+        Ok(run_tc(program, frame, context, 1)?)
+    }
+
+    /// Forgets all flows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if a map cannot be read.
+    pub fn forget_flows(&self) -> Result<(), Error> {
+        self.world.forget_flows()
+    }
+
+    /// Events since the last call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Events`] if the rings cannot be read.
+    pub fn take_events(&self) -> Result<Vec<Vec<u8>>, Error> {
+        self.world.take_events()
+    }
+}

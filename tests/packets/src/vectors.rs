@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The files: what a node was like (facts), and what its programs did with packets (scenarios).
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{Ipv4Addr, Ipv6Addr},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Deserializer, de};
+
+use crate::Error;
+
+/// Bytes, written as hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Hex(pub(crate) Vec<u8>);
+
+impl<'de> Deserialize<'de> for Hex {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        hex::decode(&text).map(Hex).map_err(de::Error::custom)
+    }
+}
+
+/// A MAC address, written with colons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Mac(pub(crate) [u8; 6]);
+
+impl<'de> Deserialize<'de> for Mac {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = hex::decode(text.replace(':', "")).map_err(de::Error::custom)?;
+        bytes
+            .try_into()
+            .map(Mac)
+            .map_err(|_| de::Error::custom(format!("{text} is not a MAC address")))
+    }
+}
+
+/// An interface.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Device {
+    pub(crate) ifindex: u32,
+    pub(crate) mac: Mac,
+}
+
+/// An endpoint; the host has an id and an identity alone.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Endpoint {
+    pub(crate) id: u16,
+    pub(crate) identity: u32,
+    pub(crate) ipv4: Option<Ipv4Addr>,
+    pub(crate) ipv6: Option<Ipv6Addr>,
+}
+
+/// An address or a network of both families, as text.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Pair {
+    pub(crate) ipv4: String,
+    pub(crate) ipv6: String,
+}
+
+/// Addresses and routes of the node.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Addresses {
+    pub(crate) node: Pair,
+    pub(crate) router: Pair,
+    pub(crate) native_routing_cidr: Pair,
+    pub(crate) routes: Vec<String>,
+}
+
+/// An entry of a map.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) key: Hex,
+    pub(crate) value: Hex,
+}
+
+/// Values that were given to one object of programs when it was loaded.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct LoadTime {
+    #[serde(default)]
+    pub(crate) variables: BTreeMap<String, Hex>,
+}
+
+/// What a node was like while scenarios were recorded.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Facts {
+    #[serde(default)]
+    pub(crate) what: String,
+    #[serde(default)]
+    pub(crate) devices: BTreeMap<String, Device>,
+    #[serde(default)]
+    pub(crate) endpoints: BTreeMap<String, Endpoint>,
+    #[serde(default)]
+    pub(crate) addresses: Addresses,
+    #[serde(default)]
+    pub(crate) maps: BTreeMap<String, Vec<Entry>>,
+    #[serde(default)]
+    pub(crate) load_time_config: BTreeMap<String, LoadTime>,
+}
+
+impl Facts {
+    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+        read(path)
+    }
+
+    /// Adds what another file says; what it has of a map is all of the map.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.what = format!("{} {}", self.what, other.what);
+        self.devices.extend(other.devices);
+        self.endpoints.extend(other.endpoints);
+        self.maps.extend(other.maps);
+        self.load_time_config.extend(other.load_time_config);
+        if !other.addresses.node.ipv4.is_empty() {
+            self.addresses = other.addresses;
+        }
+    }
+
+    /// A value that an object was given.
+    pub(crate) fn variable(&self, object: &str, name: &str) -> Option<&[u8]> {
+        let object = self.load_time_config.get(object)?;
+        Some(&object.variables.get(&format!("__config_{name}"))?.0)
+    }
+}
+
+/// Marks and the like.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Context {
+    #[serde(default)]
+    pub(crate) mark: u32,
+    #[serde(default)]
+    pub(crate) cb: Option<[u32; 5]>,
+    #[serde(default)]
+    pub(crate) ingress_ifindex: u32,
+    #[serde(default)]
+    pub(crate) priority: u32,
+}
+
+/// A change of a map.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Change {
+    pub(crate) map: String,
+    pub(crate) op: String,
+    #[serde(default)]
+    pub(crate) key: Hex,
+    #[serde(default)]
+    pub(crate) value: Option<Hex>,
+    #[serde(default)]
+    pub(crate) key_fields: serde_json::Value,
+    #[serde(default)]
+    pub(crate) delta: serde_json::Value,
+}
+
+/// An entry that the recorder changed.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Write {
+    pub(crate) map: String,
+    pub(crate) key: Hex,
+    #[serde(default)]
+    pub(crate) value: Hex,
+    #[serde(default)]
+    pub(crate) value_fields: Option<serde_json::Value>,
+}
+
+/// A counter that moved.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Metric {
+    pub(crate) key: Hex,
+    pub(crate) count: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A record of the event ring.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Event {
+    pub(crate) hex: Hex,
+}
+
+/// A packet, or what the recorder did instead.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Step {
+    #[serde(default)]
+    pub(crate) note: String,
+    pub(crate) program: Option<String>,
+    #[serde(default)]
+    pub(crate) ifindex: u32,
+    #[serde(default)]
+    pub(crate) ctx_in: Context,
+    #[serde(default)]
+    pub(crate) packet_in: Hex,
+    #[serde(default, deserialize_with = "packet_out")]
+    pub(crate) packet_out: Option<Hex>,
+    pub(crate) ret: Option<u32>,
+    #[serde(default)]
+    pub(crate) ctx_out: Context,
+    #[serde(default)]
+    pub(crate) map_changes: Vec<Change>,
+    #[serde(default)]
+    pub(crate) metrics: Vec<Metric>,
+    #[serde(default)]
+    pub(crate) events: Vec<Event>,
+    #[serde(default)]
+    pub(crate) now_monotonic_s: u64,
+    pub(crate) user_space_write: Option<Write>,
+    pub(crate) user_space_delete: Option<Write>,
+    #[serde(default)]
+    pub(crate) live_only: bool,
+}
+
+/// `same` is none.
+fn packet_out<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hex>, D::Error> {
+    match Option::<String>::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(text) if text == "same" => Ok(None),
+        Some(text) => hex::decode(&text)
+            .map(|bytes| Some(Hex(bytes)))
+            .map_err(de::Error::custom),
+    }
+}
+
+/// Packets in a row, from empty maps on.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Scenario {
+    pub(crate) name: String,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// Where the facts are.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Static {
+    #[serde(default)]
+    pub(crate) see: String,
+}
+
+/// A file of scenarios.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Group {
+    format: u32,
+    pub(crate) group: String,
+    #[serde(default, rename = "static")]
+    pub(crate) facts: Static,
+    pub(crate) scenarios: Vec<Scenario>,
+}
+
+impl Group {
+    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+        let group: Self = read(path)?;
+        if group.format == 1 {
+            Ok(group)
+        } else {
+            Err(Error::Format {
+                path: path.to_owned(),
+                format: group.format,
+            })
+        }
+    }
+
+    /// Files of facts that this one names, in its own folder.
+    pub(crate) fn facts_files(&self, path: &Path) -> Vec<PathBuf> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let words = self
+            .facts
+            .see
+            .split(|c: char| c.is_whitespace() || c == ';' || c == ',');
+        words
+            .filter(|word| word.ends_with(".json"))
+            .map(|word| folder.join(word))
+            .collect()
+    }
+}
+
+fn read<T: de::DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let bytes = fs::read(path).map_err(|source| Error::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    serde_json::from_slice(&bytes).map_err(|source| Error::Parse {
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! A node as the facts say: interfaces and routes in a network namespace, maps, programs.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::fd::AsRawFd as _,
+    rc::Rc,
+    sync::Arc,
+};
+
+use libbpf_rs::{MapHandle, PerfBuffer, PerfBufferBuilder};
+use rtnetlink::{
+    LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
+    packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkInfo, LinkMessage},
+};
+use skep_bpf_maps::{
+    MapSizes,
+    endpoint::{Device, Endpoint, endpoint_flags},
+    lb::LbMapSizes,
+    policy::{POLICIES, POLICY_STATIC_BITS},
+};
+use skep_bpf_programs::{NodeOptions, PacketOptions, Packets};
+use skep_bpf_sys::{KernelMap, MapStore, RawMap, testing::Node};
+use zerocopy::IntoBytes as _;
+
+use crate::{
+    Error,
+    vectors::{Entry, Facts},
+};
+
+/// Maps that programs write, which are empty when a scenario begins.
+pub(crate) const FLOW_MAPS: [&str; 12] = [
+    "cilium_ct4_global",
+    "cilium_ct_any4_global",
+    "cilium_ct6_global",
+    "cilium_ct_any6_global",
+    "cilium_snat_v4_external",
+    "cilium_snat_v6_external",
+    "cilium_lb4_affinity",
+    "cilium_lb6_affinity",
+    "cilium_ipv4_frag_datagrams",
+    "cilium_ipv6_frag_datagrams",
+    "cilium_nodeport_neigh4",
+    "cilium_nodeport_neigh6",
+];
+
+/// Prefix of the policy maps of endpoints.
+const POLICY: &str = "cilium_policy_v2_";
+
+/// Programs see no more than what they were loaded with and the maps of this node.
+pub(crate) struct World {
+    pub(crate) programs: Packets,
+    pub(crate) facts: Facts,
+    maps: BTreeMap<String, KernelMap>,
+    events: PerfBuffer<'static>,
+    /// The kernel forgets the rings when the descriptor that they were added with is closed.
+    _ring: MapHandle,
+    seen: Rc<RefCell<Vec<Vec<u8>>>>,
+    /// Held so that they live as long as the outer map refers to them.
+    _policies: Vec<KernelMap>,
+}
+
+impl World {
+    /// Makes the node in the namespaces of this thread.
+    pub(crate) fn new(node: &Node, facts: Facts, see: &str) -> Result<Self, Error> {
+        network(&facts)?;
+        let store = node.store();
+        let sizes = MapSizes::from(LbMapSizes::uniform(4096))
+            .with(skep_bpf_maps::conntrack::CT_TCP_MAX, 8192)
+            .with(skep_bpf_maps::conntrack::CT_ANY_MAX, 8192)
+            .with(skep_bpf_maps::nat::NAT_MAX, 8192)
+            .with(skep_bpf_maps::node::NEIGHBOURS_MAX, 1024);
+        let options = options(&facts, see)?;
+        let programs = Packets::load(&store, sizes.clone(), &options)?;
+        let ring = MapHandle::from_pinned_path(store.path("cilium_events"))?;
+        let (events, seen) = unread(&ring)?;
+        let mut world = Self {
+            programs,
+            maps: BTreeMap::new(),
+            events,
+            _ring: ring,
+            seen,
+            _policies: policies(&store, &sizes, &facts)?,
+            facts,
+        };
+        for family in skep_bpf_maps::families() {
+            if store.path(family.name).exists() {
+                world
+                    .maps
+                    .insert(family.name.to_owned(), store.open_raw(family.name)?);
+            }
+        }
+        world.write_endpoints(see)?;
+        let names: Vec<String> = world.facts.maps.keys().cloned().collect();
+        for name in names {
+            world.restore(&name)?;
+        }
+        Ok(world)
+    }
+
+    /// A map of the node; none if no program uses it.
+    pub(crate) fn map(&self, name: &str) -> Option<&KernelMap> {
+        self.maps.get(name)
+    }
+
+    /// Writes what the facts say of a map.
+    pub(crate) fn restore(&self, name: &str) -> Result<(), Error> {
+        let (Some(entries), Some(map)) = (self.facts.maps.get(name), self.map(name)) else {
+            return Ok(());
+        };
+        for Entry { key, value } in entries {
+            write(map, &key.0, &value.0)?;
+        }
+        Ok(())
+    }
+
+    /// Empties the maps that programs write.
+    pub(crate) fn forget_flows(&self) -> Result<(), Error> {
+        self.empty(&FLOW_MAPS)
+    }
+
+    /// Forgets the ports of all datagrams whose fragments are on their way.
+    pub(crate) fn forget_fragments(&self) -> Result<(), Error> {
+        self.empty(&FLOW_MAPS[8..10])
+    }
+
+    fn empty(&self, names: &[&str]) -> Result<(), Error> {
+        for name in names {
+            if let Some(map) = self.map(name) {
+                let keys: Vec<u8> = content(map)?.into_keys().flatten().collect();
+                map.delete(&keys);
+            }
+        }
+        Ok(())
+    }
+
+    /// Events since the last call.
+    pub(crate) fn take_events(&self) -> Result<Vec<Vec<u8>>, Error> {
+        self.events.consume()?;
+        Ok(self.seen.take())
+    }
+
+    /// What is kept by interface here was given to each object of programs there.
+    fn write_endpoints(&self, see: &str) -> Result<(), Error> {
+        let text = format!("{see} {}", self.facts.what);
+        let verifies = !text.contains("source IP verification off");
+        for (name, endpoint) in &self.facts.endpoints {
+            let Some(device) = self.facts.devices.get(&format!("lxc of {name}")) else {
+                continue;
+            };
+            let value = Endpoint {
+                ipv4: endpoint.ipv4.map_or([0; 4], |address| address.octets()),
+                ipv6: endpoint.ipv6.map_or([0; 16], |address| address.octets()),
+                identity: endpoint.identity,
+                id: endpoint.id,
+                flags: self.open_directions(endpoint.id)
+                    | if verifies {
+                        endpoint_flags::VERIFY_SOURCE
+                    } else {
+                        0
+                    },
+                verdicts: self.verdicts(endpoint.id),
+                mac: device.mac.0,
+                ..Endpoint::default()
+            };
+            self.put("skep_endpoints", device.ifindex, value.as_bytes())?;
+        }
+        for (name, device) in &self.facts.devices {
+            if name.starts_with("lxc of ") {
+                continue;
+            }
+            let object = format!("bpf_host on {name}");
+            let bytes = |name: &str| self.facts.variable(&object, name).unwrap_or_default();
+            let value = Device {
+                masquerade4: bytes("nat_ipv4_masquerade").try_into().unwrap_or_default(),
+                masquerade6: bytes("nat_ipv6_masquerade").try_into().unwrap_or_default(),
+                mac: device.mac.0,
+                ..Device::default()
+            };
+            self.put("skep_devices", device.ifindex, value.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn put(&self, name: &str, ifindex: u32, value: &[u8]) -> Result<(), Error> {
+        match self.map(name) {
+            Some(map) => write(map, &ifindex.to_ne_bytes(), value),
+            None => Ok(()),
+        }
+    }
+
+    /// Directions that a policy restricts have verdict events: those without an entry that allows everything.
+    fn verdicts(&self, endpoint: u16) -> u8 {
+        u8::from(!self.is_open(endpoint, 0)) | u8::from(!self.is_open(endpoint, 1)) << 1
+    }
+
+    /// Directions whose policy need not be looked up.
+    fn open_directions(&self, endpoint: u16) -> u8 {
+        [endpoint_flags::OPEN_INGRESS, endpoint_flags::OPEN_EGRESS]
+            .into_iter()
+            .zip(0..)
+            .filter(|(_, direction)| self.is_open(endpoint, *direction))
+            .fold(0, |flags, (flag, _)| flags | flag)
+    }
+
+    /// Whether the policy has one entry for a direction, which allows everything.
+    fn is_open(&self, endpoint: u16, direction: u8) -> bool {
+        let mut all = POLICY_STATIC_BITS.to_ne_bytes().to_vec();
+        all.extend([0, 0, 0, 0, direction, 0, 0, 0]);
+        let entries = self.facts.maps.get(&format!("{POLICY}{endpoint:05}"));
+        let of_direction = |entry: &&Entry| entry.key.0.get(8).is_some_and(|found| found & 1 == direction);
+        let mut entries = entries.into_iter().flatten().filter(of_direction);
+        entries.next().is_some_and(|entry| entry.key.0 == all) && entries.next().is_none()
+    }
+}
+
+fn write(map: &KernelMap, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    match map.update(key, value).pop() {
+        None => Ok(()),
+        Some(failure) => Err(Error::Kernel {
+            what: format!("write an entry of {}", map.name()),
+            source: failure.error,
+        }),
+    }
+}
+
+/// All entries of a map.
+pub(crate) fn content(map: &KernelMap) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+    let mut entries = BTreeMap::new();
+    map.walk(&mut |key, value| {
+        entries.insert(key.to_vec(), value.to_vec());
+    })
+    .map_err(|source| Error::Kernel {
+        what: format!("read {}", map.name()),
+        source,
+    })?;
+    Ok(entries)
+}
+
+type Seen = Rc<RefCell<Vec<Vec<u8>>>>;
+
+/// The ring buffers, and where their records go.
+fn unread(ring: &MapHandle) -> Result<(PerfBuffer<'static>, Seen), Error> {
+    let seen = Seen::default();
+    let sink = seen.clone();
+    let buffer = PerfBufferBuilder::new(ring)
+        .sample_cb(move |_, record: &[u8]| sink.borrow_mut().push(record.to_vec()))
+        .build()?;
+    Ok((buffer, seen))
+}
+
+/// The policy map of each endpoint.
+fn policies(store: &Arc<MapStore>, sizes: &MapSizes, facts: &Facts) -> Result<Vec<KernelMap>, Error> {
+    let outer = store.provide(&POLICIES.spec(sizes))?;
+    let mut made = Vec::new();
+    for (name, entries) in &facts.maps {
+        let Some(id) = name.strip_prefix(POLICY).and_then(|id| id.parse::<u32>().ok()) else {
+            continue;
+        };
+        let Some(spec) = POLICIES.inner_spec("cilium_policy_v2", sizes) else {
+            continue;
+        };
+        let inner = KernelMap::create(&spec)?;
+        for Entry { key, value } in entries {
+            write(&inner, &key.0, &value.0)?;
+        }
+        let descriptor = inner.fd().map_or(-1, |fd| fd.as_raw_fd());
+        write(&outer, &id.to_ne_bytes(), &descriptor.to_ne_bytes())?;
+        made.push(inner);
+    }
+    Ok(made)
+}
+
+fn options(facts: &Facts, see: &str) -> Result<NodeOptions, Error> {
+    let host = "bpf_host on eth0";
+    let number = |name: &str| {
+        let bytes = facts.variable(host, name).unwrap_or_default();
+        bytes
+            .iter()
+            .rev()
+            .fold(0_u64, |value, byte| value << 8 | u64::from(*byte))
+    };
+    let v4 = |name: &str| {
+        let bytes: Option<[u8; 4]> = facts.variable(host, name).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(Ipv4Addr::UNSPECIFIED, Ipv4Addr::from)
+    };
+    let v6 = |name: &str| {
+        let bytes: Option<[u8; 16]> = facts.variable(host, name).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(Ipv6Addr::UNSPECIFIED, Ipv6Addr::from)
+    };
+    let endpoint = facts
+        .endpoints
+        .get("host")
+        .ok_or_else(|| missing("endpoint host"))?;
+    let nat_min = number("ephemeral_min") as u16;
+    Ok(NodeOptions {
+        nodeport_range: (
+            number("nodeport_port_min") as u16,
+            number("nodeport_port_max") as u16,
+        ),
+        trace_aggregation: if see.contains("aggregation none") { 0 } else { 3 },
+        packets: PacketOptions {
+            ct_report_flags: 0xff,
+            trace_length: number("trace_payload_len") as u32,
+            cilium_host: number("cilium_host_ifindex") as u32,
+            cilium_net: number("cilium_net_ifindex") as u32,
+            host_endpoint: endpoint.id,
+            loopback4: v4("service_loopback_ipv4"),
+            loopback6: v6("service_loopback_ipv6"),
+            router6: v6("router_ipv6"),
+            nodeport_source4: address(&facts.addresses.node.ipv4)?,
+            nodeport_source6: address(&facts.addresses.node.ipv6)?,
+            native4: Some(network_of(&facts.addresses.native_routing_cidr.ipv4)?),
+            native6: Some(network_of(&facts.addresses.native_routing_cidr.ipv6)?),
+            nat_ports: (nat_min, u16::MAX),
+            masquerade4: true,
+            masquerade6: true,
+            masquerade_nodes: number("enable_remote_node_masquerade") != 0,
+            ..PacketOptions::default()
+        },
+        ..NodeOptions::default()
+    })
+}
+
+fn missing(what: impl Into<String>) -> Error {
+    Error::Facts { what: what.into() }
+}
+
+fn address<T: std::str::FromStr>(text: &str) -> Result<T, Error> {
+    text.parse().map_err(|_| missing(format!("address {text}")))
+}
+
+fn network_of<T: std::str::FromStr>(text: &str) -> Result<(T, u8), Error> {
+    let (network, bits) = text
+        .split_once('/')
+        .ok_or_else(|| missing(format!("network {text}")))?;
+    Ok((address(network)?, address(bits)?))
+}
+
+/// Interfaces with the indexes and MAC addresses of the facts, addresses and routes.
+fn network(facts: &Facts) -> Result<(), Error> {
+    for setting in ["ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"] {
+        set(setting, "1")?;
+    }
+    set("ipv6/conf/default/accept_dad", "0")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        let connection = tokio::spawn(connection);
+        let made = interfaces(&handle, facts).await;
+        connection.abort();
+        made
+    })
+}
+
+fn set(setting: &str, value: &str) -> Result<(), Error> {
+    let path = format!("/proc/sys/net/{setting}");
+    fs::write(&path, value).map_err(|source| Error::Kernel {
+        what: format!("write {path}"),
+        source,
+    })
+}
+
+async fn interfaces(handle: &rtnetlink::Handle, facts: &Facts) -> Result<(), Error> {
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        move |source| Error::Network { what, source }
+    };
+    for (n, (name, device)) in (0_u32..).zip(&facts.devices) {
+        // The names of the facts are for people.
+        let short = name.rsplit(' ').next().unwrap_or(name);
+        let peer = format!("peer{n}");
+        let mut pair = LinkVeth::new(short, &peer).build();
+        pair.header.index = device.ifindex;
+        // Out of the way of the indexes of the facts.
+        set_peer_index(&mut pair, PEERS + n);
+        handle.link().add(pair).execute().await.map_err(failed(short))?;
+        for (link, mac) in [(short, Some(device.mac.0)), (&*peer, None)] {
+            let mut change = LinkMessageBuilder::<LinkUnspec>::default()
+                .name(link.to_owned())
+                .up();
+            if let Some(mac) = mac {
+                change = change.address(mac.to_vec());
+            }
+            handle
+                .link()
+                .set(change.build())
+                .execute()
+                .await
+                .map_err(failed(link))?;
+        }
+    }
+    let index = |name: &str| {
+        let device = facts.devices.get(name);
+        device.map(|device| device.ifindex).ok_or_else(|| missing(name))
+    };
+    let own = [
+        ("eth0", &facts.addresses.node.ipv4, 24),
+        ("eth0", &facts.addresses.node.ipv6, 64),
+        ("cilium_host", &facts.addresses.router.ipv4, 32),
+        ("cilium_host", &facts.addresses.router.ipv6, 128),
+    ];
+    for (device, own, bits) in own {
+        let own: IpAddr = address(own)?;
+        let add = handle.address().add(index(device)?, own, bits);
+        add.execute().await.map_err(failed(&own.to_string()))?;
+    }
+    for route in &facts.addresses.routes {
+        add_route(handle, route, &index).await?;
+    }
+    Ok(())
+}
+
+/// Index of the first of the interfaces that nothing is said of.
+const PEERS: u32 = 1000;
+
+fn set_peer_index(pair: &mut LinkMessage, index: u32) {
+    for attribute in &mut pair.attributes {
+        let LinkAttribute::LinkInfo(infos) = attribute else {
+            continue;
+        };
+        for info in infos {
+            if let LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))) = info {
+                peer.header.index = index;
+            }
+        }
+    }
+}
+
+/// `NETWORK [via GATEWAY] dev INTERFACE`; `default` is of the gateway's family.
+async fn add_route(
+    handle: &rtnetlink::Handle,
+    route: &str,
+    index: &impl Fn(&str) -> Result<u32, Error>,
+) -> Result<(), Error> {
+    let words: Vec<&str> = route.split_whitespace().collect();
+    let after = |word: &str| {
+        let at = words.iter().position(|found| *found == word)?;
+        words.get(at + 1).copied()
+    };
+    let device = index(after("dev").ok_or_else(|| missing(format!("interface of route {route}")))?)?;
+    let gateway: Option<IpAddr> = after("via").map(address).transpose()?;
+    let to = match words.first() {
+        Some(&"default") | None => None,
+        Some(to) => Some(*to),
+    };
+    let is_ipv6 = to.map_or(gateway.is_some_and(|gateway| gateway.is_ipv6()), |to| {
+        to.contains(':')
+    });
+    let message = if is_ipv6 {
+        let (network, bits) = network_of(to.unwrap_or("::/0"))?;
+        let mut route = RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(network, bits);
+        if let Some(IpAddr::V6(gateway)) = gateway {
+            route = route.gateway(gateway);
+        }
+        route.output_interface(device).build()
+    } else {
+        let (network, bits) = network_of(to.unwrap_or("0.0.0.0/0"))?;
+        let mut route = RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(network, bits);
+        if let Some(IpAddr::V4(gateway)) = gateway {
+            route = route.gateway(gateway);
+        }
+        route.output_interface(device).build()
+    };
+    let added = handle.route().add(message).execute().await;
+    added.map_err(|source| Error::Network {
+        what: format!("route {route}"),
+        source,
+    })
+}
+
+/// Seconds of the clock that entries are dated with.
+pub(crate) fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap_or(0)
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Packets that nobody recorded: what comes back is what a client expects, and garbage does no harm.
+
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    path::PathBuf,
+};
+
+use proptest::{
+    collection::vec,
+    prelude::*,
+    test_runner::{Config, TestCaseError, TestRunner},
+};
+use run_packets::{
+    Error,
+    node::{PacketNode, with_node},
+};
+use skep_bpf_programs::testing::run::SkBuff;
+
+const SHOT: u32 = 2;
+const REDIRECT: u32 = 7;
+
+/// Of the facts: pods, their interfaces and MAC addresses, a service with a backend in the second pod on another port.
+const P1: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 165);
+const P2: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 221);
+const P1_IFINDEX: u32 = 6;
+const P2_IFINDEX: u32 = 8;
+const ETH0_IFINDEX: u32 = 2;
+const P1_MAC: [u8; 6] = [0x56, 0xcf, 0x58, 0x68, 0x5b, 0xd6];
+const P2_MAC: [u8; 6] = [0xfa, 0xc6, 0xa2, 0x69, 0xd4, 0x71];
+const VIP: Ipv4Addr = Ipv4Addr::new(10, 96, 1, 101);
+const NODE: Ipv4Addr = Ipv4Addr::new(172, 30, 0, 1);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(172, 30, 0, 3);
+const REMOTE_POD: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 10);
+const NODE_PORT: u16 = 30_080;
+
+fn facts() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/facts.json")
+}
+
+fn sum(bytes: &[u8]) -> u32 {
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
+    words.sum()
+}
+
+fn fold(mut sum: u32) -> u16 {
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// TCP or UDP over IPv4, with options and payload.
+#[derive(Debug, Clone)]
+struct Packet {
+    is_tcp: bool,
+    source: Side,
+    destination: Side,
+    tcp_flags: u8,
+    ttl: u8,
+    /// Words of "no operation".
+    options: u8,
+    payload: Vec<u8>,
+}
+
+impl Packet {
+    fn frame(&self, mac: [u8; 6]) -> Vec<u8> {
+        let mut l4 = self.source.1.to_be_bytes().to_vec();
+        l4.extend(self.destination.1.to_be_bytes());
+        if self.is_tcp {
+            l4.extend([
+                0,
+                0,
+                0,
+                1,
+                0,
+                0,
+                0,
+                0,
+                0x50,
+                self.tcp_flags,
+                0xff,
+                0xff,
+                0,
+                0,
+                0,
+                0,
+            ]);
+        } else {
+            l4.extend(((8 + self.payload.len()) as u16).to_be_bytes());
+            l4.extend([0, 0]);
+        }
+        l4.extend(&self.payload);
+        let proto = if self.is_tcp { 6 } else { 17 };
+        let at = if self.is_tcp { 16 } else { 6 };
+        let pseudo =
+            sum(&self.source.0.octets()) + sum(&self.destination.0.octets()) + proto + l4.len() as u32;
+        // A checksum of zero would mean that there is none (RFC 768).
+        let checksum = match !fold(pseudo + sum(&l4)) {
+            0 => 0xffff,
+            other => other,
+        };
+        l4[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+
+        let words = 5 + self.options;
+        let mut ip = vec![0x40 | words, 0];
+        ip.extend((usize::from(words) * 4 + l4.len()).to_be_bytes()[6..].iter());
+        ip.extend([0x12, 0x34, 0x40, 0, self.ttl, proto as u8, 0, 0]);
+        ip.extend(self.source.0.octets());
+        ip.extend(self.destination.0.octets());
+        ip.extend(std::iter::repeat_n(1, usize::from(self.options) * 4));
+        let checksum = !fold(sum(&ip));
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+
+        let mut frame = vec![2, 0, 0, 0, 0, 1];
+        frame.extend(mac);
+        frame.extend([8, 0]);
+        frame.extend(ip);
+        frame.extend(l4);
+        frame
+    }
+}
+
+/// Address and port.
+type Side = (Ipv4Addr, u16);
+
+/// Addresses and ports of a frame whose checksums are right.
+fn read(frame: &[u8]) -> Result<(Side, Side), TestCaseError> {
+    let header = usize::from(frame[14] & 0xf) * 4;
+    let (ip, l4) = frame[14..].split_at(header);
+    prop_assert_eq!(fold(sum(ip)), 0xffff, "checksum of the IP header");
+    let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+    let pseudo = sum(&ip[12..20]) + u32::from(ip[9]) + l4.len() as u32;
+    prop_assert_eq!(fold(pseudo + sum(l4)), 0xffff, "checksum of the transport header");
+    let port = |at: usize| u16::from_be_bytes([l4[at], l4[at + 1]]);
+    Ok(((address(12), port(0)), (address(16), port(2))))
+}
+
+fn at(ifindex: u32) -> SkBuff {
+    SkBuff {
+        ifindex,
+        ingress_ifindex: ifindex,
+        ..SkBuff::default()
+    }
+}
+
+fn failed(error: Error) -> TestCaseError {
+    TestCaseError::fail(error.to_string())
+}
+
+fn packets() -> impl Strategy<Value = Packet> {
+    let ports = (1_u16.., 1_u16..);
+    let rest = (any::<bool>(), 2_u8.., 0_u8..=10, vec(any::<u8>(), 0..600));
+    (ports, rest).prop_map(
+        |((source, destination), (is_tcp, ttl, options, payload))| Packet {
+            is_tcp,
+            source: (P1, source),
+            destination: (P2, destination),
+            tcp_flags: 2,
+            ttl,
+            options,
+            payload,
+        },
+    )
+}
+
+fn answer(is_tcp: bool, source: Side, destination: Side, payload: &[u8]) -> Packet {
+    Packet {
+        is_tcp,
+        source,
+        destination,
+        tcp_flags: 0x12,
+        ttl: 64,
+        options: 0,
+        payload: payload.to_vec(),
+    }
+}
+
+fn check(node: &PacketNode, cases: u32, test: impl Fn(&PacketNode, Packet) -> Result<(), TestCaseError>) {
+    let mut runner = TestRunner::new(Config {
+        cases,
+        failure_persistence: None,
+        ..Config::default()
+    });
+    runner
+        .run(&packets(), |packet| test(node, packet))
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn answers_of_pods_come_back_as_they_were_asked() {
+    let done = with_node(&facts(), |node| {
+        check(node, 256, |node, packet| {
+            node.forget_flows().map_err(failed)?;
+            let sent = node
+                .run("cil_from_container", &packet.frame(P1_MAC), &at(P1_IFINDEX))
+                .map_err(failed)?;
+            prop_assert_eq!(sent.verdict, REDIRECT);
+            prop_assert_eq!(read(&sent.packet)?, (packet.source, packet.destination));
+            prop_assert_eq!(sent.packet[22], packet.ttl - 1);
+
+            let back = answer(packet.is_tcp, packet.destination, packet.source, &packet.payload);
+            let received = node
+                .run("cil_from_container", &back.frame(P2_MAC), &at(P2_IFINDEX))
+                .map_err(failed)?;
+            prop_assert_eq!(received.verdict, REDIRECT);
+            prop_assert_eq!(read(&received.packet)?, (packet.destination, packet.source));
+            Ok(())
+        });
+        Ok(())
+    });
+    done.unwrap();
+}
+
+#[test]
+fn answers_of_backends_come_from_the_service() {
+    let done = with_node(&facts(), |node| {
+        check(node, 256, |node, packet| {
+            node.forget_flows().map_err(failed)?;
+            let packet = Packet {
+                is_tcp: true,
+                destination: (VIP, 80),
+                ..packet
+            };
+            let sent = node
+                .run("cil_from_container", &packet.frame(P1_MAC), &at(P1_IFINDEX))
+                .map_err(failed)?;
+            prop_assert_eq!(sent.verdict, REDIRECT);
+            let (source, backend) = read(&sent.packet)?;
+            prop_assert_eq!((source, backend.0), (packet.source, P2));
+
+            let back = answer(true, backend, source, &packet.payload);
+            let received = node
+                .run("cil_from_container", &back.frame(P2_MAC), &at(P2_IFINDEX))
+                .map_err(failed)?;
+            prop_assert_eq!(received.verdict, REDIRECT);
+            prop_assert_eq!(read(&received.packet)?, ((VIP, 80), packet.source));
+            Ok(())
+        });
+        Ok(())
+    });
+    done.unwrap();
+}
+
+#[test]
+fn answers_of_backends_elsewhere_come_from_the_node_port() {
+    let done = with_node(&facts(), |node| {
+        check(node, 256, |node, packet| {
+            node.forget_flows().map_err(failed)?;
+            let packet = Packet {
+                is_tcp: true,
+                source: (CLIENT, packet.source.1),
+                destination: (NODE, NODE_PORT),
+                ..packet
+            };
+            let mac = [0x0a, 0xde, 0xd3, 0xfb, 0x87, 0xf0];
+            let sent = node
+                .run("cil_from_netdev", &packet.frame(mac), &at(ETH0_IFINDEX))
+                .map_err(failed)?;
+            prop_assert_eq!(sent.verdict, REDIRECT);
+            let (source, backend) = read(&sent.packet)?;
+            prop_assert_eq!((source.0, backend.0), (NODE, REMOTE_POD));
+            prop_assert!(source.1 >= 32_768, "no port of a service or of a process");
+
+            let back = answer(true, backend, source, &packet.payload);
+            let received = node
+                .run("cil_from_netdev", &back.frame(mac), &at(ETH0_IFINDEX))
+                .map_err(failed)?;
+            prop_assert_eq!(received.verdict, REDIRECT);
+            prop_assert_eq!(read(&received.packet)?, ((NODE, NODE_PORT), packet.source));
+            Ok(())
+        });
+        Ok(())
+    });
+    done.unwrap();
+}
+
+/// A frame of noise, most of it behind headers that are nearly right.
+fn garbage() -> impl Strategy<Value = Vec<u8>> {
+    let ether = prop_oneof![
+        4 => Just([0x08, 0x00]),
+        4 => Just([0x86, 0xdd]),
+        1 => Just([0x08, 0x06]),
+        1 => any::<[u8; 2]>(),
+    ];
+    let addresses = prop_oneof![Just(P1), Just(P2), Just(VIP), Just(NODE), Just(REMOTE_POD)];
+    (
+        ether,
+        addresses.clone(),
+        addresses,
+        vec(any::<u8>(), 40..200),
+        any::<bool>(),
+        any::<[u8; 2]>(),
+    )
+        .prop_map(|(ether, source, destination, mut rest, is_plausible, choice)| {
+            if ether == [0x08, 0x00] {
+                rest[12..16].copy_from_slice(&source.octets());
+                rest[16..20].copy_from_slice(&destination.octets());
+            }
+            if is_plausible {
+                let protocols = [1, 6, 17, 58, 0, 43, 44, 60];
+                let proto = protocols[usize::from(choice[0]) % protocols.len()];
+                if ether == [0x08, 0x00] {
+                    rest[0] = 0x45 + choice[1] % 11;
+                    rest[2..4].copy_from_slice(&(20 + u16::from(choice[1] % 20)).to_be_bytes());
+                    rest[9] = proto;
+                } else {
+                    rest[0] = 0x60;
+                    rest[6] = proto;
+                    rest[8..24].copy_from_slice(&Ipv6Addr::new(0xfd00, 0x10, 1, 0, 0, 0, 0, 0x63cb).octets());
+                    rest[24..40].copy_from_slice(&Ipv6Addr::new(0xfd00, 0x10, 1, 0, 0, 0, 0, 0x325).octets());
+                }
+            }
+            let mut frame = vec![0x7e, 0xad, 0xed, 0x74, 0xe4, 0xfc];
+            frame.extend(P1_MAC);
+            frame.extend(ether);
+            frame.extend(rest);
+            frame
+        })
+}
+
+#[test]
+fn garbage_is_dropped_with_a_reason_or_passes() {
+    let done = with_node(&facts(), |node| {
+        let mut runner = TestRunner::new(Config {
+            cases: 4000,
+            failure_persistence: None,
+            ..Config::default()
+        });
+        let ways = [
+            ("cil_from_container", P1_IFINDEX),
+            ("cil_from_netdev", ETH0_IFINDEX),
+            ("cil_to_netdev", ETH0_IFINDEX),
+            ("cil_from_host", 4),
+            ("cil_to_host", 3),
+        ];
+        let result = runner.run(&garbage(), |frame| {
+            for (program, ifindex) in ways {
+                node.take_events().map_err(failed)?;
+                let ran = node.run(program, &frame, &at(ifindex)).map_err(failed)?;
+                prop_assert!(
+                    matches!(ran.verdict, 0 | SHOT | REDIRECT),
+                    "{program}: verdict {}",
+                    ran.verdict
+                );
+                if ran.verdict != SHOT {
+                    continue;
+                }
+                let events = node.take_events().map_err(failed)?;
+                let reasons: Vec<u8> = events
+                    .iter()
+                    .filter(|event| event[0] == 1)
+                    .map(|event| event[1])
+                    .collect();
+                // Errors that IPv6 would send are rate-limited: the packet ends there.
+                let is_answered = frame[12..14] == [0x86, 0xdd] && reasons.is_empty();
+                prop_assert!(
+                    is_answered || reasons.iter().all(|reason| *reason >= 130),
+                    "{program}: {reasons:?}"
+                );
+                prop_assert!(is_answered || reasons.len() == 1, "{program}: {reasons:?}");
+            }
+            Ok(())
+        });
+        result.unwrap_or_else(|error| panic!("{error}"));
+        Ok(())
+    });
+    done.unwrap();
+}
