@@ -6,37 +6,16 @@
 
 const volatile struct node_options options = {};
 
-/* Where a packet is, and what it is known to be, before anything is looked at. */
-static __always_inline void begin(struct path *path, __u16 endpoint, __u32 identity, __u8 direction,
-				  __u8 file)
+static __always_inline int finish(CTX *ctx, struct path *path, int verdict)
 {
-	__builtin_memset(path, 0, sizeof(*path));
-	path->now = clock_now();
-	path->endpoint = endpoint;
-	path->source_identity = identity;
-	path->direction = direction;
-	path->file = file;
-	path->reason = TRACE_REASON_UNKNOWN;
-}
-
-static __always_inline int finish(struct __sk_buff *skb, struct path *path, int verdict)
-{
-	return verdict < 0 ? drop_packet(skb, path, -verdict) : verdict;
-}
-
-/* Between the header of a link and what is in it. */
-static __always_inline __be16 ether_type(struct __sk_buff *skb)
-{
-	const struct ethernet *ethernet = packet_bytes(skb, 0, sizeof(*ethernet));
-
-	return ethernet ? ethernet->type : 0;
+	return verdict < 0 ? drop_packet(ctx, path, -verdict) : verdict;
 }
 
 /* What a pod sends, at the interface on this side. */
 SEC("tc")
-int cil_from_container(struct __sk_buff *skb)
+int cil_from_container(CTX *ctx)
 {
-	__u32 ifindex = skb->ifindex;
+	__u32 ifindex = ctx->ifindex;
 	const struct endpoint *sender = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
 	union work *work = this_work();
 	struct path *path;
@@ -48,40 +27,40 @@ int cil_from_container(struct __sk_buff *skb)
 	/* The path is at the beginning for both address families. */
 	path = &work->v4.path;
 	if (!sender) {
-		begin(path, 0, 0, METRIC_EGRESS, METRIC_FILE_LXC);
-		return finish(skb, path, FAIL(path, DROP_NO_CONFIG));
+		path_begin(path, 0, 0, METRIC_EGRESS, METRIC_FILE_LXC);
+		return finish(ctx, path, FAIL(path, DROP_NO_CONFIG));
 	}
-	begin(path, sender->id, sender->identity, METRIC_EGRESS, METRIC_FILE_LXC);
-	type = ether_type(skb);
+	path_begin(path, sender->id, sender->identity, METRIC_EGRESS, METRIC_FILE_LXC);
+	type = ether_type(ctx);
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
-	trace_packet(skb, path, TRACE_FROM_ENDPOINT, 0, NULL);
+	trace_packet(ctx, path, TRACE_FROM_ENDPOINT, 0, NULL);
 	switch (type) {
 	case bpf_htons(ETH_P_IP):
 		if (!options.ipv4)
 			return TC_ACT_OK;
 		work->v4.sender = *sender;
-		verdict = send4(skb, &work->v4);
+		verdict = send4(ctx, &work->v4);
 		break;
 	case bpf_htons(ETH_P_IPV6):
 		if (!options.ipv6)
 			return TC_ACT_OK;
 		work->v6.sender = *sender;
-		verdict = send6(skb, &work->v6);
+		verdict = send6(ctx, &work->v6);
 		break;
 	case bpf_htons(ETH_P_ARP):
-		verdict = answer_arp(skb, sender);
+		verdict = answer_arp(ctx, sender);
 		break;
 	default:
 		verdict = FAIL(path, DROP_UNSUPPORTED_L3);
 	}
-	return finish(skb, path, verdict);
+	return finish(ctx, path, verdict);
 }
 
 /* What an interface of the node receives. */
 SEC("tc")
-int cil_from_netdev(struct __sk_buff *skb)
+int cil_from_netdev(CTX *ctx)
 {
-	__u32 ifindex = skb->ifindex;
+	__u32 ifindex = ctx->ifindex;
 	union work *work = this_work();
 	const struct device *device;
 	int verdict = TC_ACT_OK;
@@ -91,38 +70,38 @@ int cil_from_netdev(struct __sk_buff *skb)
 	if (!work)
 		return TC_ACT_SHOT;
 	path = &work->v4.path;
-	begin(path, options.packet.host_endpoint, 0, METRIC_INGRESS, METRIC_FILE_HOST);
-	COUNT_PACKET(skb, REASON_PLAINTEXT, METRIC_INGRESS, METRIC_FILE_HOST);
-	if (vlan_tagged(skb)) {
-		if (vlan_allowed(skb))
+	path_begin(path, options.packet.host_endpoint, 0, METRIC_INGRESS, METRIC_FILE_HOST);
+	COUNT_PACKET(ctx, REASON_PLAINTEXT, METRIC_INGRESS, METRIC_FILE_HOST);
+	if (vlan_tagged(ctx)) {
+		if (vlan_allowed(ctx))
 			return TC_ACT_OK;
-		return finish(skb, path, FAIL(path, DROP_VLAN));
+		return finish(ctx, path, FAIL(path, DROP_VLAN));
 	}
 	device = bpf_map_lookup_elem(&skep_devices, &ifindex);
 	if (!device)
 		return TC_ACT_OK;
-	type = ether_type(skb);
+	type = ether_type(ctx);
 	if (type == bpf_htons(ETH_P_IP) && options.ipv4) {
 		work->v4.device = *device;
-		trace_from_network4(skb, path);
-		verdict = from_network4(skb, &work->v4);
+		trace_from_network4(ctx, path);
+		verdict = from_network4(ctx, &work->v4);
 	} else if (type == bpf_htons(ETH_P_IPV6) && options.ipv6) {
 		path->ipv6 = 1;
 		work->v6.device = *device;
-		trace_from_network6(skb, path);
-		verdict = from_network6(skb, &work->v6);
+		trace_from_network6(ctx, path);
+		verdict = from_network6(ctx, &work->v6);
 	}
 	/* Rewritten, and left to the routes of the kernel. */
 	if (verdict == TC_ACT_PIPE)
 		verdict = TC_ACT_OK;
-	return finish(skb, path, verdict);
+	return finish(ctx, path, verdict);
 }
 
 /* What leaves by an interface of the node. */
 SEC("tc")
-int cil_to_netdev(struct __sk_buff *skb)
+int cil_to_netdev(CTX *ctx)
 {
-	__u32 ifindex = skb->ifindex;
+	__u32 ifindex = ctx->ifindex;
 	union work *work = this_work();
 	const struct device *device;
 	struct path *path;
@@ -131,29 +110,29 @@ int cil_to_netdev(struct __sk_buff *skb)
 	if (!work)
 		return TC_ACT_SHOT;
 	path = &work->v4.path;
-	begin(path, options.packet.host_endpoint, marked_identity(skb->mark), METRIC_EGRESS,
-	      METRIC_FILE_HOST);
-	type = ether_type(skb);
+	path_begin(path, options.packet.host_endpoint, marked_identity(ctx->mark), METRIC_EGRESS,
+		   METRIC_FILE_HOST);
+	type = ether_type(ctx);
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	device = bpf_map_lookup_elem(&skep_devices, &ifindex);
-	if (device && !vlan_tagged(skb) && (skb->mark & MARK_MASK) != MARK_SNAT_DONE) {
+	if (device && !vlan_tagged(ctx) && (ctx->mark & MARK_MASK) != MARK_SNAT_DONE) {
 		if (type == bpf_htons(ETH_P_IP) && options.ipv4) {
 			work->v4.device = *device;
-			return finish(skb, path, to_network4(skb, &work->v4));
+			return finish(ctx, path, to_network4(ctx, &work->v4));
 		}
 		if (type == bpf_htons(ETH_P_IPV6) && options.ipv6) {
 			work->v6.device = *device;
-			return finish(skb, path, to_network6(skb, &work->v6));
+			return finish(ctx, path, to_network6(ctx, &work->v6));
 		}
 	}
-	COUNT_PACKET(skb, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_HOST);
-	trace_packet(skb, path, TRACE_TO_NETWORK, skb->ifindex, NULL);
+	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_HOST);
+	trace_packet(ctx, path, TRACE_TO_NETWORK, ctx->ifindex, NULL);
 	return TC_ACT_OK;
 }
 
 /* What the node sends to pods. */
 SEC("tc")
-int cil_from_host(struct __sk_buff *skb)
+int cil_from_host(CTX *ctx)
 {
 	union work *work = this_work();
 	int verdict = TC_ACT_OK;
@@ -163,25 +142,25 @@ int cil_from_host(struct __sk_buff *skb)
 	if (!work)
 		return TC_ACT_SHOT;
 	path = &work->v4.path;
-	begin(path, options.packet.host_endpoint, marked_identity(skb->mark), METRIC_INGRESS,
-	      METRIC_FILE_HOST);
-	type = ether_type(skb);
-	skb->mark = 0;
+	path_begin(path, options.packet.host_endpoint, marked_identity(ctx->mark), METRIC_INGRESS,
+		   METRIC_FILE_HOST);
+	type = ether_type(ctx);
+	ctx->mark = 0;
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	if (!path->source_identity)
 		path->source_identity = world_identity(options.packet.dual_stack, path->ipv6);
-	COUNT_PACKET(skb, REASON_PLAINTEXT, METRIC_INGRESS, METRIC_FILE_HOST);
-	trace_packet(skb, path, TRACE_FROM_HOST, 0, NULL);
+	COUNT_PACKET(ctx, REASON_PLAINTEXT, METRIC_INGRESS, METRIC_FILE_HOST);
+	trace_packet(ctx, path, TRACE_FROM_HOST, 0, NULL);
 	if (type == bpf_htons(ETH_P_IP) && options.ipv4)
-		verdict = from_host4(skb, &work->v4);
+		verdict = from_host4(ctx, &work->v4);
 	else if (type == bpf_htons(ETH_P_IPV6) && options.ipv6)
-		verdict = from_host6(skb, &work->v6);
-	return finish(skb, path, verdict);
+		verdict = from_host6(ctx, &work->v6);
+	return finish(ctx, path, verdict);
 }
 
 /* What pods send to the node. */
 SEC("tc")
-int cil_to_host(struct __sk_buff *skb)
+int cil_to_host(CTX *ctx)
 {
 	union work *work = this_work();
 	struct path *path;
@@ -189,11 +168,11 @@ int cil_to_host(struct __sk_buff *skb)
 	if (!work)
 		return TC_ACT_SHOT;
 	path = &work->v4.path;
-	begin(path, options.packet.host_endpoint, marked_identity(skb->mark), METRIC_EGRESS,
-	      METRIC_FILE_HOST);
-	path->ipv6 = ether_type(skb) == bpf_htons(ETH_P_IPV6);
-	COUNT_PACKET(skb, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_HOST);
-	trace_packet(skb, path, TRACE_TO_STACK, options.packet.cilium_host, NULL);
+	path_begin(path, options.packet.host_endpoint, marked_identity(ctx->mark), METRIC_EGRESS,
+		   METRIC_FILE_HOST);
+	path->ipv6 = ether_type(ctx) == bpf_htons(ETH_P_IPV6);
+	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_HOST);
+	trace_packet(ctx, path, TRACE_TO_STACK, options.packet.cilium_host, NULL);
 	return TC_ACT_OK;
 }
 

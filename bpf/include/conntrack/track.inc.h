@@ -41,14 +41,14 @@ static __always_inline void AF_FN(ct_reverse)(const struct AF_FN(packet) * packe
 }
 
 /* Counts fragments, and remembers the ports of those whose addresses were translated. */
-static __always_inline void AF_FN(ct_fragment)(struct __sk_buff *skb,
-					       const struct AF_FN(packet) * packet, __u8 direction)
+static __always_inline void AF_FN(ct_fragment)(CTX *ctx, const struct AF_FN(packet) * packet,
+					       __u8 direction)
 {
 	if (!packet->fragment)
 		return;
-	COUNT_PACKET(skb, REASON_FRAGMENT, direction, METRIC_FILE_CONNTRACK);
+	COUNT_PACKET(ctx, REASON_FRAGMENT, direction, METRIC_FILE_CONNTRACK);
 	if (packet->fragment == FRAGMENT_FIRST && AF_FN(fragment_remember)(packet))
-		COUNT_PACKET(skb, REASON_FRAGMENT_UPDATE, direction, METRIC_FILE_CONNTRACK);
+		COUNT_PACKET(ctx, REASON_FRAGMENT_UPDATE, direction, METRIC_FILE_CONNTRACK);
 }
 
 /* The entry of a flow, if it lives, updated by this packet. */
@@ -81,17 +81,17 @@ static __always_inline int AF_FN(is_mtu_error)(const struct AF_FN(packet) * pack
 /* The flow that the packet replies to, or is of. `entry` is set unless the result is "new". The
  * path knows the result, and whether to report it.
  */
-static __always_inline enum ct_result AF_FN(ct_lookup)(struct __sk_buff *skb,
-						       struct AF_FN(work) * work, __u8 direction,
-						       int forward_only, struct ct_entry **entry)
+static __always_inline enum ct_result AF_FN(ct_lookup)(CTX *ctx, struct AF_FN(work) * work,
+						       __u8 direction, int forward_only,
+						       struct ct_entry **entry)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
 	struct path *path = &work->path;
 
 	path->report = 1;
-	AF_FN(ct_fragment)(skb, packet, direction == CT_INGRESS ? METRIC_INGRESS : METRIC_EGRESS);
+	AF_FN(ct_fragment)(ctx, packet, direction == CT_INGRESS ? METRIC_INGRESS : METRIC_EGRESS);
 	if (AF_FN(is_mtu_error)(packet))
-		COUNT_PACKET(skb, REASON_MTU_ERROR,
+		COUNT_PACKET(ctx, REASON_MTU_ERROR,
 			     direction == CT_INGRESS ? METRIC_INGRESS : METRIC_EGRESS,
 			     METRIC_FILE_CONNTRACK);
 	if (!forward_only) {

@@ -32,9 +32,8 @@ static __always_inline int prefers_any(const struct policy_entry *exact,
 }
 
 /* Counts what an entry decides, under its own key. */
-static __always_inline void policy_count(struct __sk_buff *skb,
-					 const struct policy_question *question, __u8 prefix,
-					 int any_identity)
+static __always_inline void policy_count(CTX *ctx, const struct policy_question *question,
+					 __u8 prefix, int any_identity)
 {
 	struct policy_stats_key key = {
 		.endpoint = question->endpoint,
@@ -42,7 +41,7 @@ static __always_inline void policy_count(struct __sk_buff *skb,
 		.identity = any_identity ? 0 : question->identity,
 		.direction = question->direction,
 	};
-	struct policy_stats first = {.packets = 1, .bytes = skb->len};
+	struct policy_stats first = {.packets = 1, .bytes = ctx->len};
 	struct policy_stats *stats;
 
 	if (!options.packet.policy_accounting)
@@ -55,14 +54,14 @@ static __always_inline void policy_count(struct __sk_buff *skb,
 	stats = bpf_map_lookup_elem(&cilium_policystats, &key);
 	if (stats) {
 		stats->packets++;
-		stats->bytes += skb->len;
+		stats->bytes += ctx->len;
 	} else {
 		bpf_map_update_elem(&cilium_policystats, &key, &first, BPF_NOEXIST);
 	}
 }
 
 /* Asks the endpoint's policy. Returns a drop reason, or 0. */
-static __noinline int policy_check(struct __sk_buff *skb, struct policy_question *question)
+static __noinline int policy_check(CTX *ctx, struct policy_question *question)
 {
 	struct policy_key key = {
 		.prefixlen = POLICY_FULL_BITS,
@@ -76,7 +75,7 @@ static __noinline int policy_check(struct __sk_buff *skb, struct policy_question
 
 	if (question->open) {
 		question->match = MATCH_ALL;
-		policy_count(skb, question, 0, 1);
+		policy_count(ctx, question, 0, 1);
 		return 0;
 	}
 	policy = bpf_map_lookup_elem(&skep_policies, &question->endpoint);
@@ -98,7 +97,7 @@ static __noinline int policy_check(struct __sk_buff *skb, struct policy_question
 	question->match = policy_match(policy_prefix(entry), any != NULL);
 	question->cookie = entry->cookie;
 	question->auth = entry->auth & 0x7f;
-	policy_count(skb, question, policy_prefix(entry), any != NULL);
+	policy_count(ctx, question, policy_prefix(entry), any != NULL);
 	if (entry->flags & POLICY_DENY)
 		return DROP_POLICY_DENY;
 	/* Nobody authenticates here, and there is no proxy to redirect to. */
@@ -107,7 +106,7 @@ static __noinline int policy_check(struct __sk_buff *skb, struct policy_question
 	return entry->proxy_port ? DROP_NO_CONFIG : 0;
 }
 
-static __noinline void send_verdict(struct __sk_buff *skb, const struct path *path,
+static __noinline void send_verdict(CTX *ctx, const struct path *path,
 				    const struct policy_question *question, int dropped)
 {
 	struct verdict_event event = {
@@ -126,8 +125,8 @@ static __noinline void send_verdict(struct __sk_buff *skb, const struct path *pa
 
 	if (!events_allowed())
 		return;
-	event_header_fill(skb, &event.header, path);
-	event_send(skb, &event.header, sizeof(event));
+	event_header_fill(ctx, &event.header, path);
+	event_send(ctx, &event.header, sizeof(event));
 }
 
 #endif /* ENDPOINT_ENFORCE_H */

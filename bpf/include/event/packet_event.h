@@ -100,7 +100,9 @@ enum trace_point_packet {
 #ifdef __bpf__
 #include <linux/pkt_cls.h>
 
+#include "../node/clock.h"
 #include "../node/options.h"
+#include "../packet/context.h"
 #include "metrics.h"
 #include "ratelimit.h"
 
@@ -120,6 +122,19 @@ struct path {
 	__u8 report; /* the flow is to be reported now */
 };
 
+/* Where a packet is, and what it is known to be, before anything is looked at. */
+static __always_inline void path_begin(struct path *path, __u16 endpoint, __u32 identity,
+				       __u8 direction, __u8 file)
+{
+	__builtin_memset(path, 0, sizeof(*path));
+	path->now = clock_now();
+	path->endpoint = endpoint;
+	path->source_identity = identity;
+	path->direction = direction;
+	path->file = file;
+	path->reason = TRACE_REASON_UNKNOWN;
+}
+
 static __always_inline int events_allowed(void)
 {
 	return !options.packet.events_rate ||
@@ -127,29 +142,30 @@ static __always_inline int events_allowed(void)
 				   options.packet.events_burst);
 }
 
-static __always_inline void event_header_fill(struct __sk_buff *skb, struct event_header *header,
+static __always_inline void event_header_fill(CTX *ctx, struct event_header *header,
 					      const struct path *path)
 {
 	__u32 captured = options.packet.trace_length;
 
-	if (captured > skb->len)
-		captured = skb->len;
+	if (captured > packet_length(ctx))
+		captured = packet_length(ctx);
 	header->source = path->endpoint;
-	header->hash = bpf_get_hash_recalc(skb);
-	header->length = skb->len;
+#ifndef PACKET_XDP
+	header->hash = bpf_get_hash_recalc(ctx);
+#endif
+	header->length = packet_length(ctx);
 	header->captured = captured;
 }
 
-static __always_inline void event_send(struct __sk_buff *skb, const struct event_header *header,
-				       __u64 size)
+static __always_inline void event_send(CTX *ctx, const struct event_header *header, __u64 size)
 {
-	bpf_perf_event_output(skb, &cilium_events,
+	bpf_perf_event_output(ctx, &cilium_events,
 			      (__u64)header->captured << 32 | BPF_F_CURRENT_CPU, (void *)header,
 			      size);
 }
 
 /* Counts a drop, and tells of it. */
-static __noinline int drop_packet(struct __sk_buff *skb, const struct path *path, __u8 reason)
+static __noinline int drop_packet(CTX *ctx, const struct path *path, __u8 reason)
 {
 	struct drop_event event = {
 		.header = {.kind = EVENT_DROP, .subtype = reason, .version = 3},
@@ -159,16 +175,16 @@ static __noinline int drop_packet(struct __sk_buff *skb, const struct path *path
 		.line = path->line,
 		.file = path->file,
 		.extended_error = path->extended_error,
-		.ifindex = skb->ifindex,
+		.ifindex = packet_interface(ctx),
 		.flags = path->ipv6 ? EVENT_IPV6 : 0,
 	};
 
-	count_bytes(reason, path->direction, path->line, path->file, skb->len);
+	count_bytes(reason, path->direction, path->line, path->file, packet_length(ctx));
 	if (events_allowed()) {
-		event_header_fill(skb, &event.header, path);
-		event_send(skb, &event.header, sizeof(event));
+		event_header_fill(ctx, &event.header, path);
+		event_send(ctx, &event.header, sizeof(event));
 	}
-	return TC_ACT_SHOT;
+	return DROPPED;
 }
 
 /* Points before a decision are traced without aggregation only, others if the flow is reported. */
@@ -179,8 +195,8 @@ static __always_inline int trace_allowed(__u8 point, __u8 report)
 	return options.trace_aggregation < 3 || report;
 }
 
-static __noinline void trace_send(struct __sk_buff *skb, const struct path *path, __u8 point,
-				  __u32 ifindex, const __be32 *original_source)
+static __noinline void trace_send(CTX *ctx, const struct path *path, __u8 point, __u32 ifindex,
+				  const __be32 *original_source)
 {
 	struct trace_event event = {
 		.header = {.kind = EVENT_TRACE, .subtype = point, .version = 2},
@@ -196,24 +212,23 @@ static __noinline void trace_send(struct __sk_buff *skb, const struct path *path
 		return;
 	if (original_source)
 		__builtin_memcpy(event.original_source, original_source, 16);
-	event_header_fill(skb, &event.header, path);
-	event_send(skb, &event.header, sizeof(event));
+	event_header_fill(ctx, &event.header, path);
+	event_send(ctx, &event.header, sizeof(event));
 }
 
-static __always_inline void trace_packet(struct __sk_buff *skb, const struct path *path, __u8 point,
+static __always_inline void trace_packet(CTX *ctx, const struct path *path, __u8 point,
 					 __u32 ifindex, const __be32 *original_source)
 {
 	if (trace_allowed(point, path->report))
-		trace_send(skb, path, point, ifindex, original_source);
+		trace_send(ctx, path, point, ifindex, original_source);
 }
 
 /* Fails with a drop reason, and remembers where. */
 #define FAIL(path_, reason_) ((path_)->line = __LINE__, -(reason_))
 
-static __noinline void count_packet(struct __sk_buff *skb, __u8 reason, __u8 direction, __u16 line,
-				    __u8 file)
+static __noinline void count_packet(CTX *ctx, __u8 reason, __u8 direction, __u16 line, __u8 file)
 {
-	count_bytes(reason, direction, line, file, skb->len);
+	count_bytes(reason, direction, line, file, packet_length(ctx));
 }
 
 #define COUNT_PACKET(skb_, reason_, direction_, file_)                                             \

@@ -109,12 +109,11 @@ static __always_inline long AF_FN(nat_flow)(struct AF_FN(work) * work)
 }
 
 /* The flow of a process of this node, which only the NAT entry's owner tracks. */
-static __always_inline long AF_FN(nat_track)(struct __sk_buff *skb, struct AF_FN(work) * work,
-					     __u8 direction)
+static __always_inline long AF_FN(nat_track)(CTX *ctx, struct AF_FN(work) * work, __u8 direction)
 {
 	struct ct_entry *entry = NULL;
 
-	AF_FN(ct_lookup)(skb, work, direction, 0, &entry);
+	AF_FN(ct_lookup)(ctx, work, direction, 0, &entry);
 	if (entry || direction == CT_INGRESS)
 		return 0;
 	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
@@ -122,8 +121,7 @@ static __always_inline long AF_FN(nat_track)(struct __sk_buff *skb, struct AF_FN
 }
 
 /* The packet inside an ICMP error: the one that caused it. */
-static __always_inline int AF_FN(parse_inner)(struct __sk_buff *skb,
-					      const struct AF_FN(packet) * packet,
+static __always_inline int AF_FN(parse_inner)(CTX *ctx, const struct AF_FN(packet) * packet,
 					      struct AF_FN(packet) * inner)
 {
 	struct AF_FN(ip) ip;
@@ -131,7 +129,7 @@ static __always_inline int AF_FN(parse_inner)(struct __sk_buff *skb,
 	__u32 offset = packet->l4 + sizeof(struct icmp);
 
 	__builtin_memset(inner, 0, sizeof(*inner));
-	if (bpf_skb_load_bytes(skb, offset, &ip, sizeof(ip)))
+	if (packet_load(ctx, offset, &ip, sizeof(ip)))
 		return 0;
 	AF_COPY(inner->saddr, ip.source);
 	AF_COPY(inner->daddr, ip.destination);
@@ -143,12 +141,12 @@ static __always_inline int AF_FN(parse_inner)(struct __sk_buff *skb,
 #endif
 	if (inner->proto == ICMP_PROTO) {
 		/* The id of an echo message; others have none that is translated. */
-		if (bpf_skb_load_bytes(skb, inner->l4 + 4, ports, sizeof(ports)))
+		if (packet_load(ctx, inner->l4 + 4, ports, sizeof(ports)))
 			return 0;
 		inner->sport = ports[0];
 		return 1;
 	}
-	if (!has_ports(inner->proto) || bpf_skb_load_bytes(skb, inner->l4, ports, sizeof(ports)))
+	if (!has_ports(inner->proto) || packet_load(ctx, inner->l4, ports, sizeof(ports)))
 		return 0;
 	inner->sport = ports[0];
 	inner->dport = ports[1];
@@ -157,8 +155,7 @@ static __always_inline int AF_FN(parse_inner)(struct __sk_buff *skb,
 
 /* Where the transport checksum inside an ICMP error is, if so much of the packet is there; else 0.
  */
-static __always_inline __u32 AF_FN(inner_checksum)(struct __sk_buff *skb,
-						   const struct AF_FN(packet) * inner,
+static __always_inline __u32 AF_FN(inner_checksum)(CTX *ctx, const struct AF_FN(packet) * inner,
 						   __u16 *checksum)
 {
 	__u32 at = inner->l4;
@@ -169,14 +166,14 @@ static __always_inline __u32 AF_FN(inner_checksum)(struct __sk_buff *skb,
 		at += UDP_CHECKSUM;
 	else
 		at += ICMP_CHECKSUM;
-	if (bpf_skb_load_bytes(skb, at, checksum, sizeof(*checksum)))
+	if (packet_load(ctx, at, checksum, sizeof(*checksum)))
 		return 0;
 	return inner->proto == IPPROTO_UDP && !*checksum ? 0 : at;
 }
 
 /* Replaces the address and port of one side inside an ICMP error, with all checksums. */
-static __noinline int AF_FN(rewrite_inner)(struct __sk_buff *skb, struct AF_FN(work) * work,
-					   enum side side, AF_ADDRESS_IN address, __be16 port)
+static __noinline int AF_FN(rewrite_inner)(CTX *ctx, struct AF_FN(work) * work, enum side side,
+					   AF_ADDRESS_IN address, __be16 port)
 {
 	const struct AF_FN(packet) *inner = &work->inner;
 	__u32 header = work->packet.l4 + sizeof(struct icmp);
@@ -198,7 +195,7 @@ static __noinline int AF_FN(rewrite_inner)(struct __sk_buff *skb, struct AF_FN(w
 	else
 		AF_COPY(from.address, inner->daddr);
 	AF_COPY(to.address, address);
-	checksum_at = AF_FN(inner_checksum)(skb, inner, &from.transport);
+	checksum_at = AF_FN(inner_checksum)(ctx, inner, &from.transport);
 	if (checksum_at) {
 		to.transport = from.transport;
 		/* Without the address where no pseudo header is covered. */
@@ -206,37 +203,37 @@ static __noinline int AF_FN(rewrite_inner)(struct __sk_buff *skb, struct AF_FN(w
 			to.transport = checksum_replace_all(to.transport, &from.address,
 							    &to.address, sizeof(to.address));
 		to.transport = checksum_replace(to.transport, from.port, to.port);
-		if (bpf_skb_store_bytes(skb, checksum_at, &to.transport, sizeof(to.transport), 0))
+		if (packet_store(ctx, checksum_at, &to.transport, sizeof(to.transport)))
 			return DROP_WRITE;
 	} else {
 		from.transport = 0;
 	}
 #if AF == 4
-	if (bpf_skb_load_bytes(skb, header + __builtin_offsetof(struct ip4, checksum),
-			       &from.network, sizeof(from.network)))
+	if (packet_load(ctx, header + __builtin_offsetof(struct ip4, checksum), &from.network,
+			sizeof(from.network)))
 		return DROP_WRITE;
 	to.network = checksum_replace(from.network, from.address, to.address);
-	if (bpf_skb_store_bytes(skb, header + __builtin_offsetof(struct ip4, checksum), &to.network,
-				sizeof(to.network), 0))
+	if (packet_store(ctx, header + __builtin_offsetof(struct ip4, checksum), &to.network,
+			 sizeof(to.network)))
 		return DROP_WRITE;
 #endif
-	if (bpf_skb_store_bytes(skb, at, &to.address, sizeof(to.address), 0))
+	if (packet_store(ctx, at, &to.address, sizeof(to.address)))
 		return DROP_WRITE;
 	at = inner->l4;
 	if (inner->proto == ICMP_PROTO)
 		at += 4;
 	else if (side == DESTINATION)
 		at += 2;
-	if (bpf_skb_store_bytes(skb, at, &to.port, sizeof(to.port), 0) ||
-	    bpf_l4_csum_replace(
-		    skb, work->packet.l4 + ICMP_CHECKSUM, 0,
+	if (packet_store(ctx, at, &to.port, sizeof(to.port)) ||
+	    replace_l4_checksum(
+		    ctx, work->packet.l4 + ICMP_CHECKSUM, 0,
 		    bpf_csum_diff((void *)&from, sizeof(from), (void *)&to, sizeof(to), 0), 0))
 		return DROP_WRITE;
 	return 0;
 }
 
 /* Gives the packet the target's source. Returns a drop reason, or 0. */
-GLOBAL int AF_FN(nat_egress)(struct __sk_buff *skb, struct AF_FN(work) * work)
+GLOBAL int AF_FN(nat_egress)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) * packet;
 	long error;
@@ -251,21 +248,21 @@ GLOBAL int AF_FN(nat_egress)(struct __sk_buff *skb, struct AF_FN(work) * work)
 		work->path.extended_error = error;
 		return DROP_NAT_NO_MAPPING;
 	}
-	if (work->target.needs_ct && AF_FN(nat_track)(skb, work, CT_EGRESS))
+	if (work->target.needs_ct && AF_FN(nat_track)(ctx, work, CT_EGRESS))
 		return DROP_CT_CREATE;
 	if (!AF_SAME(packet->saddr, work->entry.address)) {
-		failed = AF_FN(rewrite_address)(skb, packet, SOURCE, work->entry.address);
+		failed = AF_FN(rewrite_address)(ctx, packet, SOURCE, work->entry.address);
 		if (failed)
 			return failed;
 	}
-	return AF_FN(rewrite_port)(skb, packet, SOURCE, work->entry.port);
+	return AF_FN(rewrite_port)(ctx, packet, SOURCE, work->entry.port);
 }
 
 /* An ICMP error that this node sends on about a translated flow: its destination is the other side,
  * and the packet inside is an answer, whose destination was translated. Returns a drop reason, or
  * 0.
  */
-GLOBAL int AF_FN(nat_egress_error)(struct __sk_buff *skb, struct AF_FN(work) * work)
+GLOBAL int AF_FN(nat_egress_error)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct AF_FN(nat_entry) * entry;
 	struct AF_FN(packet) * inner;
@@ -274,7 +271,7 @@ GLOBAL int AF_FN(nat_egress_error)(struct __sk_buff *skb, struct AF_FN(work) * w
 	if (!work)
 		return DROP_INVALID;
 	inner = &work->inner;
-	if (!AF_FN(parse_inner)(skb, &work->packet, inner))
+	if (!AF_FN(parse_inner)(ctx, &work->packet, inner))
 		return 0;
 	AF_COPY(work->forward.daddr, inner->saddr);
 	AF_COPY(work->forward.saddr, inner->daddr);
@@ -285,10 +282,10 @@ GLOBAL int AF_FN(nat_egress_error)(struct __sk_buff *skb, struct AF_FN(work) * w
 	entry = bpf_map_lookup_elem(&NAT, &work->forward);
 	if (!entry)
 		return 0;
-	error = AF_FN(rewrite_inner)(skb, work, DESTINATION, entry->address, entry->port);
+	error = AF_FN(rewrite_inner)(ctx, work, DESTINATION, entry->address, entry->port);
 	if (error)
 		return error;
-	return AF_FN(rewrite_address)(skb, &work->packet, SOURCE, entry->address);
+	return AF_FN(rewrite_address)(ctx, &work->packet, SOURCE, entry->address);
 }
 
 /* The map forgot that this flow is translated, but not how its answers are. */
@@ -314,53 +311,79 @@ static __always_inline void AF_FN(nat_restore)(struct AF_FN(work) * work,
 	bpf_map_update_elem(&NAT, original, entry, BPF_ANY);
 }
 
-/* Answers: gives the packet the destination that it had before translation. Returns a drop reason,
- * or 0; NAT_NONE if there was no translation.
- */
-GLOBAL int AF_FN(nat_ingress)(struct __sk_buff *skb, struct AF_FN(work) * work)
+/* How the source of what this packet answers was translated, if it was. */
+static __always_inline const struct AF_FN(nat_entry) *
+	AF_FN(nat_answered)(struct AF_FN(work) * work)
 {
-	struct AF_FN(nat_key) * key;
-	struct AF_FN(packet) * packet;
-	struct AF_FN(packet) * inner;
+	struct AF_FN(nat_key) *key = &work->answers;
+
+	AF_FN(nat_forward)(&work->packet, key);
+	if (!nat_port_usable(key->dport) && key->proto != ICMP_PROTO)
+		return NULL;
+	key->flags = NAT_REVERSE;
+	return bpf_map_lookup_elem(&NAT, key);
+}
+
+/* Gives an answer the destination that it had before translation. Returns a drop reason, or 0. */
+static __always_inline int AF_FN(nat_give_back)(CTX *ctx, struct AF_FN(work) * work,
+						const struct AF_FN(nat_entry) * entry)
+{
+	struct AF_FN(packet) *packet = &work->packet;
+	__u8 error;
+
+	AF_FN(nat_restore)(work, entry);
+	if (!AF_SAME(packet->daddr, entry->address)) {
+		error = AF_FN(rewrite_address)(ctx, packet, DESTINATION, entry->address);
+		if (error)
+			return error;
+	}
+	return AF_FN(rewrite_port)(ctx, packet, DESTINATION, entry->port);
+}
+
+/* The packet inside an ICMP error, and the error's destination, as they were before translation.
+ * Returns as `AF_FN(nat_ingress)`.
+ */
+static __always_inline int AF_FN(nat_ingress_error)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct AF_FN(packet) *packet = &work->packet;
+	struct AF_FN(packet) *inner = &work->inner;
+	struct AF_FN(nat_key) *key = &work->answers;
 	const struct AF_FN(nat_entry) * entry;
 	__u8 error;
 
-	if (!work)
-		return DROP_INVALID;
-	packet = &work->packet;
-	inner = &work->inner;
-	key = &work->answers;
-	if (packet->related) {
-		/* Inside is what was sent, with the source as it was then. */
-		if (!AF_FN(parse_inner)(skb, packet, inner))
-			return NAT_NONE;
-		AF_COPY(key->daddr, inner->saddr);
-		AF_COPY(key->saddr, inner->daddr);
-		key->dport = inner->sport;
-		key->sport = inner->dport;
-		key->proto = inner->proto;
-	} else {
-		AF_FN(nat_forward)(packet, key);
-		if (!nat_port_usable(key->dport) && packet->proto != ICMP_PROTO)
-			return NAT_NONE;
-	}
+	/* Inside is what was sent, with the source as it was then. */
+	if (!AF_FN(parse_inner)(ctx, packet, inner))
+		return NAT_NONE;
+	AF_COPY(key->daddr, inner->saddr);
+	AF_COPY(key->saddr, inner->daddr);
+	key->dport = inner->sport;
+	key->sport = inner->dport;
+	key->proto = inner->proto;
 	key->flags = NAT_REVERSE;
 	entry = bpf_map_lookup_elem(&NAT, key);
 	if (!entry)
 		return NAT_NONE;
-	if (packet->related) {
-		error = AF_FN(rewrite_inner)(skb, work, SOURCE, entry->address, entry->port);
-		if (error)
-			return error;
-		return AF_FN(rewrite_address)(skb, packet, DESTINATION, entry->address);
-	}
-	if (entry->needs_ct && AF_FN(nat_track)(skb, work, CT_INGRESS))
+	error = AF_FN(rewrite_inner)(ctx, work, SOURCE, entry->address, entry->port);
+	if (error)
+		return error;
+	return AF_FN(rewrite_address)(ctx, packet, DESTINATION, entry->address);
+}
+
+/* Answers: gives the packet the destination that it had before translation. Returns a drop reason,
+ * or 0; NAT_NONE if there was no translation.
+ */
+GLOBAL int AF_FN(nat_ingress)(CTX *ctx, struct AF_FN(work) * work)
+{
+	const struct AF_FN(nat_entry) * entry;
+
+	if (!work)
+		return DROP_INVALID;
+	if (work->packet.related)
+		return AF_FN(nat_ingress_error)(ctx, work);
+	entry = AF_FN(nat_answered)(work);
+	if (!entry)
+		return NAT_NONE;
+	if (entry->needs_ct && AF_FN(nat_track)(ctx, work, CT_INGRESS))
 		return DROP_CT_CREATE;
-	AF_FN(nat_restore)(work, entry);
-	if (!AF_SAME(packet->daddr, entry->address)) {
-		error = AF_FN(rewrite_address)(skb, packet, DESTINATION, entry->address);
-		if (error)
-			return error;
-	}
-	return AF_FN(rewrite_port)(skb, packet, DESTINATION, entry->port);
+	return AF_FN(nat_give_back)(ctx, work, entry);
 }

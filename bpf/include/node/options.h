@@ -52,7 +52,8 @@ struct packet_options {
 	__u8 has_skip_neigh;   /* BPF_FIB_LOOKUP_SKIP_NEIGH exists (6.3) */
 	__u8 vlan_all;	       /* tagged packets go to the kernel, whatever their id */
 	__u16 vlan_ids[5];     /* tagged packets with these ids, too; 0 = none */
-	__u8 pad[4];
+	__u8 xdp;	       /* XDP programs run before tc programs */
+	__u8 pad[3];
 };
 
 struct node_options {

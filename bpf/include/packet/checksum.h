@@ -20,7 +20,13 @@ static __always_inline __u16 checksum_replace(__u16 checksum, __u32 from, __u32 
 	return ~sum;
 }
 
-/* The same for several words. */
+/* What a checksum becomes when this much is added to what it covers. */
+static __always_inline __u16 checksum_add(__u16 checksum, __u32 difference)
+{
+	return checksum_replace(checksum, ~0U, difference);
+}
+
+/* The same as checksum_replace() for several words. */
 static __always_inline __u16 checksum_replace_all(__u16 checksum, const void *from, const void *to,
 						  __u32 size)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The packet that a tc program is called with: headers, bounds, marks, verdicts. */
+/* The packet that a program is called with: headers, bounds, marks, verdicts. Objects of XDP
+ * programs define PACKET_XDP before they include anything.
+ */
 #ifndef PACKET_CONTEXT_H
 #define PACKET_CONTEXT_H
 
@@ -11,6 +13,15 @@
 #include <bpf/bpf_helpers.h>
 
 #include "../common/af.h"
+
+/* What the kernel passes to a program. */
+#ifdef PACKET_XDP
+#define CTX struct xdp_md
+#define DROPPED XDP_DROP
+#else
+#define CTX struct __sk_buff
+#define DROPPED TC_ACT_SHOT
+#endif
 
 /* Verified once, not at each place that calls it: arguments may be any values of their types. */
 #define GLOBAL __attribute__((noinline))
@@ -124,35 +135,101 @@ static __always_inline __u32 identity_of_mark(__u32 mark)
 /* Reads one of the bounds of the packet. In C they are integers of 32 bits, which compilers convert
  * to pointers with an instruction that the verifier does not know as a move of a pointer.
  */
-#define PACKET_BOUND(skb_, field_)                                                                 \
+#define PACKET_BOUND(ctx_, field_)                                                                 \
 	({                                                                                         \
 		void *bound_;                                                                      \
 		asm volatile("%0 = *(u32 *)(%1 + %2)"                                              \
 			     : "=r"(bound_)                                                        \
-			     : "r"(skb_), "i"(__builtin_offsetof(struct __sk_buff, field_)));      \
+			     : "r"(ctx_), "i"(__builtin_offsetof(CTX, field_)));                   \
 		bound_;                                                                            \
 	})
 
-/* `size` bytes of the packet at `offset`, in one piece; NULL if it ends before. */
-static __always_inline void *packet_bytes(struct __sk_buff *skb, __u32 offset, __u32 size)
+/* Bytes of the packet; those that lie elsewhere than in its head are among them. */
+static __always_inline __u32 packet_length(CTX *ctx)
 {
-	void *at, *end = PACKET_BOUND(skb, data_end);
+#ifdef PACKET_XDP
+	long length = PACKET_BOUND(ctx, data_end) - PACKET_BOUND(ctx, data);
+
+	/* The difference of pointers, not of their halves. */
+	OPAQUE(length);
+	return length;
+#else
+	return ctx->len;
+#endif
+}
+
+/* The interface that the program runs at. */
+static __always_inline __u32 packet_interface(CTX *ctx)
+{
+#ifdef PACKET_XDP
+	return ctx->ingress_ifindex;
+#else
+	return ctx->ifindex;
+#endif
+}
+
+/* `size` bytes of the packet at `offset`, in one piece; NULL if it ends before. */
+static __always_inline void *packet_bytes(CTX *ctx, __u32 offset, __u32 size)
+{
+	void *at, *end = PACKET_BOUND(ctx, data_end);
 
 	/* The verifier bounds no pointers that may be 64 KiB off. */
 	offset &= 0x3fff;
-	at = PACKET_BOUND(skb, data) + offset;
+	at = PACKET_BOUND(ctx, data) + offset;
 	/* What is compared is what is used. */
 	OPAQUE(at);
-	if (at + size > end) {
-		if (bpf_skb_pull_data(skb, offset + size))
-			return NULL;
-		at = PACKET_BOUND(skb, data) + offset;
-		end = PACKET_BOUND(skb, data_end);
+	if (at + size <= end)
+		return at;
+#ifndef PACKET_XDP
+	if (!bpf_skb_pull_data(ctx, offset + size)) {
+		at = PACKET_BOUND(ctx, data) + offset;
+		end = PACKET_BOUND(ctx, data_end);
 		OPAQUE(at);
-		if (at + size > end)
-			return NULL;
+		if (at + size <= end)
+			return at;
 	}
-	return at;
+#endif
+	return NULL;
+}
+
+/* Copies `size` bytes, a constant, from `offset` of the packet. Returns 0, or less if it ends
+ * before. */
+static __always_inline long packet_load(CTX *ctx, __u32 offset, void *to, __u32 size)
+{
+#ifdef PACKET_XDP
+	const void *from = packet_bytes(ctx, offset, size);
+
+	if (!from)
+		return -1;
+	__builtin_memcpy(to, from, size);
+	return 0;
+#else
+	return bpf_skb_load_bytes(ctx, offset, to, size);
+#endif
+}
+
+/* Copies `size` bytes, a constant, to `offset` of the packet. Returns 0, or less if it ends before.
+ */
+static __always_inline long packet_store(CTX *ctx, __u32 offset, const void *from, __u32 size)
+{
+#ifdef PACKET_XDP
+	void *to = packet_bytes(ctx, offset, size);
+
+	if (!to)
+		return -1;
+	__builtin_memcpy(to, from, size);
+	return 0;
+#else
+	return bpf_skb_store_bytes(ctx, offset, from, size, 0);
+#endif
+}
+
+/* Type of what is in the Ethernet frame; 0 if the frame ends before. */
+static __always_inline __be16 ether_type(CTX *ctx)
+{
+	const struct ethernet *ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));
+
+	return ethernet ? ethernet->type : 0;
 }
 
 static __always_inline void copy_mac(__u8 *to, const __u8 *from)

@@ -16,28 +16,27 @@ static __always_inline int AF_FN(passes_policies)(const struct AF_FN(packet) * p
 }
 
 /* Out of hops: IPv6 tells the sender. Returns a verdict, or less: a drop reason. */
-static __always_inline int AF_FN(out_of_hops)(struct __sk_buff *skb, struct AF_FN(packet) * packet,
+static __always_inline int AF_FN(out_of_hops)(CTX *ctx, struct AF_FN(packet) * packet,
 					      struct path *path)
 {
 #if AF == 6
 	(void)path;
 	copy6(packet->daddr, packet_options()->router6);
-	return reply_error6(skb, packet, ICMP6_TIME_EXCEEDED << 8, skb->len - L3);
+	return reply_error6(ctx, packet, ICMP6_TIME_EXCEEDED << 8, ctx->len - L3);
 #else
-	(void)skb;
+	(void)ctx;
 	(void)packet;
 	return FAIL(path, DROP_TTL);
 #endif
 }
 
 /* One hop further. Returns 0 to go on, else as `out_of_hops`. */
-static __always_inline int AF_FN(hop)(struct __sk_buff *skb, struct AF_FN(packet) * packet,
-				      struct path *path)
+static __always_inline int AF_FN(hop)(CTX *ctx, struct AF_FN(packet) * packet, struct path *path)
 {
-	__u8 error = AF_FN(take_hop)(skb, packet);
+	__u8 error = AF_FN(take_hop)(ctx, packet);
 
 	if (error == DROP_TTL)
-		return AF_FN(out_of_hops)(skb, packet, path);
+		return AF_FN(out_of_hops)(ctx, packet, path);
 	return error ? FAIL(path, error) : 0;
 }
 
@@ -46,11 +45,20 @@ static __always_inline int AF_FN(hop)(struct __sk_buff *skb, struct AF_FN(packet
  */
 static __always_inline void AF_FN(forget_nodeport)(struct AF_FN(work) * work)
 {
+	const struct AF_FN(packet) *packet = &work->packet;
 	const struct ct_entry *entry;
 
-	AF_FN(ct_forward)(&work->packet, &work->flow, CT_EGRESS);
+	AF_FN(ct_forward)(packet, &work->flow, CT_EGRESS);
 	entry = AF_FN(ct_find)(&work->flow);
 	if (!entry || !(entry->flags & CT_NODE_PORT))
+		return;
+	/* It may be that the XDP program just translated this packet: then the entry is fresh, or
+	 * of a connection that goes on.
+	 */
+	if (options.packet.xdp &&
+	    ((packet->proto == IPPROTO_TCP && !tcp_opens(packet->tcp_flags)) ||
+	     (!(entry->flags & (CT_CLOSING | CT_SEEN_NON_SYN)) &&
+	      entry->last_tx_report + options.packet.ct_report_interval >= work->path.now)))
 		return;
 	if (work->flow.proto == IPPROTO_TCP)
 		bpf_map_delete_elem(&AF_JOIN(cilium_ct, _global), &work->flow);
@@ -77,7 +85,7 @@ static __always_inline void AF_FN(ask)(struct AF_FN(work) * work, __u32 endpoint
 /* The receiver's side: connection tracking, policy, translation back. Returns 0 to hand it over, or
  * less: a drop reason.
  */
-GLOBAL int AF_FN(receive)(struct __sk_buff *skb, struct AF_FN(work) * work, __u32 how)
+GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 {
 	struct ct_entry *entry = NULL;
 	struct AF_FN(packet) * packet;
@@ -99,9 +107,9 @@ GLOBAL int AF_FN(receive)(struct __sk_buff *skb, struct AF_FN(work) * work, __u3
 	AF_TO_WORDS(original, packet->saddr);
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
-	result = AF_FN(ct_lookup)(skb, work, CT_INGRESS, 0, &entry);
+	result = AF_FN(ct_lookup)(ctx, work, CT_INGRESS, 0, &entry);
 	if (entry && (result == CT_RESULT_REPLY || result == CT_RESULT_RELATED)) {
-		error = AF_FN(translate_back)(skb, packet, entry);
+		error = AF_FN(translate_back)(ctx, packet, entry);
 		if (error)
 			return FAIL(path, error);
 		goto accepted;
@@ -121,12 +129,12 @@ GLOBAL int AF_FN(receive)(struct __sk_buff *skb, struct AF_FN(work) * work, __u3
 		facts = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
 		AF_FN(ask)(work, path->destination, path->source_identity, POLICY_INGRESS,
 			   facts && (facts->flags & ENDPOINT_OPEN_INGRESS));
-		denied = AF_FN(passes_policies)(packet) ? 0 : policy_check(skb, question);
+		denied = AF_FN(passes_policies)(packet) ? 0 : policy_check(ctx, question);
 		if (denied && AF_SAME(packet->saddr, packet->daddr)) {
 			denied = 0;
 		} else if (denied || result == CT_RESULT_NEW) {
 			if (facts && (facts->verdicts & VERDICT_INGRESS))
-				send_verdict(skb, path, question, denied);
+				send_verdict(ctx, path, question, denied);
 		}
 		if (denied)
 			return FAIL(path, denied);
@@ -141,28 +149,28 @@ GLOBAL int AF_FN(receive)(struct __sk_buff *skb, struct AF_FN(work) * work, __u3
 			return FAIL(path, DROP_CT_CREATE);
 	}
 accepted:
-	COUNT_PACKET(skb, REASON_FORWARDED, METRIC_INGRESS, METRIC_FILE_LXC);
-	trace_packet(skb, path, TRACE_TO_ENDPOINT, ifindex, original);
+	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_INGRESS, METRIC_FILE_LXC);
+	trace_packet(ctx, path, TRACE_TO_ENDPOINT, ifindex, original);
 	return 0;
 }
 
 /* Hands the packet to a pod of this node. Returns a verdict, or less: a drop reason. */
-static __always_inline int AF_FN(deliver)(struct __sk_buff *skb, struct AF_FN(work) * work,
+static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 					  const struct lxc_value *receiver, enum delivery how)
 {
 	struct path *path = &work->path;
 	struct ethernet *ethernet;
 	int error;
 
-	error = AF_FN(hop)(skb, &work->packet, path);
+	error = AF_FN(hop)(ctx, &work->packet, path);
 	if (error)
 		return error;
-	ethernet = packet_bytes(skb, 0, sizeof(*ethernet));
+	ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));
 	if (!ethernet)
 		return FAIL(path, DROP_WRITE);
 	copy_mac(ethernet->source, receiver->node_mac);
 	copy_mac(ethernet->destination, receiver->mac);
-	COUNT_PACKET(skb, REASON_FORWARDED, how == FROM_POD ? METRIC_EGRESS : METRIC_INGRESS,
+	COUNT_PACKET(ctx, REASON_FORWARDED, how == FROM_POD ? METRIC_EGRESS : METRIC_INGRESS,
 		     METRIC_FILE_LOCAL_DELIVERY);
 	path->endpoint = receiver->endpoint;
 	path->destination = receiver->endpoint;
@@ -170,7 +178,7 @@ static __always_inline int AF_FN(deliver)(struct __sk_buff *skb, struct AF_FN(wo
 	path->direction = METRIC_INGRESS;
 	path->file = METRIC_FILE_LXC;
 	work->ifindex = receiver->ifindex;
-	error = AF_FN(receive)(skb, work, how);
+	error = AF_FN(receive)(ctx, work, how);
 	if (error)
 		return error;
 	if (how == FROM_HOST)
@@ -181,14 +189,14 @@ static __always_inline int AF_FN(deliver)(struct __sk_buff *skb, struct AF_FN(wo
 /* Sends the packet where the routes of the node say. Returns a verdict, or less: a drop reason;
  * TC_ACT_OK leaves it to the kernel, which knows better. `ifindex` is then 0.
  */
-static __noinline int AF_FN(route)(struct __sk_buff *skb, struct AF_FN(work) * work)
+static __noinline int AF_FN(route)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) *packet = &work->packet;
 	struct path *path = &work->path;
 	struct bpf_redir_neigh next = {};
 	struct bpf_fib_lookup fib = {
 		.family = AF_FN(FIB_FAMILY),
-		.ifindex = skb->ifindex,
+		.ifindex = ctx->ifindex,
 	};
 	long found;
 	int error;
@@ -200,14 +208,14 @@ static __noinline int AF_FN(route)(struct __sk_buff *skb, struct AF_FN(work) * w
 	copy6(fib.ipv6_src, packet->saddr);
 	copy6(fib.ipv6_dst, packet->daddr);
 #endif
-	found = bpf_fib_lookup(skb, &fib, sizeof(fib), fib_flags());
+	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), fib_flags());
 	if (found == BPF_FIB_LKUP_RET_NOT_FWDED)
 		return TC_ACT_OK;
 	if (found != BPF_FIB_LKUP_RET_SUCCESS && found != BPF_FIB_LKUP_RET_NO_NEIGH) {
 		path->extended_error = found;
 		return FAIL(path, DROP_NO_FIB);
 	}
-	error = AF_FN(hop)(skb, packet, path);
+	error = AF_FN(hop)(ctx, packet, path);
 	if (error)
 		return error;
 	work->ifindex = fib.ifindex;
@@ -226,7 +234,7 @@ static __always_inline __u32 AF_FN(identity_of)(AF_ADDRESS_IN address)
 }
 
 /* Sender's side of a packet whose headers were read. Returns as `AF_FN(send)`. */
-static __always_inline int AF_FN(send_tracked)(struct __sk_buff *skb, struct AF_FN(work) * work)
+static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_JOIN(lb, _service_key) *key = &work->key;
 	struct translation *translation = &work->translation;
@@ -251,7 +259,7 @@ static __always_inline int AF_FN(send_tracked)(struct __sk_buff *skb, struct AF_
 		AF_COPY(key->address, packet->daddr);
 		svc = AF_FN(master)(key);
 		if (!svc && !packet->ct_error) {
-			result = AF_FN(ct_lookup)(skb, work, CT_EGRESS, 0, &entry);
+			result = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, 0, &entry);
 			looked_up = 1;
 			if (result == CT_RESULT_NEW) {
 				svc = AF_FN(surrogate)(key, 0, 1);
@@ -266,9 +274,9 @@ static __always_inline int AF_FN(send_tracked)(struct __sk_buff *skb, struct AF_
 	}
 	if (svc) {
 		work->service = *svc;
-		error = AF_FN(translate)(skb, work);
+		error = AF_FN(translate)(ctx, work);
 		if (error == DROP_NO_SERVICE && options.packet.reply_no_backend)
-			return AF_FN(reply_error)(skb, packet, AF_FN(NO_BACKEND), skb->len);
+			return AF_FN(reply_error)(ctx, packet, AF_FN(NO_BACKEND), ctx->len);
 		if (error)
 			return FAIL(path, error);
 		looked_up = 0;
@@ -277,7 +285,7 @@ static __always_inline int AF_FN(send_tracked)(struct __sk_buff *skb, struct AF_
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
 	if (!looked_up)
-		result = AF_FN(ct_lookup)(skb, work, CT_EGRESS, svc != NULL, &entry);
+		result = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, svc != NULL, &entry);
 	if (entry && (entry->flags & CT_LOOPBACK))
 		loopback = 1;
 
@@ -295,9 +303,9 @@ static __always_inline int AF_FN(send_tracked)(struct __sk_buff *skb, struct AF_
 	if (result != CT_RESULT_REPLY && result != CT_RESULT_RELATED && !loopback) {
 		AF_FN(ask)(work, sender->id, path->destination_identity, POLICY_EGRESS,
 			   sender->flags & ENDPOINT_OPEN_EGRESS);
-		error = AF_FN(passes_policies)(packet) ? 0 : policy_check(skb, &work->question);
+		error = AF_FN(passes_policies)(packet) ? 0 : policy_check(ctx, &work->question);
 		if ((error || result == CT_RESULT_NEW) && (sender->verdicts & VERDICT_EGRESS))
-			send_verdict(skb, path, &work->question, error);
+			send_verdict(ctx, path, &work->question, error);
 		if (error)
 			return FAIL(path, error);
 	}
@@ -315,28 +323,28 @@ static __always_inline int AF_FN(send_tracked)(struct __sk_buff *skb, struct AF_
 	}
 
 	if (options.packet.identity_mark)
-		skb->mark = mark_with_identity(skb->mark & ~MARK_MASK, sender->identity) |
+		ctx->mark = mark_with_identity(ctx->mark & ~MARK_MASK, sender->identity) |
 			    MARK_IDENTITY;
 	if (local && !(local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
-		return AF_FN(deliver)(skb, work, local, FROM_POD);
+		return AF_FN(deliver)(ctx, work, local, FROM_POD);
 	error = TC_ACT_OK;
 	work->ifindex = 0;
 	if (!local) {
-		error = AF_FN(route)(skb, work);
+		error = AF_FN(route)(ctx, work);
 		if (error < 0)
 			return error;
 		/* An answer to the sender, in place of the packet. */
 		if (error != TC_ACT_OK && !work->ifindex)
 			return error;
 	}
-	COUNT_PACKET(skb, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_LXC);
-	trace_packet(skb, path, work->ifindex ? TRACE_TO_NETWORK : TRACE_TO_STACK, work->ifindex,
+	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_LXC);
+	trace_packet(ctx, path, work->ifindex ? TRACE_TO_NETWORK : TRACE_TO_STACK, work->ifindex,
 		     NULL);
 	return error;
 }
 
 /* A packet that a pod sends. Returns a verdict, or less: a drop reason. */
-GLOBAL int AF_FN(send)(struct __sk_buff *skb, struct AF_FN(work) * work)
+GLOBAL int AF_FN(send)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct endpoint *sender;
 	struct AF_FN(packet) * packet;
@@ -348,13 +356,13 @@ GLOBAL int AF_FN(send)(struct __sk_buff *skb, struct AF_FN(work) * work)
 	sender = &work->sender;
 	packet = &work->packet;
 	path = &work->path;
-	error = AF_FN(parse)(skb, packet);
+	error = AF_FN(parse)(ctx, packet);
 	if (error)
 		return FAIL(path, error);
 #if AF == 6
 	/* Neighbours are looked for before addresses are settled. */
 	if (packet->proto == IPPROTO_ICMPV6 && packet->icmp_type == ICMP6_SOLICITATION)
-		return answer_solicitation(skb, packet, sender->mac, path, 1);
+		return answer_solicitation(ctx, packet, sender->mac, path, 1);
 	if (packet->proto == IPPROTO_ICMPV6 && packet->icmp_type == ICMP6_ADVERTISEMENT)
 		return TC_ACT_OK;
 #endif
@@ -363,5 +371,5 @@ GLOBAL int AF_FN(send)(struct __sk_buff *skb, struct AF_FN(work) * work)
 	/* A fragment whose first one was not seen. */
 	if (packet->error && packet->fragment)
 		return FAIL(path, packet->error);
-	return AF_FN(send_tracked)(skb, work);
+	return AF_FN(send_tracked)(ctx, work);
 }

@@ -3,9 +3,8 @@
 #ifndef PACKET_HOST_H
 #define PACKET_HOST_H
 
-#include "../nat/translate.h"
-#include "../node/neighbour.h"
 #include "forward.h"
+#include "nodeport.h"
 
 /* The identity that a mark carries; 0 if it says nothing. */
 static __always_inline __u32 marked_identity(__u32 mark)
@@ -23,15 +22,27 @@ static __always_inline __u32 marked_identity(__u32 mark)
 	return 0;
 }
 
-static __always_inline void mark_snat_done(struct __sk_buff *skb)
+static __always_inline void mark_snat_done(CTX *ctx)
 {
-	skb->mark = (skb->mark & ~MARK_MASK) | MARK_SNAT_DONE;
+	ctx->mark = (ctx->mark & ~MARK_MASK) | MARK_SNAT_DONE;
+}
+
+/* What the XDP program said of the packet; nothing if it did not run or had no room to say it. */
+static __always_inline __u32 xdp_metadata(CTX *ctx)
+{
+	const __u32 *metadata;
+
+	if (!options.packet.xdp)
+		return 0;
+	metadata = PACKET_BOUND(ctx, data_meta);
+	OPAQUE(metadata);
+	return (void *)(metadata + 1) > PACKET_BOUND(ctx, data) ? 0 : *metadata;
 }
 
 /* Has a VLAN tag that is not for this interface; some go to the kernel. */
-static __always_inline int vlan_allowed(struct __sk_buff *skb)
+static __always_inline int vlan_allowed(CTX *ctx)
 {
-	__u16 id = skb->vlan_tci & 0xfff;
+	__u16 id = ctx->vlan_tci & 0xfff;
 	int n;
 
 	if (options.packet.vlan_all)
@@ -43,9 +54,9 @@ static __always_inline int vlan_allowed(struct __sk_buff *skb)
 	return 0;
 }
 
-static __always_inline int vlan_tagged(struct __sk_buff *skb)
+static __always_inline int vlan_tagged(CTX *ctx)
 {
-	return skb->vlan_present && (skb->vlan_tci & 0xfff);
+	return ctx->vlan_present && (ctx->vlan_tci & 0xfff);
 }
 
 #define AF 4

@@ -1,78 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Ways of packets of one address family at interfaces of the node. */
 
-/* The client may use the service: it is in a source range. */
-static __always_inline int AF_FN(in_source_range)(const struct AF_FN(packet) * packet,
-						  const struct lb_service *svc)
-{
-	struct AF_JOIN(lb, _source_range_key) key = {
-		.prefixlen = 32 + 8 * AF_SIZE,
-		.rev_nat_id = svc->rev_nat_index,
-	};
-	int listed;
-
-	if (!(svc->flags & LB_SOURCE_RANGE))
-		return 1;
-	AF_COPY(key.address, packet->saddr);
-	listed = bpf_map_lookup_elem(&AF_JOIN(cilium_lb, _source_range), &key) != NULL;
-	return svc->flags2 & LB2_DENY_SOURCES ? !listed : listed;
-}
-
-/* Remembers that the flow from a client to a backend came by a service. */
-static __always_inline long AF_FN(nodeport_track)(struct __sk_buff *skb, struct AF_FN(work) * work)
-{
-	__be16 rev_nat_index = work->translation.rev_nat_index;
-	struct ct_entry *entry = NULL;
-	enum ct_result result;
-
-	result = AF_FN(ct_lookup)(skb, work, CT_EGRESS, 1, &entry);
-	if (result == CT_RESULT_ESTABLISHED && entry && (entry->flags & CT_NODE_PORT) &&
-	    entry->rev_nat_index == rev_nat_index)
-		return 0;
-	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
-	work->fresh.flags = CT_NODE_PORT;
-	work->fresh.rev_nat_index = rev_nat_index;
-	work->fresh.source_identity = world_identity(options.packet.dual_stack, AF == 6);
-	return AF_FN(ct_create)(work, CT_EGRESS, 0);
-}
-
-/* The flow of a client to a backend that this packet answers, if it came by a service. */
-static __always_inline struct ct_entry *AF_FN(nodeport_flow)(struct AF_FN(work) * work)
-{
-	const struct AF_FN(packet) *packet = &work->packet;
-	struct path *path = &work->path;
-	struct ct_entry *entry;
-	__u32 now = work->path.now;
-
-	AF_FN(ct_reverse)(packet, &work->flow, CT_INGRESS);
-	entry = AF_FN(ct_find)(&work->flow);
-	if (!entry || !(entry->flags & CT_NODE_PORT) || ct_is_expired(entry, now))
-		return NULL;
-	path->reason = CT_RESULT_REPLY;
-	path->report = ct_update(entry, packet_options(), packet->proto, CT_INGRESS,
-				 packet->tcp_flags, now);
-	return entry;
-}
-
-static __always_inline void AF_FN(learn_neighbour)(struct __sk_buff *skb,
-						   const struct AF_FN(packet) * packet)
-{
-	struct AF_FN(neighbour_key) key;
-	struct neighbour fresh = {};
-	const struct neighbour *known;
-	const struct ethernet *ethernet = packet_bytes(skb, 0, sizeof(*ethernet));
-
-	if (!ethernet)
-		return;
-	AF_COPY(key.address, packet->saddr);
-	copy_mac(fresh.mac, ethernet->source);
-	known = bpf_map_lookup_elem(&AF_FN(cilium_nodeport_neigh), &key);
-	if (!known || *(const __u64 *)known != *(const __u64 *)&fresh)
-		bpf_map_update_elem(&AF_FN(cilium_nodeport_neigh), &key, &fresh, BPF_ANY);
-}
-
 /* To a backend on another node: the answer must come back here. */
-static __always_inline int AF_FN(nodeport_remote)(struct __sk_buff *skb, struct AF_FN(work) * work)
+static __always_inline int AF_FN(nodeport_remote)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct path *path = &work->path;
 	int error;
@@ -86,16 +16,16 @@ static __always_inline int AF_FN(nodeport_remote)(struct __sk_buff *skb, struct 
 	path->file = METRIC_FILE_NODEPORT;
 	path->direction = METRIC_EGRESS;
 	if (work->packet.hop_limit <= 1)
-		return AF_FN(out_of_hops)(skb, &work->packet, path);
-	error = AF_FN(nat_egress)(skb, work);
+		return AF_FN(out_of_hops)(ctx, &work->packet, path);
+	error = AF_FN(nat_egress)(ctx, work);
 	if (error)
 		return FAIL(path, error);
-	mark_snat_done(skb);
-	return AF_FN(route)(skb, work);
+	mark_snat_done(ctx);
+	return AF_FN(route)(ctx, work);
 }
 
 /* A packet for a service. Returns as `AF_FN(from_network)`. */
-GLOBAL int AF_FN(nodeport)(struct __sk_buff *skb, struct AF_FN(work) * work)
+GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) * packet;
 	const struct lxc_value *local;
@@ -113,29 +43,29 @@ GLOBAL int AF_FN(nodeport)(struct __sk_buff *skb, struct AF_FN(work) * work)
 	/* Identity of the client, as it is before anything is rewritten. */
 	path->source_identity = AF_FN(identity_of)(packet->saddr);
 	__builtin_memset(&work->translation, 0, sizeof(work->translation));
-	error = AF_FN(translate)(skb, work);
+	error = AF_FN(translate)(ctx, work);
 	if (error == DROP_NO_SERVICE && options.packet.reply_no_backend)
-		return AF_FN(reply_error)(skb, packet, AF_FN(NO_BACKEND), skb->len);
+		return AF_FN(reply_error)(ctx, packet, AF_FN(NO_BACKEND), ctx->len);
 	if (error)
 		return FAIL(path, error);
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
-	if (AF_FN(nodeport_track)(skb, work))
+	if (AF_FN(nodeport_track)(ctx, work))
 		return FAIL(path, DROP_CT_CREATE);
 	local = AF_FN(lxc_lookup)(packet->daddr);
 	if (local && !(local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
-		return AF_FN(deliver)(skb, work, local, FROM_SERVICE);
+		return AF_FN(deliver)(ctx, work, local, FROM_SERVICE);
 	if (local)
 		return TC_ACT_OK;
-	AF_FN(learn_neighbour)(skb, packet);
+	AF_FN(learn_neighbour)(ctx, packet);
 	path->source_identity = 0;
-	return AF_FN(nodeport_remote)(skb, work);
+	return AF_FN(nodeport_remote)(ctx, work);
 }
 
 /* Answers to packets whose source this node translated. Returns 0 if there is more to do, else as
  * `AF_FN(from_network)`.
  */
-GLOBAL int AF_FN(nodeport_answer)(struct __sk_buff *skb, struct AF_FN(work) * work)
+GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct ct_entry *entry;
 	struct path *path;
@@ -145,69 +75,50 @@ GLOBAL int AF_FN(nodeport_answer)(struct __sk_buff *skb, struct AF_FN(work) * wo
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
-	error = AF_FN(nat_ingress)(skb, work);
+	error = AF_FN(nat_ingress)(ctx, work);
 	if (error == NAT_NONE)
 		return 0;
 	if (error)
 		return FAIL(path, error);
-	mark_snat_done(skb);
+	mark_snat_done(ctx);
 	if (work->packet.related)
 		return 0;
 	entry = AF_FN(nodeport_flow)(work);
 	if (!entry)
 		return 0;
-	failed = AF_FN(translate_back)(skb, &work->packet, entry);
+	failed = AF_FN(translate_back)(ctx, &work->packet, entry);
 	if (failed)
 		return FAIL(path, failed);
-	error = AF_FN(route)(skb, work);
+	error = AF_FN(route)(ctx, work);
 	/* The kernel has a way where there is none here. */
 	return error ? error : TC_ACT_PIPE;
 }
 
-/* The service of a packet that came from outside; `known` if the address is one of the node. */
-static __always_inline const struct lb_service *
-AF_FN(outside_service)(const struct AF_FN(packet) * packet, struct AF_JOIN(lb, _service_key) * key,
-		       int known, int *unknown_port)
-{
-	const struct lb_service *svc;
-
-	AF_COPY(key->address, packet->daddr);
-	key->dport = packet->dport;
-	key->proto = packet->proto;
-	svc = bpf_map_lookup_elem(&SERVICES, key);
-	if (svc || known)
-		return svc;
-	key->dport = 0;
-	key->proto = 0;
-	*unknown_port = bpf_map_lookup_elem(&SERVICES, key) != NULL;
-	return NULL;
-}
-
 /* Tells that a packet came, if such events are wanted: it costs a look at what the sender is. */
-static __always_inline void AF_FN(trace_from_network)(struct __sk_buff *skb, struct path *path)
+static __always_inline void AF_FN(trace_from_network)(CTX *ctx, struct path *path)
 {
 	const struct AF_FN(ip) * ip;
 
 	if (options.trace_aggregation >= 1)
 		return;
-	ip = packet_bytes(skb, L3, sizeof(*ip));
+	ip = packet_bytes(ctx, L3, sizeof(*ip));
 	if (ip)
 		path->source_identity = AF_FN(identity_of)(ip->source);
-	trace_packet(skb, path, TRACE_FROM_NETWORK, skb->ifindex, NULL);
+	trace_packet(ctx, path, TRACE_FROM_NETWORK, ctx->ifindex, NULL);
 }
 
 /* A packet for the node, or for nobody here: a service, or an answer. Returns 0 if it is neither,
  * else as `AF_FN(from_network)`.
  */
-static __always_inline int AF_FN(from_network_node)(struct __sk_buff *skb,
-						    struct AF_FN(work) * work, int known)
+static __always_inline int AF_FN(from_network_node)(CTX *ctx, struct AF_FN(work) * work, int known)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
 	const struct lb_service *svc;
 	int unknown_port = 0;
 
 	OPAQUE(known);
-	if (has_ports(packet->proto) && options.nodeport) {
+	if (has_ports(packet->proto) && options.nodeport &&
+	    !(xdp_metadata(ctx) & METADATA_NO_SERVICE)) {
 		__builtin_memset(&work->key, 0, sizeof(work->key));
 		svc = AF_FN(outside_service)(packet, &work->key, known, &unknown_port);
 		if (unknown_port)
@@ -215,14 +126,14 @@ static __always_inline int AF_FN(from_network_node)(struct __sk_buff *skb,
 		if (svc && !lb_is_l7(svc) && !(svc->flags2 & LB2_NAT46X64) &&
 		    !lb_delegates_if_local(svc)) {
 			work->service = *svc;
-			return AF_FN(nodeport)(skb, work);
+			return AF_FN(nodeport)(ctx, work);
 		}
 	}
-	return packet->ct_error ? 0 : AF_FN(nodeport_answer)(skb, work);
+	return packet->ct_error ? 0 : AF_FN(nodeport_answer)(ctx, work);
 }
 
 /* A packet that an interface of the node received. Returns a verdict, or less: a drop reason. */
-GLOBAL int AF_FN(from_network)(struct __sk_buff *skb, struct AF_FN(work) * work)
+GLOBAL int AF_FN(from_network)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) * packet;
 	const struct lxc_value *local;
@@ -235,14 +146,14 @@ GLOBAL int AF_FN(from_network)(struct __sk_buff *skb, struct AF_FN(work) * work)
 		return -DROP_INVALID;
 	path = &work->path;
 	packet = &work->packet;
-	broken = AF_FN(parse)(skb, packet);
+	broken = AF_FN(parse)(ctx, packet);
 	if (broken) {
 		path->source_identity = AF_FN(identity_of)(packet->saddr);
 		return FAIL(path, broken);
 	}
 #if AF == 6
 	if (packet->proto == IPPROTO_ICMPV6 && packet->icmp_type == ICMP6_SOLICITATION)
-		return answer_solicitation(skb, packet, work->device.mac, path, 0);
+		return answer_solicitation(ctx, packet, work->device.mac, path, 0);
 #endif
 	path->source_identity = 0;
 	AF_COPY(source, packet->saddr);
@@ -250,7 +161,7 @@ GLOBAL int AF_FN(from_network)(struct __sk_buff *skb, struct AF_FN(work) * work)
 	if (has_ports(packet->proto) && packet->error)
 		error = FAIL(path, packet->error);
 	else if (!local || (local->flags & LXC_HOST))
-		error = AF_FN(from_network_node)(skb, work, local != NULL);
+		error = AF_FN(from_network_node)(ctx, work, local != NULL);
 	if (error) {
 		/* What it is matters only if it is dropped. */
 		if (error < 0 && !path->source_identity && path->file == METRIC_FILE_HOST)
@@ -263,7 +174,7 @@ GLOBAL int AF_FN(from_network)(struct __sk_buff *skb, struct AF_FN(work) * work)
 	if (!local || (local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
 		return TC_ACT_OK;
 	path->source_identity = AF_FN(identity_of)(packet->saddr);
-	return AF_FN(deliver)(skb, work, local, FROM_NETWORK);
+	return AF_FN(deliver)(ctx, work, local, FROM_NETWORK);
 }
 
 /* The pod's packet answers a flow that came from outside. */
@@ -301,8 +212,7 @@ static __always_inline int AF_FN(in_native_network)(AF_ADDRESS_IN address)
 }
 
 /* Whether the packet gets another source, and which. */
-static __always_inline int AF_FN(masquerade_target)(struct __sk_buff *skb,
-						    struct AF_FN(work) * work)
+static __always_inline int AF_FN(masquerade_target)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
 	const struct device *device = &work->device;
@@ -310,7 +220,7 @@ static __always_inline int AF_FN(masquerade_target)(struct __sk_buff *skb,
 	const struct lxc_value *sender = AF_FN(lxc_lookup)(packet->saddr);
 	const struct ipcache_value *to;
 
-	if ((skb->mark & MARK_MASK) == MARK_HOST || (sender && (sender->flags & LXC_HOST)) ||
+	if ((ctx->mark & MARK_MASK) == MARK_HOST || (sender && (sender->flags & LXC_HOST)) ||
 	    AF_SAME(packet->saddr, device->AF_FN(masquerade))) {
 		/* Takes its own port, so that nobody else gets it. */
 		if (packet->proto != ICMP_PROTO && !nat_port_usable(packet->sport))
@@ -331,7 +241,7 @@ static __always_inline int AF_FN(masquerade_target)(struct __sk_buff *skb,
 }
 
 /* A packet that leaves by an interface of the node. Returns 0, or less: a drop reason. */
-GLOBAL int AF_FN(to_network)(struct __sk_buff *skb, struct AF_FN(work) * work)
+GLOBAL int AF_FN(to_network)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) * packet;
 	const struct ct_entry *entry;
@@ -345,17 +255,17 @@ GLOBAL int AF_FN(to_network)(struct __sk_buff *skb, struct AF_FN(work) * work)
 	path = &work->path;
 	packet = &work->packet;
 	/* What the node itself sends is not judged here. */
-	if (AF_FN(parse)(skb, packet) || packet->ct_error)
+	if (AF_FN(parse)(ctx, packet) || packet->ct_error)
 		goto out;
 	entry = AF_FN(nodeport_flow)(work);
 	if (entry) {
-		failed = AF_FN(translate_back)(skb, packet, entry);
+		failed = AF_FN(translate_back)(ctx, packet, entry);
 		if (failed)
 			return FAIL(path, failed);
-		mark_snat_done(skb);
+		mark_snat_done(ctx);
 		goto out;
 	}
-	if (!options.packet.AF_FN(masquerade) || !AF_FN(masquerade_target)(skb, work))
+	if (!options.packet.AF_FN(masquerade) || !AF_FN(masquerade_target)(ctx, work))
 		goto out;
 	AF_TO_WORDS(original, packet->saddr);
 	if (packet->proto == ICMP_PROTO) {
@@ -377,7 +287,7 @@ GLOBAL int AF_FN(to_network)(struct __sk_buff *skb, struct AF_FN(work) * work)
 		case ICMP6_TOO_BIG:
 		case ICMP6_TIME_EXCEEDED:
 #endif
-			error = AF_FN(nat_egress_error)(skb, work);
+			error = AF_FN(nat_egress_error)(ctx, work);
 			if (error)
 				return FAIL(path, error);
 			goto out;
@@ -388,18 +298,18 @@ GLOBAL int AF_FN(to_network)(struct __sk_buff *skb, struct AF_FN(work) * work)
 			return FAIL(path, DROP_NAT_PROTOCOL);
 		}
 	}
-	error = AF_FN(nat_egress)(skb, work);
+	error = AF_FN(nat_egress)(ctx, work);
 	if (error)
 		return FAIL(path, error);
-	mark_snat_done(skb);
+	mark_snat_done(ctx);
 out:
-	COUNT_PACKET(skb, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_EGRESS);
-	trace_packet(skb, path, TRACE_TO_NETWORK, skb->ifindex, original);
+	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_EGRESS);
+	trace_packet(ctx, path, TRACE_TO_NETWORK, ctx->ifindex, original);
 	return TC_ACT_OK;
 }
 
 /* A packet that the node sends to pods. Returns a verdict, or less: a drop reason. */
-GLOBAL int AF_FN(from_host)(struct __sk_buff *skb, struct AF_FN(work) * work)
+GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) * packet;
 	const struct lxc_value *local;
@@ -415,20 +325,20 @@ GLOBAL int AF_FN(from_host)(struct __sk_buff *skb, struct AF_FN(work) * work)
 		return -DROP_INVALID;
 	path = &work->path;
 	packet = &work->packet;
-	broken = AF_FN(parse)(skb, packet);
+	broken = AF_FN(parse)(ctx, packet);
 	if (broken)
 		return FAIL(path, broken);
 	local = AF_FN(lxc_lookup)(packet->daddr);
 	if (local && (local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
 		return TC_ACT_OK;
 	if (local)
-		return AF_FN(deliver)(skb, work, local, FROM_HOST);
+		return AF_FN(deliver)(ctx, work, local, FROM_HOST);
 	to = AF_FN(ipcache_lookup)(packet->daddr);
 	/* It would come back here. */
 	if (!to || to->identity == world || to->identity == IDENTITY_WORLD)
 		return FAIL(path, DROP_UNROUTABLE);
 	device = bpf_map_lookup_elem(&skep_devices, &net);
-	ethernet = packet_bytes(skb, 0, sizeof(*ethernet));
+	ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));
 	if (device && ethernet)
 		copy_mac(ethernet->destination, device->mac);
 	return TC_ACT_OK;

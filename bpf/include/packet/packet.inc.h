@@ -97,8 +97,7 @@ static __always_inline void AF_FN(parse_icmp)(struct AF_FN(packet) * packet,
 }
 
 /* The transport header; `packet` has addresses, protocol, offset and fragment. */
-static __always_inline void AF_FN(parse_transport)(struct __sk_buff *skb,
-						   struct AF_FN(packet) * packet)
+static __always_inline void AF_FN(parse_transport)(CTX *ctx, struct AF_FN(packet) * packet)
 {
 	const void *l4;
 
@@ -114,7 +113,7 @@ static __always_inline void AF_FN(parse_transport)(struct __sk_buff *skb,
 	}
 	switch (packet->proto) {
 	case IPPROTO_TCP:
-		l4 = packet_bytes(skb, packet->l4, sizeof(struct tcp));
+		l4 = packet_bytes(ctx, packet->l4, sizeof(struct tcp));
 		if (l4) {
 			packet->sport = ((const struct tcp *)l4)->source;
 			packet->dport = ((const struct tcp *)l4)->destination;
@@ -122,7 +121,7 @@ static __always_inline void AF_FN(parse_transport)(struct __sk_buff *skb,
 			break;
 		}
 		packet->ct_error = DROP_CT_HEADER;
-		l4 = packet_bytes(skb, packet->l4, 4);
+		l4 = packet_bytes(ctx, packet->l4, 4);
 		if (!l4) {
 			packet->error = DROP_CT_HEADER;
 			break;
@@ -131,7 +130,7 @@ static __always_inline void AF_FN(parse_transport)(struct __sk_buff *skb,
 		packet->dport = ((const struct tcp *)l4)->destination;
 		break;
 	case IPPROTO_UDP:
-		l4 = packet_bytes(skb, packet->l4, sizeof(struct udp));
+		l4 = packet_bytes(ctx, packet->l4, sizeof(struct udp));
 		if (!l4) {
 			packet->error = packet->ct_error = DROP_CT_HEADER;
 			break;
@@ -144,7 +143,7 @@ static __always_inline void AF_FN(parse_transport)(struct __sk_buff *skb,
 			packet->ct_error = DROP_INVALID;
 			break;
 		}
-		l4 = packet_bytes(skb, packet->l4, sizeof(struct icmp));
+		l4 = packet_bytes(ctx, packet->l4, sizeof(struct icmp));
 		if (l4)
 			AF_FN(parse_icmp)(packet, l4);
 		else
@@ -160,9 +159,9 @@ static __always_inline void AF_FN(parse_transport)(struct __sk_buff *skb,
 
 #if AF == 4
 /* Reads the headers. Returns a drop reason if they are broken, or 0. */
-static __always_inline __u8 parse4(struct __sk_buff *skb, struct packet4 *packet)
+static __always_inline __u8 parse4(CTX *ctx, struct packet4 *packet)
 {
-	const struct ip4 *ip = packet_bytes(skb, L3, sizeof(*ip));
+	const struct ip4 *ip = packet_bytes(ctx, L3, sizeof(*ip));
 	__u16 fragment, header;
 
 	__builtin_memset(packet, 0, sizeof(*packet));
@@ -172,7 +171,7 @@ static __always_inline __u8 parse4(struct __sk_buff *skb, struct packet4 *packet
 	packet->daddr = ip->destination;
 	header = (ip->version_ihl & 0xf) * 4;
 	if (ip->version_ihl >> 4 != 4 || header < sizeof(*ip) ||
-	    (skb->len <= 0xffff && L3 + bpf_ntohs(ip->length) > skb->len))
+	    (packet_length(ctx) <= 0xffff && L3 + bpf_ntohs(ip->length) > packet_length(ctx)))
 		return DROP_CT_HEADER;
 	packet->proto = ip->proto;
 	packet->hop_limit = ip->ttl;
@@ -183,7 +182,7 @@ static __always_inline __u8 parse4(struct __sk_buff *skb, struct packet4 *packet
 		packet->fragment = FRAGMENT_LATER;
 	else if (fragment & IP4_MORE_FRAGMENTS)
 		packet->fragment = FRAGMENT_FIRST;
-	parse_transport4(skb, packet);
+	parse_transport4(ctx, packet);
 	return 0;
 }
 #else
@@ -195,9 +194,9 @@ struct fragment_header {
 };
 
 /* Reads the headers. Returns a drop reason if they are broken, or 0. */
-static __always_inline __u8 parse6(struct __sk_buff *skb, struct packet6 *packet)
+static __always_inline __u8 parse6(CTX *ctx, struct packet6 *packet)
 {
-	const struct ip6 *ip = packet_bytes(skb, L3, sizeof(*ip));
+	const struct ip6 *ip = packet_bytes(ctx, L3, sizeof(*ip));
 	struct fragment_header header;
 	__u32 offset = L3 + sizeof(*ip);
 	__u8 proto;
@@ -227,7 +226,7 @@ static __always_inline __u8 parse6(struct __sk_buff *skb, struct packet6 *packet
 		}
 		if (n == EXTENSION_HEADERS)
 			return DROP_EXTENSION_HEADER;
-		if (bpf_skb_load_bytes(skb, offset, &header, sizeof(header)))
+		if (packet_load(ctx, offset, &header, sizeof(header)))
 			return DROP_CT_HEADER;
 		if (proto == IPPROTO_FRAGMENT) {
 			packet->fragment_id = header.id;
@@ -246,7 +245,7 @@ static __always_inline __u8 parse6(struct __sk_buff *skb, struct packet6 *packet
 transport:
 	packet->proto = proto;
 	packet->l4 = offset;
-	parse_transport6(skb, packet);
+	parse_transport6(ctx, packet);
 	return 0;
 }
 #endif

@@ -13,8 +13,7 @@
 #define REPLY_CHUNKS 16
 
 /* Sum over bytes of the packet, for a checksum. */
-static __always_inline __u32 sum_packet(struct __sk_buff *skb, __u32 offset, __u32 length,
-					__u32 sum)
+static __always_inline __u32 sum_packet(CTX *ctx, __u32 offset, __u32 length, __u32 sum)
 {
 	__be32 chunk[REPLY_CHUNK / 4];
 	__u32 rest;
@@ -24,13 +23,13 @@ static __always_inline __u32 sum_packet(struct __sk_buff *skb, __u32 offset, __u
 		if (!length)
 			break;
 		if (length >= REPLY_CHUNK) {
-			if (bpf_skb_load_bytes(skb, offset, chunk, REPLY_CHUNK))
+			if (bpf_skb_load_bytes(ctx, offset, chunk, REPLY_CHUNK))
 				break;
 			rest = REPLY_CHUNK;
 		} else {
 			__builtin_memset(chunk, 0, sizeof(chunk));
 			rest = length & (REPLY_CHUNK - 1);
-			if (!rest || bpf_skb_load_bytes(skb, offset, chunk, rest))
+			if (!rest || bpf_skb_load_bytes(ctx, offset, chunk, rest))
 				break;
 		}
 		sum = bpf_csum_diff(NULL, 0, chunk, sizeof(chunk), sum);
@@ -50,11 +49,11 @@ static __always_inline void swap_macs(struct ethernet *ethernet)
 }
 
 /* Makes room for a header and an ICMP header in front of the packet, which is cut to `embedded`. */
-static __always_inline int reply_room(struct __sk_buff *skb, __u32 header, __u32 embedded)
+static __always_inline int reply_room(CTX *ctx, __u32 header, __u32 embedded)
 {
-	if (bpf_skb_adjust_room(skb, header, BPF_ADJ_ROOM_MAC, 0))
+	if (bpf_skb_adjust_room(ctx, header, BPF_ADJ_ROOM_MAC, 0))
 		return -1;
-	return bpf_skb_change_tail(skb, L3 + header + embedded, 0) ? -1 : 0;
+	return bpf_skb_change_tail(ctx, L3 + header + embedded, 0) ? -1 : 0;
 }
 
 #define AF 4
@@ -78,15 +77,15 @@ struct arp {
 _Static_assert(sizeof(struct arp) == 28, "arp layout");
 
 /* The node has every address but the pod's own. Returns a verdict, or less: a drop reason. */
-static __always_inline int answer_arp(struct __sk_buff *skb, const struct endpoint *pod)
+static __always_inline int answer_arp(CTX *ctx, const struct endpoint *pod)
 {
-	struct arp *arp = packet_bytes(skb, L3, sizeof(*arp));
+	struct arp *arp = packet_bytes(ctx, L3, sizeof(*arp));
 	struct ethernet *ethernet;
 	__be32 target, sender;
 
 	if (!arp)
 		return -DROP_INVALID;
-	ethernet = packet_bytes(skb, 0, L3 + sizeof(*arp));
+	ethernet = packet_bytes(ctx, 0, L3 + sizeof(*arp));
 	if (!ethernet)
 		return -DROP_INVALID;
 	arp = (void *)ethernet + L3;
@@ -103,7 +102,7 @@ static __always_inline int answer_arp(struct __sk_buff *skb, const struct endpoi
 	copy_mac(arp->sender_mac, pod->mac);
 	__builtin_memcpy(arp->sender, &target, 4);
 	__builtin_memcpy(arp->target, &sender, 4);
-	return bpf_redirect(skb->ifindex, 0);
+	return bpf_redirect(ctx->ifindex, 0);
 }
 
 struct neighbour_message {
@@ -123,8 +122,8 @@ struct neighbour_message {
 /* Tells who asked that the target is at `mac`, or at the one who asked if that is NULL. `from` is
  * this side of the link. Returns a verdict, or less: a drop reason.
  */
-static __always_inline int advertise(struct __sk_buff *skb, const struct packet6 *packet,
-				     const __u8 *from, const __u8 *mac, __u8 flags)
+static __always_inline int advertise(CTX *ctx, const struct packet6 *packet, const __u8 *from,
+				     const __u8 *mac, __u8 flags)
 {
 	struct {
 		__be32 source[4];
@@ -137,10 +136,10 @@ static __always_inline int advertise(struct __sk_buff *skb, const struct packet6
 	struct ip6 *ip;
 
 	if (packet->l4 != L3 + sizeof(*ip) ||
-	    bpf_skb_load_bytes(skb, packet->l4 + 8, sum.source, 16) ||
-	    bpf_skb_load_bytes(skb, 6, sum.message.mac, 6))
+	    bpf_skb_load_bytes(ctx, packet->l4 + 8, sum.source, 16) ||
+	    bpf_skb_load_bytes(ctx, 6, sum.message.mac, 6))
 		return -DROP_INVALID;
-	if (bpf_skb_change_tail(skb, L3 + sizeof(*ip) + sizeof(sum.message), 0))
+	if (bpf_skb_change_tail(ctx, L3 + sizeof(*ip) + sizeof(sum.message), 0))
 		return -DROP_WRITE;
 	copy6(sum.destination, packet->saddr);
 	sum.length = bpf_htonl(sizeof(sum.message));
@@ -155,7 +154,7 @@ static __always_inline int advertise(struct __sk_buff *skb, const struct packet6
 	sum.message.icmp.checksum =
 		fold_checksum(bpf_csum_diff(NULL, 0, (__be32 *)&sum, sizeof(sum), 0));
 
-	ethernet = packet_bytes(skb, 0, L3 + sizeof(*ip) + sizeof(sum.message));
+	ethernet = packet_bytes(ctx, 0, L3 + sizeof(*ip) + sizeof(sum.message));
 	if (!ethernet)
 		return -DROP_WRITE;
 	ip = (void *)ethernet + L3;
@@ -166,32 +165,32 @@ static __always_inline int advertise(struct __sk_buff *skb, const struct packet6
 	copy6(ip->source, sum.source);
 	copy6(ip->destination, sum.destination);
 	__builtin_memcpy(ip + 1, &sum.message, sizeof(sum.message));
-	return bpf_redirect(skb->ifindex, 0);
+	return bpf_redirect(ctx->ifindex, 0);
 }
 
 /* Answers for what is on this side: the gateway, pods, the address of services that loop back. What
  * asks for the node itself goes to the kernel. Returns a verdict, or less: a drop reason.
  */
-static __always_inline int answer_solicitation(struct __sk_buff *skb, const struct packet6 *packet,
+static __always_inline int answer_solicitation(CTX *ctx, const struct packet6 *packet,
 					       const __u8 *mac, struct path *path, int from_pod)
 {
 	const struct lxc_value *owner;
 	__be32 target[4];
 
-	if (bpf_skb_load_bytes(skb, packet->l4 + 8, target, sizeof(target)))
+	if (bpf_skb_load_bytes(ctx, packet->l4 + 8, target, sizeof(target)))
 		return FAIL(path, DROP_INVALID);
 	/* Beyond a link nobody may ask (RFC 4861 7.1.1). */
 	if (packet->hop_limit != 255)
 		return FAIL(path, DROP_INVALID);
 	if (from_pod && same6(target, packet_options()->router6))
-		return advertise(skb, packet, mac, mac, ND_ROUTER | ND_SOLICITED);
+		return advertise(ctx, packet, mac, mac, ND_ROUTER | ND_SOLICITED);
 	owner = lxc_lookup6(target);
 	if (owner && !(owner->flags & LXC_HOST))
-		return advertise(skb, packet, mac, mac, ND_SOLICITED | ND_OVERRIDE);
+		return advertise(ctx, packet, mac, mac, ND_SOLICITED | ND_OVERRIDE);
 	if (owner || !from_pod)
 		return TC_ACT_OK;
 	if (same6(target, packet_options()->loopback6))
-		return advertise(skb, packet, mac, NULL, ND_SOLICITED | ND_OVERRIDE);
+		return advertise(ctx, packet, mac, NULL, ND_SOLICITED | ND_OVERRIDE);
 	path->source_identity = 0;
 	return FAIL(path, DROP_UNKNOWN_TARGET);
 }

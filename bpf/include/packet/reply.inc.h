@@ -3,7 +3,7 @@
 
 /* Sends an ICMP error back where the packet came from. Returns a verdict, or less: a drop reason.
  */
-GLOBAL int AF_FN(reply_error)(struct __sk_buff *skb, struct AF_FN(packet) * packet, __u32 type_code,
+GLOBAL int AF_FN(reply_error)(CTX *ctx, struct AF_FN(packet) * packet, __u32 type_code,
 			      __u32 embedded)
 {
 	const __u32 headers = sizeof(struct AF_FN(ip)) + sizeof(struct icmp);
@@ -17,11 +17,11 @@ GLOBAL int AF_FN(reply_error)(struct __sk_buff *skb, struct AF_FN(packet) * pack
 	if (embedded > REPLY_CHUNKS * REPLY_CHUNK)
 		embedded = REPLY_CHUNKS * REPLY_CHUNK;
 #if AF == 6
-	if (!ratelimit_take_rate(RATELIMIT_ICMP6, skb->ifindex, ICMP6_REPLY_RATE,
+	if (!ratelimit_take_rate(RATELIMIT_ICMP6, ctx->ifindex, ICMP6_REPLY_RATE,
 				 ICMP6_REPLY_BURST))
 		return TC_ACT_SHOT;
 #endif
-	if (reply_room(skb, headers, embedded))
+	if (reply_room(ctx, headers, embedded))
 		return -DROP_WRITE;
 	sum = bpf_csum_diff(NULL, 0, (__be32 *)&error, sizeof(error), 0);
 #if AF == 6
@@ -33,10 +33,10 @@ GLOBAL int AF_FN(reply_error)(struct __sk_buff *skb, struct AF_FN(packet) * pack
 		sum = bpf_csum_diff(NULL, 0, pseudo, sizeof(pseudo), sum);
 	}
 #endif
-	sum = sum_packet(skb, L3 + headers, embedded, sum);
+	sum = sum_packet(ctx, L3 + headers, embedded, sum);
 	error.checksum = fold_checksum(sum);
 
-	ethernet = packet_bytes(skb, 0, L3 + headers);
+	ethernet = packet_bytes(ctx, 0, L3 + headers);
 	if (!ethernet)
 		return -DROP_WRITE;
 	ip = (void *)ethernet + L3;
@@ -60,5 +60,5 @@ GLOBAL int AF_FN(reply_error)(struct __sk_buff *skb, struct AF_FN(packet) * pack
 	copy6(ip->destination, packet->saddr);
 #endif
 	*icmp = error;
-	return bpf_redirect(skb->ifindex, 0);
+	return bpf_redirect(ctx->ifindex, 0);
 }

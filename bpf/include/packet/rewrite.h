@@ -15,6 +15,31 @@ enum side {
 	DESTINATION,
 };
 
+/* Replaces part of what a transport checksum covers: `from` by `to`, of 2 bytes, or by a difference
+ * of sums if the size in `flags` is 0. Returns 0, or less if the packet ends before.
+ */
+static __always_inline long replace_l4_checksum(CTX *ctx, __u32 offset, __u64 from, __u64 to,
+						__u64 flags)
+{
+#ifdef PACKET_XDP
+	__u16 *checksum = packet_bytes(ctx, offset, sizeof(*checksum));
+	__u16 fresh;
+
+	if (!checksum)
+		return -1;
+	if ((flags & BPF_F_MARK_MANGLED_0) && !*checksum)
+		return 0;
+	if (flags & BPF_F_HDR_FIELD_MASK)
+		fresh = checksum_replace(*checksum, from, to);
+	else
+		fresh = checksum_add(*checksum, to);
+	*checksum = fresh || !(flags & BPF_F_MARK_MANGLED_0) ? fresh : 0xffff;
+	return 0;
+#else
+	return bpf_l4_csum_replace(ctx, offset, from, to, flags);
+#endif
+}
+
 #define AF 4
 #include "rewrite.inc.h"
 #undef AF

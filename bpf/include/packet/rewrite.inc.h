@@ -26,7 +26,7 @@ static __always_inline __u64 AF_FN(l4_checksum_flags)(const struct AF_FN(packet)
 }
 
 /* Replaces the address of one side. Returns a drop reason, or 0. */
-static __noinline int AF_FN(rewrite_address)(struct __sk_buff *skb, struct AF_FN(packet) * packet,
+static __noinline int AF_FN(rewrite_address)(CTX *ctx, struct AF_FN(packet) * packet,
 					     enum side side, AF_ADDRESS_IN address)
 {
 	__u32 checksum = AF_FN(l4_checksum)(packet);
@@ -40,7 +40,7 @@ static __noinline int AF_FN(rewrite_address)(struct __sk_buff *skb, struct AF_FN
 	else
 		AF_COPY(from, packet->daddr);
 	AF_COPY(to, address);
-	ip = packet_bytes(skb, L3, sizeof(*ip));
+	ip = packet_bytes(ctx, L3, sizeof(*ip));
 	if (!ip)
 		return DROP_WRITE;
 	if (side == SOURCE) {
@@ -56,15 +56,15 @@ static __noinline int AF_FN(rewrite_address)(struct __sk_buff *skb, struct AF_FN
 #else
 	difference = bpf_csum_diff(from, sizeof(from), to, sizeof(to), 0);
 #endif
-	if (checksum && bpf_l4_csum_replace(skb, checksum, 0, difference,
+	if (checksum && replace_l4_checksum(ctx, checksum, 0, difference,
 					    BPF_F_PSEUDO_HDR | AF_FN(l4_checksum_flags)(packet)))
 		return DROP_WRITE;
 	return 0;
 }
 
 /* Replaces the port of one side, or the id of an echo message. Returns a drop reason, or 0. */
-static __noinline int AF_FN(rewrite_port)(struct __sk_buff *skb, struct AF_FN(packet) * packet,
-					  enum side side, __be16 port)
+static __noinline int AF_FN(rewrite_port)(CTX *ctx, struct AF_FN(packet) * packet, enum side side,
+					  __be16 port)
 {
 	__be16 from = side == SOURCE ? packet->sport : packet->dport;
 	__u32 checksum, offset;
@@ -84,21 +84,21 @@ static __noinline int AF_FN(rewrite_port)(struct __sk_buff *skb, struct AF_FN(pa
 	}
 	if (!checksum)
 		return DROP_WRITE;
-	if (bpf_l4_csum_replace(skb, checksum, from, port,
+	if (replace_l4_checksum(ctx, checksum, from, port,
 				sizeof(port) | AF_FN(l4_checksum_flags)(packet)) ||
-	    bpf_skb_store_bytes(skb, offset, &port, sizeof(port), 0))
+	    packet_store(ctx, offset, &port, sizeof(port)))
 		return DROP_WRITE;
 	return 0;
 }
 
 /* One hop further. Returns a drop reason, or 0. */
-static __always_inline __u8 AF_FN(take_hop)(struct __sk_buff *skb, struct AF_FN(packet) * packet)
+static __always_inline __u8 AF_FN(take_hop)(CTX *ctx, struct AF_FN(packet) * packet)
 {
 	struct AF_FN(ip) * ip;
 
 	if (packet->hop_limit <= 1)
 		return DROP_TTL;
-	ip = packet_bytes(skb, L3, sizeof(*ip));
+	ip = packet_bytes(ctx, L3, sizeof(*ip));
 	if (!ip)
 		return DROP_WRITE;
 	packet->hop_limit--;

@@ -43,7 +43,7 @@ static __always_inline const struct AF_JOIN(lb, _backend) *
 }
 
 /* Rewrites the destination to a backend of the service. Returns a drop reason, or 0. */
-GLOBAL int AF_FN(translate)(struct __sk_buff *skb, struct AF_FN(work) * work)
+GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct AF_JOIN(lb, _backend) * backend;
 	struct AF_FN(packet) * packet;
@@ -73,7 +73,7 @@ GLOBAL int AF_FN(translate)(struct __sk_buff *skb, struct AF_FN(work) * work)
 		work->client.rev_nat_id = rev_nat_index;
 	}
 
-	AF_FN(ct_fragment)(skb, packet, METRIC_SERVICE);
+	AF_FN(ct_fragment)(ctx, packet, METRIC_SERVICE);
 	entry = AF_FN(ct_find)(&work->flow);
 	if (entry && (entry->rev_nat_index != rev_nat_index || ct_is_expired(entry, now)))
 		entry = NULL;
@@ -105,23 +105,23 @@ GLOBAL int AF_FN(translate)(struct __sk_buff *skb, struct AF_FN(work) * work)
 	to->rev_nat_index = rev_nat_index;
 	if (to->loopback && AF_SAME(backend->address, packet->saddr)) {
 #if AF == 4
-		error = rewrite_address4(skb, packet, SOURCE, options.packet.loopback4);
+		error = rewrite_address4(ctx, packet, SOURCE, options.packet.loopback4);
 #else
-		error = rewrite_address6(skb, packet, SOURCE, packet_options()->loopback6);
+		error = rewrite_address6(ctx, packet, SOURCE, packet_options()->loopback6);
 #endif
 		if (error)
 			return error;
 	} else {
 		to->loopback = 0;
 	}
-	error = AF_FN(rewrite_address)(skb, packet, DESTINATION, backend->address);
+	error = AF_FN(rewrite_address)(ctx, packet, DESTINATION, backend->address);
 	if (!error && backend->port)
-		error = AF_FN(rewrite_port)(skb, packet, DESTINATION, backend->port);
+		error = AF_FN(rewrite_port)(ctx, packet, DESTINATION, backend->port);
 	return error;
 }
 
 /* The backend's reply is the service's. Returns a drop reason, or 0. */
-static __noinline int AF_FN(translate_back)(struct __sk_buff *skb, struct AF_FN(packet) * packet,
+static __noinline int AF_FN(translate_back)(CTX *ctx, struct AF_FN(packet) * packet,
 					    const struct ct_entry *entry)
 {
 	const struct AF_JOIN(lb, _reverse_nat) * frontend;
@@ -147,12 +147,12 @@ static __noinline int AF_FN(translate_back)(struct __sk_buff *skb, struct AF_FN(
 	}
 	if (entry->flags & CT_LOOPBACK) {
 		AF_COPY(self, packet->saddr);
-		error = AF_FN(rewrite_address)(skb, packet, DESTINATION, self);
+		error = AF_FN(rewrite_address)(ctx, packet, DESTINATION, self);
 		if (error)
 			return error;
 	}
-	error = AF_FN(rewrite_address)(skb, packet, SOURCE, to.address);
+	error = AF_FN(rewrite_address)(ctx, packet, SOURCE, to.address);
 	if (!error && to.port && has_ports(packet->proto))
-		error = AF_FN(rewrite_port)(skb, packet, SOURCE, to.port);
+		error = AF_FN(rewrite_port)(ctx, packet, SOURCE, to.port);
 	return error;
 }

@@ -10,7 +10,8 @@ struct AF_FN(nat_target) {
 
 struct AF_FN(work) {
 	struct path path;
-	__u32 ifindex; /* of the way out */
+	__u32 ifindex;	      /* of the way out */
+	struct ethernet link; /* header there */
 	struct AF_FN(packet) packet;
 	struct AF_FN(packet) inner; /* of an ICMP error: what caused it */
 	struct endpoint sender;

@@ -21,7 +21,7 @@ pub use self::{
     clock::kernel_hz,
     object::LoadError,
     options::{HostNetns, NodeOptions, PacketOptions, has_getpeername, has_set_retval},
-    packets::{PACKET_PROGRAMS, Packets},
+    packets::{PACKET_PROGRAMS, Packets, XDP_PROGRAM},
     socketlb::{SOCKET_PROGRAMS, SocketLb, SocketProgram},
     terminate::{DeadBackend, IterTerminator, TerminateError},
     types::map_types,
@@ -50,6 +50,9 @@ mod skeleton {
     }
     pub(crate) mod packets {
         include!(concat!(env!("OUT_DIR"), "/tc_datapath.skel.rs"));
+    }
+    pub(crate) mod xdp {
+        include!(concat!(env!("OUT_DIR"), "/xdp_datapath.skel.rs"));
     }
     pub(crate) mod map_types {
         include!(concat!(env!("OUT_DIR"), "/map_types.skel.rs"));

@@ -137,6 +137,8 @@ pub struct PacketOptions {
     pub arp_responder: bool,
     /// Services without backends answer with an ICMP error (`service-no-backend-response`).
     pub reply_no_backend: bool,
+    /// The XDP program is attached, too (`bpf-lb-acceleration`).
+    pub xdp: bool,
     /// VLAN ids whose packets the kernel gets (`vlan-bpf-bypass`); at most 5.
     pub vlans: Vec<u16>,
     /// All VLANs' packets go to the kernel.
@@ -180,6 +182,7 @@ impl Default for PacketOptions {
             identity_mark: true,
             arp_responder: true,
             reply_no_backend: true,
+            xdp: false,
             vlans: Vec::new(),
             all_vlans: false,
         }
@@ -275,6 +278,7 @@ macro_rules! raw_options {
         raw.identity_mark = packets.identity_mark.into();
         raw.arp_responder = packets.arp_responder.into();
         raw.reply_no_backend = packets.reply_no_backend.into();
+        raw.xdp = packets.xdp.into();
         raw.dual_stack = (options.ipv4 && options.ipv6).into();
         raw.has_skip_neigh = values.has_skip_neigh.into();
         raw.vlan_all = packets.all_vlans.into();

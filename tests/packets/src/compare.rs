@@ -9,7 +9,7 @@ use std::{
 
 use skep_bpf_maps::Family;
 
-use crate::vectors::Step;
+use crate::{difference::is_xdp, vectors::Step};
 
 /// Seconds by which times may be off: clocks tick between two calls.
 const TOLERANCE: i64 = 2;
@@ -188,6 +188,7 @@ pub(crate) struct Done {
     pub(crate) verdict: u32,
     pub(crate) packet: Vec<u8>,
     pub(crate) mark: u32,
+    pub(crate) metadata: Vec<u8>,
     pub(crate) before: Maps,
     pub(crate) after: Maps,
     /// By reason and direction: packets and bytes.
@@ -202,8 +203,8 @@ pub(crate) fn differences(step: &Step, input: &[u8], done: &Done, ports: &Ports)
     if step.ret != Some(done.verdict) {
         lines.push(format!(
             "verdict {} instead of {}",
-            verdict(Some(done.verdict)),
-            verdict(step.ret)
+            verdict(step, Some(done.verdict)),
+            verdict(step, step.ret)
         ));
     }
     let packet = match &step.packet_out {
@@ -221,6 +222,14 @@ pub(crate) fn differences(step: &Step, input: &[u8], done: &Done, ports: &Ports)
         lines.push(format!(
             "mark {:#x} instead of {:#x}",
             done.mark, step.ctx_out.mark
+        ));
+    }
+    let metadata = step.metadata_out.as_ref().map(|metadata| &*metadata.0);
+    if metadata.unwrap_or_default() != done.metadata {
+        lines.push(format!(
+            "metadata {} instead of {}",
+            hex::encode(&done.metadata),
+            hex::encode(metadata.unwrap_or_default())
         ));
     }
     entries(step, done, ports, &mut lines);
@@ -483,7 +492,17 @@ fn event_text(event: &[u8]) -> String {
     format!("{body} [{packet}]")
 }
 
-fn verdict(verdict: Option<u32>) -> String {
+fn verdict(step: &Step, verdict: Option<u32>) -> String {
+    if is_xdp(step) {
+        return match verdict {
+            Some(1) => "XDP_DROP".to_owned(),
+            Some(2) => "XDP_PASS".to_owned(),
+            Some(3) => "XDP_TX".to_owned(),
+            Some(4) => "XDP_REDIRECT".to_owned(),
+            Some(other) => other.to_string(),
+            None => "none".to_owned(),
+        };
+    }
     match verdict {
         Some(0) => "OK".to_owned(),
         Some(2) => "SHOT".to_owned(),

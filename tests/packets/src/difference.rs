@@ -3,6 +3,8 @@
 //! Where the programs differ from what was recorded because what was recorded is a weakness. `docs/datapath.md` lists
 //! them for users.
 
+use skep_bpf_programs::XDP_PROGRAM;
+
 use crate::{compare::Done, vectors::Step};
 
 /// A difference that is meant.
@@ -13,7 +15,7 @@ pub(crate) struct Difference {
     applies: fn(&Step, &[u8], &Done) -> bool,
 }
 
-const ALL: [Difference; 6] = [
+const ALL: [Difference; 7] = [
     Difference {
         name: "expired-entries",
         applies: |_, input, done| {
@@ -28,8 +30,8 @@ const ALL: [Difference; 6] = [
     },
     Difference {
         name: "broken-headers",
-        applies: |_, input, done| {
-            done.verdict == SHOT && matches!(dropped(done), Some(134 | 135)) && has_broken_headers(input)
+        applies: |step, input, done| {
+            is_drop(step, done) && matches!(dropped(done), Some(134 | 135)) && has_broken_headers(input)
         },
     },
     Difference {
@@ -63,8 +65,17 @@ const ALL: [Difference; 6] = [
             is_error && step.packet_out.is_none() && done.packet != input && done.mark & 0xf00 == SNAT_DONE
         },
     },
+    Difference {
+        name: "unresolved-neighbour",
+        applies: |step, input, done| {
+            let theirs = step.events.iter().find_map(|event| event.hex.0.get(..2));
+            is_xdp(step) && theirs == Some(&[1, 169]) && done.verdict == XDP_PASS && done.packet == input
+        },
+    },
 ];
 
+const XDP_DROP: u32 = 1;
+const XDP_PASS: u32 = 2;
 const SNAT_DONE: u32 = 0x300;
 const SHOT: u32 = 2;
 const NODE_PORT: u8 = 1 << 5;
@@ -73,6 +84,15 @@ const NODE_PORT: u8 = 1 << 5;
 pub(crate) fn of(step: &Step, input: &[u8], done: &Done) -> Option<&'static Difference> {
     ALL.iter()
         .find(|difference| (difference.applies)(step, input, done))
+}
+
+/// Of the XDP program.
+pub(crate) fn is_xdp(step: &Step) -> bool {
+    step.program.as_deref() == Some(XDP_PROGRAM)
+}
+
+fn is_drop(step: &Step, done: &Done) -> bool {
+    done.verdict == if is_xdp(step) { XDP_DROP } else { SHOT }
 }
 
 fn lifetime(entry: &[u8]) -> Option<u32> {

@@ -4,7 +4,7 @@
 
 use std::{os::fd::AsFd as _, path::Path};
 
-use skep_bpf_programs::testing::run::{SkBuff, empty_tc, run_tc};
+use skep_bpf_programs::testing::run::{SkBuff, empty_tc, empty_xdp, run_tc, run_xdp};
 use skep_bpf_sys::testing::Node;
 
 use crate::{
@@ -25,7 +25,13 @@ struct Way {
     reply: Option<usize>,
 }
 
-const WAYS: [Way; 6] = [
+impl Way {
+    fn is_xdp(&self) -> bool {
+        self.group.starts_with("xdp-")
+    }
+}
+
+const WAYS: [Way; 8] = [
     Way {
         name: "pod to pod of the node",
         group: "pod-pod",
@@ -59,7 +65,23 @@ const WAYS: [Way; 6] = [
         reply: Some(2),
     },
     Way {
-        name: "to the node, no service",
+        name: "NodePort at XDP, backend elsewhere",
+        group: "xdp-north-south",
+        scenario: "xdp_ns_remote",
+        opening: &[0, 1, 2],
+        established: Some(3),
+        reply: Some(1),
+    },
+    Way {
+        name: "to the node, no service, XDP",
+        group: "xdp-north-south",
+        scenario: "xdp_ns_miss",
+        opening: &[0],
+        established: Some(0),
+        reply: None,
+    },
+    Way {
+        name: "to the node, no service, tc",
         group: "service-north-south",
         scenario: "ns_miss",
         opening: &[1],
@@ -106,12 +128,32 @@ pub struct Costs {
 ///
 /// [`Error`] as of [`run_file`](crate::run_file).
 pub fn measure(folder: &Path, calls: u32) -> Result<Vec<Costs>, Error> {
-    let facts = Facts::read(&folder.join("facts.json"))?;
+    let mut all = measure_with(folder, calls, &["facts.json"], |way| !way.is_xdp())?;
+    all.extend(measure_with(
+        folder,
+        calls,
+        &["facts.json", "facts-xdp.json"],
+        Way::is_xdp,
+    )?);
+    Ok(all)
+}
+
+/// Measures those ways, on a node of these facts.
+fn measure_with(
+    folder: &Path,
+    calls: u32,
+    files: &[&str],
+    is_wanted: fn(&Way) -> bool,
+) -> Result<Vec<Costs>, Error> {
+    let mut facts = Facts::default();
+    for file in files {
+        facts.merge(Facts::read(&folder.join(file))?);
+    }
     Node::run("measure", |node| {
         let world = World::new(node, facts, "")?;
         let mut all = Vec::new();
         for is_ipv6 in [false, true] {
-            for way in &WAYS {
+            for way in WAYS.iter().filter(|way| is_wanted(way)) {
                 let family = if is_ipv6 { "v6" } else { "v4" };
                 let group = Group::read(&folder.join(format!("{}-{family}.json", way.group)))?;
                 let found = group
@@ -134,7 +176,7 @@ fn way_costs(world: &World, way: &Way, is_ipv6: bool, steps: &[Step], calls: u32
             what: format!("step {index} of {}", way.scenario),
         })
     };
-    let idle = idle(step(way.opening[0])?, calls)?;
+    let idle = idle(way, step(way.opening[0])?, calls)?;
     let ports = if is_ipv6 { 54 } else { 34 };
 
     world.forget_flows()?;
@@ -184,20 +226,22 @@ fn context(step: &Step) -> SkBuff {
 
 fn call(world: &World, step: &Step, frame: &[u8]) -> Result<u64, Error> {
     let name = step.program.as_deref().unwrap_or_default();
-    let program = world.programs.program(name).ok_or_else(|| Error::Facts {
-        what: format!("program {name}"),
-    })?;
-    let ran = run_tc(program, frame, &context(step), 1)?;
+    let ran = world.run(name, frame, &context(step))?;
     Ok(ran.duration.as_nanos() as u64)
 }
 
 /// What a call costs without anything done.
-fn idle(step: &Step, calls: u32) -> Result<u64, Error> {
-    let program = empty_tc()?;
+fn idle(way: &Way, step: &Step, calls: u32) -> Result<u64, Error> {
+    let program = if way.is_xdp() { empty_xdp()? } else { empty_tc()? };
+    let frame = &step.packet_in.0;
     let mut times = Vec::new();
     for _ in 0..calls {
-        let ran = run_tc(program.as_fd(), &step.packet_in.0, &context(step), 1)?;
-        times.push(ran.duration.as_nanos() as u64);
+        let duration = if way.is_xdp() {
+            run_xdp(program.as_fd(), frame, step.ifindex, 1)?.duration
+        } else {
+            run_tc(program.as_fd(), frame, &context(step), 1)?.duration
+        };
+        times.push(duration.as_nanos() as u64);
     }
     Ok(cost(times, 0).p10)
 }

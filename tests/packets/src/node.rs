@@ -4,9 +4,10 @@
 
 use std::path::Path;
 
-use skep_bpf_programs::testing::run::{Ran, SkBuff, run_tc};
+use skep_bpf_programs::testing::run::SkBuff;
 use skep_bpf_sys::testing::Node;
 
+pub use crate::world::Called;
 use crate::{Error, vectors::Facts, world::World};
 
 /// The programs on a node.
@@ -36,12 +37,9 @@ impl PacketNode {
     ///
     /// # Errors
     ///
-    /// [`Error::Facts`] if there is no such program, [`Error::Io`] with what the kernel says of the packet.
-    pub fn run(&self, program: &str, frame: &[u8], context: &SkBuff) -> Result<Ran, Error> {
-        let program = self.world.programs.program(program).ok_or_else(|| Error::Facts {
-            what: format!("program {program}"),
-        })?;
-        Ok(run_tc(program, frame, context, 1)?)
+    /// [`Error::Facts`] if there is no such program, [`Error::Kernel`] with what the kernel says of the packet.
+    pub fn run(&self, program: &str, frame: &[u8], context: &SkBuff) -> Result<Called, Error> {
+        self.world.run(program, frame, context)
     }
 
     /// Forgets all flows.

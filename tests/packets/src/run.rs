@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
-use skep_bpf_programs::testing::run::{SkBuff, run_tc};
+use skep_bpf_programs::testing::run::SkBuff;
 use skep_bpf_sys::{RawMap as _, testing::Node};
 
 use crate::{
@@ -100,6 +100,7 @@ fn run(world: &World, scenario: &Scenario) -> Result<Outcome, Error> {
     let mut ports = Ports::default();
     let mut changed = Vec::new();
     let mut outcome = Outcome::Passed;
+    world.know_neighbours(&scenario.name, false)?;
     for (index, step) in scenario.steps.iter().enumerate() {
         if let Some(write) = &step.user_space_write {
             change(world, write, true)?;
@@ -120,7 +121,7 @@ fn run(world: &World, scenario: &Scenario) -> Result<Outcome, Error> {
         else {
             continue;
         };
-        if world.programs.program(program).is_none() {
+        if world.program(program).is_none() {
             outcome = Outcome::Failed(format!("step {}: there is no program {program}", index + 1));
             break;
         }
@@ -152,6 +153,7 @@ fn run(world: &World, scenario: &Scenario) -> Result<Outcome, Error> {
     for map in changed {
         world.restore(&map)?;
     }
+    world.know_neighbours(&scenario.name, true)?;
     Ok(outcome)
 }
 
@@ -189,13 +191,7 @@ fn run_once(world: &World, program: &str, step: &Step, input: &[u8]) -> Result<D
         priority: step.ctx_in.priority,
     };
     let now = now();
-    let program = world.programs.program(program).ok_or_else(|| Error::Facts {
-        what: format!("program {program}"),
-    })?;
-    let ran = run_tc(program, input, &context, 1).map_err(|source| Error::Kernel {
-        what: format!("run a packet of {} bytes", input.len()),
-        source,
-    })?;
+    let ran = world.run(program, input, &context)?;
     let events = world.take_events()?;
     let mut after = snapshot(world)?;
     let mut before = before;
@@ -206,7 +202,8 @@ fn run_once(world: &World, program: &str, step: &Step, input: &[u8]) -> Result<D
     Ok(Done {
         verdict: ran.verdict,
         packet: ran.packet,
-        mark: ran.context.mark,
+        mark: ran.mark,
+        metadata: ran.metadata,
         before,
         after,
         metrics,

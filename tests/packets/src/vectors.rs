@@ -62,12 +62,25 @@ pub(crate) struct Pair {
     pub(crate) ipv6: String,
 }
 
+/// Who is at the other end of a link.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Neighbour {
+    #[serde(flatten)]
+    pub(crate) addresses: Pair,
+    #[serde(default)]
+    pub(crate) mac: Mac,
+}
+
 /// Addresses and routes of the node.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct Addresses {
     pub(crate) node: Pair,
     pub(crate) router: Pair,
     pub(crate) native_routing_cidr: Pair,
+    #[serde(default)]
+    pub(crate) remote_node: Neighbour,
+    #[serde(default)]
+    pub(crate) client: Neighbour,
     pub(crate) routes: Vec<String>,
 }
 
@@ -117,6 +130,13 @@ impl Facts {
         if !other.addresses.node.ipv4.is_empty() {
             self.addresses = other.addresses;
         }
+    }
+
+    /// XDP programs are attached.
+    pub(crate) fn has_xdp(&self) -> bool {
+        self.load_time_config
+            .keys()
+            .any(|object| object.starts_with("bpf_xdp "))
     }
 
     /// A value that an object was given.
@@ -196,6 +216,8 @@ pub(crate) struct Step {
     pub(crate) ret: Option<u32>,
     #[serde(default)]
     pub(crate) ctx_out: Context,
+    #[serde(default)]
+    pub(crate) metadata_out: Option<Hex>,
     #[serde(default)]
     pub(crate) map_changes: Vec<Change>,
     #[serde(default)]

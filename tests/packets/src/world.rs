@@ -7,15 +7,19 @@ use std::{
     collections::BTreeMap,
     fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    os::fd::AsRawFd as _,
+    os::fd::{AsRawFd as _, BorrowedFd},
     rc::Rc,
     sync::Arc,
+    time::Duration,
 };
 
-use libbpf_rs::{MapHandle, PerfBuffer, PerfBufferBuilder};
+use libbpf_rs::{MapHandle, PerfBuffer, PerfBufferBuilder, Xdp, XdpFlags};
 use rtnetlink::{
     LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
-    packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkInfo, LinkMessage},
+    packet_route::{
+        link::{InfoData, InfoVeth, LinkAttribute, LinkInfo, LinkMessage},
+        neighbour::NeighbourState,
+    },
 };
 use skep_bpf_maps::{
     MapSizes,
@@ -23,7 +27,10 @@ use skep_bpf_maps::{
     lb::LbMapSizes,
     policy::{POLICIES, POLICY_STATIC_BITS},
 };
-use skep_bpf_programs::{NodeOptions, PacketOptions, Packets};
+use skep_bpf_programs::{
+    NodeOptions, PacketOptions, Packets, XDP_PROGRAM,
+    testing::run::{SkBuff, run_tc, run_xdp},
+};
 use skep_bpf_sys::{KernelMap, MapStore, RawMap, testing::Node};
 use zerocopy::IntoBytes as _;
 
@@ -51,9 +58,24 @@ pub(crate) const FLOW_MAPS: [&str; 12] = [
 /// Prefix of the policy maps of endpoints.
 const POLICY: &str = "cilium_policy_v2_";
 
+/// What a program did with a packet.
+#[derive(Debug)]
+pub struct Called {
+    /// What it returned.
+    pub verdict: u32,
+    /// The packet afterwards.
+    pub packet: Vec<u8>,
+    /// What an XDP program left in front of it.
+    pub metadata: Vec<u8>,
+    /// `skb->mark` afterwards.
+    pub mark: u32,
+    /// How long it took.
+    pub duration: Duration,
+}
+
 /// Programs see no more than what they were loaded with and the maps of this node.
 pub(crate) struct World {
-    pub(crate) programs: Packets,
+    programs: Vec<Packets>,
     pub(crate) facts: Facts,
     maps: BTreeMap<String, KernelMap>,
     events: PerfBuffer<'static>,
@@ -67,7 +89,7 @@ pub(crate) struct World {
 impl World {
     /// Makes the node in the namespaces of this thread.
     pub(crate) fn new(node: &Node, facts: Facts, see: &str) -> Result<Self, Error> {
-        network(&facts)?;
+        network(async |handle| interfaces(&handle, &facts).await)?;
         let store = node.store();
         let sizes = MapSizes::from(LbMapSizes::uniform(4096))
             .with(skep_bpf_maps::conntrack::CT_TCP_MAX, 8192)
@@ -75,7 +97,15 @@ impl World {
             .with(skep_bpf_maps::nat::NAT_MAX, 8192)
             .with(skep_bpf_maps::node::NEIGHBOURS_MAX, 1024);
         let options = options(&facts, see)?;
-        let programs = Packets::load(&store, sizes.clone(), &options)?;
+        let mut programs = vec![Packets::load(&store, sizes.clone(), &options)?];
+        if facts.has_xdp() {
+            let loaded = Packets::load_xdp(&store, sizes.clone(), &options)?;
+            // It is only run on packets of interfaces that have one.
+            if let (Some(program), Some(device)) = (loaded.program(XDP_PROGRAM), facts.devices.get("eth0")) {
+                Xdp::new(program).attach(device.ifindex as i32, XdpFlags::DRV_MODE)?;
+            }
+            programs.push(loaded);
+        }
         let ring = MapHandle::from_pinned_path(store.path("cilium_events"))?;
         let (events, seen) = unread(&ring)?;
         let mut world = Self {
@@ -100,6 +130,48 @@ impl World {
             world.restore(&name)?;
         }
         Ok(world)
+    }
+
+    /// Runs a program on a packet.
+    pub(crate) fn run(&self, program: &str, frame: &[u8], context: &SkBuff) -> Result<Called, Error> {
+        let failed = |source| Error::Kernel {
+            what: format!("run a packet of {} bytes", frame.len()),
+            source,
+        };
+        let found = self.program(program).ok_or_else(|| Error::Facts {
+            what: format!("program {program}"),
+        })?;
+        if program == XDP_PROGRAM {
+            let ran = run_xdp(found, frame, context.ifindex, 1).map_err(failed)?;
+            return Ok(Called {
+                verdict: ran.verdict,
+                packet: ran.packet,
+                metadata: ran.metadata,
+                mark: context.mark,
+                duration: ran.duration,
+            });
+        }
+        let ran = run_tc(found, frame, context, 1).map_err(failed)?;
+        Ok(Called {
+            verdict: ran.verdict,
+            packet: ran.packet,
+            metadata: Vec::new(),
+            mark: ran.context.mark,
+            duration: ran.duration,
+        })
+    }
+
+    /// A program, if it is loaded.
+    pub(crate) fn program(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        self.programs.iter().find_map(|loaded| loaded.program(name))
+    }
+
+    /// Whether the node knows its neighbours in this scenario.
+    pub(crate) fn know_neighbours(&self, scenario: &str, is_known: bool) -> Result<(), Error> {
+        if self.facts.what.contains(&format!("except in {scenario})")) {
+            network(async |handle| neighbours(&handle, &self.facts, is_known).await)?;
+        }
+        Ok(())
     }
 
     /// A map of the node; none if no program uses it.
@@ -319,6 +391,7 @@ fn options(facts: &Facts, see: &str) -> Result<NodeOptions, Error> {
             nat_ports: (nat_min, u16::MAX),
             masquerade4: true,
             masquerade6: true,
+            xdp: facts.has_xdp(),
             masquerade_nodes: number("enable_remote_node_masquerade") != 0,
             ..PacketOptions::default()
         },
@@ -341,21 +414,17 @@ fn network_of<T: std::str::FromStr>(text: &str) -> Result<(T, u8), Error> {
     Ok((address(network)?, address(bits)?))
 }
 
-/// Interfaces with the indexes and MAC addresses of the facts, addresses and routes.
-fn network(facts: &Facts) -> Result<(), Error> {
-    for setting in ["ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"] {
-        set(setting, "1")?;
-    }
-    set("ipv6/conf/default/accept_dad", "0")?;
+/// Changes the network of the node.
+fn network(change: impl AsyncFnOnce(rtnetlink::Handle) -> Result<(), Error>) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         let connection = tokio::spawn(connection);
-        let made = interfaces(&handle, facts).await;
+        let changed = change(handle).await;
         connection.abort();
-        made
+        changed
     })
 }
 
@@ -367,7 +436,12 @@ fn set(setting: &str, value: &str) -> Result<(), Error> {
     })
 }
 
+/// Interfaces with the indexes and MAC addresses of the facts, addresses, routes and neighbours.
 async fn interfaces(handle: &rtnetlink::Handle, facts: &Facts) -> Result<(), Error> {
+    for setting in ["ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"] {
+        set(setting, "1")?;
+    }
+    set("ipv6/conf/default/accept_dad", "0")?;
     let failed = |what: &str| {
         let what = what.to_owned();
         move |source| Error::Network { what, source }
@@ -413,6 +487,37 @@ async fn interfaces(handle: &rtnetlink::Handle, facts: &Facts) -> Result<(), Err
     }
     for route in &facts.addresses.routes {
         add_route(handle, route, &index).await?;
+    }
+    neighbours(handle, facts, true).await
+}
+
+/// Adds or removes the neighbours at `eth0`.
+async fn neighbours(handle: &rtnetlink::Handle, facts: &Facts, is_known: bool) -> Result<(), Error> {
+    let Some(device) = facts.devices.get("eth0") else {
+        return Ok(());
+    };
+    for neighbour in [&facts.addresses.remote_node, &facts.addresses.client] {
+        for own in [&neighbour.addresses.ipv4, &neighbour.addresses.ipv6] {
+            if own.is_empty() {
+                continue;
+            }
+            let mut add = handle
+                .neighbours()
+                .add(device.ifindex, address(own)?)
+                .replace()
+                .state(NeighbourState::Permanent)
+                .link_local_address(&neighbour.mac.0);
+            let changed = if is_known {
+                add.execute().await
+            } else {
+                let message = add.message_mut().clone();
+                handle.neighbours().del(message).execute().await
+            };
+            changed.map_err(|source| Error::Network {
+                what: format!("neighbour {own}"),
+                source,
+            })?;
+        }
     }
     Ok(())
 }

@@ -65,6 +65,19 @@ fn services_for_clients_outside() {
 }
 
 #[test]
+fn services_for_clients_outside_at_xdp() {
+    check(
+        "xdp-north-south",
+        &[
+            ("xdp_ns_ttl1/v6", "hop-limit-of-errors"),
+            ("xdp_ns_trap", "nodeport-then-direct"),
+            ("xdp_bad_net/v4", "broken-headers"),
+            ("xdp_ns_no_neighbour", "unresolved-neighbour"),
+        ],
+    );
+}
+
+#[test]
 fn masquerade() {
     check(
         "masquerade",

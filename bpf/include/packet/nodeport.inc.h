@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Services for clients outside, of one address family. */
+
+/* The client may use the service: it is in a source range. */
+static __always_inline int AF_FN(in_source_range)(const struct AF_FN(packet) * packet,
+						  const struct lb_service *svc)
+{
+	struct AF_JOIN(lb, _source_range_key) key = {
+		.prefixlen = 32 + 8 * AF_SIZE,
+		.rev_nat_id = svc->rev_nat_index,
+	};
+	int listed;
+
+	if (!(svc->flags & LB_SOURCE_RANGE))
+		return 1;
+	AF_COPY(key.address, packet->saddr);
+	listed = bpf_map_lookup_elem(&AF_JOIN(cilium_lb, _source_range), &key) != NULL;
+	return svc->flags2 & LB2_DENY_SOURCES ? !listed : listed;
+}
+
+/* Remembers that the flow from a client to a backend came by a service. */
+static __always_inline long AF_FN(nodeport_track)(CTX *ctx, struct AF_FN(work) * work)
+{
+	__be16 rev_nat_index = work->translation.rev_nat_index;
+	struct ct_entry *entry = NULL;
+	enum ct_result result;
+
+	result = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, 1, &entry);
+	if (result == CT_RESULT_ESTABLISHED && entry && (entry->flags & CT_NODE_PORT) &&
+	    entry->rev_nat_index == rev_nat_index)
+		return 0;
+	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
+	work->fresh.flags = CT_NODE_PORT;
+	work->fresh.rev_nat_index = rev_nat_index;
+	work->fresh.source_identity = world_identity(options.packet.dual_stack, AF == 6);
+	return AF_FN(ct_create)(work, CT_EGRESS, 0);
+}
+
+/* The flow of a client to a backend that this packet answers, if it came by a service. */
+static __always_inline struct ct_entry *AF_FN(nodeport_flow)(struct AF_FN(work) * work)
+{
+	const struct AF_FN(packet) *packet = &work->packet;
+	struct path *path = &work->path;
+	struct ct_entry *entry;
+	__u32 now = work->path.now;
+
+	AF_FN(ct_reverse)(packet, &work->flow, CT_INGRESS);
+	entry = AF_FN(ct_find)(&work->flow);
+	if (!entry || !(entry->flags & CT_NODE_PORT) || ct_is_expired(entry, now))
+		return NULL;
+	path->reason = CT_RESULT_REPLY;
+	path->report = ct_update(entry, packet_options(), packet->proto, CT_INGRESS,
+				 packet->tcp_flags, now);
+	return entry;
+}
+
+static __always_inline void AF_FN(learn_neighbour)(CTX *ctx, const struct AF_FN(packet) * packet)
+{
+	struct AF_FN(neighbour_key) key;
+	struct neighbour fresh = {};
+	const struct neighbour *known;
+	const struct ethernet *ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));
+
+	if (!ethernet)
+		return;
+	AF_COPY(key.address, packet->saddr);
+	copy_mac(fresh.mac, ethernet->source);
+	known = bpf_map_lookup_elem(&AF_FN(cilium_nodeport_neigh), &key);
+	if (!known || *(const __u64 *)known != *(const __u64 *)&fresh)
+		bpf_map_update_elem(&AF_FN(cilium_nodeport_neigh), &key, &fresh, BPF_ANY);
+}
+
+/* The service of a packet that came from outside; `known` if the address is one of the node. */
+static __always_inline const struct lb_service *
+AF_FN(outside_service)(const struct AF_FN(packet) * packet, struct AF_JOIN(lb, _service_key) * key,
+		       int known, int *unknown_port)
+{
+	const struct lb_service *svc;
+
+	AF_COPY(key->address, packet->daddr);
+	key->dport = packet->dport;
+	key->proto = packet->proto;
+	svc = bpf_map_lookup_elem(&SERVICES, key);
+	if (svc || known)
+		return svc;
+	key->dport = 0;
+	key->proto = 0;
+	*unknown_port = bpf_map_lookup_elem(&SERVICES, key) != NULL;
+	return NULL;
+}

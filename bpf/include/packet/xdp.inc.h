@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Services for clients outside at XDP, of one address family. */
+
+/* Finds the way to the packet's destination for a packet from `source`: interface and header of its
+ * link. Returns 0, or as bpf_fib_lookup().
+ */
+static __noinline long AF_FN(find_way)(CTX *ctx, struct AF_FN(work) * work, AF_ADDRESS_IN source)
+{
+	struct bpf_fib_lookup fib = {
+		.family = AF_FN(FIB_FAMILY),
+		.ifindex = packet_interface(ctx),
+	};
+	struct AF_FN(neighbour_key) key;
+	const struct neighbour *neighbour;
+	const struct device *device;
+	long found;
+
+#if AF == 4
+	fib.ipv4_src = source;
+	fib.ipv4_dst = work->packet.daddr;
+#else
+	copy6(fib.ipv6_src, source);
+	copy6(fib.ipv6_dst, work->packet.daddr);
+#endif
+	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	work->ifindex = fib.ifindex;
+	if (found == BPF_FIB_LKUP_RET_SUCCESS) {
+		copy_mac(work->link.source, fib.smac);
+		copy_mac(work->link.destination, fib.dmac);
+		return 0;
+	}
+	if (found != BPF_FIB_LKUP_RET_NO_NEIGH || fib.family != AF_FN(FIB_FAMILY))
+		return found;
+	/* The kernel has not asked for a client whose packets it never saw. */
+#if AF == 4
+	key.address = fib.ipv4_dst;
+#else
+	copy6(key.address, fib.ipv6_dst);
+#endif
+	neighbour = bpf_map_lookup_elem(&AF_FN(cilium_nodeport_neigh), &key);
+	device = bpf_map_lookup_elem(&skep_devices, &work->ifindex);
+	if (!neighbour || !device)
+		return found;
+	copy_mac(work->link.source, device->mac);
+	copy_mac(work->link.destination, neighbour->mac);
+	return 0;
+}
+
+/* The way may be known to the kernel alone, or after it asked for a neighbour: the packet goes on
+ * as it came, and the tc program does what would have been done here.
+ */
+static __noinline int AF_FN(leave_to_tc)(CTX *ctx, struct AF_FN(work) * work)
+{
+	const struct AF_FN(packet) *came = &work->inner;
+	struct AF_FN(packet) *packet = &work->packet;
+	struct path *path = &work->path;
+
+	if (AF_FN(rewrite_address)(ctx, packet, SOURCE, came->saddr) ||
+	    AF_FN(rewrite_address)(ctx, packet, DESTINATION, came->daddr) ||
+	    AF_FN(rewrite_port)(ctx, packet, SOURCE, came->sport) ||
+	    AF_FN(rewrite_port)(ctx, packet, DESTINATION, came->dport))
+		return FAIL(path, DROP_WRITE);
+	return XDP_PASS;
+}
+
+/* What becomes of a packet that has no way to go; `found` as of `AF_FN(find_way)`. */
+static __always_inline int AF_FN(no_way)(CTX *ctx, struct AF_FN(work) * work, long found)
+{
+	if (found == BPF_FIB_LKUP_RET_NOT_FWDED || found == BPF_FIB_LKUP_RET_NO_NEIGH)
+		return AF_FN(leave_to_tc)(ctx, work);
+	work->path.file = METRIC_FILE_NODEPORT;
+	work->path.direction = METRIC_EGRESS;
+	work->path.extended_error = found;
+	return FAIL(&work->path, DROP_NO_FIB);
+}
+
+/* Sends the packet the way that was found. Returns a verdict, or less: a drop reason. */
+static __always_inline int AF_FN(send_on)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct path *path = &work->path;
+	struct ethernet *ethernet;
+	__u8 error = AF_FN(take_hop)(ctx, &work->packet);
+
+	if (error)
+		return FAIL(path, error);
+	ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));
+	if (!ethernet)
+		return FAIL(path, DROP_WRITE);
+	copy_mac(ethernet->source, work->link.source);
+	copy_mac(ethernet->destination, work->link.destination);
+	if (work->ifindex == packet_interface(ctx))
+		return XDP_TX;
+	return bpf_redirect(work->ifindex, 0);
+}
+
+/* A packet for a service. Returns as `AF_FN(from_wire)`. */
+GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct AF_FN(packet) * packet;
+	struct path *path;
+	int error;
+	long found;
+
+	if (!work)
+		return -DROP_INVALID;
+	path = &work->path;
+	packet = &work->packet;
+	if (packet->ct_error)
+		return FAIL(path, packet->ct_error);
+	work->inner = *packet;
+	__builtin_memset(&work->translation, 0, sizeof(work->translation));
+	error = AF_FN(translate)(ctx, work);
+	/* The tc program tells the client. */
+	if (error == DROP_NO_SERVICE)
+		return XDP_PASS;
+	if (error)
+		return FAIL(path, error);
+	if (AF_FN(nodeport_track)(ctx, work))
+		return FAIL(path, DROP_CT_CREATE);
+	if (AF_FN(lxc_lookup)(packet->daddr))
+		return XDP_DONE;
+	AF_FN(learn_neighbour)(ctx, packet);
+#if AF == 4
+	work->target.address = options.packet.nodeport_source4;
+#else
+	copy6(work->target.address, packet_options()->nodeport_source6);
+#endif
+	work->target.needs_ct = 0;
+	if (packet->hop_limit > 1) {
+		found = AF_FN(find_way)(ctx, work, work->target.address);
+		if (found)
+			return AF_FN(no_way)(ctx, work, found);
+	}
+	path->file = METRIC_FILE_NODEPORT;
+	path->direction = METRIC_EGRESS;
+	if (packet->hop_limit <= 1)
+		return FAIL(path, DROP_TTL);
+	error = AF_FN(nat_egress)(ctx, work);
+	if (error)
+		return FAIL(path, error);
+	return AF_FN(send_on)(ctx, work);
+}
+
+/* A packet that may answer one to a service. Returns as `AF_FN(from_wire)`. */
+GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, struct AF_FN(work) * work)
+{
+	const struct AF_FN(nat_entry) * nat;
+	const struct ct_entry *entry;
+	struct AF_FN(packet) * packet;
+	struct path *path;
+	long found;
+	int error;
+
+	if (!work)
+		return -DROP_INVALID;
+	path = &work->path;
+	packet = &work->packet;
+	nat = AF_FN(nat_answered)(work);
+	/* Pods and processes of the node have what they need in the tc program. */
+	if (!nat || nat->needs_ct)
+		return XDP_DONE;
+	work->inner = *packet;
+	AF_COPY(packet->daddr, nat->address);
+	packet->dport = nat->port;
+	entry = AF_FN(nodeport_flow)(work);
+	AF_COPY(packet->daddr, work->inner.daddr);
+	packet->dport = work->inner.dport;
+	if (!entry)
+		return XDP_DONE;
+	error = AF_FN(nat_give_back)(ctx, work, nat);
+	if (!error)
+		error = AF_FN(translate_back)(ctx, packet, entry);
+	if (error)
+		return FAIL(path, error);
+	found = AF_FN(find_way)(ctx, work, packet->saddr);
+	if (found)
+		return AF_FN(no_way)(ctx, work, found);
+	path->file = METRIC_FILE_NODEPORT;
+	path->direction = METRIC_EGRESS;
+	return AF_FN(send_on)(ctx, work);
+}
+
+/* A packet that an interface of the node received. Returns a verdict, or less: a drop reason. */
+GLOBAL int AF_FN(from_wire)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct AF_FN(packet) * packet;
+	const struct lb_service *svc;
+	const struct lxc_value *local;
+	struct path *path;
+	int unknown_port = 0, known;
+	__u8 broken;
+
+	if (!work)
+		return -DROP_INVALID;
+	path = &work->path;
+	packet = &work->packet;
+	broken = AF_FN(parse)(ctx, packet);
+	if (broken && !packet_bytes(ctx, L3, sizeof(struct AF_FN(ip))))
+		return FAIL(path, DROP_INVALID);
+	if (broken)
+		return FAIL(path, broken);
+	if (!has_ports(packet->proto))
+		return XDP_DONE;
+	if (packet->error)
+		return FAIL(path, packet->error);
+	local = AF_FN(lxc_lookup)(packet->daddr);
+	if (local && !(local->flags & LXC_HOST))
+		return XDP_DONE;
+	known = local != NULL;
+	OPAQUE(known);
+	__builtin_memset(&work->key, 0, sizeof(work->key));
+	svc = AF_FN(outside_service)(packet, &work->key, known, &unknown_port);
+	if (unknown_port)
+		return FAIL(path, DROP_NO_SERVICE);
+	if (svc) {
+		if (!AF_FN(in_source_range)(packet, svc))
+			return FAIL(path, DROP_SOURCE_RANGE);
+		if (!(svc->flags & LB_ROUTABLE))
+			return FAIL(path, DROP_IS_CLUSTER_IP);
+		if (is_for_tc(svc))
+			return XDP_PASS;
+		work->service = *svc;
+		return AF_FN(nodeport_request)(ctx, work);
+	}
+	return packet->ct_error ? XDP_DONE : AF_FN(nodeport_reply)(ctx, work);
+}
