@@ -58,6 +58,15 @@ enum lb_scope {
 
 #define LB_AFFINITY_TIMEOUT_MASK 0xffffffU
 
+/* How a service says that its backends are chosen; 0: as the node does. */
+#define LB_ALGORITHM_RANDOM 1
+#define LB_ALGORITHM_MAGLEV 2
+
+static __always_inline __u8 lb_algorithm(const struct lb_service *master)
+{
+	return master->backend_id >> 24;
+}
+
 static __always_inline int lb_is_l7(const struct lb_service *svc)
 {
 	return svc->flags2 & LB2_L7;

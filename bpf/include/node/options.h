@@ -31,6 +31,9 @@ struct packet_options {
 	__be32 nodeport_source6[4];
 	__be32 native4; /* network that packets of pods reach without masquerade */
 	__be32 native6[4];
+	__u32 maglev_size;  /* backend ids in a lookup table */
+	__u32 maglev_seed4; /* of the hash of packets */
+	__u32 maglev_seed6;
 	__u16 nat_min; /* source ports of translated connections, host order */
 	__u16 nat_max;
 	__u8 native4_bits;
@@ -53,7 +56,9 @@ struct packet_options {
 	__u8 vlan_all;	       /* tagged packets go to the kernel, whatever their id */
 	__u16 vlan_ids[5];     /* tagged packets with these ids, too; 0 = none */
 	__u8 xdp;	       /* XDP programs run before tc programs */
-	__u8 pad[3];
+	__u8 maglev;	       /* clients outside get backends by lookup tables */
+	__u8 lb_per_service;   /* a service may say how it chooses backends, to pods, too */
+	__u8 pad[5];
 };
 
 struct node_options {
@@ -76,7 +81,7 @@ struct node_options {
 	__u8 has_set_retval; /* bpf_set_retval exists (5.18) */
 	struct packet_options packet;
 };
-_Static_assert(sizeof(struct node_options) == 208, "node_options layout");
+_Static_assert(sizeof(struct node_options) == 224, "node_options layout");
 
 /* In .rodata: set before load, constant for the verifier. */
 extern const volatile struct node_options options;

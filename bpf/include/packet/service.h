@@ -5,7 +5,9 @@
 
 #include "../conntrack/track.h"
 #include "../lb/backend.h"
+#include "../lb/hash.h"
 #include "../lb/lookup.h"
+#include "../lb/maglev.h"
 #include "../lb/reverse_nat.h"
 #include "../lb/source_range.h"
 #include "../lb/sticky.h"
@@ -14,6 +16,7 @@
 
 #define BACKENDS AF_JOIN(cilium_lb, _backends_v3)
 #define AFFINITIES AF_JOIN(cilium_lb, _affinity)
+#define TABLES AF_JOIN(cilium_lb, _maglev)
 #define REVERSE_NAT AF_JOIN(cilium_lb, _reverse_nat)
 
 #define AF 4

@@ -17,6 +17,59 @@ static __always_inline const struct AF_JOIN(lb, _backend) *
 	return bpf_map_lookup_elem(&BACKENDS, backend_id);
 }
 
+/* The service's backends are chosen by a table. */
+static __always_inline int AF_FN(has_table)(const struct AF_FN(work) * work)
+{
+	if (options.packet.lb_per_service && lb_algorithm(&work->service))
+		return lb_algorithm(&work->service) == LB_ALGORITHM_MAGLEV;
+	/* Pods, which may be backends themselves, get one at random. */
+	return options.packet.maglev && !work->translation.loopback;
+}
+
+/* The backend that the table of the service has for this packet: that of all nodes, whichever the
+ * packet came to. NULL if there is no table.
+ */
+static __always_inline const struct AF_JOIN(lb, _backend) *
+	AF_FN(table_backend)(const struct AF_FN(work) * work, __u32 *backend_id)
+{
+	const struct AF_FN(packet) *packet = &work->packet;
+	__be16 service = work->service.rev_nat_index, sport = packet->sport;
+	const __u32 *table;
+	__u32 zero = 0;
+	__u64 index;
+	void *tables;
+
+	tables = bpf_map_lookup_elem(&TABLES, &service);
+	if (!tables)
+		return NULL;
+	table = bpf_map_lookup_elem(tables, &zero);
+	if (!table)
+		return NULL;
+	/* All connections of a client go to one backend. */
+	if (work->service.flags & LB_AFFINITY)
+		sport = 0;
+	index = AF_FN(packet_hash)(packet->saddr, sport, packet->dport, packet->proto,
+				   options.packet.AF_FN(maglev_seed));
+	index %= options.packet.maglev_size;
+	/* The verifier does not follow a remainder. */
+	OPAQUE(index);
+	if (index >= options.packet.maglev_size)
+		return NULL;
+	*backend_id = table[index];
+	return bpf_map_lookup_elem(&BACKENDS, backend_id);
+}
+
+/* A backend for a flow that has none. */
+static __always_inline const struct AF_JOIN(lb, _backend) *
+	AF_FN(choose_backend)(struct AF_FN(work) * work, __u32 *backend_id)
+{
+	const struct AF_JOIN(lb, _backend) *backend = NULL;
+
+	if (AF_FN(has_table)(work))
+		backend = AF_FN(table_backend)(work, backend_id);
+	return backend ? backend : AF_FN(random_backend)(&work->service, &work->key, backend_id);
+}
+
 /* Backend of a new flow, which is remembered. */
 static __always_inline const struct AF_JOIN(lb, _backend) *
 	AF_FN(new_backend)(struct AF_FN(work) * work, __u32 *backend_id)
@@ -30,7 +83,7 @@ static __always_inline const struct AF_JOIN(lb, _backend) *
 	if (svc->flags & LB_AFFINITY)
 		backend = sticky_backend(&AFFINITIES, &BACKENDS, &work->client, svc, backend_id);
 	if (!backend)
-		backend = AF_FN(random_backend)(svc, &work->key, backend_id);
+		backend = AF_FN(choose_backend)(work, backend_id);
 	if (!backend)
 		return NULL;
 	__builtin_memset(entry, 0, sizeof(*entry));
@@ -90,7 +143,7 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 		backend = bpf_map_lookup_elem(&BACKENDS, &backend_id);
 		/* One that goes away keeps the connections that it has. */
 		if (!backend || (opens && backend->flags != LB_BACKEND_ACTIVE)) {
-			backend = AF_FN(random_backend)(&work->service, &work->key, &backend_id);
+			backend = AF_FN(choose_backend)(work, &backend_id);
 			if (backend)
 				*ct_backend(entry) = backend_id;
 		}

@@ -137,12 +137,36 @@ pub struct PacketOptions {
     pub arp_responder: bool,
     /// Services without backends answer with an ICMP error (`service-no-backend-response`).
     pub reply_no_backend: bool,
+    /// Clients outside get backends by Maglev tables, not at random (`bpf-lb-algorithm`).
+    pub maglev: bool,
+    /// How packets find their place in a table.
+    pub packet_hash: PacketHash,
+    /// Services may choose the algorithm for themselves, and pods get backends by it, too (`bpf-lb-algorithm-annotation`).
+    pub lb_per_service: bool,
     /// The XDP program is attached, too (`bpf-lb-acceleration`).
     pub xdp: bool,
     /// VLAN ids whose packets the kernel gets (`vlan-bpf-bypass`); at most 5.
     pub vlans: Vec<u16>,
     /// All VLANs' packets go to the kernel.
     pub all_vlans: bool,
+}
+
+/// How a packet finds its place in a Maglev table; the same on all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketHash {
+    /// Backend ids in a table (`bpf-lb-maglev-table-size`); that of the maps, or programs are refused.
+    pub table_size: u32,
+    /// Seeds for IPv4 and IPv6 (part of `bpf-lb-maglev-hash-seed`).
+    pub seeds: [u32; 2],
+}
+
+impl Default for PacketHash {
+    fn default() -> Self {
+        Self {
+            table_size: skep_bpf_maps::lb::DEFAULT_MAGLEV_TABLE,
+            seeds: [0x71dc_da46, 0x9250_5688],
+        }
+    }
 }
 
 impl Default for PacketOptions {
@@ -182,6 +206,9 @@ impl Default for PacketOptions {
             identity_mark: true,
             arp_responder: true,
             reply_no_backend: true,
+            maglev: false,
+            packet_hash: PacketHash::default(),
+            lb_per_service: false,
             xdp: false,
             vlans: Vec::new(),
             all_vlans: false,
@@ -279,6 +306,10 @@ macro_rules! raw_options {
         raw.arp_responder = packets.arp_responder.into();
         raw.reply_no_backend = packets.reply_no_backend.into();
         raw.xdp = packets.xdp.into();
+        raw.maglev = packets.maglev.into();
+        raw.lb_per_service = packets.lb_per_service.into();
+        raw.maglev_size = packets.packet_hash.table_size;
+        [raw.maglev_seed4, raw.maglev_seed6] = packets.packet_hash.seeds;
         raw.dual_stack = (options.ipv4 && options.ipv6).into();
         raw.has_skip_neigh = values.has_skip_neigh.into();
         raw.vlan_all = packets.all_vlans.into();

@@ -49,6 +49,11 @@ fn states_of_connections() {
 }
 
 #[test]
+fn hashes_of_packets() {
+    run("hash");
+}
+
+#[test]
 fn checksums() {
     run("checksums");
 }

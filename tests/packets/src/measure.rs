@@ -145,10 +145,7 @@ fn measure_with(
     files: &[&str],
     is_wanted: fn(&Way) -> bool,
 ) -> Result<Vec<Costs>, Error> {
-    let mut facts = Facts::default();
-    for file in files {
-        facts.merge(Facts::read(&folder.join(file))?);
-    }
+    let facts = Facts::read_all(files.iter().map(|file| folder.join(file)))?;
     Node::run("measure", |node| {
         let world = World::new(node, facts, "")?;
         let mut all = Vec::new();

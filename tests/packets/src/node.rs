@@ -4,30 +4,49 @@
 
 use std::path::Path;
 
-use skep_bpf_programs::testing::run::SkBuff;
+use skep_bpf_programs::{NodeOptions, testing::run::SkBuff};
 use skep_bpf_sys::testing::Node;
 
 pub use crate::world::Called;
-use crate::{Error, vectors::Facts, world::World};
+use crate::{
+    Error,
+    vectors::Facts,
+    world::{World, options, write},
+};
 
 /// The programs on a node.
 pub struct PacketNode {
     world: World,
 }
 
-/// Makes the node of a file of facts, and runs `work` on it.
+/// Makes the node of files of facts, and runs `work` on it.
 ///
 /// # Errors
 ///
-/// [`Error`] if the file cannot be read or the node cannot be made, and those of `work`.
+/// [`Error`] if a file cannot be read or the node cannot be made, and those of `work`.
 pub fn with_node<T: Send>(
-    facts: &Path,
+    files: &[impl AsRef<Path>],
     work: impl FnOnce(&PacketNode) -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
-    let facts = Facts::read(facts)?;
+    with_options(files, |_| {}, work)
+}
+
+/// As [`with_node`], after `change` to the options of the programs.
+///
+/// # Errors
+///
+/// As [`with_node`].
+pub fn with_options<T: Send>(
+    files: &[impl AsRef<Path>],
+    change: impl FnOnce(&mut NodeOptions),
+    work: impl FnOnce(&PacketNode) -> Result<T, Error> + Send,
+) -> Result<T, Error> {
+    let facts = Facts::read_all(files)?;
+    let mut options = options(&facts, "")?;
+    change(&mut options);
     Node::run("node", |node| {
         work(&PacketNode {
-            world: World::new(node, facts, "")?,
+            world: World::with_options(node, facts, "", &options)?,
         })
     })
 }
@@ -40,6 +59,18 @@ impl PacketNode {
     /// [`Error::Facts`] if there is no such program, [`Error::Kernel`] with what the kernel says of the packet.
     pub fn run(&self, program: &str, frame: &[u8], context: &SkBuff) -> Result<Called, Error> {
         self.world.run(program, frame, context)
+    }
+
+    /// Writes an entry of a map.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Facts`] if no program uses the map, [`Error::Kernel`] with what the kernel says of the entry.
+    pub fn write(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let found = self.world.map(map).ok_or_else(|| Error::Facts {
+            what: format!("map {map}"),
+        })?;
+        write(found, key, value)
     }
 
     /// Forgets all flows.

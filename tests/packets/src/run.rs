@@ -73,10 +73,7 @@ impl fmt::Display for Report {
 pub fn run_file(path: &Path, facts: &[PathBuf], only: &str) -> Result<Vec<Report>, Error> {
     let group = Group::read(path)?;
     let named = group.facts_files(path);
-    let mut all = Facts::default();
-    for file in if facts.is_empty() { &named } else { facts } {
-        all.merge(Facts::read(file)?);
-    }
+    let all = Facts::read_all(if facts.is_empty() { &named } else { facts })?;
     Node::run("packets", |node| {
         let world = World::new(node, all, &group.facts.see)?;
         let mut reports = Vec::new();

@@ -116,12 +116,17 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
-        read(path)
+    /// What these files say, one after the other.
+    pub(crate) fn read_all(files: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Self, Error> {
+        let mut all = Self::default();
+        for file in files {
+            all.merge(read(file.as_ref())?);
+        }
+        Ok(all)
     }
 
     /// Adds what another file says; what it has of a map is all of the map.
-    pub(crate) fn merge(&mut self, other: Self) {
+    fn merge(&mut self, other: Self) {
         self.what = format!("{} {}", self.what, other.what);
         self.devices.extend(other.devices);
         self.endpoints.extend(other.endpoints);

@@ -89,6 +89,17 @@ pub(crate) struct World {
 impl World {
     /// Makes the node in the namespaces of this thread.
     pub(crate) fn new(node: &Node, facts: Facts, see: &str) -> Result<Self, Error> {
+        let options = options(&facts, see)?;
+        Self::with_options(node, facts, see, &options)
+    }
+
+    /// As [`World::new`], with these options instead of those of the facts.
+    pub(crate) fn with_options(
+        node: &Node,
+        facts: Facts,
+        see: &str,
+        options: &NodeOptions,
+    ) -> Result<Self, Error> {
         network(async |handle| interfaces(&handle, &facts).await)?;
         let store = node.store();
         let sizes = MapSizes::from(LbMapSizes::uniform(4096))
@@ -96,10 +107,9 @@ impl World {
             .with(skep_bpf_maps::conntrack::CT_ANY_MAX, 8192)
             .with(skep_bpf_maps::nat::NAT_MAX, 8192)
             .with(skep_bpf_maps::node::NEIGHBOURS_MAX, 1024);
-        let options = options(&facts, see)?;
-        let mut programs = vec![Packets::load(&store, sizes.clone(), &options)?];
+        let mut programs = vec![Packets::load(&store, sizes.clone(), options)?];
         if facts.has_xdp() {
-            let loaded = Packets::load_xdp(&store, sizes.clone(), &options)?;
+            let loaded = Packets::load_xdp(&store, sizes.clone(), options)?;
             // It is only run on packets of interfaces that have one.
             if let (Some(program), Some(device)) = (loaded.program(XDP_PROGRAM), facts.devices.get("eth0")) {
                 Xdp::new(program).attach(device.ifindex as i32, XdpFlags::DRV_MODE)?;
@@ -121,7 +131,7 @@ impl World {
             if store.path(family.name).exists() {
                 world
                     .maps
-                    .insert(family.name.to_owned(), store.open_raw(family.name)?);
+                    .insert(family.name.to_owned(), store.provide(&family.spec(&sizes))?);
             }
         }
         world.write_endpoints(see)?;
@@ -290,7 +300,7 @@ impl World {
     }
 }
 
-fn write(map: &KernelMap, key: &[u8], value: &[u8]) -> Result<(), Error> {
+pub(crate) fn write(map: &KernelMap, key: &[u8], value: &[u8]) -> Result<(), Error> {
     match map.update(key, value).pop() {
         None => Ok(()),
         Some(failure) => Err(Error::Kernel {
@@ -347,7 +357,8 @@ fn policies(store: &Arc<MapStore>, sizes: &MapSizes, facts: &Facts) -> Result<Ve
     Ok(made)
 }
 
-fn options(facts: &Facts, see: &str) -> Result<NodeOptions, Error> {
+/// What the programs of the facts were loaded with.
+pub(crate) fn options(facts: &Facts, see: &str) -> Result<NodeOptions, Error> {
     let host = "bpf_host on eth0";
     let number = |name: &str| {
         let bytes = facts.variable(host, name).unwrap_or_default();

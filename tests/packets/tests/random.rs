@@ -14,12 +14,15 @@ use proptest::{
 };
 use run_packets::{
     Error,
-    node::{PacketNode, with_node},
+    node::{PacketNode, with_node, with_options},
 };
-use skep_bpf_programs::testing::run::SkBuff;
+use skep_bpf_programs::{PacketHash, testing::run::SkBuff};
 
 const SHOT: u32 = 2;
 const REDIRECT: u32 = 7;
+const XDP_DROP: u32 = 1;
+const XDP_TX: u32 = 3;
+const XDP: &str = "cil_xdp_entry";
 
 /// Of the facts: pods, their interfaces and MAC addresses, a service with a backend in the second pod on another port.
 const P1: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 165);
@@ -35,8 +38,12 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(172, 30, 0, 3);
 const REMOTE_POD: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 10);
 const NODE_PORT: u16 = 30_080;
 
-fn facts() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/facts.json")
+fn facts() -> [PathBuf; 2] {
+    ["facts.json", "facts-xdp.json"].map(|file| {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("testdata")
+            .join(file)
+    })
 }
 
 fn sum(bytes: &[u8]) -> u32 {
@@ -192,7 +199,7 @@ fn check(node: &PacketNode, cases: u32, test: impl Fn(&PacketNode, Packet) -> Re
 
 #[test]
 fn answers_of_pods_come_back_as_they_were_asked() {
-    let done = with_node(&facts(), |node| {
+    let done = with_node(&facts()[..1], |node| {
         check(node, 256, |node, packet| {
             node.forget_flows().map_err(failed)?;
             let sent = node
@@ -247,6 +254,15 @@ fn answers_of_backends_come_from_the_service() {
 
 #[test]
 fn answers_of_backends_elsewhere_come_from_the_node_port() {
+    come_from_the_node_port("cil_from_netdev", REDIRECT);
+}
+
+#[test]
+fn answers_come_from_the_node_port_at_xdp() {
+    come_from_the_node_port(XDP, XDP_TX);
+}
+
+fn come_from_the_node_port(program: &str, sends: u32) {
     let done = with_node(&facts(), |node| {
         check(node, 256, |node, packet| {
             node.forget_flows().map_err(failed)?;
@@ -258,23 +274,86 @@ fn answers_of_backends_elsewhere_come_from_the_node_port() {
             };
             let mac = [0x0a, 0xde, 0xd3, 0xfb, 0x87, 0xf0];
             let sent = node
-                .run("cil_from_netdev", &packet.frame(mac), &at(ETH0_IFINDEX))
+                .run(program, &packet.frame(mac), &at(ETH0_IFINDEX))
                 .map_err(failed)?;
-            prop_assert_eq!(sent.verdict, REDIRECT);
+            prop_assert_eq!(sent.verdict, sends);
             let (source, backend) = read(&sent.packet)?;
             prop_assert_eq!((source.0, backend.0), (NODE, REMOTE_POD));
             prop_assert!(source.1 >= 32_768, "no port of a service or of a process");
 
             let back = answer(true, backend, source, &packet.payload);
             let received = node
-                .run("cil_from_netdev", &back.frame(mac), &at(ETH0_IFINDEX))
+                .run(program, &back.frame(mac), &at(ETH0_IFINDEX))
                 .map_err(failed)?;
-            prop_assert_eq!(received.verdict, REDIRECT);
+            prop_assert_eq!(received.verdict, sends);
             prop_assert_eq!(read(&received.packet)?, ((NODE, NODE_PORT), packet.source));
             Ok(())
         });
         Ok(())
     });
+    if let Err(error) = done {
+        panic!("{error}");
+    }
+}
+
+/// The kernel's `jhash_3words` of source, ports and protocol, as BPF programs read them.
+fn packet_hash(source: Side, destination: u16, seed: u32) -> u32 {
+    let word = |port: u16| u32::from(u16::from_ne_bytes(port.to_be_bytes()));
+    let start = 0xdead_beef_u32.wrapping_add(12).wrapping_add(seed);
+    let mut a = start.wrapping_add(u32::from_ne_bytes(source.0.octets()));
+    let mut b = start.wrapping_add(word(destination) << 16 | word(source.1));
+    let mut c = start.wrapping_add(6);
+    for (x, y, by) in [
+        (2, 1, 14),
+        (0, 2, 11),
+        (1, 0, 25),
+        (2, 1, 16),
+        (0, 2, 4),
+        (1, 0, 14),
+        (2, 1, 24),
+    ] {
+        let mut words = [a, b, c];
+        words[x] = (words[x] ^ words[y]).wrapping_sub(words[y].rotate_left(by));
+        [a, b, c] = words;
+    }
+    c
+}
+
+#[test]
+fn maglev_tables_say_which_backend_a_client_gets() {
+    // Service of the node port; backends on the other node, and in the second pod.
+    const SERVICE: [u8; 2] = [0, 15];
+    const REMOTE: u32 = 3;
+    const LOCAL: u32 = 4;
+    let hash = PacketHash::default();
+    let done = with_options(
+        &facts(),
+        |options| options.packets.maglev = true,
+        |node| {
+            check(node, 64, |node, packet| {
+                let packet = Packet {
+                    is_tcp: true,
+                    source: (CLIENT, packet.source.1),
+                    destination: (NODE, NODE_PORT),
+                    ..packet
+                };
+                let index = packet_hash(packet.source, NODE_PORT, hash.seeds[0]) % hash.table_size;
+                let mut table = vec![REMOTE; hash.table_size as usize];
+                table[index as usize] = LOCAL;
+                let table: Vec<u8> = table.iter().flat_map(|id| id.to_ne_bytes()).collect();
+                node.write("cilium_lb4_maglev", &SERVICE, &table)
+                    .map_err(failed)?;
+                for program in [XDP, "cil_from_netdev"] {
+                    node.forget_flows().map_err(failed)?;
+                    let frame = packet.frame([0x0a, 0xde, 0xd3, 0xfb, 0x87, 0xf0]);
+                    let sent = node.run(program, &frame, &at(ETH0_IFINDEX)).map_err(failed)?;
+                    prop_assert_eq!(read(&sent.packet)?.1, (P2, 8080), "{}", program);
+                }
+                Ok(())
+            });
+            Ok(())
+        },
+    );
     done.unwrap();
 }
 
@@ -336,17 +415,23 @@ fn garbage_is_dropped_with_a_reason_or_passes() {
             ("cil_to_netdev", ETH0_IFINDEX),
             ("cil_from_host", 4),
             ("cil_to_host", 3),
+            (XDP, ETH0_IFINDEX),
         ];
         let result = runner.run(&garbage(), |frame| {
             for (program, ifindex) in ways {
                 node.take_events().map_err(failed)?;
                 let ran = node.run(program, &frame, &at(ifindex)).map_err(failed)?;
+                let (drops, others) = if program == XDP {
+                    (XDP_DROP, [2, XDP_TX])
+                } else {
+                    (SHOT, [0, REDIRECT])
+                };
                 prop_assert!(
-                    matches!(ran.verdict, 0 | SHOT | REDIRECT),
+                    ran.verdict == drops || others.contains(&ran.verdict),
                     "{program}: verdict {}",
                     ran.verdict
                 );
-                if ran.verdict != SHOT {
+                if ran.verdict != drops {
                     continue;
                 }
                 let events = node.take_events().map_err(failed)?;
