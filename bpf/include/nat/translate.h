@@ -3,6 +3,8 @@
 #ifndef NAT_TRANSLATE_H
 #define NAT_TRANSLATE_H
 
+#include <linux/errno.h>
+
 #include "../conntrack/track.h"
 #include "../packet/rewrite.h"
 #include "nat.h"

@@ -45,10 +45,67 @@ static __always_inline void AF_FN(nat_fill_reverse)(struct AF_FN(work) * work, _
 	reverse->port = work->forward.sport;
 }
 
+/* A process of this node has the port. */
+static __noinline int AF_FN(nat_port_bound)(CTX *ctx, const struct AF_FN(nat_key) * answers)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *socket;
+
+	AF_COPY(tuple.AF_FN(ipv).saddr, answers->saddr);
+	AF_COPY(tuple.AF_FN(ipv).daddr, answers->daddr);
+	tuple.AF_FN(ipv).sport = answers->sport;
+	tuple.AF_FN(ipv).dport = answers->dport;
+	if (answers->proto == IPPROTO_TCP)
+		socket = bpf_sk_lookup_tcp(ctx, &tuple, sizeof(tuple.AF_FN(ipv)),
+					   BPF_F_CURRENT_NETNS, 0);
+	else if (answers->proto == IPPROTO_UDP)
+		socket = bpf_sk_lookup_udp(ctx, &tuple, sizeof(tuple.AF_FN(ipv)),
+					   BPF_F_CURRENT_NETNS, 0);
+	else
+		return 0;
+	if (!socket)
+		return 0;
+	bpf_sk_release(socket);
+	return 1;
+}
+
+/* Takes the port from a flow that has expired, or, `closed`, from a connection that both sides have
+ * closed: their entries wait for collection. Returns 0, or less if the flow may live: that it is
+ * not tracked says that the map forgot it.
+ */
+static __noinline long AF_FN(nat_take_over)(struct AF_FN(work) * work, int closed)
+{
+	const struct AF_FN(nat_key) *answers = &work->answers;
+	const struct AF_FN(nat_entry) *taken = bpf_map_lookup_elem(&NAT, answers);
+	struct AF_FN(nat_key) *other = &work->ended;
+	struct AF_FN(ct_key) *flow = &work->flow;
+	const struct ct_entry *entry;
+
+	if (!taken)
+		return bpf_map_update_elem(&NAT, answers, &work->reverse, BPF_NOEXIST);
+	AF_COPY(flow->daddr, taken->address);
+	AF_COPY(flow->saddr, answers->saddr);
+	flow->dport = answers->sport;
+	flow->sport = taken->port;
+	flow->proto = answers->proto;
+	flow->flags = CT_EGRESS;
+	entry = AF_FN(ct_find)(flow);
+	if (!entry || !(ct_is_expired(entry, work->path.now) || (closed && ct_is_closed(entry))))
+		return -EEXIST;
+	AF_COPY(other->daddr, answers->saddr);
+	AF_COPY(other->saddr, taken->address);
+	other->dport = answers->sport;
+	other->sport = taken->port;
+	other->proto = answers->proto;
+	other->flags = NAT_FORWARD;
+	bpf_map_delete_elem(&NAT, other);
+	return bpf_map_update_elem(&NAT, answers, &work->reverse, BPF_ANY);
+}
+
 /* Finds a free port and writes both entries. Returns less than 0 if all ports that were tried are
  * taken, or the map is full.
  */
-static __noinline long AF_FN(nat_allocate)(struct AF_FN(work) * work)
+static __noinline long AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct AF_FN(nat_key) *forward = &work->forward;
 	struct AF_FN(nat_entry) *entry = &work->entry;
@@ -65,7 +122,13 @@ static __noinline long AF_FN(nat_allocate)(struct AF_FN(work) * work)
 		port = nat_random_port();
 	for (n = 0; n < NAT_ATTEMPTS; n++) {
 		AF_FN(nat_answers)(forward, work->target.address, port, &work->answers);
-		error = bpf_map_update_elem(&NAT, &work->answers, &work->reverse, BPF_NOEXIST);
+		error = -1;
+		/* A process's own port is its own. */
+		if (work->target.needs_ct || !AF_FN(nat_port_bound)(ctx, &work->answers))
+			error = bpf_map_update_elem(&NAT, &work->answers, &work->reverse,
+						    BPF_NOEXIST);
+		if (error == -EEXIST)
+			error = AF_FN(nat_take_over)(work, n >= NAT_ATTEMPTS / 2);
 		if (!error) {
 			entry->port = port;
 			error = bpf_map_update_elem(&NAT, forward, entry, BPF_ANY);
@@ -83,7 +146,7 @@ static __noinline long AF_FN(nat_allocate)(struct AF_FN(work) * work)
 }
 
 /* Entry for the packet's flow, made if there is none. Returns less than 0 as `nat_allocate`. */
-static __always_inline long AF_FN(nat_flow)(struct AF_FN(work) * work)
+static __always_inline long AF_FN(nat_flow)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct AF_FN(nat_key) *forward = &work->forward;
 	const struct AF_FN(nat_entry) * known;
@@ -105,7 +168,7 @@ static __always_inline long AF_FN(nat_flow)(struct AF_FN(work) * work)
 		bpf_map_delete_elem(&NAT, &work->answers);
 		bpf_map_delete_elem(&NAT, forward);
 	}
-	return AF_FN(nat_allocate)(work);
+	return AF_FN(nat_allocate)(ctx, work);
 }
 
 /* The flow of a process of this node, which only the NAT entry's owner tracks. */
@@ -243,7 +306,7 @@ GLOBAL int AF_FN(nat_egress)(CTX *ctx, struct AF_FN(work) * work)
 		return DROP_INVALID;
 	packet = &work->packet;
 	AF_FN(nat_forward)(packet, &work->forward);
-	error = AF_FN(nat_flow)(work);
+	error = AF_FN(nat_flow)(ctx, work);
 	if (error) {
 		work->path.extended_error = error;
 		return DROP_NAT_NO_MAPPING;

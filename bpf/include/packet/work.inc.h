@@ -29,6 +29,7 @@ struct AF_FN(work) {
 	struct AF_FN(nat_target) target;
 	struct AF_FN(nat_key) forward ALIGNED;
 	struct AF_FN(nat_key) answers ALIGNED;
+	struct AF_FN(nat_key) ended ALIGNED;
 	struct AF_FN(nat_entry) entry;
 	struct AF_FN(nat_entry) reverse;
 };

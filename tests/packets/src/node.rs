@@ -2,16 +2,16 @@
 
 //! A node with pods, as facts say, for tests that send packets of their own.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use skep_bpf_programs::{NodeOptions, testing::run::SkBuff};
-use skep_bpf_sys::testing::Node;
+use skep_bpf_sys::{KernelMap, RawMap as _, testing::Node};
 
 pub use crate::world::Called;
 use crate::{
     Error,
     vectors::Facts,
-    world::{World, options, write},
+    world::{World, content, options, write},
 };
 
 /// The programs on a node.
@@ -67,10 +67,37 @@ impl PacketNode {
     ///
     /// [`Error::Facts`] if no program uses the map, [`Error::Kernel`] with what the kernel says of the entry.
     pub fn write(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        let found = self.world.map(map).ok_or_else(|| Error::Facts {
-            what: format!("map {map}"),
-        })?;
-        write(found, key, value)
+        write(self.map(map)?, key, value)
+    }
+
+    /// All entries of a map.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Facts`] if no program uses the map, [`Error::Kernel`] if it cannot be read.
+    pub fn entries(&self, map: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+        content(self.map(map)?)
+    }
+
+    /// Deletes an entry of a map.
+    ///
+    /// # Errors
+    ///
+    /// As [`PacketNode::write`].
+    pub fn delete(&self, map: &str, key: &[u8]) -> Result<(), Error> {
+        match self.map(map)?.delete(key).failures.pop() {
+            None => Ok(()),
+            Some(failure) => Err(Error::Kernel {
+                what: format!("delete an entry of {map}"),
+                source: failure.error,
+            }),
+        }
+    }
+
+    fn map(&self, name: &str) -> Result<&KernelMap, Error> {
+        self.world.map(name).ok_or_else(|| Error::Facts {
+            what: format!("map {name}"),
+        })
     }
 
     /// Forgets all flows.

@@ -2,10 +2,7 @@
 
 //! Packets that nobody recorded: what comes back is what a client expects, and garbage does no harm.
 
-use std::{
-    net::{Ipv4Addr, Ipv6Addr},
-    path::PathBuf,
-};
+use std::net::Ipv6Addr;
 
 use proptest::{
     collection::vec,
@@ -16,143 +13,9 @@ use run_packets::{
     Error,
     node::{PacketNode, with_node, with_options},
 };
-use skep_bpf_programs::{PacketHash, testing::run::SkBuff};
+use skep_bpf_programs::PacketHash;
 
-const SHOT: u32 = 2;
-const REDIRECT: u32 = 7;
-const XDP_DROP: u32 = 1;
-const XDP_TX: u32 = 3;
-const XDP: &str = "cil_xdp_entry";
-
-/// Of the facts: pods, their interfaces and MAC addresses, a service with a backend in the second pod on another port.
-const P1: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 165);
-const P2: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 221);
-const P1_IFINDEX: u32 = 6;
-const P2_IFINDEX: u32 = 8;
-const ETH0_IFINDEX: u32 = 2;
-const P1_MAC: [u8; 6] = [0x56, 0xcf, 0x58, 0x68, 0x5b, 0xd6];
-const P2_MAC: [u8; 6] = [0xfa, 0xc6, 0xa2, 0x69, 0xd4, 0x71];
-const VIP: Ipv4Addr = Ipv4Addr::new(10, 96, 1, 101);
-const NODE: Ipv4Addr = Ipv4Addr::new(172, 30, 0, 1);
-const CLIENT: Ipv4Addr = Ipv4Addr::new(172, 30, 0, 3);
-const REMOTE_POD: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 10);
-const NODE_PORT: u16 = 30_080;
-
-fn facts() -> [PathBuf; 2] {
-    ["facts.json", "facts-xdp.json"].map(|file| {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-            .join("testdata")
-            .join(file)
-    })
-}
-
-fn sum(bytes: &[u8]) -> u32 {
-    let words = bytes
-        .chunks(2)
-        .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
-    words.sum()
-}
-
-fn fold(mut sum: u32) -> u16 {
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}
-
-/// TCP or UDP over IPv4, with options and payload.
-#[derive(Debug, Clone)]
-struct Packet {
-    is_tcp: bool,
-    source: Side,
-    destination: Side,
-    tcp_flags: u8,
-    ttl: u8,
-    /// Words of "no operation".
-    options: u8,
-    payload: Vec<u8>,
-}
-
-impl Packet {
-    fn frame(&self, mac: [u8; 6]) -> Vec<u8> {
-        let mut l4 = self.source.1.to_be_bytes().to_vec();
-        l4.extend(self.destination.1.to_be_bytes());
-        if self.is_tcp {
-            l4.extend([
-                0,
-                0,
-                0,
-                1,
-                0,
-                0,
-                0,
-                0,
-                0x50,
-                self.tcp_flags,
-                0xff,
-                0xff,
-                0,
-                0,
-                0,
-                0,
-            ]);
-        } else {
-            l4.extend(((8 + self.payload.len()) as u16).to_be_bytes());
-            l4.extend([0, 0]);
-        }
-        l4.extend(&self.payload);
-        let proto = if self.is_tcp { 6 } else { 17 };
-        let at = if self.is_tcp { 16 } else { 6 };
-        let pseudo =
-            sum(&self.source.0.octets()) + sum(&self.destination.0.octets()) + proto + l4.len() as u32;
-        // A checksum of zero would mean that there is none (RFC 768).
-        let checksum = match !fold(pseudo + sum(&l4)) {
-            0 => 0xffff,
-            other => other,
-        };
-        l4[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
-
-        let words = 5 + self.options;
-        let mut ip = vec![0x40 | words, 0];
-        ip.extend((usize::from(words) * 4 + l4.len()).to_be_bytes()[6..].iter());
-        ip.extend([0x12, 0x34, 0x40, 0, self.ttl, proto as u8, 0, 0]);
-        ip.extend(self.source.0.octets());
-        ip.extend(self.destination.0.octets());
-        ip.extend(std::iter::repeat_n(1, usize::from(self.options) * 4));
-        let checksum = !fold(sum(&ip));
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-
-        let mut frame = vec![2, 0, 0, 0, 0, 1];
-        frame.extend(mac);
-        frame.extend([8, 0]);
-        frame.extend(ip);
-        frame.extend(l4);
-        frame
-    }
-}
-
-/// Address and port.
-type Side = (Ipv4Addr, u16);
-
-/// Addresses and ports of a frame whose checksums are right.
-fn read(frame: &[u8]) -> Result<(Side, Side), TestCaseError> {
-    let header = usize::from(frame[14] & 0xf) * 4;
-    let (ip, l4) = frame[14..].split_at(header);
-    prop_assert_eq!(fold(sum(ip)), 0xffff, "checksum of the IP header");
-    let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
-    let pseudo = sum(&ip[12..20]) + u32::from(ip[9]) + l4.len() as u32;
-    prop_assert_eq!(fold(pseudo + sum(l4)), 0xffff, "checksum of the transport header");
-    let port = |at: usize| u16::from_be_bytes([l4[at], l4[at + 1]]);
-    Ok(((address(12), port(0)), (address(16), port(2))))
-}
-
-fn at(ifindex: u32) -> SkBuff {
-    SkBuff {
-        ifindex,
-        ingress_ifindex: ifindex,
-        ..SkBuff::default()
-    }
-}
+use crate::packet::*;
 
 fn failed(error: Error) -> TestCaseError {
     TestCaseError::fail(error.to_string())
@@ -172,18 +35,6 @@ fn packets() -> impl Strategy<Value = Packet> {
             payload,
         },
     )
-}
-
-fn answer(is_tcp: bool, source: Side, destination: Side, payload: &[u8]) -> Packet {
-    Packet {
-        is_tcp,
-        source,
-        destination,
-        tcp_flags: 0x12,
-        ttl: 64,
-        options: 0,
-        payload: payload.to_vec(),
-    }
 }
 
 fn check(node: &PacketNode, cases: u32, test: impl Fn(&PacketNode, Packet) -> Result<(), TestCaseError>) {
@@ -272,9 +123,8 @@ fn come_from_the_node_port(program: &str, sends: u32) {
                 destination: (NODE, NODE_PORT),
                 ..packet
             };
-            let mac = [0x0a, 0xde, 0xd3, 0xfb, 0x87, 0xf0];
             let sent = node
-                .run(program, &packet.frame(mac), &at(ETH0_IFINDEX))
+                .run(program, &packet.frame(CLIENT_MAC), &at(ETH0_IFINDEX))
                 .map_err(failed)?;
             prop_assert_eq!(sent.verdict, sends);
             let (source, backend) = read(&sent.packet)?;
@@ -283,7 +133,7 @@ fn come_from_the_node_port(program: &str, sends: u32) {
 
             let back = answer(true, backend, source, &packet.payload);
             let received = node
-                .run(program, &back.frame(mac), &at(ETH0_IFINDEX))
+                .run(program, &back.frame(CLIENT_MAC), &at(ETH0_IFINDEX))
                 .map_err(failed)?;
             prop_assert_eq!(received.verdict, sends);
             prop_assert_eq!(read(&received.packet)?, ((NODE, NODE_PORT), packet.source));
@@ -345,7 +195,7 @@ fn maglev_tables_say_which_backend_a_client_gets() {
                     .map_err(failed)?;
                 for program in [XDP, "cil_from_netdev"] {
                     node.forget_flows().map_err(failed)?;
-                    let frame = packet.frame([0x0a, 0xde, 0xd3, 0xfb, 0x87, 0xf0]);
+                    let frame = packet.frame(CLIENT_MAC);
                     let sent = node.run(program, &frame, &at(ETH0_IFINDEX)).map_err(failed)?;
                     prop_assert_eq!(read(&sent.packet)?.1, (P2, 8080), "{}", program);
                 }

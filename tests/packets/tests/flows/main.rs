@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Packets that nobody recorded, through the programs on the node of the facts.
+
+mod nat;
+mod packet;
+mod random;
