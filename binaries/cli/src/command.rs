@@ -23,6 +23,7 @@ use crate::{
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
     mesh,
+    monitor::{self, MonitorCommand, MonitorError},
     print::{self, Format},
     service, shell, status,
 };
@@ -108,6 +109,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
+    /// Events of programs and of the agent, as they happen.
+    Monitor(MonitorCommand),
     /// Show the agent's cells, hooks and jobs.
     Hive,
     /// The agent's metrics.
@@ -368,6 +371,13 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             return in_agent(&line.shell_sock_path, &words);
         }
         Command::Shell { words } => return in_agent(&line.shell_sock_path, &words),
+        Command::Monitor(command) => {
+            return match monitor::run(&command, &agent, format == Format::Json) {
+                // A closed pipe (`skep monitor | head`) is no error.
+                Err(MonitorError::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(code),
+                ended => Ok(ended.map(|()| code)?),
+            };
+        }
         Command::Hive if format == Format::Text => shell::ask(&line.shell_sock_path, "hive")?,
         Command::Hive => document(&shell::ask(&line.shell_sock_path, "hive/state")?, format)?,
         Command::Statedb if format == Format::Yaml => {

@@ -11,6 +11,7 @@ mod kvstore;
 mod lrp;
 mod maps;
 mod mesh;
+mod monitor;
 mod print;
 mod service;
 mod shell;

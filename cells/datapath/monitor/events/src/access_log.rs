@@ -62,6 +62,10 @@ pub struct LogRecordHttp {
     pub protocol: String,
     /// Headers.
     pub headers: BTreeMap<String, Vec<String>>,
+    /// Headers that a rule asks for, and that are not there.
+    pub missing_headers: BTreeMap<String, Vec<String>>,
+    /// Headers that a rule forbids.
+    pub rejected_headers: BTreeMap<String, Vec<String>>,
 }
 
 /// A DNS message.
@@ -194,16 +198,21 @@ fn endpoint(value: Option<&Value>) -> EndpointInfo {
 }
 
 fn http(value: &Value) -> LogRecordHttp {
+    let headers = |name: &str| {
+        pairs(value.field(name), |values| match values {
+            Value::List(values) => values.iter().map(as_text).collect(),
+            _ => Vec::new(),
+        })
+    };
     LogRecordHttp {
         code: value.int("Code"),
         method: value.text("Method"),
         // A URL encodes itself: to its text.
         url: String::from_utf8_lossy(value.bytes("URL")).into_owned(),
         protocol: value.text("Protocol"),
-        headers: pairs(value.field("Headers"), |values| match values {
-            Value::List(values) => values.iter().map(as_text).collect(),
-            _ => Vec::new(),
-        }),
+        headers: headers("Headers"),
+        missing_headers: headers("MissingHeaders"),
+        rejected_headers: headers("RejectedHeaders"),
     }
 }
 

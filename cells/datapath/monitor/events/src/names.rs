@@ -20,6 +20,8 @@ pub mod point {
     pub const TO_ENDPOINT: u8 = 0;
     /// To a proxy.
     pub const TO_PROXY: u8 = 1;
+    /// To the node itself.
+    pub const TO_HOST: u8 = 2;
     /// From a pod of the node.
     pub const FROM_ENDPOINT: u8 = 5;
 }
