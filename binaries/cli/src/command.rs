@@ -12,14 +12,12 @@ use std::{
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
 use skep_api_types::{DaemonConfiguration, IpListEntry, LrpSpec, NodeId, Service, StatusResponse};
-use skep_bpf_maps::{
-    event::{METRICS, RATELIMIT},
-    node::{IPCACHE, NODE_IDS},
-};
+use skep_bpf_maps::{event::RATELIMIT, node::NODE_IDS};
 
 use crate::{
     address,
     agent::{Agent, AgentError},
+    datapath::{self, IpcacheCommand, PolicyCommand},
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
     mesh,
@@ -185,7 +183,16 @@ enum BpfCommand {
     Lb(LbCommand),
     /// Addresses and their identities.
     #[command(subcommand)]
-    Ipcache(ListCommand),
+    Ipcache(IpcacheCommand),
+    /// Endpoints and addresses of the node.
+    #[command(subcommand)]
+    Endpoint(ListCommand),
+    /// Policies of endpoints.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Datagrams whose fragments are on their way.
+    #[command(subcommand)]
+    Frag(ListCommand),
     /// Ids of other nodes by their addresses.
     #[command(subcommand)]
     Nodeid(ListCommand),
@@ -491,21 +498,14 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, 
             pinned.entries(RATELIMIT.name)?,
             ["USAGE IFINDEX", "TOKENS LAST_TOPUP"],
         ),
-        BpfCommand::Ipcache(ListCommand::List) => {
-            (pinned.entries(IPCACHE.name)?, ["IP PREFIX/ADDRESS", "IDENTITY"])
-        }
+        BpfCommand::Ipcache(command) => return datapath::ipcache(pinned, command, format),
+        BpfCommand::Endpoint(ListCommand::List) => return datapath::endpoints(pinned, format),
+        BpfCommand::Policy(command) => return datapath::policy(pinned, command, format),
+        BpfCommand::Frag(ListCommand::List) => return datapath::fragments(pinned, format),
+        BpfCommand::Metrics(ListCommand::List) => return datapath::metrics(pinned, format),
         BpfCommand::Nodeid(ListCommand::List) => (pinned.entries(NODE_IDS.name)?, ["IP ADDRESS", "NODE ID"]),
         BpfCommand::Socknat(ListCommand::List) => (pinned.sockets()?, ["BACKEND -> COOKIE", "FRONTEND"]),
-        BpfCommand::Metrics(ListCommand::List) => (
-            pinned.entries(METRICS.name)?,
-            ["REASON DIRECTION", "PACKETS BYTES"],
-        ),
     };
-    if entries.is_empty() && format == Format::Text && matches!(command, BpfCommand::Metrics(_)) {
-        // As Cilium's command does: what reads the table from the standard output finds none.
-        eprintln!("No entries found.");
-        return Ok(String::new());
-    }
     Ok(print::entries(&entries, titles, format))
 }
 

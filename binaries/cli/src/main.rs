@@ -5,6 +5,7 @@
 mod address;
 mod agent;
 mod command;
+mod datapath;
 mod inventory;
 #[cfg(feature = "kvstore")]
 mod kvstore;

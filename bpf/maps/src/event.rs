@@ -221,13 +221,13 @@ impl Text for RateLimitValue {
 
 /// The sum over all CPUs.
 fn total_text(bytes: &[u8]) -> String {
-    MetricsValue::total(bytes).text()
+    MetricsValue::total(cpu_values(bytes)).text()
 }
 
 impl MetricsValue {
-    /// The sum over all CPUs of an entry's bytes.
-    pub fn total(bytes: &[u8]) -> Self {
-        cpu_values::<Self>(bytes).fold(Self::default(), |sum, value| Self {
+    /// The sum of the values of all CPUs.
+    pub fn total(values: impl IntoIterator<Item = Self>) -> Self {
+        values.into_iter().fold(Self::default(), |sum, value| Self {
             count: sum.count.wrapping_add(value.count),
             bytes: sum.bytes.wrapping_add(value.bytes),
         })
