@@ -38,6 +38,8 @@ use skep_monitor_events::{
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Nobody can listen.
+const OFF: &str = "--enable-monitor=false";
 /// The interface of the endpoint: the loopback.
 const INTERFACE: u32 = 1;
 /// A SYN of 10.1.0.165, which is not the endpoint's address.
@@ -92,7 +94,14 @@ impl World {
             .root::<Arc<Monitor>>()
             .root::<Arc<LbMapSizes>>()
             .plan(Settings::new().args(all))?;
-        Ok(plan.build()?.start().await?)
+        let running = plan.build()?.start().await?;
+        // The agent reports its start once: not to those who listen here.
+        let start = || running.health().get("monitor.job-report-start");
+        until("the start is reported", || {
+            flags.contains(&OFF) || start().is_some_and(|job| job.level == Level::Stopped)
+        })
+        .await;
+        Ok(running)
     }
 
     /// The program of an endpoint with the id 7 that drops whatever does not come from its address.
@@ -369,7 +378,7 @@ fn events_of_the_agent_arrive() {
 #[test]
 fn nothing_is_served_when_the_monitor_is_off() {
     run("monitor-off", |world| async move {
-        let running = world.start(&["--enable-monitor=false"]).await?;
+        let running = world.start(&[OFF]).await?;
         assert!(!world.socket.exists());
         assert!(running.health().get("monitor.job-listener").is_none());
         running.stop().await?;
