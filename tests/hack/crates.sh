@@ -35,6 +35,8 @@ skep-operator-kvstore: kube etcd-client tonic skep-kvstore-etcd skep-k8s-apiserv
 skep-logging: kube axum
 skep-operator-ipam: skep-bpf-sys skep-bpf-maps skep-statedb kube axum
 skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s-types skep-k8s-client axum
+skep-monitor: skep-bpf-programs kube axum
+skep-monitor-events: skep-hive skep-bpf-programs tokio aya
 skep-kvstore: etcd-client tonic axum kube
 skep-kvstore-etcd: kube
 skep-kvstore-store: skep-kvstore-etcd etcd-client tonic axum kube

@@ -12,17 +12,16 @@ use std::{
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
 use skep_api_types::{DaemonConfiguration, IpListEntry, LrpSpec, NodeId, Service, StatusResponse};
-use skep_bpf_maps::{
-    event::{METRICS, RATELIMIT},
-    node::{IPCACHE, NODE_IDS},
-};
+use skep_bpf_maps::{event::RATELIMIT, node::NODE_IDS};
 
 use crate::{
     address,
     agent::{Agent, AgentError},
+    datapath::{self, IpcacheCommand, PolicyCommand},
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
     mesh,
+    monitor::{self, MonitorCommand, MonitorError},
     print::{self, Format},
     service, shell, status,
 };
@@ -108,6 +107,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
+    /// Events of programs and of the agent, as they happen.
+    Monitor(MonitorCommand),
     /// Show the agent's cells, hooks and jobs.
     Hive,
     /// The agent's metrics.
@@ -182,7 +183,16 @@ enum BpfCommand {
     Lb(LbCommand),
     /// Addresses and their identities.
     #[command(subcommand)]
-    Ipcache(ListCommand),
+    Ipcache(IpcacheCommand),
+    /// Endpoints and addresses of the node.
+    #[command(subcommand)]
+    Endpoint(ListCommand),
+    /// Policies of endpoints.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Datagrams whose fragments are on their way.
+    #[command(subcommand)]
+    Frag(ListCommand),
     /// Ids of other nodes by their addresses.
     #[command(subcommand)]
     Nodeid(ListCommand),
@@ -368,6 +378,13 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             return in_agent(&line.shell_sock_path, &words);
         }
         Command::Shell { words } => return in_agent(&line.shell_sock_path, &words),
+        Command::Monitor(command) => {
+            return match monitor::run(&command, &agent, format == Format::Json) {
+                // A closed pipe (`skep monitor | head`) is no error.
+                Err(MonitorError::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(code),
+                ended => Ok(ended.map(|()| code)?),
+            };
+        }
         Command::Hive if format == Format::Text => shell::ask(&line.shell_sock_path, "hive")?,
         Command::Hive => document(&shell::ask(&line.shell_sock_path, "hive/state")?, format)?,
         Command::Statedb if format == Format::Yaml => {
@@ -481,21 +498,14 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, 
             pinned.entries(RATELIMIT.name)?,
             ["USAGE IFINDEX", "TOKENS LAST_TOPUP"],
         ),
-        BpfCommand::Ipcache(ListCommand::List) => {
-            (pinned.entries(IPCACHE.name)?, ["IP PREFIX/ADDRESS", "IDENTITY"])
-        }
+        BpfCommand::Ipcache(command) => return datapath::ipcache(pinned, command, format),
+        BpfCommand::Endpoint(ListCommand::List) => return datapath::endpoints(pinned, format),
+        BpfCommand::Policy(command) => return datapath::policy(pinned, command, format),
+        BpfCommand::Frag(ListCommand::List) => return datapath::fragments(pinned, format),
+        BpfCommand::Metrics(ListCommand::List) => return datapath::metrics(pinned, format),
         BpfCommand::Nodeid(ListCommand::List) => (pinned.entries(NODE_IDS.name)?, ["IP ADDRESS", "NODE ID"]),
         BpfCommand::Socknat(ListCommand::List) => (pinned.sockets()?, ["BACKEND -> COOKIE", "FRONTEND"]),
-        BpfCommand::Metrics(ListCommand::List) => (
-            pinned.entries(METRICS.name)?,
-            ["REASON DIRECTION", "PACKETS BYTES"],
-        ),
     };
-    if entries.is_empty() && format == Format::Text && matches!(command, BpfCommand::Metrics(_)) {
-        // As Cilium's command does: what reads the table from the standard output finds none.
-        eprintln!("No entries found.");
-        return Ok(String::new());
-    }
     Ok(print::entries(&entries, titles, format))
 }
 

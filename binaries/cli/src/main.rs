@@ -5,12 +5,14 @@
 mod address;
 mod agent;
 mod command;
+mod datapath;
 mod inventory;
 #[cfg(feature = "kvstore")]
 mod kvstore;
 mod lrp;
 mod maps;
 mod mesh;
+mod monitor;
 mod print;
 mod service;
 mod shell;

@@ -19,7 +19,10 @@ use skep_bpf_maps::{
     names_of,
     text::{Text, protocol},
 };
-use skep_bpf_sys::{Map, MapError, MapStore, map::Plain};
+use skep_bpf_sys::{
+    Map, MapError, MapStore,
+    map::{PerCpuMap, Plain},
+};
 
 /// Why pinned maps cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +47,17 @@ pub(crate) enum MapsError {
         #[source]
         cause: io::Error,
     },
+    /// No entry of the map matches.
+    #[error("map {map} has no entry for {key}")]
+    NoEntry {
+        /// The map's name.
+        map: &'static str,
+        /// What was looked for.
+        key: String,
+    },
+    /// The entries cannot be printed in this form.
+    #[error("cannot print the entries")]
+    Print(#[from] serde_json::Error),
     /// `skep map list` names the maps there are.
     #[error("map `{name}` is not one whose content skep can show")]
     Unknown {
@@ -263,7 +277,7 @@ impl Pinned {
     }
 
     /// Joins what both families have. A family that is off has no map pinned; of one that has some, none may be missing.
-    fn families(&self, both: [Result<Vec<Entry>, MapsError>; 2]) -> Result<Vec<Entry>, MapsError> {
+    pub(crate) fn families(&self, both: [Result<Vec<Entry>, MapsError>; 2]) -> Result<Vec<Entry>, MapsError> {
         let is_pinned = |name: &str| self.store.path(name).exists();
         let [first, second] = both;
         let off = |result: &Result<Vec<Entry>, MapsError>, ip: IpFamily| {
@@ -276,8 +290,20 @@ impl Pinned {
         }
     }
 
-    fn open<K: Plain, V: Plain>(&self, name: &str) -> Result<Map<K, V>, MapsError> {
+    /// The map called `name`.
+    ///
+    /// # Errors
+    /// When it is not pinned, or has other keys and values.
+    pub(crate) fn open<K: Plain, V: Plain>(&self, name: &str) -> Result<Map<K, V>, MapsError> {
         self.pinned(name, self.store.open(name))
+    }
+
+    /// The map called `name`, which has a value for each CPU.
+    ///
+    /// # Errors
+    /// When it is not pinned, or has other keys and values.
+    pub(crate) fn open_per_cpu<K: Plain, V: Plain>(&self, name: &str) -> Result<PerCpuMap<K, V>, MapsError> {
+        self.pinned(name, PerCpuMap::open(name, &self.store.path(name)))
     }
 
     /// Tells a map that is not there from one that cannot be read.

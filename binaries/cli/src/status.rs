@@ -5,8 +5,8 @@
 use hive_script::text::TabWriter;
 use jiff::Timestamp;
 use skep_api_types::{
-    BpfMapStatus, KubeProxyReplacement, KubeProxyReplacementFeatures, ModuleStatus, NodePortFeature, State,
-    StatusResponse, Switch,
+    BpfMapStatus, KubeProxyReplacement, KubeProxyReplacementFeatures, ModuleStatus, MonitorStatus,
+    NodePortFeature, State, StatusResponse, Switch,
 };
 
 use crate::mesh;
@@ -73,6 +73,19 @@ fn summary(status: &StatusResponse) -> String {
         bracketed(&replacement.map(devices).unwrap_or_default()),
     ]);
     table.row(["Cilium:", status.cilium.state.as_str(), &status.cilium.msg]);
+    match &status.node_monitor {
+        None => table.row(["NodeMonitor:", "Disabled"]),
+        Some(rings) => {
+            table.row(["NodeMonitor:", &monitor(rings)]);
+            if rings.lost > 0 || rings.unknown > 0 {
+                let lost = format!(
+                    "{} events lost, {} unknown notifications",
+                    rings.lost, rings.unknown
+                );
+                table.row(["", &lost]);
+            }
+        }
+    };
     table.row(vec!["Modules Health:".to_owned(), modules_line(status)]);
     table.finish()
 }
@@ -97,6 +110,14 @@ pub(crate) fn details(status: &StatusResponse, tree: Option<&str>) -> String {
         None => out.push_str(&modules(status)),
     }
     out
+}
+
+/// The rings of events, which are read while somebody listens.
+pub(crate) fn monitor(rings: &MonitorStatus) -> String {
+    format!(
+        "Listening for events on {} CPUs with {}x{} of shared memory",
+        rings.cpus, rings.npages, rings.pagesize
+    )
 }
 
 fn bracketed(devices: &str) -> String {
@@ -314,12 +335,36 @@ mod tests {
             "Kubernetes APIs:        [\"core/v1::Pods\"]",
             "KubeProxyReplacement:   True   [eth0   10.0.0.3 (Direct Routing)]",
             "Cilium:                 Ok     0.1.0",
+            "NodeMonitor:            Disabled",
             "Modules Health:         Stopped(0) Degraded(1) OK(1)",
             "Degraded modules:",
             "  a.c: [DEGRADED] not reached: timeout",
             "",
         ];
         assert_eq!(overview(&status(), false), expected.join("\n"));
+    }
+
+    #[test]
+    fn the_monitor_is_shown_while_it_reads() {
+        let mut status = status();
+        let mut rings = MonitorStatus {
+            cpus: 8,
+            npages: 64,
+            pagesize: 4096,
+            ..MonitorStatus::default()
+        };
+        status.node_monitor = Some(rings);
+        let shown = overview(&status, false);
+        let line = "NodeMonitor:            Listening for events on 8 CPUs with 64x4096 of shared memory\n";
+        assert!(shown.contains(line) && !shown.contains("events lost"), "{shown}");
+
+        rings.lost = 7;
+        status.node_monitor = Some(rings);
+        let shown = overview(&status, false);
+        assert!(
+            shown.contains(" 7 events lost, 0 unknown notifications\n"),
+            "{shown}"
+        );
     }
 
     #[test]

@@ -218,7 +218,7 @@ fn counters_without_entries_are_no_table() {
         let (text, errors) = skep_both(node, &["bpf", "metrics", "list"])?;
 
         assert_eq!((text.as_str(), errors.as_str()), ("", "No entries found.\n"));
-        assert_eq!(skep(node, &["bpf", "metrics", "list", "-o", "json"])?, "{}\n");
+        assert_eq!(skep(node, &["bpf", "metrics", "list", "-o", "json"])?, "[]\n");
         Ok(())
     });
 }

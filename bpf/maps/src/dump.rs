@@ -115,7 +115,10 @@ mod tests {
         let total = format!("{} {}", 2 * cpus, 64 * cpus);
         assert_eq!(
             texts,
-            [("LB: no backend slot entry found SERVICE".to_owned(), total)]
+            [(
+                "LB, sock cgroup: No backend slot entry found SERVICE".to_owned(),
+                total
+            )]
         );
 
         let map = Map::in_memory(&node::IPCACHE.spec(&small)).unwrap();

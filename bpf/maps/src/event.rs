@@ -13,6 +13,11 @@ use skep_bpf_sys::{MapKind, map::cpu_values};
 
 use crate::{MapFamily, Size, layout, register, text::Text};
 
+mod file;
+pub mod reason;
+
+pub use file::source_file;
+
 /// Who loads the programs that write these maps.
 pub const OWNER: &str = "socket-lb";
 
@@ -72,20 +77,6 @@ pub struct MetricsValue {
     pub bytes: u64,
 }
 const _: () = assert!(size_of::<MetricsValue>() == 16);
-
-/// Reasons that the socket programs count, all with direction 3 (service).
-pub mod reason {
-    /// A backend slot was missing.
-    pub const LB_NO_BACKEND_SLOT: u8 = 5;
-    /// A slot named a backend that does not exist.
-    pub const LB_NO_BACKEND: u8 = 6;
-    /// The reverse entry of a socket could not be written.
-    pub const LB_REVERSE_UPDATE: u8 = 7;
-    /// The reverse entry of a socket named a service that is gone.
-    pub const LB_REVERSE_STALE: u8 = 8;
-    /// A released socket's reverse entry was deleted.
-    pub const LB_REVERSE_DELETE: u8 = 14;
-}
 
 /// Key of `cilium_ratelimit`. C twin: `struct ratelimit_key` in `bpf/include/event/ratelimit.h`.
 #[derive(
@@ -186,16 +177,27 @@ layout!(MetricsValue = "metrics_value" { count, bytes });
 layout!(RateLimitKey = "ratelimit_key" { usage, ifindex });
 layout!(RateLimitValue = "ratelimit_value" { last_topup, tokens });
 
-/// What a counter of the programs counts, and in which direction.
-impl Text for MetricsKey {
-    fn text(&self) -> String {
-        let direction = match self.direction & 3 {
+impl MetricsKey {
+    /// Why it was counted: the number if it has no name.
+    pub fn reason_text(&self) -> String {
+        reason::text(self.reason).map_or_else(|| format!("reason {}", self.reason), str::to_owned)
+    }
+
+    /// In which direction.
+    pub const fn direction_text(&self) -> &'static str {
+        match self.direction & 3 {
             1 => "INGRESS",
             2 => "EGRESS",
             3 => "SERVICE",
             _ => "UNKNOWN",
-        };
-        format!("{} {direction}", reason_text(self.reason))
+        }
+    }
+}
+
+/// What a counter of the programs counts, and in which direction.
+impl Text for MetricsKey {
+    fn text(&self) -> String {
+        format!("{} {}", self.reason_text(), self.direction_text())
     }
 }
 
@@ -219,23 +221,17 @@ impl Text for RateLimitValue {
 
 /// The sum over all CPUs.
 fn total_text(bytes: &[u8]) -> String {
-    let total = cpu_values::<MetricsValue>(bytes).fold(MetricsValue::default(), |sum, value| MetricsValue {
-        count: sum.count.wrapping_add(value.count),
-        bytes: sum.bytes.wrapping_add(value.bytes),
-    });
-    total.text()
+    MetricsValue::total(cpu_values(bytes)).text()
 }
 
-fn reason_text(number: u8) -> String {
-    let text = match number {
-        reason::LB_NO_BACKEND_SLOT => "LB: no backend slot entry found",
-        reason::LB_NO_BACKEND => "LB: no backend entry found",
-        reason::LB_REVERSE_UPDATE => "LB: reverse entry update failed",
-        reason::LB_REVERSE_STALE => "LB: reverse entry stale",
-        reason::LB_REVERSE_DELETE => "LB: reverse entry deleted",
-        other => return format!("reason {other}"),
-    };
-    text.to_owned()
+impl MetricsValue {
+    /// The sum of the values of all CPUs.
+    pub fn total(values: impl IntoIterator<Item = Self>) -> Self {
+        values.into_iter().fold(Self::default(), |sum, value| Self {
+            count: sum.count.wrapping_add(value.count),
+            bytes: sum.bytes.wrapping_add(value.bytes),
+        })
+    }
 }
 
 /// What a token bucket is for.

@@ -137,17 +137,58 @@ fn port_text(prefix_len: u32, proto: u8, port: u16) -> String {
     }
 }
 
+impl PolicyKey {
+    /// Bits of protocol and port that count.
+    pub fn bits(&self) -> u32 {
+        self.prefix_len.saturating_sub(POLICY_STATIC_BITS).min(24)
+    }
+
+    /// `Ingress` or `Egress`.
+    pub fn direction_text(&self) -> &'static str {
+        direction_text(self.direction)
+    }
+
+    /// Port and protocol, or `ANY`.
+    pub fn port_text(&self) -> String {
+        port_text(self.bits(), self.proto, self.port.get())
+    }
+
+    /// The key of the counter of this entry of an endpoint.
+    pub fn stats_key(&self, endpoint: u16) -> PolicyStatsKey {
+        PolicyStatsKey {
+            endpoint,
+            pad: 0,
+            prefix_len: self.bits() as u8,
+            identity: self.identity,
+            direction: self.direction,
+            proto: self.proto,
+            port: self.port,
+        }
+    }
+}
+
+impl PolicyEntry {
+    /// Whether it drops what it matches.
+    pub const fn is_deny(&self) -> bool {
+        self.flags & 1 != 0
+    }
+
+    /// Kind of authentication that it requires.
+    pub const fn auth_type(&self) -> u8 {
+        self.auth & 0x7f
+    }
+}
+
 impl Text for PolicyKey {
     fn text(&self) -> String {
-        let bits = self.prefix_len.saturating_sub(POLICY_STATIC_BITS);
-        let port = port_text(bits, self.proto, self.port.get());
-        format!("{}: {} {port}", direction_text(self.direction), self.identity)
+        let direction = self.direction_text();
+        format!("{direction}: {} {}", self.identity, self.port_text())
     }
 }
 
 impl Text for PolicyEntry {
     fn text(&self) -> String {
-        let verdict = if self.flags & 1 == 0 { "Allow" } else { "Deny" };
+        let verdict = if self.is_deny() { "Deny" } else { "Allow" };
         format!(
             "{verdict} proxyport={} precedence={} cookie={}",
             self.proxy_port, self.precedence, self.cookie
@@ -171,11 +212,17 @@ impl Text for PolicyStats {
 
 /// The sum over all CPUs.
 fn total_text(bytes: &[u8]) -> String {
-    let total = cpu_values::<PolicyStats>(bytes).fold(PolicyStats::default(), |sum, value| PolicyStats {
-        packets: sum.packets.wrapping_add(value.packets),
-        bytes: sum.bytes.wrapping_add(value.bytes),
-    });
-    total.text()
+    PolicyStats::total(cpu_values(bytes)).text()
+}
+
+impl PolicyStats {
+    /// The sum of the values of all CPUs.
+    pub fn total(values: impl IntoIterator<Item = Self>) -> Self {
+        values.into_iter().fold(Self::default(), |sum, value| Self {
+            packets: sum.packets.wrapping_add(value.packets),
+            bytes: sum.bytes.wrapping_add(value.bytes),
+        })
+    }
 }
 
 #[cfg(test)]

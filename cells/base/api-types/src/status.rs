@@ -33,6 +33,9 @@ pub struct StatusResponse {
     /// Sizes of the BPF maps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bpf_maps: Option<BpfMapStatus>,
+    /// The rings of events, while they are read.
+    #[serde(rename = "nodeMonitor", skip_serializing_if = "Option::is_none")]
+    pub node_monitor: Option<MonitorStatus>,
     /// Health of every module.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modules_health: Option<Vec<ModuleStatus>>,
@@ -85,6 +88,23 @@ pub struct Status {
     /// Why, or a version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub msg: String,
+}
+
+/// The rings of events.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct MonitorStatus {
+    /// CPUs with a ring.
+    pub cpus: u64,
+    /// Pages of a ring.
+    pub npages: u64,
+    /// Bytes of a page.
+    pub pagesize: u64,
+    /// Events that were lost since a ring was full.
+    pub lost: u64,
+    /// Records that are not known.
+    pub unknown: u64,
 }
 
 /// State of the connection to Kubernetes.

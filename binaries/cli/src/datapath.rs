@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What pinned maps say of packets: counters, endpoints, identities, policies, fragments.
+
+use std::net::IpAddr;
+
+use clap::Subcommand;
+use serde::Serialize;
+use skep_bpf_maps::{
+    endpoint::LXC,
+    event::{METRICS, MetricsKey, MetricsValue, source_file},
+    fragment::{FRAGMENTS4, FRAGMENTS6},
+    node::{IPCACHE, IpcacheKey, IpcacheValue},
+    policy::{POLICY_STATS, PolicyEntry, PolicyKey, PolicyStats, PolicyStatsKey},
+    text::Text,
+};
+use skep_bpf_sys::map::PerCpuMap;
+use skep_identity::{NumericIdentity, Reserved};
+use skep_monitor_events::names;
+
+use crate::{
+    maps::{Entry, MapsError, Pinned},
+    print::{self, Format},
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum IpcacheCommand {
+    /// All entries.
+    #[command(alias = "ls")]
+    List,
+    /// The entry that a packet to or from an address has.
+    Get {
+        /// The address.
+        address: IpAddr,
+    },
+    /// Addresses and networks with an identity.
+    Match {
+        /// The identity.
+        identity: u32,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Endpoints that have a policy.
+    #[command(alias = "ls")]
+    List,
+    /// The policy of an endpoint.
+    Get {
+        /// Id of the endpoint.
+        endpoint: u16,
+        /// Print identities as numbers.
+        #[arg(short, long)]
+        numeric: bool,
+    },
+}
+
+const IPCACHE_TITLES: [&str; 2] = ["IP PREFIX/ADDRESS", "IDENTITY"];
+
+/// `skep bpf ipcache`.
+pub(crate) fn ipcache(
+    pinned: &Pinned,
+    command: &IpcacheCommand,
+    format: Format,
+) -> Result<String, MapsError> {
+    let entries = match command {
+        IpcacheCommand::List => pinned.entries(IPCACHE.name)?,
+        IpcacheCommand::Get { address } => {
+            let found = ipcache_entries(pinned)?
+                .into_iter()
+                .filter_map(|(key, value)| Some((prefix_around(&key, *address)?, key, value)))
+                .max_by_key(|(bits, ..)| *bits);
+            let (_, key, value) = found.ok_or_else(|| MapsError::NoEntry {
+                map: IPCACHE.name,
+                key: address.to_string(),
+            })?;
+            vec![entry(&key, &value)]
+        }
+        IpcacheCommand::Match { identity } => ipcache_entries(pinned)?
+            .iter()
+            .filter(|(_, value)| value.identity == *identity)
+            .map(|(key, value)| entry(key, value))
+            .collect(),
+    };
+    Ok(print::entries(&entries, IPCACHE_TITLES, format))
+}
+
+fn ipcache_entries(pinned: &Pinned) -> Result<Vec<(IpcacheKey, IpcacheValue)>, MapsError> {
+    let mut entries = pinned.open::<IpcacheKey, IpcacheValue>(IPCACHE.name)?.entries()?;
+    entries.sort_by_key(|(key, _)| *key);
+    Ok(entries)
+}
+
+fn entry(key: &IpcacheKey, value: &IpcacheValue) -> Entry {
+    (key.text(), vec![value.text()])
+}
+
+/// Length of the prefix of a key, if the address is in it. Programs look addresses of other clusters up by their cluster:
+/// those are not meant.
+fn prefix_around(key: &IpcacheKey, address: IpAddr) -> Option<u8> {
+    let (network, bits) = key.address_and_bits().filter(|_| key.cluster_id == 0)?;
+    let is_inside = match (network, address) {
+        (IpAddr::V4(network), IpAddr::V4(address)) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        (IpAddr::V6(network), IpAddr::V6(address)) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        _ => false,
+    };
+    is_inside.then_some(bits)
+}
+
+/// `skep bpf endpoint list`.
+pub(crate) fn endpoints(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
+    let entries = pinned.entries(LXC.name)?;
+    Ok(print::entries(
+        &entries,
+        ["IP ADDRESS", "LOCAL ENDPOINT INFO"],
+        format,
+    ))
+}
+
+/// `skep bpf frag list`.
+pub(crate) fn fragments(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
+    let both = [pinned.entries(FRAGMENTS4.name), pinned.entries(FRAGMENTS6.name)];
+    Ok(print::entries(
+        &pinned.families(both)?,
+        ["DATAGRAM", "PORTS"],
+        format,
+    ))
+}
+
+/// A counter of programs.
+#[derive(Debug, Serialize)]
+struct Counter {
+    reason: u8,
+    description: String,
+    direction: &'static str,
+    packets: u64,
+    bytes: u64,
+    line: u16,
+    file: String,
+}
+
+/// `skep bpf metrics list`.
+pub(crate) fn metrics(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
+    let map: PerCpuMap<MetricsKey, MetricsValue> = pinned.open_per_cpu(METRICS.name)?;
+    let mut entries = map.entries()?;
+    entries.sort_by_key(|(key, _)| *key);
+    let counters: Vec<Counter> = entries
+        .into_iter()
+        .map(|(key, values)| {
+            let total = MetricsValue::total(values);
+            Counter {
+                reason: key.reason,
+                description: key.reason_text(),
+                direction: key.direction_text(),
+                packets: total.count,
+                bytes: total.bytes,
+                line: key.line,
+                file: source_file(key.file),
+            }
+        })
+        .collect();
+    if format != Format::Text {
+        return Ok(print::document(&counters, format)?);
+    }
+    if counters.is_empty() {
+        // As Cilium's command does: what reads the table from the standard output finds none.
+        eprintln!("No entries found.");
+        return Ok(String::new());
+    }
+    let rows = counters.into_iter().map(|counter| {
+        vec![
+            counter.description,
+            counter.direction.to_owned(),
+            counter.packets.to_string(),
+            counter.bytes.to_string(),
+            counter.line.to_string(),
+            counter.file,
+        ]
+    });
+    let titles = ["REASON", "DIRECTION", "PACKETS", "BYTES", "LINE", "FILE"];
+    Ok(print::table(&titles, rows))
+}
+
+/// What policies of endpoints are pinned as, before the id.
+const POLICY_PREFIX: &str = "cilium_policy_v2_";
+
+/// An entry of a policy.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Rule {
+    policy: &'static str,
+    direction: &'static str,
+    identity: u32,
+    port: String,
+    /// 0: it is not redirected.
+    proxy_port: u16,
+    auth_type: String,
+    bytes: u64,
+    packets: u64,
+    prefix: u32,
+    cookie: u32,
+    precedence: u32,
+}
+
+/// `skep bpf policy`.
+pub(crate) fn policy(pinned: &Pinned, command: &PolicyCommand, format: Format) -> Result<String, MapsError> {
+    match command {
+        PolicyCommand::List => policies(pinned, format),
+        PolicyCommand::Get { endpoint, numeric } => {
+            let rules = rules(pinned, *endpoint)?;
+            if format != Format::Text {
+                return Ok(print::document(&rules, format)?);
+            }
+            Ok(rules_text(&rules, *numeric))
+        }
+    }
+}
+
+fn policies(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
+    let names = pinned.names()?;
+    let ids = names
+        .iter()
+        .filter_map(|name| name.strip_prefix(POLICY_PREFIX)?.parse::<u16>().ok());
+    let mut ids: Vec<u16> = ids.collect();
+    ids.sort_unstable();
+    if format != Format::Text {
+        return Ok(print::document(&ids, format)?);
+    }
+    let rows = ids
+        .into_iter()
+        .map(|id| vec![id.to_string(), pinned.path(&format!("{POLICY_PREFIX}{id}"))]);
+    Ok(print::table(&["ENDPOINT", "MAP"], rows))
+}
+
+fn rules(pinned: &Pinned, endpoint: u16) -> Result<Vec<Rule>, MapsError> {
+    let name = format!("{POLICY_PREFIX}{endpoint}");
+    let mut entries = pinned.open::<PolicyKey, PolicyEntry>(&name)?.entries()?;
+    entries.sort_by_key(|(key, _)| (key.direction, key.identity, key.proto, key.port, key.prefix_len));
+    // Without counters (policy-accounting is off) nothing was counted.
+    let stats = pinned.open_per_cpu::<PolicyStatsKey, PolicyStats>(POLICY_STATS.name);
+    let stats = stats.ok();
+    let counted = |key: &PolicyKey| {
+        let values = stats
+            .as_ref()
+            .and_then(|stats| stats.lookup(&key.stats_key(endpoint)).ok());
+        PolicyStats::total(values.unwrap_or_default())
+    };
+    Ok(entries
+        .into_iter()
+        .map(|(key, entry)| {
+            let counted = counted(&key);
+            Rule {
+                policy: if entry.is_deny() { "Deny" } else { "Allow" },
+                direction: key.direction_text(),
+                identity: key.identity,
+                port: key.port_text(),
+                proxy_port: entry.proxy_port.get(),
+                auth_type: names::auth_type(entry.auth_type()),
+                bytes: counted.bytes,
+                packets: counted.packets,
+                prefix: key.bits(),
+                cookie: entry.cookie,
+                precedence: entry.precedence,
+            }
+        })
+        .collect())
+}
+
+fn rules_text(rules: &[Rule], is_numeric: bool) -> String {
+    let identities = if is_numeric {
+        "IDENTITY"
+    } else {
+        "LABELS (source:key[=value])"
+    };
+    let titles = [
+        "POLICY",
+        "DIRECTION",
+        identities,
+        "PORT/PROTO",
+        "PROXY PORT",
+        "AUTH TYPE",
+        "BYTES",
+        "PACKETS",
+        "PREFIX",
+        "COOKIE",
+    ];
+    let rows = rules.iter().map(|rule| {
+        vec![
+            rule.policy.to_owned(),
+            rule.direction.to_owned(),
+            identity(rule.identity, is_numeric),
+            rule.port.clone(),
+            match rule.proxy_port {
+                0 => "NONE".to_owned(),
+                port => port.to_string(),
+            },
+            rule.auth_type.clone(),
+            rule.bytes.to_string(),
+            rule.packets.to_string(),
+            rule.prefix.to_string(),
+            rule.cookie.to_string(),
+        ]
+    });
+    print::table(&titles, rows)
+}
+
+/// Labels of a reserved identity. Those of others are not in maps: they stay numbers.
+fn identity(number: u32, is_numeric: bool) -> String {
+    let reserved = Reserved::ALL
+        .into_iter()
+        .find(|reserved| reserved.identity() == NumericIdentity::new(number));
+    match reserved {
+        _ if is_numeric => number.to_string(),
+        None if number == 0 => "ANY".to_owned(),
+        None => number.to_string(),
+        Some(reserved) => format!("reserved:{}", reserved.name()),
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `skep monitor`: events of programs and of the agent, as they happen.
+
+mod access_log;
+mod format;
+mod json;
+mod verbose;
+
+use std::{
+    io::{self, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use clap::{ArgAction, Args};
+use skep_api_types::StatusResponse;
+use skep_monitor_events::{event::MessageType, gob::GobError, payload::PayloadReader};
+
+use crate::{agent::Agent, status};
+use format::{Filter, Formatter, Level};
+
+/// Pause before a connection that was closed is opened again: the agent restarts.
+const RECONNECT: Duration = Duration::from_secs(12);
+/// How often the agent is asked whether it reads events by now.
+const ASK: usize = 5;
+/// Pause between two of those.
+const ASK_PAUSE: Duration = Duration::from_millis(40);
+
+/// Options of `skep monitor`.
+#[derive(Debug, Args)]
+pub(crate) struct MonitorCommand {
+    /// Only events of these types: drop, debug, capture, trace, policy-verdict, trace-sock, l7, agent.
+    #[arg(short = 't', long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = message_type)]
+    types: Vec<MessageType>,
+    /// Only events about packets from these endpoints.
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    from: Vec<u16>,
+    /// Only events about packets to these endpoints.
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    to: Vec<u16>,
+    /// Only events about packets from or to these endpoints.
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    related_to: Vec<u16>,
+    /// With messages of programs and of sockets; twice: with all layers of packets.
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+    /// Print bytes of packets instead of their layers (with -vv).
+    #[arg(long)]
+    hex: bool,
+    /// Print a JSON object a line.
+    #[arg(short, long)]
+    json: bool,
+    /// Print reserved identities as numbers.
+    #[arg(short, long)]
+    numeric: bool,
+    /// The monitor's socket.
+    #[arg(
+        long,
+        env = "CILIUM_MONITOR_SOCK",
+        default_value = "/var/run/cilium/monitor1_2.sock"
+    )]
+    monitor_socket: PathBuf,
+}
+
+/// Why there are no more events.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MonitorError {
+    /// Is the agent running, and enable-monitor on? Has the socket another path?
+    #[error("Cannot open monitor socket {} (is the agent running? see --monitor-socket)", path.display())]
+    Open {
+        /// Its path.
+        path: PathBuf,
+        /// The error of the system call.
+        #[source]
+        cause: io::Error,
+    },
+    /// It sends what no monitor sends: is it the monitor's socket?
+    #[error("decoding error")]
+    Decode(#[from] GobError),
+    /// The connection broke.
+    #[error("cannot read from the monitor")]
+    Read(#[source] io::Error),
+    /// What was read cannot be printed.
+    #[error("cannot write the output")]
+    Write(#[source] io::Error),
+}
+
+fn message_type(name: &str) -> Result<MessageType, String> {
+    let found = MessageType::ALL.into_iter().find(|kind| kind.name() == name);
+    found.ok_or_else(|| {
+        let names = MessageType::ALL.map(MessageType::name);
+        format!("types are {}", names.join(", "))
+    })
+}
+
+impl MonitorCommand {
+    fn formatter(&self, is_json: bool) -> Formatter {
+        Formatter::new(
+            match self.verbose {
+                _ if self.json || is_json => Level::Json,
+                0 => Level::Info,
+                1 => Level::Debug,
+                _ => Level::Verbose,
+            },
+            self.hex,
+            self.numeric,
+            Filter {
+                types: self.types.clone(),
+                from: self.from.clone(),
+                to: self.to.clone(),
+                related: self.related_to.clone(),
+            },
+        )
+    }
+}
+
+/// Prints events until the connection breaks or the output is closed; opens it again when the agent closes it.
+pub(crate) fn run(command: &MonitorCommand, agent: &Agent, is_json: bool) -> Result<(), MonitorError> {
+    let mut formatter = command.formatter(is_json);
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut stream = open(&command.monitor_socket)?;
+    if let Some(line) = listening(agent) {
+        eprintln!("{line}");
+    }
+    eprintln!("Press Ctrl-C to quit");
+    loop {
+        follow(stream, &mut formatter, &mut out)?;
+        eprintln!("connection closed, connecting again in {} s", RECONNECT.as_secs());
+        thread::sleep(RECONNECT);
+        stream = open(&command.monitor_socket)?;
+    }
+}
+
+fn open(path: &Path) -> Result<UnixStream, MonitorError> {
+    UnixStream::connect(path).map_err(|cause| MonitorError::Open {
+        path: path.to_owned(),
+        cause,
+    })
+}
+
+/// How the agent reads events; `None` if it does not say so: events are printed without.
+fn listening(agent: &Agent) -> Option<String> {
+    for _ in 0..ASK {
+        let status: StatusResponse = agent.get("healthz", &[]).ok()?;
+        if let Some(rings) = status.node_monitor {
+            return Some(status::monitor(&rings));
+        }
+        // It begins when it has seen that somebody listens.
+        thread::sleep(ASK_PAUSE);
+    }
+    None
+}
+
+/// Prints events until the other side closes the connection.
+fn follow(
+    mut stream: impl io::Read,
+    formatter: &mut Formatter,
+    out: &mut impl Write,
+) -> Result<(), MonitorError> {
+    let mut reader = PayloadReader::default();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        while let Some(payload) = reader.next_payload()? {
+            formatter.print(&payload, out).map_err(MonitorError::Write)?;
+        }
+        // What was printed is seen before the next event is waited for.
+        out.flush().map_err(MonitorError::Write)?;
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(length) => reader.push(&buffer[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
+            Err(error) => return Err(MonitorError::Read(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What the command prints of the maps of the packet programs, to the byte; there is no agent.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
+
+use std::{error::Error, process::Command};
+
+use skep_bpf_maps::{
+    MapSizes,
+    endpoint::{LXC, LxcKey, LxcValue, lxc_flags},
+    event::{METRICS, MetricsKey, MetricsValue},
+    fragment::{FRAGMENTS4, FragmentKey4, FragmentPorts},
+    node::{IPCACHE, IpcacheKey, IpcacheValue},
+    policy::{POLICIES, POLICY_STATS, PolicyEntry, PolicyKey, PolicyStats},
+};
+use skep_bpf_sys::{RawMap, map::possible_cpus, testing::Node};
+use zerocopy::{FromZeros, IntoBytes};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+fn with_node(name: &str, test: impl FnOnce(&Node) -> Outcome + Send) {
+    if let Err(error) = Node::run(name, test) {
+        panic!("{error}: {:?}", error.source());
+    }
+}
+
+fn output(node: &Node, words: &[&str]) -> Outcome<(bool, String, String)> {
+    let output = Command::new(env!("CARGO_BIN_EXE_skep"))
+        .arg(format!("--bpf-root={}", node.bpf_root().display()))
+        .arg("bpf")
+        .args(words)
+        .output()?;
+    Ok((
+        output.status.success(),
+        String::from_utf8(output.stdout)?,
+        String::from_utf8(output.stderr)?,
+    ))
+}
+
+/// What `skep bpf` prints; it must succeed.
+fn skep(node: &Node, words: &[&str]) -> Outcome<String> {
+    let (is_ok, text, errors) = output(node, words)?;
+    assert!(is_ok && errors.is_empty(), "{words:?}: {errors}");
+    Ok(text)
+}
+
+/// An entry with this value on two CPUs at most, zero on others.
+fn per_cpu(map: &dyn RawMap, key: &[u8], value: &[u8]) {
+    let mut values = vec![0; value.len() * possible_cpus() as usize];
+    for slot in values.chunks_exact_mut(value.len()).take(2) {
+        slot.copy_from_slice(value);
+    }
+    assert!(map.update(key, &values).is_empty());
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim_end).collect()
+}
+
+#[test]
+fn counters_are_sums_with_their_source() {
+    with_node("cli-counters", |node| {
+        let map = node.store().provide(METRICS.spec(&MapSizes::default()).raw())?;
+        let key = |reason, direction, line, file| MetricsKey {
+            reason,
+            direction,
+            line,
+            file,
+            reserved: [0; 3],
+        };
+        let value = MetricsValue { count: 3, bytes: 162 };
+        per_cpu(&map, key(133, 1, 1831, 2).as_bytes(), value.as_bytes());
+        per_cpu(&map, key(0, 2, 1129, 1).as_bytes(), value.as_bytes());
+        let cpus = u64::from(possible_cpus().min(2));
+        let (packets, bytes) = (3 * cpus, 162 * cpus);
+
+        let text = skep(node, &["metrics", "list"])?;
+        assert_eq!(
+            lines(&text),
+            [
+                "REASON          DIRECTION   PACKETS   BYTES   LINE   FILE".to_owned(),
+                format!("Success         EGRESS      {packets:<9} {bytes:<7} 1129   bpf_host.c"),
+                format!("Policy denied   INGRESS     {packets:<9} {bytes:<7} 1831   bpf_lxc.c"),
+            ]
+        );
+        let json: serde_json::Value = serde_json::from_str(&skep(node, &["metrics", "list", "-o", "json"])?)?;
+        assert_eq!(
+            json[1],
+            serde_json::json!({"reason": 133, "description": "Policy denied", "direction": "INGRESS", "packets": packets,
+                "bytes": bytes, "line": 1831, "file": "bpf_lxc.c"})
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn addresses_have_the_identity_of_the_longest_network() {
+    with_node("cli-ipcache", |node| {
+        let map = node.store().open_or_create(&IPCACHE.spec(&MapSizes::default()))?;
+        for (network, bits, identity) in [
+            ("0.0.0.0", 0, 2),
+            ("10.0.0.0", 8, 300),
+            ("10.0.2.8", 32, 52_311),
+            ("::", 0, 2),
+            ("fd00::", 64, 300),
+        ] {
+            let key = IpcacheKey::prefix(network.parse()?, bits);
+            map.update(&key, &IpcacheValue::new(identity))?;
+        }
+        let found = |address: &str| -> Outcome<String> {
+            let text = skep(node, &["ipcache", "get", address])?;
+            Ok(lines(&text)[1]
+                .split_whitespace()
+                .take(2)
+                .collect::<Vec<_>>()
+                .join(" "))
+        };
+
+        assert_eq!(found("10.0.2.8")?, "10.0.2.8/32 identity=52311");
+        assert_eq!(found("10.0.2.9")?, "10.0.0.0/8 identity=300");
+        assert_eq!(found("192.0.2.1")?, "0.0.0.0/0 identity=2");
+        assert_eq!(found("fd00::1")?, "fd00::/64 identity=300");
+        let text = skep(node, &["ipcache", "match", "300"])?;
+        let prefixes: Vec<&str> = lines(&text)
+            .iter()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(prefixes, ["IP", "10.0.0.0/8", "fd00::/64"]);
+        assert_eq!(lines(&skep(node, &["ipcache", "list"])?).len(), 6);
+
+        map.delete(&IpcacheKey::prefix("::".parse()?, 0))?;
+        let (is_ok, _, errors) = output(node, &["ipcache", "get", "2001:db8::1"])?;
+        assert!(
+            !is_ok && errors.contains("map cilium_ipcache_v2 has no entry for 2001:db8::1"),
+            "{errors}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn policies_have_a_row_an_entry() {
+    with_node("cli-policy", |node| {
+        let store = node.store();
+        let sizes = MapSizes::default();
+        let policy = POLICIES.inner_spec("cilium_policy_v2_7", &sizes).unwrap();
+        let map = store.provide(&policy)?;
+        let add = |key: PolicyKey, entry: PolicyEntry| {
+            assert!(map.update(key.as_bytes(), entry.as_bytes()).is_empty());
+        };
+        let key = |bits: u32, identity, direction, proto, port: u16| PolicyKey {
+            prefix_len: 40 + bits,
+            identity,
+            direction,
+            proto,
+            port: port.into(),
+        };
+        let entry = |flags, proxy_port: u16| PolicyEntry {
+            proxy_port: proxy_port.into(),
+            flags,
+            auth: 0,
+            precedence: 1,
+            cookie: 0,
+        };
+        add(key(0, 1, 0, 0, 0), entry(0, 0));
+        add(key(24, 52_310, 1, 6, 5432), entry(1, 0));
+        add(key(24, 0, 1, 17, 53), entry(0, 10_000));
+        let stats = store.provide(POLICY_STATS.spec(&sizes).raw())?;
+        let counted = PolicyStats {
+            packets: 2,
+            bytes: 120,
+        };
+        per_cpu(
+            &stats,
+            key(0, 1, 0, 0, 0).stats_key(7).as_bytes(),
+            counted.as_bytes(),
+        );
+        let cpus = u64::from(possible_cpus().min(2));
+
+        let text = skep(node, &["policy", "get", "7"])?;
+        let rows: Vec<Vec<&str>> = lines(&text)
+            .iter()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        let (packets, bytes) = ((2 * cpus).to_string(), (120 * cpus).to_string());
+        assert!(text.starts_with(
+            "POLICY   DIRECTION   LABELS (source:key[=value])   PORT/PROTO   PROXY PORT   AUTH TYPE   BYTES"
+        ));
+        assert_eq!(
+            rows[1..],
+            [
+                vec![
+                    "Allow",
+                    "Ingress",
+                    "reserved:host",
+                    "ANY",
+                    "NONE",
+                    "disabled",
+                    &bytes,
+                    &packets,
+                    "0",
+                    "0"
+                ],
+                vec![
+                    "Allow", "Egress", "ANY", "53/UDP", "10000", "disabled", "0", "0", "24", "0"
+                ],
+                vec![
+                    "Deny", "Egress", "52310", "5432/TCP", "NONE", "disabled", "0", "0", "24", "0"
+                ],
+            ]
+        );
+        assert!(skep(node, &["policy", "get", "7", "--numeric"])?.contains("Ingress     1          ANY"));
+        let text = skep(node, &["policy", "list"])?;
+        assert!(
+            lines(&text)[1].starts_with("7          ") && text.contains("cilium_policy_v2_7"),
+            "{text}"
+        );
+        let (is_ok, _, errors) = output(node, &["policy", "get", "8"])?;
+        assert!(
+            !is_ok && errors.contains("no map cilium_policy_v2_8 is pinned"),
+            "{errors}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn endpoints_and_fragments_are_listed() {
+    with_node("cli-endpoints", |node| {
+        let store = node.store();
+        let sizes = MapSizes::default();
+        let map = store.open_or_create(&LXC.spec(&sizes))?;
+        let host = LxcValue {
+            flags: lxc_flags::HOST,
+            ..LxcValue::new_zeroed()
+        };
+        map.update(&LxcKey::new("10.0.1.7".parse()?), &host)?;
+        let map = store.open_or_create(&FRAGMENTS4.spec(&sizes))?;
+        let datagram = FragmentKey4 {
+            saddr: [10, 0, 1, 7],
+            daddr: [10, 0, 1, 8],
+            id: 0x1234.into(),
+            proto: 17,
+            ..FragmentKey4::new_zeroed()
+        };
+        let ports = FragmentPorts {
+            sport: 4000.into(),
+            dport: 53.into(),
+        };
+        map.update(&datagram, &ports)?;
+
+        assert_eq!(
+            lines(&skep(node, &["endpoint", "list"])?),
+            ["IP ADDRESS   LOCAL ENDPOINT INFO", "10.0.1.7     (localhost)"]
+        );
+        let text = skep(node, &["frag", "list"])?;
+        assert!(
+            text.contains("UDP 10.0.1.7 -> 10.0.1.8 id=0x") && text.contains("4000 -> 53"),
+            "{text}"
+        );
+        Ok(())
+    });
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `skep monitor` as a program, with a socket that the test serves.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::UnixListener,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use skep_monitor_events::{agent::AgentNotify, payload};
+
+fn monitor(socket: &Path, words: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_skep"))
+        .args(["--host=unix:///nowhere/agent.sock", "monitor"])
+        .args(words)
+        .env("CILIUM_MONITOR_SOCK", socket)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn events_are_printed_as_they_come_until_the_agent_closes() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("monitor1_2.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut child = monitor(&socket, &[]);
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let line = |from: &mut dyn BufRead| {
+        let mut text = String::new();
+        from.read_line(&mut text).unwrap();
+        text
+    };
+
+    let (mut server, _) = listener.accept().unwrap();
+    server.write_all(payload::DEFINITION).unwrap();
+    assert_eq!(line(&mut errors), "Press Ctrl-C to quit\n");
+    for kind in [5, 6] {
+        let event = AgentNotify {
+            kind,
+            text: "{}".to_owned(),
+        };
+        // Each arrives before the next one is sent.
+        server
+            .write_all(&payload::event_message(0, [&event.to_bytes(), &[]]))
+            .unwrap();
+        assert_eq!(line(&mut out), format!(">> {}: {{}}\n", event.name()));
+    }
+    drop(server);
+
+    assert_eq!(line(&mut errors), "connection closed, connecting again in 12 s\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn without_a_socket_it_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("none.sock");
+
+    let mut child = monitor(&socket, &["-v"]);
+
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(text.contains("Cannot open monitor socket"), "{text}");
+}
+
+#[test]
+fn what_is_no_monitor_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("other.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+
+    let mut child = monitor(&socket, &["--json"]);
+    let (mut server, _) = listener.accept().unwrap();
+    server
+        .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n and more, as much as the first byte says it is")
+        .unwrap();
+    drop(server);
+
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(text.contains("decoding error: gob: "), "{text}");
+}

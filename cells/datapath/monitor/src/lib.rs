@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The monitor: what programs and the agent report, for everyone who listens.
+//!
+//! Programs write events to the rings of `cilium_events`, one a CPU. [`cell`] reads them while somebody listens, and sends
+//! them to all listeners of a unix socket, in the protocol of Cilium's monitor (`skep-monitor-events`): `skep monitor`,
+//! `cilium-dbg monitor`. Without listeners no ring is open, and programs write nothing.
+//!
+//! A listener that is slow loses events, and is told how many; neither the others nor the rings wait for it.
+//!
+//! [`Monitor`] takes events of the agent from other cells.
+
+#[cfg(feature = "api")]
+pub mod api;
+mod cell;
+mod config;
+mod listeners;
+mod metrics;
+mod monitor;
+mod ring;
+mod server;
+
+pub use cell::cell;
+pub use config::Config;
+pub use monitor::Monitor;
+pub use ring::{RingError, RingStatus};
+pub use server::ServeError;
+
+hive::catalogue!(cell);
