@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Events of packets: trace, drop, policy verdict. Their layouts are those of Cilium's monitor. Rust
- * twin: bpf/maps/src/event/packet.rs
+ * twin: cells/datapath/monitor/events/src/event
  */
 #ifndef EVENT_PACKET_EVENT_H
 #define EVENT_PACKET_EVENT_H
