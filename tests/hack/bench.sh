@@ -35,6 +35,7 @@ measure flip flip
 measure maglev maglev
 measure hive hive
 measure sockets sockets --rounds 30
+measure packets packets
 measure agent agent --agent "$target/dist/skep-agent"
 measure mesh mesh --agent "$target/dist/skep-agent"
 measure mesh-history mesh --agent "$target/dist/skep-agent" --history 4 --seconds 5
@@ -43,7 +44,7 @@ timeout 180 cargo bench -q -p skep-statedb -- --json "$out/statedb.json" || fail
 echo
 echo "== Summary"
 results=()
-for file in "$out"/{services-*,flip,maglev,hive,sockets,agent,mesh,mesh-history}.json; do
+for file in "$out"/{services-*,flip,maglev,hive,sockets,packets,agent,mesh,mesh-history}.json; do
 	[ ! -f "$file" ] || results+=("$file")
 done
 "$target/release/lb-benchmark" summary "${results[@]}" --json "$out/summary.json"

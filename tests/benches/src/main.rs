@@ -13,6 +13,7 @@ mod made_up;
 mod maglev;
 mod mesh;
 mod objects;
+mod packets;
 mod report;
 mod sockets;
 mod throughput;
@@ -51,6 +52,8 @@ enum Measurement {
     Hive,
     /// connect() and sendto() through a ClusterIP.
     Sockets(sockets::Options),
+    /// Packets in the programs at interfaces.
+    Packets(packets::Options),
     /// The agent against an API server on this machine.
     Agent(agent::Options),
     /// The agent with the etcd of a remote cluster.
@@ -83,6 +86,7 @@ fn main() -> anyhow::Result<()> {
         Some(Measurement::Maglev) => maglev::run(&mut report)?,
         Some(Measurement::Hive) => hives::run(&mut report)?,
         Some(Measurement::Sockets(options)) => sockets::run(&options, &mut report)?,
+        Some(Measurement::Packets(options)) => packets::run(&options, &mut report)?,
         Some(Measurement::Agent(options)) => agent::run(&options, &mut report)?,
         Some(Measurement::Mesh(options)) => mesh::run(&options, &mut report)?,
         Some(Measurement::ApiServer(options)) => return agent::serve(&options),

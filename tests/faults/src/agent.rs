@@ -46,6 +46,10 @@ impl Agent {
             format!("--socket-path={}", world.socket().display()),
             format!("--shell-sock-path={}", world.shell_socket().display()),
             format!(
+                "--monitor-socket-path={}",
+                world.directory.join("monitor.sock").display()
+            ),
+            format!(
                 "--health-history-file={}",
                 world.directory.join("health-history.log").display()
             ),

@@ -62,6 +62,38 @@ const _: () = assert!(size_of::<RawSkBuff>() == 192);
 /// Room for what a program adds to the packet.
 const HEADROOM: usize = 4096;
 
+/// Runs a program on a packet, and returns packet and context afterwards, the verdict, and how long it took.
+fn test_run<C: Copy + Default>(
+    program: BorrowedFd<'_>,
+    packet: &[u8],
+    before: &mut C,
+    repeat: u32,
+) -> io::Result<(Vec<u8>, C, u32, Duration)> {
+    let mut after = C::default();
+    let mut out = vec![0_u8; packet.len() + HEADROOM];
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        data_in: packet.as_ptr().cast(),
+        data_size_in: packet.len() as u32,
+        data_out: out.as_mut_ptr().cast(),
+        data_size_out: out.len() as u32,
+        ctx_in: std::ptr::from_mut(before).cast(),
+        ctx_size_in: size_of::<C>() as u32,
+        ctx_out: std::ptr::from_mut(&mut after).cast(),
+        ctx_size_out: size_of::<C>() as u32,
+        repeat: repeat as i32,
+        ..Default::default()
+    };
+    // SAFETY: all buffers live until the call returns, and their sizes are those given; contexts are plain C structures.
+    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    if result != 0 {
+        return Err(io::Error::from_raw_os_error(-result));
+    }
+    out.truncate(options.data_size_out as usize);
+    let duration = Duration::from_nanos(options.duration.into());
+    Ok((out, after, options.retval, duration))
+}
+
 /// Runs a tc program on a packet that begins with its Ethernet header, `repeat` times.
 ///
 /// # Errors
@@ -76,29 +108,9 @@ pub fn run_tc(program: BorrowedFd<'_>, packet: &[u8], context: &SkBuff, repeat: 
         priority: context.priority,
         ..RawSkBuff::default()
     };
-    let mut after = RawSkBuff::default();
-    let mut out = vec![0_u8; packet.len() + HEADROOM];
-    let mut options = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-        data_in: packet.as_ptr().cast(),
-        data_size_in: packet.len() as u32,
-        data_out: out.as_mut_ptr().cast(),
-        data_size_out: out.len() as u32,
-        ctx_in: std::ptr::from_mut(&mut before).cast(),
-        ctx_size_in: size_of_val(&before) as u32,
-        ctx_out: std::ptr::from_mut(&mut after).cast(),
-        ctx_size_out: size_of_val(&after) as u32,
-        repeat: repeat as i32,
-        ..Default::default()
-    };
-    // SAFETY: all buffers live until the call returns, and their sizes are those given.
-    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
-    if result != 0 {
-        return Err(io::Error::from_raw_os_error(-result));
-    }
-    out.truncate(options.data_size_out as usize);
+    let (out, after, verdict, duration) = test_run(program, packet, &mut before, repeat)?;
     Ok(Ran {
-        verdict: options.retval,
+        verdict,
         packet: out,
         context: SkBuff {
             mark: after.mark,
@@ -107,7 +119,7 @@ pub fn run_tc(program: BorrowedFd<'_>, packet: &[u8], context: &SkBuff, repeat: 
             cb: after.cb,
             priority: after.priority,
         },
-        duration: Duration::from_nanos(options.duration.into()),
+        duration,
     })
 }
 
@@ -148,33 +160,13 @@ pub fn run_xdp(program: BorrowedFd<'_>, packet: &[u8], interface: u32, repeat: u
         ingress_ifindex: interface,
         ..RawXdp::default()
     };
-    let mut after = RawXdp::default();
-    let mut out = vec![0_u8; packet.len() + HEADROOM];
-    let mut options = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-        data_in: packet.as_ptr().cast(),
-        data_size_in: packet.len() as u32,
-        data_out: out.as_mut_ptr().cast(),
-        data_size_out: out.len() as u32,
-        ctx_in: std::ptr::from_mut(&mut before).cast(),
-        ctx_size_in: size_of_val(&before) as u32,
-        ctx_out: std::ptr::from_mut(&mut after).cast(),
-        ctx_size_out: size_of_val(&after) as u32,
-        repeat: repeat as i32,
-        ..Default::default()
-    };
-    // SAFETY: all buffers live until the call returns, and their sizes are those given.
-    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
-    if result != 0 {
-        return Err(io::Error::from_raw_os_error(-result));
-    }
-    out.truncate(options.data_size_out as usize);
+    let (mut out, after, verdict, duration) = test_run(program, packet, &mut before, repeat)?;
     let packet = out.split_off(out.len().min((after.data - after.data_meta) as usize));
     Ok(RanXdp {
-        verdict: options.retval,
+        verdict,
         packet,
         metadata: out,
-        duration: Duration::from_nanos(options.duration.into()),
+        duration,
     })
 }
 

@@ -164,11 +164,12 @@ impl<'a> Book<'a> {
                 message: format!("The IP '{address}' is already allocated to a service that cannot be read"),
             });
         }
-        for holder in holders {
+        // Of several the first by name is told, whatever the order in which they came by the address.
+        let refusing = holders.iter().filter_map(|holder| {
             let holder = &self.claims[*holder].request;
-            let Err(cause) = request.may_share(holder) else {
-                continue;
-            };
+            Some((holder, request.may_share(holder).err()?))
+        });
+        if let Some((holder, cause)) = refusing.min_by_key(|(holder, _)| &holder.service) {
             let shares = request.sharing.is_some() && holder.sharing.is_some();
             let (reason, what) = if shares {
                 (

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What a packet costs in the programs at interfaces: one call a packet, less what an empty program costs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use run_packets::measure::{Cost, measure};
+
+use crate::report::{Report, Row};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Calls of each kind of packet.
+    #[arg(long, default_value_t = 20_000)]
+    calls: u32,
+    /// Recorded packets, and the facts of their node.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../packets/testdata"))]
+    recorded: PathBuf,
+}
+
+/// What Cilium's programs take for IPv4, in ns, a tenth of the calls less: first packet, established, reply.
+const PEER: [(&str, [Option<u32>; 3]); 8] = [
+    ("pod to pod of the node", [Some(2400), Some(1180), Some(870)]),
+    (
+        "pod to ClusterIP, backend on the node",
+        [Some(2890), Some(1530), Some(1210)],
+    ),
+    (
+        "pod to ClusterIP, backend elsewhere",
+        [Some(2030), Some(1220), Some(1050)],
+    ),
+    (
+        "NodePort at tc, backend elsewhere",
+        [Some(2540), Some(1420), Some(1250)],
+    ),
+    (
+        "NodePort at XDP, backend elsewhere",
+        [Some(2260), Some(1120), Some(940)],
+    ),
+    ("to the node, no service, tc", [None, Some(330), None]),
+    ("to the node, no service, XDP", [None, Some(210), None]),
+    (
+        "pod to the world, masquerade on the way out",
+        [Some(1440), None, None],
+    ),
+];
+
+pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    for costs in measure(&options.recorded, options.calls)? {
+        let family = if costs.is_ipv6 { "IPv6" } else { "IPv4" };
+        let known = PEER
+            .iter()
+            .find(|(name, _)| *name == costs.name && !costs.is_ipv6);
+        let peers = known.map_or([None; 3], |(_, peers)| *peers);
+        let kinds = [
+            ("first packet", Some(costs.first)),
+            ("established", costs.established),
+            ("reply", costs.reply),
+        ];
+        for ((kind, cost), peer) in kinds.into_iter().zip(peers) {
+            let Some(Cost { p10, p50 }) = cost else { continue };
+            let name = format!("{}, {family}, {kind}", costs.name);
+            let peer = peer.map(f64::from);
+            report.add(
+                Row::cost(format!("{name}: p10"), p10 as f64, "ns")
+                    .peer(peer)
+                    .target(peer.map(|peer| peer / 2.0)),
+            );
+            report.add(Row::cost(format!("{name}: p50"), p50 as f64, "ns"));
+        }
+    }
+    Ok(())
+}
