@@ -121,6 +121,19 @@ pub fn allocate(pools: &Pools, claims: &[Claim], reserved: &[IpAddr]) -> Allocat
     for index in order {
         services.insert(claims[index].request.service.clone(), book.serve(index));
     }
+    // Why an address is refused is told as it is when all are served: the same in the next pass.
+    for (index, claim) in claims.iter().enumerate() {
+        let (Wanted::Addresses(addresses), Some(allocation)) =
+            (&claim.request.wanted, services.get_mut(&claim.request.service))
+        else {
+            continue;
+        };
+        let own = &allocation.addresses;
+        let missing = addresses.iter().rev().find(|address| !own.contains(address));
+        if let (Some(_), Some(address)) = (&allocation.refusal, missing) {
+            allocation.refusal = book.requested(index, *address).err();
+        }
+    }
     let used = book
         .used
         .iter()
