@@ -148,7 +148,7 @@ fn listening(agent: &Agent) -> Option<String> {
         if let Some(rings) = status.node_monitor {
             return Some(status::monitor(&rings));
         }
-        // It begins when it has seen that somebody listens.
+        // The agent opens the event rings once it has noticed the new listener.
         thread::sleep(ASK_PAUSE);
     }
     None

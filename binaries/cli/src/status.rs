@@ -112,7 +112,7 @@ pub(crate) fn details(status: &StatusResponse, tree: Option<&str>) -> String {
     out
 }
 
-/// The rings of events, which are read while somebody listens.
+/// State of the event rings, which the agent reads while the monitor has listeners.
 pub(crate) fn monitor(rings: &MonitorStatus) -> String {
     format!(
         "Listening for events on {} CPUs with {}x{} of shared memory",

@@ -16,7 +16,7 @@ use crate::{
     text::{Text, protocol, socket},
 };
 
-/// Who loads the programs that write these maps.
+/// The owner: the cell that loads the programs that write these maps.
 pub const OWNER: &str = "packets";
 
 /// Most TCP entries.
@@ -142,7 +142,7 @@ key!(
     "C twin: `struct ct_key6` in `bpf/include/conntrack/conntrack.h`."
 );
 
-/// A flow from who opened it to whom.
+/// A flow, from the side that opened it to the other.
 fn flow_text(proto: u8, flags: u8, source: (IpAddr, u16), destination: (IpAddr, u16)) -> String {
     let direction = match flags {
         flags if flags & key_flags::SERVICE != 0 => "SVC",
@@ -206,7 +206,7 @@ pub struct CtEntry {
     pub tx_flags_seen: u8,
     /// TCP flags seen arriving.
     pub rx_flags_seen: u8,
-    /// Identity of who opened it, host order.
+    /// Identity of the side that opened it, host order.
     pub source_identity: u32,
     /// When a leaving packet was last reported, on the clock of `lifetime`; host order.
     pub last_tx_report: u32,

@@ -18,7 +18,7 @@ use crate::{
     text::Text,
 };
 
-/// Who writes these maps.
+/// The owner: the cell that writes these maps.
 pub const OWNER: &str = "endpoints";
 
 /// Most endpoints of a node.

@@ -18,7 +18,7 @@ pub mod reason;
 
 pub use file::source_file;
 
-/// Who loads the programs that write these maps.
+/// The owner: the cell that loads the programs that write these maps.
 pub const OWNER: &str = "socket-lb";
 
 /// `cilium_metrics`, a value for each CPU; read it with [`PerCpuMap`](skep_bpf_sys::map::PerCpuMap).

@@ -111,7 +111,7 @@ pub struct Family {
     pub key: Side,
     /// Values.
     pub value: Side,
-    /// Who writes it, or has programs write it: its maps are opened when the owner is part of the program.
+    /// The cell that writes it, or has programs write it: its maps are opened when the owner is part of the program.
     pub owner: &'static str,
     /// The address family it belongs to; `None` for both.
     pub ip: Option<IpFamily>,

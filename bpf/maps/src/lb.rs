@@ -26,7 +26,7 @@ pub use sizes::*;
 pub use source_range::*;
 pub use zerocopy::network_endian::U16;
 
-/// Who writes these maps.
+/// The owner: the cell that writes these maps.
 pub const OWNER: &str = "loadbalancer";
 
 /// Scope of a service entry: which traffic policy chose its backends.

@@ -29,7 +29,7 @@ pub const IDENTITY_KUBE_APISERVER: u32 = 7;
 /// Bits of an ipcache key before the address; its `prefix_len` counts them.
 pub const IPCACHE_STATIC_BITS: u32 = 32;
 
-/// Who writes this map.
+/// The owner: the cell that writes this map.
 pub const OWNER: &str = "ipcache";
 
 /// `cilium_ipcache_v2`; written by the agent, read by programs.

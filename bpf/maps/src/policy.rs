@@ -17,7 +17,7 @@ use crate::{
     text::{Text, protocol},
 };
 
-/// Who writes these maps.
+/// The owner: the cell that writes these maps.
 pub const OWNER: &str = "policy";
 
 /// Most entries of one endpoint's policy.

@@ -14,7 +14,7 @@ use skep_bpf_sys::MapKind;
 use super::{address_bytes, address_text};
 use crate::{MapFamily, Size, SizeKey, layout, register, text::Text};
 
-/// Who writes this map.
+/// The owner: the cell that writes this map.
 pub const NODE_IDS_OWNER: &str = "node-manager";
 
 /// Most entries (`bpf-node-map-max`).

@@ -10,7 +10,7 @@ use std::{
 
 use libbpf_rs::libbpf_sys;
 
-/// What a tc program is told of the packet besides its bytes, and may change.
+/// The fields of `__sk_buff` that a test sets before a run and reads after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SkBuff {
     /// `skb->mark`.
@@ -205,6 +205,6 @@ fn empty(kind: libbpf_sys::bpf_prog_type) -> io::Result<OwnedFd> {
     if program < 0 {
         return Err(io::Error::from_raw_os_error(-program));
     }
-    // SAFETY: the kernel just opened this descriptor, and nobody else has it.
+    // SAFETY: the kernel just opened this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(program) })
 }

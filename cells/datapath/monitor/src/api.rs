@@ -13,7 +13,7 @@ use crate::Monitor;
 
 hive::catalogue!(cell);
 
-/// Part `nodeMonitor` of the agent's status; absent while nobody listens.
+/// Part `nodeMonitor` of the agent's status; absent without listeners.
 #[must_use]
 pub fn cell() -> Cell {
     Cell::module("monitor-status", "The monitor in the status of the agent").provide(probe)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The monitor: what programs and the agent report, for everyone who listens.
+//! The monitor: events of the BPF programs and of the agent, sent to every listener.
 //!
-//! Programs write events to the rings of `cilium_events`, one a CPU. [`cell`] reads them while somebody listens, and sends
+//! Programs write events to the rings of `cilium_events`, one a CPU. [`cell`] reads them while there are listeners, and sends
 //! them to all listeners of a unix socket, in the protocol of Cilium's monitor (`skep-monitor-events`): `skep monitor`,
 //! `cilium-dbg monitor`. Without listeners no ring is open, and programs write nothing.
 //!
-//! A listener that is slow loses events, and is told how many; neither the others nor the rings wait for it.
+//! A slow listener loses events and gets their number; neither the other listeners nor the rings wait for it.
 //!
 //! [`Monitor`] takes events of the agent from other cells.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Who listens: a queue for each.
+//! The listeners, with a queue for each.
 
 use std::sync::{
     Arc,
@@ -86,7 +86,7 @@ impl Listeners {
         self.count.subscribe()
     }
 
-    /// Whether nobody listens.
+    /// Whether there is no listener.
     pub(crate) fn is_empty(&self) -> bool {
         *self.count.borrow() == 0
     }
@@ -98,7 +98,7 @@ impl Listeners {
     }
 }
 
-/// One who listens, until it is dropped.
+/// A registered listener; dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct Listener {
     receiver: mpsc::Receiver<Bytes>,
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_listener_is_told_what_it_lost_where_it_lost_it() {
+    async fn a_slow_listener_gets_a_record_of_lost_events_in_their_place() {
         let listeners = Arc::new(Listeners::new(Arc::default()));
         let mut slow = listeners.add(3);
         let mut fast = listeners.add(100);

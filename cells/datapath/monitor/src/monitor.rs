@@ -19,7 +19,7 @@ use crate::{
     ring::RingStatus,
 };
 
-/// Sends events to all who listen, and takes those of the agent.
+/// Sends events to all listeners, and takes those of the agent.
 #[derive(Debug)]
 pub struct Monitor {
     listeners: Arc<Listeners>,
@@ -43,14 +43,14 @@ impl Monitor {
         })
     }
 
-    /// Something happened in the agent.
+    /// Sends a notification of the agent.
     pub fn notify(&self, event: &AgentNotify) {
         if self.has_listeners() {
             self.event(0, [&event.to_bytes(), &[]]);
         }
     }
 
-    /// Whether anybody listens: who has to work for an event asks first.
+    /// Whether there are listeners. Callers for which an event is costly to make ask first.
     pub fn has_listeners(&self) -> bool {
         !self.listeners.is_empty()
     }

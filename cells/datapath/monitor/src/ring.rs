@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The rings of events, read while somebody listens.
+//! Reads the event rings while the monitor has listeners.
 
 use std::{
     io,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The socket: every connection listens.
+//! The unix socket: every connection is a listener.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -19,14 +19,14 @@ use crate::{Config, Monitor};
 
 /// The setting of the socket.
 const SETTING: &str = "monitor-socket-path";
-/// The group whose members may listen, if the system has it.
+/// The group that owns the socket, if the system has it.
 const GROUP: &str = "cilium";
 /// Listeners at once. Each may hold a queue of events.
 const CONNECTIONS: usize = 64;
 /// Messages that are written at once.
 const BATCH: usize = 256;
 
-/// Why nobody can listen.
+/// Why the monitor's socket is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// No program can report anything. Retried: the map is made when the datapath starts.

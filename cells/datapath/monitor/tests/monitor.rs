@@ -212,7 +212,7 @@ impl Client {
     }
 }
 
-/// Whether the agent says that it started, which it does when it is ready: before or after somebody listens.
+/// Whether this is the agent's start notification. It may be sent before or after a test's listener connects.
 fn is_start(payload: &Payload) -> bool {
     match payload {
         Payload::Event { data, .. } => matches!(

@@ -3,7 +3,7 @@
 //! Which service has which addresses: a function of the pools, the services and what they have now.
 //!
 //! What a service has and may keep is settled for all services before anything is allocated, so nothing is taken away by
-//! an allocation. Then those who ask for certain addresses are served, then the others, the oldest first.
+//! an allocation. Then services that request specific addresses are served, then the others, the oldest first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -121,7 +121,7 @@ pub fn allocate(pools: &Pools, claims: &[Claim], reserved: &[IpAddr]) -> Allocat
     for index in order {
         services.insert(claims[index].request.service.clone(), book.serve(index));
     }
-    // Why an address is refused is told as it is when all are served: the same in the next pass.
+    // Refusals are computed after all services are served, so that the next pass gives the same reasons.
     for (index, claim) in claims.iter().enumerate() {
         let (Wanted::Addresses(addresses), Some(allocation)) =
             (&claim.request.wanted, services.get_mut(&claim.request.service))
@@ -177,7 +177,7 @@ impl<'a> Book<'a> {
                 message: format!("The IP '{address}' is already allocated to a service that cannot be read"),
             });
         }
-        // Of several the first by name is told, whatever the order in which they came by the address.
+        // Of several holders the first by name is reported, in whatever order they got the address.
         let refusing = holders.iter().filter_map(|holder| {
             let holder = &self.claims[*holder].request;
             Some((holder, request.may_share(holder).err()?))

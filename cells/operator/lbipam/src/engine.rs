@@ -19,7 +19,7 @@ use crate::pool::{Pool, Pools, Usage};
 use crate::request::{self, Request};
 use crate::status::{self, PoolReport};
 
-/// Pools and services, and who has which address.
+/// Pools and services, and which service has which address.
 #[derive(Debug)]
 pub(crate) struct Engine {
     default: DefaultIpam,

@@ -18,9 +18,9 @@ pub struct LogRecord {
     pub timestamp: String,
     /// `Ingress` or `Egress`.
     pub observation_point: String,
-    /// Who sent it.
+    /// The sending endpoint.
     pub source: EndpointInfo,
-    /// Who receives it.
+    /// The receiving endpoint.
     pub destination: EndpointInfo,
     /// `Forwarded`, `Denied`, `Error` or `Redirected`.
     pub verdict: String,
@@ -83,7 +83,7 @@ pub struct LogRecordDns {
     /// Names in the answer.
     #[serde(rename = "CNAMEs", skip_serializing_if = "Vec::is_empty")]
     pub cnames: Vec<String>,
-    /// Who saw it.
+    /// The node and the proxy that logged it.
     pub observation_source: String,
     /// Code of the answer.
     #[serde(rename = "RCode")]

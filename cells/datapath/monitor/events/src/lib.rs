@@ -12,7 +12,7 @@
 //! | [`payload`] | the protocol of the monitor's socket |
 //! | [`gob`] | the encoding of that protocol |
 //!
-//! No hive, no maps, no programs: who reads events of a node needs this crate and a socket. Bytes come from programs of
+//! No hive, no maps, no programs: a client of the monitor needs this crate and a socket. Bytes come from programs of
 //! another version, or from another process: whatever they are, decoding returns an error that says what is wrong.
 //!
 //! ```

@@ -126,13 +126,13 @@ proptest! {
                         || claim.request.may_share(&other.request).is_ok());
                 }
             }
-            // Satisfied is who has all that is wanted.
+            // A service is satisfied if it has all that it requests.
             let wanted = match &claim.request.wanted {
                 Wanted::Addresses(addresses) => addresses.len(),
                 Wanted::Families(families) => families.len(),
             };
             prop_assert_eq!(own.addresses.len() == wanted, own.refusal.is_none());
-            // Who lacks an address of a family can get none.
+            // A service lacks an address of a family only if it can get none.
             if let Wanted::Families(families) = &claim.request.wanted {
                 for family in families {
                     if own.addresses.iter().any(|address| Family::of(*address) == *family) {
