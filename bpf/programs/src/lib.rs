@@ -20,7 +20,10 @@ mod types;
 pub use self::{
     clock::kernel_hz,
     object::LoadError,
-    options::{HostNetns, NodeOptions, PacketHash, PacketOptions, has_getpeername, has_set_retval},
+    options::{
+        DirectReturn, DsrDispatch, HostNetns, NodeOptions, PacketHash, PacketOptions, has_getpeername,
+        has_set_retval,
+    },
     packets::{PACKET_PROGRAMS, Packets, XDP_PROGRAM},
     socketlb::{SOCKET_PROGRAMS, SocketLb, SocketProgram},
     terminate::{DeadBackend, IterTerminator, TerminateError},
