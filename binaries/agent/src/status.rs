@@ -154,7 +154,7 @@ impl StatusProbe for Replacement {
                 node_port: NodePortFeature {
                     enabled: on,
                     mode: mode(forwarding.mode),
-                    dsr_mode: dsr_mode(&forwarding),
+                    dsr_mode: dsr_mode(forwarding),
                     algorithm: if is_maglev { "Maglev" } else { "Random" }.to_owned(),
                     lut_size: if is_maglev {
                         maglev.table_size().get().into()
