@@ -141,7 +141,7 @@ static __noinline long AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
 		port = nat_random_port();
 	for (n = 0; n < NAT_ATTEMPTS; n++) {
 		/* Its ports cannot be changed. */
-		if (forward->proto == IPPROTO_SCTP && port != forward->sport)
+		if (options.packet.sctp && forward->proto == IPPROTO_SCTP && port != forward->sport)
 			break;
 		entry->port = port;
 		error = AF_FN(nat_attempt)(ctx, work, n >= NAT_ATTEMPTS / 2);
