@@ -16,17 +16,17 @@ use skep_bpf_maps::{
     lb::ServiceFlags,
     testing::{Frontend, LbMaps},
 };
-use skep_bpf_sys::MapStore;
+use skep_bpf_sys::{MapStore, testing::Pod};
 use skep_socketlb::SocketDatapath;
 
 use crate::world::*;
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
 const WAIT: Duration = Duration::from_secs(5);
-const REPLACEMENT: &str = "--kube-proxy-replacement";
+pub(crate) const REPLACEMENT: &str = "--kube-proxy-replacement";
 
-fn address(text: &str) -> SocketAddr {
+pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
@@ -36,7 +36,7 @@ fn node_port(maps: &LbMaps, id: u16, at: &str, proto: u8, backend: &str) -> Outc
     Ok(())
 }
 
-fn maps(agent: &Agent) -> Outcome<LbMaps> {
+pub(crate) fn maps(agent: &Agent) -> Outcome<LbMaps> {
     let sizes = *agent
         .running
         .get::<Arc<SocketDatapath>>()
@@ -50,7 +50,7 @@ fn maps(agent: &Agent) -> Outcome<LbMaps> {
 }
 
 /// One question over a new connection; the answer is the address that the server saw.
-fn ask_tcp(to: SocketAddr) -> std::io::Result<String> {
+pub(crate) fn ask_tcp(to: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&to, WAIT)?;
     stream.set_read_timeout(Some(WAIT))?;
     let mut answer = String::new();
@@ -58,7 +58,7 @@ fn ask_tcp(to: SocketAddr) -> std::io::Result<String> {
     Ok(answer)
 }
 
-fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
+pub(crate) fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
     socket.set_read_timeout(Some(WAIT))?;
@@ -71,8 +71,13 @@ fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
 
 /// Servers in the client's namespace, on its second addresses: another node, for what it looks like.
 fn serve(world: &World) {
-    world.client.run(|| {
-        for at in ["192.0.2.20:8080", "[2001:db8::20]:8080"] {
+    serve_at(&world.client, ["192.0.2.20:8080", "[2001:db8::20]:8080"]);
+}
+
+/// Servers that answer with the address that they see.
+pub(crate) fn serve_at(pod: &Pod, addresses: [&'static str; 2]) {
+    pod.run(|| {
+        for at in addresses {
             let listener = TcpListener::bind(at).unwrap();
             std::thread::spawn(move || {
                 for stream in listener.incoming().flatten() {

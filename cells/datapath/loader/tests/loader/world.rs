@@ -31,6 +31,8 @@ pub(crate) struct World {
     pub(crate) directory: PathBuf,
     pub(crate) cgroup: PathBuf,
     pub(crate) client: Pod,
+    /// Another node; not connected.
+    pub(crate) other: Pod,
 }
 
 /// Runs an async test on a node with `eth0` (192.0.2.1, 2001:db8::1), whose peer is `eth0` of a client (192.0.2.9 and
@@ -60,6 +62,7 @@ where
             directory: node.directory().to_owned(),
             cgroup: node.cgroup_root().to_owned(),
             client: node.pod("client")?,
+            other: node.pod("other")?,
         };
         if has_network {
             world.connect()?;
