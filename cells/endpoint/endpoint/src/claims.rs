@@ -24,10 +24,7 @@ impl Claims {
     /// Keeps the ipcache as the table is, until cancelled.
     pub(crate) async fn follow(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
         let table = self.endpoints.table();
-        let is_ours = |owner: &Owner| owner.source == Source::Local && owner.resource.kind() == KIND;
-        let mut txn = self.ipcache.write();
-        self.ipcache.delete_owned(&mut txn, is_ours, |_| false)?;
-        txn.commit();
+        self.forget_earlier_run()?;
         let mut published = BTreeMap::new();
         loop {
             let snapshot = self.endpoints.db().read();
@@ -41,6 +38,14 @@ impl Claims {
                 () = completed.closed(), if !is_complete => {}
             }
         }
+    }
+
+    fn forget_earlier_run(&self) -> Result<(), statedb::Error> {
+        let is_ours = |owner: &Owner| owner.source == Source::Local && owner.resource.kind() == KIND;
+        let mut txn = self.ipcache.write();
+        self.ipcache.delete_owned(&mut txn, is_ours, |_| false)?;
+        txn.commit();
+        Ok(())
     }
 
     fn publish(

@@ -16,8 +16,6 @@ use crate::Policies;
 
 /// Endpoints and addresses of the node, by address.
 pub(crate) type LxcMap = Map<LxcKey, LxcValue>;
-/// Endpoints by interface.
-pub(crate) type FactsMap = Map<u32, endpoint::Endpoint>;
 
 /// The maps that endpoints are written to.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ const PIN: &str = "cilium_policy_v2_";
 const ALLOW: u32 = 0xffff_ff01;
 
 /// Entries of a policy.
-pub type PolicyMap = Map<PolicyKey, PolicyEntry>;
+type PolicyMap = Map<PolicyKey, PolicyEntry>;
 
 /// The policy maps of all endpoints.
 pub struct Policies {

@@ -59,7 +59,7 @@ impl Restore {
     }
 
     /// Returns how many endpoints were restored, and which files were not.
-    fn restore(&self) -> Result<(usize, Vec<StateError>), RestoreError> {
+    pub(crate) fn restore(&self) -> Result<(usize, Vec<StateError>), RestoreError> {
         let (saved, errors) = self.files.read_all()?;
         let mut found = Vec::new();
         for saved in saved {
