@@ -50,7 +50,11 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 /// Runs a command.
-pub(crate) fn run(agent: &Agent, command: &EndpointCommand, format: Format) -> Result<String, Box<dyn Error>> {
+pub(crate) fn run(
+    agent: &Agent,
+    command: &EndpointCommand,
+    format: Format,
+) -> Result<String, Box<dyn Error>> {
     match command {
         EndpointCommand::List => {
             let all: Vec<Endpoint> = agent.get("endpoint", &[])?;

@@ -163,7 +163,11 @@ impl MapStore {
         let mut names = Vec::new();
         for entry in entries {
             let name = entry?.file_name();
-            names.extend(name.to_str().filter(|name| name.starts_with(prefix)).map(str::to_owned));
+            names.extend(
+                name.to_str()
+                    .filter(|name| name.starts_with(prefix))
+                    .map(str::to_owned),
+            );
         }
         names.sort();
         Ok(names)

@@ -211,10 +211,7 @@ async fn list(State(api): State<Api>) -> Response {
     (status = 400, description = "No container is named", body = String),
     (status = 404, description = "The container has no endpoint", body = String),
     (status = 503, description = "The agent is starting", body = String)))]
-async fn delete_container(
-    State(api): State<Api>,
-    body: Bytes,
-) -> Result<(), ApiError> {
+async fn delete_container(State(api): State<Api>, body: Bytes) -> Result<(), ApiError> {
     let body: EndpointBatchDeleteRequest = request::parse_body(&body)?;
     if body.container_id.is_empty() {
         return Err(ApiError::Invalid("`container-id` is missing".to_owned()));

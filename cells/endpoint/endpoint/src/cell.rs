@@ -134,11 +134,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         async move { cx.until_cancelled(claims.follow(&cx)).await.unwrap_or(Ok(())) }
     }))?;
 
-    let host = Arc::new(HostAddresses {
-        db,
-        addresses,
-        maps,
-    });
+    let host = Arc::new(HostAddresses { db, addresses, maps });
     let job = Job::once("write-node-addresses", move |cx: JobCtx| {
         let host = host.clone();
         async move { cx.until_cancelled(host.follow(&cx)).await.unwrap_or(Ok(())) }

@@ -107,5 +107,8 @@ fn claims_of(row: &Endpoint) -> Vec<(IpAddr, Claim)> {
         })
     });
     let claim = Claim::identity(owner, identity).pod(pod);
-    row.spec.addresses().map(|address| (address, claim.clone())).collect()
+    row.spec
+        .addresses()
+        .map(|address| (address, claim.clone()))
+        .collect()
 }

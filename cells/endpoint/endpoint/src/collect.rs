@@ -65,17 +65,23 @@ impl Collector {
             if !is_live {
                 continue;
             }
-            let index = self.interfaces.index(name).map_err(|source| CollectError::Interface {
-                name: name.clone(),
-                source,
-            })?;
+            let index = self
+                .interfaces
+                .index(name)
+                .map_err(|source| CollectError::Interface {
+                    name: name.clone(),
+                    source,
+                })?;
             if index != Some(row.spec.ifindex) {
                 missed.insert(row.id);
             }
         }
         let before = std::mem::replace(&mut *self.missed.lock(), missed.clone());
         for id in missed.intersection(&before) {
-            tracing::info!(endpoint = id, "the interface of an endpoint is gone: the endpoint is deleted");
+            tracing::info!(
+                endpoint = id,
+                "the interface of an endpoint is gone: the endpoint is deleted"
+            );
             self.endpoints.disconnect(*id)?;
         }
         Ok(())

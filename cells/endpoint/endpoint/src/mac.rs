@@ -44,7 +44,9 @@ impl FromStr for Mac {
         if text.is_empty() {
             return Ok(Self::default());
         }
-        let failed = || MacError { text: text.to_owned() };
+        let failed = || MacError {
+            text: text.to_owned(),
+        };
         let byte = |part: &str| match part.len() {
             1 | 2 => u8::from_str_radix(part, 16).map_err(|_| failed()),
             _ => Err(failed()),

@@ -47,4 +47,3 @@ pub(crate) fn handles(maps: Arc<Maps>) -> Arc<EndpointMaps> {
 pub(crate) fn owners() -> Members<MapOwner> {
     Members(vec![MapOwner::new(endpoint::OWNER), MapOwner::new(policy::OWNER)])
 }
-

@@ -145,7 +145,10 @@ impl Policies {
         walked.map_err(failed)?;
         if let Inner::Pinned(store) = &self.inner {
             let pins = store.pins(PIN).map_err(failed)?;
-            found.extend(pins.iter().filter_map(|name| name.strip_prefix(PIN)?.parse::<u16>().ok()));
+            found.extend(
+                pins.iter()
+                    .filter_map(|name| name.strip_prefix(PIN)?.parse::<u16>().ok()),
+            );
         }
         Ok(found)
     }
@@ -183,7 +186,9 @@ impl Policies {
         let max = self.outer.info().max_entries;
         let mut found = None;
         self.outer
-            .lookup(&key, &mut |bytes| found = bytes.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)))
+            .lookup(&key, &mut |bytes| {
+                found = bytes.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+            })
             .map_err(|error| WriteError::new(failed(error), max))?;
         if found == Some(id) && id != 0 {
             return Ok(());
@@ -218,6 +223,8 @@ fn in_memory(
 
 impl fmt::Debug for Policies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Policies").field("outer", &self.outer).finish_non_exhaustive()
+        f.debug_struct("Policies")
+            .field("outer", &self.outer)
+            .finish_non_exhaustive()
     }
 }

@@ -82,13 +82,19 @@ impl EndpointOps {
         let EndpointMaps { lxc, facts, policies } = &*self.maps;
         for (key, _) in endpoint.lxc_entries(endpoint.identity.unwrap_or_default()) {
             // The address may be another's by now: the agent before may have given it away.
-            if lxc.lookup(&key)?.is_some_and(|value| value.endpoint == endpoint.id) {
+            if lxc
+                .lookup(&key)?
+                .is_some_and(|value| value.endpoint == endpoint.id)
+            {
                 lxc.delete(&key)?;
             }
         }
         self.hooks.detach(endpoint.id)?;
         let ifindex = endpoint.spec.ifindex;
-        if facts.lookup(&ifindex)?.is_some_and(|value| value.id == endpoint.id) {
+        if facts
+            .lookup(&ifindex)?
+            .is_some_and(|value| value.id == endpoint.id)
+        {
             facts.delete(&ifindex)?;
         }
         policies.remove(endpoint.id)?;

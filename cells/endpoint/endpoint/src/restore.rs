@@ -88,10 +88,13 @@ impl Restore {
     /// Whether its interface is there: the one of that index, not another one of the same name.
     fn is_there(&self, saved: &Saved) -> Result<bool, RestoreError> {
         let name = &saved.spec.interface;
-        let index = self.interfaces.index(name).map_err(|source| RestoreError::Interface {
-            name: name.clone(),
-            source,
-        })?;
+        let index = self
+            .interfaces
+            .index(name)
+            .map_err(|source| RestoreError::Interface {
+                name: name.clone(),
+                source,
+            })?;
         Ok(index == Some(saved.spec.ifindex))
     }
 }

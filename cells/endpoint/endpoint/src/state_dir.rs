@@ -97,7 +97,10 @@ impl StateDir {
             spec: (*endpoint.spec).clone(),
             identity: endpoint.identity,
         };
-        if self.read(endpoint.id).is_ok_and(|found| found.as_ref() == Some(&saved)) {
+        if self
+            .read(endpoint.id)
+            .is_ok_and(|found| found.as_ref() == Some(&saved))
+        {
             return Ok(());
         }
         let folder = self.folder(endpoint.id);
@@ -261,7 +264,8 @@ pub(crate) const SKIP_MASQUERADE6: &str = "property-skip-masquerade-v6";
 impl File {
     fn of(saved: &Saved) -> Self {
         let spec = &saved.spec;
-        let address = |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();
+        let address =
+            |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();
         let label = |label: &Label| {
             let entry = FileLabel {
                 key: label.key().to_owned(),
@@ -315,7 +319,12 @@ impl File {
         let spec = EndpointSpec {
             skip_masquerade4: is_set(SKIP_MASQUERADE4),
             skip_masquerade6: is_set(SKIP_MASQUERADE6),
-            labels: self.labels.identity.values().map(label).collect::<Result<Labels, _>>()?,
+            labels: self
+                .labels
+                .identity
+                .values()
+                .map(label)
+                .collect::<Result<Labels, _>>()?,
             container_id: self.container_id,
             container_interface: self.container_interface,
             netns: self.netns,
@@ -341,7 +350,10 @@ impl File {
     }
 }
 
-fn address<A: std::str::FromStr>(field: &'static str, text: String) -> Result<Option<A>, (&'static str, String)> {
+fn address<A: std::str::FromStr>(
+    field: &'static str,
+    text: String,
+) -> Result<Option<A>, (&'static str, String)> {
     match text.as_str() {
         "" => Ok(None),
         other => other.parse().map(Some).map_err(|_| (field, text)),

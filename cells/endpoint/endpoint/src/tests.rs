@@ -8,7 +8,7 @@
 )]
 
 mod faults;
-mod hive;
+pub(crate) mod hive;
 mod life;
 mod restore;
 mod world;

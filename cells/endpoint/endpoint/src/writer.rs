@@ -32,7 +32,9 @@ pub enum CreateError {
         state: EndpointState,
     },
     /// A file in the state directory has the id.
-    #[error("endpoint {id} has a file in the state directory that could not be read; correct it or remove it")]
+    #[error(
+        "endpoint {id} has a file in the state directory that could not be read; correct it or remove it"
+    )]
     File {
         /// The id.
         id: u16,
@@ -180,9 +182,8 @@ impl Endpoints {
     fn free_id(&self, txn: &impl ReadTxn) -> Result<u16, CreateError> {
         let start = fastrand::u16(1..=ID_MAX);
         let mut ids = (start..=ID_MAX).chain(1..start);
-        let is_free = |id: &u16| {
-            self.table.get(txn, Endpoint::BY_ID.key(id)).is_none() && !self.files.has(*id)
-        };
+        let is_free =
+            |id: &u16| self.table.get(txn, Endpoint::BY_ID.key(id)).is_none() && !self.files.has(*id);
         ids.find(is_free).ok_or(CreateError::Exhausted)
     }
 
@@ -269,7 +270,11 @@ impl Endpoints {
                 id,
                 spec: Arc::new(spec),
                 identity: Some(identity),
-                phase: if is_there { Phase::Restored } else { Phase::Disconnecting },
+                phase: if is_there {
+                    Phase::Restored
+                } else {
+                    Phase::Disconnecting
+                },
                 status: Status::pending(),
             };
             self.table.insert(&mut txn, row)?;
@@ -324,7 +329,9 @@ impl Endpoints {
                         cause: row.status.error_text().to_owned(),
                     });
                 }
-                EndpointState::Disconnecting | EndpointState::Disconnected => return Err(WaitError::Gone { id }),
+                EndpointState::Disconnecting | EndpointState::Disconnected => {
+                    return Err(WaitError::Gone { id });
+                }
                 _ => {}
             }
             drop(snapshot);
@@ -366,6 +373,8 @@ fn due(identity: Option<NumericIdentity>) -> Status {
 
 impl std::fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Endpoints").field("table", &self.table).finish_non_exhaustive()
+        f.debug_struct("Endpoints")
+            .field("table", &self.table)
+            .finish_non_exhaustive()
     }
 }

@@ -76,7 +76,10 @@ fn text(label: &Label) -> String {
 /// Labels of an endpoint. Those that came with it are not in its identity while that is a reserved one.
 pub(super) fn labels(row: &Endpoint) -> LabelConfigurationStatus {
     let own: Vec<String> = row.spec.labels.iter().map(text).collect();
-    let of_identity = row.identity.map(|number| identity(number).labels).unwrap_or_default();
+    let of_identity = row
+        .identity
+        .map(|number| identity(number).labels)
+        .unwrap_or_default();
     match of_identity.is_empty() {
         true => LabelConfigurationStatus {
             security_relevant: own,

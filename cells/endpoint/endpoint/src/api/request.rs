@@ -19,7 +19,8 @@ const SERVED: [&str; 2] = ["external-ipam", "require-routing"];
 
 /// The body of a request.
 pub(super) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(body).map_err(|error| ApiError::Invalid(format!("the body of the request: {error}")))
+    serde_json::from_slice(body)
+        .map_err(|error| ApiError::Invalid(format!("the body of the request: {error}")))
 }
 
 /// The id that a request wants: that of the path, else that of the body; none if the agent is to choose.
@@ -36,14 +37,20 @@ pub(super) fn wanted_id(path: &str, body: &EndpointChangeRequest) -> Result<Opti
         (0, 0) => Ok(None),
         (0, id) | (id, 0) => Ok(Some(id)),
         (id, other) if id == other => Ok(Some(id)),
-        (id, other) => Err(ApiError::Invalid(format!("the path says id {id}, the body {other}"))),
+        (id, other) => Err(ApiError::Invalid(format!(
+            "the path says id {id}, the body {other}"
+        ))),
     }
 }
 
 /// What the endpoint of a request is.
 pub(super) fn spec(body: &EndpointChangeRequest) -> Result<EndpointSpec, ApiError> {
     refuse("datapath-configuration", &body.datapath_configuration, &SERVED)?;
-    refuse("properties", &body.properties, &[SKIP_MASQUERADE4, SKIP_MASQUERADE6])?;
+    refuse(
+        "properties",
+        &body.properties,
+        &[SKIP_MASQUERADE4, SKIP_MASQUERADE6],
+    )?;
     let is_set = |key: &str| body.properties.get(key) == Some(&true);
     let cookie = match body.netns_cookie.as_str() {
         "" => 0,
@@ -71,7 +78,9 @@ pub(super) fn spec(body: &EndpointChangeRequest) -> Result<EndpointSpec, ApiErro
 
 /// Refuses switches that are on and that nothing here heeds.
 fn refuse(field: &str, switches: &BTreeMap<String, bool>, served: &[&str]) -> Result<(), ApiError> {
-    let unserved = switches.iter().find(|(name, is_on)| **is_on && !served.contains(&name.as_str()));
+    let unserved = switches
+        .iter()
+        .find(|(name, is_on)| **is_on && !served.contains(&name.as_str()));
     match unserved {
         None => Ok(()),
         Some((name, _)) => Err(ApiError::Invalid(format!("{field}: `{name}` is not served"))),
@@ -92,7 +101,10 @@ fn labels(texts: &[String]) -> Result<Labels, ApiError> {
     texts.iter().map(label).collect()
 }
 
-fn optional<T: FromStr<Err: std::error::Error + 'static>>(field: &str, text: &str) -> Result<Option<T>, ApiError> {
+fn optional<T: FromStr<Err: std::error::Error + 'static>>(
+    field: &str,
+    text: &str,
+) -> Result<Option<T>, ApiError> {
     match text {
         "" => Ok(None),
         text => parse(field, text).map(Some),
@@ -100,6 +112,7 @@ fn optional<T: FromStr<Err: std::error::Error + 'static>>(field: &str, text: &st
 }
 
 fn parse<T: FromStr<Err: std::error::Error + 'static>>(field: &str, text: &str) -> Result<T, ApiError> {
-    text.parse()
-        .map_err(|error: T::Err| ApiError::Invalid(format!("{field} `{text}`: {}", hive::error_chain(&error))))
+    text.parse().map_err(|error: T::Err| {
+        ApiError::Invalid(format!("{field} `{text}`: {}", hive::error_chain(&error)))
+    })
 }

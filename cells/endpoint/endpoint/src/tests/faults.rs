@@ -114,7 +114,10 @@ async fn a_file_that_cannot_be_written_is_named() {
     let agent = world.start();
     std::fs::write(world.folder.path().join("state"), "a file, not a folder").unwrap();
 
-    let row = agent.endpoints.create(spec(7), Some(7), Some(skep_identity::NumericIdentity::INIT)).unwrap();
+    let row = agent
+        .endpoints
+        .create(spec(7), Some(7), Some(skep_identity::NumericIdentity::INIT))
+        .unwrap();
     let error = agent.endpoints.wait_ready(row.id).await.unwrap_err().to_string();
 
     assert!(error.contains("/state/7"), "{error}");

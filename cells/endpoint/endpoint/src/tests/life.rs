@@ -21,7 +21,10 @@ async fn a_new_endpoint_is_in_file_maps_and_hooks() {
     assert_eq!(world.hooks.attached()[&row.id], "lxc7");
     assert_eq!(world.files().ids().unwrap(), [row.id]);
     let facts = world.maps.facts.lookup(&107).unwrap().unwrap();
-    assert_eq!((facts.id, facts.identity, facts.mac), (row.id, 5, [2, 0, 0, 0, 1, 7]));
+    assert_eq!(
+        (facts.id, facts.identity, facts.mac),
+        (row.id, 5, [2, 0, 0, 0, 1, 7])
+    );
     let open = endpoint_flags::VERIFY_SOURCE | endpoint_flags::OPEN_INGRESS | endpoint_flags::OPEN_EGRESS;
     assert_eq!(facts.flags, open);
     let value = world.maps.lxc.entries().unwrap()[0].1;
@@ -65,7 +68,12 @@ async fn without_an_identity_an_endpoint_waits() {
 
     assert_eq!((row.id, row.state()), (77, EndpointState::WaitingForIdentity));
     assert_eq!(world.is_delivered("10.0.1.7"), None);
-    assert!(agent.endpoints.set_identity(77, NumericIdentity::new(52_310)).unwrap());
+    assert!(
+        agent
+            .endpoints
+            .set_identity(77, NumericIdentity::new(52_310))
+            .unwrap()
+    );
     agent.endpoints.wait_ready(77).await.unwrap();
     assert_eq!(world.maps.facts.lookup(&107).unwrap().unwrap().identity, 52_310);
     assert!(!agent.endpoints.set_identity(78, NumericIdentity::INIT).unwrap());
@@ -85,7 +93,10 @@ async fn what_another_endpoint_has_is_refused_by_name() {
         other
     };
 
-    assert_eq!(refused(other(|spec| spec.interface = "lxc7".into()), None), by("interface lxc7"));
+    assert_eq!(
+        refused(other(|spec| spec.interface = "lxc7".into()), None),
+        by("interface lxc7")
+    );
     let same_v4 = other(|spec| spec.ipv4 = Some([10, 0, 1, 7].into()));
     assert_eq!(refused(same_v4, None), by("address 10.0.1.7"));
     let same_v6 = other(|spec| spec.ipv6 = "fd00::7".parse().ok());
@@ -93,7 +104,10 @@ async fn what_another_endpoint_has_is_refused_by_name() {
     let attached = other(|spec| spec.container_id = "container7".into());
     assert_eq!(refused(attached, None), by("attachment container7:eth0"));
     assert_eq!(refused(spec(8), Some(id)), by(&format!("id {id}")));
-    assert_eq!(refused(spec(8), Some(65_535)), "65535 is no id of an endpoint: they are 1 to 65534");
+    assert_eq!(
+        refused(spec(8), Some(65_535)),
+        "65535 is no id of an endpoint: they are 1 to 65534"
+    );
     assert_eq!(
         refused(other(|spec| (spec.ipv4, spec.ipv6) = (None, None)), None),
         "an endpoint needs an address"
@@ -147,7 +161,16 @@ async fn endpoints_have_many_names() {
         let found = agent.endpoints.find(&agent.endpoints.db().read(), &identifier);
         assert_eq!(found.len(), 1, "{name}");
     }
-    for name in ["", "x", "70000", "ipv4:fd00::7", "ipv6:10.0.1.7", "pod-name:cart", "docker:1", "container-id:"] {
+    for name in [
+        "",
+        "x",
+        "70000",
+        "ipv4:fd00::7",
+        "ipv6:10.0.1.7",
+        "pod-name:cart",
+        "docker:1",
+        "container-id:",
+    ] {
         assert!(name.parse::<Identifier>().is_err(), "{name}");
     }
 }

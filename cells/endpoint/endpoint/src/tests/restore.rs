@@ -41,7 +41,11 @@ async fn an_endpoint_whose_interface_is_gone_is_deleted() {
     // An interface of the same name, but another one.
     let folder = world.folder.path().join(format!("state/{other}"));
     let text = std::fs::read_to_string(folder.join("ep_config.json")).unwrap();
-    std::fs::write(folder.join("ep_config.json"), text.replace("\"IfIndex\": 109", "\"IfIndex\": 44")).unwrap();
+    std::fs::write(
+        folder.join("ep_config.json"),
+        text.replace("\"IfIndex\": 109", "\"IfIndex\": 44"),
+    )
+    .unwrap();
 
     let agent = world.start();
     agent.endpoints.wait_ready(kept).await.unwrap();
@@ -83,8 +87,16 @@ async fn entries_of_endpoints_that_are_gone_are_removed_when_all_are_restored() 
     };
     let key = |text: &str| LxcKey::new(text.parse().unwrap());
     world.maps.lxc.update(&key("10.0.1.9"), &value(9, 0)).unwrap();
-    world.maps.lxc.update(&key("10.0.1.1"), &value(0, lxc_flags::HOST)).unwrap();
-    world.maps.policies.write(9, &crate::Policies::allow_all()).unwrap();
+    world
+        .maps
+        .lxc
+        .update(&key("10.0.1.1"), &value(0, lxc_flags::HOST))
+        .unwrap();
+    world
+        .maps
+        .policies
+        .write(9, &crate::Policies::allow_all())
+        .unwrap();
 
     let agent = world.boot();
     agent.settle().await;
@@ -134,9 +146,15 @@ fn a_file_of_cilium_is_read() {
 
     assert!(errors.is_empty(), "{errors:?}");
     let [saved] = &found[..] else { panic!("{found:?}") };
-    assert_eq!((saved.id, saved.identity.map(|identity| identity.get())), (417, Some(52_310)));
+    assert_eq!(
+        (saved.id, saved.identity.map(|identity| identity.get())),
+        (417, Some(52_310))
+    );
     assert_eq!(saved.spec.labels.to_string(), "k8s:app=cart;");
-    assert_eq!((saved.spec.netns_cookie, saved.spec.skip_masquerade4), (4211, true));
+    assert_eq!(
+        (saved.spec.netns_cookie, saved.spec.skip_masquerade4),
+        (4211, true)
+    );
     assert_eq!(saved.spec.pod_name().unwrap(), "shop/cart-0");
 }
 

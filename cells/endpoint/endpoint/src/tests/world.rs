@@ -36,8 +36,8 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Endpoint, EndpointMaps, EndpointOps, EndpointSpec, Endpoints, Interfaces, Mac, Policies, StateDir, endpoint,
-    reconciler, restore::Restore, state_dir::StateError,
+    Endpoint, EndpointMaps, EndpointOps, EndpointSpec, Endpoints, Interfaces, Mac, Policies, StateDir,
+    endpoint, reconciler, restore::Restore, state_dir::StateError,
 };
 
 /// Interfaces by name.
@@ -50,13 +50,24 @@ impl Interfaces for FakeInterfaces {
     }
 }
 
+impl FakeInterfaces {
+    /// Adds the interface `lxc<n>`, with index 100 + n.
+    pub(super) fn plug(&self, hooks: &FakeHooks, number: u8) {
+        let name = format!("lxc{number}");
+        hooks.add_interface(&name);
+        self.0.lock().insert(name, 100 + u32::from(number));
+    }
+}
+
 /// How many more writes reach maps and hooks, as if the agent ended after them.
 #[derive(Debug)]
 pub(super) struct Budget(AtomicUsize);
 
 impl Budget {
     fn take(&self) -> bool {
-        let taken = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        let taken = self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         taken.is_ok()
     }
 
@@ -143,9 +154,7 @@ impl World {
 
     /// Adds the interface `lxc<n>`, with index 100 + n.
     pub(super) fn plug(&self, number: u8) {
-        let name = format!("lxc{number}");
-        self.hooks.add_interface(&name);
-        self.interfaces.0.lock().insert(name, 100 + u32::from(number));
+        self.interfaces.plug(&self.hooks, number);
     }
 
     /// Removes the interface `lxc<n>`.
@@ -202,14 +211,24 @@ impl World {
     pub(super) fn delivered(&self) -> BTreeMap<String, u16> {
         use skep_bpf_maps::text::Text as _;
         let entries = self.maps.lxc.entries().unwrap();
-        entries.iter().map(|(key, value)| (key.text(), value.endpoint)).collect()
+        entries
+            .iter()
+            .map(|(key, value)| (key.text(), value.endpoint))
+            .collect()
     }
 
     /// Fails if programs follow what is not there: whoever is delivered to has a hook, facts and a policy; whoever has a
     /// hook has facts and a policy.
     #[track_caller]
     pub(super) fn assert_nothing_dangles(&self) {
-        let facts: Vec<u16> = self.maps.facts.entries().unwrap().iter().map(|(_, value)| value.id).collect();
+        let facts: Vec<u16> = self
+            .maps
+            .facts
+            .entries()
+            .unwrap()
+            .iter()
+            .map(|(_, value)| value.id)
+            .collect();
         let policies = self.maps.policies.endpoints().unwrap();
         for (address, id) in self.delivered() {
             assert!(self.hooks.attached().contains_key(&id), "{address}: no hook");
@@ -275,7 +294,9 @@ impl Agent {
     /// Creates the endpoint at `lxc<n>`.
     #[track_caller]
     pub(super) fn create(&self, number: u8) -> u16 {
-        let created = self.endpoints.create(spec(number), None, Some(NumericIdentity::INIT));
+        let created = self
+            .endpoints
+            .create(spec(number), None, Some(NumericIdentity::INIT));
         created.unwrap().id
     }
 
