@@ -135,8 +135,8 @@ impl Maps {
     }
 
     /// Sizes of all maps, as their owners say.
-    pub fn sizes(&self) -> &MapSizes {
-        &self.owners.sizes
+    pub fn sizes(&self) -> MapSizes {
+        self.owners.sizes.clone()
     }
 
     /// Where maps are pinned; none if they are in memory.

@@ -46,7 +46,7 @@ impl Policies {
     pub fn new(maps: &Maps) -> Self {
         Self {
             outer: maps.outer(&POLICIES),
-            sizes: maps.sizes().clone(),
+            sizes: maps.sizes(),
             inner: match maps.store() {
                 Some(store) => Inner::Pinned(store.clone()),
                 None => Inner::Memory(Mutex::default()),
