@@ -4,7 +4,7 @@
 //! in `skep status`. Requires: the settings of [`skep_datapath_config`] and of the load balancer.
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
-use skep_datapath_config::{SocketLbConfig, Unsupported, UnsupportedConfig};
+use skep_datapath_config::{MasqueradeConfig, Unsupported, UnsupportedConfig};
 use skep_loadbalancer_model::{Config as LbConfig, NodeMode};
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
@@ -19,21 +19,26 @@ pub(crate) fn cell() -> Cell {
     Cell::module("unsupported-config", "Settings of unsupported features").run(report)
 }
 
-fn requested(config: &UnsupportedConfig, lb: &LbConfig, sockets: &SocketLbConfig) -> Vec<Unsupported> {
+fn requested(config: &UnsupportedConfig, lb: &LbConfig, masquerade: &MasqueradeConfig) -> Vec<Unsupported> {
     let mut requested = config.requested();
     if lb.mode.0 != NodeMode::Snat {
         requested.push(Unsupported::new(
             "bpf-lb-mode",
             lb.mode,
-            "packets from outside the node are not translated",
+            "packets to backends on other nodes get the node's source address",
         ));
     }
-    if sockets.host_only {
-        requested.push(Unsupported::new(
-            "bpf-lb-sock-hostns-only",
-            true,
-            "services are not translated for pods",
-        ));
+    for (key, value) in [
+        ("enable-ipv4-masquerade", masquerade.ipv4),
+        ("enable-ipv6-masquerade", masquerade.ipv6),
+    ] {
+        if value == Some(true) && !masquerade.bpf {
+            requested.push(Unsupported::new(
+                key,
+                true,
+                "packets are not masqueraded without enable-bpf-masquerade",
+            ));
+        }
     }
     requested
 }
@@ -41,12 +46,12 @@ fn requested(config: &UnsupportedConfig, lb: &LbConfig, sockets: &SocketLbConfig
 fn report(
     config: Cfg<UnsupportedConfig>,
     lb: Cfg<LbConfig>,
-    sockets: Cfg<SocketLbConfig>,
+    masquerade: Cfg<MasqueradeConfig>,
     health: Health,
     lifecycle: Lifecycle,
 ) {
     lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported = UnsupportedSettings(requested(&config, &lb, &sockets));
+        let unsupported = UnsupportedSettings(requested(&config, &lb, &masquerade));
         if unsupported.0.is_empty() {
             health.ok("All settings are supported");
         } else {
@@ -78,18 +83,21 @@ mod tests {
 
     #[test]
     fn settings_of_several_cells_are_reported() {
-        let (config, mut lb, mut sockets) =
-            (defaults(), defaults::<LbConfig>(), defaults::<SocketLbConfig>());
-        assert_eq!(requested(&config, &lb, &sockets), []);
+        let (config, mut lb, mut masquerade) =
+            (defaults(), defaults::<LbConfig>(), defaults::<MasqueradeConfig>());
+        assert_eq!(requested(&config, &lb, &masquerade), []);
 
         lb.mode = Mode(NodeMode::Dsr);
-        sockets.host_only = true;
+        masquerade.ipv4 = Some(true);
 
-        let found = requested(&config, &lb, &sockets);
+        let found = requested(&config, &lb, &masquerade);
         let settings: Vec<_> = found
             .iter()
             .map(|unsupported| unsupported.setting.as_str())
             .collect();
-        assert_eq!(settings, ["bpf-lb-mode=dsr", "bpf-lb-sock-hostns-only=true"]);
+        assert_eq!(settings, ["bpf-lb-mode=dsr", "enable-ipv4-masquerade=true"]);
+
+        masquerade.bpf = true;
+        assert_eq!(requested(&config, &lb, &masquerade).len(), 1);
     }
 }

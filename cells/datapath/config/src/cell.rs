@@ -5,8 +5,8 @@
 use hive::Cell;
 
 use crate::{
-    AddressFamilies, KubeProxyReplacement, MapConfig, MonitorConfig, NodePorts, ServiceConfig,
-    SocketLbConfig, UnsupportedConfig,
+    AddressFamilies, AttachConfig, ConntrackConfig, KubeProxyReplacement, MapConfig, MasqueradeConfig,
+    MonitorConfig, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, UnsupportedConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -19,6 +19,10 @@ pub fn cell() -> Cell {
         .config::<MapConfig>()
         .config::<SocketLbConfig>()
         .config::<MonitorConfig>()
+        .config::<ConntrackConfig>()
+        .config::<PacketConfig>()
+        .config::<AttachConfig>()
+        .config::<MasqueradeConfig>()
         .config::<UnsupportedConfig>()
 }
 
