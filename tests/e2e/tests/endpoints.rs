@@ -22,7 +22,10 @@ async fn managed(test: &str, nodes: u8, config: &[&str]) -> TestLab {
 
 /// Endpoints of a node, as `skep` prints them.
 async fn endpoints(lab: &TestLab, node: &str) -> Vec<Value> {
-    let text = lab.session.run(node, &["skep", "endpoint", "list", "-o", "json"]).await;
+    let text = lab
+        .session
+        .run(node, &["skep", "endpoint", "list", "-o", "json"])
+        .await;
     let found: Value = serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default();
     found.as_array().cloned().unwrap_or_default()
 }
@@ -32,7 +35,10 @@ async fn wait_endpoints(lab: &TestLab, node: &str, count: usize) -> Vec<Value> {
     let what = format!("{count} endpoints of {node} are ready");
     let waited = lab.session.wait(&what, || async {
         let found = endpoints(lab, node).await;
-        found.len() == count && found.iter().all(|endpoint| endpoint["status"]["state"] == "ready")
+        found.len() == count
+            && found
+                .iter()
+                .all(|endpoint| endpoint["status"]["state"] == "ready")
     });
     if let Err(error) = waited.await {
         panic!("{error}: {:?}", endpoints(lab, node).await);
@@ -68,7 +74,8 @@ async fn pods_reach_each_other_and_their_services_through_the_programs() {
         for address in addresses(endpoints, pod) {
             for way in [Way::TCP, Way::UDP] {
                 let to = at(&address, 8080);
-                lab.call_until("default/client", &to, way, 5, |outcome| outcome.failed == 0).await;
+                lab.call_until("default/client", &to, way, 5, |outcome| outcome.failed == 0)
+                    .await;
             }
         }
     }
@@ -77,12 +84,16 @@ async fn pods_reach_each_other_and_their_services_through_the_programs() {
         for from in ["default/client", "default/far", "default/shop-0"] {
             for way in [Way::TCP, Way::UDP] {
                 let to = at(&address, 80);
-                lab.call_until(from, &to, way, 5, |outcome| outcome.failed == 0).await;
+                lab.call_until(from, &to, way, 5, |outcome| outcome.failed == 0)
+                    .await;
             }
         }
     }
 
-    let counted = lab.session.run("c1-n1", &["skep", "bpf", "endpoint", "list"]).await;
+    let counted = lab
+        .session
+        .run("c1-n1", &["skep", "bpf", "endpoint", "list"])
+        .await;
     let counted = counted.unwrap_or_default();
     for address in addresses(&here, "near") {
         assert!(counted.contains(&address), "{address}: {counted}");
@@ -119,7 +130,12 @@ async fn endpoints_survive_their_agent_and_go_with_their_pods() {
         Err(error) => panic!("{error}"),
     }
     let after = wait_endpoints(&lab, "c1-n1", 2).await;
-    let ids = |endpoints: &[Value]| endpoints.iter().map(|endpoint| endpoint["id"].clone()).collect::<Vec<_>>();
+    let ids = |endpoints: &[Value]| {
+        endpoints
+            .iter()
+            .map(|endpoint| endpoint["id"].clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(ids(&after), ids(&before));
 
     let near = echo_pod("near", "near", "c1-n1");
