@@ -17,6 +17,7 @@
 #define DROP_UNSUPPORTED_L3 139
 #define DROP_WRITE 141
 #define DROP_NAT_ICMP4_CODE 143
+#define DROP_NO_TUNNEL_KEY 147
 #define DROP_UNKNOWN_TARGET 150
 #define DROP_UNROUTABLE 151
 #define DROP_CT_CREATE 155
@@ -27,6 +28,8 @@
 #define DROP_NAT_NO_MAPPING 167
 #define DROP_NAT_PROTOCOL 168
 #define DROP_NO_FIB 169
+#define DROP_ENCAPSULATION 170 /* a pod sends what looks like a packet of the tunnel */
+#define DROP_IDENTITY 171
 #define DROP_IS_CLUSTER_IP 174
 #define DROP_FRAGMENT_NOT_FOUND 175
 #define DROP_SOURCE_RANGE 177

@@ -6,6 +6,7 @@
 #define PACKET_XDP_H
 
 #include "nodeport.h"
+#include "tunnel.h"
 
 #define FIB_FAMILY4 2
 #define FIB_FAMILY6 10
