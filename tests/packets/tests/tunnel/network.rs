@@ -66,6 +66,12 @@ pub(crate) fn vxlan(interface: &str, port: u16) {
     netlink(async |handle| handle.link().add(message.build()).execute().await);
 }
 
+/// Lets an interface ask for no neighbours: all are at its own MAC address.
+pub(crate) fn without_neighbours(interface: &str) {
+    let message = LinkUnspec::new_with_name(interface).arp(false).build();
+    netlink(async |handle| handle.link().set(message).execute().await);
+}
+
 /// Brings an interface up, and returns its index and MAC address.
 pub(crate) fn up(interface: &str) -> (u32, [u8; 6]) {
     let message = LinkUnspec::new_with_name(interface).up().build();

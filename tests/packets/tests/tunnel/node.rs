@@ -136,6 +136,8 @@ fn member(world: &Node, n: u8, netns: Pod, pod: Pod, is_underlay_ipv6: bool) -> 
         let eth0 = network::up(&format!("under{n}"));
         let eth1 = (n == 1).then(|| network::up("outside"));
         network::pair("cilium_host", "cilium_net");
+        network::without_neighbours("cilium_host");
+        network::without_neighbours("cilium_net");
         let host = network::up("cilium_host");
         let net = network::up("cilium_net");
         network::vxlan("cilium_vxlan", PORT);
