@@ -4,8 +4,7 @@
 //! in `skep status`. Requires: the settings of [`skep_datapath_config`] and of the load balancer.
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
-use skep_datapath_config::{SocketLbConfig, Unsupported, UnsupportedConfig};
-use skep_loadbalancer_model::{Config as LbConfig, NodeMode};
+use skep_datapath_config::{ForwardingConfig, NodeMode, SocketLbConfig, Unsupported, UnsupportedConfig};
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
 #[derive(Debug, thiserror::Error)]
@@ -19,12 +18,16 @@ pub(crate) fn cell() -> Cell {
     Cell::module("unsupported-config", "Settings of unsupported features").run(report)
 }
 
-fn requested(config: &UnsupportedConfig, lb: &LbConfig, sockets: &SocketLbConfig) -> Vec<Unsupported> {
+fn requested(
+    config: &UnsupportedConfig,
+    forwarding: &ForwardingConfig,
+    sockets: &SocketLbConfig,
+) -> Vec<Unsupported> {
     let mut requested = config.requested();
-    if lb.mode.0 != NodeMode::Snat {
+    if forwarding.mode != NodeMode::Snat {
         requested.push(Unsupported::new(
             "bpf-lb-mode",
-            lb.mode,
+            forwarding.mode,
             "packets from outside the node are not translated",
         ));
     }
@@ -40,13 +43,13 @@ fn requested(config: &UnsupportedConfig, lb: &LbConfig, sockets: &SocketLbConfig
 
 fn report(
     config: Cfg<UnsupportedConfig>,
-    lb: Cfg<LbConfig>,
+    forwarding: Cfg<ForwardingConfig>,
     sockets: Cfg<SocketLbConfig>,
     health: Health,
     lifecycle: Lifecycle,
 ) {
     lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported = UnsupportedSettings(requested(&config, &lb, &sockets));
+        let unsupported = UnsupportedSettings(requested(&config, &forwarding, &sockets));
         if unsupported.0.is_empty() {
             health.ok("All settings are supported");
         } else {
@@ -68,8 +71,6 @@ fn report(
 
 #[cfg(test)]
 mod tests {
-    use skep_loadbalancer_model::Mode;
-
     use super::*;
 
     fn defaults<C: hive::Config>() -> C {
@@ -78,14 +79,17 @@ mod tests {
 
     #[test]
     fn settings_of_several_cells_are_reported() {
-        let (config, mut lb, mut sockets) =
-            (defaults(), defaults::<LbConfig>(), defaults::<SocketLbConfig>());
-        assert_eq!(requested(&config, &lb, &sockets), []);
+        let (config, mut forwarding, mut sockets) = (
+            defaults(),
+            defaults::<ForwardingConfig>(),
+            defaults::<SocketLbConfig>(),
+        );
+        assert_eq!(requested(&config, &forwarding, &sockets), []);
 
-        lb.mode = Mode(NodeMode::Dsr);
+        forwarding.mode = NodeMode::Dsr;
         sockets.host_only = true;
 
-        let found = requested(&config, &lb, &sockets);
+        let found = requested(&config, &forwarding, &sockets);
         let settings: Vec<_> = found
             .iter()
             .map(|unsupported| unsupported.setting.as_str())

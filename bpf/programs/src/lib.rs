@@ -21,8 +21,8 @@ pub use self::{
     clock::kernel_hz,
     object::LoadError,
     options::{
-        HostNetns, NodeOptions, PacketHash, PacketOptions, Tunnel, TunnelProtocol, has_getpeername,
-        has_set_retval,
+        DirectReturn, DsrDispatch, HostNetns, NodeOptions, PacketHash, PacketOptions, Tunnel, TunnelProtocol,
+        has_getpeername, has_set_retval,
     },
     packets::{OVERLAY_PROGRAMS, PACKET_PROGRAMS, Packets, XDP_PROGRAM},
     socketlb::{SOCKET_PROGRAMS, SocketLb, SocketProgram},

@@ -5,8 +5,8 @@
 use hive::Cell;
 
 use crate::{
-    AddressFamilies, KubeProxyReplacement, MapConfig, MonitorConfig, NodePorts, ServiceConfig,
-    SocketLbConfig, UnsupportedConfig,
+    AddressFamilies, ForwardingConfig, KubeProxyReplacement, MapConfig, MonitorConfig, NodePorts,
+    ServiceConfig, SocketLbConfig, UnsupportedConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -16,6 +16,7 @@ pub fn cell() -> Cell {
         .config::<KubeProxyReplacement>()
         .config::<NodePorts>()
         .config::<ServiceConfig>()
+        .config::<ForwardingConfig>()
         .config::<MapConfig>()
         .config::<SocketLbConfig>()
         .config::<MonitorConfig>()

@@ -10,6 +10,7 @@
 //! | [`KubeProxyReplacement`] | `kube-proxy-replacement` |
 //! | [`NodePorts`] | `node-port-range` and how the range is protected |
 //! | [`ServiceConfig`] | what calls to services without backends get |
+//! | [`ForwardingConfig`] | how packets from outside reach backends on other nodes |
 //! | [`MapConfig`] | sizes of maps |
 //! | [`SocketLbConfig`] | socket load balancing |
 //! | [`MonitorConfig`] | events, and the clock of the programs |
@@ -19,6 +20,7 @@
 
 mod cell;
 mod cilium;
+mod forwarding;
 mod maps;
 mod monitor;
 mod node_ports;
@@ -28,6 +30,7 @@ mod unsupported;
 
 pub use cell::cell;
 pub use cilium::cilium_keys;
+pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};
 pub use maps::MapConfig;
 pub use monitor::{Aggregation, MonitorConfig};
 pub use node_ports::{NodePorts, PortRange, PortRangeError};

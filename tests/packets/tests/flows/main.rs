@@ -2,6 +2,8 @@
 
 //! Packets that nobody recorded, through the programs on the node of the facts.
 
+mod dsr;
+mod frame;
 mod nat;
 mod packet;
 mod random;

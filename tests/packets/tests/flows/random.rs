@@ -253,7 +253,16 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn garbage_is_dropped_with_a_reason_or_passes() {
-    let done = with_node(&facts(), |node| {
+    drops_garbage(|_| ());
+}
+
+#[test]
+fn garbage_is_dropped_with_direct_return_too() {
+    drops_garbage(|options| options.packets.dsr = Some(crate::dsr::DSR));
+}
+
+fn drops_garbage(change: fn(&mut skep_bpf_programs::NodeOptions)) {
+    let done = with_options(&facts(), change, |node| {
         let mut runner = TestRunner::new(Config {
             cases: 4000,
             failure_persistence: None,
