@@ -4,7 +4,9 @@
 //! in `skep status`. Requires: the settings of [`skep_datapath_config`] and of the load balancer.
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
-use skep_datapath_config::{ForwardingConfig, NodeMode, SocketLbConfig, Unsupported, UnsupportedConfig};
+use skep_datapath_config::{
+    ForwardingConfig, NodeMode, SocketLbConfig, TunnelConfig, Underlay, Unsupported, UnsupportedConfig,
+};
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +24,7 @@ fn requested(
     config: &UnsupportedConfig,
     forwarding: &ForwardingConfig,
     sockets: &SocketLbConfig,
+    tunnel: &TunnelConfig,
 ) -> Vec<Unsupported> {
     let mut requested = config.requested();
     if forwarding.mode != NodeMode::Snat {
@@ -29,6 +32,20 @@ fn requested(
             "bpf-lb-mode",
             forwarding.mode,
             "packets from outside the node are not translated",
+        ));
+    }
+    if tunnel.is_tunnelled() && forwarding.may_return_directly() {
+        requested.push(Unsupported::new(
+            "routing-mode",
+            tunnel.routing_mode,
+            "all services use source address translation, whatever bpf-lb-mode says",
+        ));
+    }
+    if tunnel.is_tunnelled() && tunnel.underlay_protocol == Underlay::Ipv6 {
+        requested.push(Unsupported::new(
+            "underlay-protocol",
+            tunnel.underlay_protocol,
+            "tunnels end at the IPv4 address of nodes that have one",
         ));
     }
     if sockets.host_only {
@@ -45,11 +62,12 @@ fn report(
     config: Cfg<UnsupportedConfig>,
     forwarding: Cfg<ForwardingConfig>,
     sockets: Cfg<SocketLbConfig>,
+    tunnel: Cfg<TunnelConfig>,
     health: Health,
     lifecycle: Lifecycle,
 ) {
     lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported = UnsupportedSettings(requested(&config, &forwarding, &sockets));
+        let unsupported = UnsupportedSettings(requested(&config, &forwarding, &sockets, &tunnel));
         if unsupported.0.is_empty() {
             health.ok("All settings are supported");
         } else {
@@ -71,6 +89,8 @@ fn report(
 
 #[cfg(test)]
 mod tests {
+    use skep_datapath_config::RoutingMode;
+
     use super::*;
 
     fn defaults<C: hive::Config>() -> C {
@@ -79,21 +99,31 @@ mod tests {
 
     #[test]
     fn settings_of_several_cells_are_reported() {
-        let (config, mut forwarding, mut sockets) = (
+        let (config, mut forwarding, mut sockets, mut tunnel) = (
             defaults(),
             defaults::<ForwardingConfig>(),
             defaults::<SocketLbConfig>(),
+            defaults::<TunnelConfig>(),
         );
-        assert_eq!(requested(&config, &forwarding, &sockets), []);
+        assert_eq!(requested(&config, &forwarding, &sockets, &tunnel), []);
+        tunnel.routing_mode = RoutingMode::Tunnel;
+        assert_eq!(requested(&config, &forwarding, &sockets, &tunnel), []);
 
         forwarding.mode = NodeMode::Dsr;
         sockets.host_only = true;
+        tunnel.underlay_protocol = Underlay::Ipv6;
 
-        let found = requested(&config, &forwarding, &sockets);
+        let found = requested(&config, &forwarding, &sockets, &tunnel);
         let settings: Vec<_> = found
             .iter()
             .map(|unsupported| unsupported.setting.as_str())
             .collect();
-        assert_eq!(settings, ["bpf-lb-mode=dsr", "bpf-lb-sock-hostns-only=true"]);
+        let expected = [
+            "bpf-lb-mode=dsr",
+            "routing-mode=tunnel",
+            "underlay-protocol=ipv6",
+            "bpf-lb-sock-hostns-only=true",
+        ];
+        assert_eq!(settings, expected);
     }
 }

@@ -7,7 +7,7 @@ use std::{
     sync::Once,
 };
 
-use libbpf_rs::{Object, OpenObject, PrintLevel};
+use libbpf_rs::{MapType, Object, OpenMapMut, OpenObject, PrintLevel, libbpf_sys};
 use parking_lot::Mutex;
 
 use skep_bpf_maps::{Family, IpFamily, MapSizes};
@@ -139,7 +139,7 @@ pub(crate) fn share(
                 let pinned = provide(object_name, store, family, sizes)?;
                 pinned.fd().map_or(Ok(()), |fd| map.reuse_fd(fd))
             }
-            Some(_) => map.set_max_entries(1),
+            Some(_) => keep_private(&mut map),
             None => Ok(()),
         };
         result.map_err(|source| LoadError::Reuse {
@@ -149,6 +149,15 @@ pub(crate) fn share(
         })?;
     }
     Ok(())
+}
+
+/// The map is not shared, and nothing is in it.
+fn keep_private(map: &mut OpenMapMut<'_>) -> libbpf_rs::Result<()> {
+    if map.map_type() == MapType::LpmTrie {
+        // The kernel has no other tries.
+        map.set_map_flags(libbpf_sys::BPF_F_NO_PREALLOC)?;
+    }
+    map.set_max_entries(1)
 }
 
 /// Opens or makes the maps that [`share`] would use.

@@ -6,7 +6,7 @@ use hive::Cell;
 
 use crate::{
     AddressFamilies, ForwardingConfig, KubeProxyReplacement, MapConfig, MonitorConfig, NodePorts,
-    ServiceConfig, SocketLbConfig, UnsupportedConfig,
+    ServiceConfig, SocketLbConfig, TunnelConfig, UnsupportedConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -20,6 +20,7 @@ pub fn cell() -> Cell {
         .config::<MapConfig>()
         .config::<SocketLbConfig>()
         .config::<MonitorConfig>()
+        .config::<TunnelConfig>()
         .config::<UnsupportedConfig>()
 }
 

@@ -14,6 +14,7 @@
 //! | [`MapConfig`] | sizes of maps |
 //! | [`SocketLbConfig`] | socket load balancing |
 //! | [`MonitorConfig`] | events, and the clock of the programs |
+//! | [`TunnelConfig`] | how packets travel between pods of different nodes |
 //! | [`UnsupportedConfig`] | settings of features that the datapath does not have |
 //!
 //! [`cilium_keys`] lists the settings of Cilium's programs that have no effect here at all.
@@ -26,6 +27,7 @@ mod monitor;
 mod node_ports;
 mod services;
 mod socketlb;
+mod tunnel;
 mod unsupported;
 
 pub use cell::cell;
@@ -36,6 +38,7 @@ pub use monitor::{Aggregation, MonitorConfig};
 pub use node_ports::{NodePorts, PortRange, PortRangeError};
 pub use services::{AddressFamilies, KubeProxyReplacement, ServiceConfig};
 pub use socketlb::SocketLbConfig;
+pub use tunnel::{RoutingMode, SourcePorts, TunnelConfig, TunnelProtocol, Underlay};
 pub use unsupported::{Unsupported, UnsupportedConfig};
 
 hive::catalogue!(cell);
