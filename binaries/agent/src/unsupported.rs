@@ -5,7 +5,7 @@
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
 use skep_datapath_config::{
-    ForwardingConfig, NodeMode, SocketLbConfig, TunnelConfig, Underlay, Unsupported, UnsupportedConfig,
+    ForwardingConfig, MasqueradeConfig, NodeMode, TunnelConfig, Underlay, Unsupported, UnsupportedConfig,
 };
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
@@ -23,7 +23,7 @@ pub(crate) fn cell() -> Cell {
 fn requested(
     config: &UnsupportedConfig,
     forwarding: &ForwardingConfig,
-    sockets: &SocketLbConfig,
+    masquerade: &MasqueradeConfig,
     tunnel: &TunnelConfig,
 ) -> Vec<Unsupported> {
     let mut requested = config.requested();
@@ -31,14 +31,7 @@ fn requested(
         requested.push(Unsupported::new(
             "bpf-lb-mode",
             forwarding.mode,
-            "packets from outside the node are not translated",
-        ));
-    }
-    if tunnel.is_tunnelled() && forwarding.may_return_directly() {
-        requested.push(Unsupported::new(
-            "routing-mode",
-            tunnel.routing_mode,
-            "all services use source address translation, whatever bpf-lb-mode says",
+            "packets to backends on other nodes get the node's source address",
         ));
     }
     if tunnel.is_tunnelled() && tunnel.underlay_protocol == Underlay::Ipv6 {
@@ -48,12 +41,17 @@ fn requested(
             "tunnels end at the IPv4 address of nodes that have one",
         ));
     }
-    if sockets.host_only {
-        requested.push(Unsupported::new(
-            "bpf-lb-sock-hostns-only",
-            true,
-            "services are not translated for pods",
-        ));
+    for (key, value) in [
+        ("enable-ipv4-masquerade", masquerade.ipv4),
+        ("enable-ipv6-masquerade", masquerade.ipv6),
+    ] {
+        if value == Some(true) && !masquerade.bpf {
+            requested.push(Unsupported::new(
+                key,
+                true,
+                "packets are not masqueraded without enable-bpf-masquerade",
+            ));
+        }
     }
     requested
 }
@@ -61,13 +59,13 @@ fn requested(
 fn report(
     config: Cfg<UnsupportedConfig>,
     forwarding: Cfg<ForwardingConfig>,
-    sockets: Cfg<SocketLbConfig>,
+    masquerade: Cfg<MasqueradeConfig>,
     tunnel: Cfg<TunnelConfig>,
     health: Health,
     lifecycle: Lifecycle,
 ) {
     lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported = UnsupportedSettings(requested(&config, &forwarding, &sockets, &tunnel));
+        let unsupported = UnsupportedSettings(requested(&config, &forwarding, &masquerade, &tunnel));
         if unsupported.0.is_empty() {
             health.ok("All settings are supported");
         } else {
@@ -99,31 +97,33 @@ mod tests {
 
     #[test]
     fn settings_of_several_cells_are_reported() {
-        let (config, mut forwarding, mut sockets, mut tunnel) = (
+        let (config, mut forwarding, mut masquerade, mut tunnel) = (
             defaults(),
             defaults::<ForwardingConfig>(),
-            defaults::<SocketLbConfig>(),
+            defaults::<MasqueradeConfig>(),
             defaults::<TunnelConfig>(),
         );
-        assert_eq!(requested(&config, &forwarding, &sockets, &tunnel), []);
+        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel), []);
         tunnel.routing_mode = RoutingMode::Tunnel;
-        assert_eq!(requested(&config, &forwarding, &sockets, &tunnel), []);
+        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel), []);
 
         forwarding.mode = NodeMode::Dsr;
-        sockets.host_only = true;
+        masquerade.ipv4 = Some(true);
         tunnel.underlay_protocol = Underlay::Ipv6;
 
-        let found = requested(&config, &forwarding, &sockets, &tunnel);
+        let found = requested(&config, &forwarding, &masquerade, &tunnel);
         let settings: Vec<_> = found
             .iter()
             .map(|unsupported| unsupported.setting.as_str())
             .collect();
         let expected = [
             "bpf-lb-mode=dsr",
-            "routing-mode=tunnel",
             "underlay-protocol=ipv6",
-            "bpf-lb-sock-hostns-only=true",
+            "enable-ipv4-masquerade=true",
         ];
         assert_eq!(settings, expected);
+
+        masquerade.bpf = true;
+        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel).len(), 2);
     }
 }

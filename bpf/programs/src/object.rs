@@ -7,7 +7,7 @@ use std::{
     sync::Once,
 };
 
-use libbpf_rs::{MapType, Object, OpenMapMut, OpenObject, PrintLevel, libbpf_sys};
+use libbpf_rs::{Object, OpenObject, PrintLevel};
 use parking_lot::Mutex;
 
 use skep_bpf_maps::{Family, IpFamily, MapSizes};
@@ -139,7 +139,10 @@ pub(crate) fn share(
                 let pinned = provide(object_name, store, family, sizes)?;
                 pinned.fd().map_or(Ok(()), |fd| map.reuse_fd(fd))
             }
-            Some(_) => keep_private(&mut map),
+            // Its kind may require flags (a trie is never preallocated).
+            Some(family) => map
+                .set_map_flags(family.spec(sizes).flags.bits())
+                .and_then(|()| map.set_max_entries(1)),
             None => Ok(()),
         };
         result.map_err(|source| LoadError::Reuse {
@@ -149,15 +152,6 @@ pub(crate) fn share(
         })?;
     }
     Ok(())
-}
-
-/// The map is not shared, and nothing is in it.
-fn keep_private(map: &mut OpenMapMut<'_>) -> libbpf_rs::Result<()> {
-    if map.map_type() == MapType::LpmTrie {
-        // The kernel has no other tries.
-        map.set_map_flags(libbpf_sys::BPF_F_NO_PREALLOC)?;
-    }
-    map.set_max_entries(1)
 }
 
 /// Opens or makes the maps that [`share`] would use.

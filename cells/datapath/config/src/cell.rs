@@ -5,8 +5,9 @@
 use hive::Cell;
 
 use crate::{
-    AddressFamilies, ForwardingConfig, KubeProxyReplacement, MapConfig, MonitorConfig, NodePorts,
-    ServiceConfig, SocketLbConfig, TunnelConfig, UnsupportedConfig,
+    AddressFamilies, AttachConfig, ConntrackConfig, ForwardingConfig, KubeProxyReplacement, MapConfig,
+    MasqueradeConfig, MonitorConfig, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, TunnelConfig,
+    UnsupportedConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -21,6 +22,10 @@ pub fn cell() -> Cell {
         .config::<SocketLbConfig>()
         .config::<MonitorConfig>()
         .config::<TunnelConfig>()
+        .config::<ConntrackConfig>()
+        .config::<PacketConfig>()
+        .config::<AttachConfig>()
+        .config::<MasqueradeConfig>()
         .config::<UnsupportedConfig>()
 }
 

@@ -15,6 +15,10 @@
 //! | [`SocketLbConfig`] | socket load balancing |
 //! | [`MonitorConfig`] | events, and the clock of the programs |
 //! | [`TunnelConfig`] | how packets travel between pods of different nodes |
+//! | [`ConntrackConfig`] | how long connections are remembered |
+//! | [`PacketConfig`] | events and unusual packets at interfaces |
+//! | [`AttachConfig`] | how programs are attached to interfaces |
+//! | [`MasqueradeConfig`] | which packets of pods get the node's address |
 //! | [`UnsupportedConfig`] | settings of features that the datapath does not have |
 //!
 //! [`cilium_keys`] lists the settings of Cilium's programs that have no effect here at all.
@@ -25,6 +29,8 @@ mod forwarding;
 mod maps;
 mod monitor;
 mod node_ports;
+mod packets;
+mod routing;
 mod services;
 mod socketlb;
 mod tunnel;
@@ -36,6 +42,8 @@ pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};
 pub use maps::MapConfig;
 pub use monitor::{Aggregation, MonitorConfig};
 pub use node_ports::{NodePorts, PortRange, PortRangeError};
+pub use packets::{ConntrackConfig, NoBackend, PacketConfig, TcpFlags, whole_seconds};
+pub use routing::{Acceleration, AttachConfig, MasqueradeConfig};
 pub use services::{AddressFamilies, KubeProxyReplacement, ServiceConfig};
 pub use socketlb::SocketLbConfig;
 pub use tunnel::{RoutingMode, SourcePorts, TunnelConfig, TunnelProtocol, Underlay};

@@ -9,9 +9,6 @@
 /// a user sets is reported.
 #[derive(Debug, Clone, hive::Config)]
 pub struct UnsupportedConfig {
-    /// Load balancing in XDP: not supported unless `disabled`.
-    #[config(default = "", hidden)]
-    pub bpf_lb_acceleration: String,
     /// Enforcement of network policies: not supported unless `never`.
     #[config(default = "", hidden)]
     pub enable_policy: String,
@@ -27,15 +24,6 @@ pub struct UnsupportedConfig {
     /// Counters of connections by zone: not supported.
     #[config(default = false, hidden)]
     pub enable_active_connection_tracking: bool,
-    /// Masquerading in BPF: not supported.
-    #[config(default = false, hidden)]
-    pub enable_bpf_masquerade: bool,
-    /// Masquerading of IPv4: not supported.
-    #[config(default = false, hidden)]
-    pub enable_ipv4_masquerade: bool,
-    /// Masquerading of IPv6: not supported.
-    #[config(default = false, hidden)]
-    pub enable_ipv6_masquerade: bool,
     /// Host firewall: not supported.
     #[config(default = false, hidden)]
     pub enable_host_firewall: bool,
@@ -85,7 +73,6 @@ impl Unsupported {
 }
 
 const NO_PACKETS: &str = "packets are left as they are";
-const NO_MASQUERADE: &str = "packets are not masqueraded";
 const NO_ENCRYPTION: &str = "packets are not encrypted";
 const NO_XDP: &str = "no XDP programs are attached";
 
@@ -99,20 +86,12 @@ impl UnsupportedConfig {
 
     /// Settings with values, and the value that requests nothing.
     fn requested_values(&self) -> Vec<Unsupported> {
-        let values = [
-            (
-                "bpf-lb-acceleration",
-                &self.bpf_lb_acceleration,
-                "disabled",
-                NO_XDP,
-            ),
-            (
-                "enable-policy",
-                &self.enable_policy,
-                "never",
-                "network policies are not enforced",
-            ),
-        ];
+        let values = [(
+            "enable-policy",
+            &self.enable_policy,
+            "never",
+            "network policies are not enforced",
+        )];
         values
             .into_iter()
             .filter(|(_, value, off, _)| !value.is_empty() && value != off)
@@ -137,17 +116,6 @@ impl UnsupportedConfig {
                 "enable-active-connection-tracking",
                 self.enable_active_connection_tracking,
                 "connections are not counted",
-            ),
-            ("enable-bpf-masquerade", self.enable_bpf_masquerade, NO_MASQUERADE),
-            (
-                "enable-ipv4-masquerade",
-                self.enable_ipv4_masquerade,
-                NO_MASQUERADE,
-            ),
-            (
-                "enable-ipv6-masquerade",
-                self.enable_ipv6_masquerade,
-                NO_MASQUERADE,
             ),
             (
                 "enable-host-firewall",
@@ -200,7 +168,6 @@ mod tests {
     #[test]
     fn values_that_switch_off_request_nothing() {
         let found = requested(|config| {
-            config.bpf_lb_acceleration = "disabled".to_owned();
             config.enable_policy = "never".to_owned();
         });
         assert_eq!(found, [""; 0]);

@@ -11,7 +11,9 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use skep_bpf_maps::{Dump, Family, MapFamily, NestedFamily, families, layout::Layout, text::Text};
+use skep_bpf_maps::{
+    Dump, Family, MapFamily, MapSizes, NestedFamily, OuterFamily, families, layout::Layout, text::Text,
+};
 use skep_bpf_sys::{
     KernelMap, Map, MapError, MapStore, MemoryMap, NestedMap, RawMap,
     map::{LateMap, ObservedMap, Plain},
@@ -126,6 +128,20 @@ impl Maps {
             .expect("a family's map has keys of the size of its type")
     }
 
+    /// The map of maps of a family, by bytes: values are descriptors when they are written, ids when they are read.
+    /// Operations fail until the start hook has opened it.
+    pub fn outer<K, I, V>(&self, family: &'static OuterFamily<K, I, V>) -> Arc<dyn RawMap> {
+        self.map(&family.family).handle.clone()
+    }
+
+    /// Where maps are pinned; none if they are in memory.
+    pub fn store(&self) -> Option<&Arc<MapStore>> {
+        match &self.backing {
+            Backing::Kernel(store) => Some(store),
+            Backing::Memory => None,
+        }
+    }
+
     /// Opens what is not open yet; returns how many maps there are.
     pub(crate) fn open(&self) -> Result<usize, MapError> {
         let all = self.all();
@@ -133,6 +149,11 @@ impl Maps {
             self.open_one(map)?;
         }
         Ok(all.len())
+    }
+
+    /// Sizes of the maps of all owners: what programs that use them are loaded with.
+    pub fn sizes(&self) -> MapSizes {
+        self.owners.sizes.clone()
     }
 
     /// The maps, by name.
