@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: reports settings of features that the datapath does not have, in the health of module `unsupported-config` and
-//! in `skep status`. Requires: the settings of [`skep_datapath_config`] and of the load balancer.
+//! in `skep status`. Requires: the settings of [`skep_datapath_config`].
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
 use skep_datapath_config::{
-    ForwardingConfig, MasqueradeConfig, NodeMode, TunnelConfig, Underlay, Unsupported, UnsupportedConfig,
+    ForwardingConfig, MasqueradeConfig, TunnelConfig, Underlay, Unsupported, UnsupportedConfig,
 };
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
@@ -27,11 +27,11 @@ fn requested(
     tunnel: &TunnelConfig,
 ) -> Vec<Unsupported> {
     let mut requested = config.requested();
-    if forwarding.mode != NodeMode::Snat {
+    if tunnel.is_tunnelled() && forwarding.may_return_directly() {
         requested.push(Unsupported::new(
-            "bpf-lb-mode",
-            forwarding.mode,
-            "packets to backends on other nodes get the node's source address",
+            "routing-mode",
+            tunnel.routing_mode,
+            "packets to backends on other nodes get the node's source address, whatever bpf-lb-mode says",
         ));
     }
     if tunnel.is_tunnelled() && tunnel.underlay_protocol == Underlay::Ipv6 {
@@ -87,7 +87,7 @@ fn report(
 
 #[cfg(test)]
 mod tests {
-    use skep_datapath_config::RoutingMode;
+    use skep_datapath_config::{NodeMode, RoutingMode};
 
     use super::*;
 
@@ -117,7 +117,7 @@ mod tests {
             .map(|unsupported| unsupported.setting.as_str())
             .collect();
         let expected = [
-            "bpf-lb-mode=dsr",
+            "routing-mode=tunnel",
             "underlay-protocol=ipv6",
             "enable-ipv4-masquerade=true",
         ];

@@ -9,10 +9,11 @@ use std::{
 
 use hive::{Cfg, Params};
 use skep_bpf_maps::lb::LbMapSizes;
-use skep_bpf_programs::{NodeOptions, PacketHash, PacketOptions};
+use skep_bpf_programs::{DirectReturn, DsrDispatch, NodeOptions, PacketHash, PacketOptions};
 use skep_datapath_config::{
-    Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, KubeProxyReplacement, MasqueradeConfig,
-    MonitorConfig, NoBackend, NodePorts, PacketConfig, SocketLbConfig, whole_seconds,
+    Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, Dispatch, ForwardingConfig,
+    KubeProxyReplacement, MasqueradeConfig, MonitorConfig, NoBackend, NodePorts, PacketConfig, ServiceConfig,
+    SocketLbConfig, whole_seconds,
 };
 use skep_loadbalancer_model::{Config as LbConfig, LbAlgorithm};
 use skep_maglev::Maglev;
@@ -40,6 +41,10 @@ pub struct PacketSettings {
     pub attach: Cfg<AttachConfig>,
     /// Masquerading.
     pub masquerade: Cfg<MasqueradeConfig>,
+    /// How packets reach backends on other nodes.
+    pub forwarding: Cfg<ForwardingConfig>,
+    /// How services are served.
+    pub services: Cfg<ServiceConfig>,
     /// How backends are picked.
     pub balancing: Cfg<LbConfig>,
     /// Lookup tables of backends.
@@ -84,7 +89,10 @@ impl PacketSettings {
                 .or(desired.pod_cidr6)
                 .map(|network| (network.network(), network.prefix_len())),
             nat_ports: (self.node_ports.range.last().saturating_add(1), u16::MAX),
-            services: !sockets_translated || self.sockets.host_only,
+            // Programs of sockets do not translate SCTP.
+            services: !sockets_translated || self.sockets.host_only || self.services.sctp,
+            dsr: self.direct_return(),
+            sctp: self.services.sctp,
             masquerade4: self.families.ipv4 && self.masquerade.masquerades4(),
             masquerade6: self.families.ipv6 && self.masquerade.masquerades6(),
             masquerade_nodes: self.masquerade.remote_nodes,
@@ -98,6 +106,28 @@ impl PacketSettings {
             ..self.unchanging()
         };
         NodeOptions { packets, ..base }
+    }
+
+    /// Direct server return, if a service may have it.
+    fn direct_return(&self) -> Option<DirectReturn> {
+        let forwarding = &self.forwarding;
+        if !forwarding.may_return_directly() {
+            return None;
+        }
+        let dispatch = match forwarding.dispatch {
+            Dispatch::Opt => DsrDispatch::IpOption,
+            Dispatch::Ipip => DsrDispatch::Ipip {
+                source4: forwarding.source_network4(),
+                source6: forwarding.source_network6(),
+            },
+            // Refused by the validation of the settings.
+            Dispatch::Geneve => return None,
+        };
+        Some(DirectReturn {
+            dispatch,
+            all_services: forwarding.always_returns_directly(),
+            icmp_errors: forwarding.pmtu_discovery,
+        })
     }
 
     /// Options that only settings decide.
