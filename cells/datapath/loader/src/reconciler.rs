@@ -14,6 +14,7 @@ use crate::{
     datapath::{DatapathError, PacketDatapath, PacketStatus},
     desired::{Desired, Tables},
     options::PacketSettings,
+    overlay::{self, TunnelPlan, VXLAN},
     pair::{self, HOST, NET, Pair},
     sysctl::{self, SysctlError},
 };
@@ -172,12 +173,16 @@ impl Reconciler {
         );
         let pair = pair::ensure(&desired.pair).await?;
         self.remove_old_routes(desired, pair).await?;
-        let of_pair = sysctl::wanted(&[HOST, NET], families.ipv4, families.ipv6);
-        refused.extend(sysctl::apply(Path::new(sysctl::ROOT), &of_pair));
+        let plan = TunnelPlan::new(&self.settings().tunnel, desired.pair.mtu);
+        let tunnel = overlay::ensure(plan.as_ref()).await?;
+        let mut ours = vec![HOST, NET];
+        ours.extend(tunnel.map(|_| VXLAN));
+        let of_ours = sysctl::wanted(&ours, families.ipv4, families.ipv6);
+        refused.extend(sysctl::apply(Path::new(sysctl::ROOT), &of_ours));
 
         let options = self
             .settings()
-            .options(self.params.sockets.options(), desired, pair);
+            .options(self.params.sockets.options(), desired, pair, tunnel);
         let datapath = self.params.datapath.clone();
         let wanted = desired.clone();
         let work = move || datapath.apply(&wanted, pair, &options);
