@@ -363,7 +363,10 @@ pub fn leftovers() -> Result<Vec<String>, CommandError> {
     Ok(names.into_iter().collect())
 }
 
-/// How to start a program on a node (`c1-n1`, `n1`) or in a pod (`namespace/name`).
+/// Name of the place that is no node: the network between them.
+pub const OUTSIDE: &str = "outside";
+
+/// How to start a program on a node (`c1-n1`, `n1`), in a pod (`namespace/name`) or [outside of them](OUTSIDE).
 ///
 /// # Errors
 /// When there is no such node or pod.
@@ -381,7 +384,17 @@ pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Pla
             ..Placement::default()
         });
     }
-    let mut known: Vec<String> = Vec::new();
+    if target == OUTSIDE {
+        let group = site.cgroup.join(OUTSIDE);
+        cgroup::create(&group)?;
+        return Ok(Placement {
+            cgroup: Some(group),
+            beside: Some(state.outside),
+            program,
+            ..Placement::default()
+        });
+    }
+    let mut known: Vec<String> = vec![OUTSIDE.to_owned()];
     let wanted = target.replacen('/', ".", 1);
     for node in state.lab.clusters.iter().flat_map(|cluster| &cluster.nodes) {
         known.push(node.name.clone());

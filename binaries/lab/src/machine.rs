@@ -106,14 +106,14 @@ impl Fabric {
             ..holder()
         };
         let mut holder = Process::place("fabric", &placement, &site.log("fabric")).await?;
-        let addresses: Vec<_> = lab.clusters.iter().map(Cluster::api_address).collect();
+        let addresses: Vec<_> = lab.clusters.iter().flat_map(Cluster::outside_addresses).collect();
         let routes = routes_to_pods(lab);
         in_namespace(holder.pid(), async move |net| {
             link::immediate_addresses()?;
             net.up("lo").await?;
             net.bridge(BRIDGE).await?;
-            for address in addresses {
-                net.address(BRIDGE, address.into(), 16).await?;
+            for (address, prefix) in addresses {
+                net.address(BRIDGE, address, prefix).await?;
             }
             for (network, gateway) in routes {
                 net.route(network, gateway, BRIDGE).await?;

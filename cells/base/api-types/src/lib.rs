@@ -30,8 +30,8 @@ pub use policy::{FrontendMapping, LrpBackend, LrpSpec};
 pub use service::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags, ServiceStatus};
 pub use status::{
     BpfMapProperties, BpfMapStatus, ClockSource, DeviceAddresses, GatewayFeature, K8sStatus,
-    KubeProxyReplacement, KubeProxyReplacementFeatures, ModuleStatus, MonitorStatus, Nat46X64Feature,
-    NodePortFeature, State, Status, StatusResponse, Switch,
+    KubeProxyReplacement, KubeProxyReplacementFeatures, Masquerading, MasqueradingProtocols, ModuleStatus,
+    MonitorStatus, Nat46X64Feature, NodePortFeature, State, Status, StatusResponse, Switch,
 };
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -98,6 +98,9 @@ pub struct PacketStatus {
     pub xdp_devices: Vec<String>,
     /// How nodes reach each other.
     pub direct_routing: Option<DirectRouting>,
+    /// Network that packets of pods reach with their own addresses, empty for none, of IPv4 and IPv6; `None` for a family
+    /// that is not masqueraded.
+    pub masquerading: [Option<String>; 2],
     /// Programs, `program at interface`.
     pub programs: Vec<String>,
 }
@@ -246,7 +249,7 @@ impl PacketDatapath {
             .attached
             .retain(|known| matches!(known.owner, Owner::Endpoint(_)));
         state.attached.extend(attached);
-        let status = self.describe(&state, desired, how);
+        let status = self.describe(&state, desired, options, how);
         *self.status.lock() = status.clone();
         drop(state);
         self.loaded.send_replace(true);
@@ -499,6 +502,7 @@ impl PacketDatapath {
                 .map(|known| known.interface.clone())
                 .collect(),
             direct_routing: desired.direct_routing.clone(),
+            masquerading: masquerading(options),
             programs: of_node()
                 .map(|known| format!("{} at {}", known.program, known.interface))
                 .collect(),
@@ -557,6 +561,16 @@ impl PacketDatapath {
             Err(DatapathError::Replaced(replaced))
         }
     }
+}
+
+fn masquerading(options: &NodeOptions) -> [Option<String>; 2] {
+    let packets = &options.packets;
+    let native4 = packets.native4.map(|(network, bits)| format!("{network}/{bits}"));
+    let native6 = packets.native6.map(|(network, bits)| format!("{network}/{bits}"));
+    [
+        packets.masquerade4.then(|| native4.unwrap_or_default()),
+        packets.masquerade6.then(|| native6.unwrap_or_default()),
+    ]
 }
 
 /// The driver of the interface runs no programs.

@@ -112,9 +112,10 @@ impl Reconciler {
                 drop(snapshot);
                 if self.applied.as_ref() != Some(&desired) {
                     match self.apply(&desired, health).await {
-                        Ok(pair) => {
+                        Ok((pair, tunnel)) => {
                             self.applied = Some(Desired {
                                 pair_indexes: [Some(pair.host), Some(pair.net)],
+                                tunnel_index: tunnel,
                                 ..desired
                             });
                             retry = RETRY.0;
@@ -164,7 +165,12 @@ impl Reconciler {
         self.params.datapath.settings()
     }
 
-    async fn apply(&mut self, desired: &Desired, health: &Health) -> Result<Pair, DatapathError> {
+    /// Returns the pair, and the index of the tunnel's interface.
+    async fn apply(
+        &mut self,
+        desired: &Desired,
+        health: &Health,
+    ) -> Result<(Pair, Option<u32>), DatapathError> {
         self.wait_for_maps(health).await;
         let families = self.settings().families.clone();
         let mut refused = sysctl::apply(
@@ -188,7 +194,7 @@ impl Reconciler {
         let work = move || datapath.apply(&wanted, pair, &options);
         let status = tokio::task::spawn_blocking(work).await??;
         self.report(&status, desired, refused, health);
-        Ok(pair)
+        Ok((pair, tunnel))
     }
 
     /// Programs that work with the maps of an earlier run go on with them until the new ones are as good.

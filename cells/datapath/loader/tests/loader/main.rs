@@ -8,4 +8,5 @@ mod devices;
 mod endpoints;
 mod kernel;
 mod traffic;
+mod tunnel;
 mod world;

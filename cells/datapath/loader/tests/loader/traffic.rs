@@ -4,7 +4,7 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -13,7 +13,7 @@ use std::{
 };
 
 use skep_bpf_maps::{
-    lb::ServiceFlags,
+    lb::{REVERSE_NAT4, REVERSE_NAT6, ReverseNat4, ReverseNat6, ReverseNatKey, ServiceFlags},
     testing::{Frontend, LbMaps},
 };
 use skep_bpf_sys::MapStore;
@@ -32,9 +32,25 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-fn node_port(maps: &LbMaps, id: u16, at: &str, proto: u8, backend: &str) -> Outcome {
-    let flags = ServiceFlags::NODE_PORT | ServiceFlags::ROUTABLE;
-    maps.upsert(&Frontend::new(id, address(at), proto, &[address(backend)]).flags(flags))?;
+fn node_port(agent: &Agent, maps: &LbMaps, id: u16, at: &str, proto: u8, backend: &str) -> Outcome {
+    let sizes = *agent
+        .running
+        .get::<Arc<SocketDatapath>>()
+        .unwrap()
+        .settings()
+        .sizes;
+    let store = agent.running.get::<Arc<MapStore>>().unwrap();
+    let (at, flags) = (address(at), ServiceFlags::NODE_PORT | ServiceFlags::ROUTABLE);
+    let key = ReverseNatKey::new(id);
+    match at.ip() {
+        IpAddr::V4(ip) => store
+            .open_or_create(&REVERSE_NAT4.spec(&sizes.into()))?
+            .update(&key, &ReverseNat4::new(ip, at.port()))?,
+        IpAddr::V6(ip) => store
+            .open_or_create(&REVERSE_NAT6.spec(&sizes.into()))?
+            .update(&key, &ReverseNat6::new(ip, at.port()))?,
+    }
+    maps.upsert(&Frontend::new(id, at, proto, &[address(backend)]).flags(flags))?;
     Ok(())
 }
 
@@ -111,30 +127,10 @@ fn node_ports_lead_to_backends_elsewhere() {
             let agent = world.attached(flags).await?;
             let maps = maps(&agent)?;
             for (id, (at, backend, _)) in (1..).zip(FAMILIES) {
-                node_port(&maps, id, at, TCP, backend)?;
-                node_port(&maps, id + 10, at, UDP, backend)?;
+                node_port(&agent, &maps, id, at, TCP, backend)?;
+                node_port(&agent, &maps, id + 10, at, UDP, backend)?;
             }
             for (at, _, node) in FAMILIES {
-                let _x = world.client.run(|| ask_tcp(address(at)));
-                if _x.is_err() {
-                    for map in [
-                        "cilium_metrics",
-                        "skep_devices",
-                        "cilium_snat_v4_external",
-                        "cilium_ct4_global",
-                        "cilium_lb4_services_v2",
-                    ] {
-                        let path = format!("map dump pinned {}/tc/globals/{map}", world.root.display());
-                        println!("{map} {}", run_program("bpftool", &path)?);
-                    }
-                    println!("{} {}", ip("neigh")?, ip("-s link show eth0")?);
-                    println!(
-                        "{}",
-                        world
-                            .client
-                            .run(|| ip("neigh").unwrap() + &ip("-s link show eth0").unwrap())
-                    );
-                }
                 let (tcp, udp) = world.client.run(|| (ask_tcp(address(at)), ask_udp(address(at))));
                 assert_eq!(
                     tcp.unwrap(),
@@ -162,7 +158,7 @@ fn no_connection_fails_while_agents_come_and_go() {
     run("replace", async |world: World| {
         serve(&world);
         let agent = world.attached(&[REPLACEMENT, PACKETS]).await?;
-        node_port(&maps(&agent)?, 1, FAMILIES[0].0, TCP, FAMILIES[0].1)?;
+        node_port(&agent, &maps(&agent)?, 1, FAMILIES[0].0, TCP, FAMILIES[0].1)?;
         let (stop, asked, failed) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
 
         let result = std::thread::scope(|scope| {
