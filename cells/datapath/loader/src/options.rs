@@ -9,11 +9,13 @@ use std::{
 
 use hive::{Cfg, Params};
 use skep_bpf_maps::lb::LbMapSizes;
-use skep_bpf_programs::{DirectReturn, DsrDispatch, NodeOptions, PacketHash, PacketOptions};
+use skep_bpf_programs::{
+    DirectReturn, DsrDispatch, NodeOptions, PacketHash, PacketOptions, Tunnel, TunnelProtocol,
+};
 use skep_datapath_config::{
     Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, Dispatch, ForwardingConfig,
     KubeProxyReplacement, MasqueradeConfig, MonitorConfig, NoBackend, NodePorts, PacketConfig, ServiceConfig,
-    SocketLbConfig, whole_seconds,
+    SocketLbConfig, TunnelConfig, whole_seconds,
 };
 use skep_loadbalancer_model::{Config as LbConfig, LbAlgorithm};
 use skep_maglev::Maglev;
@@ -43,6 +45,8 @@ pub struct PacketSettings {
     pub masquerade: Cfg<MasqueradeConfig>,
     /// How packets reach backends on other nodes.
     pub forwarding: Cfg<ForwardingConfig>,
+    /// How packets travel between nodes.
+    pub tunnel: Cfg<TunnelConfig>,
     /// How services are served.
     pub services: Cfg<ServiceConfig>,
     /// How backends are picked.
@@ -64,13 +68,26 @@ impl PacketSettings {
         self.attach.acceleration != Acceleration::Disabled
     }
 
-    /// Options of the programs; `base` has those that they share with the programs of sockets.
-    pub(crate) fn options(&self, base: NodeOptions, desired: &Desired, pair: Pair) -> NodeOptions {
+    /// Options of the programs; `base` has those that they share with the programs of sockets, `tunnel` is the index of
+    /// the tunnel's interface.
+    pub(crate) fn options(
+        &self,
+        base: NodeOptions,
+        desired: &Desired,
+        pair: Pair,
+        tunnel: Option<u32>,
+    ) -> NodeOptions {
         let sockets_translated = self.sockets.enabled || self.replacement.enabled;
         let direct = desired.direct_routing.as_ref();
         let packets = PacketOptions {
             cilium_host: pair.host,
             cilium_net: pair.net,
+            router4: desired.pair.router4.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            tunnel: tunnel.map(|device| Tunnel {
+                protocol: TunnelProtocol::Vxlan,
+                port: self.tunnel.port(),
+                device,
+            }),
             router6: desired.pair.router6.unwrap_or(Ipv6Addr::UNSPECIFIED),
             nodeport_source4: direct
                 .and_then(|direct| direct.ipv4)

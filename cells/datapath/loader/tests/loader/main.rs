@@ -9,4 +9,5 @@ mod direct;
 mod endpoints;
 mod kernel;
 mod traffic;
+mod tunnel;
 mod world;
