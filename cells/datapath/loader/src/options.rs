@@ -113,6 +113,7 @@ impl PacketSettings {
             masquerade4: self.families.ipv4 && self.masquerade.masquerades4(),
             masquerade6: self.families.ipv6 && self.masquerade.masquerades6(),
             masquerade_nodes: self.masquerade.remote_nodes,
+            ip_masq_agent: self.masquerade.has_ip_masq_agent(),
             maglev: self.balancing.algorithm.0 == LbAlgorithm::Maglev,
             lb_per_service: self.balancing.algorithm_annotation,
             packet_hash: PacketHash {
