@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: reports settings of features that the datapath does not have, in the health of module `unsupported-config` and
-//! in `skep status`. Requires: the settings of [`skep_datapath_config`] and of the load balancer.
+//! in `skep status`. Requires: the settings of [`skep_datapath_config`].
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
-use skep_datapath_config::{ForwardingConfig, NodeMode, SocketLbConfig, Unsupported, UnsupportedConfig};
+use skep_datapath_config::{MasqueradeConfig, Unsupported, UnsupportedConfig};
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
 #[derive(Debug, thiserror::Error)]
@@ -18,38 +18,31 @@ pub(crate) fn cell() -> Cell {
     Cell::module("unsupported-config", "Settings of unsupported features").run(report)
 }
 
-fn requested(
-    config: &UnsupportedConfig,
-    forwarding: &ForwardingConfig,
-    sockets: &SocketLbConfig,
-) -> Vec<Unsupported> {
+fn requested(config: &UnsupportedConfig, masquerade: &MasqueradeConfig) -> Vec<Unsupported> {
     let mut requested = config.requested();
-    if forwarding.mode != NodeMode::Snat {
-        requested.push(Unsupported::new(
-            "bpf-lb-mode",
-            forwarding.mode,
-            "packets from outside the node are not translated",
-        ));
-    }
-    if sockets.host_only {
-        requested.push(Unsupported::new(
-            "bpf-lb-sock-hostns-only",
-            true,
-            "services are not translated for pods",
-        ));
+    for (key, value) in [
+        ("enable-ipv4-masquerade", masquerade.ipv4),
+        ("enable-ipv6-masquerade", masquerade.ipv6),
+    ] {
+        if value == Some(true) && !masquerade.bpf {
+            requested.push(Unsupported::new(
+                key,
+                true,
+                "packets are not masqueraded without enable-bpf-masquerade",
+            ));
+        }
     }
     requested
 }
 
 fn report(
     config: Cfg<UnsupportedConfig>,
-    forwarding: Cfg<ForwardingConfig>,
-    sockets: Cfg<SocketLbConfig>,
+    masquerade: Cfg<MasqueradeConfig>,
     health: Health,
     lifecycle: Lifecycle,
 ) {
     lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported = UnsupportedSettings(requested(&config, &forwarding, &sockets));
+        let unsupported = UnsupportedSettings(requested(&config, &masquerade));
         if unsupported.0.is_empty() {
             health.ok("All settings are supported");
         } else {
@@ -79,21 +72,20 @@ mod tests {
 
     #[test]
     fn settings_of_several_cells_are_reported() {
-        let (config, mut forwarding, mut sockets) = (
-            defaults(),
-            defaults::<ForwardingConfig>(),
-            defaults::<SocketLbConfig>(),
-        );
-        assert_eq!(requested(&config, &forwarding, &sockets), []);
+        let (mut config, mut masquerade) = (defaults::<UnsupportedConfig>(), defaults::<MasqueradeConfig>());
+        assert_eq!(requested(&config, &masquerade), []);
 
-        forwarding.mode = NodeMode::Dsr;
-        sockets.host_only = true;
+        config.enable_vtep = true;
+        masquerade.ipv4 = Some(true);
 
-        let found = requested(&config, &forwarding, &sockets);
+        let found = requested(&config, &masquerade);
         let settings: Vec<_> = found
             .iter()
             .map(|unsupported| unsupported.setting.as_str())
             .collect();
-        assert_eq!(settings, ["bpf-lb-mode=dsr", "bpf-lb-sock-hostns-only=true"]);
+        assert_eq!(settings, ["enable-vtep=true", "enable-ipv4-masquerade=true"]);
+
+        masquerade.bpf = true;
+        assert_eq!(requested(&config, &masquerade).len(), 1);
     }
 }

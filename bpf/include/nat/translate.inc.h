@@ -140,6 +140,9 @@ static __noinline long AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
 	if (!nat_port_usable(port) && forward->proto != ICMP_PROTO)
 		port = nat_random_port();
 	for (n = 0; n < NAT_ATTEMPTS; n++) {
+		/* Its ports cannot be changed. */
+		if (options.packet.sctp && forward->proto == IPPROTO_SCTP && port != forward->sport)
+			break;
 		entry->port = port;
 		error = AF_FN(nat_attempt)(ctx, work, n >= NAT_ATTEMPTS / 2);
 		if (!error) {
@@ -239,6 +242,8 @@ static __always_inline __u32 AF_FN(inner_checksum)(CTX *ctx, const struct AF_FN(
 		at += TCP_CHECKSUM;
 	else if (inner->proto == IPPROTO_UDP)
 		at += UDP_CHECKSUM;
+	else if (inner->proto == IPPROTO_SCTP)
+		return 0; /* It does not cover addresses. */
 	else
 		at += ICMP_CHECKSUM;
 	if (packet_load(ctx, at, checksum, sizeof(*checksum)))

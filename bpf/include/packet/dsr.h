@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Direct server return: the backend answers the client itself, from the service's address. This
- * node, which the client's packet came to, tells the backend's node that address in an IP option;
- * answers do not come back here.
+ * node, which the client's packet came to, tells the backend's node that address in an IP option,
+ * or sends it the packet as it came inside another one; answers do not come back here.
  */
 #ifndef PACKET_DSR_H
 #define PACKET_DSR_H
@@ -51,6 +51,24 @@ static __always_inline int dsr_forwards(const struct lb_service *svc)
 	/* What says so would be lost in the tunnel. */
 	return options.packet.dsr != DSR_NONE && !options.packet.tunnel &&
 	       (options.packet.dsr_all || (svc->flags2 & LB2_DSR));
+}
+
+#define TUNNEL_PROTO4 IPPROTO_IPIP
+#define TUNNEL_PROTO6 IPPROTO_IPV6
+
+/* Hop limit of packets in which clients' packets are. At XDP one is taken when they are sent. */
+#define TUNNEL_HOPS 64
+#ifdef PACKET_XDP
+#define TUNNEL_HOPS_FIRST (TUNNEL_HOPS + 1)
+#else
+#define TUNNEL_HOPS_FIRST TUNNEL_HOPS
+#endif
+
+/* The upper `bits` of a product, as the kernel's hash_32(). */
+static __always_inline __u32 dsr_hash(__u32 value, __u32 bits)
+{
+	value *= 0x61c88647;
+	return bits ? value >> ((32 - bits) & 31) : 0;
 }
 
 #define AF 4

@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Direct server return in tc programs, of one address family. */
 
-/* Makes the packet what it was when it came. Returns a drop reason, or 0. */
-static __always_inline int AF_FN(dsr_undo)(CTX *ctx, struct AF_FN(work) * work)
-{
-	int error = AF_FN(rewrite_address)(ctx, &work->packet, DESTINATION, work->key.address);
-
-	if (error)
-		return error;
-	return AF_FN(rewrite_port)(ctx, &work->packet, DESTINATION, work->key.dport);
-}
-
-/* A packet that the option makes too large: the client hears of it, or nobody. Returns a verdict,
- * or less: a drop reason.
+/* A packet that is too large when it has grown: the client hears of it, or nobody. Returns a
+ * verdict, or less: a drop reason.
  */
 static __always_inline int AF_FN(dsr_too_large)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct path *path = &work->path;
-	__u32 mtu = work->mtu - sizeof(struct AF_FN(dsr_option));
+	__u32 mtu = work->mtu - AF_FN(dsr_growth)();
 	int error;
 
-	if (!options.packet.dsr_icmp || work->mtu <= sizeof(struct AF_FN(dsr_option)))
+	if (!options.packet.dsr_icmp || work->mtu <= AF_FN(dsr_growth)())
 		return FAIL(path, DROP_TOO_LARGE);
 	error = AF_FN(dsr_undo)(ctx, work);
 	if (error)
@@ -37,13 +27,14 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 	struct path *path;
 	int verdict, error, tells;
 
-	if (!work)
+	/* Kernels before 6.8 verify this where nothing calls it. */
+	if (!work || options.packet.dsr == DSR_NONE)
 		return -DROP_INVALID;
 	path = &work->path;
 	packet = &work->packet;
 	path->file = METRIC_FILE_NODEPORT;
 	path->direction = METRIC_EGRESS;
-	if (packet->hop_limit <= 1) {
+	if (options.packet.dsr != DSR_IPIP && packet->hop_limit <= 1) {
 		error = AF_FN(dsr_undo)(ctx, work);
 		return error ? FAIL(path, error) : AF_FN(out_of_hops)(ctx, packet, path);
 	}
@@ -56,7 +47,7 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 	if (verdict < 0)
 		return verdict;
 	if (tells) {
-		error = AF_FN(dsr_tell)(ctx, work);
+		error = AF_FN(dsr_dispatch)(ctx, work);
 		if (error)
 			return FAIL(path, error);
 	}

@@ -225,7 +225,8 @@ static __noinline int AF_FN(route)(CTX *ctx, struct AF_FN(work) * work)
 		path->extended_error = found;
 		return FAIL(path, DROP_NO_FIB);
 	}
-	error = AF_FN(hop)(ctx, packet, path);
+	/* A packet inside another one goes no hop further. */
+	error = options.packet.dsr == DSR_IPIP && work->length ? 0 : AF_FN(hop)(ctx, packet, path);
 	if (error)
 		return error;
 	work->ifindex = fib.ifindex;

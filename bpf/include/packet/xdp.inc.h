@@ -114,11 +114,12 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 	int tells, error;
 	long found;
 
-	if (!work)
+	/* Kernels before 6.8 verify this where nothing calls it. */
+	if (!work || options.packet.dsr == DSR_NONE)
 		return -DROP_INVALID;
 	path = &work->path;
 	packet = &work->packet;
-	if (packet->hop_limit <= 1) {
+	if (options.packet.dsr != DSR_IPIP && packet->hop_limit <= 1) {
 		/* IPv6 tells the client, which the tc program does. */
 		if (AF == 6)
 			return AF_FN(leave_to_tc)(ctx, work);
@@ -138,7 +139,7 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 	path->file = METRIC_FILE_NODEPORT;
 	path->direction = METRIC_EGRESS;
 	if (tells) {
-		error = AF_FN(dsr_tell)(ctx, work);
+		error = AF_FN(dsr_dispatch)(ctx, work);
 		if (error)
 			return FAIL(path, error);
 	}

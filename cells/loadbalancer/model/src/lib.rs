@@ -29,7 +29,7 @@ pub use table::{
 };
 pub use types::{
     Backend, BackendParams, BackendSet, BackendState, Frontend, FrontendKind, FrontendParams, L3n4Addr,
-    L4Proto, Scope, Service, ServiceName, Source,
+    L4Proto, LbAlgorithm, Scope, Service, ServiceName, Source,
 };
 pub use writer::{Writer, WriterError, WriterSettings};
 

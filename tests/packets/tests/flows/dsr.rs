@@ -17,25 +17,25 @@ use skep_bpf_programs::{DirectReturn, DsrDispatch, NodeOptions};
 
 use crate::{frame::*, packet::*};
 
-const TC: &str = "cil_from_netdev";
-const XDP_PASS: u32 = 2;
+pub(crate) const TC: &str = "cil_from_netdev";
+pub(crate) const XDP_PASS: u32 = 2;
 const UDP_NODE_PORT: u16 = 30_053;
 const AFFINITY_NODE_PORT: u16 = 30_085;
 /// Drop reasons.
 const INVALID: u8 = 134;
-const TOO_LARGE: u8 = 136;
+pub(crate) const TOO_LARGE: u8 = 136;
 const EXTENSION_HEADER: u8 = 156;
 const TTL_EXCEEDED: u8 = 196;
 /// Of a conntrack entry.
 const NAT_ADDRESS: std::ops::Range<usize> = 0..16;
-const ENTRY_FLAGS: usize = 36;
+pub(crate) const ENTRY_FLAGS: usize = 36;
 const NAT_PORT: std::ops::Range<usize> = 40..42;
-const NODE_PORT_FLAG: u8 = 1 << 5;
+pub(crate) const NODE_PORT_FLAG: u8 = 1 << 5;
 const DSR_FLAG: u8 = 1 << 7;
 /// `flags2` of a service: forward by direct return.
 const SERVICE_FLAGS2: usize = 9;
 const SERVICE_DSR: u8 = 1 << 7;
-const MTU: usize = 1500;
+pub(crate) const MTU: usize = 1500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
@@ -46,7 +46,7 @@ pub(crate) enum Family {
 pub(crate) use Family::{V4, V6};
 
 impl Family {
-    fn pick(self, v4: Ipv4Addr, v6: &str) -> IpAddr {
+    pub(crate) fn pick(self, v4: Ipv4Addr, v6: &str) -> IpAddr {
         match self {
             V4 => v4.into(),
             V6 => v6.parse::<Ipv6Addr>().unwrap().into(),
@@ -102,13 +102,16 @@ pub(crate) const DSR: DirectReturn = DirectReturn {
     icmp_errors: false,
 };
 
-fn with_dsr(dsr: DirectReturn, test: impl Fn(&PacketNode) -> Result<(), Error> + Send) {
+pub(crate) fn with_dsr(dsr: DirectReturn, test: impl Fn(&PacketNode) -> Result<(), Error> + Send) {
     let change = |options: &mut NodeOptions| options.packets.dsr = Some(dsr);
     with_options(&facts(), change, test).unwrap();
 }
 
 /// Each program at an interface of the node, with what it returns for packets that it sends on.
-fn everywhere(node: &PacketNode, test: impl Fn(&str, u32, Family) -> Result<(), Error>) -> Result<(), Error> {
+pub(crate) fn everywhere(
+    node: &PacketNode,
+    test: impl Fn(&str, u32, Family) -> Result<(), Error>,
+) -> Result<(), Error> {
     for family in [V4, V6] {
         for (program, sends) in [(TC, REDIRECT), (XDP, XDP_TX)] {
             node.forget_flows()?;
@@ -118,17 +121,17 @@ fn everywhere(node: &PacketNode, test: impl Fn(&str, u32, Family) -> Result<(), 
     Ok(())
 }
 
-fn receive(node: &PacketNode, program: &str, frame: &Frame) -> Result<Called, Error> {
+pub(crate) fn receive(node: &PacketNode, program: &str, frame: &Frame) -> Result<Called, Error> {
     node.run(program, &frame.bytes(), &at(ETH0_IFINDEX))
 }
 
 #[track_caller]
-fn read_back(ran: &Called) -> Frame {
+pub(crate) fn read_back(ran: &Called) -> Frame {
     Frame::read(&ran.packet).unwrap_or_else(|wrong| panic!("{wrong}: {:02x?}", ran.packet))
 }
 
 /// Reasons of the drops since the last call.
-fn drops(node: &PacketNode) -> Result<Vec<u8>, Error> {
+pub(crate) fn drops(node: &PacketNode) -> Result<Vec<u8>, Error> {
     let events = node.take_events()?;
     Ok(events
         .iter()
@@ -137,21 +140,21 @@ fn drops(node: &PacketNode) -> Result<Vec<u8>, Error> {
         .collect())
 }
 
-fn node_port(family: Family, proto: u8) -> SocketAddr {
+pub(crate) fn node_port(family: Family, proto: u8) -> SocketAddr {
     let port = if proto == TCP { NODE_PORT } else { UDP_NODE_PORT };
     (family.node(), port).into()
 }
 
-fn backend(family: Family, proto: u8) -> SocketAddr {
+pub(crate) fn backend(family: Family, proto: u8) -> SocketAddr {
     (family.remote_pod(), if proto == TCP { 80 } else { 5353 }).into()
 }
 
-fn request(family: Family, proto: u8) -> Frame {
+pub(crate) fn request(family: Family, proto: u8) -> Frame {
     Frame::new(proto, (family.client(), 40_000).into(), node_port(family, proto))
 }
 
 /// Entries of flows, by the flags of their keys.
-fn flows(node: &PacketNode, family: Family) -> Result<Vec<(u8, Vec<u8>)>, Error> {
+pub(crate) fn flows(node: &PacketNode, family: Family) -> Result<Vec<(u8, Vec<u8>)>, Error> {
     let mut found = Vec::new();
     for map in ["cilium_ct4_global", "cilium_ct_any4_global"] {
         for (key, entry) in node.entries(&family.map(map))? {
@@ -324,7 +327,7 @@ fn hop_by_hop_options_stay_first() {
 }
 
 /// A datagram that fits without the option.
-fn large(family: Family) -> Frame {
+pub(crate) fn large(family: Family) -> Frame {
     let header = if family == V4 { 20 } else { 40 };
     request(family, UDP).payload(MTU - header - 8)
 }

@@ -4,6 +4,8 @@
 
 mod dsr;
 mod frame;
+mod ipip;
 mod nat;
 mod packet;
 mod random;
+mod sctp;
