@@ -148,7 +148,7 @@ impl Supervisor {
                 self.state.nodes.insert(node.name.clone(), machine.pid());
                 machines.push(machine);
             }
-            let kubelet = Kubelet::new(client, machines.clone(), self.stop.clone());
+            let kubelet = Kubelet::new(client, machines.clone(), shape.network(), self.stop.clone());
             kubelet.register_nodes().await?;
             self.tasks.spawn(kubelet.run());
             for machine in machines {

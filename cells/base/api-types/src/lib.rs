@@ -8,6 +8,7 @@
 mod address;
 mod clustermesh;
 mod config;
+mod endpoint;
 mod map;
 mod policy;
 mod service;
@@ -19,6 +20,11 @@ pub use clustermesh::{
     summary as clusters_summary,
 };
 pub use config::{DaemonConfiguration, DaemonConfigurationSpec, DaemonConfigurationStatus};
+pub use endpoint::{
+    Endpoint, EndpointAddressing, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth,
+    EndpointIdentifiers, EndpointNetworking, EndpointPolicy, EndpointPolicyStatus, EndpointStatus, Identity,
+    LabelConfiguration, LabelConfigurationSpec, LabelConfigurationStatus,
+};
 pub use map::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 pub use policy::{FrontendMapping, LrpBackend, LrpSpec};
 pub use service::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags, ServiceStatus};
