@@ -134,11 +134,6 @@ impl Maps {
         self.map(&family.family).handle.clone()
     }
 
-    /// Sizes of all maps, as their owners say.
-    pub fn sizes(&self) -> MapSizes {
-        self.owners.sizes.clone()
-    }
-
     /// Where maps are pinned; none if they are in memory.
     pub fn store(&self) -> Option<&Arc<MapStore>> {
         match &self.backing {
