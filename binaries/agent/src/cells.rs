@@ -78,6 +78,8 @@ fn datapath() -> Cell {
         skep_node_manager::cell(),
         skep_node_manager::api::cell(),
         skep_endpoint_watcher::cell(),
+        skep_endpoint::cell(),
+        skep_endpoint::api::cell(),
         unsupported::cell(),
         pods::cell(),
     ])

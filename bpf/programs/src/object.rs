@@ -139,7 +139,10 @@ pub(crate) fn share(
                 let pinned = provide(object_name, store, family, sizes)?;
                 pinned.fd().map_or(Ok(()), |fd| map.reuse_fd(fd))
             }
-            Some(_) => map.set_max_entries(1),
+            // Its kind may require flags (a trie is never preallocated).
+            Some(family) => map
+                .set_map_flags(family.spec(sizes).flags.bits())
+                .and_then(|()| map.set_max_entries(1)),
             None => Ok(()),
         };
         result.map_err(|source| LoadError::Reuse {

@@ -188,7 +188,6 @@ fn a_config_map_of_cilium_mounts_and_what_is_not_served_is_told() {
             )
             .await?;
         for setting in [
-            "routing-mode=tunnel: packets are not tunnelled between nodes",
             "bpf-lb-acceleration=native: ",
             "bpf-lb-mode=dsr: ",
             "enable-ipv4-masquerade=true: ",

@@ -254,10 +254,12 @@ pub(crate) async fn remove_routes(index: u32, networks: &[IpNet]) -> Result<(), 
                 IpNet::V4(network) => RouteMessageBuilder::<Ipv4Addr>::new()
                     .destination_prefix(network.network(), network.prefix_len())
                     .output_interface(index)
+                    .protocol(RouteProtocol::Kernel)
                     .build(),
                 IpNet::V6(network) => RouteMessageBuilder::<Ipv6Addr>::new()
                     .destination_prefix(network.network(), network.prefix_len())
                     .output_interface(index)
+                    .protocol(RouteProtocol::Kernel)
                     .build(),
             };
             match handle.route().del(message).execute().await {

@@ -111,8 +111,11 @@ impl Reconciler {
                 drop(snapshot);
                 if self.applied.as_ref() != Some(&desired) {
                     match self.apply(&desired, health).await {
-                        Ok(()) => {
-                            self.applied = Some(desired);
+                        Ok(pair) => {
+                            self.applied = Some(Desired {
+                                pair_indexes: [Some(pair.host), Some(pair.net)],
+                                ..desired
+                            });
                             retry = RETRY.0;
                         }
                         Err(error) => {
@@ -160,7 +163,7 @@ impl Reconciler {
         self.params.datapath.settings()
     }
 
-    async fn apply(&mut self, desired: &Desired, health: &Health) -> Result<(), DatapathError> {
+    async fn apply(&mut self, desired: &Desired, health: &Health) -> Result<Pair, DatapathError> {
         self.wait_for_maps(health).await;
         let families = self.settings().families.clone();
         let mut refused = sysctl::apply(
@@ -180,7 +183,7 @@ impl Reconciler {
         let work = move || datapath.apply(&wanted, pair, &options);
         let status = tokio::task::spawn_blocking(work).await??;
         self.report(&status, desired, refused, health);
-        Ok(())
+        Ok(pair)
     }
 
     /// Programs that work with the maps of an earlier run go on with them until the new ones are as good.

@@ -220,15 +220,15 @@ impl Endpoint {
             .collect()
     }
 
-    /// Entry of `skep_endpoints`.
-    pub(crate) fn facts(&self, identity: NumericIdentity) -> family::Endpoint {
+    /// Entry of `skep_endpoints`, with the flags of its policy.
+    pub(crate) fn facts(&self, identity: NumericIdentity, policy: u8) -> family::Endpoint {
         let spec = &*self.spec;
         family::Endpoint {
             ipv4: spec.ipv4.map_or([0; 4], |address| address.octets()),
             ipv6: spec.ipv6.map_or([0; 16], |address| address.octets()),
             identity: identity.get(),
             id: self.id,
-            flags: endpoint_flags::VERIFY_SOURCE | endpoint_flags::OPEN_INGRESS | endpoint_flags::OPEN_EGRESS,
+            flags: endpoint_flags::VERIFY_SOURCE | policy,
             mac: spec.host_mac.0,
             ..family::Endpoint::default()
         }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Policy maps of endpoints: `skep_policies` leads to them, each is pinned as `cilium_policy_v2_<id>`.
+//! Policy maps of endpoints: each is pinned as `cilium_policy_v2_<id>`. `skep_policies` leads to those that programs look
+//! up: an endpoint whose policy allows everything says so in its flags, and its policy is not looked up. The kernel waits
+//! for all programs that run when that map of maps is written, for 20 ms and more: starting a pod is not to wait for it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,6 +14,7 @@ use std::{
 use parking_lot::Mutex;
 use skep_bpf_maps::{
     MapSizes,
+    endpoint::endpoint_flags,
     policy::{POLICIES, POLICY_STATIC_BITS, PolicyEntry, PolicyKey},
 };
 use skep_bpf_sys::{KernelMap, Map, MapError, MapStore, MemoryMap, RawMap, RawSpec};
@@ -24,6 +27,9 @@ const NAME: &str = "cilium_policy_v2";
 const PIN: &str = "cilium_policy_v2_";
 /// Precedence of an entry of the highest tier that allows.
 const ALLOW: u32 = 0xffff_ff01;
+
+/// Flags of an endpoint whose policy is not looked up at all.
+const BOTH: u8 = endpoint_flags::OPEN_INGRESS | endpoint_flags::OPEN_EGRESS;
 
 /// Entries of a policy.
 type PolicyMap = Map<PolicyKey, PolicyEntry>;
@@ -81,12 +87,13 @@ impl Policies {
         })
     }
 
-    /// Makes the policy of an endpoint these entries: adds and replaces, then deletes the rest, then lets programs find it.
+    /// Makes the policy of an endpoint these entries: adds and replaces, then deletes the rest, then lets programs find it
+    /// if they look it up. Returns the flags that the endpoint is to have in `skep_endpoints`.
     ///
     /// # Errors
     ///
     /// [`WriteError`] names the map. What was written stays.
-    pub fn write(&self, endpoint: u16, entries: &[(PolicyKey, PolicyEntry)]) -> Result<(), WriteError> {
+    pub fn write(&self, endpoint: u16, entries: &[(PolicyKey, PolicyEntry)]) -> Result<u8, WriteError> {
         let (raw, value) = self.open(endpoint).map_err(|error| WriteError::new(error, 0))?;
         let map = PolicyMap::from_raw(raw).map_err(|error| WriteError::new(error, 0))?;
         let failed = |error| WriteError::new(error, map.max_entries());
@@ -101,7 +108,11 @@ impl Policies {
                 map.delete(key).map_err(failed)?;
             }
         }
-        self.lead_to(endpoint, value, map.info().id)
+        let open = open_directions(entries);
+        if open != BOTH {
+            self.lead_to(endpoint, value, map.info().id)?;
+        }
+        Ok(open)
     }
 
     /// Removes the policy of an endpoint; fine if there is none.
@@ -110,13 +121,16 @@ impl Policies {
     ///
     /// [`MapError`] names the map.
     pub fn remove(&self, endpoint: u16) -> Result<(), MapError> {
-        let key = u32::from(endpoint);
-        if let Some(failure) = self.outer.delete(&key.to_ne_bytes()).failures.pop() {
-            return Err(MapError::Delete {
-                map: POLICIES.name.to_owned(),
-                key: key.to_string(),
-                source: failure.error,
-            });
+        let key = u32::from(endpoint).to_ne_bytes();
+        let failed = |source| MapError::Delete {
+            map: POLICIES.name.to_owned(),
+            key: endpoint.to_string(),
+            source,
+        };
+        if self.outer.lookup(&key, &mut |_| ()).map_err(failed)?
+            && let Some(failure) = self.outer.delete(&key).failures.pop()
+        {
+            return Err(failed(failure.error));
         }
         match &self.inner {
             Inner::Pinned(store) => store.unpin(&pin(endpoint)).map(drop),
@@ -143,12 +157,15 @@ impl Policies {
             found.extend(id.and_then(|id| u16::try_from(id).ok()));
         });
         walked.map_err(failed)?;
-        if let Inner::Pinned(store) = &self.inner {
-            let pins = store.pins(PIN).map_err(failed)?;
-            found.extend(
-                pins.iter()
-                    .filter_map(|name| name.strip_prefix(PIN)?.parse::<u16>().ok()),
-            );
+        match &self.inner {
+            Inner::Pinned(store) => {
+                let pins = store.pins(PIN).map_err(failed)?;
+                let ids = pins
+                    .iter()
+                    .filter_map(|name| name.strip_prefix(PIN)?.parse().ok());
+                found.extend(ids);
+            }
+            Inner::Memory(maps) => found.extend(maps.lock().keys()),
         }
         Ok(found)
     }
@@ -200,6 +217,27 @@ impl Policies {
     }
 }
 
+/// Flags of the directions for which a policy has one entry, which allows everything.
+fn open_directions(entries: &[(PolicyKey, PolicyEntry)]) -> u8 {
+    let directions = [
+        (0, endpoint_flags::OPEN_INGRESS),
+        (1, endpoint_flags::OPEN_EGRESS),
+    ];
+    let is_open = |direction: u8| {
+        let mut of_direction = entries.iter().filter(|(key, _)| key.direction & 1 == direction);
+        let first = of_direction.next();
+        let allows_all = |(key, entry): &(PolicyKey, PolicyEntry)| {
+            let is_plain = entry.proxy_port == U16::ZERO && entry.auth_type() == 0 && !entry.is_deny();
+            key.identity == 0 && key.bits() == 0 && is_plain
+        };
+        first.is_some_and(allows_all) && of_direction.next().is_none()
+    };
+    let open = directions
+        .into_iter()
+        .filter(|(direction, _)| is_open(*direction));
+    open.fold(0, |flags, (_, flag)| flags | flag)
+}
+
 fn pin(endpoint: u16) -> String {
     format!("{PIN}{endpoint:05}")
 }
@@ -226,5 +264,61 @@ impl fmt::Debug for Policies {
         f.debug_struct("Policies")
             .field("outer", &self.outer)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_bpf_maps::text::Text as _;
+
+    use super::*;
+
+    fn found(policies: &Policies, endpoint: u16) -> Vec<String> {
+        let (raw, _) = policies.open(endpoint).unwrap();
+        let entries = PolicyMap::from_raw(raw).unwrap().entries().unwrap();
+        let mut texts: Vec<String> = entries.iter().map(|(key, _)| key.text()).collect();
+        texts.sort();
+        texts
+    }
+
+    fn is_looked_up(policies: &Policies, endpoint: u16) -> bool {
+        let key = u32::from(endpoint).to_ne_bytes();
+        policies.outer.lookup(&key, &mut |_| ()).unwrap()
+    }
+
+    #[test]
+    fn a_policy_that_restricts_is_looked_up_and_one_that_allows_everything_is_not() {
+        let policies = Policies::new(&Maps::in_memory([]).unwrap());
+        let [ingress, egress] = Policies::allow_all();
+        let from_one = (
+            PolicyKey {
+                identity: 3211,
+                ..ingress.0
+            },
+            ingress.1,
+        );
+
+        assert_eq!(policies.write(7, &[ingress, egress]).unwrap(), BOTH);
+        assert_eq!(found(&policies, 7), ["Egress: 0 ANY", "Ingress: 0 ANY"]);
+        assert!(!is_looked_up(&policies, 7));
+        let flags = policies.write(7, &[from_one, egress]).unwrap();
+        assert_eq!(flags, endpoint_flags::OPEN_EGRESS);
+        assert_eq!(found(&policies, 7), ["Egress: 0 ANY", "Ingress: 3211 ANY"]);
+        assert!(is_looked_up(&policies, 7));
+        assert_eq!(policies.write(8, &[]).unwrap(), 0, "no entry allows nothing");
+        assert_eq!(
+            policies.write(9, &[ingress, from_one]).unwrap(),
+            0,
+            "one entry of two"
+        );
+        let denied = PolicyEntry {
+            flags: 1,
+            ..ingress.1
+        };
+        assert_eq!(policies.write(10, &[(ingress.0, denied)]).unwrap(), 0);
+
+        policies.remove(7).unwrap();
+        assert!(!is_looked_up(&policies, 7));
+        assert_eq!(policies.endpoints().unwrap(), BTreeSet::from([8, 9, 10]));
     }
 }

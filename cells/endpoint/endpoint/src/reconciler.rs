@@ -61,8 +61,8 @@ impl EndpointOps {
         };
         let EndpointMaps { lxc, facts, policies } = &*self.maps;
         self.files.save(endpoint)?;
-        policies.write(endpoint.id, &Policies::allow_all())?;
-        let of_interface = endpoint.facts(identity);
+        let open = policies.write(endpoint.id, &Policies::allow_all())?;
+        let of_interface = endpoint.facts(identity, open);
         if facts.lookup(&endpoint.spec.ifindex)? != Some(of_interface) {
             facts
                 .update(&endpoint.spec.ifindex, &of_interface)

@@ -12,6 +12,7 @@ use std::{
 use rtnetlink::{
     Handle, LinkUnspec, LinkVeth, LinkVxlan, RouteMessageBuilder,
     packet_route::{
+        address::AddressHeaderFlags,
         link::LinkAttribute,
         route::{RouteAttribute, RouteMessage, RouteMetric},
     },
@@ -97,7 +98,12 @@ pub(crate) fn link(interface: &str) -> (u32, [u8; 6]) {
 
 /// Adds an address.
 pub(crate) fn add_address(interface: u32, address: IpAddr, bits: u8) {
-    netlink(async |handle| handle.address().add(interface, address, bits).execute().await);
+    netlink(async |handle| {
+        let mut add = handle.address().add(interface, address, bits);
+        // Usable at once.
+        add.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+        add.execute().await
+    });
 }
 
 /// Adds a route, with the largest packets that go by it.

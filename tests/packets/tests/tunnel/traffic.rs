@@ -80,16 +80,30 @@ pub(crate) fn udp_call(to: SocketAddr, size: usize) -> io::Result<()> {
 }
 
 fn call(socket: &UdpSocket, to: SocketAddr, size: usize) -> io::Result<()> {
-    socket.set_read_timeout(Some(PATIENCE))?;
     socket.connect(to)?;
-    socket.send(&vec![0x5a; size])?;
     let mut back = vec![0; 65_536];
-    let length = socket.recv(&mut back)?;
+    let length = exchange(socket, &vec![0x5a; size], &mut back)?;
     if length == size {
         Ok(())
     } else {
         Err(io::Error::other(format!("{length} bytes of {size}")))
     }
+}
+
+/// Sends and receives; sends again while links of the nodes come up and neighbours are looked for.
+fn exchange(socket: &UdpSocket, message: &[u8], back: &mut [u8]) -> io::Result<usize> {
+    const TRIES: u32 = 5;
+
+    socket.set_read_timeout(Some(PATIENCE / TRIES))?;
+    for _ in 1..TRIES {
+        socket.send(message)?;
+        match socket.recv(back) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            received => return received,
+        }
+    }
+    socket.send(message)?;
+    socket.recv(back)
 }
 
 /// Sends an echo request with this much data and waits for the reply.
@@ -100,13 +114,11 @@ pub(crate) fn ping(to: IpAddr, size: usize) -> io::Result<()> {
     };
     let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(proto))?;
     let socket = UdpSocket::from(socket);
-    socket.set_read_timeout(Some(PATIENCE))?;
     socket.connect((to, 0))?;
     let mut message = vec![request, 0, 0, 0, 0, 0, 0, 1];
     message.resize(8 + size, 0x5a);
-    socket.send(&message)?;
     let mut back = vec![0; 65_536];
-    let length = socket.recv(&mut back)?;
+    let length = exchange(&socket, &message, &mut back)?;
     if (length, back[0]) == (8 + size, reply) {
         Ok(())
     } else {

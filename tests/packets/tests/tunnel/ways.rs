@@ -19,8 +19,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const IDENTITY_REMOTE_NODE: u32 = 6;
 const IDENTITY_WORLD: u32 = 2;
-/// Reasons of drops. Pods ask for routers from addresses that are not theirs.
-const INVALID_SOURCE: u8 = 132;
+/// Reasons of drops.
 const POLICY: u8 = 133;
 const ENCAPSULATION: u8 = 170;
 
@@ -41,11 +40,15 @@ fn between(from: u8, to: u8, vni: u32, is_underlay_ipv6: bool) -> Outer {
     }
 }
 
+/// Kernels tell their multicast groups: pods from addresses that are not theirs, the node at `cilium_host` and at the
+/// tunnel, where nobody listens.
+const OF_KERNELS: [u8; 3] = [132, 147, 151];
+
 #[track_caller]
 fn no_drops(members: &[Member]) {
     for member in members {
         let mut drops = member.drops();
-        drops.retain(|(reason, _)| *reason != INVALID_SOURCE);
+        drops.retain(|(reason, _)| !OF_KERNELS.contains(reason));
         assert_eq!(drops, [], "node {}", member.n);
     }
 }
@@ -235,7 +238,12 @@ fn pods_cannot_send_packets_of_the_tunnel() {
                 .unwrap_err();
         }
         let drops = one.drops();
-        assert!(drops.contains(&(ENCAPSULATION, 2)), "{drops:?}");
+        assert!(
+            drops
+                .iter()
+                .any(|(reason, count)| *reason == ENCAPSULATION && *count >= 2),
+            "{drops:?}"
+        );
         no_drops(std::slice::from_ref(two));
     });
 }

@@ -25,6 +25,8 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const WAIT: Duration = Duration::from_secs(5);
 const REPLACEMENT: &str = "--kube-proxy-replacement";
+/// The client is in the control group of the node: its sockets are left alone, its packets come from outside.
+const PACKETS: &str = "--bpf-lb-sock-hostns-only";
 
 fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
@@ -102,9 +104,9 @@ fn node_ports_lead_to_backends_elsewhere() {
     run("node-port", async |world: World| {
         serve(&world);
         for flags in [
-            &[REPLACEMENT][..],
-            &[REPLACEMENT, "--enable-tcx=false"],
-            &[REPLACEMENT, "--bpf-lb-acceleration=testing-only"],
+            &[REPLACEMENT, PACKETS][..],
+            &[REPLACEMENT, PACKETS, "--enable-tcx=false"],
+            &[REPLACEMENT, PACKETS, "--bpf-lb-acceleration=testing-only"],
         ] {
             let agent = world.attached(flags).await?;
             let maps = maps(&agent)?;
@@ -113,6 +115,26 @@ fn node_ports_lead_to_backends_elsewhere() {
                 node_port(&maps, id + 10, at, UDP, backend)?;
             }
             for (at, _, node) in FAMILIES {
+                let _x = world.client.run(|| ask_tcp(address(at)));
+                if _x.is_err() {
+                    for map in [
+                        "cilium_metrics",
+                        "skep_devices",
+                        "cilium_snat_v4_external",
+                        "cilium_ct4_global",
+                        "cilium_lb4_services_v2",
+                    ] {
+                        let path = format!("map dump pinned {}/tc/globals/{map}", world.root.display());
+                        println!("{map} {}", run_program("bpftool", &path)?);
+                    }
+                    println!("{} {}", ip("neigh")?, ip("-s link show eth0")?);
+                    println!(
+                        "{}",
+                        world
+                            .client
+                            .run(|| ip("neigh").unwrap() + &ip("-s link show eth0").unwrap())
+                    );
+                }
                 let (tcp, udp) = world.client.run(|| (ask_tcp(address(at)), ask_udp(address(at))));
                 assert_eq!(
                     tcp.unwrap(),
@@ -139,7 +161,7 @@ fn node_ports_lead_to_backends_elsewhere() {
 fn no_connection_fails_while_agents_come_and_go() {
     run("replace", async |world: World| {
         serve(&world);
-        let agent = world.attached(&[REPLACEMENT]).await?;
+        let agent = world.attached(&[REPLACEMENT, PACKETS]).await?;
         node_port(&maps(&agent)?, 1, FAMILIES[0].0, TCP, FAMILIES[0].1)?;
         let (stop, asked, failed) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
 
@@ -157,8 +179,8 @@ fn no_connection_fails_while_agents_come_and_go() {
                 handle.block_on(async {
                     agent.stop().await?;
                     for flags in [
-                        &[REPLACEMENT][..],
-                        &[REPLACEMENT, "--trace-payloadlen=64"],
+                        &[REPLACEMENT, PACKETS][..],
+                        &[REPLACEMENT, PACKETS, "--trace-payloadlen=64"],
                         &[REPLACEMENT],
                     ] {
                         let agent = world.attached(flags).await?;

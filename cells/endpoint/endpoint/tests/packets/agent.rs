@@ -5,7 +5,6 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    os::fd::AsFd as _,
     path::PathBuf,
     pin::Pin,
     sync::{Arc, OnceLock},
@@ -65,7 +64,7 @@ impl std::fmt::Debug for RealHooks {
 
 impl EndpointHooks for RealHooks {
     fn attach(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
-        let program = self.programs().program(PROGRAM).unwrap().as_fd();
+        let program = self.programs().program(PROGRAM).unwrap();
         let attached = InterfaceLinks::new(&self.links(endpoint), interface)
             .and_then(|links| links.attach(PROGRAM, program, InterfaceHook::Ingress));
         let failed = |source: LinkError| HookError::Attach {

@@ -96,9 +96,9 @@ fn pods_send_from_their_own_addresses_only() {
         serve(&server.pod, address);
         client
             .pod
-            .run(|| node::ip(&["addr", "add", "10.0.1.9/32", "dev", "eth0"]))?;
+            .run(|| node::ip(&["addr", "add", "10.0.1.77/32", "dev", "eth0"]))?;
 
-        assert!(datagram(&client.pod, "10.0.1.9".parse()?, address).is_err());
+        assert!(datagram(&client.pod, "10.0.1.77".parse()?, address).is_err());
         datagram(&client.pod, client.spec.ipv4.unwrap().into(), address)?;
         agent.stop().await
     });
