@@ -13,12 +13,13 @@ use std::{
 use libbpf_cargo::SkeletonBuilder;
 
 /// Name of the C file in `bpf/progs`, without `.bpf.c`.
-const OBJECTS: [&str; 6] = [
+const OBJECTS: [&str; 7] = [
     "cgroup_socketlb",
     "iter_socketterm",
     "map_types",
     "socket_clock",
     "tc_datapath",
+    "tc_overlay",
     "xdp_datapath",
 ];
 

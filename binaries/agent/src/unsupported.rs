@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: reports settings of features that the datapath does not have, in the health of module `unsupported-config` and
-//! in `skep status`. Requires: the settings of [`skep_datapath_config`] and of the load balancer.
+//! in `skep status`. Requires: the settings of [`skep_datapath_config`].
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
-use skep_datapath_config::{MasqueradeConfig, Unsupported, UnsupportedConfig};
-use skep_loadbalancer_model::{Config as LbConfig, NodeMode};
+use skep_datapath_config::{
+    ForwardingConfig, MasqueradeConfig, TunnelConfig, Underlay, Unsupported, UnsupportedConfig,
+};
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
 #[derive(Debug, thiserror::Error)]
@@ -19,13 +20,25 @@ pub(crate) fn cell() -> Cell {
     Cell::module("unsupported-config", "Settings of unsupported features").run(report)
 }
 
-fn requested(config: &UnsupportedConfig, lb: &LbConfig, masquerade: &MasqueradeConfig) -> Vec<Unsupported> {
+fn requested(
+    config: &UnsupportedConfig,
+    forwarding: &ForwardingConfig,
+    masquerade: &MasqueradeConfig,
+    tunnel: &TunnelConfig,
+) -> Vec<Unsupported> {
     let mut requested = config.requested();
-    if lb.mode.0 != NodeMode::Snat {
+    if tunnel.is_tunnelled() && forwarding.may_return_directly() {
         requested.push(Unsupported::new(
-            "bpf-lb-mode",
-            lb.mode,
-            "packets to backends on other nodes get the node's source address",
+            "routing-mode",
+            tunnel.routing_mode,
+            "packets to backends on other nodes get the node's source address, whatever bpf-lb-mode says",
+        ));
+    }
+    if tunnel.is_tunnelled() && tunnel.underlay_protocol == Underlay::Ipv6 {
+        requested.push(Unsupported::new(
+            "underlay-protocol",
+            tunnel.underlay_protocol,
+            "tunnels end at the IPv4 address of nodes that have one",
         ));
     }
     for (key, value) in [
@@ -45,13 +58,14 @@ fn requested(config: &UnsupportedConfig, lb: &LbConfig, masquerade: &MasqueradeC
 
 fn report(
     config: Cfg<UnsupportedConfig>,
-    lb: Cfg<LbConfig>,
+    forwarding: Cfg<ForwardingConfig>,
     masquerade: Cfg<MasqueradeConfig>,
+    tunnel: Cfg<TunnelConfig>,
     health: Health,
     lifecycle: Lifecycle,
 ) {
     lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported = UnsupportedSettings(requested(&config, &lb, &masquerade));
+        let unsupported = UnsupportedSettings(requested(&config, &forwarding, &masquerade, &tunnel));
         if unsupported.0.is_empty() {
             health.ok("All settings are supported");
         } else {
@@ -73,7 +87,7 @@ fn report(
 
 #[cfg(test)]
 mod tests {
-    use skep_loadbalancer_model::Mode;
+    use skep_datapath_config::{NodeMode, RoutingMode};
 
     use super::*;
 
@@ -83,21 +97,33 @@ mod tests {
 
     #[test]
     fn settings_of_several_cells_are_reported() {
-        let (config, mut lb, mut masquerade) =
-            (defaults(), defaults::<LbConfig>(), defaults::<MasqueradeConfig>());
-        assert_eq!(requested(&config, &lb, &masquerade), []);
+        let (config, mut forwarding, mut masquerade, mut tunnel) = (
+            defaults(),
+            defaults::<ForwardingConfig>(),
+            defaults::<MasqueradeConfig>(),
+            defaults::<TunnelConfig>(),
+        );
+        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel), []);
+        tunnel.routing_mode = RoutingMode::Tunnel;
+        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel), []);
 
-        lb.mode = Mode(NodeMode::Dsr);
+        forwarding.mode = NodeMode::Dsr;
         masquerade.ipv4 = Some(true);
+        tunnel.underlay_protocol = Underlay::Ipv6;
 
-        let found = requested(&config, &lb, &masquerade);
+        let found = requested(&config, &forwarding, &masquerade, &tunnel);
         let settings: Vec<_> = found
             .iter()
             .map(|unsupported| unsupported.setting.as_str())
             .collect();
-        assert_eq!(settings, ["bpf-lb-mode=dsr", "enable-ipv4-masquerade=true"]);
+        let expected = [
+            "routing-mode=tunnel",
+            "underlay-protocol=ipv6",
+            "enable-ipv4-masquerade=true",
+        ];
+        assert_eq!(settings, expected);
 
         masquerade.bpf = true;
-        assert_eq!(requested(&config, &lb, &masquerade).len(), 1);
+        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel).len(), 2);
     }
 }

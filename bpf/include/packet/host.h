@@ -3,6 +3,8 @@
 #ifndef PACKET_HOST_H
 #define PACKET_HOST_H
 
+#include "dsr.h"
+#include "../nat/ip_masq.h"
 #include "forward.h"
 #include "nodeport.h"
 
@@ -32,7 +34,7 @@ static __always_inline __u32 xdp_metadata(CTX *ctx)
 {
 	const __u32 *metadata;
 
-	if (!options.packet.xdp)
+	if (!options.packet.xdp || FROM_TUNNEL)
 		return 0;
 	metadata = PACKET_BOUND(ctx, data_meta);
 	OPAQUE(metadata);
@@ -60,9 +62,11 @@ static __always_inline int vlan_tagged(CTX *ctx)
 }
 
 #define AF 4
+#include "dsr_host.inc.h"
 #include "host.inc.h"
 #undef AF
 #define AF 6
+#include "dsr_host.inc.h"
 #include "host.inc.h"
 #undef AF
 

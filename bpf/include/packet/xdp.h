@@ -5,7 +5,9 @@
 #ifndef PACKET_XDP_H
 #define PACKET_XDP_H
 
+#include "dsr.h"
 #include "nodeport.h"
+#include "tunnel.h"
 
 #define FIB_FAMILY4 2
 #define FIB_FAMILY6 10

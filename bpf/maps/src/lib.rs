@@ -7,6 +7,7 @@
 //!
 //! - [`lb`]: load balancing.
 //! - [`conntrack`], [`nat`], [`fragment`]: what programs remember of flows.
+//! - [`ip_masq`]: networks without masquerade.
 //! - [`endpoint`], [`policy`]: who is on this node, and what they may send and receive.
 //! - [`node`]: which addresses are nodes.
 //! - [`event`]: what programs report.
@@ -20,6 +21,7 @@ pub mod endpoint;
 pub mod event;
 mod family;
 pub mod fragment;
+pub mod ip_masq;
 pub mod layout;
 pub mod lb;
 pub mod nat;

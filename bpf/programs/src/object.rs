@@ -94,11 +94,12 @@ pub enum LoadError {
     },
 }
 
-/// Address families whose maps exist.
+/// Address families and features whose maps exist.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IpFamilies {
     pub(crate) ipv4: bool,
     pub(crate) ipv6: bool,
+    pub(crate) ip_masq_agent: bool,
 }
 
 impl IpFamilies {
@@ -106,10 +107,14 @@ impl IpFamilies {
         Self {
             ipv4: options.ipv4,
             ipv6: options.ipv6,
+            ip_masq_agent: options.packets.ip_masq_agent,
         }
     }
 
     fn has(self, family: &Family) -> bool {
+        if family.owner == skep_bpf_maps::ip_masq::OWNER && !self.ip_masq_agent {
+            return false;
+        }
         match family.ip {
             None => true,
             Some(IpFamily::V4) => self.ipv4,

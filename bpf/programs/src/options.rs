@@ -102,6 +102,13 @@ pub struct PacketOptions {
     pub loopback6: Ipv6Addr,
     /// Gateway of pods.
     pub router6: Ipv6Addr,
+    /// As `router6`. Both are the sources of packets that the node sends by the tunnel.
+    pub router4: Ipv4Addr,
+    /// `cilium_ipmasq_v4` and `_v6` have networks that packets of pods reach without masquerade
+    /// (`enable-ip-masq-agent`).
+    pub ip_masq_agent: bool,
+    /// How packets come to pods of other nodes (`routing-mode`); `None`: by the routes of the node.
+    pub tunnel: Option<Tunnel>,
     /// Source of packets to backends on other nodes.
     pub nodeport_source4: Ipv4Addr,
     /// As `nodeport_source4`.
@@ -145,10 +152,62 @@ pub struct PacketOptions {
     pub lb_per_service: bool,
     /// The XDP program is attached, too (`bpf-lb-acceleration`).
     pub xdp: bool,
+    /// Direct server return (`bpf-lb-mode`, `bpf-lb-mode-annotation`); `None`: backends of other nodes answer through
+    /// this one.
+    pub dsr: Option<DirectReturn>,
+    /// SCTP has ports, like TCP and UDP (`enable-sctp`).
+    pub sctp: bool,
     /// VLAN ids whose packets the kernel gets (`vlan-bpf-bypass`); at most 5.
     pub vlans: Vec<u16>,
     /// All VLANs' packets go to the kernel.
     pub all_vlans: bool,
+}
+
+/// The tunnel to other nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tunnel {
+    /// What is around packets (`tunnel-protocol`).
+    pub protocol: TunnelProtocol,
+    /// UDP port that nodes receive on (`tunnel-port`).
+    pub port: u16,
+    /// Index of the tunnel's interface.
+    pub device: u32,
+}
+
+/// Protocols of tunnels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TunnelProtocol {
+    /// VXLAN (RFC 7348).
+    Vxlan = 1,
+    /// Geneve (RFC 8926).
+    Geneve = 2,
+}
+
+/// Direct server return: backends of other nodes answer clients themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectReturn {
+    /// How a backend's node learns which service was asked for.
+    pub dispatch: DsrDispatch,
+    /// For every service; if false, for those with [`FORWARD_DSR`](skep_bpf_maps::lb::ServiceFlags::FORWARD_DSR).
+    pub all_services: bool,
+    /// Clients whose packets are too large with the option are told so (`enable-pmtu-discovery`).
+    pub icmp_errors: bool,
+}
+
+/// How a backend's node learns which service was asked for (`bpf-lb-dsr-dispatch`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DsrDispatch {
+    /// By an IPv4 option or an IPv6 destination option.
+    #[default]
+    IpOption,
+    /// By the packet as the client sent it, in another IP packet.
+    Ipip {
+        /// Network of the sources of these packets (`bpf-lb-rss-ipv4-src-cidr`); `None`:
+        /// [`nodeport_source4`](PacketOptions::nodeport_source4).
+        source4: Option<(Ipv4Addr, u8)>,
+        /// As `source4`.
+        source6: Option<(Ipv6Addr, u8)>,
+    },
 }
 
 /// How a packet finds its place in a Maglev table; the same on all nodes.
@@ -189,6 +248,9 @@ impl Default for PacketOptions {
             loopback4: Ipv4Addr::new(169, 254, 42, 1),
             loopback6: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
             router6: Ipv6Addr::UNSPECIFIED,
+            router4: Ipv4Addr::UNSPECIFIED,
+            ip_masq_agent: false,
+            tunnel: None,
             nodeport_source4: Ipv4Addr::UNSPECIFIED,
             nodeport_source6: Ipv6Addr::UNSPECIFIED,
             native4: None,
@@ -210,6 +272,8 @@ impl Default for PacketOptions {
             packet_hash: PacketHash::default(),
             lb_per_service: false,
             xdp: false,
+            dsr: None,
+            sctp: false,
             vlans: Vec::new(),
             all_vlans: false,
         }
@@ -282,6 +346,13 @@ macro_rules! raw_options {
         raw.loopback4 = $crate::options::word(packets.loopback4);
         raw.loopback6 = $crate::options::words(packets.loopback6);
         raw.router6 = $crate::options::words(packets.router6);
+        raw.ip_masq_agent = packets.ip_masq_agent.into();
+        raw.router4 = $crate::options::word(packets.router4);
+        if let Some(tunnel) = packets.tunnel {
+            raw.tunnel = tunnel.protocol as u8;
+            raw.tunnel_device = tunnel.device;
+            raw.tunnel_port = tunnel.port;
+        }
         raw.nodeport_source4 = $crate::options::word(packets.nodeport_source4);
         raw.nodeport_source6 = $crate::options::words(packets.nodeport_source6);
         if let Some((network, bits)) = packets.native4 {
@@ -310,6 +381,23 @@ macro_rules! raw_options {
         raw.lb_per_service = packets.lb_per_service.into();
         raw.maglev_size = packets.packet_hash.table_size;
         [raw.maglev_seed4, raw.maglev_seed6] = packets.packet_hash.seeds;
+        if let Some(dsr) = packets.dsr {
+            raw.dsr_all = dsr.all_services.into();
+            raw.dsr_icmp = dsr.icmp_errors.into();
+            match dsr.dispatch {
+                $crate::DsrDispatch::IpOption => raw.dsr = 1,
+                $crate::DsrDispatch::Ipip { source4, source6 } => {
+                    raw.dsr = 2;
+                    let (network, bits) = source4.unwrap_or((packets.nodeport_source4, 32));
+                    raw.rss4 = $crate::options::word(network);
+                    raw.rss4_bits = bits;
+                    let (network, bits) = source6.unwrap_or((packets.nodeport_source6, 128));
+                    raw.rss6 = $crate::options::words(network);
+                    raw.rss6_bits = bits;
+                }
+            }
+        }
+        raw.sctp = packets.sctp.into();
         raw.dual_stack = (options.ipv4 && options.ipv6).into();
         raw.has_skip_neigh = values.has_skip_neigh.into();
         raw.vlan_all = packets.all_vlans.into();

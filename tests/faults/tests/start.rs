@@ -188,8 +188,7 @@ fn a_config_map_of_cilium_mounts_and_what_is_not_served_is_told() {
             )
             .await?;
         for setting in [
-            "routing-mode=tunnel: packets are not tunnelled between nodes",
-            "bpf-lb-mode=dsr: ",
+            "routing-mode=tunnel: packets to backends on other nodes get the node's source address",
             "enable-ipv4-masquerade=true: ",
             "enable-policy=default: network policies are not enforced",
         ] {

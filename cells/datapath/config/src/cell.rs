@@ -5,8 +5,9 @@
 use hive::Cell;
 
 use crate::{
-    AddressFamilies, AttachConfig, ConntrackConfig, KubeProxyReplacement, MapConfig, MasqueradeConfig,
-    MonitorConfig, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, UnsupportedConfig,
+    AddressFamilies, AttachConfig, ConntrackConfig, ForwardingConfig, KubeProxyReplacement, MapConfig,
+    MasqueradeConfig, MonitorConfig, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, TunnelConfig,
+    UnsupportedConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -16,9 +17,11 @@ pub fn cell() -> Cell {
         .config::<KubeProxyReplacement>()
         .config::<NodePorts>()
         .config::<ServiceConfig>()
+        .config::<ForwardingConfig>()
         .config::<MapConfig>()
         .config::<SocketLbConfig>()
         .config::<MonitorConfig>()
+        .config::<TunnelConfig>()
         .config::<ConntrackConfig>()
         .config::<PacketConfig>()
         .config::<AttachConfig>()

@@ -10,9 +10,11 @@
 //! | [`KubeProxyReplacement`] | `kube-proxy-replacement` |
 //! | [`NodePorts`] | `node-port-range` and how the range is protected |
 //! | [`ServiceConfig`] | what calls to services without backends get |
+//! | [`ForwardingConfig`] | how packets from outside reach backends on other nodes |
 //! | [`MapConfig`] | sizes of maps |
 //! | [`SocketLbConfig`] | socket load balancing |
 //! | [`MonitorConfig`] | events, and the clock of the programs |
+//! | [`TunnelConfig`] | how packets travel between pods of different nodes |
 //! | [`ConntrackConfig`] | how long connections are remembered |
 //! | [`PacketConfig`] | events and unusual packets at interfaces |
 //! | [`AttachConfig`] | how programs are attached to interfaces |
@@ -23,6 +25,7 @@
 
 mod cell;
 mod cilium;
+mod forwarding;
 mod maps;
 mod monitor;
 mod node_ports;
@@ -30,10 +33,12 @@ mod packets;
 mod routing;
 mod services;
 mod socketlb;
+mod tunnel;
 mod unsupported;
 
 pub use cell::cell;
 pub use cilium::cilium_keys;
+pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};
 pub use maps::MapConfig;
 pub use monitor::{Aggregation, MonitorConfig};
 pub use node_ports::{NodePorts, PortRange, PortRangeError};
@@ -41,6 +46,7 @@ pub use packets::{ConntrackConfig, NoBackend, PacketConfig, TcpFlags, whole_seco
 pub use routing::{Acceleration, AttachConfig, MasqueradeConfig};
 pub use services::{AddressFamilies, KubeProxyReplacement, ServiceConfig};
 pub use socketlb::SocketLbConfig;
+pub use tunnel::{RoutingMode, SourcePorts, TunnelConfig, TunnelProtocol, Underlay};
 pub use unsupported::{Unsupported, UnsupportedConfig};
 
 hive::catalogue!(cell);

@@ -28,6 +28,7 @@ use crate::{
     attach::{self, Attached, Attachment, Hook, Owner, attach_tc, tc_hook},
     desired::{Desired, DirectRouting, NativeDevice},
     options::PacketSettings,
+    overlay::VXLAN,
     pair::{HOST, NET, Pair, PairError},
 };
 
@@ -36,7 +37,9 @@ const CONTAINER: &str = "cil_from_container";
 
 /// Programs of interfaces of the node, and where they are attached. Those that translate what leaves come first, so that
 /// nothing is sent to a backend without a way back.
-const NODE_PROGRAMS: [(&str, Hook); 5] = [
+const NODE_PROGRAMS: [(&str, Hook); 7] = [
+    ("cil_to_overlay", Hook::Egress),
+    ("cil_from_overlay", Hook::Ingress),
     ("cil_to_netdev", Hook::Egress),
     ("cil_from_netdev", Hook::Ingress),
     ("cil_to_host", Hook::Ingress),
@@ -106,13 +109,17 @@ pub struct PacketStatus {
 struct Loaded {
     options: NodeOptions,
     tc: Packets,
+    overlay: Option<Packets>,
     xdp: Option<Packets>,
 }
 
 impl Loaded {
     fn program(&self, name: &'static str) -> Option<BorrowedFd<'_>> {
-        let xdp = || self.xdp.as_ref().and_then(|xdp| xdp.program(name));
-        self.tc.program(name).or_else(xdp)
+        let others = [self.overlay.as_ref(), self.xdp.as_ref()];
+        let mut others = others.into_iter().flatten();
+        self.tc
+            .program(name)
+            .or_else(|| others.find_map(|object| object.program(name)))
     }
 }
 
@@ -272,6 +279,9 @@ impl PacketDatapath {
         Ok(Loaded {
             options: options.clone(),
             tc: Packets::load(&self.store, self.sizes.clone(), options)?,
+            overlay: (options.packets.tunnel.is_some())
+                .then(|| Packets::load_overlay(&self.store, self.sizes.clone(), options))
+                .transpose()?,
             xdp: xdp
                 .then(|| Packets::load_xdp(&self.store, self.sizes.clone(), options))
                 .transpose()?,
@@ -285,6 +295,8 @@ impl PacketDatapath {
             let interfaces: Vec<&str> = match program {
                 "cil_to_host" => vec![HOST, NET],
                 "cil_from_host" => vec![HOST],
+                "cil_to_overlay" | "cil_from_overlay" if self.settings.tunnel.is_tunnelled() => vec![VXLAN],
+                "cil_to_overlay" | "cil_from_overlay" => Vec::new(),
                 "cil_to_netdev" if !self.settings.has_egress() => Vec::new(),
                 XDP_PROGRAM if !self.settings.has_xdp() => Vec::new(),
                 _ => devices.iter().map(|device| device.name.as_str()).collect(),

@@ -11,7 +11,10 @@ use ipnet::IpNet;
 use skep_datapath_config::{AddressFamilies, AttachConfig};
 use skep_node::{Device, LocalNode, NodeAddress};
 
-use crate::pair::{HOST, NET, PairPlan};
+use crate::{
+    overlay::VXLAN,
+    pair::{HOST, NET, PairPlan},
+};
 
 /// MTU if no device says one.
 const DEFAULT_MTU: u32 = 1500;
@@ -46,6 +49,8 @@ pub(crate) struct Desired {
     pub(crate) pair: PairPlan,
     /// Indexes of the pair as it is: one that was made anew is another.
     pub(crate) pair_indexes: [Option<u32>; 2],
+    /// The same of the tunnel's interface.
+    pub(crate) tunnel_index: Option<u32>,
     pub(crate) pod_cidr4: Option<ipnet::Ipv4Net>,
     pub(crate) pod_cidr6: Option<ipnet::Ipv6Net>,
 }
@@ -117,6 +122,7 @@ impl Desired {
             direct_routing: direct_routing(&selected, tables, families, config),
             pair,
             pair_indexes: [HOST, NET].map(|name| tables.device(name).map(|device| device.index)),
+            tunnel_index: tables.device(VXLAN).map(|device| device.index),
             pod_cidr4,
             pod_cidr6,
         }

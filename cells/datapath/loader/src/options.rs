@@ -9,10 +9,13 @@ use std::{
 
 use hive::{Cfg, Params};
 use skep_bpf_maps::lb::LbMapSizes;
-use skep_bpf_programs::{NodeOptions, PacketHash, PacketOptions};
+use skep_bpf_programs::{
+    DirectReturn, DsrDispatch, NodeOptions, PacketHash, PacketOptions, Tunnel, TunnelProtocol,
+};
 use skep_datapath_config::{
-    Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, KubeProxyReplacement, MasqueradeConfig,
-    MonitorConfig, NoBackend, NodePorts, PacketConfig, SocketLbConfig, whole_seconds,
+    Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, Dispatch, ForwardingConfig,
+    KubeProxyReplacement, MasqueradeConfig, MonitorConfig, NoBackend, NodePorts, PacketConfig, ServiceConfig,
+    SocketLbConfig, TunnelConfig, whole_seconds,
 };
 use skep_loadbalancer_model::{Config as LbConfig, LbAlgorithm};
 use skep_maglev::Maglev;
@@ -40,6 +43,12 @@ pub struct PacketSettings {
     pub attach: Cfg<AttachConfig>,
     /// Masquerading.
     pub masquerade: Cfg<MasqueradeConfig>,
+    /// How packets reach backends on other nodes.
+    pub forwarding: Cfg<ForwardingConfig>,
+    /// How packets travel between nodes.
+    pub tunnel: Cfg<TunnelConfig>,
+    /// How services are served.
+    pub services: Cfg<ServiceConfig>,
     /// How backends are picked.
     pub balancing: Cfg<LbConfig>,
     /// Lookup tables of backends.
@@ -59,13 +68,26 @@ impl PacketSettings {
         self.attach.acceleration != Acceleration::Disabled
     }
 
-    /// Options of the programs; `base` has those that they share with the programs of sockets.
-    pub(crate) fn options(&self, base: NodeOptions, desired: &Desired, pair: Pair) -> NodeOptions {
+    /// Options of the programs; `base` has those that they share with the programs of sockets, `tunnel` is the index of
+    /// the tunnel's interface.
+    pub(crate) fn options(
+        &self,
+        base: NodeOptions,
+        desired: &Desired,
+        pair: Pair,
+        tunnel: Option<u32>,
+    ) -> NodeOptions {
         let sockets_translated = self.sockets.enabled || self.replacement.enabled;
         let direct = desired.direct_routing.as_ref();
         let packets = PacketOptions {
             cilium_host: pair.host,
             cilium_net: pair.net,
+            router4: desired.pair.router4.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            tunnel: tunnel.map(|device| Tunnel {
+                protocol: TunnelProtocol::Vxlan,
+                port: self.tunnel.port(),
+                device,
+            }),
             router6: desired.pair.router6.unwrap_or(Ipv6Addr::UNSPECIFIED),
             nodeport_source4: direct
                 .and_then(|direct| direct.ipv4)
@@ -84,10 +106,14 @@ impl PacketSettings {
                 .or(desired.pod_cidr6)
                 .map(|network| (network.network(), network.prefix_len())),
             nat_ports: (self.node_ports.range.last().saturating_add(1), u16::MAX),
-            services: !sockets_translated || self.sockets.host_only,
+            // Programs of sockets do not translate SCTP.
+            services: !sockets_translated || self.sockets.host_only || self.services.sctp,
+            dsr: self.direct_return(),
+            sctp: self.services.sctp,
             masquerade4: self.families.ipv4 && self.masquerade.masquerades4(),
             masquerade6: self.families.ipv6 && self.masquerade.masquerades6(),
             masquerade_nodes: self.masquerade.remote_nodes,
+            ip_masq_agent: self.masquerade.has_ip_masq_agent(),
             maglev: self.balancing.algorithm.0 == LbAlgorithm::Maglev,
             lb_per_service: self.balancing.algorithm_annotation,
             packet_hash: PacketHash {
@@ -98,6 +124,29 @@ impl PacketSettings {
             ..self.unchanging()
         };
         NodeOptions { packets, ..base }
+    }
+
+    /// Direct server return, if a service may have it.
+    fn direct_return(&self) -> Option<DirectReturn> {
+        let forwarding = &self.forwarding;
+        // Packets in tunnels tell no service.
+        if !forwarding.may_return_directly() || self.tunnel.is_tunnelled() {
+            return None;
+        }
+        let dispatch = match forwarding.dispatch {
+            Dispatch::Opt => DsrDispatch::IpOption,
+            Dispatch::Ipip => DsrDispatch::Ipip {
+                source4: forwarding.source_network4(),
+                source6: forwarding.source_network6(),
+            },
+            // Refused by the validation of the settings.
+            Dispatch::Geneve => return None,
+        };
+        Some(DirectReturn {
+            dispatch,
+            all_services: forwarding.always_returns_directly(),
+            icmp_errors: forwarding.pmtu_discovery,
+        })
     }
 
     /// Options that only settings decide.
