@@ -205,6 +205,9 @@ mod tests {
             packets: cfg(|_| ()),
             attach: cfg(|_| ()),
             masquerade: cfg(|_| ()),
+            forwarding: cfg(|_| ()),
+            tunnel: cfg(|_| ()),
+            services: cfg(|_| ()),
             balancing: cfg(|_| ()),
             maglev: Maglev::new(TableSize::default(), HashSeed::default()),
             sizes: Arc::new(LbMapSizes::uniform(1024)),
@@ -226,7 +229,9 @@ mod tests {
             net: 4,
             ..Pair::default()
         };
-        settings.options(NodeOptions::default(), &desired, pair).packets
+        settings
+            .options(NodeOptions::default(), &desired, pair, None)
+            .packets
     }
 
     #[test]
