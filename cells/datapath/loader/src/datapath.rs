@@ -249,7 +249,7 @@ impl PacketDatapath {
             .attached
             .retain(|known| matches!(known.owner, Owner::Endpoint(_)));
         state.attached.extend(attached);
-        let status = self.describe(&state, desired, options, how);
+        let status = Self::describe(&state, desired, options, how);
         *self.status.lock() = status.clone();
         drop(state);
         self.loaded.send_replace(true);
@@ -486,7 +486,7 @@ impl PacketDatapath {
         Ok(())
     }
 
-    fn describe(&self, state: &State, desired: &Desired, how: Attachment) -> PacketStatus {
+    fn describe(state: &State, desired: &Desired, options: &NodeOptions, how: Attachment) -> PacketStatus {
         let of_node = || {
             state
                 .attached

@@ -129,7 +129,8 @@ impl PacketSettings {
     /// Direct server return, if a service may have it.
     fn direct_return(&self) -> Option<DirectReturn> {
         let forwarding = &self.forwarding;
-        if !forwarding.may_return_directly() {
+        // Packets in tunnels tell no service.
+        if !forwarding.may_return_directly() || self.tunnel.is_tunnelled() {
             return None;
         }
         let dispatch = match forwarding.dispatch {

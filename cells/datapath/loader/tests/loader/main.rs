@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
 mod devices;
+mod direct;
 mod endpoints;
 mod kernel;
 mod traffic;

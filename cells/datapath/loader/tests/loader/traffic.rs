@@ -16,23 +16,30 @@ use skep_bpf_maps::{
     lb::{REVERSE_NAT4, REVERSE_NAT6, ReverseNat4, ReverseNat6, ReverseNatKey, ServiceFlags},
     testing::{Frontend, LbMaps},
 };
-use skep_bpf_sys::MapStore;
+use skep_bpf_sys::{MapStore, testing::Pod};
 use skep_socketlb::SocketDatapath;
 
 use crate::world::*;
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
 const WAIT: Duration = Duration::from_secs(5);
-const REPLACEMENT: &str = "--kube-proxy-replacement";
+pub(crate) const REPLACEMENT: &str = "--kube-proxy-replacement";
 /// The client is in the control group of the node: its sockets are left alone, its packets come from outside.
-const PACKETS: &str = "--bpf-lb-sock-hostns-only";
+pub(crate) const PACKETS: &str = "--bpf-lb-sock-hostns-only";
 
-fn address(text: &str) -> SocketAddr {
+pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
 fn node_port(agent: &Agent, maps: &LbMaps, id: u16, at: &str, proto: u8, backend: &str) -> Outcome {
+    let flags = ServiceFlags::NODE_PORT | ServiceFlags::ROUTABLE;
+    let frontend = Frontend::new(id, address(at), proto, &[address(backend)]);
+    provide(agent, maps, &frontend.flags(flags))
+}
+
+/// Writes a frontend and where its answers come from.
+pub(crate) fn provide(agent: &Agent, maps: &LbMaps, frontend: &Frontend) -> Outcome {
     let sizes = *agent
         .running
         .get::<Arc<SocketDatapath>>()
@@ -40,8 +47,7 @@ fn node_port(agent: &Agent, maps: &LbMaps, id: u16, at: &str, proto: u8, backend
         .settings()
         .sizes;
     let store = agent.running.get::<Arc<MapStore>>().unwrap();
-    let (at, flags) = (address(at), ServiceFlags::NODE_PORT | ServiceFlags::ROUTABLE);
-    let key = ReverseNatKey::new(id);
+    let (at, key) = (frontend.address, ReverseNatKey::new(frontend.id));
     match at.ip() {
         IpAddr::V4(ip) => store
             .open_or_create(&REVERSE_NAT4.spec(&sizes.into()))?
@@ -50,11 +56,11 @@ fn node_port(agent: &Agent, maps: &LbMaps, id: u16, at: &str, proto: u8, backend
             .open_or_create(&REVERSE_NAT6.spec(&sizes.into()))?
             .update(&key, &ReverseNat6::new(ip, at.port()))?,
     }
-    maps.upsert(&Frontend::new(id, at, proto, &[address(backend)]).flags(flags))?;
+    maps.upsert(frontend)?;
     Ok(())
 }
 
-fn maps(agent: &Agent) -> Outcome<LbMaps> {
+pub(crate) fn maps(agent: &Agent) -> Outcome<LbMaps> {
     let sizes = *agent
         .running
         .get::<Arc<SocketDatapath>>()
@@ -68,7 +74,7 @@ fn maps(agent: &Agent) -> Outcome<LbMaps> {
 }
 
 /// One question over a new connection; the answer is the address that the server saw.
-fn ask_tcp(to: SocketAddr) -> std::io::Result<String> {
+pub(crate) fn ask_tcp(to: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&to, WAIT)?;
     stream.set_read_timeout(Some(WAIT))?;
     let mut answer = String::new();
@@ -76,7 +82,7 @@ fn ask_tcp(to: SocketAddr) -> std::io::Result<String> {
     Ok(answer)
 }
 
-fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
+pub(crate) fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
     socket.set_read_timeout(Some(WAIT))?;
@@ -89,8 +95,13 @@ fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
 
 /// Servers in the client's namespace, on its second addresses: another node, for what it looks like.
 fn serve(world: &World) {
-    world.client.run(|| {
-        for at in ["192.0.2.20:8080", "[2001:db8::20]:8080"] {
+    serve_at(&world.client, ["192.0.2.20:8080", "[2001:db8::20]:8080"]);
+}
+
+/// Servers that answer with the address that they see.
+pub(crate) fn serve_at(pod: &Pod, addresses: [&'static str; 2]) {
+    pod.run(|| {
+        for at in addresses {
             let listener = TcpListener::bind(at).unwrap();
             std::thread::spawn(move || {
                 for stream in listener.incoming().flatten() {

@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(crate) root: PathBuf,
     pub(crate) cgroup: PathBuf,
     pub(crate) client: Pod,
+    /// Another node; not connected.
+    pub(crate) other: Pod,
 }
 
 /// Runs an async test on a node with `eth0` (192.0.2.1, 2001:db8::1), whose peer is `eth0` of a client (192.0.2.9 and
@@ -58,6 +60,7 @@ where
             root: node.bpf_root(),
             cgroup: node.cgroup_root().to_owned(),
             client: node.pod("client")?,
+            other: node.pod("other")?,
         };
         if has_network {
             world.connect()?;
