@@ -31,6 +31,7 @@ need_header google/protobuf/descriptor.proto libprotobuf-dev
 need_program etcd etcd-server
 if [ "${1:-}" = --tests ]; then
 	need_program bpftool bpftool
+	need_program ip iproute2
 fi
 need_header libelf.h libelf-dev
 need_header zlib.h zlib1g-dev

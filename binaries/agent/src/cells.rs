@@ -62,7 +62,7 @@ fn control_plane() -> Cell {
     ])
 }
 
-/// The kernel: pinned maps, socket programs and what they report, entries of flows, identities of addresses, nodes.
+/// The kernel: pinned maps, programs at sockets and interfaces and what they report, identities of addresses, nodes.
 fn datapath() -> Cell {
     Cell::group([
         skep_datapath_config::cell(),
@@ -70,6 +70,7 @@ fn datapath() -> Cell {
         skep_datapath_maps::api::cell(),
         skep_socketlb::loadbalancer_cell(),
         skep_socketlb::cell(),
+        skep_datapath_loader::cell(),
         skep_conntrack::cell(),
         skep_monitor::cell(),
         skep_monitor::api::cell(),

@@ -18,7 +18,7 @@ use skep_api_types::{
     Status, StatusResponse, Switch,
 };
 use skep_bpf_maps::lb::LbMapSizes;
-use skep_datapath_config::MapConfig;
+use skep_datapath_config::{Dispatch, ForwardingConfig, MapConfig, NodeMode};
 use skep_healthserver::NodeHealth;
 use skep_loadbalancer_model::Config as LbConfig;
 use skep_maglev::Maglev;
@@ -91,6 +91,7 @@ async fn config(State(all): State<Arc<Configuration>>) -> Json<DaemonConfigurati
 #[derive(hive::Params)]
 struct ReplacementParams {
     config: Cfg<LbConfig>,
+    forwarding: Cfg<ForwardingConfig>,
     maglev: Maglev,
     datapath: Arc<SocketDatapath>,
     addresses: Table<NodeAddress>,
@@ -113,6 +114,7 @@ impl StatusProbe for Replacement {
     async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
         let ReplacementParams {
             config,
+            forwarding,
             maglev,
             datapath,
             addresses,
@@ -133,7 +135,7 @@ impl StatusProbe for Replacement {
         let mut annotations: Vec<&str> = if on { ANNOTATIONS.to_vec() } else { Vec::new() };
         let optional = [
             (config.algorithm_annotation, "service.cilium.io/lb-algorithm"),
-            (config.mode_annotation, "service.cilium.io/forwarding-mode"),
+            (forwarding.mode_annotation, "service.cilium.io/forwarding-mode"),
         ];
         annotations.extend(
             optional
@@ -151,8 +153,8 @@ impl StatusProbe for Replacement {
             features: KubeProxyReplacementFeatures {
                 node_port: NodePortFeature {
                     enabled: on,
-                    mode: mode(&config.mode.to_string()),
-                    dsr_mode: String::new(),
+                    mode: mode(forwarding.mode),
+                    dsr_mode: dsr_mode(forwarding),
                     algorithm: if is_maglev { "Maglev" } else { "Random" }.to_owned(),
                     lut_size: if is_maglev {
                         maglev.table_size().get().into()
@@ -178,11 +180,22 @@ impl StatusProbe for Replacement {
 }
 
 /// A mode of node ports as Cilium's clients know it.
-fn mode(configured: &str) -> String {
+fn mode(configured: NodeMode) -> String {
     match configured {
-        "hybrid" => "Hybrid".to_owned(),
-        other => other.to_uppercase(),
+        NodeMode::Hybrid => "Hybrid".to_owned(),
+        other => other.to_string().to_uppercase(),
     }
+}
+
+/// How services are told to other nodes, as Cilium's clients know it; nothing if no mode for all asks for it.
+fn dsr_mode(forwarding: &ForwardingConfig) -> String {
+    match (forwarding.mode, forwarding.dispatch) {
+        (NodeMode::Snat, _) => "",
+        (_, Dispatch::Opt) => "IP Option/Extension",
+        (_, Dispatch::Ipip) => "IPIP",
+        (_, Dispatch::Geneve) => "Geneve",
+    }
+    .to_owned()
 }
 
 struct Clock(Arc<SocketDatapath>);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: reports settings of features that the datapath does not have, in the health of module `unsupported-config` and
-//! in `skep status`. Requires: the settings of [`skep_datapath_config`] and of the load balancer.
+//! in `skep status`. Requires: the settings of [`skep_datapath_config`].
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
-use skep_datapath_config::{SocketLbConfig, Unsupported, UnsupportedConfig};
-use skep_loadbalancer_model::{Config as LbConfig, NodeMode};
+use skep_datapath_config::{MasqueradeConfig, Unsupported, UnsupportedConfig};
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
 #[derive(Debug, thiserror::Error)]
@@ -19,34 +18,31 @@ pub(crate) fn cell() -> Cell {
     Cell::module("unsupported-config", "Settings of unsupported features").run(report)
 }
 
-fn requested(config: &UnsupportedConfig, lb: &LbConfig, sockets: &SocketLbConfig) -> Vec<Unsupported> {
+fn requested(config: &UnsupportedConfig, masquerade: &MasqueradeConfig) -> Vec<Unsupported> {
     let mut requested = config.requested();
-    if lb.mode.0 != NodeMode::Snat {
-        requested.push(Unsupported::new(
-            "bpf-lb-mode",
-            lb.mode,
-            "packets from outside the node are not translated",
-        ));
-    }
-    if sockets.host_only {
-        requested.push(Unsupported::new(
-            "bpf-lb-sock-hostns-only",
-            true,
-            "services are not translated for pods",
-        ));
+    for (key, value) in [
+        ("enable-ipv4-masquerade", masquerade.ipv4),
+        ("enable-ipv6-masquerade", masquerade.ipv6),
+    ] {
+        if value == Some(true) && !masquerade.bpf {
+            requested.push(Unsupported::new(
+                key,
+                true,
+                "packets are not masqueraded without enable-bpf-masquerade",
+            ));
+        }
     }
     requested
 }
 
 fn report(
     config: Cfg<UnsupportedConfig>,
-    lb: Cfg<LbConfig>,
-    sockets: Cfg<SocketLbConfig>,
+    masquerade: Cfg<MasqueradeConfig>,
     health: Health,
     lifecycle: Lifecycle,
 ) {
     lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported = UnsupportedSettings(requested(&config, &lb, &sockets));
+        let unsupported = UnsupportedSettings(requested(&config, &masquerade));
         if unsupported.0.is_empty() {
             health.ok("All settings are supported");
         } else {
@@ -68,8 +64,6 @@ fn report(
 
 #[cfg(test)]
 mod tests {
-    use skep_loadbalancer_model::Mode;
-
     use super::*;
 
     fn defaults<C: hive::Config>() -> C {
@@ -78,18 +72,20 @@ mod tests {
 
     #[test]
     fn settings_of_several_cells_are_reported() {
-        let (config, mut lb, mut sockets) =
-            (defaults(), defaults::<LbConfig>(), defaults::<SocketLbConfig>());
-        assert_eq!(requested(&config, &lb, &sockets), []);
+        let (mut config, mut masquerade) = (defaults::<UnsupportedConfig>(), defaults::<MasqueradeConfig>());
+        assert_eq!(requested(&config, &masquerade), []);
 
-        lb.mode = Mode(NodeMode::Dsr);
-        sockets.host_only = true;
+        config.enable_vtep = true;
+        masquerade.ipv4 = Some(true);
 
-        let found = requested(&config, &lb, &sockets);
+        let found = requested(&config, &masquerade);
         let settings: Vec<_> = found
             .iter()
             .map(|unsupported| unsupported.setting.as_str())
             .collect();
-        assert_eq!(settings, ["bpf-lb-mode=dsr", "bpf-lb-sock-hostns-only=true"]);
+        assert_eq!(settings, ["enable-vtep=true", "enable-ipv4-masquerade=true"]);
+
+        masquerade.bpf = true;
+        assert_eq!(requested(&config, &masquerade).len(), 1);
     }
 }

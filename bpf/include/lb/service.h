@@ -55,6 +55,7 @@ enum lb_scope {
 #define LB2_INT_LOCAL (1 << 4)
 #define LB2_TWO_SCOPES (1 << 5)
 #define LB2_DENY_SOURCES (1 << 6) /* source ranges list who may not */
+#define LB2_DSR (1 << 7)	  /* backends elsewhere answer clients themselves */
 
 #define LB_AFFINITY_TIMEOUT_MASK 0xffffffU
 

@@ -92,6 +92,25 @@ static __noinline long AF_FN(nat_take_over)(struct AF_FN(work) * work, int close
 	return bpf_map_update_elem(&NAT, answers, &work->reverse, BPF_ANY);
 }
 
+/* Takes the port of `entry` for answers, if it is free; `closed` as of `nat_take_over`. A function
+ * of its own for the verifier, which would follow each attempt of the loop below. Returns 0, or
+ * less.
+ */
+GLOBAL int AF_FN(nat_attempt)(CTX *ctx, struct AF_FN(work) * work, __u32 closed)
+{
+	long error = -1;
+
+	if (!work)
+		return -EINVAL;
+	AF_FN(nat_answers)(&work->forward, work->target.address, work->entry.port, &work->answers);
+	/* A process's own port is its own. */
+	if (work->target.needs_ct || !AF_FN(nat_port_bound)(ctx, &work->answers))
+		error = bpf_map_update_elem(&NAT, &work->answers, &work->reverse, BPF_NOEXIST);
+	if (error == -EEXIST)
+		error = AF_FN(nat_take_over)(work, closed);
+	return error;
+}
+
 /* Finds a free port and writes both entries. Returns less than 0 if all ports that were tried are
  * taken, or the map is full.
  */
@@ -111,16 +130,12 @@ static __noinline long AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
 	if (!nat_port_usable(port) && forward->proto != ICMP_PROTO)
 		port = nat_random_port();
 	for (n = 0; n < NAT_ATTEMPTS; n++) {
-		AF_FN(nat_answers)(forward, work->target.address, port, &work->answers);
-		error = -1;
-		/* A process's own port is its own. */
-		if (work->target.needs_ct || !AF_FN(nat_port_bound)(ctx, &work->answers))
-			error = bpf_map_update_elem(&NAT, &work->answers, &work->reverse,
-						    BPF_NOEXIST);
-		if (error == -EEXIST)
-			error = AF_FN(nat_take_over)(work, n >= NAT_ATTEMPTS / 2);
+		/* Its ports cannot be changed. */
+		if (options.packet.sctp && forward->proto == IPPROTO_SCTP && port != forward->sport)
+			break;
+		entry->port = port;
+		error = AF_FN(nat_attempt)(ctx, work, n >= NAT_ATTEMPTS / 2);
 		if (!error) {
-			entry->port = port;
 			error = bpf_map_update_elem(&NAT, forward, entry, BPF_ANY);
 			if (error) {
 				bpf_map_delete_elem(&NAT, &work->answers);
@@ -220,6 +235,8 @@ static __always_inline __u32 AF_FN(inner_checksum)(CTX *ctx, const struct AF_FN(
 		at += TCP_CHECKSUM;
 	else if (inner->proto == IPPROTO_UDP)
 		at += UDP_CHECKSUM;
+	else if (inner->proto == IPPROTO_SCTP)
+		return 0; /* It does not cover addresses. */
 	else
 		at += ICMP_CHECKSUM;
 	if (packet_load(ctx, at, checksum, sizeof(*checksum)))

@@ -31,6 +31,8 @@ struct packet_options {
 	__be32 nodeport_source6[4];
 	__be32 native4; /* network that packets of pods reach without masquerade */
 	__be32 native6[4];
+	__be32 rss4; /* network of the sources of IPIP packets to backends */
+	__be32 rss6[4];
 	__u32 maglev_size;  /* backend ids in a lookup table */
 	__u32 maglev_seed4; /* of the hash of packets */
 	__u32 maglev_seed6;
@@ -58,7 +60,13 @@ struct packet_options {
 	__u8 xdp;	       /* XDP programs run before tc programs */
 	__u8 maglev;	       /* clients outside get backends by lookup tables */
 	__u8 lb_per_service;   /* a service may say how it chooses backends, to pods, too */
-	__u8 pad[5];
+	__u8 dsr;	       /* enum dsr_dispatch: how backends learn the service's address */
+	__u8 dsr_all;	       /* every service; else those that say so */
+	__u8 dsr_icmp;	       /* ICMP errors for packets that the option makes too large */
+	__u8 rss4_bits;
+	__u8 rss6_bits;
+	__u8 sctp; /* SCTP has ports */
+	__u8 pad[3];
 };
 
 struct node_options {
@@ -81,7 +89,7 @@ struct node_options {
 	__u8 has_set_retval; /* bpf_set_retval exists (5.18) */
 	struct packet_options packet;
 };
-_Static_assert(sizeof(struct node_options) == 224, "node_options layout");
+_Static_assert(sizeof(struct node_options) == 248, "node_options layout");
 
 /* In .rodata: set before load, constant for the verifier. */
 extern const volatile struct node_options options;

@@ -74,6 +74,13 @@ struct udp {
 	__u16 checksum;
 };
 
+struct sctp {
+	__be16 source;
+	__be16 destination;
+	__be32 tag;
+	__le32 checksum; /* of the whole packet, without addresses */
+};
+
 struct icmp {
 	__u8 type;
 	__u8 code;
@@ -87,6 +94,7 @@ struct icmp {
 #define TCP_RST 4
 #define TCP_ACK 16
 
+#define IP4_DONT_FRAGMENT 0x4000
 #define IP4_MORE_FRAGMENTS 0x2000
 #define IP4_FRAGMENT_OFFSET 0x1fff
 

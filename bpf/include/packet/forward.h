@@ -6,6 +6,7 @@
 #include "../endpoint/endpoint.h"
 #include "../endpoint/enforce.h"
 #include "../node/ipcache.h"
+#include "dsr.h"
 #include "reply.h"
 #include "service.h"
 

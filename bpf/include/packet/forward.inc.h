@@ -208,14 +208,21 @@ static __noinline int AF_FN(route)(CTX *ctx, struct AF_FN(work) * work)
 	copy6(fib.ipv6_src, packet->saddr);
 	copy6(fib.ipv6_dst, packet->daddr);
 #endif
+	if (options.packet.dsr)
+		fib.tot_len = work->length;
 	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), fib_flags());
 	if (found == BPF_FIB_LKUP_RET_NOT_FWDED)
 		return TC_ACT_OK;
+	if (options.packet.dsr && found == BPF_FIB_LKUP_RET_FRAG_NEEDED && work->length) {
+		work->mtu = fib.mtu_result;
+		return FAIL(path, DROP_TOO_LARGE);
+	}
 	if (found != BPF_FIB_LKUP_RET_SUCCESS && found != BPF_FIB_LKUP_RET_NO_NEIGH) {
 		path->extended_error = found;
 		return FAIL(path, DROP_NO_FIB);
 	}
-	error = AF_FN(hop)(ctx, packet, path);
+	/* A packet inside another one goes no hop further. */
+	error = options.packet.dsr == DSR_IPIP && work->length ? 0 : AF_FN(hop)(ctx, packet, path);
 	if (error)
 		return error;
 	work->ifindex = fib.ifindex;

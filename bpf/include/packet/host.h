@@ -3,6 +3,7 @@
 #ifndef PACKET_HOST_H
 #define PACKET_HOST_H
 
+#include "dsr.h"
 #include "forward.h"
 #include "nodeport.h"
 
@@ -60,9 +61,11 @@ static __always_inline int vlan_tagged(CTX *ctx)
 }
 
 #define AF 4
+#include "dsr_host.inc.h"
 #include "host.inc.h"
 #undef AF
 #define AF 6
+#include "dsr_host.inc.h"
 #include "host.inc.h"
 #undef AF
 

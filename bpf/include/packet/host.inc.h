@@ -50,6 +50,11 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 		return FAIL(path, error);
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
+	if (dsr_forwards(&work->service) && !AF_FN(lxc_lookup)(packet->daddr)) {
+		AF_FN(learn_neighbour)(ctx, packet);
+		path->source_identity = 0;
+		return AF_FN(dsr_request)(ctx, work);
+	}
 	if (AF_FN(nodeport_track)(ctx, work))
 		return FAIL(path, DROP_CT_CREATE);
 	local = AF_FN(lxc_lookup)(packet->daddr);
@@ -114,7 +119,7 @@ static __always_inline int AF_FN(from_network_node)(CTX *ctx, struct AF_FN(work)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
 	const struct lb_service *svc;
-	int unknown_port = 0;
+	int unknown_port = 0, error;
 
 	OPAQUE(known);
 	if (has_ports(packet->proto) && options.nodeport &&
@@ -129,7 +134,14 @@ static __always_inline int AF_FN(from_network_node)(CTX *ctx, struct AF_FN(work)
 			return AF_FN(nodeport)(ctx, work);
 		}
 	}
-	return packet->ct_error ? 0 : AF_FN(nodeport_answer)(ctx, work);
+	if (packet->ct_error)
+		return 0;
+	if (options.packet.dsr == DSR_OPTION && known && has_ports(packet->proto)) {
+		error = AF_FN(dsr_receive)(ctx, work);
+		if (error)
+			return error;
+	}
+	return AF_FN(nodeport_answer)(ctx, work);
 }
 
 /* A packet that an interface of the node received. Returns a verdict, or less: a drop reason. */
@@ -162,6 +174,8 @@ GLOBAL int AF_FN(from_network)(CTX *ctx, struct AF_FN(work) * work)
 		error = FAIL(path, packet->error);
 	else if (!local || (local->flags & LXC_HOST))
 		error = AF_FN(from_network_node)(ctx, work, local != NULL);
+	else if (options.packet.dsr == DSR_OPTION && has_ports(packet->proto) && !packet->ct_error)
+		error = AF_FN(dsr_receive)(ctx, work);
 	if (error) {
 		/* What it is matters only if it is dropped. */
 		if (error < 0 && !path->source_identity && path->file == METRIC_FILE_HOST)

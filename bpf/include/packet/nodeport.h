@@ -14,6 +14,12 @@
  */
 #define METADATA_NO_SERVICE (1 << 0)
 
+/* Flags of the entries of flows that came by a service. */
+static __always_inline __u8 by_service(void)
+{
+	return options.packet.dsr ? CT_NODE_PORT | CT_DSR : CT_NODE_PORT;
+}
+
 #define AF 4
 #include "nodeport.inc.h"
 #undef AF

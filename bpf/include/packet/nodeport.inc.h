@@ -36,7 +36,9 @@ static __always_inline long AF_FN(nodeport_track)(CTX *ctx, struct AF_FN(work) *
 	return AF_FN(ct_create)(work, CT_EGRESS, 0);
 }
 
-/* The flow of a client to a backend that this packet answers, if it came by a service. */
+/* The flow of a client to a backend that this packet answers, if it came by a service, of this node
+ * or, with direct return, of another one.
+ */
 static __always_inline struct ct_entry *AF_FN(nodeport_flow)(struct AF_FN(work) * work)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
@@ -46,7 +48,7 @@ static __always_inline struct ct_entry *AF_FN(nodeport_flow)(struct AF_FN(work) 
 
 	AF_FN(ct_reverse)(packet, &work->flow, CT_INGRESS);
 	entry = AF_FN(ct_find)(&work->flow);
-	if (!entry || !(entry->flags & CT_NODE_PORT) || ct_is_expired(entry, now))
+	if (!entry || !(entry->flags & by_service()) || ct_is_expired(entry, now))
 		return NULL;
 	path->reason = CT_RESULT_REPLY;
 	path->report = ct_update(entry, packet_options(), packet->proto, CT_INGRESS,

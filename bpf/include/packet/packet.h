@@ -25,7 +25,8 @@ enum fragment {
 
 static __always_inline int has_ports(__u8 proto)
 {
-	return proto == IPPROTO_TCP || proto == IPPROTO_UDP;
+	return proto == IPPROTO_TCP || proto == IPPROTO_UDP ||
+	       (options.packet.sctp && proto == IPPROTO_SCTP);
 }
 
 #define AF 4

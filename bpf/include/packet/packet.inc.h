@@ -138,6 +138,19 @@ static __always_inline void AF_FN(parse_transport)(CTX *ctx, struct AF_FN(packet
 		packet->sport = ((const struct udp *)l4)->source;
 		packet->dport = ((const struct udp *)l4)->destination;
 		break;
+	case IPPROTO_SCTP:
+		if (!options.packet.sctp) {
+			packet->ct_error = DROP_CT_PROTOCOL;
+			return;
+		}
+		l4 = packet_bytes(ctx, packet->l4, sizeof(struct sctp));
+		if (!l4) {
+			packet->error = packet->ct_error = DROP_CT_HEADER;
+			break;
+		}
+		packet->sport = ((const struct sctp *)l4)->source;
+		packet->dport = ((const struct sctp *)l4)->destination;
+		break;
 	case ICMP_PROTO:
 		if (packet->fragment) {
 			packet->ct_error = DROP_INVALID;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* ICMP errors of one address family. */
 
-/* Sends an ICMP error back where the packet came from. Returns a verdict, or less: a drop reason.
+/* Sends an ICMP error back where the packet came from; `type_code` has an MTU from bit 16
+ * on. Returns a verdict, or less: a drop reason.
  */
 GLOBAL int AF_FN(reply_error)(CTX *ctx, struct AF_FN(packet) * packet, __u32 type_code,
 			      __u32 embedded)
@@ -9,7 +10,9 @@ GLOBAL int AF_FN(reply_error)(CTX *ctx, struct AF_FN(packet) * packet, __u32 typ
 	const __u32 headers = sizeof(struct AF_FN(ip)) + sizeof(struct icmp);
 	struct ethernet *ethernet;
 	struct AF_FN(ip) * ip;
-	struct icmp *icmp, error = {.type = type_code >> 8, .code = type_code};
+	struct icmp *icmp, error = {.type = type_code >> 8,
+				    .code = type_code,
+				    .sequence = bpf_htons(type_code >> 16)};
 	__u32 sum;
 
 	if (!packet)

@@ -75,6 +75,9 @@ static __noinline int AF_FN(rewrite_port)(CTX *ctx, struct AF_FN(packet) * packe
 		packet->dport = port;
 	if (packet->fragment == FRAGMENT_LATER || from == port)
 		return 0;
+	/* Its checksum is a CRC of all the data. */
+	if (packet->proto == IPPROTO_SCTP)
+		return DROP_L4_CHECKSUM;
 	if (packet->proto == ICMP_PROTO) {
 		checksum = packet->l4 + ICMP_CHECKSUM;
 		offset = packet->l4 + 4;

@@ -12,6 +12,8 @@ struct AF_FN(work) {
 	struct path path;
 	__u32 ifindex;	      /* of the way out */
 	struct ethernet link; /* header there */
+	__u16 length;	      /* of the packet on its way out, if it grows; else 0 */
+	__u16 mtu;	      /* of the way out, if it is too large */
 	struct AF_FN(packet) packet;
 	struct AF_FN(packet) inner; /* of an ICMP error: what caused it */
 	struct endpoint sender;

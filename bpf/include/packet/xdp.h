@@ -5,6 +5,7 @@
 #ifndef PACKET_XDP_H
 #define PACKET_XDP_H
 
+#include "dsr.h"
 #include "nodeport.h"
 
 #define FIB_FAMILY4 2

@@ -22,6 +22,8 @@ static __noinline long AF_FN(find_way)(CTX *ctx, struct AF_FN(work) * work, AF_A
 	copy6(fib.ipv6_src, source);
 	copy6(fib.ipv6_dst, work->packet.daddr);
 #endif
+	if (options.packet.dsr)
+		fib.tot_len = work->length;
 	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	work->ifindex = fib.ifindex;
 	if (found == BPF_FIB_LKUP_RET_SUCCESS) {
@@ -93,6 +95,48 @@ static __always_inline int AF_FN(send_on)(CTX *ctx, struct AF_FN(work) * work)
 	return bpf_redirect(work->ifindex, 0);
 }
 
+/* A packet for a backend on another node, which answers the client itself. Returns as
+ * `AF_FN(from_wire)`.
+ */
+GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct AF_FN(packet) * packet;
+	struct path *path;
+	int tells, error;
+	long found;
+
+	/* Kernels before 6.8 verify this where nothing calls it. */
+	if (!work || options.packet.dsr == DSR_NONE)
+		return -DROP_INVALID;
+	path = &work->path;
+	packet = &work->packet;
+	if (options.packet.dsr != DSR_IPIP && packet->hop_limit <= 1) {
+		/* IPv6 tells the client, which the tc program does. */
+		if (AF == 6)
+			return AF_FN(leave_to_tc)(ctx, work);
+		path->file = METRIC_FILE_NODEPORT;
+		path->direction = METRIC_EGRESS;
+		return FAIL(path, DROP_TTL);
+	}
+	tells = AF_FN(dsr_tells)(packet);
+	work->length = tells ? AF_FN(dsr_length)(ctx, packet) : 0;
+	found = AF_FN(find_way)(ctx, work, packet->saddr);
+	work->length = 0;
+	/* The tc program tells the client that it is too large. */
+	if (tells && found == BPF_FIB_LKUP_RET_FRAG_NEEDED)
+		return AF_FN(leave_to_tc)(ctx, work);
+	if (found)
+		return AF_FN(no_way)(ctx, work, found);
+	path->file = METRIC_FILE_NODEPORT;
+	path->direction = METRIC_EGRESS;
+	if (tells) {
+		error = AF_FN(dsr_dispatch)(ctx, work);
+		if (error)
+			return FAIL(path, error);
+	}
+	return AF_FN(send_on)(ctx, work);
+}
+
 /* A packet for a service. Returns as `AF_FN(from_wire)`. */
 GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 {
@@ -115,6 +159,10 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 		return XDP_PASS;
 	if (error)
 		return FAIL(path, error);
+	if (dsr_forwards(&work->service) && !AF_FN(lxc_lookup)(packet->daddr)) {
+		AF_FN(learn_neighbour)(ctx, packet);
+		return AF_FN(dsr_request)(ctx, work);
+	}
 	if (AF_FN(nodeport_track)(ctx, work))
 		return FAIL(path, DROP_CT_CREATE);
 	if (AF_FN(lxc_lookup)(packet->daddr))

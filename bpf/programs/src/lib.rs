@@ -22,7 +22,10 @@ pub use self::{
     clock::{kernel_hz, map_ticks},
     collect::{FlowIterators, PassTime},
     object::LoadError,
-    options::{HostNetns, NodeOptions, PacketHash, PacketOptions, has_getpeername, has_set_retval},
+    options::{
+        DirectReturn, DsrDispatch, HostNetns, NodeOptions, PacketHash, PacketOptions, has_getpeername,
+        has_set_retval,
+    },
     packets::{PACKET_PROGRAMS, Packets, XDP_PROGRAM},
     socketlb::{SOCKET_PROGRAMS, SocketLb, SocketProgram},
     terminate::{DeadBackend, IterTerminator, TerminateError},

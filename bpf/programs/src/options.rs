@@ -145,10 +145,42 @@ pub struct PacketOptions {
     pub lb_per_service: bool,
     /// The XDP program is attached, too (`bpf-lb-acceleration`).
     pub xdp: bool,
+    /// Direct server return (`bpf-lb-mode`, `bpf-lb-mode-annotation`); `None`: backends of other nodes answer through
+    /// this one.
+    pub dsr: Option<DirectReturn>,
+    /// SCTP has ports, like TCP and UDP (`enable-sctp`).
+    pub sctp: bool,
     /// VLAN ids whose packets the kernel gets (`vlan-bpf-bypass`); at most 5.
     pub vlans: Vec<u16>,
     /// All VLANs' packets go to the kernel.
     pub all_vlans: bool,
+}
+
+/// Direct server return: backends of other nodes answer clients themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectReturn {
+    /// How a backend's node learns which service was asked for.
+    pub dispatch: DsrDispatch,
+    /// For every service; if false, for those with [`FORWARD_DSR`](skep_bpf_maps::lb::ServiceFlags::FORWARD_DSR).
+    pub all_services: bool,
+    /// Clients whose packets are too large with the option are told so (`enable-pmtu-discovery`).
+    pub icmp_errors: bool,
+}
+
+/// How a backend's node learns which service was asked for (`bpf-lb-dsr-dispatch`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DsrDispatch {
+    /// By an IPv4 option or an IPv6 destination option.
+    #[default]
+    IpOption,
+    /// By the packet as the client sent it, in another IP packet.
+    Ipip {
+        /// Network of the sources of these packets (`bpf-lb-rss-ipv4-src-cidr`); `None`:
+        /// [`nodeport_source4`](PacketOptions::nodeport_source4).
+        source4: Option<(Ipv4Addr, u8)>,
+        /// As `source4`.
+        source6: Option<(Ipv6Addr, u8)>,
+    },
 }
 
 /// How a packet finds its place in a Maglev table; the same on all nodes.
@@ -210,6 +242,8 @@ impl Default for PacketOptions {
             packet_hash: PacketHash::default(),
             lb_per_service: false,
             xdp: false,
+            dsr: None,
+            sctp: false,
             vlans: Vec::new(),
             all_vlans: false,
         }
@@ -310,6 +344,23 @@ macro_rules! raw_options {
         raw.lb_per_service = packets.lb_per_service.into();
         raw.maglev_size = packets.packet_hash.table_size;
         [raw.maglev_seed4, raw.maglev_seed6] = packets.packet_hash.seeds;
+        if let Some(dsr) = packets.dsr {
+            raw.dsr_all = dsr.all_services.into();
+            raw.dsr_icmp = dsr.icmp_errors.into();
+            match dsr.dispatch {
+                $crate::DsrDispatch::IpOption => raw.dsr = 1,
+                $crate::DsrDispatch::Ipip { source4, source6 } => {
+                    raw.dsr = 2;
+                    let (network, bits) = source4.unwrap_or((packets.nodeport_source4, 32));
+                    raw.rss4 = $crate::options::word(network);
+                    raw.rss4_bits = bits;
+                    let (network, bits) = source6.unwrap_or((packets.nodeport_source6, 128));
+                    raw.rss6 = $crate::options::words(network);
+                    raw.rss6_bits = bits;
+                }
+            }
+        }
+        raw.sctp = packets.sctp.into();
         raw.dual_stack = (options.ipv4 && options.ipv6).into();
         raw.has_skip_neigh = values.has_skip_neigh.into();
         raw.vlan_all = packets.all_vlans.into();

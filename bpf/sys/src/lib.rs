@@ -5,7 +5,8 @@
 //! - [`map`]: typed access to one map, in the kernel (batched where it can) or in memory.
 //! - [`store`]: the directory of pinned maps: create, open, replace.
 //! - [`claim`]: one writer a node.
-//! - [`link`]: attaching programs to a cgroup by pinned links.
+//! - [`link`]: attaching programs to cgroups and interfaces by pinned links.
+//! - [`filter`]: attaching programs to interfaces where the kernel has no links for them.
 //! - [`capability`]: whether this process may do all that.
 //! - [`netns`]: network namespaces and their cookies.
 //! - [`mount`]: finding and mounting the BPF and cgroup file systems.
@@ -15,9 +16,11 @@
 
 pub mod capability;
 pub mod claim;
+pub mod filter;
 pub mod link;
 pub mod map;
 pub mod mount;
+mod netlink;
 pub mod netns;
 pub mod store;
 mod syscall;
@@ -30,4 +33,4 @@ pub use map::{
     RawSpec,
 };
 pub use store::{Hold, MapStore};
-pub use syscall::{LinkInfo, MapInfo, calls};
+pub use syscall::{MapInfo, calls};

@@ -1,38 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Attaching programs to a cgroup by pinned links.
+//! Attaching programs to cgroups and interfaces by pinned links.
 //!
 //! A pinned link keeps its program attached when the process that made it ends. The next process replaces
-//! the program inside the link, in one step: no call goes by untranslated in between.
+//! the program inside the link, in one step: no call and no packet goes by untranslated in between.
+
+mod cgroup;
+mod interface;
+mod iterator;
+mod xdp;
 
 use std::{
     fs, io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::{DirBuilderExt, MetadataExt},
+        unix::fs::DirBuilderExt,
     },
     path::{Path, PathBuf},
 };
 
-use crate::syscall as sys;
-
-/// Where on a cgroup a program is attached; numbers as in `enum bpf_attach_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u32)]
-#[allow(missing_docs, reason = "named like the kernel's hooks")]
-pub enum CgroupHook {
-    Connect4 = 10,
-    Connect6 = 11,
-    PostBind4 = 12,
-    PostBind6 = 13,
-    Sendmsg4 = 14,
-    Sendmsg6 = 15,
-    Recvmsg4 = 19,
-    Recvmsg6 = 20,
-    GetPeerName4 = 29,
-    GetPeerName6 = 30,
-    SockRelease = 34,
-}
+pub use self::{
+    cgroup::{CgroupHook, CgroupLinks},
+    interface::{InterfaceHook, InterfaceLinks, has_interface_links, interface_index},
+    iterator::{iterate, iterator, map_iterator},
+    xdp::XdpMode,
+};
+use crate::syscall::{self as sys, LinkInfo};
 
 /// Why a program could not be attached or detached.
 #[derive(Debug, thiserror::Error)]
@@ -67,12 +60,60 @@ pub enum LinkError {
     #[error("program {program}: the object pinned at {} is not a link", path.display())]
     NotLink { program: String, path: PathBuf },
 
-    /// The kernel refused the attachment. EPERM: another program is attached exclusively, or privileges miss.
+    /// The kernel refused the attachment to a cgroup. EPERM: another program is attached exclusively, or privileges miss.
     #[error("program {program}: cannot attach to cgroup {} at {hook:?}", cgroup.display())]
     Attach {
         program: String,
         cgroup: PathBuf,
         hook: CgroupHook,
+        #[source]
+        source: io::Error,
+    },
+
+    /// There is no interface of this name, or no longer.
+    #[error("no interface {interface}")]
+    NoInterface { interface: String },
+
+    /// The kernel refused the attachment to an interface.
+    #[error("program {program}: cannot attach to interface {interface} at {hook}")]
+    AttachInterface {
+        program: String,
+        interface: String,
+        hook: &'static str,
+        #[source]
+        source: io::Error,
+    },
+
+    /// An interface has one XDP program, and it is another one. Detach that, or choose other interfaces.
+    #[error("program {program}: interface {interface} has an XDP program already: {}", other.as_deref().unwrap_or("without a name"))]
+    Occupied {
+        program: String,
+        interface: String,
+        /// Its name in the kernel.
+        other: Option<String>,
+    },
+
+    /// What is attached to an interface cannot be listed.
+    #[error("interface {interface}: cannot list its programs")]
+    List {
+        interface: String,
+        #[source]
+        source: io::Error,
+    },
+
+    /// The qdisc that has programs was not made. EINVAL, EEXIST: there is a qdisc of another kind in its place.
+    #[error("interface {interface}: cannot add qdisc clsact")]
+    Qdisc {
+        interface: String,
+        #[source]
+        source: io::Error,
+    },
+
+    /// A filter was not removed.
+    #[error("interface {interface}: cannot remove filter {filter}")]
+    RemoveFilter {
+        interface: String,
+        filter: String,
         #[source]
         source: io::Error,
     },
@@ -105,83 +146,42 @@ pub enum LinkError {
     },
 }
 
-/// What [`attach`](CgroupLinks::attach) did.
+/// What attaching a program did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attached {
     /// There was no link.
     Created,
     /// The program of the existing link was replaced.
     Updated,
-    /// The existing link was of another or a removed cgroup: a new one took its place.
+    /// The existing link was of another or a removed cgroup or interface: a new one took its place.
     Moved,
 }
 
-/// The pinned links of one set of programs on one cgroup.
-#[derive(Debug)]
-pub struct CgroupLinks {
-    directory: PathBuf,
-    cgroup: PathBuf,
-    cgroup_fd: OwnedFd,
-    cgroup_id: u64,
+/// A program on its way to a hook, and the place of its link.
+struct Pinned<'a> {
+    program: &'a str,
+    program_fd: BorrowedFd<'a>,
+    directory: &'a Path,
 }
 
-impl CgroupLinks {
-    /// Links on the cgroup at `cgroup`, pinned in `directory` (on a BPF file system; made if missing).
-    ///
-    /// # Errors
-    ///
-    /// [`LinkError::Directory`] or [`LinkError::Cgroup`].
-    pub fn new(directory: &Path, cgroup: &Path) -> Result<Self, LinkError> {
-        let failed = |source| LinkError::Cgroup {
-            path: cgroup.to_owned(),
-            source,
-        };
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(directory)
-            .map_err(|source| LinkError::Directory {
-                path: directory.to_owned(),
-                source,
-            })?;
-        let file = fs::File::open(cgroup).map_err(failed)?;
-        let cgroup_id = file.metadata().map_err(failed)?.ino();
-        Ok(Self {
-            directory: directory.to_owned(),
-            cgroup: cgroup.to_owned(),
-            cgroup_fd: file.into(),
-            cgroup_id,
-        })
-    }
-
-    /// Where the link of a program is pinned.
-    pub fn path(&self, program: &str) -> PathBuf {
-        self.directory.join(program)
-    }
-
-    /// Attaches `program_fd` at `hook` by the link pinned under the name `program`, or replaces the program
-    /// that is attached by it.
-    ///
-    /// # Errors
-    ///
-    /// [`LinkError`]; what was attached before stays so.
-    pub fn attach(
+impl Pinned<'_> {
+    /// Replaces the program of the pinned link if that is on the hook, or pins a new one. `is_here` says whether a link is
+    /// on the hook; `create` makes one.
+    fn attach(
         &self,
-        program: &str,
-        program_fd: BorrowedFd<'_>,
-        hook: CgroupHook,
+        is_here: impl Fn(&LinkInfo) -> bool,
+        create: impl Fn() -> Result<OwnedFd, LinkError>,
     ) -> Result<Attached, LinkError> {
-        let path = self.path(program);
+        let program = self.program;
+        let path = self.directory.join(program);
         let Some(link) = open(program, &path)? else {
-            self.create(program, program_fd, hook, &path)?;
+            self.pin(&create()?, &path)?;
             return Ok(Attached::Created);
         };
-        let here = sys::link_info(link.as_fd())
-            .is_ok_and(|info| info.cgroup_id == self.cgroup_id && info.attach_type == hook as u32);
-        if here {
-            match sys::link_update(link.as_fd(), program_fd) {
+        if sys::link_info(link.as_fd()).is_ok_and(|info| is_here(&info)) {
+            match sys::link_update(link.as_fd(), self.program_fd) {
                 Ok(()) => return Ok(Attached::Updated),
-                // The cgroup is gone, and a new one got its number.
+                // What it was on is gone, and a new one got its number.
                 Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {}
                 Err(source) => {
                     return Err(LinkError::Update {
@@ -193,9 +193,9 @@ impl CgroupLinks {
             }
         }
         // The old link goes after the new one works.
-        let temporary = self.path(&format!("{program}:new"));
+        let temporary = self.directory.join(format!("{program}:new"));
         unpin(program, &temporary)?;
-        self.create(program, program_fd, hook, &temporary)?;
+        self.pin(&create()?, &temporary)?;
         fs::rename(&temporary, &path).map_err(|source| LinkError::Pin {
             program: program.to_owned(),
             path: path.clone(),
@@ -205,40 +205,25 @@ impl CgroupLinks {
         Ok(Attached::Moved)
     }
 
-    fn create(
-        &self,
-        program: &str,
-        program_fd: BorrowedFd<'_>,
-        hook: CgroupHook,
-        path: &Path,
-    ) -> Result<(), LinkError> {
-        let link =
-            sys::link_create(program_fd, Some(self.cgroup_fd.as_fd()), hook as u32).map_err(|source| {
-                LinkError::Attach {
-                    program: program.to_owned(),
-                    cgroup: self.cgroup.clone(),
-                    hook,
-                    source,
-                }
-            })?;
+    fn pin(&self, link: &OwnedFd, path: &Path) -> Result<(), LinkError> {
         sys::obj_pin(link.as_fd(), path).map_err(|source| LinkError::Pin {
-            program: program.to_owned(),
+            program: self.program.to_owned(),
             path: path.to_owned(),
             source,
         })
     }
+}
 
-    /// Ids of all programs attached directly to the cgroup at `hook`, ours and others'.
-    ///
-    /// # Errors
-    ///
-    /// [`LinkError::Cgroup`] if the kernel refuses to tell.
-    pub fn attached(&self, hook: CgroupHook) -> Result<Vec<u32>, LinkError> {
-        sys::prog_query(self.cgroup_fd.as_fd(), hook as u32).map_err(|source| LinkError::Cgroup {
-            path: self.cgroup.clone(),
+/// Makes a directory for pins.
+fn make_directory(directory: &Path) -> Result<(), LinkError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)
+        .map_err(|source| LinkError::Directory {
+            path: directory.to_owned(),
             source,
         })
-    }
 }
 
 /// Detaches a program and removes the pin of its link; false if there was none.
@@ -254,40 +239,9 @@ pub fn detach(directory: &Path, program: &str) -> Result<bool, LinkError> {
     unpin(program, &path)
 }
 
-/// `BPF_TRACE_ITER` of `enum bpf_attach_type`.
-const TRACE_ITER: u32 = 28;
-
-/// Makes a link of an iterator program, for [`iterate`].
-///
-/// # Errors
-///
-/// What the kernel says.
-pub fn iterator(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    sys::link_create(program, None, TRACE_ITER)
-}
-
-/// Makes a link of an iterator program over the entries of a map, for [`iterate`].
-///
-/// # Errors
-///
-/// What the kernel says; `EINVAL` on kernels before 5.9, and for kinds of maps that it does not iterate over.
-pub fn map_iterator(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    sys::map_iter_link(program, map, TRACE_ITER)
-}
-
-/// Opens one run of an iterator: reading the descriptor runs the program on every element of the calling thread's
-/// network namespace.
-///
-/// # Errors
-///
-/// What the kernel says.
-pub fn iterate(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    sys::iter_create(link)
-}
-
 fn detach_link(program: &str, path: &Path, link: &OwnedFd) -> Result<(), LinkError> {
     match sys::link_detach(link.as_fd()) {
-        // Its cgroup is gone already.
+        // What it was on is gone already.
         Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(()),
         result => result.map_err(|source| LinkError::Unpin {
             program: program.to_owned(),
@@ -297,7 +251,7 @@ fn detach_link(program: &str, path: &Path, link: &OwnedFd) -> Result<(), LinkErr
     }
 }
 
-/// Id of the program that the pinned link runs, if there is one and its cgroup still exists.
+/// Id of the program that the pinned link runs, if there is one and what it is on still exists.
 ///
 /// # Errors
 ///
@@ -312,7 +266,37 @@ pub fn running(directory: &Path, program: &str) -> Result<Option<u32>, LinkError
         path,
         source,
     })?;
-    Ok((info.cgroup_id != 0).then_some(info.prog_id))
+    Ok(info.is_alive().then_some(info.prog_id))
+}
+
+/// Replaces the program of a pinned link, whatever it is on; false if there is no link, or what it was on is gone.
+///
+/// # Errors
+///
+/// [`LinkError`]; the link goes on with the program that it has.
+pub fn replace(directory: &Path, program: &str, program_fd: BorrowedFd<'_>) -> Result<bool, LinkError> {
+    let path = directory.join(program);
+    let Some(link) = open(program, &path)? else {
+        return Ok(false);
+    };
+    match sys::link_update(link.as_fd(), program_fd) {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(false),
+        Err(source) => Err(LinkError::Update {
+            program: program.to_owned(),
+            path,
+            source,
+        }),
+    }
+}
+
+/// The id of a loaded program.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(sys::prog_info(program)?.id)
 }
 
 /// The name that the kernel has for a program, at most 15 characters of it; nothing if the program is gone or has none.

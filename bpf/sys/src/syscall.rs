@@ -34,6 +34,8 @@ pub(crate) enum Command {
     MapUpdate = 2,
     MapDelete = 3,
     MapNextKey = 4,
+    #[cfg(feature = "testing")]
+    ProgLoad = 5,
     ObjPin = 6,
     ObjGet = 7,
     ProgFdById = 13,
@@ -358,7 +360,8 @@ pub struct MapInfo {
 #[repr(C)]
 pub(crate) struct ProgInfo {
     kind: u32,
-    id: u32,
+    /// Id of the program.
+    pub(crate) id: u32,
     tag: [u8; 8],
     jited_len: u32,
     xlated_len: u32,
@@ -375,25 +378,57 @@ pub(crate) struct ProgInfo {
 
 const _: () = assert!(size_of::<ProgInfo>() == 80 && std::mem::offset_of!(ProgInfo, name) == 64);
 
-/// What the kernel says about a link (`struct bpf_link_info`, for cgroup links).
+/// What the kernel says about a link (`struct bpf_link_info`, for links of cgroups and interfaces).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct LinkInfo {
-    /// Type, `enum bpf_link_type`; 3 = cgroup.
-    pub kind: u32,
-    /// Id of the link.
-    pub id: u32,
+pub(crate) struct LinkInfo {
+    kind: u32,
+    id: u32,
     /// Id of the program it runs.
-    pub prog_id: u32,
-    /// Zero.
-    pub pad: u32,
-    /// Id of the cgroup; 0 once the cgroup is gone.
-    pub cgroup_id: u64,
-    /// `enum bpf_attach_type`.
-    pub attach_type: u32,
-    /// Zero.
-    pub pad2: u32,
+    pub(crate) prog_id: u32,
+    pad: u32,
+    /// Of cgroups: the halves of the id of the cgroup, and where on it. Of interfaces: index, and where, if the kind does
+    /// not say it.
+    target: [u32; 3],
+    pad2: u32,
 }
+
+impl LinkInfo {
+    const CGROUP: u32 = 3;
+    const XDP: u32 = 6;
+    const TCX: u32 = 11;
+
+    /// The id of the cgroup and the number of the hook; `None` once the cgroup is gone.
+    pub(crate) fn cgroup(&self) -> Option<(u64, u32)> {
+        let [first, second, hook] = self.target;
+        let [[a, b, c, d], [e, f, g, h]] = [first.to_ne_bytes(), second.to_ne_bytes()];
+        let id = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+        (self.kind == Self::CGROUP && id != 0).then_some((id, hook))
+    }
+
+    /// The index of the interface and the number of the hook; `None` once the interface is gone.
+    pub(crate) fn interface(&self) -> Option<(u32, u32)> {
+        let [index, hook, _] = self.target;
+        let hook = match self.kind {
+            Self::TCX => hook,
+            Self::XDP => XDP_HOOK,
+            _ => return None,
+        };
+        (index != 0).then_some((index, hook))
+    }
+
+    /// Whether what the link is on still exists.
+    pub(crate) fn is_alive(&self) -> bool {
+        match self.kind {
+            Self::CGROUP => self.cgroup().is_some(),
+            Self::XDP | Self::TCX => self.interface().is_some(),
+            _ => true,
+        }
+    }
+}
+
+/// `BPF_XDP` of `enum bpf_attach_type`.
+pub(crate) const XDP_HOOK: u32 = 37;
 
 #[repr(C)]
 struct InfoAttr {
@@ -425,7 +460,7 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
 
 /// Asks the kernel about a link. `link` must be one.
 pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
-    // SAFETY: `LinkInfo` is a prefix of `struct bpf_link_info` for cgroup links, all integers.
+    // SAFETY: `LinkInfo` is a prefix of `struct bpf_link_info`, all integers.
     unsafe { object_info(link) }
 }
 
@@ -463,6 +498,40 @@ fn by_id(command: Command, id: u32) -> io::Result<OwnedFd> {
     unsafe { call(command, &mut attr) }.map(owned)
 }
 
+#[cfg(feature = "testing")]
+#[derive(Default)]
+#[repr(C)]
+struct ProgLoadAttr {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+}
+
+/// Loads a program that returns a number.
+#[cfg(feature = "testing")]
+pub(crate) fn prog_load(kind: u32, name: &str, result: i32) -> io::Result<OwnedFd> {
+    // r0 = result; exit
+    let [a, b, c, d] = result.to_ne_bytes();
+    let instructions: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, a, b, c, d], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    let mut attr = ProgLoadAttr {
+        prog_type: kind,
+        insn_cnt: instructions.len() as u32,
+        insns: instructions.as_ptr() as u64,
+        license: c"GPL".as_ptr() as u64,
+        prog_name: kernel_name(name),
+        ..ProgLoadAttr::default()
+    };
+    // SAFETY: layout of BPF_PROG_LOAD; instructions and license outlive the call, there is no log.
+    unsafe { call(Command::ProgLoad, &mut attr) }.map(owned)
+}
+
 #[repr(C)]
 struct LinkCreateAttr {
     prog_fd: u32,
@@ -477,11 +546,22 @@ pub(crate) fn link_create(
     target: Option<BorrowedFd<'_>>,
     attach_type: u32,
 ) -> io::Result<OwnedFd> {
+    let target = target.map_or(0, |fd| fd.as_raw_fd() as u32);
+    link_create_at(program, target, attach_type, 0)
+}
+
+/// Attaches a program to the interface of this index. `flags`: how, as `attach_type` has it.
+pub(crate) fn link_create_at(
+    program: BorrowedFd<'_>,
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
     let mut attr = LinkCreateAttr {
         prog_fd: program.as_raw_fd() as u32,
-        target_fd: target.map_or(0, |fd| fd.as_raw_fd() as u32),
+        target_fd: target,
         attach_type,
-        flags: 0,
+        flags,
     };
     // SAFETY: layout of BPF_LINK_CREATE, no pointers.
     unsafe { call(Command::LinkCreate, &mut attr) }.map(owned)
@@ -584,9 +664,14 @@ struct QueryAttr {
 
 /// Ids of the programs attached to a cgroup at one hook (up to 64).
 pub(crate) fn prog_query(target: BorrowedFd<'_>, attach_type: u32) -> io::Result<Vec<u32>> {
+    prog_query_at(target.as_raw_fd() as u32, attach_type)
+}
+
+/// Ids of the programs attached to an interface at one hook, in the order they run (up to 64).
+pub(crate) fn prog_query_at(target: u32, attach_type: u32) -> io::Result<Vec<u32>> {
     let mut ids = [0_u32; 64];
     let mut attr = QueryAttr {
-        target_fd: target.as_raw_fd() as u32,
+        target_fd: target,
         attach_type,
         query_flags: 0,
         attach_flags: 0,

@@ -20,6 +20,7 @@
 //! ```
 
 mod netlink;
+mod program;
 mod writes;
 
 use std::{
@@ -38,7 +39,10 @@ use rustix::{
     thread::{UnshareFlags, unshare_unsafe},
 };
 
-pub use self::writes::{Watched, WriteWatch};
+pub use self::{
+    program::{ProgramKind, pin, program},
+    writes::{Watched, WriteWatch},
+};
 use crate::{mount, netns, store::MapStore};
 
 static SERIAL: AtomicU32 = AtomicU32::new(0);

@@ -4,13 +4,16 @@
 
 use std::{os::fd::AsFd as _, path::Path};
 
-use skep_bpf_programs::testing::run::{SkBuff, empty_tc, empty_xdp, run_tc, run_xdp};
+use skep_bpf_programs::{
+    DirectReturn, DsrDispatch, NodeOptions,
+    testing::run::{SkBuff, empty_tc, empty_xdp, run_tc, run_xdp},
+};
 use skep_bpf_sys::testing::Node;
 
 use crate::{
     Error,
     vectors::{Facts, Group, Step},
-    world::World,
+    world::{World, options},
 };
 
 /// A way, and the steps of a recorded scenario that go it.
@@ -23,6 +26,8 @@ struct Way {
     established: Option<usize>,
     /// Made a packet without SYN.
     reply: Option<usize>,
+    /// Backends of other nodes answer clients themselves.
+    is_direct: bool,
 }
 
 impl Way {
@@ -31,7 +36,7 @@ impl Way {
     }
 }
 
-const WAYS: [Way; 8] = [
+const WAYS: [Way; 10] = [
     Way {
         name: "pod to pod of the node",
         group: "pod-pod",
@@ -39,6 +44,7 @@ const WAYS: [Way; 8] = [
         opening: &[0, 1, 2],
         established: Some(2),
         reply: Some(1),
+        is_direct: false,
     },
     Way {
         name: "pod to ClusterIP, backend on the node",
@@ -47,6 +53,7 @@ const WAYS: [Way; 8] = [
         opening: &[0, 1, 2],
         established: Some(2),
         reply: Some(1),
+        is_direct: false,
     },
     Way {
         name: "pod to ClusterIP, backend elsewhere",
@@ -55,6 +62,7 @@ const WAYS: [Way; 8] = [
         opening: &[0, 2, 3],
         established: Some(3),
         reply: Some(2),
+        is_direct: false,
     },
     Way {
         name: "NodePort at tc, backend elsewhere",
@@ -63,6 +71,7 @@ const WAYS: [Way; 8] = [
         opening: &[0, 2, 4],
         established: Some(4),
         reply: Some(2),
+        is_direct: false,
     },
     Way {
         name: "NodePort at XDP, backend elsewhere",
@@ -71,6 +80,7 @@ const WAYS: [Way; 8] = [
         opening: &[0, 1, 2],
         established: Some(3),
         reply: Some(1),
+        is_direct: false,
     },
     Way {
         name: "to the node, no service, XDP",
@@ -79,6 +89,7 @@ const WAYS: [Way; 8] = [
         opening: &[0],
         established: Some(0),
         reply: None,
+        is_direct: false,
     },
     Way {
         name: "to the node, no service, tc",
@@ -87,6 +98,7 @@ const WAYS: [Way; 8] = [
         opening: &[1],
         established: Some(1),
         reply: None,
+        is_direct: false,
     },
     Way {
         name: "pod to the world, masquerade on the way out",
@@ -95,6 +107,25 @@ const WAYS: [Way; 8] = [
         opening: &[1, 4],
         established: Some(4),
         reply: None,
+        is_direct: false,
+    },
+    Way {
+        name: "NodePort at tc, backend elsewhere, DSR",
+        group: "service-north-south",
+        scenario: "ns_remote",
+        opening: &[0, 4],
+        established: Some(4),
+        reply: None,
+        is_direct: true,
+    },
+    Way {
+        name: "NodePort at XDP, backend elsewhere, DSR",
+        group: "xdp-north-south",
+        scenario: "xdp_ns_remote",
+        opening: &[0, 2],
+        established: Some(3),
+        reply: None,
+        is_direct: true,
     },
 ];
 
@@ -128,14 +159,26 @@ pub struct Costs {
 ///
 /// [`Error`] as of [`run_file`](crate::run_file).
 pub fn measure(folder: &Path, calls: u32) -> Result<Vec<Costs>, Error> {
-    let mut all = measure_with(folder, calls, &["facts.json"], |way| !way.is_xdp())?;
-    all.extend(measure_with(
-        folder,
-        calls,
-        &["facts.json", "facts-xdp.json"],
-        Way::is_xdp,
-    )?);
+    let mut all = Vec::new();
+    for is_direct in [false, true] {
+        for (is_xdp, files) in [
+            (false, &["facts.json"][..]),
+            (true, &["facts.json", "facts-xdp.json"]),
+        ] {
+            all.extend(measure_with(folder, calls, files, is_xdp, is_direct)?);
+        }
+    }
     Ok(all)
+}
+
+/// The options of the facts, with direct return.
+fn direct(mut options: NodeOptions) -> NodeOptions {
+    options.packets.dsr = Some(DirectReturn {
+        dispatch: DsrDispatch::IpOption,
+        all_services: true,
+        icmp_errors: false,
+    });
+    options
 }
 
 /// Measures those ways, on a node of these facts.
@@ -143,14 +186,22 @@ fn measure_with(
     folder: &Path,
     calls: u32,
     files: &[&str],
-    is_wanted: fn(&Way) -> bool,
+    is_xdp: bool,
+    is_direct: bool,
 ) -> Result<Vec<Costs>, Error> {
     let facts = Facts::read_all(files.iter().map(|file| folder.join(file)))?;
+    let mut options = options(&facts, "")?;
+    if is_direct {
+        options = direct(options);
+    }
     Node::run("measure", |node| {
-        let world = World::new(node, facts, "")?;
+        let world = World::with_options(node, facts, "", &options)?;
         let mut all = Vec::new();
         for is_ipv6 in [false, true] {
-            for way in WAYS.iter().filter(|way| is_wanted(way)) {
+            for way in WAYS
+                .iter()
+                .filter(|way| (way.is_xdp(), way.is_direct) == (is_xdp, is_direct))
+            {
                 let family = if is_ipv6 { "v6" } else { "v4" };
                 let group = Group::read(&folder.join(format!("{}-{family}.json", way.group)))?;
                 let found = group

@@ -5,8 +5,9 @@
 use hive::Cell;
 
 use crate::{
-    AddressFamilies, KubeProxyReplacement, MapConfig, MonitorConfig, NodePorts, ServiceConfig,
-    SocketLbConfig, UnsupportedConfig,
+    AddressFamilies, AttachConfig, ConntrackConfig, ForwardingConfig, KubeProxyReplacement, MapConfig,
+    MasqueradeConfig, MonitorConfig, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig,
+    UnsupportedConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -16,9 +17,14 @@ pub fn cell() -> Cell {
         .config::<KubeProxyReplacement>()
         .config::<NodePorts>()
         .config::<ServiceConfig>()
+        .config::<ForwardingConfig>()
         .config::<MapConfig>()
         .config::<SocketLbConfig>()
         .config::<MonitorConfig>()
+        .config::<ConntrackConfig>()
+        .config::<PacketConfig>()
+        .config::<AttachConfig>()
+        .config::<MasqueradeConfig>()
         .config::<UnsupportedConfig>()
 }
 

@@ -10,27 +10,38 @@
 //! | [`KubeProxyReplacement`] | `kube-proxy-replacement` |
 //! | [`NodePorts`] | `node-port-range` and how the range is protected |
 //! | [`ServiceConfig`] | what calls to services without backends get |
+//! | [`ForwardingConfig`] | how packets from outside reach backends on other nodes |
 //! | [`MapConfig`] | sizes of maps |
 //! | [`SocketLbConfig`] | socket load balancing |
 //! | [`MonitorConfig`] | events, and the clock of the programs |
+//! | [`ConntrackConfig`] | how long connections are remembered |
+//! | [`PacketConfig`] | events and unusual packets at interfaces |
+//! | [`AttachConfig`] | how programs are attached to interfaces |
+//! | [`MasqueradeConfig`] | which packets of pods get the node's address |
 //! | [`UnsupportedConfig`] | settings of features that the datapath does not have |
 //!
 //! [`cilium_keys`] lists the settings of Cilium's programs that have no effect here at all.
 
 mod cell;
 mod cilium;
+mod forwarding;
 mod maps;
 mod monitor;
 mod node_ports;
+mod packets;
+mod routing;
 mod services;
 mod socketlb;
 mod unsupported;
 
 pub use cell::cell;
 pub use cilium::cilium_keys;
+pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};
 pub use maps::MapConfig;
 pub use monitor::{Aggregation, MonitorConfig};
 pub use node_ports::{NodePorts, PortRange, PortRangeError};
+pub use packets::{ConntrackConfig, NoBackend, PacketConfig, TcpFlags, whole_seconds};
+pub use routing::{Acceleration, AttachConfig, MasqueradeConfig};
 pub use services::{AddressFamilies, KubeProxyReplacement, ServiceConfig};
 pub use socketlb::SocketLbConfig;
 pub use unsupported::{Unsupported, UnsupportedConfig};

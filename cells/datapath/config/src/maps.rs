@@ -10,6 +10,8 @@ use hive::config::Faults;
 const MAP_MAX: i64 = 1 << 27;
 /// Fewest and most entries of the reverse socket maps.
 const REVERSE_SK: std::ops::RangeInclusive<i64> = 1024..=16_777_216;
+/// Fewest and most entries of maps of flows.
+const FLOWS: std::ops::RangeInclusive<i64> = 1024..=16_777_216;
 /// Fewest and most entries of the map of node ids.
 const NODE_MAP: std::ops::RangeInclusive<i64> = 16384..=MAP_MAX;
 
@@ -41,6 +43,22 @@ pub struct MapConfig {
     /// Most entries for reverse translation at sockets; 0: by the memory of the node.
     #[config(default = 0, flag = "bpf-sock-rev-map-max")]
     pub reverse_sk_max: i64,
+    /// Most TCP connections of each address family; 0: by the memory of the node.
+    #[config(default = 0, flag = "bpf-ct-global-tcp-max")]
+    pub ct_tcp_max: i64,
+    /// Most flows of other protocols of each address family; 0: by the memory of the node.
+    #[config(default = 0, flag = "bpf-ct-global-any-max")]
+    pub ct_any_max: i64,
+    /// Most entries of source translation of each address family, not more than connections and flows together; 0: by the
+    /// memory of the node.
+    #[config(default = 0, flag = "bpf-nat-global-max")]
+    pub nat_max: i64,
+    /// Most MAC addresses of clients, not more than entries of source translation; 0: as many.
+    #[config(default = 0, flag = "bpf-neigh-global-max", hidden)]
+    pub neighbours_max: i64,
+    /// Most fragmented datagrams at a time.
+    #[config(default = 8192, flag = "bpf-fragments-map-max")]
+    pub fragments_max: i64,
     /// Most addresses of nodes with an id; at least 16384.
     #[config(default = 16384, flag = "bpf-node-map-max")]
     pub node_map_max: i64,
@@ -86,6 +104,7 @@ impl MapConfig {
                 format!("must be 0, or from {least} to {most}"),
             );
         }
+        self.check_flows(faults);
         if !NODE_MAP.contains(&self.node_map_max) {
             let (least, most) = (NODE_MAP.start(), NODE_MAP.end());
             faults.add("bpf-node-map-max", format!("must be from {least} to {most}"));
@@ -97,6 +116,36 @@ impl MapConfig {
             faults.add(
                 "bpf-distributed-lru",
                 "requires bpf-map-dynamic-size-ratio larger than 0",
+            );
+        }
+    }
+
+    fn check_flows(&self, faults: &mut Faults) {
+        let (least, most) = (FLOWS.start(), FLOWS.end());
+        for (flag, size) in [
+            ("bpf-ct-global-tcp-max", self.ct_tcp_max),
+            ("bpf-ct-global-any-max", self.ct_any_max),
+            ("bpf-nat-global-max", self.nat_max),
+            ("bpf-neigh-global-max", self.neighbours_max),
+        ] {
+            if size != 0 && !FLOWS.contains(&size) {
+                faults.add(flag, format!("must be 0, or from {least} to {most}"));
+            }
+        }
+        if !(1..=65_535).contains(&self.fragments_max) {
+            faults.add("bpf-fragments-map-max", "must be from 1 to 65535");
+        }
+        let flows = self.ct_tcp_max.saturating_add(self.ct_any_max);
+        if self.ct_tcp_max > 0 && self.ct_any_max > 0 && self.nat_max > flows {
+            faults.add(
+                "bpf-nat-global-max",
+                format!("must not exceed {flows}, bpf-ct-global-tcp-max and bpf-ct-global-any-max together"),
+            );
+        }
+        if self.nat_max > 0 && self.neighbours_max > self.nat_max {
+            faults.add(
+                "bpf-neigh-global-max",
+                format!("must not exceed {}, bpf-nat-global-max", self.nat_max),
             );
         }
     }
@@ -146,6 +195,26 @@ mod tests {
                 "bpf-node-map-max: must be from 16384 to 134217728"
             );
         }
+    }
+
+    #[test]
+    fn maps_of_flows_have_limits() {
+        for edit in [
+            (|c, n| c.ct_tcp_max = n) as fn(&mut MapConfig, i64),
+            |c, n| c.ct_any_max = n,
+            |c, n| c.nat_max = n,
+            |c, n| c.neighbours_max = n,
+        ] {
+            assert!(faults(&|config| edit(config, 1023)).contains("must be 0, or from 1024 to 16777216"));
+            assert_eq!(faults(&|config| edit(config, 1024)), "");
+        }
+        let text = faults(&|config| {
+            (config.ct_tcp_max, config.ct_any_max, config.nat_max) = (2048, 1024, 4096);
+        });
+        assert!(text.contains("must not exceed 3072"), "{text}");
+        let text = faults(&|config| (config.nat_max, config.neighbours_max) = (2048, 4096));
+        assert!(text.contains("must not exceed 2048"), "{text}");
+        assert!(faults(&|config| config.fragments_max = 0).contains("bpf-fragments-map-max"));
     }
 
     #[test]

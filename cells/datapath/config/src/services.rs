@@ -41,4 +41,7 @@ pub struct ServiceConfig {
     /// Answer calls to services without backends with an error, whatever their traffic policy is.
     #[config(default = true, flag = "enable-no-service-endpoints-routable")]
     pub reject_without_backends: bool,
+    /// Serve SCTP, whose ports cannot be changed: services and their backends have the same ones.
+    #[config(default = false, flag = "enable-sctp")]
+    pub sctp: bool,
 }

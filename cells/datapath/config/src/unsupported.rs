@@ -12,9 +12,6 @@ pub struct UnsupportedConfig {
     /// How packets travel between nodes: `native`, or `tunnel`, which is not supported.
     #[config(default = "", hidden)]
     pub routing_mode: String,
-    /// Load balancing in XDP: not supported unless `disabled`.
-    #[config(default = "", hidden)]
-    pub bpf_lb_acceleration: String,
     /// Enforcement of network policies: not supported unless `never`.
     #[config(default = "", hidden)]
     pub enable_policy: String,
@@ -30,15 +27,6 @@ pub struct UnsupportedConfig {
     /// Counters of connections by zone: not supported.
     #[config(default = false, hidden)]
     pub enable_active_connection_tracking: bool,
-    /// Masquerading in BPF: not supported.
-    #[config(default = false, hidden)]
-    pub enable_bpf_masquerade: bool,
-    /// Masquerading of IPv4: not supported.
-    #[config(default = false, hidden)]
-    pub enable_ipv4_masquerade: bool,
-    /// Masquerading of IPv6: not supported.
-    #[config(default = false, hidden)]
-    pub enable_ipv6_masquerade: bool,
     /// Host firewall: not supported.
     #[config(default = false, hidden)]
     pub enable_host_firewall: bool,
@@ -88,7 +76,6 @@ impl Unsupported {
 }
 
 const NO_PACKETS: &str = "packets are left as they are";
-const NO_MASQUERADE: &str = "packets are not masqueraded";
 const NO_ENCRYPTION: &str = "packets are not encrypted";
 const NO_XDP: &str = "no XDP programs are attached";
 
@@ -108,12 +95,6 @@ impl UnsupportedConfig {
                 &self.routing_mode,
                 "native",
                 "packets are not tunnelled between nodes",
-            ),
-            (
-                "bpf-lb-acceleration",
-                &self.bpf_lb_acceleration,
-                "disabled",
-                NO_XDP,
             ),
             (
                 "enable-policy",
@@ -146,17 +127,6 @@ impl UnsupportedConfig {
                 "enable-active-connection-tracking",
                 self.enable_active_connection_tracking,
                 "connections are not counted",
-            ),
-            ("enable-bpf-masquerade", self.enable_bpf_masquerade, NO_MASQUERADE),
-            (
-                "enable-ipv4-masquerade",
-                self.enable_ipv4_masquerade,
-                NO_MASQUERADE,
-            ),
-            (
-                "enable-ipv6-masquerade",
-                self.enable_ipv6_masquerade,
-                NO_MASQUERADE,
             ),
             (
                 "enable-host-firewall",
@@ -210,7 +180,6 @@ mod tests {
     fn values_that_switch_off_request_nothing() {
         let found = requested(|config| {
             config.routing_mode = "native".to_owned();
-            config.bpf_lb_acceleration = "disabled".to_owned();
             config.enable_policy = "never".to_owned();
         });
         assert_eq!(found, [""; 0]);

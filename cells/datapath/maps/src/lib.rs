@@ -34,7 +34,7 @@ pub use ip::{IpEither, IpPair};
 pub use maps::{Maps, OpenMap};
 pub use observer::{Action, FailedEntry};
 pub use owner::MapOwner;
-pub use sizes::lb_map_sizes;
+pub use sizes::{lb_map_sizes, packet_map_sizes};
 pub use store::{FieldNames, PinCheck};
 
 hive::catalogue!(cell);

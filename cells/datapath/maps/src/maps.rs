@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use skep_bpf_maps::{Dump, Family, MapFamily, NestedFamily, families, layout::Layout, text::Text};
+use skep_bpf_maps::{Dump, Family, MapFamily, MapSizes, NestedFamily, families, layout::Layout, text::Text};
 use skep_bpf_sys::{
     KernelMap, Map, MapError, MapStore, MemoryMap, NestedMap, RawMap,
     map::{LateMap, ObservedMap, Plain},
@@ -133,6 +133,11 @@ impl Maps {
             self.open_one(map)?;
         }
         Ok(all.len())
+    }
+
+    /// Sizes of the maps of all owners: what programs that use them are loaded with.
+    pub fn sizes(&self) -> MapSizes {
+        self.owners.sizes.clone()
     }
 
     /// The maps, by name.

@@ -5,9 +5,16 @@
 use std::{fs, sync::Arc};
 
 use hive::Cfg;
-use skep_bpf_maps::lb::{
-    DEFAULT_LB_MAP_MAX, DEFAULT_MAGLEV_TABLE, DEFAULT_REVERSE_SK, LbMapSizes, dynamic_reverse_sk,
-    round_to_cpus,
+use skep_bpf_maps::{
+    MapSizes,
+    conntrack::{CT_ANY_MAX, CT_TCP_MAX},
+    fragment::FRAGMENTS_MAX,
+    lb::{
+        DEFAULT_LB_MAP_MAX, DEFAULT_MAGLEV_TABLE, DEFAULT_REVERSE_SK, LbMapSizes, dynamic_reverse_sk,
+        round_to_cpus,
+    },
+    nat::NAT_MAX,
+    node::NEIGHBOURS_MAX,
 };
 use skep_bpf_sys::map::possible_cpus;
 use skep_datapath_config::MapConfig;
@@ -38,6 +45,51 @@ pub fn lb_map_sizes(config: &MapConfig, maglev_table: u32, memory: u64, cpus: u3
         distributed_lru: true,
         ..sizes
     }
+}
+
+/// Fewest entries of maps whose size the memory of the machine decides, for each of the smallest map's.
+const MIN_DYNAMIC: f64 = 65_536.0;
+/// Bytes of all maps of flows for one entry of the smallest.
+const BYTES: f64 = 81.0;
+
+/// Sizes of the maps of flows as configured, on this machine.
+pub fn packet_map_sizes(config: &MapConfig) -> MapSizes {
+    flow_sizes(config, memory(), possible_cpus())
+}
+
+fn flow_sizes(config: &MapConfig, memory: u64, cpus: u32) -> MapSizes {
+    // Every size is a multiple of the smallest map's, CT_ANY_MAX.
+    let share = if config.dynamic_size_ratio > 0.0 {
+        (memory as f64 * config.dynamic_size_ratio / BYTES).max(MIN_DYNAMIC)
+    } else {
+        f64::from(CT_ANY_MAX.default)
+    };
+    let size = |configured: i64, factor: f64| match u32::try_from(configured) {
+        Ok(size) if size > 0 => size,
+        _ => (share * factor).min(16_777_216.0) as u32,
+    };
+    let (tcp, any) = (size(config.ct_tcp_max, 2.0), size(config.ct_any_max, 1.0));
+    let flows = tcp.saturating_add(any);
+    let nat = match size(config.nat_max, 2.0) {
+        nat if nat > flows => flows / 3 * 2,
+        nat => nat,
+    };
+    let neighbours = size(config.neighbours_max, 2.0).min(nat);
+    let fragments = u32::try_from(config.fragments_max).unwrap_or(FRAGMENTS_MAX.default);
+    let lru = |entries| {
+        if config.distributed_lru {
+            round_to_cpus(entries, cpus)
+        } else {
+            entries
+        }
+    };
+    MapSizes::default()
+        .with(CT_TCP_MAX, lru(tcp))
+        .with(CT_ANY_MAX, lru(any))
+        .with(NAT_MAX, lru(nat))
+        .with(NEIGHBOURS_MAX, lru(neighbours))
+        .with(FRAGMENTS_MAX, lru(fragments))
+        .with_memory(config.preallocate, config.distributed_lru)
 }
 
 /// Entries of the reverse socket maps if none are configured.
@@ -121,5 +173,30 @@ mod tests {
             (sizes.affinity, sizes.reverse_sk, sizes.services),
             (1004, 1028, 1001)
         );
+    }
+
+    fn flows(memory: u64, edit: impl Fn(&mut MapConfig)) -> [u32; 4] {
+        let mut config = <MapConfig as hive::Config>::defaults().unwrap();
+        edit(&mut config);
+        let sizes = flow_sizes(&config, memory, 4);
+        [CT_TCP_MAX, CT_ANY_MAX, NAT_MAX, NEIGHBOURS_MAX].map(|key| sizes.get(key))
+    }
+
+    #[test]
+    fn maps_of_flows_grow_with_the_memory() {
+        assert_eq!(flows(4 << 30, |_| ()), [265_121, 132_560, 265_121, 265_121]);
+        assert_eq!(
+            flows(16 << 30, |_| ()),
+            [1_060_485, 530_242, 1_060_485, 1_060_485]
+        );
+        assert_eq!(flows(1 << 30, |_| ()), [131_072, 65_536, 131_072, 131_072]);
+        let fixed = |config: &mut MapConfig| config.dynamic_size_ratio = 0.0;
+        assert_eq!(flows(1 << 30, fixed), [524_288, 262_144, 524_288, 524_288]);
+    }
+
+    #[test]
+    fn source_translation_has_no_more_entries_than_there_are_flows() {
+        let small = |config: &mut MapConfig| (config.ct_tcp_max, config.ct_any_max) = (2048, 1024);
+        assert_eq!(flows(MEMORY, small), [2048, 1024, 2048, 2048]);
     }
 }

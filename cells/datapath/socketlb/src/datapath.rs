@@ -330,7 +330,8 @@ impl SocketDatapath {
             && (!is_peer || has_getpeername())
     }
 
-    fn options(&self) -> NodeOptions {
+    /// Options of the programs as configured; those of programs that see packets have their defaults.
+    pub fn options(&self) -> NodeOptions {
         let SocketSettings {
             families,
             replacement,

@@ -21,12 +21,6 @@ pub struct Config {
     /// Let services pick their algorithm by annotation `service.cilium.io/lb-algorithm`.
     #[config(default = false, flag = "bpf-lb-algorithm-annotation")]
     pub algorithm_annotation: bool,
-    /// How packets reach backends on other nodes: `snat`, `dsr` or `hybrid`.
-    #[config(default = "snat", flag = "bpf-lb-mode")]
-    pub mode: Mode,
-    /// Let services pick their mode by annotation `service.cilium.io/forwarding-mode`.
-    #[config(default = false, flag = "bpf-lb-mode-annotation")]
-    pub mode_annotation: bool,
     /// Let traffic from outside the cluster use cluster IPs.
     #[config(default = false, flag = "bpf-lb-external-clusterip")]
     pub external_cluster_ip: bool,
@@ -55,12 +49,6 @@ pub struct Config {
 
 impl Config {
     fn check(&self, faults: &mut Faults) {
-        if self.mode_annotation && self.mode.0 == NodeMode::Hybrid {
-            faults.add(
-                "bpf-lb-mode",
-                "hybrid cannot be combined with bpf-lb-mode-annotation",
-            );
-        }
         if self.zones.values().any(|number| *number == 0) {
             faults.add("fixed-zone-mapping", "numbers are 1 to 255");
         }
@@ -104,45 +92,6 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// How packets for backends on other nodes are sent, for services that say nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NodeMode {
-    /// Source address translation.
-    #[default]
-    Snat,
-    /// Direct server return.
-    Dsr,
-    /// Direct server return for TCP, source address translation for the rest.
-    Hybrid,
-}
-
-/// `snat`, `dsr` or `hybrid`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mode(pub NodeMode);
-
-impl FromStr for Mode {
-    type Err = SettingError;
-
-    fn from_str(text: &str) -> Result<Self, SettingError> {
-        match text {
-            "snat" => Ok(Self(NodeMode::Snat)),
-            "dsr" => Ok(Self(NodeMode::Dsr)),
-            "hybrid" => Ok(Self(NodeMode::Hybrid)),
-            _ => Err(refused(text, "snat, dsr or hybrid")),
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            NodeMode::Snat => "snat",
-            NodeMode::Dsr => "dsr",
-            NodeMode::Hybrid => "hybrid",
-        })
-    }
-}
-
 /// Who gives addresses to load balancer services without class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultIpam {
@@ -178,7 +127,6 @@ impl fmt::Display for DefaultIpam {
 }
 
 hive::config_value!(Algorithm, "random or maglev");
-hive::config_value!(Mode, "snat, dsr or hybrid");
 hive::config_value!(DefaultIpam, "lbipam, nodeipam or none");
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub mod types;
 mod writer;
 
 pub use cell::{cell, config_cell};
-pub use config::{Algorithm, Config, DefaultIpam, Mode, NodeMode, SettingError};
+pub use config::{Algorithm, Config, DefaultIpam, SettingError};
 pub use node::{AddressUse, Addresses, NoAddresses, NodeAddresses, NodeFacts};
 pub use selection::{AllBackends, BackendFilter, ClusterAffinity};
 pub use table::{
@@ -29,7 +29,7 @@ pub use table::{
 };
 pub use types::{
     Backend, BackendParams, BackendSet, BackendState, Frontend, FrontendKind, FrontendParams, L3n4Addr,
-    L4Proto, Scope, Service, ServiceName, Source,
+    L4Proto, LbAlgorithm, Scope, Service, ServiceName, Source,
 };
 pub use writer::{Writer, WriterError, WriterSettings};
 

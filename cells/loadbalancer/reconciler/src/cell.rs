@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
-use skep_datapath_config::AddressFamilies;
+use skep_datapath_config::{AddressFamilies, ForwardingConfig};
 use skep_loadbalancer_model::{Config, Writer};
 use skep_maglev::Maglev;
 use skep_metrics::ReconcilerMetricSet;
@@ -35,11 +35,12 @@ fn reconciler_cell() -> Cell {
 fn ops(
     config: Cfg<Config>,
     families: Cfg<AddressFamilies>,
+    forwarding: Cfg<ForwardingConfig>,
     maps: Arc<LoadBalancerMaps>,
     maglev: Maglev,
 ) -> Arc<Mutex<Ops>> {
     Arc::new(Mutex::new(Ops::new(
-        Settings::new(&config, &families),
+        Settings::new(&config, &families, &forwarding),
         maps,
         maglev,
     )))

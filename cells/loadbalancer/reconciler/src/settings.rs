@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 
 use compact_str::CompactString;
-use skep_datapath_config::AddressFamilies;
+use skep_datapath_config::{AddressFamilies, ForwardingConfig, NodeMode};
 use skep_loadbalancer_model::types::{
     ForwardingMode, Frontend, FrontendKind, L3n4Addr, L4Proto, LbAlgorithm, Scope,
 };
-use skep_loadbalancer_model::{Config, DefaultIpam, NodeMode};
+use skep_loadbalancer_model::{Config, DefaultIpam};
 
 /// Configuration of the reconciler, resolved.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl Default for Settings {
 
 impl Settings {
     /// The configuration of the reconciler in the settings of the load balancer.
-    pub fn new(config: &Config, families: &AddressFamilies) -> Self {
+    pub fn new(config: &Config, families: &AddressFamilies, forwarding: &ForwardingConfig) -> Self {
         Self {
             ipv4: families.ipv4,
             ipv6: families.ipv6,
@@ -63,8 +63,8 @@ impl Settings {
             algorithm_annotation: config.algorithm_annotation,
             external_cluster_ip: config.external_cluster_ip,
             source_range_all_types: config.source_range_all_types,
-            mode: config.mode.0,
-            mode_annotation: config.mode_annotation,
+            mode: forwarding.mode,
+            mode_annotation: forwarding.mode_annotation,
             default_class_is_lbipam: config.default_ipam == DefaultIpam::LbIpam,
             zones: config
                 .zones

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use parking_lot::Mutex;
-use skep_datapath_config::{AddressFamilies, KubeProxyReplacement, NodePorts};
+use skep_datapath_config::{AddressFamilies, ForwardingConfig, KubeProxyReplacement, NodePorts};
 use skep_k8s_client::{Api, Client};
 use skep_k8s_reflectors::tables::LocalPod;
 use skep_k8s_types::selector::SelectorError;
@@ -94,7 +94,7 @@ enum StartError {
 /// What conversion depends on.
 #[derive(Params)]
 struct RuleParams {
-    config: Cfg<Config>,
+    forwarding: Cfg<ForwardingConfig>,
     families: Cfg<AddressFamilies>,
     node_ports: Cfg<NodePorts>,
     replacement: Cfg<KubeProxyReplacement>,
@@ -107,7 +107,7 @@ impl RuleParams {
             ipv4: self.families.ipv4,
             ipv6: self.families.ipv6,
             replaces_kube_proxy: self.replacement.enabled,
-            forwarding_mode_annotation: self.config.mode_annotation,
+            forwarding_mode_annotation: self.forwarding.mode_annotation,
             node_ports: self.node_ports.range,
             // Needs Linux 5.14.
             loopback_host_ports: skep_bpf_sys::netns::cookie().is_ok(),

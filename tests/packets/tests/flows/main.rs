@@ -2,6 +2,10 @@
 
 //! Packets that nobody recorded, through the programs on the node of the facts.
 
+mod dsr;
+mod frame;
+mod ipip;
 mod nat;
 mod packet;
 mod random;
+mod sctp;

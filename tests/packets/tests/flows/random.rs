@@ -230,7 +230,7 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
                 rest[16..20].copy_from_slice(&destination.octets());
             }
             if is_plausible {
-                let protocols = [1, 6, 17, 58, 0, 43, 44, 60];
+                let protocols = [1, 6, 17, 58, 0, 43, 44, 60, 132];
                 let proto = protocols[usize::from(choice[0]) % protocols.len()];
                 if ether == [0x08, 0x00] {
                     rest[0] = 0x45 + choice[1] % 11;
@@ -253,7 +253,20 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn garbage_is_dropped_with_a_reason_or_passes() {
-    let done = with_node(&facts(), |node| {
+    drops_garbage(|_| ());
+}
+
+#[test]
+fn garbage_is_dropped_with_direct_return_too() {
+    drops_garbage(|options| options.packets.dsr = Some(crate::dsr::DSR));
+    drops_garbage(|options| {
+        options.packets.dsr = Some(crate::ipip::IPIP);
+        options.packets.sctp = true;
+    });
+}
+
+fn drops_garbage(change: fn(&mut skep_bpf_programs::NodeOptions)) {
+    let done = with_options(&facts(), change, |node| {
         let mut runner = TestRunner::new(Config {
             cases: 4000,
             failure_persistence: None,

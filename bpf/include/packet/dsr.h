@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Direct server return: the backend answers the client itself, from the service's address. This
+ * node, which the client's packet came to, tells the backend's node that address in an IP option,
+ * or sends it the packet as it came inside another one; answers do not come back here.
+ */
+#ifndef PACKET_DSR_H
+#define PACKET_DSR_H
+
+#include "nodeport.h"
+
+enum dsr_dispatch {
+	DSR_NONE = 0,
+	DSR_OPTION = 1,
+	DSR_IPIP = 2,
+};
+
+/* "Fragmentation needed", "packet too big": type and code. */
+#define TOO_LARGE4 (ICMP4_UNREACHABLE << 8 | ICMP4_FRAGMENTATION_NEEDED)
+#define TOO_LARGE6 (ICMP6_TOO_BIG << 8)
+
+/* IPv4 option, and option of the IPv6 destination options header: types that those who do not know
+ * them skip.
+ */
+#define DSR_OPTION4 0x9a
+#define DSR_OPTION6 0x1b
+
+/* Port and address are little-endian on the wire, if the CPU is: as Cilium has it. */
+struct dsr_option4 {
+	__u8 type;
+	__u8 length;
+	__u16 port;
+	__u32 address;
+};
+_Static_assert(sizeof(struct dsr_option4) == 8, "dsr_option4 layout");
+
+/* The whole header. */
+struct dsr_option6 {
+	__u8 proto;
+	__u8 header_length; /* in units of 8 bytes, less one */
+	__u8 type;
+	__u8 length; /* of what follows */
+	__be32 address[4];
+	__be16 port;
+	__u16 pad;
+};
+_Static_assert(sizeof(struct dsr_option6) == 24, "dsr_option6 layout");
+
+/* Backends of the service on other nodes answer clients themselves. */
+static __always_inline int dsr_forwards(const struct lb_service *svc)
+{
+	return options.packet.dsr != DSR_NONE &&
+	       (options.packet.dsr_all || (svc->flags2 & LB2_DSR));
+}
+
+#define TUNNEL_PROTO4 IPPROTO_IPIP
+#define TUNNEL_PROTO6 IPPROTO_IPV6
+
+/* Hop limit of packets in which clients' packets are. At XDP one is taken when they are sent. */
+#define TUNNEL_HOPS 64
+#ifdef PACKET_XDP
+#define TUNNEL_HOPS_FIRST (TUNNEL_HOPS + 1)
+#else
+#define TUNNEL_HOPS_FIRST TUNNEL_HOPS
+#endif
+
+/* The upper `bits` of a product, as the kernel's hash_32(). */
+static __always_inline __u32 dsr_hash(__u32 value, __u32 bits)
+{
+	value *= 0x61c88647;
+	return bits ? value >> ((32 - bits) & 31) : 0;
+}
+
+#define AF 4
+#include "dsr.inc.h"
+#undef AF
+#define AF 6
+#include "dsr.inc.h"
+#undef AF
+
+#endif /* PACKET_DSR_H */

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Direct server return of one address family. */
+
+#undef DSR_OPTION_TYPE
+#define DSR_OPTION_TYPE AF_FN(DSR_OPTION)
+
+/* The packet tells the service's address: of a connection the first one, else every one. */
+static __always_inline int AF_FN(dsr_tells)(const struct AF_FN(packet) * packet)
+{
+	if (options.packet.dsr == DSR_IPIP)
+		return 1;
+	return packet->proto != IPPROTO_TCP || tcp_opens(packet->tcp_flags);
+}
+
+/* Bytes that packets grow by which tell the service's address. */
+static __always_inline __u32 AF_FN(dsr_growth)(void)
+{
+	return options.packet.dsr == DSR_IPIP ? sizeof(struct AF_FN(ip))
+					      : sizeof(struct AF_FN(dsr_option));
+}
+
+/* Bytes from the network header on, grown; of a segment, if there are several. */
+static __always_inline __u32 AF_FN(dsr_length)(CTX *ctx, const struct AF_FN(packet) * packet)
+{
+	__u32 length = packet_length(ctx) - L3;
+
+#ifndef PACKET_XDP
+	/* Segments of TCP become smaller as the packet grows. */
+	if (ctx->gso_size && packet->proto == IPPROTO_TCP)
+		return 1;
+	if (ctx->gso_size)
+		length = packet->l4 - L3 + sizeof(struct udp) + ctx->gso_size;
+#else
+	(void)packet;
+#endif
+	length += AF_FN(dsr_growth)();
+	return length < 0xffff ? length : 0xffff;
+}
+
+/* Makes room behind the network header, whose place changes. Returns 0, or less. */
+static __always_inline long AF_FN(dsr_room)(CTX *ctx, __u32 size)
+{
+#ifdef PACKET_XDP
+	struct AF_FN(ip) ip, *from, *to;
+	struct ethernet *ethernet;
+
+	if (bpf_xdp_adjust_head(ctx, -(int)size))
+		return -1;
+	from = packet_bytes(ctx, size + L3, sizeof(ip));
+	if (!from)
+		return -1;
+	ip = *from;
+	ethernet = packet_bytes(ctx, 0, L3 + sizeof(ip));
+	if (!ethernet)
+		return -1;
+	ethernet->type = AF == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	to = (void *)ethernet + L3;
+	*to = ip;
+	return 0;
+#else
+	return bpf_skb_adjust_room(ctx, size, BPF_ADJ_ROOM_NET, BPF_F_ADJ_ROOM_FIXED_GSO);
+#endif
+}
+
+#if AF == 4
+/* Puts the service's address into the packet, which is on its way to a backend. Returns a drop
+ * reason, or 0.
+ */
+static __noinline int dsr_tell4(CTX *ctx, struct work4 *work)
+{
+	struct dsr_option4 option = {
+		.type = DSR_OPTION4,
+		.length = sizeof(option),
+		.port = bpf_ntohs(work->key.dport),
+		.address = bpf_ntohl(work->key.address),
+	};
+	struct packet4 *packet = &work->packet;
+	__u32 *words = (__u32 *)&option, before;
+	struct ip4 *ip;
+
+	/* 15 words of header at most. */
+	if (packet->l4 + sizeof(option) > L3 + 60)
+		return DROP_INVALID;
+	if (dsr_room4(ctx, sizeof(option)))
+		return DROP_WRITE;
+	ip = packet_bytes(ctx, L3, sizeof(*ip) + sizeof(option));
+	if (!ip)
+		return DROP_WRITE;
+	before = *(__u32 *)ip;
+	ip->version_ihl += sizeof(option) / 4;
+	ip->length = bpf_htons(bpf_ntohs(ip->length) + sizeof(option));
+	ip->checksum = checksum_replace(ip->checksum, before, *(__u32 *)ip);
+	ip->checksum = checksum_add(ip->checksum, words[0]);
+	ip->checksum = checksum_add(ip->checksum, words[1]);
+	*(struct dsr_option4 *)(ip + 1) = option;
+	packet->l4 += sizeof(option);
+	return 0;
+}
+
+/* Fills in the service that the packet was sent to. Returns whether it tells one. */
+static __always_inline int dsr_told4(CTX *ctx, const struct packet4 *packet,
+				     struct translation *service)
+{
+	struct dsr_option4 option;
+
+	if (packet->l4 < L3 + sizeof(struct ip4) + sizeof(option) ||
+	    packet_load(ctx, L3 + sizeof(struct ip4), &option, sizeof(option)) ||
+	    option.type != DSR_OPTION4 || option.length != sizeof(option))
+		return 0;
+	__builtin_memset(service, 0, sizeof(*service));
+	ct_address4(service->address, bpf_htonl(option.address));
+	service->port = bpf_htons(option.port);
+	return 1;
+}
+#else
+static __noinline int dsr_tell6(CTX *ctx, struct work6 *work)
+{
+	struct dsr_option6 option = {
+		.header_length = sizeof(option) / 8 - 1,
+		.type = DSR_OPTION6,
+		.length = sizeof(option) - 4,
+		.port = work->key.dport,
+	};
+	struct packet6 *packet = &work->packet;
+	struct {
+		__be16 length;
+		__u8 proto;
+		__u8 hop_limit;
+	} header;
+	const __u32 at = L3 + __builtin_offsetof(struct ip6, length);
+
+	copy6(option.address, work->key.address);
+	if (packet_load(ctx, at, &header, sizeof(header)))
+		return DROP_WRITE;
+	/* They must be the first header (RFC 8200 4.1). */
+	if (header.proto == IPPROTO_HOPOPTS)
+		return DROP_EXTENSION_HEADER;
+	if (dsr_room6(ctx, sizeof(option)))
+		return DROP_WRITE;
+	option.proto = header.proto;
+	header.proto = IPPROTO_DSTOPTS;
+	header.length = bpf_htons(bpf_ntohs(header.length) + sizeof(option));
+#ifdef PACKET_XDP
+	if (packet_store(ctx, at, &header, sizeof(header)) ||
+	    packet_store(ctx, L3 + sizeof(struct ip6), &option, sizeof(option)))
+		return DROP_WRITE;
+#else
+	/* No checksum of the packet covers these, but one that the interface made may. */
+	if (bpf_skb_store_bytes(ctx, at, &header, sizeof(header), BPF_F_RECOMPUTE_CSUM) ||
+	    bpf_skb_store_bytes(ctx, L3 + sizeof(struct ip6), &option, sizeof(option),
+				BPF_F_RECOMPUTE_CSUM))
+		return DROP_WRITE;
+#endif
+	packet->l4 += sizeof(option);
+	return 0;
+}
+
+static __always_inline int dsr_told6(CTX *ctx, const struct packet6 *packet,
+				     struct translation *service)
+{
+	struct dsr_option6 option;
+	__u8 proto;
+
+	if (packet->l4 < L3 + sizeof(struct ip6) + sizeof(option) ||
+	    packet_load(ctx, L3 + __builtin_offsetof(struct ip6, proto), &proto, sizeof(proto)) ||
+	    proto != IPPROTO_DSTOPTS ||
+	    packet_load(ctx, L3 + sizeof(struct ip6), &option, sizeof(option)) ||
+	    option.header_length != sizeof(option) / 8 - 1 || option.type != DSR_OPTION6 ||
+	    option.length != sizeof(option) - 4)
+		return 0;
+	__builtin_memset(service, 0, sizeof(*service));
+	ct_address6(service->address, option.address);
+	service->port = option.port;
+	return 1;
+}
+#endif
+
+/* Makes the packet what it was when it came. Returns a drop reason, or 0. */
+static __always_inline int AF_FN(dsr_undo)(CTX *ctx, struct AF_FN(work) * work)
+{
+	int error = AF_FN(rewrite_address)(ctx, &work->packet, DESTINATION, work->key.address);
+
+	if (error)
+		return error;
+	return AF_FN(rewrite_port)(ctx, &work->packet, DESTINATION, work->key.dport);
+}
+
+/* Source of the packet in which a client's packet is: flows differ in it, so that the backend's
+ * node spreads them over its queues.
+ */
+#if AF == 4
+static __always_inline __be32 tunnel_source4(const struct packet4 *packet)
+{
+	__u32 bits = 32 - options.packet.rss4_bits;
+	__u32 flow = packet->saddr ^ ((__u32)packet->sport << 16 | packet->dport);
+
+	return options.packet.rss4 | bpf_htonl(dsr_hash(flow, bits));
+}
+#else
+static __always_inline void tunnel_source6(const struct packet6 *packet, __be32 *source)
+{
+	__u32 bits = 128 - options.packet.rss6_bits;
+	__u32 flow = packet->saddr[0] ^ packet->saddr[1] ^ packet->saddr[2] ^ packet->saddr[3] ^
+		     ((__u32)packet->sport << 16 | packet->dport);
+
+	copy6(source, packet_options()->rss6);
+	source[3] |= bpf_htonl(dsr_hash(flow, bits < 32 ? bits : 32));
+}
+#endif
+
+/* Makes room before the network header. Returns 0, or less. */
+static __always_inline long AF_FN(tunnel_room)(CTX *ctx, const struct AF_FN(packet) * packet)
+{
+	const __u32 size = sizeof(struct AF_FN(ip));
+#ifdef PACKET_XDP
+	struct ethernet *ethernet;
+
+	(void)packet;
+	if (bpf_xdp_adjust_head(ctx, -(int)size))
+		return -1;
+	ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));
+	if (!ethernet)
+		return -1;
+	ethernet->type = AF == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	return 0;
+#else
+	__u64 flags = AF == 4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
+
+	/* Datagrams have the size that they have. */
+	if (packet->proto != IPPROTO_TCP)
+		flags |= BPF_F_ADJ_ROOM_FIXED_GSO;
+	return bpf_skb_adjust_room(ctx, size, BPF_ADJ_ROOM_MAC, flags);
+#endif
+}
+
+/* Puts the packet, which is on its way to a backend, into one for the backend's address, as it was
+ * when it came. Returns a drop reason, or 0.
+ */
+static __noinline int AF_FN(dsr_encapsulate)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct AF_FN(packet) *packet = &work->packet;
+	struct AF_FN(ip) outer = {}, *inner;
+	AF_ADDRESS(backend);
+	int error;
+
+	AF_COPY(backend, packet->daddr);
+	error = AF_FN(dsr_undo)(ctx, work);
+	if (error)
+		return error;
+	inner = packet_bytes(ctx, L3, sizeof(*inner));
+	if (!inner)
+		return DROP_WRITE;
+#if AF == 4
+	outer.version_ihl = 0x45;
+	outer.tos = inner->tos;
+	outer.length = bpf_htons(bpf_ntohs(inner->length) + sizeof(outer));
+	outer.id = inner->id;
+	/* Whether it may be fragmented (RFC 2003 3.1). */
+	outer.fragment = inner->fragment & bpf_htons(IP4_DONT_FRAGMENT);
+	outer.ttl = TUNNEL_HOPS_FIRST;
+	outer.proto = TUNNEL_PROTO4;
+	outer.source = tunnel_source4(packet);
+	outer.destination = backend;
+	outer.checksum = fold_checksum(bpf_csum_diff(NULL, 0, (__be32 *)&outer, sizeof(outer), 0));
+#else
+	outer.flow = inner->flow;
+	outer.length = bpf_htons(bpf_ntohs(inner->length) + sizeof(outer));
+	outer.proto = TUNNEL_PROTO6;
+	outer.hop_limit = TUNNEL_HOPS_FIRST;
+	tunnel_source6(packet, outer.source);
+	copy6(outer.destination, backend);
+#endif
+	if (AF_FN(tunnel_room)(ctx, packet))
+		return DROP_WRITE;
+	packet->hop_limit = TUNNEL_HOPS_FIRST;
+#ifdef PACKET_XDP
+	return packet_store(ctx, L3, &outer, sizeof(outer)) ? DROP_WRITE : 0;
+#else
+	/* A checksum that the interface made covers this. */
+	return bpf_skb_store_bytes(ctx, L3, &outer, sizeof(outer), BPF_F_RECOMPUTE_CSUM)
+		       ? DROP_WRITE
+		       : 0;
+#endif
+}
+
+/* Tells the backend's node the service's address. Returns a drop reason, or 0. */
+static __always_inline int AF_FN(dsr_dispatch)(CTX *ctx, struct AF_FN(work) * work)
+{
+	if (options.packet.dsr == DSR_IPIP)
+		return AF_FN(dsr_encapsulate)(ctx, work);
+	return AF_FN(dsr_tell)(ctx, work);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Direct server return in tc programs, of one address family. */
+
+/* A packet that is too large when it has grown: the client hears of it, or nobody. Returns a
+ * verdict, or less: a drop reason.
+ */
+static __always_inline int AF_FN(dsr_too_large)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct path *path = &work->path;
+	__u32 mtu = work->mtu - AF_FN(dsr_growth)();
+	int error;
+
+	if (!options.packet.dsr_icmp || work->mtu <= AF_FN(dsr_growth)())
+		return FAIL(path, DROP_TOO_LARGE);
+	error = AF_FN(dsr_undo)(ctx, work);
+	if (error)
+		return FAIL(path, error);
+	return AF_FN(reply_error)(ctx, &work->packet, AF_FN(TOO_LARGE) | mtu << 16, ctx->len - L3);
+}
+
+/* Sends a packet to a backend on another node, which answers the client itself. Returns a verdict,
+ * or less: a drop reason.
+ */
+GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct AF_FN(packet) * packet;
+	struct path *path;
+	int verdict, error, tells;
+
+	/* Kernels before 6.8 verify this where nothing calls it. */
+	if (!work || options.packet.dsr == DSR_NONE)
+		return -DROP_INVALID;
+	path = &work->path;
+	packet = &work->packet;
+	path->file = METRIC_FILE_NODEPORT;
+	path->direction = METRIC_EGRESS;
+	if (options.packet.dsr != DSR_IPIP && packet->hop_limit <= 1) {
+		error = AF_FN(dsr_undo)(ctx, work);
+		return error ? FAIL(path, error) : AF_FN(out_of_hops)(ctx, packet, path);
+	}
+	tells = AF_FN(dsr_tells)(packet);
+	work->length = tells ? AF_FN(dsr_length)(ctx, packet) : 0;
+	verdict = AF_FN(route)(ctx, work);
+	work->length = 0;
+	if (verdict == -DROP_TOO_LARGE)
+		return AF_FN(dsr_too_large)(ctx, work);
+	if (verdict < 0)
+		return verdict;
+	if (tells) {
+		error = AF_FN(dsr_dispatch)(ctx, work);
+		if (error)
+			return FAIL(path, error);
+	}
+	/* Its source is right. */
+	mark_snat_done(ctx);
+	return verdict;
+}
+
+/* The packet may come from the node that a client sent it to: answers come from that address.
+ * Returns 0, or less: a drop reason.
+ */
+GLOBAL int AF_FN(dsr_receive)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct translation *service;
+	struct AF_FN(packet) * packet;
+	struct ct_entry *entry;
+	int tells, told;
+	__u32 now;
+
+	if (!work)
+		return -DROP_INVALID;
+	if (options.packet.dsr != DSR_OPTION)
+		return 0;
+	packet = &work->packet;
+	service = &work->translation;
+	now = work->path.now;
+	tells = AF_FN(dsr_tells)(packet);
+	told = tells && AF_FN(dsr_told)(ctx, packet, service);
+	AF_FN(ct_forward)(packet, &work->flow, CT_EGRESS);
+	entry = AF_FN(ct_find)(&work->flow);
+	if (entry && (!(entry->flags & CT_DSR) || ct_is_expired(entry, now)))
+		entry = NULL;
+	if (!told) {
+		if (!entry)
+			return 0;
+		/* The client sends to the backend, not to the service. */
+		if (tells && packet->fragment != FRAGMENT_LATER)
+			entry->flags &= ~CT_DSR;
+		else
+			ct_update(entry, packet_options(), packet->proto, CT_EGRESS,
+				  packet->tcp_flags, now);
+		return 0;
+	}
+	if (entry && same6(entry->nat_address, service->address) &&
+	    entry->nat_port == service->port && !(entry->flags & CT_CLOSING)) {
+		ct_update(entry, packet_options(), packet->proto, CT_EGRESS, packet->tcp_flags,
+			  now);
+		return 0;
+	}
+	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
+	work->fresh.flags = CT_DSR;
+	work->fresh.source_identity = world_identity(options.packet.dual_stack, AF == 6);
+	copy6(work->fresh.nat_address, service->address);
+	work->fresh.nat_port = service->port;
+	return AF_FN(ct_create)(work, CT_EGRESS, 0) ? FAIL(&work->path, DROP_CT_CREATE) : 0;
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Settings of interfaces and routes, and of masquerading.
+
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
+
+use hive::config::Faults;
+use ipnet::{Ipv4Net, Ipv6Net};
+
+/// How the programs are attached, and to what.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = AttachConfig::check)]
+pub struct AttachConfig {
+    /// Attach programs by tcx links where the kernel has them (Linux 6.6); else by filters of qdisc clsact.
+    #[config(default = true, flag = "enable-tcx")]
+    pub tcx: bool,
+    /// Priority of the filters; 0 is 1.
+    #[config(default = 1, flag = "bpf-filter-priority", hidden)]
+    pub filter_priority: u16,
+    /// Translate node ports in XDP: `disabled`, `native` (all devices must have it), `best-effort` (where the driver has
+    /// it) or `testing-only` (generic XDP).
+    #[config(
+        default = "disabled",
+        flag = "bpf-lb-acceleration",
+        deprecated_alias = "node-port-acceleration"
+    )]
+    pub acceleration: Acceleration,
+    /// Device by which nodes reach each other. Default: the only one of devices, or the one with the node's address.
+    #[config(default = "")]
+    pub direct_routing_device: String,
+    /// IPv4 address of cilium_host. Default: the one that it has, or the first one of the node's pod CIDR.
+    pub local_router_ipv4: Option<Ipv4Addr>,
+    /// IPv6 address of cilium_host. Default: the one that it has, or the first one of the node's pod CIDR.
+    pub local_router_ipv6: Option<Ipv6Addr>,
+    /// Route the node's pod CIDR to cilium_host.
+    #[config(default = true)]
+    pub enable_local_node_route: bool,
+    /// Metric of routes to cilium_host; 0: the kernel's default.
+    #[config(default = 0)]
+    pub route_metric: u32,
+    /// MTU of cilium_host; 0: the smallest one of devices.
+    #[config(default = 0)]
+    pub mtu: u32,
+}
+
+impl AttachConfig {
+    /// Priority of the filters.
+    pub fn priority(&self) -> u16 {
+        self.filter_priority.max(1)
+    }
+
+    fn check(&self, faults: &mut Faults) {
+        if self.mtu != 0 && !(68..=65_535).contains(&self.mtu) {
+            faults.add("mtu", "must be 0, or from 68 to 65535");
+        }
+    }
+}
+
+/// Translation of node ports in XDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Acceleration {
+    /// None.
+    #[default]
+    Disabled,
+    /// By the drivers of all devices.
+    Native,
+    /// By the drivers that can.
+    BestEffort,
+    /// By the kernel: not faster, for tests.
+    TestingOnly,
+}
+
+impl Acceleration {
+    const ALL: [(Self, &str); 4] = [
+        (Self::Disabled, "disabled"),
+        (Self::Native, "native"),
+        (Self::BestEffort, "best-effort"),
+        (Self::TestingOnly, "testing-only"),
+    ];
+}
+
+impl fmt::Display for Acceleration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = Self::ALL.iter().find(|(mode, _)| mode == self);
+        f.write_str(found.map_or("disabled", |(_, name)| name))
+    }
+}
+
+impl FromStr for Acceleration {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(mode, _)| *mode)
+            .ok_or_else(|| format!("`{text}` is not disabled, native, best-effort or testing-only"))
+    }
+}
+
+hive::config_value!(Acceleration, "disabled, native, best-effort or testing-only");
+
+/// Which packets of pods leave with the node's address.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = MasqueradeConfig::check)]
+pub struct MasqueradeConfig {
+    /// Masquerade in BPF. There is no other masquerading: without it, packets keep the addresses of pods.
+    #[config(default = false, flag = "enable-bpf-masquerade")]
+    pub bpf: bool,
+    /// Masquerade IPv4. Default: true.
+    #[config(flag = "enable-ipv4-masquerade")]
+    pub ipv4: Option<bool>,
+    /// Masquerade IPv6. Default: true.
+    #[config(flag = "enable-ipv6-masquerade")]
+    pub ipv6: Option<bool>,
+    /// Masquerade packets to other nodes, too.
+    #[config(default = false, flag = "enable-remote-node-masquerade")]
+    pub remote_nodes: bool,
+    /// Network that packets of pods reach with their own addresses. Default: the node's pod CIDR.
+    #[config(flag = "ipv4-native-routing-cidr")]
+    pub native4: Option<Ipv4Net>,
+    /// Network that packets of pods reach with their own addresses. Default: the node's pod CIDR.
+    #[config(flag = "ipv6-native-routing-cidr")]
+    pub native6: Option<Ipv6Net>,
+}
+
+impl MasqueradeConfig {
+    /// IPv4 packets are masqueraded.
+    pub fn masquerades4(&self) -> bool {
+        self.bpf && self.ipv4.unwrap_or(true)
+    }
+
+    /// IPv6 packets are masqueraded.
+    pub fn masquerades6(&self) -> bool {
+        self.bpf && self.ipv6.unwrap_or(true)
+    }
+
+    fn check(&self, faults: &mut Faults) {
+        if self.bpf && !self.masquerades4() && !self.masquerades6() {
+            faults.add(
+                "enable-bpf-masquerade",
+                "requires enable-ipv4-masquerade or enable-ipv6-masquerade",
+            );
+        }
+        if self.remote_nodes && !self.bpf {
+            faults.add("enable-remote-node-masquerade", "requires enable-bpf-masquerade");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(edit: impl Fn(&mut MasqueradeConfig)) -> String {
+        let mut config = <MasqueradeConfig as hive::Config>::defaults().unwrap();
+        edit(&mut config);
+        let mut faults = Faults::default();
+        config.check(&mut faults);
+        let texts: Vec<String> = faults
+            .iter()
+            .map(|(flag, text)| format!("{flag}: {text}"))
+            .collect();
+        texts.join("\n")
+    }
+
+    #[test]
+    fn masquerading_requires_bpf_and_a_family() {
+        assert_eq!(faults(|_| ()), "");
+        assert_eq!(faults(|config| config.bpf = true), "");
+
+        let text = faults(|config| {
+            config.bpf = true;
+            (config.ipv4, config.ipv6) = (Some(false), Some(false));
+        });
+        assert!(text.starts_with("enable-bpf-masquerade: requires"), "{text}");
+        let text = faults(|config| config.remote_nodes = true);
+        assert_eq!(
+            text,
+            "enable-remote-node-masquerade: requires enable-bpf-masquerade"
+        );
+    }
+
+    #[test]
+    fn modes_of_acceleration_have_names() {
+        for (mode, name) in Acceleration::ALL {
+            assert_eq!(name.parse(), Ok(mode));
+            assert_eq!(mode.to_string(), name);
+        }
+        assert!("fast".parse::<Acceleration>().unwrap_err().contains("`fast`"));
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! One program at one hook of one interface: by a pinned link, or by a filter.
+
+use std::{
+    fs, io,
+    os::fd::BorrowedFd,
+    path::{Path, PathBuf},
+};
+
+use skep_bpf_sys::{
+    filter::Filters,
+    link::{self, InterfaceHook, InterfaceLinks, LinkError},
+};
+
+/// Where programs are attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hook {
+    /// What an interface receives.
+    Ingress,
+    /// What leaves by an interface.
+    Egress,
+    /// What an interface receives, before the kernel.
+    Xdp,
+}
+
+/// How tc programs are attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attachment {
+    /// By pinned tcx links.
+    Link,
+    /// By filters of qdisc clsact, of this priority.
+    Filter {
+        /// Smaller ones run first.
+        priority: u16,
+    },
+}
+
+/// Whose hooks: names the directory of the links.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Owner {
+    Device(String),
+    Endpoint(u16),
+}
+
+impl Owner {
+    /// Directory of the links, below the root of the BPF file system.
+    pub(crate) fn links(&self, bpf_root: &Path) -> PathBuf {
+        match self {
+            // A dot would be the name of a file system's own.
+            Self::Device(name) => bpf_root
+                .join("cilium/devices")
+                .join(name.replace('.', "-"))
+                .join("links"),
+            Self::Endpoint(id) => bpf_root
+                .join("cilium/endpoints")
+                .join(id.to_string())
+                .join("links"),
+        }
+    }
+}
+
+/// A program that is attached, and the id that the kernel has for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Attached {
+    pub(crate) owner: Owner,
+    pub(crate) interface: String,
+    pub(crate) program: &'static str,
+    pub(crate) hook: Hook,
+    pub(crate) id: u32,
+}
+
+/// A hook for tc programs.
+pub(crate) fn tc_hook(hook: Hook) -> Option<InterfaceHook> {
+    match hook {
+        Hook::Ingress => Some(InterfaceHook::Ingress),
+        Hook::Egress => Some(InterfaceHook::Egress),
+        Hook::Xdp => None,
+    }
+}
+
+/// Attaches a tc program, or replaces the one that is there; then removes what the other kind of attachment has left.
+pub(crate) fn attach_tc(
+    directory: &Path,
+    interface: &str,
+    program: &'static str,
+    program_fd: BorrowedFd<'_>,
+    hook: InterfaceHook,
+    how: Attachment,
+) -> Result<(), LinkError> {
+    match how {
+        Attachment::Link => {
+            InterfaceLinks::new(directory, interface)?.attach(program, program_fd, hook)?;
+            Filters::new(interface)?.detach(program, hook)?;
+        }
+        Attachment::Filter { priority } => {
+            Filters::new(interface)?.attach(program, program_fd, hook, priority)?;
+            link::detach(directory, program)?;
+            remove_empty(directory);
+        }
+    }
+    Ok(())
+}
+
+/// Detaches a program, however it is attached; fine if the interface is gone.
+pub(crate) fn detach(
+    directory: &Path,
+    interface: &str,
+    program: &'static str,
+    hook: Hook,
+) -> Result<bool, LinkError> {
+    let mut found = link::detach(directory, program)?;
+    let without_link = match tc_hook(hook) {
+        Some(hook) => Filters::new(interface).and_then(|filters| filters.detach(program, hook)),
+        None => InterfaceLinks::new(directory, interface).and_then(|links| links.remove_xdp(program)),
+    };
+    match without_link {
+        Err(LinkError::NoInterface { .. }) => {}
+        removed => found |= removed?,
+    }
+    Ok(found)
+}
+
+/// Id of the program that is attached, by whatever.
+pub(crate) fn running(
+    directory: &Path,
+    interface: &str,
+    program: &'static str,
+    hook: Hook,
+) -> Result<Option<u32>, LinkError> {
+    if let Some(id) = link::running(directory, program)? {
+        return Ok(Some(id));
+    }
+    let Some(hook) = tc_hook(hook) else {
+        return Ok(None);
+    };
+    match Filters::new(interface).and_then(|filters| filters.running(program, hook)) {
+        Err(LinkError::NoInterface { .. }) => Ok(None),
+        running => running,
+    }
+}
+
+/// Removes the directory of links and the one around it, unless something is in them.
+pub(crate) fn remove_empty(directory: &Path) {
+    let _ = fs::remove_dir(directory);
+    if let Some(owner) = directory.parent() {
+        let _ = fs::remove_dir(owner);
+    }
+}
+
+/// Names of the directories of interfaces or endpoints that have links.
+pub(crate) fn owners(directory: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(entry?.file_name().into_string());
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_pinned_where_cilium_has_them() {
+        let root = Path::new("/sys/fs/bpf");
+        assert_eq!(
+            Owner::Device("eth0.100".to_owned()).links(root),
+            Path::new("/sys/fs/bpf/cilium/devices/eth0-100/links")
+        );
+        assert_eq!(
+            Owner::Endpoint(481).links(root),
+            Path::new("/sys/fs/bpf/cilium/endpoints/481/links")
+        );
+    }
+}

@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The programs at interfaces: loaded once, attached to all of them, replaced in place when an option changes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::BorrowedFd,
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use skep_bpf_maps::{
+    MapSizes,
+    endpoint::{DEVICES, Device},
+};
+use skep_bpf_programs::{LoadError, NodeOptions, Packets, XDP_PROGRAM};
+use skep_bpf_sys::{
+    Hold, Map, MapError, MapStore,
+    capability::{self, CapabilityError},
+    link::{self, InterfaceLinks, LinkError, XdpMode, has_interface_links, program_name},
+};
+use skep_datapath_config::Acceleration;
+use skep_datapath_maps::Maps;
+use tokio::sync::watch;
+
+use crate::{
+    HookError,
+    attach::{self, Attached, Attachment, Hook, Owner, attach_tc, tc_hook},
+    desired::{Desired, DirectRouting, NativeDevice},
+    options::PacketSettings,
+    pair::{HOST, NET, Pair, PairError},
+};
+
+/// The program of interfaces of endpoints.
+const CONTAINER: &str = "cil_from_container";
+
+/// Programs of interfaces of the node, and where they are attached. Those that translate what leaves come first, so that
+/// nothing is sent to a backend without a way back.
+const NODE_PROGRAMS: [(&str, Hook); 5] = [
+    ("cil_to_netdev", Hook::Egress),
+    ("cil_from_netdev", Hook::Ingress),
+    ("cil_to_host", Hook::Ingress),
+    ("cil_from_host", Hook::Egress),
+    (XDP_PROGRAM, Hook::Xdp),
+];
+
+/// Why the programs are not what is configured.
+#[derive(Debug, thiserror::Error)]
+pub enum DatapathError {
+    /// This process may not load or attach programs.
+    #[error("programs at interfaces: not permitted")]
+    Capability(#[from] CapabilityError),
+    /// The pair of interfaces that joins node and pods is not there.
+    #[error("cilium_host and cilium_net are not set up")]
+    Pair(#[from] PairError),
+    /// The programs were not loaded.
+    #[error("programs at interfaces: not loaded")]
+    Load(#[from] LoadError),
+    /// Programs were not attached or detached; all others are.
+    #[error("programs at interfaces: {}", list(.0))]
+    Links(Vec<LinkError>),
+    /// What is attached cannot be found out.
+    #[error("links of programs cannot be listed")]
+    List(#[from] std::io::Error),
+    /// Addresses of interfaces were not written, or a new map did not get its pin.
+    #[error("maps of interfaces were not written")]
+    Map(#[from] MapError),
+    /// The thread that does the work ended.
+    #[error("programs at interfaces: interrupted")]
+    Interrupted(#[from] tokio::task::JoinError),
+    /// Programs were detached by another program; they are attached again.
+    #[error("programs were detached by another program: {}", .0.join(", "))]
+    Detached(Vec<String>),
+    /// Another process put other programs into the links. They are left there: taking them back starts a fight. Stop the
+    /// other, and restart this one.
+    #[error("programs were replaced by another process: {}", .0.join(", "))]
+    Replaced(Vec<String>),
+}
+
+fn list(errors: &[LinkError]) -> String {
+    let texts: Vec<String> = errors.iter().map(|error| hive::error_chain(error)).collect();
+    texts.join("; ")
+}
+
+/// What is attached, for status displays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PacketStatus {
+    /// The programs are loaded and attached.
+    pub is_attached: bool,
+    /// How tc programs are attached.
+    pub attachment: Option<Attachment>,
+    /// Devices that face the cluster and the outside.
+    pub devices: Vec<String>,
+    /// Devices with the XDP program.
+    pub xdp_devices: Vec<String>,
+    /// How nodes reach each other.
+    pub direct_routing: Option<DirectRouting>,
+    /// Programs, `program at interface`.
+    pub programs: Vec<String>,
+}
+
+/// Loaded programs, and the options that they have.
+struct Loaded {
+    options: NodeOptions,
+    tc: Packets,
+    xdp: Option<Packets>,
+}
+
+impl Loaded {
+    fn program(&self, name: &'static str) -> Option<BorrowedFd<'_>> {
+        let xdp = || self.xdp.as_ref().and_then(|xdp| xdp.program(name));
+        self.tc.program(name).or_else(xdp)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    loaded: Option<Loaded>,
+    attached: Vec<Attached>,
+    /// Interfaces of endpoints that are attached, by id.
+    endpoints: BTreeMap<u16, String>,
+}
+
+/// The programs at interfaces of this node.
+pub struct PacketDatapath {
+    store: Arc<MapStore>,
+    sizes: MapSizes,
+    devices: Map<u32, Device>,
+    settings: PacketSettings,
+    hold: Mutex<Option<Hold>>,
+    state: Mutex<State>,
+    status: Mutex<PacketStatus>,
+    loaded: watch::Sender<bool>,
+}
+
+impl std::fmt::Debug for PacketDatapath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PacketDatapath")
+            .field("status", &*self.status.lock())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PacketDatapath {
+    /// The programs as configured; nothing is done yet, but maps that get replaced keep their pins until the programs are
+    /// attached.
+    pub fn new(store: Arc<MapStore>, maps: &Maps, settings: PacketSettings) -> Arc<Self> {
+        Arc::new(Self {
+            hold: Mutex::new(Some(store.hold())),
+            store,
+            sizes: maps.sizes(),
+            devices: maps.handle(&DEVICES),
+            settings,
+            state: Mutex::default(),
+            status: Mutex::default(),
+            loaded: watch::Sender::new(false),
+        })
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &PacketSettings {
+        &self.settings
+    }
+
+    /// What is attached.
+    pub fn status(&self) -> PacketStatus {
+        self.status.lock().clone()
+    }
+
+    /// Whether the programs are loaded, now and later.
+    pub(crate) fn watch_loaded(&self) -> watch::Receiver<bool> {
+        self.loaded.subscribe()
+    }
+
+    /// Programs go on without this process; only the maps of the next start are held again.
+    pub(crate) fn hold_again(&self) {
+        let mut hold = self.hold.lock();
+        if hold.is_none() {
+            *hold = Some(self.store.hold());
+        }
+    }
+
+    /// Maps were replaced, and the programs are still to be switched to them.
+    pub(crate) fn waits_for_maps(&self) -> bool {
+        self.hold.lock().is_some() && self.store.has_pending()
+    }
+
+    fn attachment(&self) -> Attachment {
+        if self.settings.attach.tcx && has_interface_links() {
+            Attachment::Link
+        } else {
+            Attachment::Filter {
+                priority: self.settings.attach.priority(),
+            }
+        }
+    }
+
+    /// Loads the programs if an option has changed, attaches them to these devices and the pair, and detaches them from
+    /// all others; then lets replaced maps take over their pins. Blocks for some hundred milliseconds.
+    pub(crate) fn apply(
+        &self,
+        desired: &Desired,
+        pair: Pair,
+        options: &NodeOptions,
+    ) -> Result<PacketStatus, DatapathError> {
+        capability::require(&capability::REQUIRED)?;
+        let mut state = self.state.lock();
+        let how = self.attachment();
+        let devices = &desired.devices;
+        self.write_devices(devices, pair)?;
+        let is_new = state
+            .loaded
+            .as_ref()
+            .is_none_or(|loaded| loaded.options != *options);
+        if is_new {
+            let loaded = self.load(options)?;
+            tracing::info!("programs of interfaces loaded");
+            state.loaded = Some(loaded);
+        }
+        let mut errors = Vec::new();
+        let wanted = self.wanted(devices);
+        let mut attached = Vec::new();
+        for (interface, program, hook) in &wanted {
+            let owner = Owner::Device(interface.clone());
+            match self.attach_one(&state, owner, interface, program, *hook, how) {
+                Ok(done) => attached.extend(done),
+                Err(LinkError::NoInterface { .. }) => {
+                    // Its removal is on its way through the tables.
+                    tracing::info!(interface, program, "interface is gone, nothing attached");
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        self.detach_others(&wanted, &mut errors)?;
+        if is_new {
+            self.replace_in_endpoints(&mut state, how, &mut errors)?;
+        }
+        state
+            .attached
+            .retain(|known| matches!(known.owner, Owner::Endpoint(_)));
+        state.attached.extend(attached);
+        let status = self.describe(&state, desired, how);
+        *self.status.lock() = status.clone();
+        drop(state);
+        self.loaded.send_replace(true);
+        if !errors.is_empty() {
+            return Err(DatapathError::Links(errors));
+        }
+        if let Some(hold) = self.hold.lock().take() {
+            hold.release()?;
+        }
+        Ok(status)
+    }
+
+    fn load(&self, options: &NodeOptions) -> Result<Loaded, LoadError> {
+        let xdp = self.settings.has_xdp();
+        Ok(Loaded {
+            options: options.clone(),
+            tc: Packets::load(&self.store, self.sizes.clone(), options)?,
+            xdp: xdp
+                .then(|| Packets::load_xdp(&self.store, self.sizes.clone(), options))
+                .transpose()?,
+        })
+    }
+
+    /// Programs of the node's interfaces, in the order they are attached.
+    fn wanted(&self, devices: &[NativeDevice]) -> Vec<(String, &'static str, Hook)> {
+        let mut wanted = Vec::new();
+        for (program, hook) in NODE_PROGRAMS {
+            let interfaces: Vec<&str> = match program {
+                "cil_to_host" => vec![HOST, NET],
+                "cil_from_host" => vec![HOST],
+                "cil_to_netdev" if !self.settings.has_egress() => Vec::new(),
+                XDP_PROGRAM if !self.settings.has_xdp() => Vec::new(),
+                _ => devices.iter().map(|device| device.name.as_str()).collect(),
+            };
+            wanted.extend(
+                interfaces
+                    .into_iter()
+                    .map(|interface| (interface.to_owned(), program, hook)),
+            );
+        }
+        wanted
+    }
+
+    fn attach_one(
+        &self,
+        state: &State,
+        owner: Owner,
+        interface: &str,
+        program: &'static str,
+        hook: Hook,
+        how: Attachment,
+    ) -> Result<Option<Attached>, LinkError> {
+        let Some(program_fd) = state.loaded.as_ref().and_then(|loaded| loaded.program(program)) else {
+            return Ok(None);
+        };
+        let directory = owner.links(&self.store.root());
+        match tc_hook(hook) {
+            Some(hook) => attach_tc(&directory, interface, program, program_fd, hook, how)?,
+            None => {
+                let acceleration = self.settings.attach.acceleration;
+                let mode = match acceleration {
+                    Acceleration::TestingOnly => XdpMode::Generic,
+                    _ => XdpMode::Native,
+                };
+                let links = InterfaceLinks::new(&directory, interface)?;
+                match links.attach_xdp(program, program_fd, mode) {
+                    Err(error) if acceleration == Acceleration::BestEffort && is_unsupported(&error) => {
+                        tracing::info!(interface, "the driver has no XDP");
+                        return Ok(None);
+                    }
+                    done => drop(done?),
+                }
+            }
+        }
+        let id = link::program_id(program_fd).map_err(|source| LinkError::List {
+            interface: interface.to_owned(),
+            source,
+        })?;
+        Ok(Some(Attached {
+            owner,
+            interface: interface.to_owned(),
+            program,
+            hook,
+            id,
+        }))
+    }
+
+    /// Detaches our programs from interfaces where they are not wanted, also those of an earlier process.
+    fn detach_others(
+        &self,
+        wanted: &[(String, &'static str, Hook)],
+        errors: &mut Vec<LinkError>,
+    ) -> Result<(), DatapathError> {
+        let root = self.store.root();
+        let is_wanted = |interface: &str, program: &str| {
+            wanted
+                .iter()
+                .any(|(name, known, _)| name.replace('.', "-") == interface && *known == program)
+        };
+        // Names of directories, in which dots are dashes; links and interfaces go by those, filters go with interfaces.
+        let mut interfaces: BTreeSet<String> = attach::owners(&root.join("cilium/devices"))?
+            .into_iter()
+            .collect();
+        let known = self.status.lock().devices.clone();
+        interfaces.extend(known);
+        interfaces.extend(wanted.iter().map(|(interface, ..)| interface.clone()));
+        for interface in interfaces {
+            let directory = Owner::Device(interface.clone()).links(&root);
+            for (program, hook) in NODE_PROGRAMS {
+                if is_wanted(&interface.replace('.', "-"), program) {
+                    continue;
+                }
+                match attach::detach(&directory, &interface, program, hook) {
+                    Ok(true) => tracing::info!(interface, program, "program detached"),
+                    Ok(false) => {}
+                    Err(error) => errors.push(error),
+                }
+            }
+            attach::remove_empty(&directory);
+        }
+        Ok(())
+    }
+
+    /// Puts new programs into the links of endpoints, also those that an earlier process has attached.
+    fn replace_in_endpoints(
+        &self,
+        state: &mut State,
+        how: Attachment,
+        errors: &mut Vec<LinkError>,
+    ) -> Result<(), DatapathError> {
+        let root = self.store.root();
+        for (id, interface) in state.endpoints.clone() {
+            if let Err(error) = self.attach_endpoint(state, id, &interface, how) {
+                errors.push(error);
+            }
+        }
+        let Some(program_fd) = state.loaded.as_ref().and_then(|loaded| loaded.program(CONTAINER)) else {
+            return Ok(());
+        };
+        for name in attach::owners(&root.join("cilium/endpoints"))? {
+            let Ok(id) = name.parse() else { continue };
+            if state.endpoints.contains_key(&id) {
+                continue;
+            }
+            let directory = Owner::Endpoint(id).links(&root);
+            if let Err(error) = link::replace(&directory, CONTAINER, program_fd) {
+                errors.push(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn attach_endpoint(
+        &self,
+        state: &mut State,
+        id: u16,
+        interface: &str,
+        how: Attachment,
+    ) -> Result<(), LinkError> {
+        let owner = Owner::Endpoint(id);
+        let done = self.attach_one(state, owner.clone(), interface, CONTAINER, Hook::Ingress, how)?;
+        state.attached.retain(|known| known.owner != owner);
+        state.attached.extend(done);
+        state.endpoints.insert(id, interface.to_owned());
+        Ok(())
+    }
+
+    /// As [`EndpointHooks::attach`](crate::EndpointHooks::attach).
+    pub(crate) fn attach_to_endpoint(&self, id: u16, interface: &str) -> Result<(), HookError> {
+        let mut state = self.state.lock();
+        if state.loaded.is_none() {
+            return Err(HookError::NotLoaded { endpoint: id });
+        }
+        let how = self.attachment();
+        self.attach_endpoint(&mut state, id, interface, how)
+            .map_err(|source| match source {
+                LinkError::NoInterface { interface } => HookError::NoInterface {
+                    endpoint: id,
+                    interface,
+                },
+                source => HookError::Attach {
+                    endpoint: id,
+                    interface: interface.to_owned(),
+                    source,
+                },
+            })
+    }
+
+    /// As [`EndpointHooks::detach`](crate::EndpointHooks::detach).
+    pub(crate) fn detach_from_endpoint(&self, id: u16) -> Result<(), HookError> {
+        let mut state = self.state.lock();
+        let owner = Owner::Endpoint(id);
+        let directory = owner.links(&self.store.root());
+        let interface = state.endpoints.remove(&id);
+        state.attached.retain(|known| known.owner != owner);
+        let done = match interface {
+            Some(interface) => attach::detach(&directory, &interface, CONTAINER, Hook::Ingress),
+            // Attached by an earlier process: a filter goes with its interface.
+            None => link::detach(&directory, CONTAINER),
+        };
+        attach::remove_empty(&directory);
+        done.map(drop)
+            .map_err(|source| HookError::Detach { endpoint: id, source })
+    }
+
+    /// Writes addresses of the devices and of the pair; deletes those of others.
+    fn write_devices(&self, devices: &[NativeDevice], pair: Pair) -> Result<(), MapError> {
+        let mac = |mac| Device {
+            mac,
+            ..Device::default()
+        };
+        let mut wanted = BTreeMap::from([(pair.host, mac(pair.host_mac)), (pair.net, mac(pair.net_mac))]);
+        for device in devices {
+            let value = Device {
+                masquerade4: device.masquerade4.map_or([0; 4], |address| address.octets()),
+                masquerade6: device.masquerade6.map_or([0; 16], |address| address.octets()),
+                ..mac(device.mac)
+            };
+            wanted.insert(device.index, value);
+        }
+        for (index, value) in &wanted {
+            self.devices.update(index, value)?;
+        }
+        for index in self.devices.keys()? {
+            if !wanted.contains_key(&index) {
+                self.devices.delete(&index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn describe(&self, state: &State, desired: &Desired, how: Attachment) -> PacketStatus {
+        let of_node = || {
+            state
+                .attached
+                .iter()
+                .filter(|known| matches!(known.owner, Owner::Device(_)))
+        };
+        PacketStatus {
+            is_attached: true,
+            attachment: Some(how),
+            devices: desired.names().into_iter().map(str::to_owned).collect(),
+            xdp_devices: of_node()
+                .filter(|known| known.hook == Hook::Xdp)
+                .map(|known| known.interface.clone())
+                .collect(),
+            direct_routing: desired.direct_routing.clone(),
+            programs: of_node()
+                .map(|known| format!("{} at {}", known.program, known.interface))
+                .collect(),
+        }
+    }
+
+    /// Compares what runs with what was attached; attaches again what is missing, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// [`DatapathError::Detached`] if something was missing (and is attached again), or what kept it from being attached.
+    /// [`DatapathError::Replaced`] if other programs run in the place of ours.
+    pub fn check(&self) -> Result<(), DatapathError> {
+        let state = self.state.lock();
+        let root = self.store.root();
+        let how = self.attachment();
+        let (mut missing, mut replaced, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for known in state.attached.clone() {
+            let directory = known.owner.links(&root);
+            let place = format!("{} at {}", known.program, known.interface);
+            match attach::running(&directory, &known.interface, known.program, known.hook) {
+                Ok(Some(id)) if id == known.id => {}
+                Ok(Some(id)) => {
+                    let name = program_name(id).ok().flatten();
+                    let name = name.as_deref().unwrap_or("without a name");
+                    replaced.push(format!("{name} (id {id}) in the place of {place}"));
+                }
+                Ok(None) => {
+                    let again = self.attach_one(
+                        &state,
+                        known.owner.clone(),
+                        &known.interface,
+                        known.program,
+                        known.hook,
+                        how,
+                    );
+                    match again {
+                        // The interface is gone: whoever owns it hears of that.
+                        Err(LinkError::NoInterface { .. }) => {}
+                        Err(error) => errors.push(error),
+                        Ok(_) => missing.push(place),
+                    }
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        if !errors.is_empty() {
+            return Err(DatapathError::Links(errors));
+        }
+        if !missing.is_empty() {
+            return Err(DatapathError::Detached(missing));
+        }
+        if replaced.is_empty() {
+            Ok(())
+        } else {
+            Err(DatapathError::Replaced(replaced))
+        }
+    }
+}
+
+/// The driver of the interface runs no programs.
+fn is_unsupported(error: &LinkError) -> bool {
+    let LinkError::AttachInterface { source, .. } = error else {
+        return false;
+    };
+    source.raw_os_error() == Some(libc::EOPNOTSUPP)
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Tables → what should be attached, and where.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use ipnet::IpNet;
+use skep_datapath_config::{AddressFamilies, AttachConfig};
+use skep_node::{Device, LocalNode, NodeAddress};
+
+use crate::pair::{HOST, PairPlan};
+
+/// MTU if no device says one.
+const DEFAULT_MTU: u32 = 1500;
+
+/// An interface of the node that faces the cluster and the outside.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct NativeDevice {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    /// Zero: none.
+    pub(crate) mac: [u8; 6],
+    pub(crate) masquerade4: Option<Ipv4Addr>,
+    pub(crate) masquerade6: Option<Ipv6Addr>,
+}
+
+/// How nodes reach each other.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DirectRouting {
+    /// Name of the device.
+    pub device: String,
+    /// The node's IPv4 address there.
+    pub ipv4: Option<Ipv4Addr>,
+    /// The node's IPv6 address there.
+    pub ipv6: Option<Ipv6Addr>,
+}
+
+/// What should be attached, and the addresses that programs know.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Desired {
+    pub(crate) devices: Vec<NativeDevice>,
+    pub(crate) direct_routing: Option<DirectRouting>,
+    pub(crate) pair: PairPlan,
+    pub(crate) pod_cidr4: Option<ipnet::Ipv4Net>,
+    pub(crate) pod_cidr6: Option<ipnet::Ipv6Net>,
+}
+
+/// What tables hold.
+pub(crate) struct Tables<'a> {
+    pub(crate) devices: Vec<&'a Device>,
+    pub(crate) addresses: Vec<&'a NodeAddress>,
+    pub(crate) node: Option<&'a LocalNode>,
+}
+
+impl Desired {
+    /// What tables and settings ask for.
+    pub(crate) fn new(tables: &Tables<'_>, families: &AddressFamilies, config: &AttachConfig) -> Self {
+        let mut selected: Vec<&Device> = tables
+            .devices
+            .iter()
+            .copied()
+            .filter(|device| device.selected)
+            .collect();
+        selected.sort_by(|a, b| a.name.cmp(&b.name));
+        let pod_cidrs = tables.node.map_or(&[][..], |node| node.pod_cidrs.as_slice());
+        let is_on = |network: &&IpNet| match network {
+            IpNet::V4(_) => families.ipv4,
+            IpNet::V6(_) => families.ipv6,
+        };
+        let networks: Vec<IpNet> = pod_cidrs.iter().filter(is_on).copied().collect();
+        let smallest = selected.iter().map(|device| device.mtu).min();
+        let mtu = match config.mtu {
+            0 => smallest.unwrap_or(DEFAULT_MTU),
+            mtu => mtu,
+        };
+        let pod_cidr4 = networks.iter().find_map(|network| match network {
+            IpNet::V4(network) => Some(*network),
+            IpNet::V6(_) => None,
+        });
+        let pod_cidr6 = networks.iter().find_map(|network| match network {
+            IpNet::V6(network) => Some(*network),
+            IpNet::V4(_) => None,
+        });
+        let pair = PairPlan {
+            mtu,
+            router4: families
+                .ipv4
+                .then(|| router4(tables, config, pod_cidr4))
+                .flatten(),
+            router6: families
+                .ipv6
+                .then(|| router6(tables, config, pod_cidr6))
+                .flatten(),
+            networks: if config.enable_local_node_route {
+                networks
+            } else {
+                Vec::new()
+            },
+            metric: config.route_metric,
+        };
+        Self {
+            devices: selected
+                .iter()
+                .map(|device| native(device, tables, families))
+                .collect(),
+            direct_routing: direct_routing(&selected, tables, families, config),
+            pair,
+            pod_cidr4,
+            pod_cidr6,
+        }
+    }
+
+    /// Names of the devices.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.devices.iter().map(|device| device.name.as_str()).collect()
+    }
+}
+
+/// Addresses that `cilium_host` has, but for link-local ones.
+fn own_addresses<'a>(tables: &Tables<'a>) -> impl Iterator<Item = IpAddr> + 'a {
+    let host = tables.devices.iter().copied().find(|device| device.name == HOST);
+    let addrs = host.map_or(&[][..], |device| device.addrs.as_slice());
+    addrs.iter().map(|own| own.addr)
+}
+
+fn router4(tables: &Tables<'_>, config: &AttachConfig, cidr: Option<ipnet::Ipv4Net>) -> Option<Ipv4Addr> {
+    let own = own_addresses(tables).find_map(|own| match own {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    });
+    let first = || cidr.and_then(|cidr| cidr.hosts().next());
+    config.local_router_ipv4.or(own).or_else(first)
+}
+
+fn router6(tables: &Tables<'_>, config: &AttachConfig, cidr: Option<ipnet::Ipv6Net>) -> Option<Ipv6Addr> {
+    let own = own_addresses(tables).find_map(|own| match own {
+        IpAddr::V6(address) if !address.is_unicast_link_local() => Some(address),
+        _ => None,
+    });
+    // The address with zeros at the end is that of all routers (RFC 4291, 2.6.1).
+    let first = || {
+        let cidr = cidr?;
+        let mut hosts = cidr.hosts();
+        hosts.find(|address| *address != cidr.network() || cidr.prefix_len() == 128)
+    };
+    config.local_router_ipv6.or(own).or_else(first)
+}
+
+fn native(device: &Device, tables: &Tables<'_>, families: &AddressFamilies) -> NativeDevice {
+    let (mut masquerade4, mut masquerade6) = (None, None);
+    let rows = tables
+        .addresses
+        .iter()
+        .filter(|row| row.device_name == device.name && row.primary);
+    for row in rows {
+        match row.addr {
+            IpAddr::V4(address) if families.ipv4 => masquerade4 = masquerade4.or(Some(address)),
+            IpAddr::V6(address) if families.ipv6 => masquerade6 = masquerade6.or(Some(address)),
+            _ => {}
+        }
+    }
+    NativeDevice {
+        name: device.name.clone(),
+        index: device.index,
+        mac: <[u8; 6]>::try_from(&*device.hardware_addr.0).unwrap_or_default(),
+        masquerade4,
+        masquerade6,
+    }
+}
+
+/// The configured device, else the only one, else the one with the node's address.
+fn direct_routing(
+    selected: &[&Device],
+    tables: &Tables<'_>,
+    families: &AddressFamilies,
+    config: &AttachConfig,
+) -> Option<DirectRouting> {
+    let node_ip = |ipv4| tables.node.and_then(|node| node.node_ip(ipv4));
+    let has_node_ip = |device: &Device| {
+        let found = [node_ip(true), node_ip(false)].into_iter().flatten();
+        found.into_iter().any(|address| device.has_addr(address))
+    };
+    let configured = config.direct_routing_device.as_str();
+    let device = match selected {
+        _ if !configured.is_empty() => *selected.iter().find(|device| {
+            device.name == configured || device.alt_names.iter().any(|name| name == configured)
+        })?,
+        [only] => *only,
+        several => *several.iter().find(|device| has_node_ip(device))?,
+    };
+    // The address by which others know the node, if the device has it.
+    let mut best: BTreeMap<bool, IpAddr> = BTreeMap::new();
+    let rows = tables
+        .addresses
+        .iter()
+        .filter(|row| row.device_name == device.name);
+    for row in rows {
+        let is_ipv4 = row.addr.is_ipv4();
+        if node_ip(is_ipv4) == Some(row.addr) {
+            best.insert(is_ipv4, row.addr);
+        } else if row.primary {
+            best.entry(is_ipv4).or_insert(row.addr);
+        }
+    }
+    let ipv4 = match best.get(&true) {
+        Some(IpAddr::V4(address)) if families.ipv4 => Some(*address),
+        _ => None,
+    };
+    let ipv6 = match best.get(&false) {
+        Some(IpAddr::V6(address)) if families.ipv6 => Some(*address),
+        _ => None,
+    };
+    Some(DirectRouting {
+        device: device.name.clone(),
+        ipv4,
+        ipv6,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_k8s_types::slim::NodeAddressType;
+    use skep_node::{DeviceAddress, HardwareAddr};
+
+    use super::*;
+
+    fn device(name: &str, index: u32, addrs: &[&str]) -> Device {
+        Device {
+            name: name.to_owned(),
+            index,
+            mtu: 1500 - index,
+            selected: name.starts_with("eth"),
+            hardware_addr: HardwareAddr(Box::new([2, 0, 0, 0, 0, 1])),
+            addrs: addrs
+                .iter()
+                .map(|text| DeviceAddress {
+                    addr: text.parse().unwrap(),
+                    secondary: false,
+                    scope: 0,
+                })
+                .collect(),
+            ..Device::default()
+        }
+    }
+
+    fn row(device: &str, addr: &str, primary: bool) -> NodeAddress {
+        NodeAddress {
+            addr: addr.parse().unwrap(),
+            node_port: true,
+            primary,
+            device_name: device.to_owned(),
+        }
+    }
+
+    fn node(cidrs: &[&str], ip: &str) -> LocalNode {
+        LocalNode {
+            pod_cidrs: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect(),
+            addresses: vec![(NodeAddressType::InternalIp, ip.parse().unwrap())],
+            ..LocalNode::default()
+        }
+    }
+
+    fn desired(
+        devices: &[Device],
+        addresses: &[NodeAddress],
+        node: &LocalNode,
+        edit: impl Fn(&mut AddressFamilies, &mut AttachConfig),
+    ) -> Desired {
+        let mut families = <AddressFamilies as hive::Config>::defaults().unwrap();
+        let mut config = <AttachConfig as hive::Config>::defaults().unwrap();
+        edit(&mut families, &mut config);
+        let tables = Tables {
+            devices: devices.iter().collect(),
+            addresses: addresses.iter().collect(),
+            node: Some(node),
+        };
+        Desired::new(&tables, &families, &config)
+    }
+
+    #[test]
+    fn selected_devices_have_masquerade_addresses() {
+        let found = desired(
+            &[
+                device("eth1", 3, &[]),
+                device("lo", 1, &[]),
+                device("eth0", 2, &["192.0.2.1"]),
+            ],
+            &[
+                row("eth0", "192.0.2.9", false),
+                row("eth0", "192.0.2.1", true),
+                row("eth0", "2001:db8::1", true),
+            ],
+            &node(&[], "192.0.2.1"),
+            |_, _| (),
+        );
+
+        assert_eq!(found.names(), ["eth0", "eth1"]);
+        assert_eq!(found.devices[0].masquerade4, Some("192.0.2.1".parse().unwrap()));
+        assert_eq!(found.devices[0].masquerade6, Some("2001:db8::1".parse().unwrap()));
+        assert_eq!(found.devices[1].masquerade4, None);
+        assert_eq!(found.devices[0].mac, [2, 0, 0, 0, 0, 1]);
+        assert_eq!(found.pair.mtu, 1497);
+    }
+
+    #[test]
+    fn the_router_is_configured_or_kept_or_the_first_of_the_pod_cidr() {
+        let cidrs = node(&["10.1.0.0/24", "fd00:1::/64"], "192.0.2.1");
+        let first = desired(&[], &[], &cidrs, |_, _| ());
+        assert_eq!(first.pair.router4, Some("10.1.0.1".parse().unwrap()));
+        assert_eq!(first.pair.router6, Some("fd00:1::1".parse().unwrap()));
+        assert_eq!(first.pair.networks.len(), 2);
+
+        let host = device(HOST, 9, &["10.1.0.77", "fe80::5", "fd00:1::77"]);
+        let kept = desired(std::slice::from_ref(&host), &[], &cidrs, |_, _| ());
+        assert_eq!(kept.pair.router4, Some("10.1.0.77".parse().unwrap()));
+        assert_eq!(kept.pair.router6, Some("fd00:1::77".parse().unwrap()));
+
+        let configured = desired(&[host], &[], &cidrs, |families, config| {
+            families.ipv6 = false;
+            config.local_router_ipv4 = Some("10.9.9.9".parse().unwrap());
+            config.enable_local_node_route = false;
+        });
+        assert_eq!(configured.pair.router4, Some("10.9.9.9".parse().unwrap()));
+        assert_eq!(configured.pair.router6, None);
+        assert_eq!(configured.pair.networks, []);
+    }
+
+    #[test]
+    fn a_bare_node_has_no_router_and_no_devices() {
+        let found = desired(&[], &[], &LocalNode::default(), |_, _| ());
+
+        assert_eq!(found.pair.router4, None);
+        assert_eq!(found.direct_routing, None);
+        assert_eq!(found.pair.mtu, 1500);
+    }
+
+    #[test]
+    fn nodes_reach_each_other_by_the_device_with_the_address_of_the_node() {
+        let devices = [
+            device("eth0", 2, &["198.51.100.1"]),
+            device("eth1", 3, &["10.0.0.5", "10.0.0.6"]),
+        ];
+        let addresses = [
+            row("eth0", "198.51.100.1", true),
+            row("eth1", "10.0.0.5", true),
+            row("eth1", "10.0.0.6", false),
+        ];
+        let node = node(&[], "10.0.0.6");
+        let found = |edit: &dyn Fn(&mut AttachConfig)| {
+            let desired = desired(&devices, &addresses, &node, |_, config| edit(config));
+            desired.direct_routing.map(|direct| (direct.device, direct.ipv4))
+        };
+
+        assert_eq!(
+            found(&|_| ()),
+            Some(("eth1".to_owned(), Some([10, 0, 0, 6].into())))
+        );
+        let configured = |config: &mut AttachConfig| config.direct_routing_device = "eth0".to_owned();
+        assert_eq!(
+            found(&configured),
+            Some(("eth0".to_owned(), Some([198, 51, 100, 1].into())))
+        );
+        let missing = |config: &mut AttachConfig| config.direct_routing_device = "eth7".to_owned();
+        assert_eq!(found(&missing), None);
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Loads the packet programs and attaches them to interfaces.
+//!
+//! - [`cell`] makes `cilium_host` and `cilium_net`, loads the programs of `skep-bpf-programs` with the pinned maps, and
+//!   attaches them to the pair and to the selected devices of the node, which it follows. Programs are replaced in place
+//!   when an option changes. They stay attached when the agent ends.
+//! - [`EndpointHooks`] is what the owner of endpoints calls for their interfaces.
+//!
+//! Links are pinned where Cilium has them, `cilium/devices/<device>/links` and `cilium/endpoints/<id>/links` below the root of
+//! the BPF file system. What the programs do is written in `docs/datapath.md`.
+
+mod attach;
+mod cell;
+mod datapath;
+mod desired;
+mod hooks;
+mod options;
+mod pair;
+mod reconciler;
+mod sysctl;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use attach::{Attachment, Hook};
+pub use cell::cell;
+pub use datapath::{DatapathError, PacketDatapath, PacketStatus};
+pub use desired::DirectRouting;
+pub use hooks::{EndpointHooks, HookError};
+pub use options::PacketSettings;
+pub use pair::PairError;
+pub use sysctl::SysctlError;
+
+hive::catalogue!(cell);

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Tables → interfaces, programs and maps. Links are checked now and then.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use hive::{Health, Job, JobCtx, Jobs, Params, SpawnError};
+use ipnet::IpNet;
+use skep_node::{Device, LocalNode, NodeAddress};
+use skep_socketlb::{MapsWritten, SocketDatapath};
+use statedb::{Db, Table};
+
+use crate::{
+    datapath::{DatapathError, PacketDatapath, PacketStatus},
+    desired::{Desired, Tables},
+    options::PacketSettings,
+    pair::{self, HOST, NET, Pair},
+    sysctl::{self, SysctlError},
+};
+
+/// How often links are checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// Changes within this time are applied at once.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Pauses before what failed is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// How long programs go on with replaced maps before they are switched to the new ones regardless.
+const WRITTEN_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Params)]
+pub(crate) struct ReconcilerParams {
+    db: Db,
+    devices: Table<Device>,
+    addresses: Table<NodeAddress>,
+    node: Table<LocalNode>,
+    datapath: Arc<PacketDatapath>,
+    sockets: Arc<SocketDatapath>,
+    written: Option<Arc<dyn MapsWritten>>,
+    jobs: Jobs,
+}
+
+/// Settings of the kernel that cannot be made as the programs need them. They are attached: some packets get lost.
+#[derive(Debug, thiserror::Error)]
+enum KernelError {
+    /// The kernel or its file system refused.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Sysctl(Vec<SysctlError>),
+    /// Node ports with backends elsewhere require forwarding: set `net.ipv4.ip_forward` and `net.ipv6.conf.all.forwarding`.
+    #[error("forwarding is off: {}", .0.join(", "))]
+    Forwarding(Vec<String>),
+}
+
+struct Reconciler {
+    params: ReconcilerParams,
+    /// What was applied last, and with which settings of the kernel.
+    applied: Option<Desired>,
+    routed: Vec<IpNet>,
+}
+
+/// Registers the jobs.
+pub(crate) fn start(params: ReconcilerParams) -> Result<(), SpawnError> {
+    let jobs = params.jobs.clone();
+    let datapath = params.datapath.clone();
+    let reconciler = Arc::new(tokio::sync::Mutex::new(Reconciler {
+        params,
+        applied: None,
+        routed: Vec::new(),
+    }));
+    jobs.spawn(Job::once("attach-programs", move |cx: JobCtx| {
+        let reconciler = reconciler.clone();
+        async move {
+            let token = cx.token.clone();
+            let mut reconciler = reconciler.lock().await;
+            // Programs may have been detached since the last run.
+            reconciler.applied = None;
+            tokio::select! {
+                () = token.cancelled() => {}
+                () = reconciler.run(&cx.health) => {}
+            }
+        }
+    }))?;
+    jobs.spawn(Job::every(
+        CHECK_INTERVAL,
+        "check-programs",
+        move |_cx: JobCtx| {
+            let datapath = datapath.clone();
+            async move {
+                tokio::task::spawn_blocking(move || datapath.check()).await??;
+                Ok::<(), DatapathError>(())
+            }
+        },
+    ))
+}
+
+impl Reconciler {
+    async fn run(&mut self, health: &Health) {
+        let mut retry = RETRY.0;
+        loop {
+            let snapshot = self.params.db.read();
+            let (have_devices, devices_complete) = self.params.devices.initialized_watch(&snapshot);
+            let (have_addresses, addresses_complete) = self.params.addresses.initialized_watch(&snapshot);
+            let (have_node, node_complete) = self.params.node.initialized_watch(&snapshot);
+            let devices_changed = self.params.devices.table_watch(&snapshot);
+            let addresses_changed = self.params.addresses.table_watch(&snapshot);
+            let node_changed = self.params.node.table_watch(&snapshot);
+
+            let is_complete = have_devices && have_addresses && have_node;
+            let mut has_failed = false;
+            if is_complete {
+                let desired = self.desired(&snapshot);
+                drop(snapshot);
+                if self.applied.as_ref() != Some(&desired) {
+                    match self.apply(&desired, health).await {
+                        Ok(()) => {
+                            self.applied = Some(desired);
+                            retry = RETRY.0;
+                        }
+                        Err(error) => {
+                            tracing::warn!(
+                                error = hive::error_chain(&error),
+                                "programs of interfaces are not as configured"
+                            );
+                            health.degraded("Programs are not attached as configured, trying again", &error);
+                            has_failed = true;
+                        }
+                    }
+                }
+            } else {
+                health.ok("Waiting for devices and addresses of the node");
+            }
+            tokio::select! {
+                () = devices_complete.closed(), if !have_devices => {}
+                () = addresses_complete.closed(), if !have_addresses => {}
+                () = node_complete.closed(), if !have_node => {}
+                () = devices_changed.closed() => {}
+                () = addresses_changed.closed() => {}
+                () = node_changed.closed() => {}
+                () = tokio::time::sleep(retry), if has_failed => retry = (retry * 2).min(RETRY.1),
+            }
+            if is_complete {
+                tokio::time::sleep(SETTLE).await;
+            }
+        }
+    }
+
+    fn desired(&self, snapshot: &statedb::Snapshot) -> Desired {
+        let devices: Vec<_> = self.params.devices.all(snapshot).collect();
+        let addresses: Vec<_> = self.params.addresses.all(snapshot).collect();
+        let node = self.params.node.all(snapshot).next();
+        let tables = Tables {
+            devices: devices.iter().map(|row| &***row).collect(),
+            addresses: addresses.iter().map(|row| &***row).collect(),
+            node: node.map(|row| &**row),
+        };
+        let settings = self.settings();
+        Desired::new(&tables, &settings.families, &settings.attach)
+    }
+
+    fn settings(&self) -> &PacketSettings {
+        self.params.datapath.settings()
+    }
+
+    async fn apply(&mut self, desired: &Desired, health: &Health) -> Result<(), DatapathError> {
+        self.wait_for_maps(health).await;
+        let families = self.settings().families.clone();
+        let mut refused = sysctl::apply(
+            Path::new(sysctl::ROOT),
+            &sysctl::wanted(&[], families.ipv4, families.ipv6),
+        );
+        let pair = pair::ensure(&desired.pair).await?;
+        self.remove_old_routes(desired, pair).await?;
+        let of_pair = sysctl::wanted(&[HOST, NET], families.ipv4, families.ipv6);
+        refused.extend(sysctl::apply(Path::new(sysctl::ROOT), &of_pair));
+
+        let options = self
+            .settings()
+            .options(self.params.sockets.options(), desired, pair);
+        let datapath = self.params.datapath.clone();
+        let wanted = desired.clone();
+        let work = move || datapath.apply(&wanted, pair, &options);
+        let status = tokio::task::spawn_blocking(work).await??;
+        self.report(&status, desired, refused, health);
+        Ok(())
+    }
+
+    /// Programs that work with the maps of an earlier run go on with them until the new ones are as good.
+    async fn wait_for_maps(&self, health: &Health) {
+        if !self.params.datapath.waits_for_maps() {
+            return;
+        }
+        let Some(written) = &self.params.written else {
+            return;
+        };
+        health.ok("Waiting for the replaced maps to be filled");
+        if tokio::time::timeout(WRITTEN_TIMEOUT, written.written())
+            .await
+            .is_err()
+        {
+            tracing::warn!("services are not written yet, switching to the new maps regardless");
+        }
+    }
+
+    async fn remove_old_routes(&mut self, desired: &Desired, pair: Pair) -> Result<(), DatapathError> {
+        let old: Vec<IpNet> = self
+            .routed
+            .iter()
+            .filter(|network| !desired.pair.networks.contains(network))
+            .copied()
+            .collect();
+        if !old.is_empty() {
+            pair::remove_routes(pair.host, &old).await?;
+        }
+        self.routed.clone_from(&desired.pair.networks);
+        Ok(())
+    }
+
+    fn report(&self, status: &PacketStatus, desired: &Desired, refused: Vec<SysctlError>, health: &Health) {
+        let message = summary(status);
+        let idle = self.not_forwarding(desired);
+        if !refused.is_empty() {
+            let error = KernelError::Sysctl(refused);
+            tracing::warn!(
+                error = hive::error_chain(&error),
+                "settings of the kernel are not as programs need them"
+            );
+            health.degraded(message, &error);
+        } else if !idle.is_empty() {
+            let error = KernelError::Forwarding(idle);
+            tracing::warn!(
+                error = hive::error_chain(&error),
+                "settings of the kernel are not as programs need them"
+            );
+            health.degraded(message, &error);
+        } else {
+            health.ok(message);
+        }
+    }
+
+    /// Devices that do not forward packets, though node ports are served there.
+    fn not_forwarding(&self, desired: &Desired) -> Vec<String> {
+        if !self.settings().replacement.enabled {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for device in &desired.devices {
+            for (is_ipv6, has_address) in [
+                (false, device.masquerade4.is_some()),
+                (true, device.masquerade6.is_some()),
+            ] {
+                if has_address && !sysctl::forwards(Path::new(sysctl::ROOT), &device.name, is_ipv6) {
+                    found.push(format!("{} (IPv{})", device.name, if is_ipv6 { 6 } else { 4 }));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What is attached, in a line.
+fn summary(status: &PacketStatus) -> String {
+    let how = match status.attachment {
+        Some(crate::Attachment::Filter { .. }) => "filters",
+        _ => "tcx links",
+    };
+    let devices = if status.devices.is_empty() {
+        "no devices".to_owned()
+    } else {
+        status.devices.join(", ")
+    };
+    let mut text = format!(
+        "{} programs attached by {how} to {HOST}, {NET} and {devices}",
+        status.programs.len()
+    );
+    if !status.xdp_devices.is_empty() {
+        text.push_str(&format!("; XDP: {}", status.xdp_devices.join(", ")));
+    }
+    if let Some(direct) = &status.direct_routing {
+        text.push_str(&format!("; direct routing: {}", direct.device));
+    }
+    text
+}

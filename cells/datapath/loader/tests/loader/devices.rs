@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Devices of the node: attached, followed, kept.
+
+use std::os::fd::AsFd as _;
+
+use skep_bpf_sys::{
+    filter::Filters,
+    link::{InterfaceHook, InterfaceLinks, XdpMode, detach, program_id},
+    testing::{ProgramKind, program},
+};
+use skep_datapath_loader::{Attachment, DatapathError};
+
+use crate::world::*;
+
+const REPLACEMENT: &str = "--kube-proxy-replacement";
+
+#[test]
+fn programs_are_attached_and_stay_when_the_agent_ends() {
+    run("attach", async |world: World| {
+        let agent = world.attached(&[REPLACEMENT]).await?;
+
+        assert_eq!(world.pins("devices/eth0"), ["cil_from_netdev", "cil_to_netdev"]);
+        assert_eq!(
+            world.pins("devices/cilium_host"),
+            ["cil_from_host", "cil_to_host"]
+        );
+        assert_eq!(world.pins("devices/cilium_net"), ["cil_to_host"]);
+        let (ingress, egress) = (
+            at("eth0", InterfaceHook::Ingress),
+            at("eth0", InterfaceHook::Egress),
+        );
+        assert_eq!((ingress.len(), egress.len()), (1, 1));
+        let status = agent.datapath().status();
+        assert_eq!(status.attachment, Some(Attachment::Link));
+        assert_eq!(status.devices, ["eth0"]);
+        assert_eq!(status.direct_routing.unwrap().ipv4, Some([192, 0, 2, 1].into()));
+        let (message, error) = agent.health();
+        assert_eq!(
+            message,
+            "5 programs attached by tcx links to cilium_host, cilium_net and eth0; direct routing: eth0"
+        );
+        assert_eq!(error, None);
+
+        agent.stop().await?;
+        assert_eq!(at("eth0", InterfaceHook::Ingress), ingress);
+
+        // The next one replaces the programs in their links.
+        let agent = world.attached(&[REPLACEMENT]).await?;
+        let next = at("eth0", InterfaceHook::Ingress);
+        assert!(next.len() == 1 && next != ingress, "{next:?}");
+        agent.stop().await
+    });
+}
+
+#[test]
+fn without_anything_to_translate_nothing_is_attached_to_what_leaves() {
+    run("egress", async |world: World| {
+        world.attached(&[REPLACEMENT]).await?.stop().await?;
+        assert_eq!(at("eth0", InterfaceHook::Egress).len(), 1);
+
+        let agent = world.attached(&[]).await?;
+
+        agent
+            .until("detached", |_| at("eth0", InterfaceHook::Egress).is_empty())
+            .await;
+        assert_eq!(world.pins("devices/eth0"), ["cil_from_netdev"]);
+        agent.stop().await?;
+        // Masquerading is a reason, too.
+        world.attached(&["--enable-bpf-masquerade"]).await?.stop().await?;
+        assert_eq!(at("eth0", InterfaceHook::Egress).len(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn devices_are_followed() {
+    run("follow", async |world: World| {
+        let agent = world.attached(&[REPLACEMENT]).await?;
+
+        world.add_interface("eth1", "198.51.100.1/24", "2001:db8:1::1/64")?;
+        agent
+            .until("attached to eth1", |agent| {
+                agent.datapath().status().devices == ["eth0", "eth1"]
+            })
+            .await;
+        assert_eq!(world.pins("devices/eth1"), ["cil_from_netdev", "cil_to_netdev"]);
+
+        ip("link del eth1")?;
+        agent
+            .until("unpinned", |_| world.pins("devices/eth1").is_empty())
+            .await;
+        assert!(!world.root.join("cilium/devices/eth1").exists());
+        assert_eq!(agent.health().1, None);
+        // Another one of the name is another interface.
+        world.add_interface("eth1", "198.51.100.1/24", "2001:db8:1::1/64")?;
+        agent
+            .until("attached again", |_| world.pins("devices/eth1").len() == 2)
+            .await;
+        assert_eq!(at("eth1", InterfaceHook::Ingress).len(), 1);
+        agent.stop().await
+    });
+}
+
+#[test]
+fn devices_that_went_while_there_was_no_agent_are_unpinned() {
+    run("gone", async |world: World| {
+        world.add_interface("eth1", "198.51.100.1/24", "2001:db8:1::1/64")?;
+        world.attached(&[REPLACEMENT]).await?.stop().await?;
+        assert_eq!(world.pins("devices/eth1").len(), 2);
+        ip("link del eth1")?;
+
+        let agent = world.attached(&[REPLACEMENT]).await?;
+
+        assert!(!world.root.join("cilium/devices/eth1").exists());
+        agent.stop().await
+    });
+}
+
+#[test]
+fn programs_of_others_keep_their_places() {
+    run("foreign", async |world: World| {
+        let (before, after) = (
+            program(ProgramKind::Classifier, "before")?,
+            program(ProgramKind::Classifier, "after")?,
+        );
+        let others = InterfaceLinks::new(&world.root.join("others"), "eth0")?;
+        others.attach("before", before.as_fd(), InterfaceHook::Ingress)?;
+        world.attached(&[REPLACEMENT]).await?.stop().await?;
+        others.attach("after", after.as_fd(), InterfaceHook::Ingress)?;
+
+        world.attached(&[REPLACEMENT]).await?.stop().await?;
+
+        let ids = at("eth0", InterfaceHook::Ingress);
+        assert_eq!(ids.len(), 3);
+        assert_eq!(
+            (ids[0], ids[2]),
+            (program_id(before.as_fd())?, program_id(after.as_fd())?)
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn filters_take_the_place_of_links_and_links_that_of_filters() {
+    run("filters", async |world: World| {
+        world.attached(&[REPLACEMENT]).await?.stop().await?;
+
+        let agent = world
+            .attached(&[REPLACEMENT, "--enable-tcx=false", "--bpf-filter-priority=5"])
+            .await?;
+        assert_eq!(
+            agent.datapath().status().attachment,
+            Some(Attachment::Filter { priority: 5 })
+        );
+        assert!(!world.root.join("cilium/devices/eth0").exists());
+        assert_eq!(at("eth0", InterfaceHook::Ingress), [0; 0]);
+        let filters = Filters::new("eth0")?.list(InterfaceHook::Egress)?;
+        assert_eq!(filters.len(), 1);
+        assert_eq!(
+            (filters[0].name.as_str(), filters[0].priority),
+            ("cil_to_netdev-eth0", 5)
+        );
+        agent.datapath().check()?;
+        assert!(Filters::new("eth0")?.detach("cil_to_netdev", InterfaceHook::Egress)?);
+        assert!(matches!(
+            agent.datapath().check(),
+            Err(DatapathError::Detached(_))
+        ));
+        agent.datapath().check()?;
+        agent.stop().await?;
+
+        world.attached(&[REPLACEMENT]).await?.stop().await?;
+        assert_eq!(Filters::new("eth0")?.list(InterfaceHook::Egress)?, []);
+        assert_eq!(at("eth0", InterfaceHook::Egress).len(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn links_that_others_remove_are_made_again_and_replaced_programs_are_named() {
+    run("check", async |world: World| {
+        let agent = world.attached(&[REPLACEMENT]).await?;
+        let datapath = agent.datapath();
+        datapath.check()?;
+
+        let directory = world.root.join("cilium/devices/eth0/links");
+        detach(&directory, "cil_from_netdev")?;
+        let error = datapath.check().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "programs were detached by another program: cil_from_netdev at eth0"
+        );
+        assert_eq!(at("eth0", InterfaceHook::Ingress).len(), 1);
+        datapath.check()?;
+
+        let other = program(ProgramKind::Classifier, "intruder")?;
+        InterfaceLinks::new(&directory, "eth0")?.attach(
+            "cil_from_netdev",
+            other.as_fd(),
+            InterfaceHook::Ingress,
+        )?;
+        let error = datapath.check().unwrap_err();
+        assert!(error.to_string().contains("intruder (id"), "{error}");
+        assert_eq!(at("eth0", InterfaceHook::Ingress), [program_id(other.as_fd())?]);
+        agent.stop().await
+    });
+}
+
+#[test]
+fn xdp_is_attached_where_acceleration_asks_for_it() {
+    run("xdp", async |world: World| {
+        let links = InterfaceLinks::new(&world.root, "eth0")?;
+        for mode in ["native", "best-effort", "testing-only"] {
+            let flag = format!("--bpf-lb-acceleration={mode}");
+            let agent = world.attached(&[REPLACEMENT, &flag]).await?;
+            assert_eq!(agent.datapath().status().xdp_devices, ["eth0"], "{mode}");
+            assert!(links.attached_xdp()?.is_some(), "{mode}");
+            agent.datapath().check()?;
+            agent.stop().await?;
+        }
+        assert!(ip("link show eth0")?.contains("xdpgeneric"));
+
+        world.attached(&[REPLACEMENT]).await?.stop().await?;
+        assert_eq!(links.attached_xdp()?, None);
+        Ok(())
+    });
+}
+
+#[test]
+fn the_xdp_program_of_another_is_named_and_the_rest_is_attached() {
+    run("xdp-foreign", async |world: World| {
+        let other = program(ProgramKind::Xdp, "guard")?;
+        InterfaceLinks::new(&world.root.join("others"), "eth0")?.attach_xdp(
+            "guard",
+            other.as_fd(),
+            XdpMode::Native,
+        )?;
+
+        let agent = world
+            .attached(&[REPLACEMENT, "--bpf-lb-acceleration=native"])
+            .await?;
+
+        agent.until("degraded", |agent| agent.health().1.is_some()).await;
+        let error = agent.health().1.unwrap();
+        assert!(
+            error.contains("interface eth0 has an XDP program already: guard"),
+            "{error}"
+        );
+        assert_eq!(at("eth0", InterfaceHook::Ingress).len(), 1);
+        agent.stop().await
+    });
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `cilium_host`, `cilium_net`, their addresses and routes, settings of the kernel, and nodes with little.
+
+use rustix::mount::{MountFlags, mount_bind, mount_remount};
+
+use crate::world::*;
+
+#[test]
+fn the_pair_has_the_first_address_of_the_pod_cidr_and_routes() {
+    run("pair", async |world: World| {
+        let agent = world.attached(&["--mtu=1400"]).await?;
+        assert!(!ip("addr show cilium_host")?.contains("10.1.0"));
+        agent.local_node().update(|node| {
+            node.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]
+        })?;
+
+        let shown = || ip("addr show cilium_host").unwrap();
+        agent
+            .until("an address", |_| shown().contains("inet 10.1.0.1/32"))
+            .await;
+        assert!(shown().contains("inet6 fd00:1::1/128"), "{}", shown());
+        assert!(
+            shown().contains("NOARP") && shown().contains("mtu 1400"),
+            "{}",
+            shown()
+        );
+        assert!(ip("link show cilium_net")?.contains("mtu 1400"));
+        let routes =
+            || ip("route show dev cilium_host").unwrap() + &ip("-6 route show dev cilium_host").unwrap();
+        agent.until("routes", |_| routes().contains("fd00:1::/64")).await;
+        assert!(
+            routes().contains("10.1.0.0/24 via 10.1.0.1 proto kernel src 10.1.0.1"),
+            "{}",
+            routes()
+        );
+
+        // Another network is routed instead; the address stays.
+        agent
+            .local_node()
+            .update(|node| node.pod_cidrs = vec!["10.2.0.0/24".parse().unwrap()])?;
+        agent
+            .until("another route", |_| routes().contains("10.2.0.0/24"))
+            .await;
+        assert!(
+            !routes().contains("10.1.0.0/24") && !routes().contains("fd00:1::/64"),
+            "{}",
+            routes()
+        );
+        agent.stop().await?;
+        // Over restarts, too.
+        let agent = world.attached(&["--enable-local-node-route=false"]).await?;
+        assert!(shown().contains("inet 10.1.0.1/32"), "{}", shown());
+        agent.stop().await?;
+        // Unless it is configured.
+        let agent = world.attached(&["--local-router-ipv4=10.9.9.9"]).await?;
+        agent
+            .until("the address", |_| shown().contains("inet 10.9.9.9/32"))
+            .await;
+        assert!(!shown().contains("10.1.0.1"), "{}", shown());
+        agent.stop().await
+    });
+}
+
+#[test]
+fn a_removed_pair_is_made_again() {
+    run("pair-removed", async |world: World| {
+        let agent = world.attached(&[]).await?;
+        let has_pins = || world.pins("devices/cilium_host").len() == 2;
+        assert!(has_pins());
+
+        ip("link del cilium_host")?;
+
+        agent
+            .until("there again", |agent| {
+                ip("link show cilium_host").is_ok() && agent.datapath().check().is_ok()
+            })
+            .await;
+        assert!(has_pins());
+        agent.stop().await
+    });
+}
+
+#[test]
+fn settings_of_the_kernel_are_made() {
+    run("sysctl", async |world: World| {
+        std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1")?;
+        let agent = world.attached(&[]).await?;
+
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap();
+        for (name, value) in [
+            ("ipv4/conf/all/rp_filter", "0\n"),
+            ("ipv4/conf/cilium_host/rp_filter", "0\n"),
+            ("ipv4/conf/cilium_net/accept_local", "1\n"),
+            ("ipv4/conf/cilium_host/send_redirects", "0\n"),
+            ("ipv6/conf/cilium_net/forwarding", "1\n"),
+        ] {
+            assert_eq!(read(name), value, "{name}");
+        }
+        agent.stop().await
+    });
+}
+
+#[test]
+fn programs_are_attached_with_read_only_settings_and_health_names_them() {
+    run("read-only", async |world: World| {
+        std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1")?;
+        mount_bind("/proc/sys", "/proc/sys")?;
+        mount_remount("/proc/sys", MountFlags::BIND | MountFlags::RDONLY, "")?;
+
+        let agent = world.attached(&[]).await?;
+
+        agent.until("degraded", |agent| agent.health().1.is_some()).await;
+        let (message, error) = agent.health();
+        assert!(message.starts_with("4 programs attached"), "{message}");
+        let error = error.unwrap();
+        assert!(
+            error.contains("/proc/sys/net/ipv4/conf/all/rp_filter is 1, not 0, and cannot be changed"),
+            "{error}"
+        );
+        agent.stop().await
+    });
+}
+
+#[test]
+fn a_device_that_does_not_forward_is_named_where_node_ports_are_served() {
+    run("forwarding", async |world: World| {
+        std::fs::write("/proc/sys/net/ipv4/conf/eth0/forwarding", "0")?;
+
+        let agent = world.attached(&["--kube-proxy-replacement"]).await?;
+
+        agent.until("degraded", |agent| agent.health().1.is_some()).await;
+        assert_eq!(
+            agent.health().1.as_deref(),
+            Some("forwarding is off: eth0 (IPv4)")
+        );
+        agent.stop().await
+    });
+}
+
+#[test]
+fn a_bare_node_has_the_pair_and_no_devices() {
+    run_bare("bare", async |world: World| {
+        let agent = world.attached(&["--kube-proxy-replacement"]).await?;
+
+        let (message, error) = agent.health();
+        assert_eq!(
+            message,
+            "3 programs attached by tcx links to cilium_host, cilium_net and no devices"
+        );
+        assert_eq!(error, None);
+        agent.stop().await
+    });
+}
+
+#[test]
+fn one_address_family_is_enough() {
+    run("ipv4-only", async |world: World| {
+        std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1")?;
+        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
+        let agent = world
+            .attached(&["--enable-ipv6=false", "--kube-proxy-replacement"])
+            .await?;
+        agent.local_node().update(|node| {
+            node.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]
+        })?;
+        agent
+            .until("an address", |_| {
+                ip("addr show cilium_host").unwrap().contains("10.1.0.1/32")
+            })
+            .await;
+        assert_eq!(agent.health().1, None);
+        agent.stop().await
+    });
+}

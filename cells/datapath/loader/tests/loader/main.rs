@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The cell in a hive, on a node of its own with real interfaces and programs.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
+
+mod devices;
+mod endpoints;
+mod kernel;
+mod traffic;
+mod world;

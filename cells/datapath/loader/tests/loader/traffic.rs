@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Node ports, from a client outside of the node to backends elsewhere.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use skep_bpf_maps::{
+    lb::ServiceFlags,
+    testing::{Frontend, LbMaps},
+};
+use skep_bpf_sys::MapStore;
+use skep_socketlb::SocketDatapath;
+
+use crate::world::*;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const WAIT: Duration = Duration::from_secs(5);
+const REPLACEMENT: &str = "--kube-proxy-replacement";
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn node_port(maps: &LbMaps, id: u16, at: &str, proto: u8, backend: &str) -> Outcome {
+    let flags = ServiceFlags::NODE_PORT | ServiceFlags::ROUTABLE;
+    maps.upsert(&Frontend::new(id, address(at), proto, &[address(backend)]).flags(flags))?;
+    Ok(())
+}
+
+fn maps(agent: &Agent) -> Outcome<LbMaps> {
+    let sizes = *agent
+        .running
+        .get::<Arc<SocketDatapath>>()
+        .unwrap()
+        .settings()
+        .sizes;
+    Ok(LbMaps::open(
+        &agent.running.get::<Arc<MapStore>>().unwrap(),
+        sizes,
+    )?)
+}
+
+/// One question over a new connection; the answer is the address that the server saw.
+fn ask_tcp(to: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&to, WAIT)?;
+    stream.set_read_timeout(Some(WAIT))?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any)?;
+    socket.set_read_timeout(Some(WAIT))?;
+    socket.connect(to)?;
+    socket.send(b"?")?;
+    let mut buffer = [0; 64];
+    let length = socket.recv(&mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+}
+
+/// Servers in the client's namespace, on its second addresses: another node, for what it looks like.
+fn serve(world: &World) {
+    world.client.run(|| {
+        for at in ["192.0.2.20:8080", "[2001:db8::20]:8080"] {
+            let listener = TcpListener::bind(at).unwrap();
+            std::thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    let mut stream = stream;
+                    let seen = stream.peer_addr().unwrap().ip().to_string();
+                    let _ = stream.write_all(seen.as_bytes());
+                }
+            });
+            let socket = UdpSocket::bind(at).unwrap();
+            std::thread::spawn(move || {
+                let mut buffer = [0; 64];
+                while let Ok((_, from)) = socket.recv_from(&mut buffer) {
+                    let _ = socket.send_to(from.ip().to_string().as_bytes(), from);
+                }
+            });
+        }
+    });
+}
+
+const FAMILIES: [(&str, &str, &str); 2] = [
+    ("192.0.2.1:30080", "192.0.2.20:8080", "192.0.2.1"),
+    ("[2001:db8::1]:30080", "[2001:db8::20]:8080", "2001:db8::1"),
+];
+
+#[test]
+fn node_ports_lead_to_backends_elsewhere() {
+    run("node-port", async |world: World| {
+        serve(&world);
+        for flags in [
+            &[REPLACEMENT][..],
+            &[REPLACEMENT, "--enable-tcx=false"],
+            &[REPLACEMENT, "--bpf-lb-acceleration=testing-only"],
+        ] {
+            let agent = world.attached(flags).await?;
+            let maps = maps(&agent)?;
+            for (id, (at, backend, _)) in (1..).zip(FAMILIES) {
+                node_port(&maps, id, at, TCP, backend)?;
+                node_port(&maps, id + 10, at, UDP, backend)?;
+            }
+            for (at, _, node) in FAMILIES {
+                let (tcp, udp) = world.client.run(|| (ask_tcp(address(at)), ask_udp(address(at))));
+                assert_eq!(
+                    tcp.unwrap(),
+                    node,
+                    "TCP to {at} with {flags:?}: the backend sees the node"
+                );
+                assert_eq!(udp.unwrap(), node, "UDP to {at} with {flags:?}");
+            }
+            agent.stop().await?;
+            // Without an agent as well.
+            for (at, _, node) in FAMILIES {
+                assert_eq!(
+                    world.client.run(|| ask_tcp(address(at))).unwrap(),
+                    node,
+                    "{flags:?}"
+                );
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn no_connection_fails_while_agents_come_and_go() {
+    run("replace", async |world: World| {
+        serve(&world);
+        let agent = world.attached(&[REPLACEMENT]).await?;
+        node_port(&maps(&agent)?, 1, FAMILIES[0].0, TCP, FAMILIES[0].1)?;
+        let (stop, asked, failed) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                world.client.run(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        failed.fetch_add(ask_tcp(address(FAMILIES[0].0)).is_err().into(), Ordering::Relaxed);
+                        asked.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            });
+            let handle = tokio::runtime::Handle::current();
+            let work = tokio::task::block_in_place(|| {
+                handle.block_on(async {
+                    agent.stop().await?;
+                    for flags in [
+                        &[REPLACEMENT][..],
+                        &[REPLACEMENT, "--trace-payloadlen=64"],
+                        &[REPLACEMENT],
+                    ] {
+                        let agent = world.attached(flags).await?;
+                        agent.stop().await?;
+                    }
+                    Outcome::Ok(())
+                })
+            });
+            stop.store(true, Ordering::Relaxed);
+            work
+        });
+
+        result?;
+        assert!(asked.load(Ordering::Relaxed) > 20, "{asked:?}");
+        assert_eq!(failed.load(Ordering::Relaxed), 0, "of {asked:?}");
+        Ok(())
+    });
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Frames of both address families, from what is in them and back, with all checksums.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::packet::{CLIENT_MAC, fold, sum};
+
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const SCTP: u8 = 132;
+const DESTINATION_OPTIONS: u8 = 60;
+
+pub(crate) const FIN: u8 = 1;
+pub(crate) const SYN: u8 = 2;
+pub(crate) const ACK: u8 = 16;
+
+/// A packet of a flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) proto: u8,
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: SocketAddr,
+    /// Of TCP.
+    pub(crate) flags: u8,
+    pub(crate) hop_limit: u8,
+    /// IPv4 options, or an IPv6 destination options header, whose first byte is the transport protocol.
+    pub(crate) extension: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Frame {
+    pub(crate) fn new(proto: u8, source: SocketAddr, destination: SocketAddr) -> Self {
+        Self {
+            proto,
+            source,
+            destination,
+            flags: if proto == TCP { SYN } else { 0 },
+            hop_limit: 64,
+            extension: Vec::new(),
+            payload: b"payload".to_vec(),
+        }
+    }
+
+    pub(crate) fn flags(mut self, flags: u8) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    pub(crate) fn extension(mut self, extension: &[u8]) -> Self {
+        self.extension = extension.to_vec();
+        self
+    }
+
+    pub(crate) fn payload(mut self, length: usize) -> Self {
+        self.payload = (0..length).map(|n| n as u8).collect();
+        self
+    }
+
+    pub(crate) fn hop_limit(mut self, hop_limit: u8) -> Self {
+        self.hop_limit = hop_limit;
+        self
+    }
+
+    /// The packet that answers this one.
+    pub(crate) fn answer(&self) -> Self {
+        Self::new(self.proto, self.destination, self.source).flags(if self.proto == TCP {
+            SYN | ACK
+        } else {
+            0
+        })
+    }
+
+    fn transport(&self) -> Vec<u8> {
+        let mut l4 = self.source.port().to_be_bytes().to_vec();
+        l4.extend(self.destination.port().to_be_bytes());
+        let checksum_at = match self.proto {
+            TCP => {
+                l4.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
+                Some(16)
+            }
+            UDP => {
+                l4.extend(((8 + self.payload.len()) as u16).to_be_bytes());
+                l4.extend([0, 0]);
+                Some(6)
+            }
+            // Verification tag, and a checksum of what does not change on the way.
+            _ => {
+                l4.extend([1, 2, 3, 4, 0xcc, 0xcc, 0xcc, 0xcc]);
+                None
+            }
+        };
+        l4.extend(&self.payload);
+        if let Some(at) = checksum_at {
+            let total = pseudo(self.proto, self.source.ip(), self.destination.ip(), l4.len()) + sum(&l4);
+            // Zero would mean that there is none (RFC 768).
+            let checksum = match !fold(total) {
+                0 => 0xffff,
+                other => other,
+            };
+            l4[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+        }
+        l4
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let l4 = self.transport();
+        let mut frame = vec![0x3a, 0x11, 0x4e, 0xee, 0xf2, 0xb2];
+        frame.extend(CLIENT_MAC);
+        match (self.source.ip(), self.destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                frame.extend([8, 0]);
+                let header = 20 + self.extension.len();
+                let mut ip = vec![0x40 | (header / 4) as u8, 0];
+                ip.extend(((header + l4.len()) as u16).to_be_bytes());
+                ip.extend([0x12, 0x34, 0x40, 0, self.hop_limit, self.proto, 0, 0]);
+                ip.extend(source.octets());
+                ip.extend(destination.octets());
+                ip.extend(&self.extension);
+                let checksum = !fold(sum(&ip));
+                ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+                frame.extend(ip);
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+                frame.extend(((self.extension.len() + l4.len()) as u16).to_be_bytes());
+                let proto = if self.extension.is_empty() {
+                    self.proto
+                } else {
+                    DESTINATION_OPTIONS
+                };
+                frame.extend([proto, self.hop_limit]);
+                frame.extend(source.octets());
+                frame.extend(destination.octets());
+                frame.extend(&self.extension);
+            }
+            mixed => panic!("one address family each: {mixed:?}"),
+        }
+        frame.extend(l4);
+        frame
+    }
+
+    /// Reads a frame; says what is wrong with it.
+    pub(crate) fn read(frame: &[u8]) -> Result<Self, String> {
+        let check = |is_right: bool, what: &str| if is_right { Ok(()) } else { Err(what.to_owned()) };
+        check(frame.len() >= 14 + 20 + 8, "too short")?;
+        let is_ipv6 = frame[12..14] == [0x86, 0xdd];
+        let packet = &frame[14..];
+        let (header, length, mut proto, hop_limit);
+        let (from, to): (IpAddr, IpAddr);
+        let mut extension = Vec::new();
+        if is_ipv6 {
+            length = 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
+            (proto, hop_limit) = (packet[6], packet[7]);
+            let address = |at: usize| {
+                let octets: [u8; 16] = packet[at..at + 16].try_into().unwrap();
+                IpAddr::from(octets)
+            };
+            (from, to) = (address(8), address(24));
+            if proto == DESTINATION_OPTIONS {
+                extension = packet[40..][..(usize::from(packet[41]) + 1) * 8].to_vec();
+                proto = packet[40];
+            }
+            header = 40 + extension.len();
+        } else {
+            length = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+            header = usize::from(packet[0] & 0xf) * 4;
+            (hop_limit, proto) = (packet[8], packet[9]);
+            let address = |at: usize| {
+                let octets: [u8; 4] = packet[at..at + 4].try_into().unwrap();
+                IpAddr::from(octets)
+            };
+            (from, to) = (address(12), address(16));
+            extension.extend(&packet[20..header]);
+            check(
+                fold(sum(&packet[..header])) == 0xffff,
+                "checksum of the IP header",
+            )?;
+        }
+        check(length == packet.len(), "length of the packet")?;
+        let l4 = &packet[header..];
+        if proto != SCTP {
+            let total = pseudo(proto, from, to, l4.len()) + sum(l4);
+            check(fold(total) == 0xffff, "checksum of the transport header")?;
+        }
+        let port = |at: usize| u16::from_be_bytes([l4[at], l4[at + 1]]);
+        let (flags, data) = match proto {
+            TCP => (l4[13], 20),
+            UDP => (0, 8),
+            SCTP => (0, 12),
+            other => return Err(format!("protocol {other}")),
+        };
+        Ok(Self {
+            proto,
+            source: (from, port(0)).into(),
+            destination: (to, port(2)).into(),
+            flags,
+            hop_limit,
+            extension,
+            payload: l4[data..].to_vec(),
+        })
+    }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// Sum of what a transport checksum covers besides the transport header.
+pub(crate) fn pseudo(proto: u8, source: IpAddr, destination: IpAddr, length: usize) -> u32 {
+    sum(&octets(source)) + sum(&octets(destination)) + u32::from(proto) + length as u32
+}
