@@ -8,7 +8,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     net::{IpAddr, Ipv4Addr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rustix::time::{ClockId, clock_gettime};
@@ -389,6 +392,60 @@ fn the_kernel_is_not_held_for_a_pass_but_for_slices_of_it() {
         assert_eq!(done.alive as usize, there.len() - ended);
         assert!(tracked.entries()?.iter().all(|(_, entry)| entry.lifetime > 1));
         assert!(iterators.last_pass().slices > 3, "{:?}", iterators.last_pass());
+        Ok::<_, Error>(())
+    });
+    done.unwrap();
+}
+
+/// Ends a thread.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn entries_of_live_flows_stay_while_others_come_and_go() {
+    let key = |kind: u8, n: u32| CtKey4 {
+        daddr: n.to_be_bytes(),
+        sport: U16::new(kind.into()),
+        ..flow()
+    };
+    let done = Node::run("churn", |node| {
+        let store = node.store();
+        let tracked = store.open_or_create(&CT_TCP4.spec(&sizes()))?;
+        let living: Vec<CtKey4> = (0..2_000).map(|n| key(0, n)).collect();
+        let alive = ending(seconds() + 1000);
+        assert!(
+            tracked
+                .update_batch(&living, &vec![alive; living.len()])
+                .is_empty()
+        );
+        let iterators = FlowIterators::load(&store, false)?;
+        let is_over = AtomicBool::new(false);
+
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = Random(5);
+                while !is_over.load(Ordering::Relaxed) {
+                    let flood: Vec<CtKey4> = (0..500).map(|_| key(1, random.below(20_000) as u32)).collect();
+                    let lifetime = if random.below(2) == 0 { 1 } else { seconds() + 1000 };
+                    tracked.update_batch(&flood, &vec![ending(lifetime); flood.len()]);
+                }
+            });
+            // Also if this thread panics.
+            let _stop = Stop(&is_over);
+            let mut deleted = 0;
+            for _ in 0..40 {
+                deleted += iterators.collect(FlowMap::Tcp4, &Removal::Ended).unwrap().deleted;
+                for flow in &living {
+                    assert_eq!(tracked.lookup(flow).unwrap(), Some(alive), "{flow:?}");
+                }
+            }
+            assert!(deleted > 0);
+        });
         Ok::<_, Error>(())
     });
     done.unwrap();
