@@ -15,6 +15,7 @@ use libbpf_cargo::SkeletonBuilder;
 /// Name of the C file in `bpf/progs`, without `.bpf.c`.
 const OBJECTS: [&str; 7] = [
     "cgroup_socketlb",
+    "iter_flowgc",
     "iter_socketterm",
     "map_types",
     "socket_clock",
