@@ -162,7 +162,7 @@ impl Policies {
                 let pins = store.pins(PIN).map_err(failed)?;
                 let ids = pins
                     .iter()
-                    .filter_map(|name| name.strip_prefix(PIN)?.parse().ok());
+                    .filter_map(|name| name.strip_prefix(PIN)?.parse::<u16>().ok());
                 found.extend(ids);
             }
             Inner::Memory(maps) => found.extend(maps.lock().keys()),
