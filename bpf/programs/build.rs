@@ -20,6 +20,7 @@ const OBJECTS: [&str; 7] = [
     "map_types",
     "socket_clock",
     "tc_datapath",
+    "tc_overlay",
     "xdp_datapath",
 ];
 

@@ -18,6 +18,7 @@
 #include "lb/service.h"
 #include "lb/skip.h"
 #include "lb/source_range.h"
+#include "nat/ip_masq.h"
 #include "nat/nat.h"
 #include "node/ipcache.h"
 #include "node/neighbour.h"

@@ -115,7 +115,9 @@ int cil_to_netdev(CTX *ctx)
 	type = ether_type(ctx);
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	device = bpf_map_lookup_elem(&skep_devices, &ifindex);
-	if (device && !vlan_tagged(ctx) && (ctx->mark & MARK_MASK) != MARK_SNAT_DONE) {
+	/* What the tunnel sends was translated before. */
+	if (device && !vlan_tagged(ctx) && (ctx->mark & MARK_MASK) != MARK_SNAT_DONE &&
+	    !(options.packet.tunnel && (ctx->mark & MARK_MASK) == MARK_OVERLAY)) {
 		if (type == bpf_htons(ETH_P_IP) && options.ipv4) {
 			work->v4.device = *device;
 			return finish(ctx, path, to_network4(ctx, &work->v4));

@@ -71,6 +71,7 @@ fn datapath() -> Cell {
         skep_socketlb::loadbalancer_cell(),
         skep_socketlb::cell(),
         skep_datapath_loader::cell(),
+        skep_ip_masq_agent::cell(),
         skep_conntrack::cell(),
         skep_monitor::cell(),
         skep_monitor::api::cell(),
@@ -79,6 +80,8 @@ fn datapath() -> Cell {
         skep_node_manager::cell(),
         skep_node_manager::api::cell(),
         skep_endpoint_watcher::cell(),
+        skep_endpoint::cell(),
+        skep_endpoint::api::cell(),
         unsupported::cell(),
         pods::cell(),
     ])

@@ -7,6 +7,7 @@ mod cells;
 mod cilium;
 mod cluster;
 mod health;
+mod interfaces;
 mod memory;
 mod pods;
 mod status;

@@ -19,6 +19,7 @@ use skep_api_types::{
 };
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_datapath_config::{Dispatch, ForwardingConfig, MapConfig, NodeMode};
+use skep_datapath_loader::PacketDatapath;
 use skep_healthserver::NodeHealth;
 use skep_loadbalancer_model::Config as LbConfig;
 use skep_maglev::Maglev;
@@ -27,7 +28,7 @@ use skep_socketlb::SocketDatapath;
 use statedb::{Db, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::health;
+use crate::{health, interfaces};
 
 hive::catalogue!(cell);
 
@@ -36,6 +37,7 @@ pub(crate) fn cell() -> Cell {
     Cell::module("agent-status", "Parts of the status")
         .provide(health::modules)
         .provide(replacement)
+        .provide(interfaces::status)
         .provide(maps)
         .provide(clock)
         .provide(configuration)
@@ -94,6 +96,7 @@ struct ReplacementParams {
     forwarding: Cfg<ForwardingConfig>,
     maglev: Maglev,
     datapath: Arc<SocketDatapath>,
+    packets: Arc<PacketDatapath>,
     addresses: Table<NodeAddress>,
     db: Db,
 }
@@ -117,6 +120,7 @@ impl StatusProbe for Replacement {
             forwarding,
             maglev,
             datapath,
+            packets,
             addresses,
             db,
         } = &self.0;
@@ -149,7 +153,7 @@ impl StatusProbe for Replacement {
             mode: if on { "True" } else { "False" }.to_owned(),
             devices: devices.keys().cloned().collect(),
             device_list: device_list.collect(),
-            direct_routing_device: String::new(),
+            direct_routing_device: interfaces::direct_routing_device(packets),
             features: KubeProxyReplacementFeatures {
                 node_port: NodePortFeature {
                     enabled: on,
@@ -161,7 +165,7 @@ impl StatusProbe for Replacement {
                     } else {
                         0
                     },
-                    acceleration: "Disabled".to_owned(),
+                    acceleration: interfaces::acceleration(packets),
                     port_min: settings.node_ports.range.first(),
                     port_max: settings.node_ports.range.last(),
                 },

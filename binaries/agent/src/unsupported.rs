@@ -4,7 +4,9 @@
 //! in `skep status`. Requires: the settings of [`skep_datapath_config`].
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
-use skep_datapath_config::{MasqueradeConfig, Unsupported, UnsupportedConfig};
+use skep_datapath_config::{
+    ForwardingConfig, MasqueradeConfig, TunnelConfig, Underlay, Unsupported, UnsupportedConfig,
+};
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
 #[derive(Debug, thiserror::Error)]
@@ -18,8 +20,27 @@ pub(crate) fn cell() -> Cell {
     Cell::module("unsupported-config", "Settings of unsupported features").run(report)
 }
 
-fn requested(config: &UnsupportedConfig, masquerade: &MasqueradeConfig) -> Vec<Unsupported> {
+fn requested(
+    config: &UnsupportedConfig,
+    forwarding: &ForwardingConfig,
+    masquerade: &MasqueradeConfig,
+    tunnel: &TunnelConfig,
+) -> Vec<Unsupported> {
     let mut requested = config.requested();
+    if tunnel.is_tunnelled() && forwarding.may_return_directly() {
+        requested.push(Unsupported::new(
+            "routing-mode",
+            tunnel.routing_mode,
+            "packets to backends on other nodes get the node's source address, whatever bpf-lb-mode says",
+        ));
+    }
+    if tunnel.is_tunnelled() && tunnel.underlay_protocol == Underlay::Ipv6 {
+        requested.push(Unsupported::new(
+            "underlay-protocol",
+            tunnel.underlay_protocol,
+            "tunnels end at the IPv4 address of nodes that have one",
+        ));
+    }
     for (key, value) in [
         ("enable-ipv4-masquerade", masquerade.ipv4),
         ("enable-ipv6-masquerade", masquerade.ipv6),
@@ -37,12 +58,14 @@ fn requested(config: &UnsupportedConfig, masquerade: &MasqueradeConfig) -> Vec<U
 
 fn report(
     config: Cfg<UnsupportedConfig>,
+    forwarding: Cfg<ForwardingConfig>,
     masquerade: Cfg<MasqueradeConfig>,
+    tunnel: Cfg<TunnelConfig>,
     health: Health,
     lifecycle: Lifecycle,
 ) {
     lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported = UnsupportedSettings(requested(&config, &masquerade));
+        let unsupported = UnsupportedSettings(requested(&config, &forwarding, &masquerade, &tunnel));
         if unsupported.0.is_empty() {
             health.ok("All settings are supported");
         } else {
@@ -64,6 +87,8 @@ fn report(
 
 #[cfg(test)]
 mod tests {
+    use skep_datapath_config::{NodeMode, RoutingMode};
+
     use super::*;
 
     fn defaults<C: hive::Config>() -> C {
@@ -72,20 +97,33 @@ mod tests {
 
     #[test]
     fn settings_of_several_cells_are_reported() {
-        let (mut config, mut masquerade) = (defaults::<UnsupportedConfig>(), defaults::<MasqueradeConfig>());
-        assert_eq!(requested(&config, &masquerade), []);
+        let (config, mut forwarding, mut masquerade, mut tunnel) = (
+            defaults(),
+            defaults::<ForwardingConfig>(),
+            defaults::<MasqueradeConfig>(),
+            defaults::<TunnelConfig>(),
+        );
+        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel), []);
+        tunnel.routing_mode = RoutingMode::Tunnel;
+        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel), []);
 
-        config.enable_vtep = true;
+        forwarding.mode = NodeMode::Dsr;
         masquerade.ipv4 = Some(true);
+        tunnel.underlay_protocol = Underlay::Ipv6;
 
-        let found = requested(&config, &masquerade);
+        let found = requested(&config, &forwarding, &masquerade, &tunnel);
         let settings: Vec<_> = found
             .iter()
             .map(|unsupported| unsupported.setting.as_str())
             .collect();
-        assert_eq!(settings, ["enable-vtep=true", "enable-ipv4-masquerade=true"]);
+        let expected = [
+            "routing-mode=tunnel",
+            "underlay-protocol=ipv6",
+            "enable-ipv4-masquerade=true",
+        ];
+        assert_eq!(settings, expected);
 
         masquerade.bpf = true;
-        assert_eq!(requested(&config, &masquerade).len(), 1);
+        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel).len(), 2);
     }
 }

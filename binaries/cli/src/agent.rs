@@ -9,7 +9,7 @@ use std::{
 };
 
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{Request, StatusCode, body::Bytes};
+use hyper::{Method, Request, StatusCode, body::Bytes};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::{net::UnixStream, time::timeout};
@@ -116,7 +116,7 @@ impl Agent {
         headers: &[(&str, &str)],
         write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
-        self.read(path, headers, PATIENCE, write)
+        self.read(Method::GET, path, headers, PATIENCE, write)
     }
 
     /// As [`copy`](Self::copy), of what may pause for as long as it likes.
@@ -128,11 +128,25 @@ impl Agent {
         path: &str,
         write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
-        self.read(path, &[], Duration::MAX, write)
+        self.read(Method::GET, path, &[], Duration::MAX, write)
+    }
+
+    /// Deletes what is at `/v1/<path>`; returns the body of the answer.
+    ///
+    /// # Errors
+    /// When the agent cannot be reached or answers with an error.
+    pub(crate) fn delete(&self, path: &str) -> Result<String, AgentError> {
+        let mut body = Vec::new();
+        self.read(Method::DELETE, path, &[], PATIENCE, |piece| {
+            body.extend_from_slice(piece);
+            Ok(())
+        })?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
     fn read(
         &self,
+        method: Method,
         path: &str,
         headers: &[(&str, &str)],
         pause: Duration,
@@ -147,11 +161,12 @@ impl Agent {
             .enable_all()
             .build()
             .map_err(|err| failed(err.into()))?;
-        runtime.block_on(self.request(&path, headers, pause, write))
+        runtime.block_on(self.request(method, &path, headers, pause, write))
     }
 
     async fn request(
         &self,
+        method: Method,
         path: &str,
         headers: &[(&str, &str)],
         pause: Duration,
@@ -171,7 +186,9 @@ impl Agent {
             .await
             .map_err(|err| failed(err.into()))?;
         let driver = tokio::spawn(connection);
-        let mut request = Request::get(path)
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
             .header("host", "localhost")
             .header("accept", "application/json");
         for (name, value) in headers {

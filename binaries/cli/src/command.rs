@@ -18,6 +18,7 @@ use crate::{
     address,
     agent::{Agent, AgentError},
     datapath::{self, IpcacheCommand, PolicyCommand},
+    endpoint::{self, EndpointCommand},
     flows::{self, ConnectionCommand, FlowsError, TranslationCommand},
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
@@ -73,6 +74,9 @@ enum Command {
     /// Local redirect policies of the agent.
     #[command(subcommand)]
     Lrp(ListCommand),
+    /// Endpoints of the node: interfaces of pods that the datapath serves.
+    #[command(subcommand)]
+    Endpoint(EndpointCommand),
     /// Addresses and networks, and their identities.
     #[command(subcommand)]
     Ip(IpCommand),
@@ -355,6 +359,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                 _ => print::document(&mesh, format)?,
             }
         }
+        Command::Endpoint(command) => endpoint::run(&agent, &command, format)?,
         Command::Ip(command) => addresses(&agent, &command, format)?,
         Command::Nodeid(ListCommand::List) => {
             let ids: Vec<NodeId> = agent.get("node/ids", &[])?;

@@ -5,8 +5,8 @@
 use hive_script::text::TabWriter;
 use jiff::Timestamp;
 use skep_api_types::{
-    BpfMapStatus, KubeProxyReplacement, KubeProxyReplacementFeatures, ModuleStatus, MonitorStatus,
-    NodePortFeature, State, StatusResponse, Switch,
+    BpfMapStatus, KubeProxyReplacement, KubeProxyReplacementFeatures, Masquerading, ModuleStatus,
+    MonitorStatus, NodePortFeature, State, StatusResponse, Switch,
 };
 
 use crate::mesh;
@@ -86,6 +86,12 @@ fn summary(status: &StatusResponse) -> String {
             }
         }
     };
+    if !status.attach_mode.is_empty() {
+        table.row(["Attach Mode:", &status.attach_mode.to_uppercase()]);
+    }
+    if let Some(part) = &status.masquerading {
+        table.row(masquerading(part, replacement));
+    }
     table.row(vec!["Modules Health:".to_owned(), modules_line(status)]);
     table.finish()
 }
@@ -118,6 +124,27 @@ pub(crate) fn monitor(rings: &MonitorStatus) -> String {
         "Listening for events on {} CPUs with {}x{} of shared memory",
         rings.cpus, rings.npages, rings.pagesize
     )
+}
+
+fn masquerading(part: &Masquerading, replacement: Option<&KubeProxyReplacement>) -> Vec<String> {
+    let mut row = vec!["Masquerading:".to_owned(), part.mode.clone()];
+    if part.enabled {
+        let devices = replacement
+            .map(|part| part.devices.join(", "))
+            .unwrap_or_default();
+        let switch = |is_on| if is_on { "Enabled" } else { "Disabled" };
+        let networks = [&part.exclusion4, &part.exclusion6];
+        let networks = networks.into_iter().filter(|network| !network.is_empty());
+        let mut words: Vec<String> = networks.cloned().collect();
+        words.push(format!(
+            "[IPv4: {}, IPv6: {}]",
+            switch(part.enabled_protocols.ipv4),
+            switch(part.enabled_protocols.ipv6)
+        ));
+        row.push(bracketed(&devices));
+        row.push(words.join(" "));
+    }
+    row
 }
 
 fn bracketed(devices: &str) -> String {
@@ -365,6 +392,29 @@ mod tests {
             shown.contains(" 7 events lost, 0 unknown notifications\n"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn masquerading_names_devices_networks_and_families() {
+        let mut status = status();
+        status.attach_mode = "tcx".to_owned();
+        status.masquerading = Some(Masquerading {
+            mode: "Disabled".to_owned(),
+            ..Masquerading::default()
+        });
+        let shown = overview(&status, false);
+        assert!(shown.contains("Attach Mode:            TCX\n"), "{shown}");
+        assert!(shown.contains("Masquerading:           Disabled\n"), "{shown}");
+
+        status.masquerading = serde_json::from_value(serde_json::json!({"mode": "BPF", "enabled": true,
+            "enabledProtocols": {"ipv4": true, "ipv6": false}, "snat-exclusion-cidr-v4": "10.0.0.0/8"}))
+        .unwrap();
+        if let Some(replacement) = &mut status.kube_proxy_replacement {
+            replacement.devices = vec!["eth0".to_owned()];
+        }
+        let shown = overview(&status, false);
+        let line = "Masquerading:           BPF   [eth0]   10.0.0.0/8 [IPv4: Enabled, IPv6: Disabled]\n";
+        assert!(shown.contains(line), "{shown}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::{
     cgroup::{self, CgroupError},
     control_plane::{Assets, RealError},
     enter::Placement,
-    machine::Site,
+    machine::{PodNetwork, Site},
     mesh::{self, Mesh, MeshError},
     plan::{Lab, PlanError},
     process::{self, Process, ProcessError, own_program},
@@ -122,6 +122,9 @@ pub struct Shape {
     /// Let agents read remote clusters from the etcd of their own cluster, which kvstoremesh fills.
     #[arg(long)]
     pub kvstoremesh: bool,
+    /// Make pods endpoints of the agents, whose programs then see their packets.
+    #[arg(long)]
+    pub managed_pods: bool,
 }
 
 impl Shape {
@@ -130,6 +133,15 @@ impl Shape {
     pub fn assets(&self) -> Option<&Path> {
         let named = self.assets.as_deref().filter(|path| !path.is_empty());
         named.map(Path::new)
+    }
+
+    /// How pods are connected to their nodes.
+    #[must_use]
+    pub fn network(&self) -> PodNetwork {
+        match self.managed_pods {
+            true => PodNetwork::Managed,
+            false => PodNetwork::Unmanaged,
+        }
     }
 
     /// The arguments by which the supervisor gets this shape.
@@ -149,6 +161,7 @@ impl Shape {
             arguments.extend(["--mesh".into(), mesh.join(",").into()]);
         }
         arguments.extend(self.kvstoremesh.then(|| "--kvstoremesh".into()));
+        arguments.extend(self.managed_pods.then(|| "--managed-pods".into()));
         for setting in &self.agent_config {
             arguments.extend(["--agent-config".into(), setting.into()]);
         }
@@ -350,7 +363,10 @@ pub fn leftovers() -> Result<Vec<String>, CommandError> {
     Ok(names.into_iter().collect())
 }
 
-/// How to start a program on a node (`c1-n1`, `n1`) or in a pod (`namespace/name`).
+/// Name of the place that is no node: the network between them.
+pub const OUTSIDE: &str = "outside";
+
+/// How to start a program on a node (`c1-n1`, `n1`), in a pod (`namespace/name`) or [outside of them](OUTSIDE).
 ///
 /// # Errors
 /// When there is no such node or pod.
@@ -368,7 +384,17 @@ pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Pla
             ..Placement::default()
         });
     }
-    let mut known: Vec<String> = Vec::new();
+    if target == OUTSIDE {
+        let group = site.cgroup.join(OUTSIDE);
+        cgroup::create(&group)?;
+        return Ok(Placement {
+            cgroup: Some(group),
+            beside: Some(state.outside),
+            program,
+            ..Placement::default()
+        });
+    }
+    let mut known: Vec<String> = vec![OUTSIDE.to_owned()];
     let wanted = target.replacen('/', ".", 1);
     for node in state.lab.clusters.iter().flat_map(|cluster| &cluster.nodes) {
         known.push(node.name.clone());

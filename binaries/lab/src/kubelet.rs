@@ -25,7 +25,7 @@ use crate::{
     enter::{Mount, Placement},
     events::{Happened, Recorder},
     link,
-    machine::{Machine, PodPlace},
+    machine::{Machine, PodNetwork, PodPlace},
     pod::{self, Ended, Life, Pod, RESTART},
     process::{Process, shell_code},
     runtime,
@@ -41,6 +41,7 @@ const RETRY: Duration = Duration::from_millis(500);
 pub struct Kubelet {
     client: Arc<dyn Client>,
     machines: Vec<Arc<Machine>>,
+    network: PodNetwork,
     stop: CancellationToken,
 }
 
@@ -57,6 +58,7 @@ struct Running {
     uid: String,
     place: PodPlace,
     machine: Arc<Machine>,
+    network: PodNetwork,
     addresses: Vec<IpAddr>,
     /// Ends the task that owns the process.
     stop: CancellationToken,
@@ -67,10 +69,16 @@ struct Running {
 impl Kubelet {
     /// A kubelet for all nodes of a cluster.
     #[must_use]
-    pub fn new(client: Arc<dyn Client>, machines: Vec<Arc<Machine>>, stop: CancellationToken) -> Self {
+    pub fn new(
+        client: Arc<dyn Client>,
+        machines: Vec<Arc<Machine>>,
+        network: PodNetwork,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
             client,
             machines,
+            network,
             stop,
         }
     }
@@ -374,6 +382,14 @@ impl State<'_> {
         }
     }
 
+    /// How a pod is connected: one in the node's network is nobody's endpoint.
+    fn network_of(&self, pod: &Pod) -> PodNetwork {
+        match pod.is_on_host_network {
+            true => PodNetwork::Unmanaged,
+            false => self.kubelet.network,
+        }
+    }
+
     /// The node of a pod.
     fn machine(&self, pod: &Pod) -> Option<&Arc<Machine>> {
         let mut machines = self.kubelet.machines.iter();
@@ -392,6 +408,8 @@ impl State<'_> {
         let place = PodPlace {
             id: pod.id(),
             hostname: pod.name.clone(),
+            namespace: pod.namespace.clone(),
+            uid: pod.uid.clone(),
             slot,
         };
         let volumes = Volumes::new(self.kubelet.client.clone(), pod, machine.volumes(&place.id));
@@ -407,6 +425,7 @@ impl State<'_> {
             }
         };
         keep_log(&machine.log(&place.id), self.crashed.contains_key(&pod.uid));
+        let network = self.network_of(pod);
         let (process, addresses) = if pod.is_on_host_network {
             (
                 start_on_host(&machine, &place, mounts, pod).await,
@@ -414,7 +433,7 @@ impl State<'_> {
             )
         } else {
             (
-                machine.start_pod(&place, mounts, pod.program()).await,
+                machine.start_pod(&place, network, mounts, pod.program()).await,
                 machine.node.pod_addresses(slot).to_vec(),
             )
         };
@@ -438,6 +457,7 @@ impl State<'_> {
             uid: pod.uid.clone(),
             place,
             machine: machine.clone(),
+            network,
             addresses: addresses.clone(),
             stop: stop.clone(),
             stopping: false,
@@ -477,7 +497,7 @@ impl State<'_> {
         let Some(running) = self.running.remove(key).filter(|running| running.uid == uid) else {
             return;
         };
-        if let Err(err) = running.machine.clean_pod(&running.place).await {
+        if let Err(err) = running.machine.clean_pod(&running.place, running.network).await {
             tracing::warn!(error = %err, pod = %key, "pod not cleaned up");
         }
         let crashed = self

@@ -13,6 +13,7 @@ pub mod command;
 pub mod control_plane;
 pub mod demo;
 pub mod echo;
+pub mod endpoint;
 pub mod enter;
 mod events;
 mod folder;

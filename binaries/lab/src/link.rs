@@ -11,7 +11,7 @@ use std::{
 
 use futures::TryStreamExt;
 use netlink_packet_route::{
-    link::LinkMessage,
+    link::{LinkAttribute, LinkMessage},
     route::{RouteMessage, RouteScope},
 };
 use nix::{
@@ -104,6 +104,17 @@ where
             .join()
             .unwrap_or_else(|_| Err(enter(io::Error::other("the thread inside it panicked"))))
     })
+}
+
+/// How a link is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// Its MAC address.
+    pub mac: String,
 }
 
 /// The network of one namespace.
@@ -261,13 +272,39 @@ impl Net {
         Ok(LinkUnspec::new_with_index(self.index(name).await?))
     }
 
+    /// Index and MAC address of a link.
+    ///
+    /// # Errors
+    /// If there is no such link, or a system call fails.
+    pub async fn identify(&self, name: &str) -> Result<Identified, LinkError> {
+        let link = self.find(name).await?;
+        let mac = link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::Address(bytes) => Some(bytes),
+            _ => None,
+        });
+        let octets: Vec<String> = mac
+            .into_iter()
+            .flatten()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Ok(Identified {
+            name: name.to_owned(),
+            index: link.header.index,
+            mac: octets.join(":"),
+        })
+    }
+
     async fn index(&self, name: &str) -> Result<u32, LinkError> {
+        Ok(self.find(name).await?.header.index)
+    }
+
+    async fn find(&self, name: &str) -> Result<LinkMessage, LinkError> {
         let mut found = self.handle.link().get().match_name(name.to_owned()).execute();
         let missing = || LinkError::Missing {
             name: name.to_owned(),
         };
         match found.try_next().await {
-            Ok(link) => Ok(link.ok_or_else(missing)?.header.index),
+            Ok(link) => link.ok_or_else(missing),
             Err(rtnetlink::Error::NetlinkError(answer)) if answer.raw_code() == -(Errno::ENODEV as i32) => {
                 Err(missing())
             }

@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     cgroup::{self, CgroupError},
+    endpoint::{AgentApi, AgentApiError},
     enter::{Mount, Placement},
     link::{self, LinkError, Net},
     plan::{Cluster, Lab, Node},
@@ -33,6 +34,9 @@ pub enum MachineError {
     /// A control group could not be created.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
+    /// The agent has not made a pod its endpoint.
+    #[error(transparent)]
+    Agent(#[from] AgentApiError),
 }
 
 /// Paths of a lab on this machine.
@@ -102,14 +106,14 @@ impl Fabric {
             ..holder()
         };
         let mut holder = Process::place("fabric", &placement, &site.log("fabric")).await?;
-        let addresses: Vec<_> = lab.clusters.iter().map(Cluster::api_address).collect();
+        let addresses: Vec<_> = lab.clusters.iter().flat_map(Cluster::outside_addresses).collect();
         let routes = routes_to_pods(lab);
         in_namespace(holder.pid(), async move |net| {
             link::immediate_addresses()?;
             net.up("lo").await?;
             net.bridge(BRIDGE).await?;
-            for address in addresses {
-                net.address(BRIDGE, address.into(), 16).await?;
+            for (address, prefix) in addresses {
+                net.address(BRIDGE, address, prefix).await?;
             }
             for (network, gateway) in routes {
                 net.route(network, gateway, BRIDGE).await?;
@@ -221,16 +225,22 @@ impl Machine {
         })
     }
 
-    /// Starts a pod: a process with a network of its own, routed through the node, and with `mounts`.
+    /// Starts a pod: a process with a network of its own and with `mounts`. Its packets go through the agent of the node,
+    /// which must run, or, [unmanaged](PodNetwork::Unmanaged), through the kernel's routes.
     ///
     /// # Errors
-    /// If a system call fails.
+    /// If a system call fails, or the agent does not make the pod its endpoint.
     pub async fn start_pod(
         &self,
         pod: &PodPlace,
+        network: PodNetwork,
         mounts: Vec<Mount>,
         program: Vec<OsString>,
     ) -> Result<Process, MachineError> {
+        let agent = AgentApi::of(self.pid());
+        if network == PodNetwork::Managed {
+            agent.listens().await?;
+        }
         let placement = Placement {
             mounts,
             cgroup: Some(self.site.group(self.pod_cgroup(pod))?),
@@ -252,11 +262,17 @@ impl Machine {
             net.up("lo").await
         })
         .await?;
-        {
+        let host = {
             let (link_name, peer) = (link_name.clone(), peer.clone());
             in_namespace(self.pid(), async move |net| {
                 net.delete(&link_name).await?;
                 net.veth(&link_name, &peer, pid).await?;
+                if network == PodNetwork::Managed {
+                    // Programs answer for the gateway, and take all packets.
+                    link::setting(&format!("ipv4/conf/{link_name}/rp_filter"), "0")?;
+                    net.up(&link_name).await?;
+                    return net.identify(&link_name).await;
+                }
                 net.up(&link_name).await?;
                 for gateway in gateways {
                     // The same gateway address on every pod's link, as a host route each: no bridge needed.
@@ -266,11 +282,11 @@ impl Machine {
                 for address in addresses {
                     net.host_route(address, &link_name).await?;
                 }
-                Ok(())
+                net.identify(&link_name).await
             })
-            .await?;
-        }
-        in_namespace(pid, async move |net| {
+            .await?
+        };
+        let inside = in_namespace(pid, async move |net| {
             net.rename(&peer, UPLINK).await?;
             net.up(UPLINK).await?;
             for (address, gateway) in addresses.into_iter().zip(gateways) {
@@ -284,9 +300,12 @@ impl Machine {
                 };
                 net.route(default, gateway, UPLINK).await?;
             }
-            Ok(())
+            net.identify(UPLINK).await
         })
         .await?;
+        if network == PodNetwork::Managed {
+            agent.add(pod, &host, &inside, addresses).await?;
+        }
         process.go().await?;
         Ok(process)
     }
@@ -311,11 +330,17 @@ impl Machine {
         }
     }
 
-    /// Removes link, pin, control group and volumes of a pod whose process has ended.
+    /// Removes endpoint, link, pin, control group and volumes of a pod whose process has ended. An agent that does not run
+    /// finds the link gone when it starts.
     ///
     /// # Errors
     /// If a system call fails.
-    pub async fn clean_pod(&self, pod: &PodPlace) -> Result<(), MachineError> {
+    pub async fn clean_pod(&self, pod: &PodPlace, network: PodNetwork) -> Result<(), MachineError> {
+        if network == PodNetwork::Managed
+            && let Err(err) = AgentApi::of(self.pid()).remove(pod).await
+        {
+            tracing::warn!(error = %hive::error_chain(&err), pod = pod.id, "endpoint of a pod not deleted");
+        }
         let link_name = pod.link();
         in_namespace(self.pid(), async move |net| net.delete(&link_name).await).await?;
         let unpin = self.placement(
@@ -340,13 +365,27 @@ impl Machine {
     }
 }
 
+/// How pods are connected to their node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PodNetwork {
+    /// As endpoints of the agent.
+    #[default]
+    Managed,
+    /// By routes of the node; the agent knows nothing of them.
+    Unmanaged,
+}
+
 /// A pod on its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodPlace {
     /// Unique on the node; names control group, log and pin.
     pub id: String,
-    /// Host name inside.
+    /// Host name inside: the pod's name.
     pub hostname: String,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Uid of the pod.
+    pub uid: String,
     /// Number of its addresses, 2 to 254.
     pub slot: u8,
 }
@@ -392,9 +431,10 @@ fn routes_from(lab: &Lab, node: &Node) -> Vec<((std::net::IpAddr, u8), std::net:
 }
 
 /// As [`link::inside`], off the executor's threads.
-async fn in_namespace<F>(pid: u32, work: F) -> Result<(), MachineError>
+async fn in_namespace<T, F>(pid: u32, work: F) -> Result<T, MachineError>
 where
-    F: AsyncFnOnce(Net) -> Result<(), LinkError> + Send + 'static,
+    T: Send + 'static,
+    F: AsyncFnOnce(Net) -> Result<T, LinkError> + Send + 'static,
 {
     match tokio::task::spawn_blocking(move || link::inside(pid, work)).await {
         Ok(result) => Ok(result?),

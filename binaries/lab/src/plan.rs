@@ -162,6 +162,13 @@ impl Cluster {
         Ipv4Addr::new(172, 30, self.index, 250)
     }
 
+    /// Addresses of the machine outside of the nodes, which has the API server, each with its prefix length.
+    #[must_use]
+    pub fn outside_addresses(&self) -> [(IpAddr, u8); 2] {
+        let v6 = Ipv6Addr::new(0xfd00, 0x30, 0, self.index.into(), 0, 0, 0, 0xfa);
+        [(self.api_address().into(), 16), (v6.into(), 48)]
+    }
+
     /// Range of cluster IPs, IPv4.
     #[must_use]
     pub fn service_range_v4(&self) -> (Ipv4Addr, u8) {

@@ -64,6 +64,9 @@ pub struct State {
     pub supervisor: u32,
     /// URL of each cluster's API server on this machine's loopback.
     pub servers: BTreeMap<String, String>,
+    /// Process in the network between the nodes, outside of them; 0 until there is one.
+    #[serde(default)]
+    pub outside: u32,
     /// Process that holds each node's namespaces.
     pub nodes: BTreeMap<String, u32>,
     /// Process of each node's agent; restarts change it.
@@ -135,6 +138,7 @@ mod tests {
             phase: Phase::Starting("nodes".into()),
             supervisor: 7,
             servers: [("c1".to_owned(), "http://127.0.0.1:1".to_owned())].into(),
+            outside: 0,
             nodes: BTreeMap::new(),
             agents: BTreeMap::new(),
         };

@@ -40,6 +40,7 @@ pub async fn run(name: &str, shape: &Shape) -> Result<(), AnyError> {
         supervisor: std::process::id(),
         servers: Default::default(),
         nodes: Default::default(),
+        outside: 0,
         agents: Default::default(),
     };
     let mut supervisor = Supervisor {
@@ -121,6 +122,7 @@ impl Supervisor {
         let assets = shape.assets().map(Assets::find).transpose()?;
         self.say("making the network")?;
         let fabric = Fabric::create(&site, &lab).await?;
+        self.state.outside = fabric.pid();
         let mut control_planes = Vec::new();
         for cluster in &lab.clusters {
             self.say(&format!("cluster {}: API server", cluster.name))?;
@@ -148,7 +150,7 @@ impl Supervisor {
                 self.state.nodes.insert(node.name.clone(), machine.pid());
                 machines.push(machine);
             }
-            let kubelet = Kubelet::new(client, machines.clone(), self.stop.clone());
+            let kubelet = Kubelet::new(client, machines.clone(), shape.network(), self.stop.clone());
             kubelet.register_nodes().await?;
             self.tasks.spawn(kubelet.run());
             for machine in machines {

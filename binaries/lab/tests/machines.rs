@@ -9,7 +9,7 @@ use std::{process::Stdio, time::Duration};
 use skep_lab::{
     cgroup,
     enter::Placement,
-    machine::{Fabric, Machine, PodPlace, Site},
+    machine::{Fabric, Machine, PodNetwork, PodPlace, Site},
     plan::Lab,
     process::Process,
 };
@@ -71,6 +71,8 @@ async fn pods_of_different_nodes_reach_each_other_over_both_families() {
     let place = PodPlace {
         id: "web".into(),
         hostname: "web".into(),
+        namespace: "default".into(),
+        uid: "web".into(),
         slot: 2,
     };
     let serve = [
@@ -86,7 +88,10 @@ async fn pods_of_different_nodes_reach_each_other_over_both_families() {
     .map(Into::into)
     .to_vec();
 
-    let web: Process = first.start_pod(&place, Vec::new(), serve).await.unwrap();
+    let web: Process = first
+        .start_pod(&place, PodNetwork::Unmanaged, Vec::new(), serve)
+        .await
+        .unwrap();
     let shell = second.placement("tools", Vec::new()).unwrap();
 
     for address in first.node.pod_addresses(2) {
@@ -104,7 +109,7 @@ async fn pods_of_different_nodes_reach_each_other_over_both_families() {
     }
 
     web.kill().await;
-    first.clean_pod(&place).await.unwrap();
+    first.clean_pod(&place, PodNetwork::Unmanaged).await.unwrap();
     assert!(!first.pod_cgroup(&place).exists());
 }
 

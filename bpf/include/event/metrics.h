@@ -34,13 +34,15 @@ MAP(cilium_metrics, BPF_MAP_TYPE_PERCPU_HASH, struct metrics_key, struct metrics
 #define METRIC_LB_REVERSE_DELETE 14
 
 /* Numbers of source files, by the names that readers show for them. */
-#define METRIC_FILE_HOST 1 /* bpf_host.c */
-#define METRIC_FILE_LXC 2  /* bpf_lxc.c */
-#define METRIC_FILE_XDP 4  /* bpf_xdp.c */
-#define METRIC_FILE_SOCK 5 /* bpf_sock.c */
+#define METRIC_FILE_HOST 1    /* bpf_host.c */
+#define METRIC_FILE_LXC 2     /* bpf_lxc.c */
+#define METRIC_FILE_OVERLAY 3 /* bpf_overlay.c */
+#define METRIC_FILE_XDP 4     /* bpf_xdp.c */
+#define METRIC_FILE_SOCK 5    /* bpf_sock.c */
 #define METRIC_FILE_NODEPORT 104
 #define METRIC_FILE_CONNTRACK 108
 #define METRIC_FILE_LOCAL_DELIVERY 109
+#define METRIC_FILE_ENCAP 111
 #define METRIC_FILE_EGRESS 113
 
 #ifdef __bpf__

@@ -90,8 +90,10 @@ enum trace_point_packet {
 	TRACE_TO_ENDPOINT = 0,
 	TRACE_TO_HOST = 2,
 	TRACE_TO_STACK = 3,
+	TRACE_TO_OVERLAY = 4,
 	TRACE_FROM_ENDPOINT = 5,
 	TRACE_FROM_HOST = 7,
+	TRACE_FROM_OVERLAY = 9,
 	TRACE_FROM_NETWORK = 10,
 	TRACE_TO_NETWORK = 11,
 };
@@ -201,7 +203,8 @@ static __noinline int drop_packet(CTX *ctx, const struct path *path, __u8 reason
 /* Points before a decision are traced without aggregation only, others if the flow is reported. */
 static __always_inline int trace_allowed(__u8 point, __u8 report)
 {
-	if (point == TRACE_FROM_ENDPOINT || point == TRACE_FROM_HOST || point == TRACE_FROM_NETWORK)
+	if (point == TRACE_FROM_ENDPOINT || point == TRACE_FROM_HOST ||
+	    point == TRACE_FROM_OVERLAY || point == TRACE_FROM_NETWORK)
 		return options.trace_aggregation < 1;
 	return options.trace_aggregation < 3 || report;
 }

@@ -29,6 +29,9 @@ _Static_assert(__builtin_offsetof(struct ipcache_value, flags) == 23, "ipcache_v
 #define IPCACHE_IPV4 1
 #define IPCACHE_IPV6 2
 #define IPCACHE_STATIC_BITS 32
+#define IPCACHE_SKIP_TUNNEL (1 << 0)
+#define IPCACHE_HAS_TUNNEL (1 << 1)
+#define IPCACHE_TUNNEL_IPV6 (1 << 2)
 #define IPCACHE_REMOTE_CLUSTER (1 << 3)
 
 MAP(cilium_ipcache_v2, BPF_MAP_TYPE_LPM_TRIE, struct ipcache_key, struct ipcache_value);
@@ -70,6 +73,13 @@ static __always_inline int ipcache_is_peer_node(const struct ipcache_value *valu
 		return 0;
 	return identity_is_node(value->identity);
 }
+
+/* The node that packets to an address are tunnelled to. */
+struct tunnel_peer {
+	__be32 endpoint[4];
+	__u8 flags; /* IPCACHE_*, 0: none */
+	__u8 pad[3];
+};
 
 /* What an address is that nothing is known of. */
 static __always_inline __u32 world_identity(int dual_stack, int ipv6)

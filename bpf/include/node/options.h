@@ -26,7 +26,9 @@ struct packet_options {
 	__u32 host_endpoint; /* id of the endpoint that is the host */
 	__be32 loopback4;    /* source of a pod that reaches itself through a service */
 	__be32 loopback6[4];
-	__be32 router6[4];	 /* gateway of pods */
+	__be32 router6[4]; /* gateway of pods */
+	__be32 router4;
+	__u32 tunnel_device;	 /* interface */
 	__be32 nodeport_source4; /* of packets to backends on other nodes */
 	__be32 nodeport_source6[4];
 	__be32 native4; /* network that packets of pods reach without masquerade */
@@ -60,12 +62,15 @@ struct packet_options {
 	__u8 xdp;	       /* XDP programs run before tc programs */
 	__u8 maglev;	       /* clients outside get backends by lookup tables */
 	__u8 lb_per_service;   /* a service may say how it chooses backends, to pods, too */
+	__u8 tunnel;	       /* 0 packets between nodes are routed, 1 VXLAN, 2 Geneve */
+	__u16 tunnel_port;     /* UDP, host order */
 	__u8 dsr;	       /* enum dsr_dispatch: how backends learn the service's address */
 	__u8 dsr_all;	       /* every service; else those that say so */
 	__u8 dsr_icmp;	       /* ICMP errors for packets that the option makes too large */
 	__u8 rss4_bits;
 	__u8 rss6_bits;
-	__u8 sctp; /* SCTP has ports */
+	__u8 sctp;	    /* SCTP has ports */
+	__u8 ip_masq_agent; /* networks that are reached without masquerade are in a map */
 	__u8 pad[3];
 };
 
@@ -89,7 +94,7 @@ struct node_options {
 	__u8 has_set_retval; /* bpf_set_retval exists (5.18) */
 	struct packet_options packet;
 };
-_Static_assert(sizeof(struct node_options) == 248, "node_options layout");
+_Static_assert(sizeof(struct node_options) == 256, "node_options layout");
 
 /* In .rodata: set before load, constant for the verifier. */
 extern const volatile struct node_options options;

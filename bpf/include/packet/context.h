@@ -26,6 +26,13 @@
 /* Verified once, not at each place that calls it: arguments may be any values of their types. */
 #define GLOBAL __attribute__((noinline))
 
+/* The programs at the tunnel's interface are an object of their own. */
+#ifdef PACKET_OVERLAY
+#define FROM_TUNNEL 1
+#else
+#define FROM_TUNNEL 0
+#endif
+
 struct ethernet {
 	__u8 destination[6];
 	__u8 source[6];

@@ -48,7 +48,8 @@ _Static_assert(sizeof(struct dsr_option6) == 24, "dsr_option6 layout");
 /* Backends of the service on other nodes answer clients themselves. */
 static __always_inline int dsr_forwards(const struct lb_service *svc)
 {
-	return options.packet.dsr != DSR_NONE &&
+	/* What says so would be lost in the tunnel. */
+	return options.packet.dsr != DSR_NONE && !options.packet.tunnel &&
 	       (options.packet.dsr_all || (svc->flags2 & LB2_DSR));
 }
 

@@ -3,12 +3,15 @@
 #ifndef PACKET_FORWARD_H
 #define PACKET_FORWARD_H
 
+#include <linux/if_packet.h>
+
 #include "../endpoint/endpoint.h"
 #include "../endpoint/enforce.h"
 #include "../node/ipcache.h"
 #include "dsr.h"
 #include "reply.h"
 #include "service.h"
+#include "tunnel.h"
 
 #define FIB_FAMILY4 2
 #define FIB_FAMILY6 10

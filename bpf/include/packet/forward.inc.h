@@ -145,6 +145,7 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 		__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
 		work->fresh.source_identity = path->source_identity;
 		work->fresh.flags = loopback ? CT_LOOPBACK : 0;
+		work->fresh.flags2 = FROM_TUNNEL ? CT2_FROM_TUNNEL : 0;
 		if (AF_FN(ct_create)(work, CT_INGRESS, 1))
 			return FAIL(path, DROP_CT_CREATE);
 	}
@@ -183,6 +184,9 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 		return error;
 	if (how == FROM_HOST)
 		return bpf_redirect(receiver->ifindex, 0);
+	/* The frame in the tunnel was for an interface of the other node. */
+	if (FROM_TUNNEL)
+		bpf_skb_change_type(ctx, PACKET_HOST);
 	return bpf_redirect_peer(receiver->ifindex, 0);
 }
 
@@ -232,12 +236,11 @@ static __noinline int AF_FN(route)(CTX *ctx, struct AF_FN(work) * work)
 	return bpf_redirect_neigh(fib.ifindex, &next, sizeof(next), 0);
 }
 
-/* Destination identity, for policies and events. */
-static __always_inline __u32 AF_FN(identity_of)(AF_ADDRESS_IN address)
+/* Other nodes would take it for a packet of this one, with any identity. */
+static __always_inline int AF_FN(looks_tunnelled)(const struct AF_FN(packet) * packet)
 {
-	const struct ipcache_value *value = AF_FN(ipcache_lookup)(address);
-
-	return value ? value->identity : world_identity(options.packet.dual_stack, AF == 6);
+	return options.packet.tunnel && packet->proto == IPPROTO_UDP &&
+	       packet->dport == bpf_htons(options.packet.tunnel_port);
 }
 
 /* Sender's side of a packet whose headers were read. Returns as `AF_FN(send)`. */
@@ -305,12 +308,19 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		path->destination_identity =
 			local->flags & LXC_HOST ? IDENTITY_HOST : local->identity;
 	else
-		path->destination_identity = AF_FN(identity_of)(packet->daddr);
+		path->destination_identity = AF_FN(find_peer)(work, packet->daddr);
+	/* Answers go the way that the flow came. */
+	if (options.packet.tunnel && entry && (entry->flags2 & CT2_FROM_TUNNEL))
+		work->peer.flags &= ~IPCACHE_SKIP_TUNNEL;
 
 	if (result != CT_RESULT_REPLY && result != CT_RESULT_RELATED && !loopback) {
 		AF_FN(ask)(work, sender->id, path->destination_identity, POLICY_EGRESS,
 			   sender->flags & ENDPOINT_OPEN_EGRESS);
-		error = AF_FN(passes_policies)(packet) ? 0 : policy_check(ctx, &work->question);
+		if (AF_FN(looks_tunnelled)(packet))
+			error = DROP_ENCAPSULATION;
+		else
+			error = AF_FN(passes_policies)(packet) ? 0
+							       : policy_check(ctx, &work->question);
 		if ((error || result == CT_RESULT_NEW) && (sender->verdicts & VERDICT_EGRESS))
 			send_verdict(ctx, path, &work->question, error);
 		if (error)
@@ -336,6 +346,8 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		return AF_FN(deliver)(ctx, work, local, FROM_POD);
 	error = TC_ACT_OK;
 	work->ifindex = 0;
+	if (options.packet.tunnel && !local && is_tunnelled(&work->peer))
+		return encapsulate(ctx, path, &work->peer, sender->identity);
 	if (!local) {
 		error = AF_FN(route)(ctx, work);
 		if (error < 0)

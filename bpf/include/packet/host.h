@@ -4,6 +4,7 @@
 #define PACKET_HOST_H
 
 #include "dsr.h"
+#include "../nat/ip_masq.h"
 #include "forward.h"
 #include "nodeport.h"
 
@@ -33,7 +34,7 @@ static __always_inline __u32 xdp_metadata(CTX *ctx)
 {
 	const __u32 *metadata;
 
-	if (!options.packet.xdp)
+	if (!options.packet.xdp || FROM_TUNNEL)
 		return 0;
 	metadata = PACKET_BOUND(ctx, data_meta);
 	OPAQUE(metadata);

@@ -5,13 +5,20 @@
 static __always_inline int AF_FN(nodeport_remote)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct path *path = &work->path;
-	int error;
+	int error, tunnelled = 0;
 
 #if AF == 4
 	work->target.address = options.packet.nodeport_source4;
 #else
 	copy6(work->target.address, packet_options()->nodeport_source6);
 #endif
+	if (options.packet.tunnel) {
+		AF_FN(find_peer)(work, work->packet.daddr);
+		tunnelled = is_tunnelled(&work->peer);
+	}
+	/* The answer comes by the tunnel, too. */
+	if (tunnelled)
+		AF_COPY(work->target.address, packet_options()->AF_FN(router));
 	work->target.needs_ct = 0;
 	path->file = METRIC_FILE_NODEPORT;
 	path->direction = METRIC_EGRESS;
@@ -21,7 +28,12 @@ static __always_inline int AF_FN(nodeport_remote)(CTX *ctx, struct AF_FN(work) *
 	if (error)
 		return FAIL(path, error);
 	mark_snat_done(ctx);
-	return AF_FN(route)(ctx, work);
+	if (!tunnelled)
+		return AF_FN(route)(ctx, work);
+	error = AF_FN(hop)(ctx, &work->packet, path);
+	if (error)
+		return error;
+	return encapsulate(ctx, path, &work->peer, IDENTITY_WORLD);
 }
 
 /* A packet for a service. Returns as `AF_FN(from_network)`. */
@@ -41,7 +53,8 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 	if (!(work->service.flags & LB_ROUTABLE))
 		return FAIL(path, DROP_IS_CLUSTER_IP);
 	/* Identity of the client, as it is before anything is rewritten. */
-	path->source_identity = AF_FN(identity_of)(packet->saddr);
+	if (!FROM_TUNNEL)
+		path->source_identity = AF_FN(identity_of)(packet->saddr);
 	__builtin_memset(&work->translation, 0, sizeof(work->translation));
 	error = AF_FN(translate)(ctx, work);
 	if (error == DROP_NO_SERVICE && options.packet.reply_no_backend)
@@ -62,7 +75,8 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 		return AF_FN(deliver)(ctx, work, local, FROM_SERVICE);
 	if (local)
 		return TC_ACT_OK;
-	AF_FN(learn_neighbour)(ctx, packet);
+	if (!FROM_TUNNEL)
+		AF_FN(learn_neighbour)(ctx, packet);
 	path->source_identity = 0;
 	return AF_FN(nodeport_remote)(ctx, work);
 }
@@ -94,6 +108,15 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 	failed = AF_FN(translate_back)(ctx, &work->packet, entry);
 	if (failed)
 		return FAIL(path, failed);
+	if (options.packet.tunnel) {
+		AF_FN(find_peer)(work, work->packet.daddr);
+		if (is_tunnelled(&work->peer)) {
+			error = AF_FN(hop)(ctx, &work->packet, path);
+			if (error)
+				return error;
+			return encapsulate(ctx, path, &work->peer, IDENTITY_REMOTE_NODE);
+		}
+	}
 	error = AF_FN(route)(ctx, work);
 	/* The kernel has a way where there is none here. */
 	return error ? error : TC_ACT_PIPE;
@@ -246,8 +269,12 @@ static __always_inline int AF_FN(masquerade_target)(CTX *ctx, struct AF_FN(work)
 	if (!sender || (sender->flags & (LXC_AT_HOST_NS | AF_FN(LXC_SKIP_MASQUERADE))) ||
 	    AF_FN(in_native_network)(packet->daddr) || AF_FN(is_answer)(work))
 		return 0;
+	if (options.packet.ip_masq_agent && AF_FN(without_masquerade)(packet->daddr))
+		return 0;
 	to = AF_FN(ipcache_lookup)(packet->daddr);
-	if (to && identity_is_node(to->identity) && !options.packet.masquerade_nodes)
+	/* Without the tunnel nodes know the way back to pods. */
+	if (to && identity_is_node(to->identity) && !options.packet.masquerade_nodes &&
+	    (!options.packet.tunnel || (to->flags & IPCACHE_SKIP_TUNNEL)))
 		return 0;
 	AF_COPY(target->address, device->AF_FN(masquerade));
 	target->needs_ct = 0;
@@ -322,6 +349,20 @@ out:
 	return TC_ACT_OK;
 }
 
+/* Who sends what goes from the node into the tunnel: without a mark, the node itself if the packet
+ * came by no interface and has its address.
+ */
+static __always_inline __u32 AF_FN(host_identity)(CTX *ctx, struct AF_FN(work) * work)
+{
+	__u32 identity = work->path.source_identity;
+	const struct lxc_value *sender;
+
+	if (identity != world_identity(options.packet.dual_stack, AF == 6) || ctx->ingress_ifindex)
+		return identity;
+	sender = AF_FN(lxc_lookup)(work->packet.saddr);
+	return sender && (sender->flags & LXC_HOST) ? IDENTITY_HOST : identity;
+}
+
 /* A packet that the node sends to pods. Returns a verdict, or less: a drop reason. */
 GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work)
 {
@@ -348,6 +389,11 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work)
 	if (local)
 		return AF_FN(deliver)(ctx, work, local, FROM_HOST);
 	to = AF_FN(ipcache_lookup)(packet->daddr);
+	if (options.packet.tunnel) {
+		peer_of(&work->peer, to);
+		if (is_tunnelled(&work->peer))
+			return encapsulate(ctx, path, &work->peer, AF_FN(host_identity)(ctx, work));
+	}
 	/* It would come back here. */
 	if (!to || to->identity == world || to->identity == IDENTITY_WORLD)
 		return FAIL(path, DROP_UNROUTABLE);

@@ -18,6 +18,7 @@ struct AF_FN(work) {
 	struct AF_FN(packet) inner; /* of an ICMP error: what caused it */
 	struct endpoint sender;
 	struct device device;
+	struct tunnel_peer peer;
 	/* the service that it asks for */
 	struct lb_service service;
 	struct AF_JOIN(lb, _service_key) key;

@@ -7,6 +7,7 @@
 
 #include "dsr.h"
 #include "nodeport.h"
+#include "tunnel.h"
 
 #define FIB_FAMILY4 2
 #define FIB_FAMILY6 10

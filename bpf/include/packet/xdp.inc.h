@@ -65,6 +65,15 @@ static __noinline int AF_FN(leave_to_tc)(CTX *ctx, struct AF_FN(work) * work)
 	return XDP_PASS;
 }
 
+/* The tc program encapsulates. */
+static __always_inline int AF_FN(goes_by_tunnel)(struct AF_FN(work) * work)
+{
+	if (!options.packet.tunnel)
+		return 0;
+	AF_FN(find_peer)(work, work->packet.daddr);
+	return is_tunnelled(&work->peer);
+}
+
 /* What becomes of a packet that has no way to go; `found` as of `AF_FN(find_way)`. */
 static __always_inline int AF_FN(no_way)(CTX *ctx, struct AF_FN(work) * work, long found)
 {
@@ -167,6 +176,8 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 		return FAIL(path, DROP_CT_CREATE);
 	if (AF_FN(lxc_lookup)(packet->daddr))
 		return XDP_DONE;
+	if (AF_FN(goes_by_tunnel)(work))
+		return AF_FN(leave_to_tc)(ctx, work);
 	AF_FN(learn_neighbour)(ctx, packet);
 #if AF == 4
 	work->target.address = options.packet.nodeport_source4;
@@ -220,6 +231,8 @@ GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, struct AF_FN(work) * work)
 		error = AF_FN(translate_back)(ctx, packet, entry);
 	if (error)
 		return FAIL(path, error);
+	if (AF_FN(goes_by_tunnel)(work))
+		return AF_FN(leave_to_tc)(ctx, work);
 	found = AF_FN(find_way)(ctx, work, packet->saddr);
 	if (found)
 		return AF_FN(no_way)(ctx, work, found);

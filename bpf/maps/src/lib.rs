@@ -7,6 +7,7 @@
 //!
 //! - [`lb`]: load balancing.
 //! - [`conntrack`], [`nat`], [`fragment`]: what programs remember of flows.
+//! - [`ip_masq`]: networks without masquerade.
 //! - [`collect`]: removing them.
 //! - [`endpoint`], [`policy`]: who is on this node, and what they may send and receive.
 //! - [`node`]: which addresses are nodes.
@@ -22,6 +23,7 @@ pub mod endpoint;
 pub mod event;
 mod family;
 pub mod fragment;
+pub mod ip_masq;
 pub mod layout;
 pub mod lb;
 pub mod nat;

@@ -23,10 +23,10 @@ pub use self::{
     collect::{FlowIterators, PassTime},
     object::LoadError,
     options::{
-        DirectReturn, DsrDispatch, HostNetns, NodeOptions, PacketHash, PacketOptions, has_getpeername,
-        has_set_retval,
+        DirectReturn, DsrDispatch, HostNetns, NodeOptions, PacketHash, PacketOptions, Tunnel, TunnelProtocol,
+        has_getpeername, has_set_retval,
     },
-    packets::{PACKET_PROGRAMS, Packets, XDP_PROGRAM},
+    packets::{OVERLAY_PROGRAMS, PACKET_PROGRAMS, Packets, XDP_PROGRAM},
     socketlb::{SOCKET_PROGRAMS, SocketLb, SocketProgram},
     terminate::{DeadBackend, IterTerminator, TerminateError},
     types::map_types,
@@ -58,6 +58,9 @@ mod skeleton {
     }
     pub(crate) mod packets {
         include!(concat!(env!("OUT_DIR"), "/tc_datapath.skel.rs"));
+    }
+    pub(crate) mod overlay {
+        include!(concat!(env!("OUT_DIR"), "/tc_overlay.skel.rs"));
     }
     pub(crate) mod xdp {
         include!(concat!(env!("OUT_DIR"), "/xdp_datapath.skel.rs"));

@@ -94,11 +94,12 @@ pub enum LoadError {
     },
 }
 
-/// Address families whose maps exist.
+/// Address families and features whose maps exist.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IpFamilies {
     pub(crate) ipv4: bool,
     pub(crate) ipv6: bool,
+    pub(crate) ip_masq_agent: bool,
 }
 
 impl IpFamilies {
@@ -106,10 +107,14 @@ impl IpFamilies {
         Self {
             ipv4: options.ipv4,
             ipv6: options.ipv6,
+            ip_masq_agent: options.packets.ip_masq_agent,
         }
     }
 
     fn has(self, family: &Family) -> bool {
+        if family.owner == skep_bpf_maps::ip_masq::OWNER && !self.ip_masq_agent {
+            return false;
+        }
         match family.ip {
             None => true,
             Some(IpFamily::V4) => self.ipv4,
@@ -134,7 +139,10 @@ pub(crate) fn share(
                 let pinned = provide(object_name, store, family, sizes)?;
                 pinned.fd().map_or(Ok(()), |fd| map.reuse_fd(fd))
             }
-            Some(_) => map.set_max_entries(1),
+            // Its kind may require flags (a trie is never preallocated).
+            Some(family) => map
+                .set_map_flags(family.spec(sizes).flags.bits())
+                .and_then(|()| map.set_max_entries(1)),
             None => Ok(()),
         };
         result.map_err(|source| LoadError::Reuse {

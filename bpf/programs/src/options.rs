@@ -102,6 +102,13 @@ pub struct PacketOptions {
     pub loopback6: Ipv6Addr,
     /// Gateway of pods.
     pub router6: Ipv6Addr,
+    /// As `router6`. Both are the sources of packets that the node sends by the tunnel.
+    pub router4: Ipv4Addr,
+    /// `cilium_ipmasq_v4` and `_v6` have networks that packets of pods reach without masquerade
+    /// (`enable-ip-masq-agent`).
+    pub ip_masq_agent: bool,
+    /// How packets come to pods of other nodes (`routing-mode`); `None`: by the routes of the node.
+    pub tunnel: Option<Tunnel>,
     /// Source of packets to backends on other nodes.
     pub nodeport_source4: Ipv4Addr,
     /// As `nodeport_source4`.
@@ -154,6 +161,26 @@ pub struct PacketOptions {
     pub vlans: Vec<u16>,
     /// All VLANs' packets go to the kernel.
     pub all_vlans: bool,
+}
+
+/// The tunnel to other nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tunnel {
+    /// What is around packets (`tunnel-protocol`).
+    pub protocol: TunnelProtocol,
+    /// UDP port that nodes receive on (`tunnel-port`).
+    pub port: u16,
+    /// Index of the tunnel's interface.
+    pub device: u32,
+}
+
+/// Protocols of tunnels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TunnelProtocol {
+    /// VXLAN (RFC 7348).
+    Vxlan = 1,
+    /// Geneve (RFC 8926).
+    Geneve = 2,
 }
 
 /// Direct server return: backends of other nodes answer clients themselves.
@@ -221,6 +248,9 @@ impl Default for PacketOptions {
             loopback4: Ipv4Addr::new(169, 254, 42, 1),
             loopback6: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
             router6: Ipv6Addr::UNSPECIFIED,
+            router4: Ipv4Addr::UNSPECIFIED,
+            ip_masq_agent: false,
+            tunnel: None,
             nodeport_source4: Ipv4Addr::UNSPECIFIED,
             nodeport_source6: Ipv6Addr::UNSPECIFIED,
             native4: None,
@@ -316,6 +346,13 @@ macro_rules! raw_options {
         raw.loopback4 = $crate::options::word(packets.loopback4);
         raw.loopback6 = $crate::options::words(packets.loopback6);
         raw.router6 = $crate::options::words(packets.router6);
+        raw.ip_masq_agent = packets.ip_masq_agent.into();
+        raw.router4 = $crate::options::word(packets.router4);
+        if let Some(tunnel) = packets.tunnel {
+            raw.tunnel = tunnel.protocol as u8;
+            raw.tunnel_device = tunnel.device;
+            raw.tunnel_port = tunnel.port;
+        }
         raw.nodeport_source4 = $crate::options::word(packets.nodeport_source4);
         raw.nodeport_source6 = $crate::options::words(packets.nodeport_source6);
         if let Some((network, bits)) = packets.native4 {

@@ -25,6 +25,9 @@ pub const PACKET_PROGRAMS: [&str; 5] = [
     "cil_to_host",
 ];
 
+/// Names of the tc programs at the interface of the tunnel.
+pub const OVERLAY_PROGRAMS: [&str; 2] = ["cil_from_overlay", "cil_to_overlay"];
+
 /// Name of the XDP program.
 pub const XDP_PROGRAM: &str = "cil_xdp_entry";
 
@@ -76,6 +79,26 @@ impl Packets {
             "tc_datapath",
             packets::TcDatapathSkelBuilder,
             PACKET_PROGRAMS,
+            store,
+            &sizes.into(),
+            options
+        )
+    }
+
+    /// Loads the programs at the interface of the tunnel, as [`Packets::load`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Packets::load`].
+    pub fn load_overlay(
+        store: &MapStore,
+        sizes: impl Into<MapSizes>,
+        options: &NodeOptions,
+    ) -> Result<Self, LoadError> {
+        load!(
+            "tc_overlay",
+            overlay::TcOverlaySkelBuilder,
+            OVERLAY_PROGRAMS,
             store,
             &sizes.into(),
             options

@@ -134,7 +134,11 @@ impl IterTerminator {
                 object: OBJECT,
                 source,
             })?;
-        let ip = IpFamilies { ipv4, ipv6 };
+        let ip = IpFamilies {
+            ipv4,
+            ipv6,
+            ip_masq_agent: false,
+        };
         share(OBJECT, open.open_object_mut(), store, &sizes.into(), ip)?;
         let skeleton = logged(OBJECT, || open.load())?;
 

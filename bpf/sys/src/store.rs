@@ -127,6 +127,52 @@ impl MapStore {
         Ok(map)
     }
 
+    /// Opens the inner map of a map of maps that is pinned as `pin`, or creates and pins it. One that does not fit is
+    /// replaced, empty: fill it before the outer map leads to it.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] if the directory, the map or its pin cannot be made.
+    pub fn provide_inner(&self, spec: &RawSpec, pin: &str) -> Result<KernelMap, MapError> {
+        let directory = self.directory();
+        make_directory(&directory)?;
+        let (path, temporary) = (directory.join(pin), directory.join(format!("{pin}{PENDING}")));
+        remove(pin, &temporary)?;
+        match KernelMap::open_with(pin, &path, None) {
+            Ok(map) if spec.differences(&map.info()).is_empty() => return Ok(map),
+            Ok(_) | Err(MapError::NotMap { .. }) => {}
+            Err(error) if error.is_missing() => {}
+            Err(error) => return Err(error),
+        }
+        let map = KernelMap::create(spec)?;
+        self::pin(pin, &map, &temporary)?;
+        take_over(pin, &temporary, &path)?;
+        Ok(map)
+    }
+
+    /// Names of the pins that begin with `prefix`, sorted.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says; a directory that is not there has none.
+    pub fn pins(&self, prefix: &str) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.directory()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry?.file_name();
+            names.extend(
+                name.to_str()
+                    .filter(|name| name.starts_with(prefix))
+                    .map(str::to_owned),
+            );
+        }
+        names.sort();
+        Ok(names)
+    }
+
     /// As [`provide`](Self::provide), typed.
     ///
     /// # Errors

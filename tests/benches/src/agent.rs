@@ -44,15 +44,24 @@ pub(crate) struct Options {
     backends_per_service: u32,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct ServerOptions {
     #[arg(long)]
-    services: u32,
+    pub(crate) services: u32,
     #[arg(long)]
-    backends_per_service: u32,
+    pub(crate) backends_per_service: u32,
     /// Services use the backends of all clusters.
     #[arg(long)]
-    global: bool,
+    pub(crate) global: bool,
+    /// CiliumEndpoints.
+    #[arg(long)]
+    pub(crate) pods: u32,
+    /// CiliumIdentities.
+    #[arg(long)]
+    pub(crate) identities: u32,
+    /// CiliumNodes.
+    #[arg(long)]
+    pub(crate) nodes: u32,
 }
 
 impl ServerOptions {
@@ -62,6 +71,7 @@ impl ServerOptions {
             services,
             backends_per_service: 1,
             global: true,
+            ..Self::default()
         }
     }
 }
@@ -70,6 +80,10 @@ impl ServerOptions {
 pub(crate) struct Process(Child);
 
 impl Process {
+    pub(crate) fn new(child: Child) -> Self {
+        Self(child)
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
@@ -77,7 +91,7 @@ impl Process {
     /// Fails if the process has ended.
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         match self.0.try_wait()? {
-            Some(status) => anyhow::bail!("the agent ended: {status}"),
+            Some(status) => anyhow::bail!("the program ended: {status}"),
             None => Ok(()),
         }
     }
@@ -162,7 +176,7 @@ fn case(node: &Node, agent: &Path, services: u32, backends: u32) -> anyhow::Resu
     let (_server, url) = start_server(&ServerOptions {
         services,
         backends_per_service: backends,
-        global: false,
+        ..ServerOptions::default()
     })?;
     let begun = Instant::now();
     let mut agent = start(node, agent, &url, &[])?;
@@ -268,6 +282,9 @@ pub(crate) fn start_server(options: &ServerOptions) -> anyhow::Result<(Process, 
         .args([format!("--services={}", options.services)])
         .args([format!("--backends-per-service={}", options.backends_per_service)])
         .args(options.global.then_some("--global"))
+        .args([format!("--pods={}", options.pods)])
+        .args([format!("--identities={}", options.identities)])
+        .args([format!("--nodes={}", options.nodes)])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn();
@@ -306,6 +323,12 @@ fn fill(api: &ApiServer, options: &ServerOptions) -> anyhow::Result<()> {
     };
     let (nodes, services_kind) = (kind("", "nodes")?, kind("", "services")?);
     let slices_kind = kind("discovery.k8s.io", "endpointslices")?;
+    let kind = |resource: &str| {
+        let kind = api.kind(&Gvr::new("cilium.io", "v2", resource));
+        kind.map_err(|error| anyhow::anyhow!("{resource}: {error}"))
+    };
+    let endpoints_kind = kind("ciliumendpoints")?;
+    let (identities_kind, nodes_kind) = (kind("ciliumidentities")?, kind("ciliumnodes")?);
     api.tracker().write(|txn| {
         let mut put = |kind: &Kind, value: Value| drop(txn.put(Domain::Core, kind, value));
         put(
@@ -317,6 +340,18 @@ fn fill(api: &ApiServer, options: &ServerOptions) -> anyhow::Result<()> {
                 "status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]},
             }),
         );
+        for number in 0..options.pods {
+            put(
+                &endpoints_kind,
+                objects::cilium_endpoint(number, options.identities, options.nodes),
+            );
+        }
+        for number in 0..options.identities {
+            put(&identities_kind, objects::cilium_identity(number));
+        }
+        for number in 0..options.nodes {
+            put(&nodes_kind, objects::cilium_node(number));
+        }
         for number in 0..services {
             let mut service = document("v1", "Service", &objects::service(number))?;
             if options.global {

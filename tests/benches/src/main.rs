@@ -15,6 +15,7 @@ mod maglev;
 mod mesh;
 mod objects;
 mod packets;
+mod programs;
 mod report;
 mod sockets;
 mod throughput;
@@ -61,6 +62,8 @@ enum Measurement {
     Agent(agent::Options),
     /// The agent with the etcd of a remote cluster.
     Mesh(mesh::Options),
+    /// Operator, clustermesh-apiserver and kvstoremesh, and the agent with many remote clusters.
+    Programs(programs::Options),
     /// Serves the objects that `agent` needs; started by it.
     #[command(hide = true)]
     ApiServer(agent::ServerOptions),
@@ -93,6 +96,7 @@ fn main() -> anyhow::Result<()> {
         Some(Measurement::Flows(options)) => flows::run(&options, &mut report)?,
         Some(Measurement::Agent(options)) => agent::run(&options, &mut report)?,
         Some(Measurement::Mesh(options)) => mesh::run(&options, &mut report)?,
+        Some(Measurement::Programs(options)) => programs::run(&options, &mut report)?,
         Some(Measurement::ApiServer(options)) => return agent::serve(&options),
         Some(Measurement::Summary { files }) => report.read(&files)?,
     }

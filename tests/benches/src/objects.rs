@@ -5,6 +5,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use skep_k8s_client::ObjectEvent;
 use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::{
@@ -111,6 +112,52 @@ pub(crate) fn slice(
         }]
         .into(),
     }
+}
+
+/// Identities of the cluster with id 2.
+const FIRST_IDENTITY: u32 = (2 << 16) + 256;
+/// Addresses of nodes are counted up from here.
+const NODES: u32 = u32::from_be_bytes([172, 20, 0, 1]);
+
+/// The CiliumEndpoint of a pod, which has one of so many identities, on one of so many nodes.
+pub(crate) fn cilium_endpoint(number: u32, identities: u32, nodes: u32) -> Value {
+    let identity = FIRST_IDENTITY + number % identities.max(1);
+    json!({
+        "apiVersion": "cilium.io/v2", "kind": "CiliumEndpoint",
+        "metadata": {"name": format!("pod-{number}"), "namespace": NAMESPACE},
+        "status": {
+            "id": number % 60_000,
+            "identity": {"id": identity, "labels": [format!("k8s:app=app-{identity}")]},
+            "networking": {
+                "addressing": [{"ipv4": text(PODS + number)}],
+                "node": text(NODES + number % nodes.max(1)),
+            },
+            "encryption": {},
+        },
+    })
+}
+
+/// A CiliumIdentity.
+pub(crate) fn cilium_identity(number: u32) -> Value {
+    let identity = FIRST_IDENTITY + number;
+    json!({
+        "apiVersion": "cilium.io/v2", "kind": "CiliumIdentity",
+        "metadata": {"name": identity.to_string()},
+        "security-labels": {
+            "k8s:app": format!("app-{identity}"),
+            "k8s:io.cilium.k8s.policy.cluster": "remote",
+            "k8s:io.kubernetes.pod.namespace": NAMESPACE,
+        },
+    })
+}
+
+/// A CiliumNode.
+pub(crate) fn cilium_node(number: u32) -> Value {
+    json!({
+        "apiVersion": "cilium.io/v2", "kind": "CiliumNode",
+        "metadata": {"name": format!("node-{number}")},
+        "spec": {"addresses": [{"type": "InternalIP", "ip": text(NODES + number)}]},
+    })
 }
 
 /// Event: a service is there.

@@ -106,6 +106,9 @@ impl World {
             .with(skep_bpf_maps::nat::NAT_MAX, 8192)
             .with(skep_bpf_maps::node::NEIGHBOURS_MAX, 1024);
         let mut programs = vec![Packets::load(&store, sizes.clone(), options)?];
+        if options.packets.tunnel.is_some() {
+            programs.push(Packets::load_overlay(&store, sizes.clone(), options)?);
+        }
         if facts.has_xdp() {
             let loaded = Packets::load_xdp(&store, sizes.clone(), options)?;
             // It is only run on packets of interfaces that have one.

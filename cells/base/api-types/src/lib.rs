@@ -8,6 +8,7 @@
 mod address;
 mod clustermesh;
 mod config;
+mod endpoint;
 mod map;
 mod policy;
 mod service;
@@ -19,13 +20,18 @@ pub use clustermesh::{
     summary as clusters_summary,
 };
 pub use config::{DaemonConfiguration, DaemonConfigurationSpec, DaemonConfigurationStatus};
+pub use endpoint::{
+    Endpoint, EndpointAddressing, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth,
+    EndpointIdentifiers, EndpointNetworking, EndpointPolicy, EndpointPolicyStatus, EndpointStatus, Identity,
+    LabelConfiguration, LabelConfigurationSpec, LabelConfigurationStatus,
+};
 pub use map::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 pub use policy::{FrontendMapping, LrpBackend, LrpSpec};
 pub use service::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags, ServiceStatus};
 pub use status::{
     BpfMapProperties, BpfMapStatus, ClockSource, DeviceAddresses, GatewayFeature, K8sStatus,
-    KubeProxyReplacement, KubeProxyReplacementFeatures, ModuleStatus, MonitorStatus, Nat46X64Feature,
-    NodePortFeature, State, Status, StatusResponse, Switch,
+    KubeProxyReplacement, KubeProxyReplacementFeatures, Masquerading, MasqueradingProtocols, ModuleStatus,
+    MonitorStatus, Nat46X64Feature, NodePortFeature, State, Status, StatusResponse, Switch,
 };
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -27,6 +27,12 @@ pub struct StatusResponse {
     /// Service handling in place of kube-proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kube_proxy_replacement: Option<KubeProxyReplacement>,
+    /// Which packets of pods leave with the node's address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub masquerading: Option<Masquerading>,
+    /// How programs are attached to interfaces: `tcx` or `tc`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub attach_mode: String,
     /// Clock of the BPF programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_source: Option<ClockSource>,
@@ -138,6 +144,37 @@ pub struct KubeProxyReplacement {
     pub direct_routing_device: String,
     /// Features that are on.
     pub features: KubeProxyReplacementFeatures,
+}
+
+/// Which packets of pods leave with the node's address.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Masquerading {
+    /// `BPF`, or `Disabled`.
+    pub mode: String,
+    /// Whether any do.
+    pub enabled: bool,
+    /// Of which address families.
+    #[serde(rename = "enabledProtocols")]
+    pub enabled_protocols: MasqueradingProtocols,
+    /// IPv4 network that they reach with their own addresses.
+    #[serde(rename = "snat-exclusion-cidr-v4", skip_serializing_if = "String::is_empty")]
+    pub exclusion4: String,
+    /// IPv6 network that they reach with their own addresses.
+    #[serde(rename = "snat-exclusion-cidr-v6", skip_serializing_if = "String::is_empty")]
+    pub exclusion6: String,
+}
+
+/// Address families that are masqueraded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct MasqueradingProtocols {
+    /// IPv4.
+    pub ipv4: bool,
+    /// IPv6.
+    pub ipv6: bool,
 }
 
 /// A device and its addresses.

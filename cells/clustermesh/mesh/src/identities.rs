@@ -100,8 +100,11 @@ impl ValueObserver<Identity> for IdentityObserver {
         self.batches.note(identity.id, Some(row));
     }
 
-    fn delete(&self, _cluster: &RemoteInfo, _name: &Key, identity: &Arc<Identity>) {
-        self.batches.note(identity.id, None);
+    fn delete(&self, _cluster: &RemoteInfo, name: &Key) {
+        // Values with another name were rejected when they were decoded.
+        if let Ok(id) = name.parse() {
+            self.batches.note(id, None);
+        }
     }
 
     fn flushed(&self) -> BoxFuture<'_, ()> {

@@ -51,36 +51,40 @@ struct AddressObserver {
 }
 
 impl AddressObserver {
-    fn note(&self, cluster: &RemoteInfo, pair: &Arc<IpIdentityPair>, desired: Option<Arc<IpIdentityPair>>) {
-        // Values without an address were rejected when they were decoded.
-        let Ok((net, is_network)) = pair.prefix() else {
+    fn note(&self, cluster: &RemoteInfo, name: &Key, desired: Option<Arc<IpIdentityPair>>) {
+        // Values with another name were rejected when they were decoded.
+        let Some(prefix) = prefix(name) else {
             return;
         };
-        let is_on = match net.addr() {
+        let is_on = match prefix.net().addr() {
             IpAddr::V4(_) => self.families.ipv4,
             IpAddr::V6(_) => self.families.ipv6,
         };
         if is_on {
-            let prefix = match is_network {
-                true => Prefix::cidr(net),
-                false => Prefix::address(net.addr()),
-            };
             self.batches.note((cluster.name.clone(), prefix), desired);
         }
     }
 }
 
 impl ValueObserver<IpIdentityPair> for AddressObserver {
-    fn upsert(&self, cluster: &RemoteInfo, _name: &Key, pair: &Arc<IpIdentityPair>) {
-        self.note(cluster, pair, Some(pair.clone()));
+    fn upsert(&self, cluster: &RemoteInfo, name: &Key, pair: &Arc<IpIdentityPair>) {
+        self.note(cluster, name, Some(pair.clone()));
     }
 
-    fn delete(&self, cluster: &RemoteInfo, _name: &Key, pair: &Arc<IpIdentityPair>) {
-        self.note(cluster, pair, None);
+    fn delete(&self, cluster: &RemoteInfo, name: &Key) {
+        self.note(cluster, name, None);
     }
 
     fn flushed(&self) -> BoxFuture<'_, ()> {
         self.batches.flushed().boxed()
+    }
+}
+
+/// What the entry of a name is about: an address, or a network, even if that has only one address.
+fn prefix(name: &str) -> Option<Prefix> {
+    match name.parse::<IpAddr>() {
+        Ok(address) => Some(Prefix::address(address)),
+        Err(_) => name.parse().ok().map(Prefix::cidr),
     }
 }
 

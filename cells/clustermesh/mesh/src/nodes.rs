@@ -42,18 +42,19 @@ struct NodeObserver {
     batches: Arc<Batches<NodeKey, Option<Node>>>,
 }
 
-fn key(cluster: &RemoteInfo, node: &RemoteNode) -> NodeKey {
-    NodeKey::new(cluster.name.as_str(), &node.name)
+/// `name` is that of the node.
+fn key(cluster: &RemoteInfo, name: &str) -> NodeKey {
+    NodeKey::new(cluster.name.as_str(), name)
 }
 
 impl ValueObserver<RemoteNode> for NodeObserver {
-    fn upsert(&self, cluster: &RemoteInfo, _name: &Key, node: &Arc<RemoteNode>) {
+    fn upsert(&self, cluster: &RemoteInfo, name: &Key, node: &Arc<RemoteNode>) {
         self.batches
-            .note(key(cluster, node), Some(convert(cluster, node)));
+            .note(key(cluster, name), Some(convert(cluster, node)));
     }
 
-    fn delete(&self, cluster: &RemoteInfo, _name: &Key, node: &Arc<RemoteNode>) {
-        self.batches.note(key(cluster, node), None);
+    fn delete(&self, cluster: &RemoteInfo, name: &Key) {
+        self.batches.note(key(cluster, name), None);
     }
 
     fn flushed(&self) -> BoxFuture<'_, ()> {
@@ -68,7 +69,7 @@ fn convert(cluster: &RemoteInfo, remote: &RemoteNode) -> Node {
         Some((kind, address.ip?))
     };
     let some = |addresses: [Option<IpAddr>; 2]| addresses.into_iter().flatten().collect();
-    let mut node = Node::new(key(cluster, remote), Source::ClusterMesh);
+    let mut node = Node::new(key(cluster, &remote.name), Source::ClusterMesh);
     node.cluster_id = cluster.id;
     node.addresses = remote.ip_addresses.iter().flatten().filter_map(address).collect();
     let networks = [

@@ -133,8 +133,9 @@ pub trait ValueObserver<V>: Send + Sync + 'static {
     /// A value is new or may have changed. `name` is its key below the prefix of the cluster.
     fn upsert(&self, cluster: &RemoteInfo, name: &Key, value: &Arc<V>);
 
-    /// A value that was reported is gone; `value` is as it was reported last.
-    fn delete(&self, cluster: &RemoteInfo, name: &Key, value: &Arc<V>);
+    /// A value that was reported is gone. The store does not keep values: of 100,000 addresses they were a quarter of the
+    /// agent's memory. What they are about follows from the name, which they were checked against.
+    fn delete(&self, cluster: &RemoteInfo, name: &Key);
 
     /// All values that a cluster had at first were reported. Comes once as long as the cluster is configured.
     fn synced(&self, cluster: &ClusterName) {
@@ -200,10 +201,19 @@ impl<V: RemoteValue> MeshObserver for Observed<V> {
 /// Decodes the values of a remote cluster.
 struct Checked<V>(Option<Arc<RemoteInfo>>, PhantomData<fn() -> V>);
 
-/// A value with the cluster that it is of, as it was when the value was read: it is deleted as the same.
+/// A value with the cluster that it is of.
 struct OfRemote<V> {
     remote: Arc<RemoteInfo>,
     value: Arc<V>,
+}
+
+/// The cluster of a value as it was when the value was read: it is deleted as the same.
+struct ReadFrom(Arc<RemoteInfo>);
+
+impl<V> From<Arc<OfRemote<V>>> for ReadFrom {
+    fn from(value: Arc<OfRemote<V>>) -> Self {
+        Self(value.remote.clone())
+    }
 }
 
 /// Why a value is not used.
@@ -219,12 +229,13 @@ enum CheckError {
 impl<V: RemoteValue> Decoder for Checked<V> {
     type Key = Key;
     type Value = OfRemote<V>;
+    type Kept = ReadFrom;
     type Error = CheckError;
 
-    fn decode(&self, name: &str, value: &Bytes) -> Result<(Key, OfRemote<V>), CheckError> {
+    fn decode(&self, name: &Key, value: &Bytes) -> Result<(Key, OfRemote<V>), CheckError> {
         let remote = self.0.clone().ok_or(CheckError::NotConfigured)?;
         let value = Arc::new(V::decode(&remote, name, value)?);
-        Ok((name.into(), OfRemote { remote, value }))
+        Ok((name.clone(), OfRemote { remote, value }))
     }
 }
 
@@ -235,13 +246,13 @@ struct OfCluster<V> {
     synced: Option<SyncedCallback>,
 }
 
-impl<V: RemoteValue> Observer<Key, OfRemote<V>> for OfCluster<V> {
+impl<V: RemoteValue> Observer<Key, OfRemote<V>, ReadFrom> for OfCluster<V> {
     fn upsert(&mut self, key: &Key, value: &Arc<OfRemote<V>>) {
         self.observer.upsert(&value.remote, key, &value.value);
     }
 
-    fn delete(&mut self, key: &Key, value: &Arc<OfRemote<V>>) {
-        self.observer.delete(&value.remote, key, &value.value);
+    fn delete(&mut self, key: &Key, ReadFrom(remote): &ReadFrom) {
+        self.observer.delete(remote, key);
     }
 
     fn synced(&mut self) {

@@ -83,6 +83,13 @@ impl ServiceObserver {
         self.batches.note(place, desired);
     }
 
+    /// `name` is `<namespace>/<name>`: values with another name were rejected when they were decoded.
+    fn upsert_or_delete(&self, cluster: &RemoteInfo, name: &Key, desired: Desired) {
+        if let Some((namespace, name)) = name.split_once('/') {
+            self.note((cluster.id, ServiceName::new(namespace, name)), desired);
+        }
+    }
+
     fn write(&self, batch: Vec<(Place, Desired)>) {
         let mut txn = self.writer.write();
         for ((cluster_id, name), desired) in &batch {
@@ -99,18 +106,18 @@ impl ServiceObserver {
 }
 
 impl ValueObserver<ClusterService> for ServiceObserver {
-    fn upsert(&self, cluster: &RemoteInfo, _name: &Key, service: &Arc<ClusterService>) {
+    fn upsert(&self, cluster: &RemoteInfo, name: &Key, service: &Arc<ClusterService>) {
         // One that is not shared any longer counts as gone.
         let desired = if service.shared {
             Desired::Service(service.clone())
         } else {
             Desired::Gone
         };
-        self.note(place(cluster, service), desired);
+        self.upsert_or_delete(cluster, name, desired);
     }
 
-    fn delete(&self, cluster: &RemoteInfo, _name: &Key, service: &Arc<ClusterService>) {
-        self.note(place(cluster, service), Desired::Gone);
+    fn delete(&self, cluster: &RemoteInfo, name: &Key) {
+        self.upsert_or_delete(cluster, name, Desired::Gone);
     }
 
     fn is_enabled(&self, capabilities: &Capabilities) -> bool {
@@ -127,10 +134,6 @@ impl ValueObserver<ClusterService> for ServiceObserver {
     fn flushed(&self) -> BoxFuture<'_, ()> {
         self.batches.flushed().boxed()
     }
-}
-
-fn place(cluster: &RemoteInfo, service: &ClusterService) -> Place {
-    (cluster.id, ServiceName::new(&service.namespace, &service.name))
 }
 
 type Observers = (Arc<ServiceObserver>, Members<Arc<dyn MeshObserver>>);

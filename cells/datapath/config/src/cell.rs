@@ -6,7 +6,7 @@ use hive::Cell;
 
 use crate::{
     AddressFamilies, AttachConfig, ConntrackConfig, ForwardingConfig, KubeProxyReplacement, MapConfig,
-    MasqueradeConfig, MonitorConfig, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig,
+    MasqueradeConfig, MonitorConfig, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, TunnelConfig,
     UnsupportedConfig,
 };
 
@@ -21,6 +21,7 @@ pub fn cell() -> Cell {
         .config::<MapConfig>()
         .config::<SocketLbConfig>()
         .config::<MonitorConfig>()
+        .config::<TunnelConfig>()
         .config::<ConntrackConfig>()
         .config::<PacketConfig>()
         .config::<AttachConfig>()

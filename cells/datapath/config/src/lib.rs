@@ -14,6 +14,7 @@
 //! | [`MapConfig`] | sizes of maps |
 //! | [`SocketLbConfig`] | socket load balancing |
 //! | [`MonitorConfig`] | events, and the clock of the programs |
+//! | [`TunnelConfig`] | how packets travel between pods of different nodes |
 //! | [`ConntrackConfig`] | how long connections are remembered |
 //! | [`PacketConfig`] | events and unusual packets at interfaces |
 //! | [`AttachConfig`] | how programs are attached to interfaces |
@@ -32,6 +33,7 @@ mod packets;
 mod routing;
 mod services;
 mod socketlb;
+mod tunnel;
 mod unsupported;
 
 pub use cell::cell;
@@ -44,6 +46,7 @@ pub use packets::{ConntrackConfig, NoBackend, PacketConfig, TcpFlags, whole_seco
 pub use routing::{Acceleration, AttachConfig, MasqueradeConfig};
 pub use services::{AddressFamilies, KubeProxyReplacement, ServiceConfig};
 pub use socketlb::SocketLbConfig;
+pub use tunnel::{RoutingMode, SourcePorts, TunnelConfig, TunnelProtocol, Underlay};
 pub use unsupported::{Unsupported, UnsupportedConfig};
 
 hive::catalogue!(cell);

@@ -119,6 +119,12 @@ pub struct MasqueradeConfig {
     /// Masquerade packets to other nodes, too.
     #[config(default = false, flag = "enable-remote-node-masquerade")]
     pub remote_nodes: bool,
+    /// Read the networks that packets of pods reach with their own addresses from the file of the ip-masq-agent.
+    #[config(default = false, flag = "enable-ip-masq-agent")]
+    pub ip_masq_agent: bool,
+    /// File of the ip-masq-agent.
+    #[config(default = "/etc/config/ip-masq-agent")]
+    pub ip_masq_agent_config_path: String,
     /// Network that packets of pods reach with their own addresses. Default: the node's pod CIDR.
     #[config(flag = "ipv4-native-routing-cidr")]
     pub native4: Option<Ipv4Net>,
@@ -128,6 +134,11 @@ pub struct MasqueradeConfig {
 }
 
 impl MasqueradeConfig {
+    /// The file of the ip-masq-agent is in force.
+    pub fn has_ip_masq_agent(&self) -> bool {
+        self.bpf && self.ip_masq_agent
+    }
+
     /// IPv4 packets are masqueraded.
     pub fn masquerades4(&self) -> bool {
         self.bpf && self.ipv4.unwrap_or(true)
@@ -144,6 +155,9 @@ impl MasqueradeConfig {
                 "enable-bpf-masquerade",
                 "requires enable-ipv4-masquerade or enable-ipv6-masquerade",
             );
+        }
+        if self.ip_masq_agent && !self.bpf {
+            faults.add("enable-ip-masq-agent", "requires enable-bpf-masquerade");
         }
         if self.remote_nodes && !self.bpf {
             faults.add("enable-remote-node-masquerade", "requires enable-bpf-masquerade");

@@ -9,9 +9,6 @@
 /// a user sets is reported.
 #[derive(Debug, Clone, hive::Config)]
 pub struct UnsupportedConfig {
-    /// How packets travel between nodes: `native`, or `tunnel`, which is not supported.
-    #[config(default = "", hidden)]
-    pub routing_mode: String,
     /// Enforcement of network policies: not supported unless `never`.
     #[config(default = "", hidden)]
     pub enable_policy: String,
@@ -59,7 +56,7 @@ pub struct UnsupportedConfig {
 /// A setting that requests an unsupported feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsupported {
-    /// Key and value: `routing-mode=tunnel`.
+    /// Key and value: `enable-policy=default`.
     pub setting: String,
     /// What does not happen.
     pub effect: &'static str,
@@ -89,20 +86,12 @@ impl UnsupportedConfig {
 
     /// Settings with values, and the value that requests nothing.
     fn requested_values(&self) -> Vec<Unsupported> {
-        let values = [
-            (
-                "routing-mode",
-                &self.routing_mode,
-                "native",
-                "packets are not tunnelled between nodes",
-            ),
-            (
-                "enable-policy",
-                &self.enable_policy,
-                "never",
-                "network policies are not enforced",
-            ),
-        ];
+        let values = [(
+            "enable-policy",
+            &self.enable_policy,
+            "never",
+            "network policies are not enforced",
+        )];
         values
             .into_iter()
             .filter(|(_, value, off, _)| !value.is_empty() && value != off)
@@ -179,7 +168,6 @@ mod tests {
     #[test]
     fn values_that_switch_off_request_nothing() {
         let found = requested(|config| {
-            config.routing_mode = "native".to_owned();
             config.enable_policy = "never".to_owned();
         });
         assert_eq!(found, [""; 0]);
@@ -188,9 +176,9 @@ mod tests {
     #[test]
     fn each_setting_is_reported_with_its_value() {
         let found = requested(|config| {
-            config.routing_mode = "tunnel".to_owned();
+            config.enable_policy = "default".to_owned();
             config.enable_wireguard = true;
         });
-        assert_eq!(found, ["routing-mode=tunnel", "enable-wireguard=true"]);
+        assert_eq!(found, ["enable-policy=default", "enable-wireguard=true"]);
     }
 }

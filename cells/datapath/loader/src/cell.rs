@@ -10,12 +10,13 @@ use skep_bpf_sys::MapStore;
 use skep_datapath_config::{AddressFamilies, MapConfig};
 use skep_datapath_maps::{MapOwner, Maps, packet_map_sizes};
 
-use crate::{EndpointHooks, HookError, PacketDatapath, PacketSettings, reconciler};
+use crate::{EndpointHooks, HookError, PacketDatapath, PacketSettings, overlay, reconciler};
 
 /// Loads the packet programs, attaches them to the interfaces of the node, and makes `cilium_host` and `cilium_net`.
 ///
 /// Requires: the settings of [`skep_datapath_config`], of the load balancer and of Maglev, the maps, the tables of
-/// [`skep_node`], [`SocketDatapath`](skep_socketlb::SocketDatapath); takes `Arc<dyn MapsWritten>` if there is one.
+/// [`skep_node`], [`SocketDatapath`](skep_socketlb::SocketDatapath); takes `Arc<dyn MapsWritten>` and the table of
+/// nodes if they are there.
 /// Provides: `Arc<dyn EndpointHooks>`, [`PacketDatapath`] (status).
 pub fn cell() -> Cell {
     Cell::module("datapath-loader", "Programs at interfaces")
@@ -23,6 +24,7 @@ pub fn cell() -> Cell {
         .provide(datapath)
         .provide(hooks)
         .run(reconciler::start)
+        .run(overlay::start)
 }
 
 /// The maps that the programs write.

@@ -28,6 +28,7 @@ use crate::{
     attach::{self, Attached, Attachment, Hook, Owner, attach_tc, tc_hook},
     desired::{Desired, DirectRouting, NativeDevice},
     options::PacketSettings,
+    overlay::VXLAN,
     pair::{HOST, NET, Pair, PairError},
 };
 
@@ -36,7 +37,9 @@ const CONTAINER: &str = "cil_from_container";
 
 /// Programs of interfaces of the node, and where they are attached. Those that translate what leaves come first, so that
 /// nothing is sent to a backend without a way back.
-const NODE_PROGRAMS: [(&str, Hook); 5] = [
+const NODE_PROGRAMS: [(&str, Hook); 7] = [
+    ("cil_to_overlay", Hook::Egress),
+    ("cil_from_overlay", Hook::Ingress),
     ("cil_to_netdev", Hook::Egress),
     ("cil_from_netdev", Hook::Ingress),
     ("cil_to_host", Hook::Ingress),
@@ -95,6 +98,9 @@ pub struct PacketStatus {
     pub xdp_devices: Vec<String>,
     /// How nodes reach each other.
     pub direct_routing: Option<DirectRouting>,
+    /// Network that packets of pods reach with their own addresses, empty for none, of IPv4 and IPv6; `None` for a family
+    /// that is not masqueraded.
+    pub masquerading: [Option<String>; 2],
     /// Programs, `program at interface`.
     pub programs: Vec<String>,
 }
@@ -103,13 +109,17 @@ pub struct PacketStatus {
 struct Loaded {
     options: NodeOptions,
     tc: Packets,
+    overlay: Option<Packets>,
     xdp: Option<Packets>,
 }
 
 impl Loaded {
     fn program(&self, name: &'static str) -> Option<BorrowedFd<'_>> {
-        let xdp = || self.xdp.as_ref().and_then(|xdp| xdp.program(name));
-        self.tc.program(name).or_else(xdp)
+        let others = [self.overlay.as_ref(), self.xdp.as_ref()];
+        let mut others = others.into_iter().flatten();
+        self.tc
+            .program(name)
+            .or_else(|| others.find_map(|object| object.program(name)))
     }
 }
 
@@ -203,6 +213,20 @@ impl PacketDatapath {
         pair: Pair,
         options: &NodeOptions,
     ) -> Result<PacketStatus, DatapathError> {
+        let done = self.attach_all(desired, pair, options);
+        // Whatever was not attached: all others write and read the new maps.
+        if let Some(hold) = self.hold.lock().take() {
+            hold.release()?;
+        }
+        done
+    }
+
+    fn attach_all(
+        &self,
+        desired: &Desired,
+        pair: Pair,
+        options: &NodeOptions,
+    ) -> Result<PacketStatus, DatapathError> {
         capability::require(&capability::REQUIRED)?;
         let mut state = self.state.lock();
         let how = self.attachment();
@@ -239,17 +263,15 @@ impl PacketDatapath {
             .attached
             .retain(|known| matches!(known.owner, Owner::Endpoint(_)));
         state.attached.extend(attached);
-        let status = self.describe(&state, desired, how);
+        let status = Self::describe(&state, desired, options, how);
         *self.status.lock() = status.clone();
         drop(state);
         self.loaded.send_replace(true);
-        if !errors.is_empty() {
-            return Err(DatapathError::Links(errors));
+        if errors.is_empty() {
+            Ok(status)
+        } else {
+            Err(DatapathError::Links(errors))
         }
-        if let Some(hold) = self.hold.lock().take() {
-            hold.release()?;
-        }
-        Ok(status)
     }
 
     fn load(&self, options: &NodeOptions) -> Result<Loaded, LoadError> {
@@ -257,6 +279,9 @@ impl PacketDatapath {
         Ok(Loaded {
             options: options.clone(),
             tc: Packets::load(&self.store, self.sizes.clone(), options)?,
+            overlay: (options.packets.tunnel.is_some())
+                .then(|| Packets::load_overlay(&self.store, self.sizes.clone(), options))
+                .transpose()?,
             xdp: xdp
                 .then(|| Packets::load_xdp(&self.store, self.sizes.clone(), options))
                 .transpose()?,
@@ -270,6 +295,8 @@ impl PacketDatapath {
             let interfaces: Vec<&str> = match program {
                 "cil_to_host" => vec![HOST, NET],
                 "cil_from_host" => vec![HOST],
+                "cil_to_overlay" | "cil_from_overlay" if self.settings.tunnel.is_tunnelled() => vec![VXLAN],
+                "cil_to_overlay" | "cil_from_overlay" => Vec::new(),
                 "cil_to_netdev" if !self.settings.has_egress() => Vec::new(),
                 XDP_PROGRAM if !self.settings.has_xdp() => Vec::new(),
                 _ => devices.iter().map(|device| device.name.as_str()).collect(),
@@ -471,7 +498,7 @@ impl PacketDatapath {
         Ok(())
     }
 
-    fn describe(&self, state: &State, desired: &Desired, how: Attachment) -> PacketStatus {
+    fn describe(state: &State, desired: &Desired, options: &NodeOptions, how: Attachment) -> PacketStatus {
         let of_node = || {
             state
                 .attached
@@ -487,6 +514,7 @@ impl PacketDatapath {
                 .map(|known| known.interface.clone())
                 .collect(),
             direct_routing: desired.direct_routing.clone(),
+            masquerading: masquerading(options),
             programs: of_node()
                 .map(|known| format!("{} at {}", known.program, known.interface))
                 .collect(),
@@ -545,6 +573,16 @@ impl PacketDatapath {
             Err(DatapathError::Replaced(replaced))
         }
     }
+}
+
+fn masquerading(options: &NodeOptions) -> [Option<String>; 2] {
+    let packets = &options.packets;
+    let native4 = packets.native4.map(|(network, bits)| format!("{network}/{bits}"));
+    let native6 = packets.native6.map(|(network, bits)| format!("{network}/{bits}"));
+    [
+        packets.masquerade4.then(|| native4.unwrap_or_default()),
+        packets.masquerade6.then(|| native6.unwrap_or_default()),
+    ]
 }
 
 /// The driver of the interface runs no programs.

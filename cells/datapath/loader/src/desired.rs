@@ -11,7 +11,10 @@ use ipnet::IpNet;
 use skep_datapath_config::{AddressFamilies, AttachConfig};
 use skep_node::{Device, LocalNode, NodeAddress};
 
-use crate::pair::{HOST, PairPlan};
+use crate::{
+    overlay::VXLAN,
+    pair::{HOST, NET, PairPlan},
+};
 
 /// MTU if no device says one.
 const DEFAULT_MTU: u32 = 1500;
@@ -44,6 +47,10 @@ pub(crate) struct Desired {
     pub(crate) devices: Vec<NativeDevice>,
     pub(crate) direct_routing: Option<DirectRouting>,
     pub(crate) pair: PairPlan,
+    /// Indexes of the pair as it is: one that was made anew is another.
+    pub(crate) pair_indexes: [Option<u32>; 2],
+    /// The same of the tunnel's interface.
+    pub(crate) tunnel_index: Option<u32>,
     pub(crate) pod_cidr4: Option<ipnet::Ipv4Net>,
     pub(crate) pod_cidr6: Option<ipnet::Ipv6Net>,
 }
@@ -53,6 +60,12 @@ pub(crate) struct Tables<'a> {
     pub(crate) devices: Vec<&'a Device>,
     pub(crate) addresses: Vec<&'a NodeAddress>,
     pub(crate) node: Option<&'a LocalNode>,
+}
+
+impl<'a> Tables<'a> {
+    fn device(&self, name: &str) -> Option<&'a Device> {
+        self.devices.iter().copied().find(|device| device.name == name)
+    }
 }
 
 impl Desired {
@@ -108,6 +121,8 @@ impl Desired {
                 .collect(),
             direct_routing: direct_routing(&selected, tables, families, config),
             pair,
+            pair_indexes: [HOST, NET].map(|name| tables.device(name).map(|device| device.index)),
+            tunnel_index: tables.device(VXLAN).map(|device| device.index),
             pod_cidr4,
             pod_cidr6,
         }
@@ -121,8 +136,9 @@ impl Desired {
 
 /// Addresses that `cilium_host` has, but for link-local ones.
 fn own_addresses<'a>(tables: &Tables<'a>) -> impl Iterator<Item = IpAddr> + 'a {
-    let host = tables.devices.iter().copied().find(|device| device.name == HOST);
-    let addrs = host.map_or(&[][..], |device| device.addrs.as_slice());
+    let addrs = tables
+        .device(HOST)
+        .map_or(&[][..], |device| device.addrs.as_slice());
     addrs.iter().map(|own| own.addr)
 }
 

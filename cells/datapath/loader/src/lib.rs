@@ -7,6 +7,8 @@
 //!   when an option changes. They stay attached when the agent ends.
 //! - [`EndpointHooks`] is what the owner of endpoints calls for their interfaces.
 //!
+//! - With a tunnel, `cilium_vxlan` and the routes to other nodes' pods are made and removed by `overlay.rs`.
+//!
 //! Links are pinned where Cilium has them, `cilium/devices/<device>/links` and `cilium/endpoints/<id>/links` below the root of
 //! the BPF file system. What the programs do is written in `docs/datapath.md`.
 
@@ -16,6 +18,7 @@ mod datapath;
 mod desired;
 mod hooks;
 mod options;
+mod overlay;
 mod pair;
 mod reconciler;
 mod sysctl;

@@ -9,11 +9,13 @@ use std::{
 
 use hive::{Cfg, Params};
 use skep_bpf_maps::lb::LbMapSizes;
-use skep_bpf_programs::{DirectReturn, DsrDispatch, NodeOptions, PacketHash, PacketOptions};
+use skep_bpf_programs::{
+    DirectReturn, DsrDispatch, NodeOptions, PacketHash, PacketOptions, Tunnel, TunnelProtocol,
+};
 use skep_datapath_config::{
     Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, Dispatch, ForwardingConfig,
     KubeProxyReplacement, MasqueradeConfig, MonitorConfig, NoBackend, NodePorts, PacketConfig, ServiceConfig,
-    SocketLbConfig, whole_seconds,
+    SocketLbConfig, TunnelConfig, whole_seconds,
 };
 use skep_loadbalancer_model::{Config as LbConfig, LbAlgorithm};
 use skep_maglev::Maglev;
@@ -43,6 +45,8 @@ pub struct PacketSettings {
     pub masquerade: Cfg<MasqueradeConfig>,
     /// How packets reach backends on other nodes.
     pub forwarding: Cfg<ForwardingConfig>,
+    /// How packets travel between nodes.
+    pub tunnel: Cfg<TunnelConfig>,
     /// How services are served.
     pub services: Cfg<ServiceConfig>,
     /// How backends are picked.
@@ -64,13 +68,26 @@ impl PacketSettings {
         self.attach.acceleration != Acceleration::Disabled
     }
 
-    /// Options of the programs; `base` has those that they share with the programs of sockets.
-    pub(crate) fn options(&self, base: NodeOptions, desired: &Desired, pair: Pair) -> NodeOptions {
+    /// Options of the programs; `base` has those that they share with the programs of sockets, `tunnel` is the index of
+    /// the tunnel's interface.
+    pub(crate) fn options(
+        &self,
+        base: NodeOptions,
+        desired: &Desired,
+        pair: Pair,
+        tunnel: Option<u32>,
+    ) -> NodeOptions {
         let sockets_translated = self.sockets.enabled || self.replacement.enabled;
         let direct = desired.direct_routing.as_ref();
         let packets = PacketOptions {
             cilium_host: pair.host,
             cilium_net: pair.net,
+            router4: desired.pair.router4.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            tunnel: tunnel.map(|device| Tunnel {
+                protocol: TunnelProtocol::Vxlan,
+                port: self.tunnel.port(),
+                device,
+            }),
             router6: desired.pair.router6.unwrap_or(Ipv6Addr::UNSPECIFIED),
             nodeport_source4: direct
                 .and_then(|direct| direct.ipv4)
@@ -96,6 +113,7 @@ impl PacketSettings {
             masquerade4: self.families.ipv4 && self.masquerade.masquerades4(),
             masquerade6: self.families.ipv6 && self.masquerade.masquerades6(),
             masquerade_nodes: self.masquerade.remote_nodes,
+            ip_masq_agent: self.masquerade.has_ip_masq_agent(),
             maglev: self.balancing.algorithm.0 == LbAlgorithm::Maglev,
             lb_per_service: self.balancing.algorithm_annotation,
             packet_hash: PacketHash {
@@ -111,7 +129,8 @@ impl PacketSettings {
     /// Direct server return, if a service may have it.
     fn direct_return(&self) -> Option<DirectReturn> {
         let forwarding = &self.forwarding;
-        if !forwarding.may_return_directly() {
+        // Packets in tunnels tell no service.
+        if !forwarding.may_return_directly() || self.tunnel.is_tunnelled() {
             return None;
         }
         let dispatch = match forwarding.dispatch {
@@ -158,5 +177,134 @@ impl PacketSettings {
             all_vlans: packets.all_vlans(),
             ..PacketOptions::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hive::Config;
+    use skep_maglev::{HashSeed, TableSize};
+
+    use super::*;
+    use crate::{desired::DirectRouting, pair::Pair};
+
+    fn cfg<C: Config>(edit: impl Fn(&mut C)) -> Cfg<C> {
+        let mut config = C::defaults().unwrap();
+        edit(&mut config);
+        Cfg::fixed(config)
+    }
+
+    fn settings() -> PacketSettings {
+        PacketSettings {
+            families: cfg(|_| ()),
+            replacement: cfg(|_| ()),
+            node_ports: cfg(|_| ()),
+            sockets: cfg(|_| ()),
+            monitor: cfg(|_| ()),
+            conntrack: cfg(|_| ()),
+            packets: cfg(|_| ()),
+            attach: cfg(|_| ()),
+            masquerade: cfg(|_| ()),
+            forwarding: cfg(|_| ()),
+            tunnel: cfg(|_| ()),
+            services: cfg(|_| ()),
+            balancing: cfg(|_| ()),
+            maglev: Maglev::new(TableSize::default(), HashSeed::default()),
+            sizes: Arc::new(LbMapSizes::uniform(1024)),
+        }
+    }
+
+    fn options(settings: &PacketSettings) -> PacketOptions {
+        let desired = Desired {
+            direct_routing: Some(DirectRouting {
+                device: "eth0".to_owned(),
+                ipv4: Some([192, 0, 2, 1].into()),
+                ipv6: None,
+            }),
+            pod_cidr4: Some("10.1.0.0/24".parse().unwrap()),
+            ..Desired::default()
+        };
+        let pair = Pair {
+            host: 5,
+            net: 4,
+            ..Pair::default()
+        };
+        settings
+            .options(NodeOptions::default(), &desired, pair, None)
+            .packets
+    }
+
+    #[test]
+    fn without_settings_options_are_those_of_cilium() {
+        let found = options(&settings());
+
+        let expected = PacketOptions {
+            cilium_host: 5,
+            cilium_net: 4,
+            nodeport_source4: [192, 0, 2, 1].into(),
+            native4: Some(([10, 1, 0, 0].into(), 24)),
+            ..PacketOptions::default()
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn services_are_translated_at_packets_unless_they_are_at_all_sockets() {
+        let mut settings = settings();
+        settings.replacement = cfg(|config| config.enabled = true);
+        assert!(!options(&settings).services);
+        assert!(settings.has_egress());
+
+        settings.sockets = cfg(|config| config.host_only = true);
+        assert!(options(&settings).services);
+    }
+
+    #[test]
+    fn masquerading_has_its_families_and_networks() {
+        let mut settings = settings();
+        assert!(!settings.has_egress());
+        settings.masquerade = cfg(|config| {
+            config.bpf = true;
+            config.ipv6 = Some(false);
+            config.native4 = Some("10.0.0.0/8".parse().unwrap());
+        });
+
+        let found = options(&settings);
+
+        assert!(found.masquerade4 && !found.masquerade6);
+        assert_eq!(found.native4, Some(([10, 0, 0, 0].into(), 8)));
+        assert!(settings.has_egress());
+    }
+
+    #[test]
+    fn source_ports_are_behind_those_of_node_ports() {
+        let mut settings = settings();
+        settings.node_ports = cfg(|config| config.range = "40000,50000".parse().unwrap());
+        assert_eq!(options(&settings).nat_ports, (50_001, 65_535));
+    }
+
+    #[test]
+    fn every_timeout_reaches_its_option() {
+        let mut settings = settings();
+        let seconds = std::time::Duration::from_secs;
+        settings.conntrack = cfg(|config| {
+            (config.tcp, config.any) = (seconds(1), seconds(2));
+            (config.service_tcp, config.service_any) = (seconds(3), seconds(4));
+            config.service_tcp_grace = seconds(5);
+            (config.tcp_syn, config.tcp_fin) = (seconds(6), seconds(7));
+        });
+
+        let found = options(&settings);
+
+        let timeouts = [
+            found.ct_tcp,
+            found.ct_any,
+            found.ct_service_tcp,
+            found.ct_service_any,
+            found.ct_service_grace,
+            found.ct_tcp_syn,
+            found.ct_tcp_fin,
+        ];
+        assert_eq!(timeouts, [1, 2, 3, 4, 5, 6, 7]);
     }
 }

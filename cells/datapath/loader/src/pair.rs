@@ -74,13 +74,15 @@ fn mac_of(link: &LinkMessage) -> [u8; 6] {
     mac.unwrap_or_default()
 }
 
-fn failed(what: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> PairError {
+pub(crate) fn failed(what: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> PairError {
     let what = what.into();
     move |source| PairError::Netlink { what, source }
 }
 
 /// Runs `work` with a connection to the kernel.
-async fn connected<T>(work: impl AsyncFnOnce(&Handle) -> Result<T, PairError>) -> Result<T, PairError> {
+pub(crate) async fn connected<T>(
+    work: impl AsyncFnOnce(&Handle) -> Result<T, PairError>,
+) -> Result<T, PairError> {
     let (connection, handle, _) = rtnetlink::new_connection().map_err(PairError::Open)?;
     tokio::select! {
         done = work(&handle) => done,
@@ -136,7 +138,7 @@ async fn make(handle: &Handle) -> Result<LinkMessage, PairError> {
     find(handle, HOST).await?.ok_or(PairError::Removed(HOST))
 }
 
-async fn find(handle: &Handle, name: &str) -> Result<Option<LinkMessage>, PairError> {
+pub(crate) async fn find(handle: &Handle, name: &str) -> Result<Option<LinkMessage>, PairError> {
     let mut found = handle.link().get().match_name(name.to_owned()).execute();
     match found.try_next().await {
         Err(rtnetlink::Error::NetlinkError(answer)) if answer.raw_code() == -libc::ENODEV => Ok(None),
@@ -254,10 +256,12 @@ pub(crate) async fn remove_routes(index: u32, networks: &[IpNet]) -> Result<(), 
                 IpNet::V4(network) => RouteMessageBuilder::<Ipv4Addr>::new()
                     .destination_prefix(network.network(), network.prefix_len())
                     .output_interface(index)
+                    .protocol(RouteProtocol::Kernel)
                     .build(),
                 IpNet::V6(network) => RouteMessageBuilder::<Ipv6Addr>::new()
                     .destination_prefix(network.network(), network.prefix_len())
                     .output_interface(index)
+                    .protocol(RouteProtocol::Kernel)
                     .build(),
             };
             match handle.route().del(message).execute().await {

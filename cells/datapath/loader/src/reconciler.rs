@@ -14,6 +14,7 @@ use crate::{
     datapath::{DatapathError, PacketDatapath, PacketStatus},
     desired::{Desired, Tables},
     options::PacketSettings,
+    overlay::{self, TunnelPlan, VXLAN},
     pair::{self, HOST, NET, Pair},
     sysctl::{self, SysctlError},
 };
@@ -111,8 +112,12 @@ impl Reconciler {
                 drop(snapshot);
                 if self.applied.as_ref() != Some(&desired) {
                     match self.apply(&desired, health).await {
-                        Ok(()) => {
-                            self.applied = Some(desired);
+                        Ok((pair, tunnel)) => {
+                            self.applied = Some(Desired {
+                                pair_indexes: [Some(pair.host), Some(pair.net)],
+                                tunnel_index: tunnel,
+                                ..desired
+                            });
                             retry = RETRY.0;
                         }
                         Err(error) => {
@@ -160,7 +165,12 @@ impl Reconciler {
         self.params.datapath.settings()
     }
 
-    async fn apply(&mut self, desired: &Desired, health: &Health) -> Result<(), DatapathError> {
+    /// Returns the pair, and the index of the tunnel's interface.
+    async fn apply(
+        &mut self,
+        desired: &Desired,
+        health: &Health,
+    ) -> Result<(Pair, Option<u32>), DatapathError> {
         self.wait_for_maps(health).await;
         let families = self.settings().families.clone();
         let mut refused = sysctl::apply(
@@ -169,18 +179,22 @@ impl Reconciler {
         );
         let pair = pair::ensure(&desired.pair).await?;
         self.remove_old_routes(desired, pair).await?;
-        let of_pair = sysctl::wanted(&[HOST, NET], families.ipv4, families.ipv6);
-        refused.extend(sysctl::apply(Path::new(sysctl::ROOT), &of_pair));
+        let plan = TunnelPlan::new(&self.settings().tunnel, desired.pair.mtu);
+        let tunnel = overlay::ensure(plan.as_ref()).await?;
+        let mut ours = vec![HOST, NET];
+        ours.extend(tunnel.map(|_| VXLAN));
+        let of_ours = sysctl::wanted(&ours, families.ipv4, families.ipv6);
+        refused.extend(sysctl::apply(Path::new(sysctl::ROOT), &of_ours));
 
         let options = self
             .settings()
-            .options(self.params.sockets.options(), desired, pair);
+            .options(self.params.sockets.options(), desired, pair, tunnel);
         let datapath = self.params.datapath.clone();
         let wanted = desired.clone();
         let work = move || datapath.apply(&wanted, pair, &options);
         let status = tokio::task::spawn_blocking(work).await??;
         self.report(&status, desired, refused, health);
-        Ok(())
+        Ok((pair, tunnel))
     }
 
     /// Programs that work with the maps of an earlier run go on with them until the new ones are as good.

@@ -11,7 +11,9 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use skep_bpf_maps::{Dump, Family, MapFamily, MapSizes, NestedFamily, families, layout::Layout, text::Text};
+use skep_bpf_maps::{
+    Dump, Family, MapFamily, MapSizes, NestedFamily, OuterFamily, families, layout::Layout, text::Text,
+};
 use skep_bpf_sys::{
     KernelMap, Map, MapError, MapStore, MemoryMap, NestedMap, RawMap,
     map::{LateMap, ObservedMap, Plain},
@@ -124,6 +126,20 @@ impl Maps {
     {
         NestedMap::from_raw(self.map(&family.family).handle.clone())
             .expect("a family's map has keys of the size of its type")
+    }
+
+    /// The map of maps of a family, by bytes: values are descriptors when they are written, ids when they are read.
+    /// Operations fail until the start hook has opened it.
+    pub fn outer<K, I, V>(&self, family: &'static OuterFamily<K, I, V>) -> Arc<dyn RawMap> {
+        self.map(&family.family).handle.clone()
+    }
+
+    /// Where maps are pinned; none if they are in memory.
+    pub fn store(&self) -> Option<&Arc<MapStore>> {
+        match &self.backing {
+            Backing::Kernel(store) => Some(store),
+            Backing::Memory => None,
+        }
     }
 
     /// Opens what is not open yet; returns how many maps there are.

@@ -17,6 +17,9 @@ pub trait Decoder: Send + Sync + 'static {
     type Key: Clone + fmt::Debug + Send + Sync + 'static;
     /// What an entry is.
     type Value: Send + Sync + 'static;
+    /// What the store keeps of an entry until it is gone: [`Arc<Self::Value>`](Arc), or the part of it that an observer of the
+    /// deletion needs.
+    type Kept: From<Arc<Self::Value>> + Send + Sync + 'static;
     /// Why a value is invalid.
     type Error: std::error::Error + Send + Sync + 'static;
 
@@ -25,7 +28,7 @@ pub trait Decoder: Send + Sync + 'static {
     /// # Errors
     ///
     /// If name or value are invalid. The store drops the value, and keeps the last valid one.
-    fn decode(&self, name: &str, value: &Bytes) -> Result<(Self::Key, Self::Value), Self::Error>;
+    fn decode(&self, name: &Key, value: &Bytes) -> Result<(Self::Key, Self::Value), Self::Error>;
 }
 
 /// Names and values as they are stored.
@@ -35,20 +38,21 @@ pub struct Raw;
 impl Decoder for Raw {
     type Key = Key;
     type Value = Bytes;
+    type Kept = Arc<Bytes>;
     type Error = Infallible;
 
-    fn decode(&self, name: &str, value: &Bytes) -> Result<(Key, Bytes), Infallible> {
-        Ok((name.into(), value.clone()))
+    fn decode(&self, name: &Key, value: &Bytes) -> Result<(Key, Bytes), Infallible> {
+        Ok((name.clone(), value.clone()))
     }
 }
 
 /// Observes the entries of a store. All methods return at once: the store waits for them.
-pub trait Observer<K, V>: Send + 'static {
+pub trait Observer<K, V, Kept = Arc<V>>: Send + 'static {
     /// An entry is new or may have changed.
     fn upsert(&mut self, key: &K, value: &Arc<V>);
 
-    /// An entry that was reported is gone. `value` is the last valid one.
-    fn delete(&mut self, key: &K, value: &Arc<V>);
+    /// An entry that was reported is gone. `value` is what was [kept](Decoder::Kept) of the last valid one.
+    fn delete(&mut self, key: &K, value: &Kept);
 
     /// All entries that existed at first have been reported. Comes once, also if the store is watched again.
     fn synced(&mut self) {}
@@ -60,10 +64,10 @@ pub trait Observer<K, V>: Send + 'static {
 }
 
 /// Observes nothing: for stores that are only read.
-impl<K, V> Observer<K, V> for () {
+impl<K, V, Kept> Observer<K, V, Kept> for () {
     fn upsert(&mut self, _key: &K, _value: &Arc<V>) {}
 
-    fn delete(&mut self, _key: &K, _value: &Arc<V>) {}
+    fn delete(&mut self, _key: &K, _value: &Kept) {}
 }
 
 /// A value that was dropped: fix whatever writes it.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use skep_kvstore::memory::Memory;
 use skep_kvstore::testing::{PATIENCE, RunningClient};
-use skep_kvstore::{Backend, Client, KeyValue, Lifetime};
+use skep_kvstore::{Backend, Client, Key, KeyValue, Lifetime};
 
 use crate::entry::{Decoder, InvalidEntry, Observer};
 use crate::recorder::{Direction, StoreRecorder};
@@ -41,12 +41,13 @@ pub(crate) struct BadWord;
 impl Decoder for Words {
     type Key = String;
     type Value = String;
+    type Kept = Arc<String>;
     type Error = BadWord;
 
-    fn decode(&self, name: &str, value: &Bytes) -> Result<(String, String), BadWord> {
+    fn decode(&self, name: &Key, value: &Bytes) -> Result<(String, String), BadWord> {
         match String::from_utf8_lossy(value).into_owned() {
             word if word == "bad" => Err(BadWord),
-            word => Ok((name.to_owned(), word)),
+            word => Ok((name.to_string(), word)),
         }
     }
 }

@@ -64,7 +64,7 @@ struct Inner<D: Decoder, O> {
     status: WatchStoreStatus,
 }
 
-impl<D: Decoder, O: Observer<D::Key, D::Value>> SharedStore<D, O> {
+impl<D: Decoder, O: Observer<D::Key, D::Value, D::Kept>> SharedStore<D, O> {
     /// An empty store. Nothing is read or written until [`run`](Self::run).
     pub fn new(client: Client, decoder: D, observer: O, options: SharedStoreOptions) -> Self {
         let own = SyncStore::new(

@@ -96,7 +96,7 @@ pub(crate) type Reclaim = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 struct Entry<D: Decoder> {
     key: D::Key,
-    value: Arc<D::Value>,
+    kept: D::Kept,
     /// Not seen since the watch has started.
     is_stale: bool,
     /// The deletion that makes it go.
@@ -194,7 +194,7 @@ impl Drop for Running {
     }
 }
 
-impl<D: Decoder, O: Observer<D::Key, D::Value>> WatchStore<D, O> {
+impl<D: Decoder, O: Observer<D::Key, D::Value, D::Kept>> WatchStore<D, O> {
     /// An empty store.
     pub fn new(decoder: D, observer: O, options: WatchStoreOptions) -> Self {
         Self {
@@ -234,9 +234,9 @@ impl<D: Decoder, O: Observer<D::Key, D::Value>> WatchStore<D, O> {
         &self.observer
     }
 
-    /// The entries, in no particular order.
-    pub fn entries(&self) -> impl Iterator<Item = (&D::Key, &Arc<D::Value>)> {
-        self.entries.values().map(|entry| (&entry.key, &entry.value))
+    /// The entries as they are [kept](Decoder::Kept), in no particular order.
+    pub fn entries(&self) -> impl Iterator<Item = (&D::Key, &D::Kept)> {
+        self.entries.values().map(|entry| (&entry.key, &entry.kept))
     }
 
     /// Keeps the store in step with a prefix. A `/` is added to the prefix, so that `alder` does not match `alder-2`.
@@ -292,22 +292,26 @@ impl<D: Decoder, O: Observer<D::Key, D::Value>> WatchStore<D, O> {
 
     fn upsert(&mut self, prefix: &str, item: &KeyValue) {
         let name = name_of(prefix, &item.key);
-        match self.decoder.decode(name, &item.value) {
+        let name = match self.entries.get_key_value(name) {
+            Some((name, _)) => name.clone(),
+            None => name.into(),
+        };
+        match self.decoder.decode(&name, &item.value) {
             Ok((key, value)) => {
                 let value = Arc::new(value);
                 self.observer.upsert(&key, &value);
                 let entry = Entry {
                     key,
-                    value,
+                    kept: value.into(),
                     is_stale: false,
                     deletion: None,
                 };
-                self.entries.insert(name.into(), entry);
+                self.entries.insert(name, entry);
                 self.count();
             }
             Err(error) => {
                 // The key exists: what was valid of it stays.
-                if let Some(entry) = self.entries.get_mut(name) {
+                if let Some(entry) = self.entries.get_mut(&name) {
                     entry.is_stale = false;
                     entry.deletion = None;
                 }
@@ -394,7 +398,7 @@ impl<D: Decoder, O: Observer<D::Key, D::Value>> WatchStore<D, O> {
 
     fn remove(&mut self, name: &str) {
         if let Some(entry) = self.entries.remove(name) {
-            self.observer.delete(&entry.key, &entry.value);
+            self.observer.delete(&entry.key, &entry.kept);
             self.count();
         }
     }

@@ -121,10 +121,11 @@ struct Names;
 impl Decoder for Names {
     type Key = Key;
     type Value = ();
+    type Kept = Arc<()>;
     type Error = Infallible;
 
-    fn decode(&self, name: &str, _: &Bytes) -> Result<(Key, ()), Infallible> {
-        Ok((name.into(), ()))
+    fn decode(&self, name: &Key, _: &Bytes) -> Result<(Key, ()), Infallible> {
+        Ok((name.clone(), ()))
     }
 }
 

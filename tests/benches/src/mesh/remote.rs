@@ -11,8 +11,8 @@ use skep_clustermesh_types::{
 };
 
 /// Name and id of the cluster.
-pub(super) const NAME: &str = "remote";
-pub(super) const ID: u32 = 2;
+pub(crate) const NAME: &str = "remote";
+pub(crate) const ID: u32 = 2;
 
 const PODS: u32 = u32::from_be_bytes([10, 64, 0, 1]);
 const NODES: u32 = u32::from_be_bytes([172, 20, 0, 1]);
@@ -21,34 +21,34 @@ const FIRST_IDENTITY: u32 = (ID << 16) + 256;
 
 /// How large the cluster is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Size {
+pub(crate) struct Size {
     /// Pods; each has an entry of its address.
-    pub(super) pods: u32,
-    pub(super) nodes: u32,
-    pub(super) services: u32,
+    pub(crate) pods: u32,
+    pub(crate) nodes: u32,
+    pub(crate) services: u32,
     /// Backends of each service.
-    pub(super) backends: u32,
-    pub(super) identities: u32,
+    pub(crate) backends: u32,
+    pub(crate) identities: u32,
 }
 
 /// The address of a pod.
-pub(super) fn pod(number: u32) -> Ipv4Addr {
+pub(crate) fn pod(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(PODS + number)
 }
 
 /// The address of a node.
-pub(super) fn node(number: u32) -> Ipv4Addr {
+pub(crate) fn node(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(NODES + number)
 }
 
 /// A key and its value.
-pub(super) type Item = (String, Vec<u8>);
+pub(crate) type Item = (String, Vec<u8>);
 
 /// All values of the cluster: the canaries last.
-pub(super) fn items(size: Size) -> Result<Vec<Item>, ValueError> {
+pub(crate) fn items(size: Size) -> Result<Vec<Item>, ValueError> {
     let mut items = Vec::new();
     for number in 0..size.nodes {
-        items.push(node_item(number)?);
+        items.push(node_item(NAME, ID, number, node(number))?);
     }
     for number in 0..size.identities {
         let id = FIRST_IDENTITY + number;
@@ -70,39 +70,61 @@ pub(super) fn items(size: Size) -> Result<Vec<Item>, ValueError> {
     for number in 0..size.services {
         items.push(service(size, number)?);
     }
-    for kind in Kind::ALL {
-        items.push((keys::canary(NAME, kind, false), b"2026-01-01T00:00:00Z".to_vec()));
-    }
-    let config = CiliumClusterConfig {
-        id: ID,
-        capabilities: Capabilities {
-            synced_canaries: true,
-            max_connected_clusters: 255,
-            ..Capabilities::default()
-        },
-    };
-    items.push((keys::cluster_config(NAME), config.encode()?));
+    items.extend(marks(NAME, ID, 255)?);
     Ok(items)
 }
 
-fn node_item(number: u32) -> Result<Item, ValueError> {
+/// All values of a cluster that has only nodes, in a mesh of up to 511 clusters.
+pub(crate) fn small(number: u32, nodes: u32) -> Result<Vec<Item>, ValueError> {
+    let name = small_name(number);
+    let mut items = Vec::new();
+    for nth in 0..nodes {
+        let address = node((number - 1) * nodes + nth);
+        items.push(node_item(&name, number, nth, address)?);
+    }
+    items.extend(marks(&name, number, 511)?);
+    Ok(items)
+}
+
+/// The name of a small cluster.
+pub(crate) fn small_name(number: u32) -> String {
+    format!("cluster-{number}")
+}
+
+/// The values that say what a cluster is, and that all others are there.
+fn marks(name: &str, id: u32, max_connected_clusters: u32) -> Result<Vec<Item>, ValueError> {
+    let canary = |kind| (keys::canary(name, kind, false), b"2026-01-01T00:00:00Z".to_vec());
+    let mut items: Vec<Item> = Kind::ALL.into_iter().map(canary).collect();
+    let config = CiliumClusterConfig {
+        id,
+        capabilities: Capabilities {
+            synced_canaries: true,
+            max_connected_clusters,
+            ..Capabilities::default()
+        },
+    };
+    items.push((keys::cluster_config(name), config.encode()?));
+    Ok(items)
+}
+
+fn node_item(cluster: &str, cluster_id: u32, number: u32, address: Ipv4Addr) -> Result<Item, ValueError> {
     let name = format!("node-{number}");
     let node = Node {
         name: name.clone(),
-        cluster: NAME.to_owned(),
+        cluster: cluster.to_owned(),
         ip_addresses: Some(vec![NodeAddress {
             kind: "InternalIP".to_owned(),
-            ip: Some(node(number).into()),
+            ip: Some(address.into()),
         }]),
-        cluster_id: ID,
+        cluster_id,
         source: "custom-resource".to_owned(),
         ..Node::default()
     };
-    Ok((Kind::Nodes.key(NAME, false, &name), node.encode()?))
+    Ok((Kind::Nodes.key(cluster, false, &name), node.encode()?))
 }
 
 /// The entry of the address of pod `number` while it is on node `on`.
-pub(super) fn address(size: Size, number: u32, on: u32) -> Result<Item, ValueError> {
+pub(crate) fn address(size: Size, number: u32, on: u32) -> Result<Item, ValueError> {
     let pair = IpIdentityPair {
         ip: Some(pod(number).into()),
         host_ip: Some(node(on).into()),

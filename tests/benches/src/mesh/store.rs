@@ -23,7 +23,7 @@ fn put((key, value): Item) -> Op {
 }
 
 /// Writes items; the last transaction alone, after all others.
-pub(super) async fn write(store: &Arc<dyn Backend>, items: Vec<Item>) -> anyhow::Result<()> {
+pub(crate) async fn write(store: &Arc<dyn Backend>, items: Vec<Item>) -> anyhow::Result<()> {
     let mut transactions: Vec<Vec<Op>> = Vec::new();
     let mut items = items.into_iter().map(put).peekable();
     while items.peek().is_some() {
@@ -64,6 +64,6 @@ async fn commit(store: &Arc<dyn Backend>, then: Vec<Op>) -> anyhow::Result<()> {
 }
 
 /// Writes one item.
-pub(super) async fn write_one(store: &Arc<dyn Backend>, item: Item) -> anyhow::Result<()> {
+pub(crate) async fn write_one(store: &Arc<dyn Backend>, item: Item) -> anyhow::Result<()> {
     commit(store, vec![put(item)]).await
 }

@@ -9,3 +9,4 @@ mod nat;
 mod packet;
 mod random;
 mod sctp;
+mod tunnel;

@@ -24,7 +24,7 @@ pub(super) struct SliceObserver {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Slices of a service, by name. They are those that the stores of the clusters hold.
+    /// Slices of a service, by name.
     slices: HashMap<Place, BTreeMap<Key, Arc<ClusterEndpointSlice>>>,
     /// The service of a slice: it may become that of another.
     services: HashMap<(u32, Key), ServiceName>,
@@ -86,7 +86,7 @@ impl ValueObserver<ClusterEndpointSlice> for SliceObserver {
         self.replace(cluster.id, name, Some(slice));
     }
 
-    fn delete(&self, cluster: &RemoteInfo, name: &Key, _slice: &Arc<ClusterEndpointSlice>) {
+    fn delete(&self, cluster: &RemoteInfo, name: &Key) {
         self.replace(cluster.id, name, None);
     }
 

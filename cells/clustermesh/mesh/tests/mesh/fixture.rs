@@ -63,7 +63,7 @@ impl<V: RemoteValue> ValueObserver<V> for Log<V> {
         self.values.lock().insert(place, value.clone());
     }
 
-    fn delete(&self, cluster: &RemoteInfo, name: &Key, _value: &Arc<V>) {
+    fn delete(&self, cluster: &RemoteInfo, name: &Key) {
         self.events
             .lock()
             .push(format!("delete {}@{}/{name}", cluster.name, cluster.id));

@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
 mod devices;
+mod direct;
 mod endpoints;
 mod kernel;
 mod traffic;
+mod tunnel;
 mod world;

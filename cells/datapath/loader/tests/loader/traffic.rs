@@ -4,7 +4,7 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -13,30 +13,54 @@ use std::{
 };
 
 use skep_bpf_maps::{
-    lb::ServiceFlags,
+    lb::{REVERSE_NAT4, REVERSE_NAT6, ReverseNat4, ReverseNat6, ReverseNatKey, ServiceFlags},
     testing::{Frontend, LbMaps},
 };
-use skep_bpf_sys::MapStore;
+use skep_bpf_sys::{MapStore, testing::Pod};
 use skep_socketlb::SocketDatapath;
 
 use crate::world::*;
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
 const WAIT: Duration = Duration::from_secs(5);
-const REPLACEMENT: &str = "--kube-proxy-replacement";
+pub(crate) const REPLACEMENT: &str = "--kube-proxy-replacement";
+/// The client is in the control group of the node: its sockets are left alone, its packets come from outside.
+pub(crate) const PACKETS: &str = "--bpf-lb-sock-hostns-only";
 
-fn address(text: &str) -> SocketAddr {
+pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-fn node_port(maps: &LbMaps, id: u16, at: &str, proto: u8, backend: &str) -> Outcome {
+fn node_port(agent: &Agent, maps: &LbMaps, id: u16, at: &str, proto: u8, backend: &str) -> Outcome {
     let flags = ServiceFlags::NODE_PORT | ServiceFlags::ROUTABLE;
-    maps.upsert(&Frontend::new(id, address(at), proto, &[address(backend)]).flags(flags))?;
+    let frontend = Frontend::new(id, address(at), proto, &[address(backend)]);
+    provide(agent, maps, &frontend.flags(flags))
+}
+
+/// Writes a frontend and where its answers come from.
+pub(crate) fn provide(agent: &Agent, maps: &LbMaps, frontend: &Frontend) -> Outcome {
+    let sizes = *agent
+        .running
+        .get::<Arc<SocketDatapath>>()
+        .unwrap()
+        .settings()
+        .sizes;
+    let store = agent.running.get::<Arc<MapStore>>().unwrap();
+    let (at, key) = (frontend.address, ReverseNatKey::new(frontend.id));
+    match at.ip() {
+        IpAddr::V4(ip) => store
+            .open_or_create(&REVERSE_NAT4.spec(&sizes.into()))?
+            .update(&key, &ReverseNat4::new(ip, at.port()))?,
+        IpAddr::V6(ip) => store
+            .open_or_create(&REVERSE_NAT6.spec(&sizes.into()))?
+            .update(&key, &ReverseNat6::new(ip, at.port()))?,
+    }
+    maps.upsert(frontend)?;
     Ok(())
 }
 
-fn maps(agent: &Agent) -> Outcome<LbMaps> {
+pub(crate) fn maps(agent: &Agent) -> Outcome<LbMaps> {
     let sizes = *agent
         .running
         .get::<Arc<SocketDatapath>>()
@@ -50,7 +74,7 @@ fn maps(agent: &Agent) -> Outcome<LbMaps> {
 }
 
 /// One question over a new connection; the answer is the address that the server saw.
-fn ask_tcp(to: SocketAddr) -> std::io::Result<String> {
+pub(crate) fn ask_tcp(to: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&to, WAIT)?;
     stream.set_read_timeout(Some(WAIT))?;
     let mut answer = String::new();
@@ -58,7 +82,7 @@ fn ask_tcp(to: SocketAddr) -> std::io::Result<String> {
     Ok(answer)
 }
 
-fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
+pub(crate) fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
     socket.set_read_timeout(Some(WAIT))?;
@@ -71,8 +95,13 @@ fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
 
 /// Servers in the client's namespace, on its second addresses: another node, for what it looks like.
 fn serve(world: &World) {
-    world.client.run(|| {
-        for at in ["192.0.2.20:8080", "[2001:db8::20]:8080"] {
+    serve_at(&world.client, ["192.0.2.20:8080", "[2001:db8::20]:8080"]);
+}
+
+/// Servers that answer with the address that they see.
+pub(crate) fn serve_at(pod: &Pod, addresses: [&'static str; 2]) {
+    pod.run(|| {
+        for at in addresses {
             let listener = TcpListener::bind(at).unwrap();
             std::thread::spawn(move || {
                 for stream in listener.incoming().flatten() {
@@ -102,15 +131,15 @@ fn node_ports_lead_to_backends_elsewhere() {
     run("node-port", async |world: World| {
         serve(&world);
         for flags in [
-            &[REPLACEMENT][..],
-            &[REPLACEMENT, "--enable-tcx=false"],
-            &[REPLACEMENT, "--bpf-lb-acceleration=testing-only"],
+            &[REPLACEMENT, PACKETS][..],
+            &[REPLACEMENT, PACKETS, "--enable-tcx=false"],
+            &[REPLACEMENT, PACKETS, "--bpf-lb-acceleration=testing-only"],
         ] {
             let agent = world.attached(flags).await?;
             let maps = maps(&agent)?;
             for (id, (at, backend, _)) in (1..).zip(FAMILIES) {
-                node_port(&maps, id, at, TCP, backend)?;
-                node_port(&maps, id + 10, at, UDP, backend)?;
+                node_port(&agent, &maps, id, at, TCP, backend)?;
+                node_port(&agent, &maps, id + 10, at, UDP, backend)?;
             }
             for (at, _, node) in FAMILIES {
                 let (tcp, udp) = world.client.run(|| (ask_tcp(address(at)), ask_udp(address(at))));
@@ -139,8 +168,8 @@ fn node_ports_lead_to_backends_elsewhere() {
 fn no_connection_fails_while_agents_come_and_go() {
     run("replace", async |world: World| {
         serve(&world);
-        let agent = world.attached(&[REPLACEMENT]).await?;
-        node_port(&maps(&agent)?, 1, FAMILIES[0].0, TCP, FAMILIES[0].1)?;
+        let agent = world.attached(&[REPLACEMENT, PACKETS]).await?;
+        node_port(&agent, &maps(&agent)?, 1, FAMILIES[0].0, TCP, FAMILIES[0].1)?;
         let (stop, asked, failed) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
 
         let result = std::thread::scope(|scope| {
@@ -157,8 +186,8 @@ fn no_connection_fails_while_agents_come_and_go() {
                 handle.block_on(async {
                     agent.stop().await?;
                     for flags in [
-                        &[REPLACEMENT][..],
-                        &[REPLACEMENT, "--trace-payloadlen=64"],
+                        &[REPLACEMENT, PACKETS][..],
+                        &[REPLACEMENT, PACKETS, "--trace-payloadlen=64"],
                         &[REPLACEMENT],
                     ] {
                         let agent = world.attached(flags).await?;

@@ -28,9 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What tests know about the node.
 pub(crate) struct World {
     pub(crate) root: PathBuf,
-    pub(crate) directory: PathBuf,
     pub(crate) cgroup: PathBuf,
     pub(crate) client: Pod,
+    /// Another node; not connected.
+    pub(crate) other: Pod,
 }
 
 /// Runs an async test on a node with `eth0` (192.0.2.1, 2001:db8::1), whose peer is `eth0` of a client (192.0.2.9 and
@@ -57,9 +58,9 @@ where
     let result = Node::run(name, |node| {
         let world = World {
             root: node.bpf_root(),
-            directory: node.directory().to_owned(),
             cgroup: node.cgroup_root().to_owned(),
             client: node.pod("client")?,
+            other: node.pod("other")?,
         };
         if has_network {
             world.connect()?;
@@ -103,12 +104,9 @@ impl World {
             std::fs::write(format!("/proc/sys/net/{setting}"), "1")?;
         }
         self.add_interface("eth0", "192.0.2.1/24", "2001:db8::1/64")?;
-        ip(&format!(
-            "link set eth0-peer netns {}",
-            self.client.path().display()
-        ))?;
+        ip(&format!("link set p-eth0 netns {}", self.client.path().display()))?;
         self.client.run(|| {
-            ip("link set eth0-peer name eth0")?;
+            ip("link set p-eth0 name eth0")?;
             ip("link set eth0 up")?;
             for address in ["192.0.2.9/24", "192.0.2.20/24"] {
                 ip(&format!("addr add {address} dev eth0"))?;
@@ -120,11 +118,11 @@ impl World {
         })
     }
 
-    /// A veth pair whose other side is `<name>-peer`, up, with addresses.
+    /// A veth pair whose other side is `p-<name>`, up, with addresses.
     pub(crate) fn add_interface(&self, name: &str, ipv4: &str, ipv6: &str) -> Outcome {
-        ip(&format!("link add {name} type veth peer name {name}-peer"))?;
+        ip(&format!("link add {name} type veth peer name p-{name}"))?;
         ip(&format!("link set {name} up"))?;
-        ip(&format!("link set {name}-peer up"))?;
+        ip(&format!("link set p-{name} up"))?;
         ip(&format!("addr add {ipv4} dev {name}"))?;
         ip(&format!("addr add {ipv6} dev {name} nodad"))?;
         Ok(())

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use compact_str::CompactString;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use tokio::time::Instant;
@@ -108,32 +109,48 @@ impl fmt::Debug for Watcher {
 }
 
 /// Keys that were reported, with the list that contained them last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
-    keys: HashMap<Key, u32>,
+    prefix: String,
+    /// By what follows the prefix, which is mostly short enough to need no memory of its own.
+    keys: HashMap<CompactString, u32>,
     list: u32,
 }
 
 impl Known {
+    fn new(prefix: String) -> Self {
+        Self {
+            prefix,
+            keys: HashMap::new(),
+            list: 0,
+        }
+    }
+
+    fn rest<'a>(&self, key: &'a str) -> &'a str {
+        key.strip_prefix(&*self.prefix).unwrap_or(key)
+    }
+
     fn upsert(&mut self, item: KeyValue) -> Event {
-        match self.keys.insert(item.key.clone(), self.list) {
+        let rest = self.rest(&item.key).into();
+        match self.keys.insert(rest, self.list) {
             Some(_) => Event::Modify(item),
             None => Event::Create(item),
         }
     }
 
     fn delete(&mut self, key: Key) -> Option<Event> {
-        self.keys.remove(&key).map(|_| Event::Delete(key))
+        let known = self.keys.remove(self.rest(&key));
+        known.map(|_| Event::Delete(key))
     }
 
     /// Takes out what the present list does not contain, sorted.
     fn take_stale(&mut self) -> Vec<Key> {
-        let list = self.list;
-        let mut stale = Vec::new();
-        self.keys.retain(|key, seen| {
+        let (list, prefix) = (self.list, &self.prefix);
+        let mut stale: Vec<Key> = Vec::new();
+        self.keys.retain(|rest, seen| {
             let is_present = *seen == list;
             if !is_present {
-                stale.push(key.clone());
+                stale.push(format!("{prefix}{rest}").into());
             }
             is_present
         });
@@ -179,8 +196,8 @@ impl Machine {
     fn new(client: Client, prefix: String) -> Self {
         Self {
             client,
+            known: Known::new(prefix.clone()),
             prefix,
-            known: Known::default(),
             phase: Phase::Start,
             is_listed: false,
             failures: 0,

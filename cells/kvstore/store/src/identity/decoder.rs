@@ -2,9 +2,11 @@
 
 //! Reads master keys.
 
-use bytes::Bytes;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use skep_identity::{IdentityRange, NumericIdentity};
+use skep_kvstore::Key;
 
 use super::layout::IdentityLabels;
 use crate::entry::Decoder;
@@ -75,10 +77,13 @@ impl IdentityDecoder {
 impl Decoder for IdentityDecoder {
     type Key = NumericIdentity;
     type Value = IdentityLabels;
+    type Kept = Arc<IdentityLabels>;
     type Error = IdentityError;
 
-    fn decode(&self, name: &str, value: &Bytes) -> Result<(NumericIdentity, IdentityLabels), IdentityError> {
-        let id: NumericIdentity = name.parse().map_err(|_| IdentityError::Number(name.to_owned()))?;
+    fn decode(&self, name: &Key, value: &Bytes) -> Result<(NumericIdentity, IdentityLabels), IdentityError> {
+        let id: NumericIdentity = name
+            .parse()
+            .map_err(|_| IdentityError::Number(name.to_string()))?;
         let labels = match std::str::from_utf8(value) {
             Ok(text) if !text.is_empty() => IdentityLabels::from(text),
             Ok(_) | Err(_) => return Err(IdentityError::Labels(id)),
@@ -114,7 +119,7 @@ mod tests {
         let key = case["key"].as_str().expect("it has a key");
         let (_, name) = key.rsplit_once('/').expect("it has a prefix");
         let value = case["value"].as_str().expect("it has a value").to_owned();
-        decoder.decode(name, &value.into()).map(|(id, _)| id)
+        decoder.decode(&name.into(), &value.into()).map(|(id, _)| id)
     }
 
     #[test]
@@ -154,7 +159,8 @@ mod tests {
 
     #[test]
     fn the_own_cluster_has_any_labels_and_ids() {
-        let decode = |name, value| IdentityDecoder::own().decode(name, &Bytes::from_static(value));
+        let decode =
+            |name: &str, value| IdentityDecoder::own().decode(&name.into(), &Bytes::from_static(value));
 
         assert!(decode("300", b"k8s:app=cart;").is_ok());
         assert!(decode("+300", b"k8s:app=cart;").is_err());

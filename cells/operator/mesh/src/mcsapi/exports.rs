@@ -77,16 +77,16 @@ impl RemoteExports {
     }
 }
 
-fn key(export: &ServiceExport) -> ObjectKey {
+fn key(namespace: &str, name: &str) -> ObjectKey {
     ObjectKey {
-        namespace: Str::new(&export.namespace),
-        name: Str::new(&export.name),
+        namespace: Str::new(namespace),
+        name: Str::new(name),
     }
 }
 
 impl ValueObserver<ServiceExport> for RemoteExports {
     fn upsert(&self, cluster: &RemoteInfo, _name: &Key, export: &Arc<ServiceExport>) {
-        let key = key(export);
+        let key = key(&export.namespace, &export.name);
         self.note(|known| {
             let exports = known.exports.entry(key.clone()).or_default();
             exports.insert(cluster.name.to_string(), export.clone());
@@ -94,8 +94,12 @@ impl ValueObserver<ServiceExport> for RemoteExports {
         });
     }
 
-    fn delete(&self, cluster: &RemoteInfo, _name: &Key, export: &Arc<ServiceExport>) {
-        let key = key(export);
+    fn delete(&self, cluster: &RemoteInfo, name: &Key) {
+        // Values with another name were rejected when they were decoded.
+        let Some((namespace, name)) = name.split_once('/') else {
+            return;
+        };
+        let key = key(namespace, name);
         self.note(|known| {
             if let Some(exports) = known.exports.get_mut(&key) {
                 exports.remove(cluster.name.as_str());

@@ -229,8 +229,12 @@ impl ValueObserver<ClusterService> for RemoteBackends {
         self.note(|known| known.change(key, cluster.name.as_str(), |source| source.service = shared));
     }
 
-    fn delete(&self, cluster: &RemoteInfo, _name: &Key, service: &Arc<ClusterService>) {
-        let key = key(&service.namespace, &service.name);
+    fn delete(&self, cluster: &RemoteInfo, name: &Key) {
+        // Values with another name were rejected when they were decoded.
+        let Some((namespace, name)) = name.split_once('/') else {
+            return;
+        };
+        let key = key(namespace, name);
         self.note(|known| known.change(key, cluster.name.as_str(), |source| source.service = None));
     }
 
@@ -249,7 +253,7 @@ impl ValueObserver<ClusterEndpointSlice> for RemoteBackends {
         self.replace(cluster, name, Some(slice));
     }
 
-    fn delete(&self, cluster: &RemoteInfo, name: &Key, _slice: &Arc<ClusterEndpointSlice>) {
+    fn delete(&self, cluster: &RemoteInfo, name: &Key) {
         self.replace(cluster, name, None);
     }
 

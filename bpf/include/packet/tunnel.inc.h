@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Where packets of one address family go by the tunnel. */
+
+/* Identity of an address, for policies and events. */
+static __always_inline __u32 AF_FN(identity_of)(AF_ADDRESS_IN address)
+{
+	const struct ipcache_value *value = AF_FN(ipcache_lookup)(address);
+
+	return value ? value->identity : world_identity(options.packet.dual_stack, AF == 6);
+}
+
+/* The same of a destination; remembers the node that it is reached by. */
+static __always_inline __u32 AF_FN(find_peer)(struct AF_FN(work) * work, AF_ADDRESS_IN address)
+{
+	const struct ipcache_value *value = AF_FN(ipcache_lookup)(address);
+
+	if (options.packet.tunnel)
+		peer_of(&work->peer, value);
+	return value ? value->identity : world_identity(options.packet.dual_stack, AF == 6);
+}

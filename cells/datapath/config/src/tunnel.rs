@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! How packets travel between pods of different nodes.
+
+use std::{fmt, str::FromStr};
+
+use hive::config::Faults;
+
+/// How packets travel between pods of different nodes.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = TunnelConfig::check)]
+pub struct TunnelConfig {
+    /// How packets travel between nodes: `native`, by the routes of the network, or `tunnel`.
+    #[config(default = "native")]
+    pub routing_mode: RoutingMode,
+    /// Encapsulation of tunnelled packets: `vxlan`.
+    #[config(default = "vxlan")]
+    pub tunnel_protocol: TunnelProtocol,
+    /// UDP port of the tunnel; 0: 8472.
+    #[config(default = 0)]
+    pub tunnel_port: u16,
+    /// First and last source port of tunnelled packets; `0-0`: the kernel's.
+    #[config(default = "0-0")]
+    pub tunnel_source_port_range: SourcePorts,
+    /// Address family of tunnelled packets between nodes: `auto`, `ipv4` or `ipv6`. With `auto`, IPv4 to nodes that have an
+    /// IPv4 address.
+    #[config(default = "auto")]
+    pub underlay_protocol: Underlay,
+}
+
+/// UDP port of VXLAN where none is configured: that of Linux before IANA assigned one.
+const VXLAN_PORT: u16 = 8472;
+
+impl TunnelConfig {
+    /// Packets are tunnelled.
+    pub fn is_tunnelled(&self) -> bool {
+        self.routing_mode == RoutingMode::Tunnel
+    }
+
+    /// UDP port of the tunnel.
+    pub fn port(&self) -> u16 {
+        match self.tunnel_port {
+            0 => VXLAN_PORT,
+            port => port,
+        }
+    }
+
+    fn check(&self, faults: &mut Faults) {
+        if self.is_tunnelled() && self.tunnel_protocol == TunnelProtocol::Geneve {
+            faults.add(
+                "tunnel-protocol",
+                "geneve is not supported with routing-mode=tunnel; vxlan is",
+            );
+        }
+    }
+}
+
+/// How packets travel between nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RoutingMode {
+    /// By the routes of the network.
+    #[default]
+    Native,
+    /// In packets between nodes.
+    Tunnel,
+}
+
+impl fmt::Display for RoutingMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Tunnel => "tunnel",
+        })
+    }
+}
+
+impl FromStr for RoutingMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "native" => Ok(Self::Native),
+            "tunnel" => Ok(Self::Tunnel),
+            _ => Err(format!("`{text}` is neither tunnel nor native")),
+        }
+    }
+}
+
+hive::config_value!(RoutingMode, "tunnel or native");
+
+/// Encapsulation of tunnelled packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TunnelProtocol {
+    /// VXLAN (RFC 7348).
+    #[default]
+    Vxlan,
+    /// Geneve (RFC 8926).
+    Geneve,
+}
+
+impl fmt::Display for TunnelProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vxlan => "vxlan",
+            Self::Geneve => "geneve",
+        })
+    }
+}
+
+impl FromStr for TunnelProtocol {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "vxlan" => Ok(Self::Vxlan),
+            "geneve" => Ok(Self::Geneve),
+            _ => Err(format!("`{text}` is neither vxlan nor geneve")),
+        }
+    }
+}
+
+hive::config_value!(TunnelProtocol, "vxlan or geneve");
+
+/// First and last source port. Displays and parses as `first-last`.
+///
+/// ```
+/// use skep_datapath_config::SourcePorts;
+///
+/// let ports: SourcePorts = "40000-50000".parse()?;
+/// assert_eq!(ports.range(), Some((40000, 50000)));
+/// assert_eq!("0-0".parse::<SourcePorts>()?.range(), None);
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SourcePorts {
+    first: u16,
+    last: u16,
+}
+
+impl SourcePorts {
+    /// First and last port; none if the kernel picks them.
+    pub const fn range(self) -> Option<(u16, u16)> {
+        if self.last == 0 {
+            None
+        } else {
+            Some((self.first, self.last))
+        }
+    }
+}
+
+impl fmt::Display for SourcePorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+impl FromStr for SourcePorts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ports = text.split_once('-').and_then(|(first, last)| {
+            let first = first.trim().parse::<u16>().ok()?;
+            Some((first, last.trim().parse::<u16>().ok()?))
+        });
+        match ports {
+            Some((0, 0)) => Ok(Self::default()),
+            Some((first, last)) if first > 0 && first <= last => Ok(Self { first, last }),
+            Some(_) => Err(format!("`{text}`: the first port is not from 1 to the last one")),
+            None => Err(format!("`{text}` is not a range of ports such as 40000-50000")),
+        }
+    }
+}
+
+hive::config_value!(SourcePorts, "ports, as in `40000-50000`, or `0-0`");
+
+/// Address family of packets between nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Underlay {
+    /// IPv4 to nodes that have an IPv4 address.
+    #[default]
+    Auto,
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+impl fmt::Display for Underlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Ipv4 => "ipv4",
+            Self::Ipv6 => "ipv6",
+        })
+    }
+}
+
+impl FromStr for Underlay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" | "" => Ok(Self::Auto),
+            "ipv4" => Ok(Self::Ipv4),
+            "ipv6" => Ok(Self::Ipv6),
+            _ => Err(format!("`{text}` is not auto, ipv4 or ipv6")),
+        }
+    }
+}
+
+hive::config_value!(Underlay, "auto, ipv4 or ipv6");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_names() {
+        for text in ["native", "tunnel"] {
+            assert_eq!(text.parse::<RoutingMode>().unwrap().to_string(), text);
+        }
+        for text in ["vxlan", "geneve"] {
+            assert_eq!(text.parse::<TunnelProtocol>().unwrap().to_string(), text);
+        }
+        for text in ["auto", "ipv4", "ipv6"] {
+            assert_eq!(text.parse::<Underlay>().unwrap().to_string(), text);
+        }
+        let errors = [
+            "hybrid".parse::<RoutingMode>().unwrap_err(),
+            "gre".parse::<TunnelProtocol>().unwrap_err(),
+            "ip".parse::<Underlay>().unwrap_err(),
+            "5".parse::<SourcePorts>().unwrap_err(),
+            "9-5".parse::<SourcePorts>().unwrap_err(),
+            "0-5".parse::<SourcePorts>().unwrap_err(),
+        ];
+        for (error, word) in errors.iter().zip(["hybrid", "gre", "ip", "5", "9-5", "0-5"]) {
+            assert!(error.contains(&format!("`{word}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn geneve_is_refused_where_it_would_be_used() {
+        let mut config = <TunnelConfig as hive::Config>::defaults().unwrap();
+        config.tunnel_protocol = TunnelProtocol::Geneve;
+        for (mode, count) in [(RoutingMode::Native, 0), (RoutingMode::Tunnel, 1)] {
+            config.routing_mode = mode;
+            let mut faults = Faults::default();
+            config.check(&mut faults);
+            assert_eq!(faults.iter().count(), count, "{mode}");
+        }
+    }
+
+    #[test]
+    fn the_port_is_that_of_vxlan_unless_configured() {
+        let mut config = <TunnelConfig as hive::Config>::defaults().unwrap();
+        assert_eq!(config.port(), 8472);
+        config.tunnel_port = 4789;
+        assert_eq!(config.port(), 4789);
+    }
+}

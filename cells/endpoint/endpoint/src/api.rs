@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `/v1/endpoint`: endpoints are created, shown and deleted, in the form of Cilium's agent API.
+//!
+//! Requests that change something wait for the endpoints of the run before and for the packet programs: 503 if they are not
+//! there in time. Errors are texts.
+
+mod model;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{Path, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use hive::{Cell, Member};
+use skep_api::{Routes, json_list};
+use skep_api_types::{
+    Endpoint as Model, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth, LabelConfiguration,
+};
+use skep_datapath_loader::EndpointHooks;
+use skep_identity::NumericIdentity;
+use statedb::Obj;
+use tokio::time::timeout;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{CreateError, Endpoint, Endpoints, Identifier, WaitError};
+
+hive::catalogue!(cell);
+
+/// How long a request waits for the start of the agent.
+const START: Duration = Duration::from_secs(20);
+/// How long a request waits for an endpoint to become ready, or to be gone.
+const CHANGE: Duration = Duration::from_secs(30);
+
+/// Endpoints in the agent's API.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("endpoint-api", "Endpoints in the API of the agent").provide(api)
+}
+
+#[derive(Clone)]
+pub(crate) struct Api {
+    endpoints: Endpoints,
+    hooks: Arc<dyn EndpointHooks>,
+}
+
+fn api(endpoints: Endpoints, hooks: Arc<dyn EndpointHooks>) -> Member<Routes> {
+    let routes = OpenApiRouter::new()
+        .routes(routes!(list, delete_container))
+        .routes(routes!(get, create, delete))
+        .routes(routes!(health))
+        .routes(routes!(labels))
+        .with_state(Api { endpoints, hooks });
+    Member(Routes::new(routes))
+}
+
+/// Why a request fails.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    #[error("{0}")]
+    Invalid(String),
+    #[error("no endpoint {0}")]
+    NotFound(String),
+    #[error("the agent is starting: {0}")]
+    Starting(&'static str),
+    #[error("{0}")]
+    Failed(String),
+    #[error("{failed} of {total} endpoints not deleted: {cause}")]
+    Incomplete {
+        failed: usize,
+        total: usize,
+        cause: String,
+    },
+}
+
+impl ApiError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Invalid(_) => StatusCode::BAD_REQUEST,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::Starting(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Incomplete { .. } => StatusCode::PARTIAL_CONTENT,
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        match self {
+            // Clients of this status read a number.
+            Self::Incomplete { failed, .. } => {
+                tracing::warn!(error = %self, "endpoints were not deleted");
+                (self.status(), Json(failed)).into_response()
+            }
+            _ => (self.status(), Json(self.to_string())).into_response(),
+        }
+    }
+}
+
+impl From<statedb::Error> for ApiError {
+    fn from(error: statedb::Error) -> Self {
+        Self::Failed(hive::error_chain(&error))
+    }
+}
+
+impl From<CreateError> for ApiError {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::Exhausted | CreateError::Table(_) => Self::Failed(hive::error_chain(&error)),
+            error => Self::Invalid(error.to_string()),
+        }
+    }
+}
+
+impl Api {
+    /// The endpoints of a name.
+    fn find(&self, name: &str) -> Result<Vec<Obj<Endpoint>>, ApiError> {
+        let identifier: Identifier = name
+            .parse()
+            .map_err(|error: crate::IdentifierError| ApiError::Invalid(error.to_string()))?;
+        let found = self.endpoints.find(&self.endpoints.db().read(), &identifier);
+        match found.is_empty() {
+            true => Err(ApiError::NotFound(identifier.to_string())),
+            false => Ok(found),
+        }
+    }
+
+    /// The endpoint of a name; the one with the lowest id if there are several.
+    fn find_one(&self, name: &str) -> Result<Obj<Endpoint>, ApiError> {
+        let first = self.find(name)?.into_iter().next();
+        first.ok_or_else(|| ApiError::NotFound(name.to_owned()))
+    }
+
+    async fn restored(&self) -> Result<(), ApiError> {
+        let restored = timeout(START, self.endpoints.restored()).await;
+        restored.map_err(|_| ApiError::Starting("endpoints are not restored yet"))
+    }
+
+    async fn create(&self, id: &str, body: EndpointChangeRequest) -> Result<Obj<Endpoint>, ApiError> {
+        let wanted = request::wanted_id(id, &body)?;
+        let spec = request::spec(&body)?;
+        self.restored().await?;
+        let loaded = timeout(START, self.hooks.loaded()).await;
+        loaded.map_err(|_| ApiError::Starting("the packet programs are not loaded yet"))?;
+        // No identity is allocated for labels here yet.
+        let row = self.endpoints.create(spec, wanted, Some(NumericIdentity::INIT))?;
+        tracing::info!(
+            endpoint = row.id,
+            interface = row.spec.interface,
+            pod = row.spec.pod_name().unwrap_or_default(),
+            "endpoint created"
+        );
+        if !body.sync_build_endpoint {
+            return Ok(row);
+        }
+        let cause = match timeout(CHANGE, self.endpoints.wait_ready(row.id)).await {
+            Ok(Ok(row)) => return Ok(row),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("endpoint {} is not ready after {CHANGE:?}", row.id),
+        };
+        self.endpoints.disconnect(row.id)?;
+        Err(ApiError::Failed(cause))
+    }
+
+    async fn delete(&self, rows: Vec<Obj<Endpoint>>) -> Result<(), ApiError> {
+        for row in &rows {
+            self.endpoints.disconnect(row.id)?;
+        }
+        let mut failures = Vec::new();
+        for row in &rows {
+            let cause = match timeout(CHANGE, self.endpoints.wait_gone(row.id)).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(WaitError::Failed { cause, .. })) => cause,
+                Ok(Err(error @ WaitError::Gone { .. })) => error.to_string(),
+                Err(_) => format!("endpoint {} is not gone after {CHANGE:?}", row.id),
+            };
+            failures.push(cause);
+        }
+        match failures.first() {
+            None => Ok(()),
+            Some(cause) => Err(ApiError::Incomplete {
+                failed: failures.len(),
+                total: rows.len(),
+                cause: cause.clone(),
+            }),
+        }
+    }
+}
+
+/// Lists endpoints.
+#[utoipa::path(get, path = "/endpoint", responses(
+    (status = 200, description = "The endpoints", body = [Model])))]
+async fn list(State(api): State<Api>) -> Response {
+    let snapshot = api.endpoints.db().read();
+    let rows: Vec<Obj<Endpoint>> = api.endpoints.table().all(&snapshot).cloned().collect();
+    json_list(rows, |row, out| serde_json::to_writer(out, &model::endpoint(row)))
+}
+
+/// Deletes the endpoints of a container.
+#[utoipa::path(delete, path = "/endpoint", request_body = EndpointBatchDeleteRequest, responses(
+    (status = 200, description = "They are gone"),
+    (status = 206, description = "Some were not deleted: how many", body = usize),
+    (status = 400, description = "No container is named", body = String),
+    (status = 404, description = "The container has no endpoint", body = String),
+    (status = 503, description = "The agent is starting", body = String)))]
+async fn delete_container(State(api): State<Api>, body: Bytes) -> Result<(), ApiError> {
+    let body: EndpointBatchDeleteRequest = request::parse_body(&body)?;
+    if body.container_id.is_empty() {
+        return Err(ApiError::Invalid("`container-id` is missing".to_owned()));
+    }
+    api.restored().await?;
+    let rows = api.find(&format!("container-id:{}", body.container_id))?;
+    api.delete(rows).await
+}
+
+/// Returns an endpoint.
+#[utoipa::path(get, path = "/endpoint/{id}", params(
+    ("id" = String, Path, description = "Its id, or another name such as pod-name:<namespace>/<name>")), responses(
+    (status = 200, description = "The endpoint", body = Model),
+    (status = 400, description = "The name is invalid", body = String),
+    (status = 404, description = "No such endpoint", body = String)))]
+async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Model>, ApiError> {
+    Ok(Json(model::endpoint(&*api.find_one(&id)?)))
+}
+
+/// Creates an endpoint.
+#[utoipa::path(put, path = "/endpoint/{id}", params(
+    ("id" = String, Path, description = "Its id; 0: the agent chooses")),
+    request_body = EndpointChangeRequest, responses(
+    (status = 201, description = "The endpoint", body = Model),
+    (status = 400, description = "The endpoint is invalid, or another one has what it needs", body = String),
+    (status = 500, description = "The endpoint was not made ready, and is deleted", body = String),
+    (status = 503, description = "The agent is starting", body = String)))]
+async fn create(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Model>), ApiError> {
+    let body: EndpointChangeRequest = request::parse_body(&body)?;
+    let row = api.create(&id, body).await?;
+    Ok((StatusCode::CREATED, Json(model::endpoint(&row))))
+}
+
+/// Deletes an endpoint.
+#[utoipa::path(delete, path = "/endpoint/{id}", params(
+    ("id" = String, Path, description = "Its id, or another name such as container-id:<id>")), responses(
+    (status = 200, description = "It is gone"),
+    (status = 206, description = "Some were not deleted: how many", body = usize),
+    (status = 400, description = "The name is invalid", body = String),
+    (status = 404, description = "No such endpoint", body = String),
+    (status = 503, description = "The agent is starting", body = String)))]
+async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<(), ApiError> {
+    api.restored().await?;
+    let rows = api.find(&id)?;
+    api.delete(rows).await
+}
+
+/// Returns the health of an endpoint.
+#[utoipa::path(get, path = "/endpoint/{id}/healthz", params(
+    ("id" = String, Path, description = "Its id, or another name")), responses(
+    (status = 200, description = "Its health", body = EndpointHealth),
+    (status = 400, description = "The name is invalid", body = String),
+    (status = 404, description = "No such endpoint", body = String)))]
+async fn health(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<EndpointHealth>, ApiError> {
+    Ok(Json(model::health(&*api.find_one(&id)?)))
+}
+
+/// Returns the labels of an endpoint.
+#[utoipa::path(get, path = "/endpoint/{id}/labels", params(
+    ("id" = String, Path, description = "Its id, or another name")), responses(
+    (status = 200, description = "Its labels", body = LabelConfiguration),
+    (status = 400, description = "The name is invalid", body = String),
+    (status = 404, description = "No such endpoint", body = String)))]
+async fn labels(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+) -> Result<Json<LabelConfiguration>, ApiError> {
+    let row = api.find_one(&id)?;
+    Ok(Json(LabelConfiguration {
+        status: model::labels(&row),
+        ..LabelConfiguration::default()
+    }))
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Requests over the agent's socket.
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UnixStream,
+};
+
+use crate::tests::hive::Bench;
+
+async fn start() -> Bench {
+    let bench = Bench::start(vec![skep_api::cell(), super::cell()]).await;
+    bench.plug(7);
+    bench.plug(8);
+    bench.hooks.load();
+    bench
+}
+
+/// Status and body of an answer.
+async fn ask(bench: &Bench, method: &str, path: &str, body: Value) -> (u16, Value) {
+    let mut stream = UnixStream::connect(bench.folder.path().join("agent.sock"))
+        .await
+        .unwrap();
+    let body = match body {
+        Value::Null => String::new(),
+        Value::String(raw) => raw,
+        other => other.to_string(),
+    };
+    let request = format!(
+        "{method} /v1/{path} HTTP/1.0\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+}
+
+/// As a CNI plugin sends it.
+fn request(number: u8) -> Value {
+    json!({
+        "container-id": format!("container{number}"), "container-interface-name": "eth0",
+        "container-netns-path": "/var/run/netns/cni-1a2b",
+        "interface-name": format!("lxc{number}"), "interface-index": 100 + u32::from(number),
+        "mac": "6a:0b:00:11:22:33", "host-mac": "f2:33:00:11:22:33",
+        "addressing": {"ipv4": format!("10.0.1.{number}"), "ipv4-pool-name": "default", "ipv6": format!("fd00::{number}")},
+        "k8s-namespace": "shop", "k8s-pod-name": format!("cart-{number}"), "k8s-uid": "2b9e", "labels": ["k8s:app=cart"],
+        "state": "waiting-for-identity", "datapath-configuration": {}, "properties": {}, "netns-cookie": "4211",
+        "sync-build-endpoint": true,
+    })
+}
+
+#[tokio::test]
+async fn an_endpoint_is_created_shown_and_deleted() {
+    let bench = start().await;
+
+    let (status, made) = ask(&bench, "PUT", "endpoint/cilium-local:0", request(7)).await;
+
+    let id = made["id"].as_u64().unwrap();
+    assert_eq!(status, 201);
+    let expected = json!({"id": id, "status": {
+        "state": "ready",
+        "external-identifiers": {
+            "cni-attachment-id": "container7:eth0", "container-id": "container7", "k8s-namespace": "shop",
+            "k8s-pod-name": "cart-7", "pod-name": "shop/cart-7"},
+        "identity": {"id": 5, "labels": ["reserved:init"]},
+        "labels": {"derived": ["k8s:app=cart"], "disabled": [], "realized": {"user": []},
+            "security-relevant": ["reserved:init"]},
+        "networking": {
+            "addressing": [{"ipv4": "10.0.1.7", "ipv6": "fd00::7"}], "container-interface-name": "eth0",
+            "host-mac": "f2:33:00:11:22:33", "interface-index": 107, "interface-name": "lxc7", "mac": "6a:0b:00:11:22:33"},
+        "health": {"bpf": "OK", "policy": "OK", "connected": true, "overallHealth": "OK"},
+        "policy": {"spec": {"id": 5, "policy-enabled": "none"}, "realized": {"id": 5, "policy-enabled": "none"}},
+    }});
+    assert_eq!(made, expected);
+    for name in [
+        id.to_string().as_str(),
+        "pod-name:shop%2Fcart-7",
+        "ipv4:10.0.1.7",
+        "container-id:container7",
+    ] {
+        assert_eq!(
+            ask(&bench, "GET", &format!("endpoint/{name}"), Value::Null).await,
+            (200, expected.clone())
+        );
+    }
+    assert_eq!(
+        ask(&bench, "GET", "endpoint", Value::Null).await,
+        (200, json!([expected]))
+    );
+    let (_, health) = ask(&bench, "GET", &format!("endpoint/{id}/healthz"), Value::Null).await;
+    assert_eq!(health["overallHealth"], "OK");
+    let (_, labels) = ask(&bench, "GET", &format!("endpoint/{id}/labels"), Value::Null).await;
+    assert_eq!(labels["status"]["derived"], json!(["k8s:app=cart"]));
+
+    assert_eq!(
+        ask(&bench, "DELETE", &format!("endpoint/{id}"), Value::Null).await,
+        (200, Value::Null)
+    );
+    assert!(bench.hooks.attached().is_empty());
+    let (status, text) = ask(&bench, "DELETE", &format!("endpoint/{id}"), Value::Null).await;
+    assert_eq!((status, text), (404, json!(format!("no endpoint {id}"))));
+    hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
+async fn the_endpoints_of_a_container_are_deleted_together() {
+    let bench = start().await;
+    let mut second = request(8);
+    second["container-id"] = "container7".into();
+    second["container-interface-name"] = "eth1".into();
+    for body in [request(7), second] {
+        assert_eq!(ask(&bench, "PUT", "endpoint/0", body).await.0, 201);
+    }
+
+    let body = json!({"container-id": "container7"});
+    assert_eq!(
+        ask(&bench, "DELETE", "endpoint", body.clone()).await,
+        (200, Value::Null)
+    );
+
+    assert_eq!(
+        ask(&bench, "GET", "endpoint", Value::Null).await,
+        (200, json!([]))
+    );
+    assert_eq!(ask(&bench, "DELETE", "endpoint", body).await.0, 404);
+    let nobody = json!("`container-id` is missing");
+    assert_eq!(ask(&bench, "DELETE", "endpoint", json!({})).await, (400, nobody));
+    hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_by_name_and_change_nothing() {
+    let bench = start().await;
+    let with = |field: &str, value: Value| {
+        let mut body = request(7);
+        body[field] = value;
+        body
+    };
+
+    for (path, body, text) in [
+        (
+            "0",
+            json!("{"),
+            "the body of the request: EOF while parsing an object at line 1 column 1",
+        ),
+        ("x", request(7), "`x`: \"x\" is not an id from 0 to 65535"),
+        (
+            "ipv4:10.0.1.7",
+            request(7),
+            "an endpoint is created with its id, or 0: not as ipv4:10.0.1.7",
+        ),
+        ("5", with("id", json!(6)), "the path says id 5, the body 6"),
+        (
+            "65535",
+            request(7),
+            "65535 is no id of an endpoint: they are 1 to 65534",
+        ),
+        (
+            "0",
+            with("mac", json!("6a:0b")),
+            "mac `6a:0b`: `6a:0b` is not an Ethernet address (six bytes such as 6a:0b:00:11:22:33)",
+        ),
+        (
+            "0",
+            with("addressing", json!({"ipv4": "fd00::1"})),
+            "addressing.ipv4 `fd00::1`: invalid IPv4 address syntax",
+        ),
+        ("0", with("addressing", json!({})), "an endpoint needs an address"),
+        (
+            "0",
+            with("interface-name", json!("")),
+            "an endpoint needs the name and the index of its interface on the node",
+        ),
+        (
+            "0",
+            with("labels", json!(["reserved:host"])),
+            "labels: `reserved:host` is reserved: the agent alone gives such labels",
+        ),
+        (
+            "0",
+            with(
+                "datapath-configuration",
+                json!({"require-arp-passthrough": true, "external-ipam": true}),
+            ),
+            "datapath-configuration: `require-arp-passthrough` is not served",
+        ),
+        (
+            "0",
+            with("properties", json!({"property-fake-endpoint": true})),
+            "properties: `property-fake-endpoint` is not served",
+        ),
+    ] {
+        let answer = ask(&bench, "PUT", &format!("endpoint/{path}"), body).await;
+        assert_eq!(answer, (400, json!(text)));
+    }
+
+    assert_eq!(
+        ask(&bench, "GET", "endpoint", Value::Null).await,
+        (200, json!([]))
+    );
+    assert_eq!(ask(&bench, "GET", "endpoint/docker:1", Value::Null).await.0, 400);
+    hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_become_ready_is_deleted_again() {
+    let bench = start().await;
+
+    let (status, text) = ask(&bench, "PUT", "endpoint/0", request(9)).await;
+
+    assert_eq!(status, 500);
+    assert!(text.as_str().unwrap().ends_with("no interface lxc9"), "{text}");
+    while ask(&bench, "GET", "endpoint", Value::Null).await.1 != json!([]) {
+        tokio::task::yield_now().await;
+    }
+    hive::testing::stop(bench.running).await;
+}

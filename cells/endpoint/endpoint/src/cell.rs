@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: endpoints of the node, in a table, in files, in the maps and at their interfaces.
+//! Requires: the maps, `Arc<dyn EndpointHooks>`, the ipcache, the addresses of the node; optionally `Arc<dyn Interfaces>`.
+//! Provides: [`Endpoints`], read-only table `endpoints`.
+
+use std::{sync::Arc, time::Duration};
+
+use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
+use skep_datapath_loader::EndpointHooks;
+use skep_ipcache::Writer;
+use skep_node::NodeAddress;
+use statedb::{Db, RwTable, Table, reconciler::Reconciler};
+
+use crate::{
+    Config, Endpoint, EndpointMaps, EndpointMetrics, EndpointOps, Endpoints, Interfaces, KernelInterfaces,
+    claims::Claims,
+    collect::{self, Collector},
+    endpoint,
+    host::HostAddresses,
+    maps, reconciler,
+    restore::Restore,
+    state_dir::StateDir,
+};
+
+/// Endpoints of the node.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("endpoint", "Endpoints of this node")
+        .config::<Config>()
+        .provide_private(endpoint::new_table)
+        .provide_private(state_dir)
+        .provide(skep_metrics::provided::<EndpointMetrics>)
+        .provide(endpoint::read_only)
+        .provide(writer)
+        .provide(maps::handles)
+        .provide(maps::owners)
+        .run(start)
+        .library() // other cells create endpoints and read the table
+}
+
+fn state_dir(config: Cfg<Config>) -> Arc<StateDir> {
+    Arc::new(StateDir::new(&config.state_dir))
+}
+
+fn writer(db: Db, table: RwTable<Endpoint>, files: Arc<StateDir>) -> Endpoints {
+    Endpoints::new(db, table, (*files).clone())
+}
+
+/// Why the cell does not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// A source is registered twice.
+    #[error(transparent)]
+    Table(#[from] statedb::Error),
+    /// The module has stopped.
+    #[error(transparent)]
+    Job(#[from] SpawnError),
+}
+
+#[derive(Params)]
+pub(crate) struct StartParams {
+    db: Db,
+    table: RwTable<Endpoint>,
+    endpoints: Endpoints,
+    config: Cfg<Config>,
+    files: Arc<StateDir>,
+    maps: Arc<EndpointMaps>,
+    hooks: Arc<dyn EndpointHooks>,
+    interfaces: Option<Arc<dyn Interfaces>>,
+    ipcache: Writer,
+    addresses: Table<NodeAddress>,
+    metrics: Arc<EndpointMetrics>,
+    jobs: Jobs,
+}
+
+fn start(params: StartParams) -> Result<(), StartError> {
+    let StartParams {
+        db,
+        table,
+        endpoints,
+        config,
+        files,
+        maps,
+        hooks,
+        interfaces,
+        ipcache,
+        addresses,
+        metrics,
+        jobs,
+    } = params;
+    let interfaces = interfaces.unwrap_or_else(|| Arc::new(KernelInterfaces));
+
+    let restore = Arc::new(Restore {
+        endpoints: endpoints.clone(),
+        files: (*files).clone(),
+        interfaces: interfaces.clone(),
+        guard: Arc::new(endpoints.await_restore()?),
+    });
+    let job = Job::once("restore", move |cx: JobCtx| {
+        let restore = restore.clone();
+        async move { restore.run(&cx).await }
+    });
+    jobs.spawn(job.retry(retry()))?;
+
+    let ops = EndpointOps::new(maps.clone(), hooks.clone(), (*files).clone());
+    let reconciler = Arc::new(Reconciler::new(
+        &db,
+        table,
+        Endpoint::STATUS,
+        ops,
+        reconciler::config(),
+    ));
+    let shared = reconciler.clone();
+    jobs.spawn(Job::once("reconcile", move |cx: JobCtx| {
+        let (reconciler, hooks) = (shared.clone(), hooks.clone());
+        async move {
+            // Until the programs are loaded nothing can be attached: it would only be an error of each endpoint.
+            cx.health.starting("Waiting for the packet programs");
+            if cx.until_cancelled(hooks.loaded()).await.is_some() {
+                reconciler.run(&cx.token, &cx.health).await;
+            }
+        }
+    }))?;
+    jobs.spawn(Job::once("refresh", move |cx: JobCtx| {
+        let reconciler = reconciler.clone();
+        async move { reconciler.refresh(&cx.token, &cx.health).await }
+    }))?;
+
+    let claims = Arc::new(Claims {
+        endpoints: endpoints.clone(),
+        guard: ipcache.register_source("endpoints")?,
+        ipcache,
+    });
+    jobs.spawn(Job::once("claim-addresses", move |cx: JobCtx| {
+        let claims = claims.clone();
+        async move { cx.until_cancelled(claims.follow(&cx)).await.unwrap_or(Ok(())) }
+    }))?;
+
+    let host = Arc::new(HostAddresses { db, addresses, maps });
+    let job = Job::once("write-node-addresses", move |cx: JobCtx| {
+        let host = host.clone();
+        async move { cx.until_cancelled(host.follow(&cx)).await.unwrap_or(Ok(())) }
+    });
+    jobs.spawn(job.retry(retry()))?;
+
+    let writer = endpoints.clone();
+    jobs.spawn(Job::once("remove-disconnected", move |cx: JobCtx| {
+        let (writer, metrics) = (writer.clone(), metrics.clone());
+        async move {
+            let work = collect::remove_disconnected(&writer, &metrics, &cx);
+            cx.until_cancelled(work).await.unwrap_or(Ok(()))
+        }
+    }))?;
+    if config.endpoint_gc_interval > Duration::ZERO {
+        let collector = Arc::new(Collector::new(endpoints, interfaces));
+        jobs.spawn(Job::every(
+            config.endpoint_gc_interval,
+            "endpoint-gc",
+            move |_: JobCtx| {
+                let collector = collector.clone();
+                async move { collector.look() }
+            },
+        ))?;
+    }
+    Ok(())
+}
+
+fn retry() -> Retry {
+    Retry::forever().backoff(Backoff::exponential(
+        Duration::from_millis(100),
+        Duration::from_secs(10),
+    ))
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Table `endpoints`.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
+
+use serde_json::{Value, json};
+use skep_bpf_maps::endpoint::{self as family, LxcKey, LxcValue, endpoint_flags, lxc_flags};
+use skep_identity::{Labels, NumericIdentity};
+use statedb::{
+    Db, Index, Row, RwTable, Table,
+    reconciler::{Status, StatusField, StatusKind},
+    row::BoxError,
+};
+
+use crate::Mac;
+
+/// What an endpoint is: an interface with addresses and labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointSpec {
+    /// Id of its container in the runtime.
+    pub container_id: String,
+    /// Name of the interface in the container.
+    pub container_interface: String,
+    /// Network namespace of the container.
+    pub netns: String,
+    /// Cookie of that namespace; 0 if unknown.
+    pub netns_cookie: u64,
+    /// Name of the interface on the node's side.
+    pub interface: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// IPv4 address.
+    pub ipv4: Option<Ipv4Addr>,
+    /// IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+    /// Hardware address in the container.
+    pub mac: Mac,
+    /// Hardware address of the interface on the node's side.
+    pub host_mac: Mac,
+    /// Namespace of its pod.
+    pub namespace: String,
+    /// Name of its pod.
+    pub pod: String,
+    /// Uid of its pod.
+    pub pod_uid: String,
+    /// Labels that came with it.
+    pub labels: Labels,
+    /// IPv4 packets to the world keep their source.
+    pub skip_masquerade4: bool,
+    /// IPv6 packets to the world keep their source.
+    pub skip_masquerade6: bool,
+}
+
+impl EndpointSpec {
+    /// Its addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let v4 = self.ipv4.map(IpAddr::from);
+        v4.into_iter().chain(self.ipv6.map(IpAddr::from))
+    }
+
+    /// `<namespace>/<name>` of its pod; none without pod.
+    pub fn pod_name(&self) -> Option<String> {
+        (!self.pod.is_empty()).then(|| format!("{}/{}", self.namespace, self.pod))
+    }
+
+    /// `<container>:<interface>`: an interface in a container; none without container.
+    pub fn attachment(&self) -> Option<String> {
+        (!self.container_id.is_empty()).then(|| format!("{}:{}", self.container_id, self.container_interface))
+    }
+}
+
+/// Where an endpoint is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// It came with a request.
+    #[default]
+    Live,
+    /// It was there before this run of the agent.
+    Restored,
+    /// It is taken down.
+    Disconnecting,
+    /// Nothing of it is left outside the table.
+    Disconnected,
+}
+
+/// State of an endpoint, as Cilium names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EndpointState {
+    /// It has no identity yet.
+    WaitingForIdentity,
+    /// It waits to be written, or is being written.
+    WaitingToRegenerate,
+    /// As before, after a restart of the agent.
+    Restoring,
+    /// Programs deliver to it, and take its packets.
+    Ready,
+    /// It was not written, and is tried again.
+    NotReady,
+    /// It is taken down.
+    Disconnecting,
+    /// Nothing of it is left.
+    Disconnected,
+}
+
+impl EndpointState {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::WaitingForIdentity,
+        Self::WaitingToRegenerate,
+        Self::Restoring,
+        Self::Ready,
+        Self::NotReady,
+        Self::Disconnecting,
+        Self::Disconnected,
+    ];
+
+    /// The word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::WaitingForIdentity => "waiting-for-identity",
+            Self::WaitingToRegenerate => "waiting-to-regenerate",
+            Self::Restoring => "restoring",
+            Self::Ready => "ready",
+            Self::NotReady => "not-ready",
+            Self::Disconnecting => "disconnecting",
+            Self::Disconnected => "disconnected",
+        }
+    }
+}
+
+impl fmt::Display for EndpointState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// An endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Its id, unique on the node.
+    pub id: u16,
+    /// What it is.
+    pub spec: Arc<EndpointSpec>,
+    /// Its security identity. Without one it is not written to the maps.
+    pub identity: Option<NumericIdentity>,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Whether the maps and hooks are as they must be.
+    pub status: Status,
+}
+
+impl Endpoint {
+    /// Primary index: by id.
+    pub const BY_ID: Index<Self, u16> = Index::new("id", |row, keys| keys.add(&row.id));
+    /// By the interface on the node's side.
+    pub const BY_INTERFACE: Index<Self, str> =
+        Index::unique("interface", |row, keys| keys.add(&row.spec.interface));
+    /// By address.
+    pub const BY_ADDRESS: Index<Self, IpAddr> = Index::unique("address", |row, keys| {
+        row.spec.addresses().for_each(|address| keys.add(&address));
+    });
+    /// By `<container>:<interface in it>`.
+    pub const BY_ATTACHMENT: Index<Self, str> = Index::unique("attachment", |row, keys| {
+        if let Some(attachment) = row.spec.attachment() {
+            keys.add(&attachment);
+        }
+    });
+    /// By container.
+    pub const BY_CONTAINER: Index<Self, str> = Index::new("container", |row, keys| {
+        if !row.spec.container_id.is_empty() {
+            keys.add(&row.spec.container_id);
+        }
+    });
+    /// By `<namespace>/<name>` of the pod.
+    pub const BY_POD: Index<Self, str> = Index::new("pod", |row, keys| {
+        if let Some(pod) = row.spec.pod_name() {
+            keys.add(&pod);
+        }
+    });
+    /// Where its status is.
+    pub(crate) const STATUS: StatusField<Self> = StatusField {
+        get: |row| row.status.clone(),
+        set: |row, status| row.status = status,
+    };
+
+    /// Its state.
+    pub fn state(&self) -> EndpointState {
+        match (self.phase, self.status.kind) {
+            (Phase::Disconnected, _) => EndpointState::Disconnected,
+            (Phase::Disconnecting, _) => EndpointState::Disconnecting,
+            _ if self.identity.is_none() => EndpointState::WaitingForIdentity,
+            (_, StatusKind::Done | StatusKind::Refreshing) => EndpointState::Ready,
+            (_, StatusKind::Error) => EndpointState::NotReady,
+            (Phase::Restored, _) => EndpointState::Restoring,
+            (Phase::Live, _) => EndpointState::WaitingToRegenerate,
+        }
+    }
+
+    /// Entries of `cilium_lxc`, one for each address.
+    pub(crate) fn lxc_entries(&self, identity: NumericIdentity) -> Vec<(LxcKey, LxcValue)> {
+        let spec = &*self.spec;
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let value = LxcValue {
+            ifindex: spec.ifindex,
+            endpoint: self.id,
+            flags: flag(spec.skip_masquerade4, lxc_flags::SKIP_MASQUERADE4)
+                | flag(spec.skip_masquerade6, lxc_flags::SKIP_MASQUERADE6),
+            mac: spec.mac.padded(),
+            node_mac: spec.host_mac.padded(),
+            identity: identity.get(),
+            ..LxcValue::default()
+        };
+        spec.addresses()
+            .map(|address| (LxcKey::new(address), value))
+            .collect()
+    }
+
+    /// Entry of `skep_endpoints`, with the flags of its policy.
+    pub(crate) fn facts(&self, identity: NumericIdentity, policy: u8) -> family::Endpoint {
+        let spec = &*self.spec;
+        family::Endpoint {
+            ipv4: spec.ipv4.map_or([0; 4], |address| address.octets()),
+            ipv6: spec.ipv6.map_or([0; 16], |address| address.octets()),
+            identity: identity.get(),
+            id: self.id,
+            flags: endpoint_flags::VERIFY_SOURCE | policy,
+            mac: spec.host_mac.0,
+            ..family::Endpoint::default()
+        }
+    }
+}
+
+impl Row for Endpoint {
+    fn header() -> &'static [&'static str] {
+        &[
+            "ID",
+            "Interface",
+            "IPv4",
+            "IPv6",
+            "Identity",
+            "Labels",
+            "Pod",
+            "Container",
+            "State",
+            "Status",
+        ]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let spec = &*self.spec;
+        let text = |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();
+        vec![
+            self.id.to_string(),
+            spec.interface.clone(),
+            text(spec.ipv4.map(IpAddr::from)),
+            text(spec.ipv6.map(IpAddr::from)),
+            self.identity
+                .map(|identity| identity.to_string())
+                .unwrap_or_default(),
+            spec.labels.to_string(),
+            spec.pod_name().unwrap_or_default(),
+            spec.container_id.clone(),
+            self.state().to_string(),
+            self.status.kind.to_string(),
+        ]
+    }
+
+    fn to_json(&self) -> Result<Value, BoxError> {
+        let spec = &*self.spec;
+        Ok(json!({
+            "ID": self.id,
+            "Interface": spec.interface,
+            "IfIndex": spec.ifindex,
+            "IPv4": spec.ipv4,
+            "IPv6": spec.ipv6,
+            "MAC": spec.mac,
+            "HostMAC": spec.host_mac,
+            "Identity": self.identity.map(NumericIdentity::get),
+            "Labels": spec.labels.to_string(),
+            "Namespace": spec.namespace,
+            "PodName": spec.pod,
+            "ContainerID": spec.container_id,
+            "State": self.state().as_str(),
+            "Status": serde_json::to_value(&self.status)?,
+        }))
+    }
+}
+
+pub(crate) fn new_table(db: Db) -> Result<RwTable<Endpoint>, statedb::Error> {
+    RwTable::builder("endpoints")
+        .primary(Endpoint::BY_ID)
+        .index(Endpoint::BY_INTERFACE)
+        .index(Endpoint::BY_ADDRESS)
+        .index(Endpoint::BY_ATTACHMENT)
+        .index(Endpoint::BY_CONTAINER)
+        .index(Endpoint::BY_POD)
+        .build(&db)
+}
+
+pub(crate) fn read_only(table: RwTable<Endpoint>) -> Table<Endpoint> {
+    table.reader()
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Endpoints in files: `<state-dir>/state/<id>/ep_config.json`, with Cilium's keys.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use skep_identity::{Label, Labels, NumericIdentity};
+
+use crate::{Endpoint, EndpointSpec, Mac};
+
+/// Name of the file in the folder of an endpoint.
+const FILE: &str = "ep_config.json";
+
+/// Why an endpoint's file was not read, written or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The file system refused.
+    #[error("{what} {}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is not that of an endpoint. It is kept: correct it, or remove it.
+    #[error("{} is not the file of an endpoint", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A field of the file has no value that makes sense. It is kept: correct it, or remove it.
+    #[error("{}: {field} is `{value}`", path.display())]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        field: &'static str,
+        /// Its value.
+        value: String,
+    },
+}
+
+/// The folder with the endpoints of this node.
+#[derive(Clone, Debug)]
+pub struct StateDir(PathBuf);
+
+/// An endpoint as its file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Saved {
+    pub(crate) id: u16,
+    pub(crate) spec: EndpointSpec,
+    pub(crate) identity: Option<NumericIdentity>,
+}
+
+impl StateDir {
+    /// The folder `state` of the agent's state directory.
+    pub fn new(state_dir: &Path) -> Self {
+        Self(state_dir.join("state"))
+    }
+
+    fn folder(&self, id: u16) -> PathBuf {
+        self.0.join(id.to_string())
+    }
+
+    fn file(&self, id: u16) -> PathBuf {
+        self.folder(id).join(FILE)
+    }
+
+    /// Whether there is a file for this id.
+    pub fn has(&self, id: u16) -> bool {
+        self.file(id).symlink_metadata().is_ok()
+    }
+
+    /// Writes an endpoint's file, atomically; one that says the same is left alone.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`] names the file, which is then as it was before.
+    pub fn save(&self, endpoint: &Endpoint) -> Result<(), StateError> {
+        let path = self.file(endpoint.id);
+        let saved = Saved {
+            id: endpoint.id,
+            spec: (*endpoint.spec).clone(),
+            identity: endpoint.identity,
+        };
+        if self
+            .read(endpoint.id)
+            .is_ok_and(|found| found.as_ref() == Some(&saved))
+        {
+            return Ok(());
+        }
+        let folder = self.folder(endpoint.id);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o770)
+            .create(&folder)
+            .map_err(failed("creating", &folder))?;
+        let text = serde_json::to_vec_pretty(&File::of(&saved)).map_err(|source| StateError::Json {
+            path: path.clone(),
+            source,
+        })?;
+        let temporary = folder.join(format!("{FILE}.tmp"));
+        fs::write(&temporary, text).map_err(failed("writing", &temporary))?;
+        fs::rename(&temporary, &path).map_err(failed("writing", &path))
+    }
+
+    /// Removes an endpoint's file; fine if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`] names the folder.
+    pub fn remove(&self, id: u16) -> Result<(), StateError> {
+        let folder = self.folder(id);
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result.map_err(failed("removing", &folder)),
+        }
+    }
+
+    /// Reads all files: endpoints by id, and what is wrong with files that are none.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`] if the folder cannot be read at all.
+    pub(crate) fn read_all(&self) -> Result<(Vec<Saved>, Vec<StateError>), StateError> {
+        let (mut found, mut errors) = (Vec::new(), Vec::new());
+        for id in self.ids()? {
+            match self.read(id) {
+                Ok(saved) => found.extend(saved),
+                Err(error) => errors.push(error),
+            }
+        }
+        Ok((found, errors))
+    }
+
+    /// Ids that have a file, whatever is in it.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`] if the folder cannot be read.
+    pub fn ids(&self) -> Result<Vec<u16>, StateError> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed("reading", &self.0))?,
+        };
+        let mut ids = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(failed("reading", &self.0))?.file_name();
+            // Cilium has folders of other names here, such as those of builds that failed.
+            let id = name.to_str().and_then(|name| name.parse::<u16>().ok());
+            ids.extend(id.filter(|id| *id > 0 && self.has(*id)));
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// An endpoint's file; none if there is no file.
+    fn read(&self, id: u16) -> Result<Option<Saved>, StateError> {
+        let path = self.file(id);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(failed("reading", &path))?,
+        };
+        let file: File = serde_json::from_slice(&text).map_err(|source| StateError::Json {
+            path: path.clone(),
+            source,
+        })?;
+        let field = |field, value: String| StateError::Field {
+            path: path.clone(),
+            field,
+            value,
+        };
+        if file.id != id {
+            return Err(field("ID", file.id.to_string()));
+        }
+        file.saved().map(Some).map_err(|(name, value)| field(name, value))
+    }
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
+    let path = path.to_owned();
+    move |source| StateError::Io { what, path, source }
+}
+
+/// The file, with Cilium's keys. What is missing is empty; keys that are unknown are ignored.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct File {
+    #[serde(rename = "ID")]
+    id: u16,
+    #[serde(rename = "dockerID")]
+    container_id: String,
+    #[serde(rename = "ContainerNetnsPath")]
+    netns: String,
+    #[serde(rename = "IfName")]
+    interface: String,
+    #[serde(rename = "IfIndex")]
+    ifindex: u32,
+    #[serde(rename = "ContainerIfName")]
+    container_interface: String,
+    #[serde(rename = "OpLabels")]
+    labels: FileLabels,
+    #[serde(rename = "LXCMAC")]
+    mac: String,
+    #[serde(rename = "IPv6")]
+    ipv6: String,
+    #[serde(rename = "IPv4")]
+    ipv4: String,
+    #[serde(rename = "NodeMAC")]
+    host_mac: String,
+    #[serde(rename = "SecLabel")]
+    identity: Option<FileIdentity>,
+    #[serde(rename = "K8sPodName")]
+    pod: String,
+    #[serde(rename = "K8sNamespace")]
+    namespace: String,
+    #[serde(rename = "K8sUID")]
+    pod_uid: String,
+    #[serde(rename = "Properties")]
+    properties: BTreeMap<String, serde_json::Value>,
+    #[serde(rename = "NetnsCookie")]
+    netns_cookie: u64,
+}
+
+/// Labels by where they are used.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct FileLabels {
+    #[serde(rename = "OrchestrationIdentity")]
+    identity: BTreeMap<String, FileLabel>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct FileLabel {
+    key: String,
+    value: String,
+    source: String,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct FileIdentity {
+    id: u32,
+}
+
+pub(crate) const SKIP_MASQUERADE4: &str = "property-skip-masquerade-v4";
+pub(crate) const SKIP_MASQUERADE6: &str = "property-skip-masquerade-v6";
+
+impl File {
+    fn of(saved: &Saved) -> Self {
+        let spec = &saved.spec;
+        let address =
+            |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();
+        let label = |label: &Label| {
+            let entry = FileLabel {
+                key: label.key().to_owned(),
+                value: label.value().to_owned(),
+                source: label.source().as_str().to_owned(),
+            };
+            (label.key().to_owned(), entry)
+        };
+        let properties = [
+            (SKIP_MASQUERADE4, spec.skip_masquerade4),
+            (SKIP_MASQUERADE6, spec.skip_masquerade6),
+        ];
+        Self {
+            id: saved.id,
+            container_id: spec.container_id.clone(),
+            netns: spec.netns.clone(),
+            interface: spec.interface.clone(),
+            ifindex: spec.ifindex,
+            container_interface: spec.container_interface.clone(),
+            labels: FileLabels {
+                identity: spec.labels.iter().map(label).collect(),
+            },
+            mac: spec.mac.to_string(),
+            ipv6: address(spec.ipv6.map(IpAddr::from)),
+            ipv4: address(spec.ipv4.map(IpAddr::from)),
+            host_mac: spec.host_mac.to_string(),
+            identity: saved.identity.map(|identity| FileIdentity { id: identity.get() }),
+            pod: spec.pod.clone(),
+            namespace: spec.namespace.clone(),
+            pod_uid: spec.pod_uid.clone(),
+            properties: properties
+                .into_iter()
+                .filter(|(_, is_set)| *is_set)
+                .map(|(key, _)| (key.to_owned(), true.into()))
+                .collect(),
+            netns_cookie: spec.netns_cookie,
+        }
+    }
+
+    /// The endpoint; or the field that is wrong, with its value.
+    fn saved(self) -> Result<Saved, (&'static str, String)> {
+        let mac = |field, text: String| text.parse::<Mac>().map_err(|_| (field, text));
+        let is_set = |key: &str| self.properties.get(key) == Some(&true.into());
+        let label = |label: &FileLabel| {
+            Label::new(label.source.as_str().into(), &label.key, &label.value)
+                .map_err(|_| ("OpLabels", label.key.clone()))
+        };
+        if self.interface.is_empty() {
+            return Err(("IfName", self.interface));
+        }
+        let spec = EndpointSpec {
+            skip_masquerade4: is_set(SKIP_MASQUERADE4),
+            skip_masquerade6: is_set(SKIP_MASQUERADE6),
+            labels: self
+                .labels
+                .identity
+                .values()
+                .map(label)
+                .collect::<Result<Labels, _>>()?,
+            container_id: self.container_id,
+            container_interface: self.container_interface,
+            netns: self.netns,
+            netns_cookie: self.netns_cookie,
+            interface: self.interface,
+            ifindex: self.ifindex,
+            ipv4: address::<Ipv4Addr>("IPv4", self.ipv4)?,
+            ipv6: address::<Ipv6Addr>("IPv6", self.ipv6)?,
+            mac: mac("LXCMAC", self.mac)?,
+            host_mac: mac("NodeMAC", self.host_mac)?,
+            namespace: self.namespace,
+            pod: self.pod,
+            pod_uid: self.pod_uid,
+        };
+        Ok(Saved {
+            id: self.id,
+            spec,
+            identity: self
+                .identity
+                .map(|identity| NumericIdentity::new(identity.id))
+                .filter(|identity| *identity != NumericIdentity::UNKNOWN),
+        })
+    }
+}
+
+fn address<A: std::str::FromStr>(
+    field: &'static str,
+    text: String,
+) -> Result<Option<A>, (&'static str, String)> {
+    match text.as_str() {
+        "" => Ok(None),
+        other => other.parse().map(Some).map_err(|_| (field, text)),
+    }
+}
+
+/// Files that are not restored, with what is wrong with each.
+#[derive(Debug, thiserror::Error)]
+#[error("{} of the state directory not restored and kept: {}", count(.0.len()), texts(.0))]
+pub(crate) struct BadFiles(pub(crate) Arc<[StateError]>);
+
+fn count(files: usize) -> String {
+    match files {
+        1 => "1 file".to_owned(),
+        files => format!("{files} files"),
+    }
+}
+
+fn texts(errors: &[StateError]) -> String {
+    let texts: Vec<String> = errors.iter().map(|error| hive::error_chain(error)).collect();
+    texts.join("; ")
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Hooks that fail, maps that are full, agents that end between two steps.
+
+use super::world::{World, spec};
+use crate::{EndpointState, WaitError};
+
+#[tokio::test]
+async fn an_endpoint_whose_hook_fails_is_not_delivered_to_and_tried_again() {
+    let world = World::new();
+    let agent = world.start();
+
+    let id = agent.create(7);
+    let error = agent.endpoints.wait_ready(id).await.unwrap_err();
+
+    assert_eq!(
+        error,
+        WaitError::Failed {
+            id,
+            cause: format!("endpoint {id}: no interface lxc7")
+        }
+    );
+    assert_eq!(world.is_delivered("10.0.1.7"), None);
+    assert_eq!(agent.get(id).unwrap().state(), EndpointState::NotReady);
+    world.plug(7);
+    while agent.get(id).unwrap().state() != EndpointState::Ready {
+        tokio::task::yield_now().await;
+    }
+    world.assert_nothing_dangles();
+}
+
+#[tokio::test]
+async fn a_full_map_is_named_and_hurts_the_new_endpoint_alone() {
+    let world = World::with_room(2);
+    world.plug(7);
+    world.plug(8);
+    let agent = world.start();
+    let first = agent.ready(7).await.id;
+
+    let second = agent.create(8);
+    let error = agent.endpoints.wait_ready(second).await.unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        format!("endpoint {second} is not ready: map cilium_lxc is full (2 entries)")
+    );
+    assert_eq!(world.is_delivered("10.0.1.7"), Some(first));
+    agent.delete(first).await;
+    while agent.get(second).unwrap().state() != EndpointState::Ready {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.is_delivered("10.0.1.8"), Some(second));
+}
+
+/// Most writes of one endpoint's way up or down.
+const WRITES: usize = 8;
+
+#[tokio::test]
+async fn an_agent_may_end_after_any_step_of_the_way_up() {
+    for writes in 0..=WRITES {
+        let world = World::new();
+        world.plug(7);
+        let agent = world.start();
+        world.budget.set(writes);
+        let id = agent.create(7);
+        agent.settle().await;
+        agent.end().await;
+        world.assert_nothing_dangles();
+
+        world.budget.set(usize::MAX);
+        let agent = world.start();
+
+        agent.endpoints.wait_ready(id).await.unwrap();
+        assert_eq!(world.is_delivered("fd00::7"), Some(id), "after {writes} writes");
+        world.assert_nothing_dangles();
+        agent.delete(id).await;
+        world.assert_empty();
+    }
+}
+
+#[tokio::test]
+async fn an_agent_may_end_after_any_step_of_the_way_down() {
+    for writes in 0..=WRITES {
+        let world = World::new();
+        world.plug(7);
+        let agent = world.start();
+        let id = agent.ready(7).await.id;
+        let file = world.folder.path().join(format!("state/{id}/ep_config.json"));
+        let text = std::fs::read(&file).unwrap();
+        world.budget.set(writes);
+        assert!(agent.endpoints.disconnect(id).unwrap());
+        agent.settle().await;
+        agent.end().await;
+        world.assert_nothing_dangles();
+        // The file is removed last: an agent that ended before has it still.
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, &text).unwrap();
+        world.unplug(7);
+
+        world.budget.set(usize::MAX);
+        let agent = world.start();
+        agent.settle().await;
+
+        agent.endpoints.remove_disconnected().unwrap();
+        assert!(agent.get(id).is_none(), "after {writes} writes");
+        world.assert_empty();
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_named() {
+    let world = World::new();
+    world.plug(7);
+    let agent = world.start();
+    std::fs::write(world.folder.path().join("state"), "a file, not a folder").unwrap();
+
+    let row = agent
+        .endpoints
+        .create(spec(7), Some(7), Some(skep_identity::NumericIdentity::INIT))
+        .unwrap();
+    let error = agent.endpoints.wait_ready(row.id).await.unwrap_err().to_string();
+
+    assert!(error.contains("/state/7"), "{error}");
+    assert!(world.hooks.attached().is_empty());
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The cell in a hive with fakes.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use hive::{Cell, Hive, Running, Settings};
+use skep_bpf_maps::{
+    endpoint::{LXC, LxcKey, lxc_flags},
+    node::IPCACHE,
+    text::Text as _,
+};
+use skep_datapath_loader::{EndpointHooks, testing::FakeHooks};
+use skep_datapath_maps::Maps;
+use skep_identity::NumericIdentity;
+use skep_node::NodeAddress;
+use statedb::{Db, RwTable, Table};
+use tempfile::TempDir;
+
+use super::world::{FakeInterfaces, spec};
+use crate::{Endpoints, Interfaces};
+
+/// A running hive, and what stands for the kernel around it.
+pub(crate) struct Bench {
+    pub(crate) running: Running,
+    pub(crate) folder: Arc<TempDir>,
+    pub(crate) hooks: Arc<FakeHooks>,
+    interfaces: Arc<FakeInterfaces>,
+}
+
+fn addresses(db: Db) -> Result<(RwTable<NodeAddress>, Table<NodeAddress>), statedb::Error> {
+    let table = RwTable::builder("node-addresses")
+        .primary(NodeAddress::BY_ID)
+        .build(&db)?;
+    let reader = table.reader();
+    Ok((table, reader))
+}
+
+impl Bench {
+    pub(crate) async fn start(more: Vec<Cell>) -> Self {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        Self::start_in(folder, Arc::default(), Arc::default(), more).await
+    }
+
+    async fn start_in(
+        folder: Arc<TempDir>,
+        hooks: Arc<FakeHooks>,
+        interfaces: Arc<FakeInterfaces>,
+        more: Vec<Cell>,
+    ) -> Self {
+        let (of_hooks, of_interfaces) = (hooks.clone(), interfaces.clone());
+        let fakes = Cell::module("fakes", "What stands for the kernel")
+            .provide(addresses)
+            .provide(move || -> Arc<dyn EndpointHooks> { of_hooks.clone() })
+            .provide(move || -> Arc<dyn Interfaces> { of_interfaces.clone() });
+        let has_api = !more.is_empty();
+        let cells = [
+            statedb::cell(),
+            skep_datapath_config::cell(),
+            skep_datapath_maps::in_memory_cell(),
+            skep_ipcache::cell(),
+            crate::cell(),
+            fakes,
+        ];
+        let mut flags = vec![format!("--state-dir={}", folder.path().display())];
+        if has_api {
+            flags.push(format!(
+                "--socket-path={}",
+                folder.path().join("agent.sock").display()
+            ));
+            flags.push("--agent-health-port=0".to_owned());
+        }
+        let hive = Hive::new(cells.into_iter().chain(more))
+            .root::<Endpoints>()
+            .root::<Arc<Maps>>()
+            .root::<RwTable<NodeAddress>>()
+            .root::<Db>();
+        let running = hive::testing::start_with(hive, Settings::new().args(flags)).await;
+        Self {
+            running,
+            folder,
+            hooks,
+            interfaces,
+        }
+    }
+
+    pub(crate) fn plug(&self, number: u8) {
+        self.interfaces.plug(&self.hooks, number);
+    }
+
+    pub(crate) fn endpoints(&self) -> Endpoints {
+        self.running.get().unwrap()
+    }
+
+    fn lxc(&self) -> Vec<(String, u16, u32)> {
+        let maps: Arc<Maps> = self.running.get().unwrap();
+        let mut entries: Vec<_> = maps
+            .handle(&LXC)
+            .entries()
+            .unwrap()
+            .into_iter()
+            .map(|(key, value)| (LxcKey::text(&key), value.endpoint, value.flags))
+            .collect();
+        entries.sort();
+        entries
+    }
+
+    fn identity_of(&self, address: &str) -> Option<u32> {
+        let maps: Arc<Maps> = self.running.get().unwrap();
+        let prefix: skep_ipcache::Prefix = address.parse().unwrap();
+        let value = maps.handle(&IPCACHE).lookup(&prefix.map_key()).unwrap();
+        value.map(|value| value.identity)
+    }
+
+    /// Waits until this is so.
+    async fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let waited = tokio::time::timeout(Duration::from_secs(10), async {
+            while !is_so(self) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        });
+        waited.await.unwrap_or_else(|_| panic!("{what}"));
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_is_served_once_programs_are_loaded_and_known_by_its_addresses() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.plug(7);
+    let endpoints = bench.endpoints();
+    endpoints.restored().await;
+    assert!(endpoints.is_restored());
+
+    let row = endpoints
+        .create(spec(7), None, Some(NumericIdentity::INIT))
+        .unwrap();
+    bench
+        .until("the claim", |bench| bench.identity_of("10.0.1.7") == Some(5))
+        .await;
+    assert!(bench.lxc().is_empty(), "not before there are programs");
+    bench.hooks.load();
+    endpoints.wait_ready(row.id).await.unwrap();
+
+    assert_eq!(bench.lxc().len(), 2);
+    assert!(endpoints.disconnect(row.id).unwrap());
+    endpoints.wait_gone(row.id).await.unwrap();
+    bench
+        .until("no claim", |bench| bench.identity_of("10.0.1.7").is_none())
+        .await;
+    assert!(bench.lxc().is_empty());
+    hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
+async fn a_restart_keeps_endpoints() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.plug(7);
+    bench.hooks.load();
+    let endpoints = bench.endpoints();
+    endpoints.restored().await;
+    let row = endpoints
+        .create(spec(7), None, Some(NumericIdentity::new(52_310)))
+        .unwrap();
+    endpoints.wait_ready(row.id).await.unwrap();
+    let Bench {
+        running,
+        folder,
+        hooks,
+        interfaces,
+    } = bench;
+    hive::testing::stop(running).await;
+
+    let bench = Bench::start_in(folder, hooks, interfaces, Vec::new()).await;
+    let endpoints = bench.endpoints();
+    endpoints.restored().await;
+    let again = endpoints.wait_ready(row.id).await.unwrap();
+
+    assert_eq!((&again.spec, again.identity), (&row.spec, row.identity));
+    bench
+        .until("the claim", |bench| bench.identity_of("fd00::7") == Some(52_310))
+        .await;
+    hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
+async fn addresses_of_the_node_are_in_the_map_beside_endpoints() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.plug(7);
+    bench.hooks.load();
+    let endpoints = bench.endpoints();
+    endpoints.restored().await;
+    let row = endpoints
+        .create(spec(7), None, Some(NumericIdentity::INIT))
+        .unwrap();
+    endpoints.wait_ready(row.id).await.unwrap();
+    let table: RwTable<NodeAddress> = bench.running.get().unwrap();
+    let db: Db = bench.running.get().unwrap();
+    let write = |addresses: &[&str]| {
+        let mut txn = db.write(&[&table]);
+        table.delete_all(&mut txn).unwrap();
+        for text in addresses {
+            let addr: IpAddr = text.parse().unwrap();
+            let row = NodeAddress {
+                addr,
+                node_port: true,
+                primary: true,
+                device_name: "eth0".to_owned(),
+            };
+            table.insert(&mut txn, row).unwrap();
+        }
+        txn.commit();
+    };
+    let hosts = |bench: &Bench| -> Vec<String> {
+        let hosts = bench
+            .lxc()
+            .into_iter()
+            .filter(|(_, _, flags)| flags & lxc_flags::HOST != 0);
+        hosts.map(|(address, ..)| address).collect()
+    };
+
+    write(&["172.30.1.1", "fd00:30::1", "10.0.1.7"]);
+    bench
+        .until("addresses", |bench| hosts(bench) == ["172.30.1.1", "fd00:30::1"])
+        .await;
+    write(&["172.30.1.2"]);
+    bench
+        .until("another address", |bench| hosts(bench) == ["172.30.1.2"])
+        .await;
+
+    assert_eq!(bench.lxc().len(), 3, "the endpoint keeps its addresses");
+    hive::testing::stop(bench.running).await;
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Endpoints come and go.
+
+use skep_bpf_maps::{endpoint::endpoint_flags, text::Text as _};
+use skep_identity::NumericIdentity;
+
+use super::world::{World, spec};
+use crate::{CreateError, EndpointSpec, EndpointState, Identifier, WaitError};
+
+#[tokio::test]
+async fn a_new_endpoint_is_in_file_maps_and_hooks() {
+    let world = World::new();
+    world.plug(7);
+    let agent = world.start();
+
+    let row = agent.ready(7).await;
+
+    assert_eq!(world.is_delivered("10.0.1.7"), Some(row.id));
+    assert_eq!(world.is_delivered("fd00::7"), Some(row.id));
+    assert_eq!(world.hooks.attached()[&row.id], "lxc7");
+    assert_eq!(world.files().ids().unwrap(), [row.id]);
+    let facts = world.maps.facts.lookup(&107).unwrap().unwrap();
+    assert_eq!(
+        (facts.id, facts.identity, facts.mac),
+        (row.id, 5, [2, 0, 0, 0, 1, 7])
+    );
+    let open = endpoint_flags::VERIFY_SOURCE | endpoint_flags::OPEN_INGRESS | endpoint_flags::OPEN_EGRESS;
+    assert_eq!(facts.flags, open);
+    let value = world.maps.lxc.entries().unwrap()[0].1;
+    assert_eq!(
+        value.text(),
+        format!(
+            "id={} sec_id=5 flags=0x0000 ifindex=107 mac=02:00:00:00:00:07 nodemac=02:00:00:00:01:07 parent_ifindex=0",
+            row.id
+        )
+    );
+    assert!(world.maps.policies.endpoints().unwrap().contains(&row.id));
+    world.assert_nothing_dangles();
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_deleted_endpoint() {
+    let world = World::new();
+    world.plug(7);
+    let agent = world.start();
+    let row = agent.ready(7).await;
+
+    agent.delete(row.id).await;
+
+    world.assert_empty();
+    assert!(agent.get(row.id).is_none());
+    assert!(!agent.endpoints.disconnect(row.id).unwrap());
+    assert_eq!(
+        agent.endpoints.wait_ready(row.id).await,
+        Err(WaitError::Gone { id: row.id })
+    );
+}
+
+#[tokio::test]
+async fn without_an_identity_an_endpoint_waits() {
+    let world = World::new();
+    world.plug(7);
+    let agent = world.start();
+
+    let row = agent.endpoints.create(spec(7), Some(77), None).unwrap();
+    agent.settle().await;
+
+    assert_eq!((row.id, row.state()), (77, EndpointState::WaitingForIdentity));
+    assert_eq!(world.is_delivered("10.0.1.7"), None);
+    assert!(
+        agent
+            .endpoints
+            .set_identity(77, NumericIdentity::new(52_310))
+            .unwrap()
+    );
+    agent.endpoints.wait_ready(77).await.unwrap();
+    assert_eq!(world.maps.facts.lookup(&107).unwrap().unwrap().identity, 52_310);
+    assert!(!agent.endpoints.set_identity(78, NumericIdentity::INIT).unwrap());
+}
+
+#[tokio::test]
+async fn what_another_endpoint_has_is_refused_by_name() {
+    let world = World::new();
+    world.plug(7);
+    let agent = world.start();
+    let id = agent.ready(7).await.id;
+    let refused = |spec: EndpointSpec, id| agent.endpoints.create(spec, id, None).unwrap_err().to_string();
+    let by = |what: &str| format!("{what} is in use by endpoint {id} (ready)");
+    let other = |change: fn(&mut EndpointSpec)| {
+        let mut other = spec(8);
+        change(&mut other);
+        other
+    };
+
+    assert_eq!(
+        refused(other(|spec| spec.interface = "lxc7".into()), None),
+        by("interface lxc7")
+    );
+    let same_v4 = other(|spec| spec.ipv4 = Some([10, 0, 1, 7].into()));
+    assert_eq!(refused(same_v4, None), by("address 10.0.1.7"));
+    let same_v6 = other(|spec| spec.ipv6 = "fd00::7".parse().ok());
+    assert_eq!(refused(same_v6, None), by("address fd00::7"));
+    let attached = other(|spec| spec.container_id = "container7".into());
+    assert_eq!(refused(attached, None), by("attachment container7:eth0"));
+    assert_eq!(refused(spec(8), Some(id)), by(&format!("id {id}")));
+    assert_eq!(
+        refused(spec(8), Some(65_535)),
+        "65535 is no id of an endpoint: they are 1 to 65534"
+    );
+    assert_eq!(
+        refused(other(|spec| (spec.ipv4, spec.ipv6) = (None, None)), None),
+        "an endpoint needs an address"
+    );
+    assert_eq!(
+        refused(other(|spec| spec.ifindex = 0), None),
+        "an endpoint needs the name and the index of its interface on the node"
+    );
+    assert_eq!(agent.endpoints.table().len(&agent.endpoints.db().read()), 1);
+}
+
+#[tokio::test]
+async fn ids_are_not_given_twice_and_not_while_a_file_has_them() {
+    let world = World::new();
+    let agent = world.start();
+    let folder = world.folder.path().join("state/9");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("ep_config.json"), "{").unwrap();
+
+    let mut ids: Vec<u16> = (1..=200).map(|number| agent.create(number)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+
+    assert_eq!(ids.len(), 200);
+    assert!(!ids.contains(&9));
+    assert!(matches!(
+        agent.endpoints.create(spec(201), Some(9), None),
+        Err(CreateError::File { id: 9 })
+    ));
+}
+
+#[tokio::test]
+async fn endpoints_have_many_names() {
+    let world = World::new();
+    world.plug(7);
+    let agent = world.start();
+    let id = agent.ready(7).await.id;
+
+    for name in [
+        id.to_string(),
+        format!("cilium-local:{id}"),
+        "container-id:container7".to_owned(),
+        "cni-attachment-id:container7:eth0".to_owned(),
+        "cni-attachment-id:container7".to_owned(),
+        "pod-name:shop/cart-7".to_owned(),
+        "cep-name:shop/cart-7".to_owned(),
+        "ipv4:10.0.1.7".to_owned(),
+        "ipv6:fd00::7".to_owned(),
+    ] {
+        let identifier: Identifier = name.parse().unwrap();
+        let found = agent.endpoints.find(&agent.endpoints.db().read(), &identifier);
+        assert_eq!(found.len(), 1, "{name}");
+    }
+    for name in [
+        "",
+        "x",
+        "70000",
+        "ipv4:fd00::7",
+        "ipv6:10.0.1.7",
+        "pod-name:cart",
+        "docker:1",
+        "container-id:",
+    ] {
+        assert!(name.parse::<Identifier>().is_err(), "{name}");
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Endpoints survive the agent.
+
+use std::sync::Arc;
+
+use skep_bpf_maps::endpoint::{LxcKey, LxcValue, lxc_flags};
+
+use super::world::{World, spec};
+use crate::{EndpointState, Phase, collect::Collector, state_dir::StateError};
+
+#[tokio::test]
+async fn endpoints_are_as_before_and_their_entries_are_not_touched() {
+    let world = World::new();
+    world.plug(7);
+    let agent = world.start();
+    let before = agent.ready(7).await;
+    agent.end().await;
+    let entries = world.maps.lxc.entries().unwrap();
+
+    // No write reaches a map or a hook.
+    world.budget.set(0);
+    let agent = world.start();
+    let after = agent.endpoints.wait_ready(before.id).await.unwrap();
+
+    assert_eq!((&after.spec, after.identity), (&before.spec, before.identity));
+    assert_eq!(after.phase, Phase::Restored);
+    assert_eq!(world.maps.lxc.entries().unwrap(), entries);
+    world.assert_nothing_dangles();
+}
+
+#[tokio::test]
+async fn an_endpoint_whose_interface_is_gone_is_deleted() {
+    let world = World::new();
+    (7..=9).for_each(|number| world.plug(number));
+    let agent = world.start();
+    let (kept, gone) = (agent.ready(7).await.id, agent.ready(8).await.id);
+    let other = agent.ready(9).await.id;
+    agent.end().await;
+    world.unplug(8);
+    // An interface of the same name, but another one.
+    let folder = world.folder.path().join(format!("state/{other}"));
+    let text = std::fs::read_to_string(folder.join("ep_config.json")).unwrap();
+    std::fs::write(
+        folder.join("ep_config.json"),
+        text.replace("\"IfIndex\": 109", "\"IfIndex\": 44"),
+    )
+    .unwrap();
+
+    let agent = world.start();
+    agent.endpoints.wait_ready(kept).await.unwrap();
+    agent.settle().await;
+    agent.endpoints.remove_disconnected().unwrap();
+
+    assert_eq!(world.files().ids().unwrap(), [kept]);
+    assert!(agent.get(gone).is_none() && agent.get(other).is_none());
+    assert_eq!(world.delivered().len(), 2);
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_read_are_reported_and_kept_with_their_entries() {
+    let world = World::new();
+    world.plug(7);
+    let agent = world.start();
+    let id = agent.ready(7).await.id;
+    agent.end().await;
+    let file = world.folder.path().join(format!("state/{id}/ep_config.json"));
+    std::fs::write(&file, "{\"ID\": ").unwrap();
+
+    let agent = world.boot();
+    let errors = agent.restore();
+    agent.handle.prune_and_wait().await.unwrap();
+
+    assert!(matches!(&errors[..], [StateError::Json { path, .. }] if *path == file));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "{\"ID\": ");
+    assert_eq!(world.is_delivered("10.0.1.7"), Some(id));
+    assert_eq!(world.hooks.attached().len(), 1);
+}
+
+#[tokio::test]
+async fn entries_of_endpoints_that_are_gone_are_removed_when_all_are_restored() {
+    let world = World::new();
+    let value = |endpoint, flags| LxcValue {
+        endpoint,
+        flags,
+        ..LxcValue::default()
+    };
+    let key = |text: &str| LxcKey::new(text.parse().unwrap());
+    world.maps.lxc.update(&key("10.0.1.9"), &value(9, 0)).unwrap();
+    world
+        .maps
+        .lxc
+        .update(&key("10.0.1.1"), &value(0, lxc_flags::HOST))
+        .unwrap();
+    world
+        .maps
+        .policies
+        .write(9, &crate::Policies::allow_all())
+        .unwrap();
+
+    let agent = world.boot();
+    agent.settle().await;
+    assert_eq!(world.delivered().len(), 2, "not before the restore");
+    assert!(agent.restore().is_empty());
+    agent.handle.prune_and_wait().await.unwrap();
+
+    assert_eq!(world.delivered().into_keys().collect::<Vec<_>>(), ["10.0.1.1"]);
+    assert!(world.maps.policies.endpoints().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_interface_that_two_looks_miss_ends_its_endpoint() {
+    let world = World::new();
+    (7..=8).for_each(|number| world.plug(number));
+    let agent = world.start();
+    let (kept, gone) = (agent.ready(7).await.id, agent.ready(8).await.id);
+    let collector = Collector::new(agent.endpoints.clone(), world.interfaces.clone());
+    let state = |id| agent.get(id).map(|row| row.state());
+
+    world.unplug(8);
+    collector.look().unwrap();
+    assert_eq!(state(gone), Some(EndpointState::Ready));
+    collector.look().unwrap();
+
+    assert_eq!(state(kept), Some(EndpointState::Ready));
+    assert_ne!(state(gone), Some(EndpointState::Ready));
+}
+
+#[test]
+fn a_file_of_cilium_is_read() {
+    let world = World::new();
+    let folder = world.folder.path().join("state/417");
+    std::fs::create_dir_all(&folder).unwrap();
+    let text = r#"{
+        "ID": 417, "dockerID": "6f1c", "ContainerNetnsPath": "/var/run/cilium/netns/cni-1", "IfName": "lxc7d0b1b2f3c4a",
+        "IfIndex": 42, "ParentIfIndex": 0, "ContainerIfName": "eth0", "DisableLegacyIdentifiers": false,
+        "OpLabels": {"Custom": {}, "OrchestrationIdentity": {"app": {"key": "app", "value": "cart", "source": "k8s"}},
+            "Disabled": {}, "OrchestrationInfo": {}},
+        "LXCMAC": "6a:0b:00:11:22:33", "IPv6": "", "IPv4": "10.0.1.23", "NodeMAC": "f2:33:00:11:22:33",
+        "SecLabel": {"id": 52310, "labels": {"app": {"key": "app", "value": "cart", "source": "k8s"}}},
+        "Options": {"map": {}}, "K8sPodName": "cart-0", "K8sNamespace": "shop", "K8sUID": "2b9e",
+        "DatapathConfiguration": {}, "Properties": {"property-skip-masquerade-v4": true}, "NetnsCookie": 4211}"#;
+    std::fs::write(folder.join("ep_config.json"), text).unwrap();
+
+    let (found, errors) = world.files().read_all().unwrap();
+
+    assert!(errors.is_empty(), "{errors:?}");
+    let [saved] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (saved.id, saved.identity.map(|identity| identity.get())),
+        (417, Some(52_310))
+    );
+    assert_eq!(saved.spec.labels.to_string(), "k8s:app=cart;");
+    assert_eq!(
+        (saved.spec.netns_cookie, saved.spec.skip_masquerade4),
+        (4211, true)
+    );
+    assert_eq!(saved.spec.pod_name().unwrap(), "shop/cart-0");
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let world = World::new();
+    let row = crate::Endpoint {
+        id: 7,
+        spec: Arc::new(spec(7)),
+        identity: None,
+        phase: Phase::Live,
+        status: statedb::reconciler::Status::default(),
+    };
+
+    world.files().save(&row).unwrap();
+
+    let (found, _) = world.files().read_all().unwrap();
+    assert_eq!((&found[0].spec, found[0].identity), (&*row.spec, None));
+}

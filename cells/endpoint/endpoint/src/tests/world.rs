@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! A node without a kernel: maps in memory, hooks and interfaces that a test adds and removes.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    io,
+    net::IpAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use skep_bpf_maps::{
+    MapSizes,
+    endpoint::{ENDPOINTS, LXC, LxcKey},
+    policy::POLICIES,
+};
+use skep_bpf_sys::{
+    Map, MemoryMap, RawMap, RawSpec,
+    map::{Fate, FaultyMap},
+};
+use skep_datapath_loader::{EndpointHooks, HookError, testing::FakeHooks};
+use skep_datapath_maps::Maps;
+use skep_identity::NumericIdentity;
+use statedb::{
+    Db, Obj, RwTable,
+    reconciler::{Config, NoHealth, Reconciler},
+};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Endpoint, EndpointMaps, EndpointOps, EndpointSpec, Endpoints, Interfaces, Mac, Policies, StateDir,
+    endpoint, reconciler, restore::Restore, state_dir::StateError,
+};
+
+/// Interfaces by name.
+#[derive(Debug, Default)]
+pub(super) struct FakeInterfaces(Mutex<BTreeMap<String, u32>>);
+
+impl Interfaces for FakeInterfaces {
+    fn index(&self, name: &str) -> io::Result<Option<u32>> {
+        Ok(self.0.lock().get(name).copied())
+    }
+}
+
+impl FakeInterfaces {
+    /// Adds the interface `lxc<n>`, with index 100 + n.
+    pub(super) fn plug(&self, hooks: &FakeHooks, number: u8) {
+        let name = format!("lxc{number}");
+        hooks.add_interface(&name);
+        self.0.lock().insert(name, 100 + u32::from(number));
+    }
+}
+
+/// How many more writes reach maps and hooks, as if the agent ended after them.
+#[derive(Debug)]
+pub(super) struct Budget(AtomicUsize);
+
+impl Budget {
+    fn take(&self) -> bool {
+        let taken = self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        taken.is_ok()
+    }
+
+    pub(super) fn set(&self, writes: usize) {
+        self.0.store(writes, Ordering::SeqCst);
+    }
+}
+
+/// Hooks whose writes take from the budget.
+#[derive(Debug)]
+struct CountedHooks(Arc<FakeHooks>, Arc<Budget>);
+
+impl EndpointHooks for CountedHooks {
+    fn attach(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
+        match self.1.take() {
+            true => self.0.attach(endpoint, interface),
+            false => Ok(()),
+        }
+    }
+
+    fn detach(&self, endpoint: u16) -> Result<(), HookError> {
+        match self.1.take() {
+            true => self.0.detach(endpoint),
+            false => Ok(()),
+        }
+    }
+
+    fn loaded(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.0.loaded()
+    }
+}
+
+/// What outlives the agent: files, maps, hooks, interfaces.
+pub(super) struct World {
+    pub(super) folder: TempDir,
+    pub(super) maps: Arc<EndpointMaps>,
+    pub(super) hooks: Arc<FakeHooks>,
+    pub(super) interfaces: Arc<FakeInterfaces>,
+    pub(super) budget: Arc<Budget>,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self::with_room(u32::MAX)
+    }
+
+    /// A node whose `cilium_lxc` has room for so many entries.
+    pub(super) fn with_room(lxc: u32) -> Self {
+        let budget = Arc::new(Budget(AtomicUsize::new(usize::MAX)));
+        let sizes = MapSizes::default();
+        let counted = |spec: RawSpec| -> Arc<dyn RawMap> {
+            let below = Arc::new(MemoryMap::create(&spec).unwrap());
+            let budget = budget.clone();
+            Arc::new(FaultyMap::decided_by(below, move |_, _| match budget.take() {
+                true => Fate::Passes,
+                false => Fate::IsLost,
+            }))
+        };
+        let of_lxc = *LXC.spec(&sizes).raw();
+        let room = RawSpec {
+            max_entries: of_lxc.max_entries.min(lxc),
+            ..of_lxc
+        };
+        let policies = Policies::new(&Maps::in_memory([]).unwrap());
+        let maps = EndpointMaps {
+            lxc: Map::from_raw(counted(room)).unwrap(),
+            facts: Map::from_raw(counted(*ENDPOINTS.spec(&sizes).raw())).unwrap(),
+            policies: policies.with_outer(counted(POLICIES.spec(&sizes))),
+        };
+        let hooks = Arc::new(FakeHooks::default());
+        hooks.load();
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            maps: Arc::new(maps),
+            hooks,
+            interfaces: Arc::default(),
+            budget,
+        }
+    }
+
+    pub(super) fn files(&self) -> StateDir {
+        StateDir::new(self.folder.path())
+    }
+
+    /// Adds the interface `lxc<n>`, with index 100 + n.
+    pub(super) fn plug(&self, number: u8) {
+        self.interfaces.plug(&self.hooks, number);
+    }
+
+    /// Removes the interface `lxc<n>`.
+    pub(super) fn unplug(&self, number: u8) {
+        let name = format!("lxc{number}");
+        self.hooks.remove_interface(&name);
+        self.interfaces.0.lock().remove(&name);
+    }
+
+    pub(super) fn hooks(&self) -> Arc<dyn EndpointHooks> {
+        Arc::new(CountedHooks(self.hooks.clone(), self.budget.clone()))
+    }
+
+    /// Starts an agent: its table, its reconciler; endpoints are not restored yet.
+    pub(super) fn boot(&self) -> Agent {
+        let db = Db::new();
+        let table: RwTable<Endpoint> = endpoint::new_table(db.clone()).unwrap();
+        let endpoints = Endpoints::new(db.clone(), table.clone(), self.files());
+        let guard = Arc::new(endpoints.await_restore().unwrap());
+        let ops = EndpointOps::new(self.maps.clone(), self.hooks(), self.files());
+        let config = Config {
+            retry_min: Duration::from_millis(5),
+            retry_max: Duration::from_millis(20),
+            ..reconciler::config()
+        };
+        let reconciler = Arc::new(Reconciler::new(&db, table, Endpoint::STATUS, ops, config));
+        let handle = reconciler.handle();
+        let stop = CancellationToken::new();
+        let token = stop.clone();
+        let running = tokio::spawn(async move { reconciler.run(&token, &NoHealth).await });
+        let restore = Restore {
+            endpoints: endpoints.clone(),
+            files: self.files(),
+            interfaces: self.interfaces.clone(),
+            guard,
+        };
+        Agent {
+            endpoints,
+            restore,
+            handle,
+            stop,
+            running,
+        }
+    }
+
+    /// Starts an agent, and restores the endpoints of the run before.
+    pub(super) fn start(&self) -> Agent {
+        let agent = self.boot();
+        assert!(agent.restore().is_empty());
+        agent
+    }
+
+    /// Addresses in `cilium_lxc`, with the endpoint that each leads to.
+    pub(super) fn delivered(&self) -> BTreeMap<String, u16> {
+        use skep_bpf_maps::text::Text as _;
+        let entries = self.maps.lxc.entries().unwrap();
+        entries
+            .iter()
+            .map(|(key, value)| (key.text(), value.endpoint))
+            .collect()
+    }
+
+    /// Fails if programs follow what is not there: whoever is delivered to has a hook, facts and a policy; whoever has a
+    /// hook has facts and a policy.
+    #[track_caller]
+    pub(super) fn assert_nothing_dangles(&self) {
+        let facts: Vec<u16> = self
+            .maps
+            .facts
+            .entries()
+            .unwrap()
+            .iter()
+            .map(|(_, value)| value.id)
+            .collect();
+        let policies = self.maps.policies.endpoints().unwrap();
+        for (address, id) in self.delivered() {
+            assert!(self.hooks.attached().contains_key(&id), "{address}: no hook");
+        }
+        for id in self.hooks.attached().keys() {
+            assert!(facts.contains(id), "endpoint {id}: no facts");
+            assert!(policies.contains(id), "endpoint {id}: no policy");
+        }
+    }
+
+    /// Fails if anything is left of any endpoint.
+    #[track_caller]
+    pub(super) fn assert_empty(&self) {
+        assert_eq!(self.delivered(), BTreeMap::new());
+        assert!(self.hooks.attached().is_empty());
+        assert!(self.maps.facts.entries().unwrap().is_empty());
+        assert!(self.maps.policies.endpoints().unwrap().is_empty());
+        assert_eq!(self.files().ids().unwrap(), [0; 0]);
+    }
+
+    #[track_caller]
+    pub(super) fn is_delivered(&self, address: &str) -> Option<u16> {
+        let address: IpAddr = address.parse().unwrap();
+        let value = self.maps.lxc.lookup(&LxcKey::new(address)).unwrap();
+        value.map(|value| value.endpoint)
+    }
+}
+
+/// The endpoint at `lxc<n>`.
+pub(super) fn spec(number: u8) -> EndpointSpec {
+    EndpointSpec {
+        container_id: format!("container{number}"),
+        container_interface: "eth0".to_owned(),
+        interface: format!("lxc{number}"),
+        ifindex: 100 + u32::from(number),
+        ipv4: Some([10, 0, 1, number].into()),
+        ipv6: Some(format!("fd00::{number}").parse().unwrap()),
+        mac: Mac([2, 0, 0, 0, 0, number]),
+        host_mac: Mac([2, 0, 0, 0, 1, number]),
+        namespace: "shop".to_owned(),
+        pod: format!("cart-{number}"),
+        labels: "k8s:app=cart;".parse().unwrap(),
+        ..EndpointSpec::default()
+    }
+}
+
+/// An agent that runs.
+pub(super) struct Agent {
+    pub(super) endpoints: Endpoints,
+    restore: Restore,
+    pub(super) handle: statedb::reconciler::ReconcilerHandle,
+    stop: CancellationToken,
+    running: tokio::task::JoinHandle<()>,
+}
+
+impl Agent {
+    /// Restores endpoints; returns what is wrong with files.
+    #[track_caller]
+    pub(super) fn restore(&self) -> Vec<StateError> {
+        self.restore.restore().unwrap().1
+    }
+
+    /// Creates the endpoint at `lxc<n>`.
+    #[track_caller]
+    pub(super) fn create(&self, number: u8) -> u16 {
+        let created = self
+            .endpoints
+            .create(spec(number), None, Some(NumericIdentity::INIT));
+        created.unwrap().id
+    }
+
+    /// Creates the endpoint at `lxc<n>`, and waits until it is ready.
+    pub(super) async fn ready(&self, number: u8) -> Obj<Endpoint> {
+        let id = self.create(number);
+        self.endpoints.wait_ready(id).await.unwrap()
+    }
+
+    /// Deletes an endpoint, and waits until nothing of it is left.
+    pub(super) async fn delete(&self, id: u16) {
+        assert!(self.endpoints.disconnect(id).unwrap());
+        self.settle().await;
+        self.endpoints.remove_disconnected().unwrap();
+        self.endpoints.wait_gone(id).await.unwrap();
+    }
+
+    /// Waits until all changes so far were tried.
+    pub(super) async fn settle(&self) {
+        let revision = self.endpoints.table().revision(&self.endpoints.db().read());
+        self.handle.wait_until_reconciled(revision).await;
+    }
+
+    pub(super) fn get(&self, id: u16) -> Option<Obj<Endpoint>> {
+        self.endpoints.get(&self.endpoints.db().read(), id)
+    }
+
+    pub(super) async fn end(self) {
+        self.stop.cancel();
+        self.running.await.unwrap();
+    }
+}

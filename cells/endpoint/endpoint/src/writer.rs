@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The one owner of writes to table `endpoints`.
+
+use std::{net::IpAddr, sync::Arc};
+
+use skep_identity::NumericIdentity;
+use statedb::{
+    Db, InitGuard, Obj, ReadTxn, RwTable, Table, WriteTxn,
+    reconciler::{Status, StatusKind},
+};
+
+use crate::{
+    Endpoint, EndpointSpec, EndpointState, Identifier, Phase,
+    state_dir::{Saved, StateDir},
+};
+
+/// Largest id of an endpoint; 65535 is nobody's.
+const ID_MAX: u16 = 65_534;
+
+/// Why an endpoint is not created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// Another one has what it needs.
+    #[error("{what} is in use by endpoint {owner} ({state})")]
+    InUse {
+        /// What it needs.
+        what: String,
+        /// The other one.
+        owner: u16,
+        /// State of the other one.
+        state: EndpointState,
+    },
+    /// A file in the state directory has the id.
+    #[error(
+        "endpoint {id} has a file in the state directory that could not be read; correct it or remove it"
+    )]
+    File {
+        /// The id.
+        id: u16,
+    },
+    /// The id is outside the range.
+    #[error("{id} is no id of an endpoint: they are 1 to {ID_MAX}")]
+    Id {
+        /// The id.
+        id: u16,
+    },
+    /// Delete endpoints first.
+    #[error("all ids of endpoints are in use")]
+    Exhausted,
+    /// It has none of what makes an endpoint.
+    #[error("an endpoint needs {what}")]
+    Missing {
+        /// What is missing.
+        what: &'static str,
+    },
+    /// The table refused it.
+    #[error(transparent)]
+    Table(#[from] statedb::Error),
+}
+
+/// What became of an endpoint that was waited for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// It was not written. It is tried again.
+    #[error("endpoint {id} is not ready: {cause}")]
+    Failed {
+        /// Its id.
+        id: u16,
+        /// The text of the error.
+        cause: String,
+    },
+    /// It was deleted meanwhile.
+    #[error("endpoint {id} was deleted")]
+    Gone {
+        /// Its id.
+        id: u16,
+    },
+}
+
+/// Writes endpoints; cheap to clone.
+#[derive(Clone, hive::Value)]
+pub struct Endpoints {
+    db: Db,
+    table: RwTable<Endpoint>,
+    files: StateDir,
+}
+
+impl Endpoints {
+    pub(crate) fn new(db: Db, table: RwTable<Endpoint>, files: StateDir) -> Self {
+        Self { db, table, files }
+    }
+
+    /// The table, to read and watch.
+    pub fn table(&self) -> Table<Endpoint> {
+        self.table.reader()
+    }
+
+    /// The database of the table.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// Adds an endpoint, and returns it. With `id`, it gets this one; without identity it waits for one.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`]; nothing has changed then.
+    pub fn create(
+        &self,
+        spec: EndpointSpec,
+        id: Option<u16>,
+        identity: Option<NumericIdentity>,
+    ) -> Result<Obj<Endpoint>, CreateError> {
+        let missing = |what| Err(CreateError::Missing { what });
+        if spec.interface.is_empty() || spec.ifindex == 0 {
+            return missing("the name and the index of its interface on the node");
+        }
+        if spec.addresses().next().is_none() {
+            return missing("an address");
+        }
+        let mut txn = self.db.write(&[&self.table]);
+        self.check_free(&txn, &spec)?;
+        let id = match id {
+            Some(id) => self.reserve(&txn, id)?,
+            None => self.free_id(&txn)?,
+        };
+        let row = Endpoint {
+            id,
+            spec: Arc::new(spec),
+            identity,
+            phase: Phase::Live,
+            status: due(identity),
+        };
+        let row = self.table.insert_get(&mut txn, row)?;
+        txn.commit();
+        Ok(row)
+    }
+
+    /// Whether nobody has the interface, the addresses and the attachment.
+    fn check_free(&self, txn: &impl ReadTxn, spec: &EndpointSpec) -> Result<(), CreateError> {
+        let mut wanted = vec![(
+            format!("interface {}", spec.interface),
+            Endpoint::BY_INTERFACE.key(spec.interface.as_str()),
+        )];
+        let address = |address: IpAddr| (format!("address {address}"), Endpoint::BY_ADDRESS.key(&address));
+        wanted.extend(spec.addresses().map(address));
+        if let Some(attachment) = spec.attachment() {
+            let query = Endpoint::BY_ATTACHMENT.key(attachment.as_str());
+            wanted.push((format!("attachment {attachment}"), query));
+        }
+        for (what, query) in wanted {
+            if let Some(other) = self.table.get(txn, query) {
+                return Err(CreateError::InUse {
+                    what,
+                    owner: other.id,
+                    state: other.state(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, txn: &impl ReadTxn, id: u16) -> Result<u16, CreateError> {
+        if id == 0 || id > ID_MAX {
+            return Err(CreateError::Id { id });
+        }
+        if let Some(other) = self.table.get(txn, Endpoint::BY_ID.key(&id)) {
+            return Err(CreateError::InUse {
+                what: format!("id {id}"),
+                owner: id,
+                state: other.state(),
+            });
+        }
+        match self.files.has(id) {
+            true => Err(CreateError::File { id }),
+            false => Ok(id),
+        }
+    }
+
+    /// An id that no endpoint and no file has, from a random place on: ids of the past are not used again at once.
+    fn free_id(&self, txn: &impl ReadTxn) -> Result<u16, CreateError> {
+        let start = fastrand::u16(1..=ID_MAX);
+        let mut ids = (start..=ID_MAX).chain(1..start);
+        let is_free =
+            |id: &u16| self.table.get(txn, Endpoint::BY_ID.key(id)).is_none() && !self.files.has(*id);
+        ids.find(is_free).ok_or(CreateError::Exhausted)
+    }
+
+    /// Gives an endpoint an identity; false if there is no such endpoint, or it is being deleted.
+    ///
+    /// # Errors
+    ///
+    /// If the table refuses it.
+    pub fn set_identity(&self, id: u16, identity: NumericIdentity) -> Result<bool, statedb::Error> {
+        self.change(id, |row| {
+            let is_live = matches!(row.phase, Phase::Live | Phase::Restored);
+            if is_live && row.identity != Some(identity) {
+                row.identity = Some(identity);
+                row.status = Status::pending();
+            }
+            is_live
+        })
+    }
+
+    /// Begins the deletion of an endpoint; false if there is none. Its id, interface and addresses are in use until
+    /// nothing of it is left, see [`wait_gone`](Self::wait_gone).
+    ///
+    /// # Errors
+    ///
+    /// If the table refuses it.
+    pub fn disconnect(&self, id: u16) -> Result<bool, statedb::Error> {
+        self.change(id, |row| {
+            if matches!(row.phase, Phase::Live | Phase::Restored) {
+                row.phase = Phase::Disconnecting;
+                row.status = Status::pending();
+            }
+            true
+        })
+    }
+
+    fn change(&self, id: u16, change: impl FnOnce(&mut Endpoint) -> bool) -> Result<bool, statedb::Error> {
+        let mut txn = self.db.write(&[&self.table]);
+        let Some(found) = self.table.get(&txn, Endpoint::BY_ID.key(&id)).cloned() else {
+            return Ok(false);
+        };
+        let mut row = (*found).clone();
+        let result = change(&mut row);
+        if row != *found {
+            self.table.insert(&mut txn, row)?;
+            txn.commit();
+        }
+        Ok(result)
+    }
+
+    /// Removes endpoints of which nothing is left; returns how many.
+    pub(crate) fn remove_disconnected(&self) -> Result<usize, statedb::Error> {
+        let mut txn = self.db.write(&[&self.table]);
+        let gone: Vec<u16> = self
+            .table
+            .all(&txn)
+            .filter(|row| row.phase == Phase::Disconnected)
+            .map(|row| row.id)
+            .collect();
+        for id in &gone {
+            self.table.delete_by(&mut txn, Endpoint::BY_ID.key(id))?;
+        }
+        if !gone.is_empty() {
+            txn.commit();
+        }
+        Ok(gone.len())
+    }
+
+    /// Adds the endpoints of the run before, those whose interface is gone as disconnecting, and completes the table.
+    /// Returns those that another one keeps from being added, with why.
+    pub(crate) fn restore(
+        &self,
+        guard: &InitGuard,
+        saved: Vec<(Saved, bool)>,
+    ) -> Result<Vec<(u16, CreateError)>, statedb::Error> {
+        let mut refused = Vec::new();
+        let mut txn = self.db.write(&[&self.table]);
+        for (Saved { id, spec, identity }, is_there) in saved {
+            if let Err(error) = self.check_free(&txn, &spec) {
+                refused.push((id, error));
+                continue;
+            }
+            let identity = identity.unwrap_or(NumericIdentity::INIT);
+            let row = Endpoint {
+                id,
+                spec: Arc::new(spec),
+                identity: Some(identity),
+                phase: if is_there {
+                    Phase::Restored
+                } else {
+                    Phase::Disconnecting
+                },
+                status: Status::pending(),
+            };
+            self.table.insert(&mut txn, row)?;
+        }
+        txn.initialized(guard)?;
+        txn.commit();
+        Ok(refused)
+    }
+
+    pub(crate) fn await_restore(&self) -> Result<InitGuard, statedb::Error> {
+        let mut txn: WriteTxn = self.db.write(&[&self.table]);
+        let guard = self.table.register_initializer(&mut txn, "restore")?;
+        txn.commit();
+        Ok(guard)
+    }
+
+    /// Whether the endpoints of the run before are in the table.
+    pub fn is_restored(&self) -> bool {
+        self.table.reader().is_initialized(&self.db.read())
+    }
+
+    /// Waits until the endpoints of the run before are in the table.
+    pub async fn restored(&self) {
+        self.table.reader().wait_initialized(&self.db).await;
+    }
+
+    /// The endpoints of this name: several if it names a container or pod with several interfaces.
+    pub fn find(&self, txn: &impl ReadTxn, name: &Identifier) -> Vec<Obj<Endpoint>> {
+        self.table.list(txn, name.query()).cloned().collect()
+    }
+
+    /// The endpoint with this id.
+    pub fn get(&self, txn: &impl ReadTxn, id: u16) -> Option<Obj<Endpoint>> {
+        self.table.get(txn, Endpoint::BY_ID.key(&id)).cloned()
+    }
+
+    /// Waits until an endpoint is ready, or until it could not be written once.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`]
+    pub async fn wait_ready(&self, id: u16) -> Result<Obj<Endpoint>, WaitError> {
+        loop {
+            let snapshot = self.db.read();
+            let (found, changed) = self.table.get_watch(&snapshot, Endpoint::BY_ID.key(&id));
+            let row = found.cloned().ok_or(WaitError::Gone { id })?;
+            match row.state() {
+                EndpointState::Ready => return Ok(row),
+                EndpointState::NotReady => {
+                    return Err(WaitError::Failed {
+                        id,
+                        cause: row.status.error_text().to_owned(),
+                    });
+                }
+                EndpointState::Disconnecting | EndpointState::Disconnected => {
+                    return Err(WaitError::Gone { id });
+                }
+                _ => {}
+            }
+            drop(snapshot);
+            changed.closed().await;
+        }
+    }
+
+    /// Waits until nothing is left of an endpoint, or until it could not be taken down once.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError::Failed`]
+    pub async fn wait_gone(&self, id: u16) -> Result<(), WaitError> {
+        loop {
+            let snapshot = self.db.read();
+            let (found, changed) = self.table.get_watch(&snapshot, Endpoint::BY_ID.key(&id));
+            let Some(row) = found.cloned() else {
+                return Ok(());
+            };
+            if row.status.kind == StatusKind::Error {
+                return Err(WaitError::Failed {
+                    id,
+                    cause: row.status.error_text().to_owned(),
+                });
+            }
+            drop(snapshot);
+            changed.closed().await;
+        }
+    }
+}
+
+/// Without identity nothing is written.
+fn due(identity: Option<NumericIdentity>) -> Status {
+    match identity {
+        Some(_) => Status::pending(),
+        None => Status::default(),
+    }
+}
+
+impl std::fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoints")
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The cells of endpoints on a node, with programs that are attached by links, as the agent does it.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    path::PathBuf,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+};
+
+use hive::{Cell, Hive, Running, Settings};
+use skep_bpf_maps::policy::{POLICY_STATS, PolicyStats};
+use skep_bpf_programs::{NodeOptions, PacketOptions, Packets};
+use skep_bpf_sys::{
+    MapStore,
+    link::{self, InterfaceHook, InterfaceLinks, LinkError},
+    map::cpu_values,
+    testing::Node,
+};
+use skep_datapath_loader::{EndpointHooks, HookError};
+use skep_datapath_maps::Maps;
+use skep_endpoint::{EndpointSpec, Endpoints, Identifier};
+use skep_identity::NumericIdentity;
+use skep_node::NodeAddress;
+use statedb::{Db, RwTable, Table};
+
+use super::node::Outcome;
+
+const PROGRAM: &str = "cil_from_container";
+
+struct RealHooks {
+    store: Arc<MapStore>,
+    maps: Arc<Maps>,
+    programs: OnceLock<Packets>,
+}
+
+impl RealHooks {
+    fn programs(&self) -> &Packets {
+        self.programs.get_or_init(|| {
+            let options = NodeOptions {
+                packets: PacketOptions {
+                    router6: "fd00::1".parse().unwrap(),
+                    ..PacketOptions::default()
+                },
+                ..NodeOptions::default()
+            };
+            Packets::load(&self.store, self.maps.sizes(), &options).unwrap()
+        })
+    }
+
+    fn links(&self, endpoint: u16) -> PathBuf {
+        let folder = format!("cilium/endpoints/{endpoint}/links");
+        self.store.root().join(folder)
+    }
+}
+
+impl std::fmt::Debug for RealHooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RealHooks").finish_non_exhaustive()
+    }
+}
+
+impl EndpointHooks for RealHooks {
+    fn attach(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
+        let program = self.programs().program(PROGRAM).unwrap();
+        let attached = InterfaceLinks::new(&self.links(endpoint), interface)
+            .and_then(|links| links.attach(PROGRAM, program, InterfaceHook::Ingress));
+        let failed = |source: LinkError| HookError::Attach {
+            endpoint,
+            interface: interface.to_owned(),
+            source,
+        };
+        attached.map(drop).map_err(failed)
+    }
+
+    fn detach(&self, endpoint: u16) -> Result<(), HookError> {
+        let detached = link::detach(&self.links(endpoint), PROGRAM);
+        detached
+            .map(drop)
+            .map_err(|source| HookError::Detach { endpoint, source })
+    }
+
+    fn loaded(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            self.programs();
+        })
+    }
+}
+
+fn hooks(store: Arc<MapStore>, maps: Arc<Maps>) -> Arc<dyn EndpointHooks> {
+    Arc::new(RealHooks {
+        store,
+        maps,
+        programs: OnceLock::new(),
+    })
+}
+
+fn addresses(db: Db) -> Result<Table<NodeAddress>, statedb::Error> {
+    let table: RwTable<NodeAddress> = RwTable::builder("node-addresses")
+        .primary(NodeAddress::BY_ID)
+        .build(&db)?;
+    Ok(table.reader())
+}
+
+/// A running agent.
+pub(super) struct Agent {
+    running: Running,
+    endpoints: Endpoints,
+    maps: Arc<Maps>,
+}
+
+/// Starts the agent of a node.
+pub(super) async fn start(node: &Node) -> Outcome<Agent> {
+    let cells = [
+        statedb::cell(),
+        skep_datapath_config::cell(),
+        skep_datapath_maps::cell(),
+        skep_ipcache::cell(),
+        skep_endpoint::cell(),
+        Cell::module("test-node", "This node")
+            .provide(addresses)
+            .provide(hooks),
+    ];
+    let settings = Settings::new().args([
+        format!("--state-dir={}", node.directory().display()),
+        format!("--bpf-root={}", node.bpf_root().display()),
+    ]);
+    let hive = Hive::new(cells).root::<Endpoints>().root::<Arc<Maps>>();
+    let running = hive::testing::start_with(hive, settings).await;
+    let endpoints: Endpoints = running.get().unwrap();
+    endpoints.restored().await;
+    Ok(Agent {
+        maps: running.get().unwrap(),
+        endpoints,
+        running,
+    })
+}
+
+impl Agent {
+    pub(super) async fn create(&self, spec: &EndpointSpec) -> Outcome<u16> {
+        let row = self
+            .endpoints
+            .create(spec.clone(), None, Some(NumericIdentity::INIT))?;
+        Ok(self.endpoints.wait_ready(row.id).await?.id)
+    }
+
+    pub(super) async fn ready(&self, spec: &EndpointSpec) -> Outcome {
+        self.endpoints.wait_ready(self.id_of(spec)).await?;
+        Ok(())
+    }
+
+    pub(super) async fn delete(&self, spec: &EndpointSpec) -> Outcome {
+        let id = self.id_of(spec);
+        self.endpoints.disconnect(id)?;
+        Ok(self.endpoints.wait_gone(id).await?)
+    }
+
+    #[track_caller]
+    pub(super) fn id_of(&self, spec: &EndpointSpec) -> u16 {
+        let name = Identifier::Container(spec.container_id.clone());
+        let found = self.endpoints.find(&self.endpoints.db().read(), &name);
+        found[0].id
+    }
+
+    /// Endpoints whose policies are pinned.
+    pub(super) fn pinned(&self) -> Vec<u16> {
+        let pins = self.maps.store().unwrap().pins("cilium_policy_v2_").unwrap();
+        let ids = pins
+            .iter()
+            .filter_map(|name| name.rsplit('_').next()?.parse().ok());
+        ids.collect()
+    }
+
+    /// Packets that policies have let pass, by endpoint and direction.
+    pub(super) fn counted(&self) -> BTreeMap<(u16, u8), u64> {
+        let store = self.maps.store().unwrap();
+        let map = store.open_raw(POLICY_STATS.name).unwrap();
+        let dump = POLICY_STATS.dump(&map).unwrap();
+        let entries = dump.iter().map(|(key, value)| {
+            let endpoint = u16::from_ne_bytes([key[0], key[1]]);
+            let total = PolicyStats::total(cpu_values(value));
+            ((endpoint, key[8] & 1), total.packets)
+        });
+        entries.collect()
+    }
+
+    pub(super) async fn stop(self) -> Outcome {
+        hive::testing::stop(self.running).await;
+        Ok(())
+    }
+}

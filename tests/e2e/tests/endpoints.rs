@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Pods as endpoints of the agents: what they send and receive passes the packet programs, on one node and between two.
+
+use serde_json::{Value, json};
+use skep_e2e::{TestLab, shape};
+use skep_lab::{
+    command::Shape,
+    session::{Way, at, client_pod, cluster_ips, echo_pod},
+};
+
+/// Services are translated at the packets of pods, not at their sockets.
+const AT_PACKETS: [&str; 1] = ["bpf-lb-sock-hostns-only=true"];
+
+async fn managed(test: &str, nodes: u8, config: &[&str]) -> TestLab {
+    let shape = Shape {
+        managed_pods: true,
+        ..shape(nodes, config, None)
+    };
+    TestLab::up_with(test, shape).await
+}
+
+/// Endpoints of a node, as `skep` prints them.
+async fn endpoints(lab: &TestLab, node: &str) -> Vec<Value> {
+    let text = lab
+        .session
+        .run(node, &["skep", "endpoint", "list", "-o", "json"])
+        .await;
+    let found: Value = serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default();
+    found.as_array().cloned().unwrap_or_default()
+}
+
+/// Waits until a node has so many endpoints, all ready.
+async fn wait_endpoints(lab: &TestLab, node: &str, count: usize) -> Vec<Value> {
+    let what = format!("{count} endpoints of {node} are ready");
+    let waited = lab.session.wait(&what, || async {
+        let found = endpoints(lab, node).await;
+        found.len() == count
+            && found
+                .iter()
+                .all(|endpoint| endpoint["status"]["state"] == "ready")
+    });
+    if let Err(error) = waited.await {
+        panic!("{error}: {:?}", endpoints(lab, node).await);
+    }
+    endpoints(lab, node).await
+}
+
+/// Addresses of a pod among the endpoints of its node.
+fn addresses(endpoints: &[Value], pod: &str) -> [String; 2] {
+    let is_of = |endpoint: &&Value| endpoint["status"]["external-identifiers"]["k8s-pod-name"] == pod;
+    let Some(endpoint) = endpoints.iter().find(is_of) else {
+        panic!("no endpoint of pod {pod}: {endpoints:?}");
+    };
+    let addressing = &endpoint["status"]["networking"]["addressing"][0];
+    ["ipv4", "ipv6"].map(|family| addressing[family].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_reach_each_other_and_their_services_through_the_programs() {
+    let lab = managed("endpoints", 2, &AT_PACKETS).await;
+    lab.create_all([
+        client_pod("client", "c1-n1"),
+        echo_pod("near", "near", "c1-n1"),
+        echo_pod("far", "far", "c1-n2"),
+        echo_pod("shop-0", "shop", "c1-n1"),
+    ])
+    .await;
+    let here = wait_endpoints(&lab, "c1-n1", 3).await;
+    let there = wait_endpoints(&lab, "c1-n2", 1).await;
+    let shop = lab.create_shop(json!({})).await;
+
+    for (pod, endpoints) in [("near", &here), ("far", &there)] {
+        for address in addresses(endpoints, pod) {
+            for way in [Way::TCP, Way::UDP] {
+                let to = at(&address, 8080);
+                lab.call_until("default/client", &to, way, 5, |outcome| outcome.failed == 0)
+                    .await;
+            }
+        }
+    }
+    for address in cluster_ips(&shop) {
+        // From another pod of the node, from another node, and from the backend itself.
+        for from in ["default/client", "default/far", "default/shop-0"] {
+            for way in [Way::TCP, Way::UDP] {
+                let to = at(&address, 80);
+                lab.call_until(from, &to, way, 5, |outcome| outcome.failed == 0)
+                    .await;
+            }
+        }
+    }
+
+    let counted = lab
+        .session
+        .run("c1-n1", &["skep", "bpf", "endpoint", "list"])
+        .await;
+    let counted = counted.unwrap_or_default();
+    for address in addresses(&here, "near") {
+        assert!(counted.contains(&address), "{address}: {counted}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_survive_their_agent_and_go_with_their_pods() {
+    let lab = managed("endpoints-restart", 1, &[]).await;
+    lab.create_all([client_pod("client", "c1-n1"), echo_pod("near", "near", "c1-n1")])
+        .await;
+    let before = wait_endpoints(&lab, "c1-n1", 2).await;
+    let [ipv4, _] = addresses(&before, "near");
+    let to = at(&ipv4, 8080);
+    lab.call_until("default/client", &to, Way::TCP, 5, |outcome| outcome.failed == 0)
+        .await;
+    let calls = lab
+        .session
+        .keep_calling("default/client", &to, Way::TCP, std::time::Duration::from_secs(4));
+
+    let Ok(state) = lab.session.state() else {
+        panic!("the lab is gone");
+    };
+    let agent = state.agents["c1-n1"].to_string();
+    let killed = lab.session.run("c1-n1", &["kill", "-KILL", &agent]).await;
+    assert!(killed.is_ok(), "{killed:?}");
+
+    let outcome = match calls {
+        Ok(calls) => skep_lab::session::finish(calls).await,
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(outcome) => assert_eq!(outcome.failed, 0, "{outcome}"),
+        Err(error) => panic!("{error}"),
+    }
+    let after = wait_endpoints(&lab, "c1-n1", 2).await;
+    let ids = |endpoints: &[Value]| {
+        endpoints
+            .iter()
+            .map(|endpoint| endpoint["id"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&after), ids(&before));
+
+    let near = echo_pod("near", "near", "c1-n1");
+    let deleted = lab.session.delete(&near).await;
+    assert!(deleted.is_ok(), "{deleted:?}");
+    let left = wait_endpoints(&lab, "c1-n1", 1).await;
+    assert_ne!(addresses(&left, "client")[0], ipv4);
+}

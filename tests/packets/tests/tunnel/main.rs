@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Two nodes whose network knows no routes to pods: real packets through the programs and a VXLAN interface on each.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod network;
+mod node;
+mod traffic;
+mod ways;

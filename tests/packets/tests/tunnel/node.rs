@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! A node with a pod: interfaces, maps, programs attached.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::fd::AsRawFd as _,
+    sync::Arc,
+};
+
+use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHookBuilder};
+use skep_bpf_maps::{
+    MapSizes,
+    endpoint::{Device, Endpoint, LxcKey, LxcValue, endpoint_flags, lxc_flags},
+    lb::{LbMapSizes, ReverseNat4, ReverseNat6, ReverseNatKey, ServiceFlags},
+    node::{IDENTITY_HOST, IDENTITY_REMOTE_NODE, IpcacheKey, IpcacheValue},
+    policy::{POLICIES, POLICY_STATIC_BITS},
+    testing::{Frontend, LbMaps},
+};
+use skep_bpf_programs::{NodeOptions, PacketOptions, Packets, Tunnel, TunnelProtocol};
+use skep_bpf_sys::{
+    KernelMap, MapStore, RawMap as _,
+    testing::{Node, Pod},
+};
+
+use crate::network;
+
+pub(crate) const PORT: u16 = 8472;
+pub(crate) const NODE_PORTS: (u16, u16) = (30_000, 32_767);
+/// First port of translated sources.
+pub(crate) const NAT_MIN: u16 = 32_768;
+/// What is left of 1500 bytes inside the tunnel.
+const MTU: u32 = 1450;
+/// Under IPv6 headers are larger.
+const MTU_UNDER_IPV6: u32 = 1430;
+
+/// A node, one of two.
+pub(crate) struct Member {
+    pub(crate) n: u8,
+    pub(crate) netns: Pod,
+    pub(crate) pod: Pod,
+    store: Arc<MapStore>,
+    pub(crate) services: LbMaps,
+    _programs: Vec<Packets>,
+    policy: KernelMap,
+}
+
+/// Address of the node on the network between nodes.
+pub(crate) fn node_address(n: u8, is_ipv6: bool) -> IpAddr {
+    address(is_ipv6, format!("192.0.2.{n}"), format!("2001:db8::{n}"))
+}
+
+/// Address of `cilium_host`.
+pub(crate) fn router(n: u8, is_ipv6: bool) -> IpAddr {
+    address(is_ipv6, format!("10.{n}.0.1"), format!("fd00:{n}::1"))
+}
+
+/// Address of the node's pod.
+pub(crate) fn pod_address(n: u8, is_ipv6: bool) -> IpAddr {
+    address(is_ipv6, format!("10.{n}.0.10"), format!("fd00:{n}::10"))
+}
+
+/// The client and, before it, the first node on the network to it.
+pub(crate) fn outside(host: u8, is_ipv6: bool) -> IpAddr {
+    address(
+        is_ipv6,
+        format!("198.51.100.{host}"),
+        format!("2001:db8:1::{host}"),
+    )
+}
+
+pub(crate) fn identity(n: u8) -> u32 {
+    1000 + u32::from(n)
+}
+
+fn address(is_ipv6: bool, v4: String, v6: String) -> IpAddr {
+    if is_ipv6 { v6 } else { v4 }.parse().unwrap()
+}
+
+fn bits(is_ipv6: bool, v4: u8, v6: u8) -> u8 {
+    if is_ipv6 { v6 } else { v4 }
+}
+
+fn sizes() -> MapSizes {
+    MapSizes::from(LbMapSizes::uniform(1024))
+        .with(skep_bpf_maps::conntrack::CT_TCP_MAX, 8192)
+        .with(skep_bpf_maps::conntrack::CT_ANY_MAX, 8192)
+        .with(skep_bpf_maps::nat::NAT_MAX, 8192)
+        .with(skep_bpf_maps::node::NEIGHBOURS_MAX, 1024)
+}
+
+/// Settings of a namespace, before it has interfaces.
+pub(crate) fn settings() {
+    for setting in ["ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"] {
+        network::set(setting, "1");
+    }
+    network::set("ipv4/ping_group_range", "0 2147483647");
+    for scope in ["all", "default"] {
+        network::set(&format!("ipv6/conf/{scope}/accept_dad"), "0");
+        network::set(&format!("ipv4/conf/{scope}/rp_filter"), "0");
+    }
+}
+
+/// Makes two nodes, and the calling thread's namespace a client of the first one.
+pub(crate) fn cluster(world: &Node, is_underlay_ipv6: bool) -> [Member; 2] {
+    settings();
+    let spaces = [1, 2].map(|n| {
+        (
+            world.pod(&format!("node{n}")).unwrap(),
+            world.pod(&format!("pod{n}")).unwrap(),
+        )
+    });
+    network::pair("under1", "under2");
+    for (n, (netns, _)) in (1..).zip(&spaces) {
+        network::give(&format!("under{n}"), netns.path());
+    }
+    network::pair("client", "outside");
+    network::give("outside", spaces[0].0.path());
+    let (client, _) = network::up("client");
+    for is_ipv6 in [false, true] {
+        network::add_address(client, outside(2, is_ipv6), bits(is_ipv6, 24, 64));
+    }
+    let mut members = Vec::new();
+    for (n, (netns, pod)) in (1..).zip(spaces) {
+        members.push(member(world, n, netns, pod, is_underlay_ipv6));
+    }
+    members.try_into().unwrap_or_else(|_| panic!("two nodes"))
+}
+
+fn member(world: &Node, n: u8, netns: Pod, pod: Pod, is_underlay_ipv6: bool) -> Member {
+    let store = MapStore::new(world.bpf_root().join(format!("node{n}")));
+    let other = 3 - n;
+    let mtu = if is_underlay_ipv6 { MTU_UNDER_IPV6 } else { MTU };
+    let (programs, policy, services) = netns.run(|| {
+        settings();
+        let eth0 = network::up(&format!("under{n}"));
+        let eth1 = (n == 1).then(|| network::up("outside"));
+        network::pair("cilium_host", "cilium_net");
+        network::without_neighbours("cilium_host");
+        network::without_neighbours("cilium_net");
+        let host = network::up("cilium_host");
+        let net = network::up("cilium_net");
+        network::vxlan("cilium_vxlan", PORT);
+        let tunnel = network::up("cilium_vxlan");
+        network::pair("lxc1", "pod");
+        network::give("pod", pod.path());
+        let lxc = network::up("lxc1");
+        for is_ipv6 in [false, true] {
+            network::add_address(eth0.0, node_address(n, is_ipv6), bits(is_ipv6, 24, 64));
+            network::add_address(host.0, router(n, is_ipv6), bits(is_ipv6, 32, 128));
+            if let Some(eth1) = eth1 {
+                network::add_address(eth1.0, outside(1, is_ipv6), bits(is_ipv6, 24, 64));
+            }
+            for (to, mtu) in [(n, None), (other, Some(mtu))] {
+                let to = address(is_ipv6, format!("10.{to}.0.0"), format!("fd00:{to}::"));
+                network::add_route(host.0, to, bits(is_ipv6, 24, 64), None, mtu);
+            }
+        }
+        let inside = pod.run(|| {
+            settings();
+            let link = network::up("pod");
+            for is_ipv6 in [false, true] {
+                network::add_address(link.0, pod_address(n, is_ipv6), bits(is_ipv6, 32, 128));
+                let all = address(is_ipv6, "0.0.0.0".to_owned(), "::".to_owned());
+                network::add_route(link.0, all, 0, Some(router(n, is_ipv6)), Some(mtu));
+            }
+            link
+        });
+        let options = options(n, host.0, net.0, tunnel.0);
+        let programs = vec![
+            Packets::load(&store, sizes(), &options).unwrap(),
+            Packets::load_overlay(&store, sizes(), &options).unwrap(),
+        ];
+        let hooks = [
+            ("cil_from_container", lxc.0, TC_INGRESS),
+            ("cil_from_host", host.0, TC_EGRESS),
+            ("cil_to_host", host.0, TC_INGRESS),
+            ("cil_to_host", net.0, TC_INGRESS),
+            ("cil_from_netdev", eth0.0, TC_INGRESS),
+            ("cil_to_netdev", eth0.0, TC_EGRESS),
+            ("cil_from_overlay", tunnel.0, TC_INGRESS),
+            ("cil_to_overlay", tunnel.0, TC_EGRESS),
+        ];
+        for (program, interface, at) in hooks {
+            attach(&programs, program, interface, at);
+        }
+        if let Some(eth1) = eth1 {
+            attach(&programs, "cil_from_netdev", eth1.0, TC_INGRESS);
+            attach(&programs, "cil_to_netdev", eth1.0, TC_EGRESS);
+        }
+        let devices = store.open::<u32, Device>("skep_devices").unwrap();
+        for link in [Some(eth0), eth1, Some(host), Some(net)].into_iter().flatten() {
+            let device = Device {
+                masquerade4: octets4(node_address(n, false)),
+                masquerade6: octets6(node_address(n, true)),
+                mac: link.1,
+                ..Device::default()
+            };
+            devices.update(&link.0, &device).unwrap();
+        }
+        write_endpoint(&store, n, lxc, inside.1);
+        write_identities(&store, n, is_underlay_ipv6);
+        let policy = policy(&store, n);
+        let services = LbMaps::open(&store, LbMapSizes::uniform(1024)).unwrap();
+        (programs, policy, services)
+    });
+    Member {
+        n,
+        netns,
+        pod,
+        store,
+        services,
+        _programs: programs,
+        policy,
+    }
+}
+
+fn options(n: u8, cilium_host: u32, cilium_net: u32, device: u32) -> NodeOptions {
+    NodeOptions {
+        nodeport_range: NODE_PORTS,
+        packets: PacketOptions {
+            cilium_host,
+            cilium_net,
+            host_endpoint: 1,
+            router4: octets4(router(n, false)).into(),
+            router6: octets6(router(n, true)).into(),
+            tunnel: Some(Tunnel {
+                protocol: TunnelProtocol::Vxlan,
+                port: PORT,
+                device,
+            }),
+            nodeport_source4: octets4(node_address(n, false)).into(),
+            nodeport_source6: octets6(node_address(n, true)).into(),
+            native4: Some(([10, n, 0, 0].into(), 24)),
+            native6: Some((format!("fd00:{n}::").parse().unwrap(), 64)),
+            nat_ports: (NAT_MIN, u16::MAX),
+            masquerade4: true,
+            masquerade6: true,
+            ..PacketOptions::default()
+        },
+        ..NodeOptions::default()
+    }
+}
+
+fn attach(programs: &[Packets], program: &str, interface: u32, at: TcAttachPoint) {
+    let descriptor = programs
+        .iter()
+        .find_map(|loaded| loaded.program(program))
+        .unwrap();
+    let mut hook = TcHookBuilder::new(descriptor)
+        .ifindex(interface as i32)
+        .replace(true)
+        .handle(1)
+        .priority(1)
+        .hook(at);
+    hook.create().unwrap();
+    hook.attach().unwrap();
+}
+
+fn octets4(address: IpAddr) -> [u8; 4] {
+    match address {
+        IpAddr::V4(address) => address.octets(),
+        IpAddr::V6(_) => panic!("{address}"),
+    }
+}
+
+fn octets6(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V6(address) => address.octets(),
+        IpAddr::V4(_) => panic!("{address}"),
+    }
+}
+
+fn wide(mac: [u8; 6]) -> [u8; 8] {
+    let mut wide = [0; 8];
+    wide[..6].copy_from_slice(&mac);
+    wide
+}
+
+fn endpoint(n: u8) -> u16 {
+    100 + u16::from(n)
+}
+
+fn write_endpoint(store: &MapStore, n: u8, lxc: (u32, [u8; 6]), mac: [u8; 6]) {
+    let endpoints = store.open::<u32, Endpoint>("skep_endpoints").unwrap();
+    let value = Endpoint {
+        ipv4: octets4(pod_address(n, false)),
+        ipv6: octets6(pod_address(n, true)),
+        identity: identity(n),
+        id: endpoint(n),
+        flags: endpoint_flags::VERIFY_SOURCE | endpoint_flags::OPEN_EGRESS,
+        mac: lxc.1,
+        ..Endpoint::default()
+    };
+    endpoints.update(&lxc.0, &value).unwrap();
+    let addresses = store.open::<LxcKey, LxcValue>("cilium_lxc").unwrap();
+    let here = LxcValue {
+        flags: lxc_flags::HOST,
+        ..LxcValue::default()
+    };
+    let value = LxcValue {
+        ifindex: lxc.0,
+        endpoint: endpoint(n),
+        mac: wide(mac),
+        node_mac: wide(lxc.1),
+        identity: identity(n),
+        ..LxcValue::default()
+    };
+    for is_ipv6 in [false, true] {
+        let mut own = vec![node_address(n, is_ipv6), router(n, is_ipv6)];
+        if n == 1 {
+            own.push(outside(1, is_ipv6));
+        }
+        for address in own {
+            addresses.update(&LxcKey::new(address), &here).unwrap();
+        }
+        addresses
+            .update(&LxcKey::new(pod_address(n, is_ipv6)), &value)
+            .unwrap();
+    }
+}
+
+fn write_identities(store: &MapStore, n: u8, is_underlay_ipv6: bool) {
+    let identities = store
+        .open::<IpcacheKey, IpcacheValue>("cilium_ipcache_v2")
+        .unwrap();
+    let write = |address, value| identities.update(&IpcacheKey::host(address), &value).unwrap();
+    let other = 3 - n;
+    let by_tunnel =
+        |identity| IpcacheValue::new(identity).with_tunnel_endpoint(node_address(other, is_underlay_ipv6));
+    for is_ipv6 in [false, true] {
+        write(node_address(n, is_ipv6), IpcacheValue::new(IDENTITY_HOST));
+        write(router(n, is_ipv6), IpcacheValue::new(IDENTITY_HOST));
+        write(pod_address(n, is_ipv6), IpcacheValue::new(identity(n)));
+        write(
+            node_address(other, is_ipv6),
+            IpcacheValue::new(IDENTITY_REMOTE_NODE),
+        );
+        write(router(other, is_ipv6), by_tunnel(IDENTITY_REMOTE_NODE));
+        write(pod_address(other, is_ipv6), by_tunnel(identity(other)));
+    }
+}
+
+/// The policy of the pod: everybody may come in.
+fn policy(store: &MapStore, n: u8) -> KernelMap {
+    let outer = store.provide(&POLICIES.spec(&sizes())).unwrap();
+    let inner = KernelMap::create(&POLICIES.inner_spec("cilium_policy_v2", &sizes()).unwrap()).unwrap();
+    let descriptor = inner.fd().map_or(-1, |fd| fd.as_raw_fd());
+    let failed = outer.update(&u32::from(endpoint(n)).to_ne_bytes(), &descriptor.to_ne_bytes());
+    assert!(failed.is_empty(), "{failed:?}");
+    allow(&inner, 0, true);
+    inner
+}
+
+/// Adds or removes an entry that lets an identity come in; 0: any.
+fn allow(policy: &KernelMap, identity: u32, is_allowed: bool) {
+    let mut key = POLICY_STATIC_BITS.to_ne_bytes().to_vec();
+    key.extend(identity.to_ne_bytes());
+    key.extend([0; 4]);
+    if is_allowed {
+        let failed = policy.update(&key, &[0; 12]);
+        assert!(failed.is_empty(), "{failed:?}");
+    } else {
+        policy.delete(&key);
+    }
+}
+
+impl Member {
+    /// Lets these identities come into the pod, and nobody else.
+    pub(crate) fn allow_only(&self, identities: &[u32]) {
+        allow(&self.policy, 0, false);
+        for identity in identities {
+            allow(&self.policy, *identity, true);
+        }
+    }
+
+    /// Takes back what was allowed.
+    pub(crate) fn forbid(&self, identity: u32) {
+        allow(&self.policy, identity, false);
+    }
+
+    /// Changes what the node knows of an address.
+    pub(crate) fn identify(&self, address: IpAddr, value: IpcacheValue) {
+        let identities = self
+            .store
+            .open::<IpcacheKey, IpcacheValue>("cilium_ipcache_v2")
+            .unwrap();
+        identities.update(&IpcacheKey::host(address), &value).unwrap();
+    }
+
+    /// Serves the other node's pod, or one of this node, at a node port to clients outside.
+    pub(crate) fn serve(&self, frontend: SocketAddr, proto: u8, backend: SocketAddr) {
+        let id = 7;
+        let flags = ServiceFlags::NODE_PORT | ServiceFlags::ROUTABLE;
+        let service = Frontend::new(id, frontend, proto, &[backend]).flags(flags);
+        self.services.upsert(&service).unwrap();
+        match frontend {
+            SocketAddr::V4(at) => {
+                let map = self.store.open("cilium_lb4_reverse_nat").unwrap();
+                let value = ReverseNat4::new(*at.ip(), at.port());
+                map.update(&ReverseNatKey::new(id), &value).unwrap();
+            }
+            SocketAddr::V6(at) => {
+                let map = self.store.open("cilium_lb6_reverse_nat").unwrap();
+                let value = ReverseNat6::new(*at.ip(), at.port());
+                map.update(&ReverseNatKey::new(id), &value).unwrap();
+            }
+        }
+    }
+
+    /// Packets dropped on this node, for each reason.
+    pub(crate) fn drops(&self) -> Vec<(u8, u64)> {
+        let mut drops = std::collections::BTreeMap::<u8, u64>::new();
+        let metrics = self.store.open_raw("cilium_metrics").unwrap();
+        let walked = metrics.walk(&mut |key, values| {
+            if key[0] >= 130 {
+                let counts = values
+                    .chunks_exact(16)
+                    .map(|value| u64::from_ne_bytes(value[..8].try_into().unwrap()));
+                *drops.entry(key[0]).or_default() += counts.sum::<u64>();
+            }
+        });
+        walked.unwrap();
+        drops.into_iter().collect()
+    }
+}

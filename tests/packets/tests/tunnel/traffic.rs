@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Traffic between namespaces, and what is seen of it between nodes.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::OwnedFd,
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketFlags, SocketType, eth, ipproto, recv, socket_with,
+    sockopt::{Timeout, set_socket_timeout},
+};
+use skep_bpf_sys::testing::Pod;
+
+use crate::node::PORT;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Answers one connection in a pod with all that it sends; yields where the connection came from.
+pub(crate) fn tcp_server(pod: &Pod, at: SocketAddr) -> JoinHandle<io::Result<SocketAddr>> {
+    let listener = pod.run(|| TcpListener::bind(at)).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, from) = listener.accept()?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut reader = stream.try_clone()?;
+        io::copy(&mut reader, &mut stream)?;
+        stream.shutdown(Shutdown::Write)?;
+        Ok(from)
+    })
+}
+
+/// Sends `size` bytes by TCP and reads as many back.
+pub(crate) fn tcp_call(to: SocketAddr, size: usize) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut writer = stream.try_clone()?;
+    let sent: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();
+    let (mut back, expected) = (Vec::new(), sent.clone());
+    let writer = std::thread::spawn(move || {
+        writer.write_all(&sent)?;
+        writer.shutdown(Shutdown::Write)
+    });
+    stream.read_to_end(&mut back)?;
+    writer.join().expect("no panic")?;
+    if back == expected {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!(
+            "{} bytes of {size} came back",
+            back.len()
+        )))
+    }
+}
+
+/// Answers one datagram; yields where it came from.
+pub(crate) fn udp_server(pod: &Pod, at: SocketAddr) -> JoinHandle<io::Result<SocketAddr>> {
+    let socket = pod.run(|| UdpSocket::bind(at)).unwrap();
+    std::thread::spawn(move || {
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let mut datagram = vec![0; 65_536];
+        let (length, from) = socket.recv_from(&mut datagram)?;
+        socket.send_to(&datagram[..length], from)?;
+        Ok(from)
+    })
+}
+
+/// Sends a datagram of this size and reads it back.
+pub(crate) fn udp_call(to: SocketAddr, size: usize) -> io::Result<()> {
+    let any: IpAddr = if to.is_ipv6() {
+        Ipv6Addr::UNSPECIFIED.into()
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    };
+    call(&UdpSocket::bind((any, 0))?, to, size)
+}
+
+fn call(socket: &UdpSocket, to: SocketAddr, size: usize) -> io::Result<()> {
+    socket.connect(to)?;
+    let mut back = vec![0; 65_536];
+    let length = exchange(socket, &vec![0x5a; size], &mut back)?;
+    if length == size {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("{length} bytes of {size}")))
+    }
+}
+
+/// Sends and receives; sends again while links of the nodes come up and neighbours are looked for.
+fn exchange(socket: &UdpSocket, message: &[u8], back: &mut [u8]) -> io::Result<usize> {
+    const TRIES: u32 = 5;
+
+    socket.set_read_timeout(Some(PATIENCE / TRIES))?;
+    for _ in 1..TRIES {
+        socket.send(message)?;
+        match socket.recv(back) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            received => return received,
+        }
+    }
+    socket.send(message)?;
+    socket.recv(back)
+}
+
+/// Sends an echo request with this much data and waits for the reply.
+pub(crate) fn ping(to: IpAddr, size: usize) -> io::Result<()> {
+    let (family, proto, request, reply) = match to {
+        IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP, 8, 0),
+        IpAddr::V6(_) => (AddressFamily::INET6, ipproto::ICMPV6, 128, 129),
+    };
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(proto))?;
+    let socket = UdpSocket::from(socket);
+    socket.connect((to, 0))?;
+    let mut message = vec![request, 0, 0, 0, 0, 0, 0, 1];
+    message.resize(8 + size, 0x5a);
+    let mut back = vec![0; 65_536];
+    let length = exchange(&socket, &message, &mut back)?;
+    if (length, back[0]) == (8 + size, reply) {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("type {}, {length} bytes", back[0])))
+    }
+}
+
+/// All frames at the interfaces of a namespace.
+pub(crate) struct Tap(OwnedFd);
+
+/// A packet between nodes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Outer {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    /// Id of the tunnel.
+    pub(crate) vni: u32,
+}
+
+impl Tap {
+    /// Listens from now on.
+    pub(crate) fn new(netns: &Pod) -> Self {
+        let socket = netns.run(|| {
+            let all = Some(eth::ALL);
+            socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, all).unwrap()
+        });
+        set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(200))).unwrap();
+        Self(socket)
+    }
+
+    /// The kinds of VXLAN packets since the last call.
+    pub(crate) fn outer(&self) -> Vec<Outer> {
+        let mut frame = vec![0; 65_536];
+        let mut seen = Vec::new();
+        while let Ok((length, _)) = recv(&self.0, &mut frame[..], RecvFlags::empty()) {
+            seen.extend(outer(&frame[..length]));
+        }
+        seen.sort();
+        seen.dedup();
+        seen
+    }
+}
+
+fn outer(frame: &[u8]) -> Option<Outer> {
+    let (source, destination, udp): (IpAddr, IpAddr, _) = match frame.get(12..15)? {
+        [8, 0, 0x45] if frame.get(23) == Some(&17) => {
+            let address = |at: usize| <[u8; 4]>::try_from(frame.get(at..at + 4)?).ok();
+            (address(26)?.into(), address(30)?.into(), 34)
+        }
+        [0x86, 0xdd, _] if frame.get(20) == Some(&17) => {
+            let address = |at: usize| <[u8; 16]>::try_from(frame.get(at..at + 16)?).ok();
+            (address(22)?.into(), address(38)?.into(), 54)
+        }
+        _ => return None,
+    };
+    let port = u16::from_be_bytes(frame.get(udp + 2..udp + 4)?.try_into().ok()?);
+    let header = frame.get(udp + 8..udp + 16)?;
+    let vni = u32::from_be_bytes(header[4..].try_into().ok()?) >> 8;
+    (port == PORT && header[..4] == [8, 0, 0, 0]).then_some(Outer {
+        source,
+        destination,
+        vni,
+    })
+}
