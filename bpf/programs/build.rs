@@ -13,8 +13,9 @@ use std::{
 use libbpf_cargo::SkeletonBuilder;
 
 /// Name of the C file in `bpf/progs`, without `.bpf.c`.
-const OBJECTS: [&str; 7] = [
+const OBJECTS: &[&str] = &[
     "cgroup_socketlb",
+    "iter_flowgc",
     "iter_socketterm",
     "map_types",
     "socket_clock",

@@ -8,6 +8,7 @@
 #include "event/events.h"
 #include "event/metrics.h"
 #include "event/ratelimit.h"
+#include "event/signal.h"
 #include "event/socket_trace.h"
 #include "lb/affinity.h"
 #include "lb/backend.h"

@@ -11,7 +11,7 @@ fi
 echo "== Building (release)"
 cargo build --release --bin lb-benchmark
 # The agent is measured as it is shipped: pages of the program count as its memory.
-cargo build --profile dist -p skep-agent --bin skep-agent
+cargo build --profile dist -p skep-agent --bin skep-agent -p skep --bin skep
 cargo bench --no-run -p skep-statedb
 target="${CARGO_TARGET_DIR:-target}"
 out="$target/bench"
@@ -36,6 +36,7 @@ measure maglev maglev
 measure hive hive
 measure sockets sockets --rounds 30
 measure packets packets
+measure flows flows --skep "$target/dist/skep"
 measure agent agent --agent "$target/dist/skep-agent"
 measure mesh mesh --agent "$target/dist/skep-agent"
 measure mesh-history mesh --agent "$target/dist/skep-agent" --history 4 --seconds 5
@@ -44,7 +45,7 @@ timeout 180 cargo bench -q -p skep-statedb -- --json "$out/statedb.json" || fail
 echo
 echo "== Summary"
 results=()
-for file in "$out"/{services-*,flip,maglev,hive,sockets,packets,agent,mesh,mesh-history}.json; do
+for file in "$out"/{services-*,flip,maglev,hive,sockets,packets,flows,agent,mesh,mesh-history}.json; do
 	[ ! -f "$file" ] || results+=("$file")
 done
 "$target/release/lb-benchmark" summary "${results[@]}" --json "$out/summary.json"

@@ -12,13 +12,14 @@ use std::{
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
 use skep_api_types::{DaemonConfiguration, IpListEntry, LrpSpec, NodeId, Service, StatusResponse};
-use skep_bpf_maps::{event::RATELIMIT, node::NODE_IDS};
+use skep_bpf_maps::{event::RATELIMIT, lb::MAGLEV4, node::NODE_IDS};
 
 use crate::{
     address,
     agent::{Agent, AgentError},
     datapath::{self, IpcacheCommand, PolicyCommand},
     endpoint::{self, EndpointCommand},
+    flows::{self, ConnectionCommand, FlowsError, TranslationCommand},
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
     mesh,
@@ -194,11 +195,17 @@ enum BpfCommand {
     /// Policies of endpoints.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Connection tracking.
+    #[command(subcommand)]
+    Ct(ConnectionCommand),
+    /// Translated sources.
+    #[command(subcommand)]
+    Nat(TranslationCommand),
     /// Datagrams whose fragments are on their way.
     #[command(subcommand)]
     Frag(ListCommand),
     /// Ids of other nodes by their addresses.
-    #[command(subcommand)]
+    #[command(subcommand, alias = "node-id")]
     Nodeid(ListCommand),
     /// Sockets that go through a service.
     #[command(subcommand)]
@@ -258,13 +265,25 @@ enum LbCommand {
     },
     /// Maglev tables.
     #[command(subcommand)]
-    Maglev(ListCommand),
+    Maglev(MaglevCommand),
     /// Clients that are bound to a backend.
     #[command(subcommand)]
     Affinity(ListCommand),
     /// Namespaces whose sockets a redirect policy leaves alone.
     #[command(subcommand)]
     Skip(ListCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum MaglevCommand {
+    /// All tables.
+    #[command(alias = "ls")]
+    List,
+    /// The tables of a service.
+    Get {
+        /// Its id.
+        id: u16,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -349,7 +368,10 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                 _ => print::document(&ids, format)?,
             }
         }
-        Command::Bpf(command) => bpf(&pinned, &command, format)?,
+        Command::Bpf(command) => {
+            let printed = streamed(|out| bpf(&pinned, &command, format, out));
+            return printed.map(|()| code);
+        }
         #[cfg(feature = "kvstore")]
         Command::Kvstore(command) => {
             let found = crate::kvstore::run(command, &agent, format)?;
@@ -434,6 +456,18 @@ fn written(result: Result<(), AgentError>, code: ExitCode) -> Result<ExitCode, B
     }
 }
 
+/// Writes what is too large to be one text.
+fn streamed(write: impl FnOnce(&mut dyn Write) -> Result<(), FlowsError>) -> Result<(), Box<dyn Error>> {
+    // Pieces of the size of a pipe.
+    let mut out = std::io::BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
+    let result = write(&mut out).and_then(|()| Ok(out.flush()?));
+    match result {
+        // A closed pipe (`skep … | head`) is no error.
+        Err(FlowsError::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}
+
 /// Converts JSON of the agent to the output format.
 fn document(text: &str, format: Format) -> Result<String, Box<dyn Error>> {
     Ok(print::value(&serde_json::from_str(text)?, format))
@@ -477,7 +511,7 @@ fn services(agent: &Agent, command: &ServiceCommand, format: Format) -> Result<S
     })
 }
 
-fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, MapsError> {
+fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Write) -> Result<(), FlowsError> {
     const BACKEND: &str = "BACKEND ADDRESS (REVNAT_ID) (SLOT)";
     let (entries, titles): (Vec<Entry>, [&str; 2]) = match command {
         BpfCommand::Lb(LbCommand::List { frontends: true, .. }) => {
@@ -489,8 +523,20 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, 
             source_ranges: true, ..
         }) => (pinned.source_ranges()?, ["SOURCE RANGE (REVNAT_ID)", ""]),
         BpfCommand::Lb(LbCommand::List { .. }) => (pinned.services()?, ["SERVICE ADDRESS", BACKEND]),
-        BpfCommand::Lb(LbCommand::Maglev(ListCommand::List)) => {
-            (pinned.maglev()?, ["SVC ID", "LOOKUP TABLE"])
+        BpfCommand::Lb(LbCommand::Maglev(command)) => {
+            let mut tables = pinned.maglev()?;
+            if let MaglevCommand::Get { id } = command {
+                let of = [format!("[{id}]/v4"), format!("[{id}]/v6")];
+                tables.retain(|(service, _)| of.contains(service));
+                if tables.is_empty() {
+                    return Err(MapsError::NoEntry {
+                        map: MAGLEV4.name,
+                        key: id.to_string(),
+                    }
+                    .into());
+                }
+            }
+            (tables, ["SVC ID", "LOOKUP TABLE"])
         }
         BpfCommand::Lb(LbCommand::Affinity(ListCommand::List)) => (
             pinned.affinities()?,
@@ -503,15 +549,27 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format) -> Result<String, 
             pinned.entries(RATELIMIT.name)?,
             ["USAGE IFINDEX", "TOKENS LAST_TOPUP"],
         ),
-        BpfCommand::Ipcache(command) => return datapath::ipcache(pinned, command, format),
-        BpfCommand::Endpoint(ListCommand::List) => return datapath::endpoints(pinned, format),
-        BpfCommand::Policy(command) => return datapath::policy(pinned, command, format),
-        BpfCommand::Frag(ListCommand::List) => return datapath::fragments(pinned, format),
-        BpfCommand::Metrics(ListCommand::List) => return datapath::metrics(pinned, format),
+        BpfCommand::Ipcache(command) => {
+            return Ok(out.write_all(datapath::ipcache(pinned, command, format)?.as_bytes())?);
+        }
+        BpfCommand::Endpoint(ListCommand::List) => {
+            return Ok(out.write_all(datapath::endpoints(pinned, format)?.as_bytes())?);
+        }
+        BpfCommand::Policy(command) => {
+            return Ok(out.write_all(datapath::policy(pinned, command, format)?.as_bytes())?);
+        }
+        BpfCommand::Frag(ListCommand::List) => {
+            return Ok(out.write_all(datapath::fragments(pinned, format)?.as_bytes())?);
+        }
+        BpfCommand::Metrics(ListCommand::List) => {
+            return Ok(out.write_all(datapath::metrics(pinned, format)?.as_bytes())?);
+        }
         BpfCommand::Nodeid(ListCommand::List) => (pinned.entries(NODE_IDS.name)?, ["IP ADDRESS", "NODE ID"]),
         BpfCommand::Socknat(ListCommand::List) => (pinned.sockets()?, ["BACKEND -> COOKIE", "FRONTEND"]),
+        BpfCommand::Ct(command) => return flows::connections(pinned, command, format, out),
+        BpfCommand::Nat(command) => return flows::translations(pinned, command, format, out),
     };
-    Ok(print::entries(&entries, titles, format))
+    Ok(out.write_all(print::entries(&entries, titles, format).as_bytes())?)
 }
 
 fn config(agent: &Agent, key: Option<&str>, format: Format) -> Result<String, Box<dyn Error>> {

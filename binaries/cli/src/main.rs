@@ -7,6 +7,7 @@ mod agent;
 mod command;
 mod datapath;
 mod endpoint;
+mod flows;
 mod inventory;
 #[cfg(feature = "kvstore")]
 mod kvstore;

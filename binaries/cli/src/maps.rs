@@ -20,7 +20,7 @@ use skep_bpf_maps::{
     text::{Text, protocol},
 };
 use skep_bpf_sys::{
-    Map, MapError, MapStore,
+    KernelMap, Map, MapError, MapStore,
     map::{PerCpuMap, Plain},
 };
 
@@ -288,6 +288,40 @@ impl Pinned {
             (true, false) => second,
             (false, false) => Ok([first?, second?].concat()),
         }
+    }
+
+    /// Those of `wanted` whose maps are pinned, by name: maps of an address family that is off are not.
+    ///
+    /// # Errors
+    /// When none is.
+    pub(crate) fn there<T>(
+        &self,
+        wanted: Vec<T>,
+        name: impl for<'a> Fn(&'a T) -> &'a str,
+    ) -> Result<Vec<T>, MapsError> {
+        let missing = wanted.first().map(|first| MapsError::NotPinned {
+            map: name(first).to_owned(),
+            directory: self.store.directory(),
+        });
+        let is_pinned = |one: &T| self.store.path(name(one)).exists();
+        let there: Vec<T> = wanted.into_iter().filter(is_pinned).collect();
+        match missing {
+            Some(error) if there.is_empty() => Err(error),
+            _ => Ok(there),
+        }
+    }
+
+    /// The store of the maps.
+    pub(crate) fn store(&self) -> &MapStore {
+        &self.store
+    }
+
+    /// The map called `name`, by bytes.
+    ///
+    /// # Errors
+    /// When it is not pinned.
+    pub(crate) fn open_raw(&self, name: &str) -> Result<KernelMap, MapsError> {
+        self.pinned(name, self.store.open_raw(name))
     }
 
     /// The map called `name`.

@@ -6,7 +6,9 @@
 #define EVENT_PACKET_EVENT_H
 
 #include "../common/compiler.h"
+#include "../common/drop.h"
 #include "events.h"
+#include "signal.h"
 
 #define EVENT_DROP 1
 #define EVENT_TRACE 4
@@ -166,6 +168,13 @@ static __always_inline void event_send(CTX *ctx, const struct event_header *head
 			      size);
 }
 
+static __always_inline void signal_send(CTX *ctx, __u32 kind, __u32 ipv6)
+{
+	struct signal signal = {.kind = kind, .ipv6 = ipv6};
+
+	bpf_perf_event_output(ctx, &cilium_signals, BPF_F_CURRENT_CPU, &signal, sizeof(signal));
+}
+
 /* Counts a drop, and tells of it. */
 static __noinline int drop_packet(CTX *ctx, const struct path *path, __u8 reason)
 {
@@ -182,6 +191,8 @@ static __noinline int drop_packet(CTX *ctx, const struct path *path, __u8 reason
 	};
 
 	count_bytes(reason, path->direction, path->line, path->file, packet_length(ctx));
+	if (reason == DROP_CT_CREATE)
+		signal_send(ctx, SIGNAL_CT_FULL, path->ipv6);
 	if (events_allowed()) {
 		event_header_fill(ctx, &event.header, path);
 		event_send(ctx, &event.header, sizeof(event));

@@ -8,16 +8,16 @@
 #include "../common/af.h"
 #include "../common/map.h"
 
+/* flags of a key */
+#define NAT_FORWARD 0
+#define NAT_REVERSE 1
+
 #define AF 4
 #include "nat.inc.h"
 #undef AF
 #define AF 6
 #include "nat.inc.h"
 #undef AF
-
-/* flags of a key */
-#define NAT_FORWARD 0
-#define NAT_REVERSE 1
 
 #define NAT_ATTEMPTS 32
 

@@ -28,3 +28,16 @@ MAP(AF_JOIN(cilium_snat_v, _external), BPF_MAP_TYPE_LRU_HASH, struct AF_FN(nat_k
 
 /* Index: ports that were taken before one was found, NAT_ATTEMPTS if none was. */
 MAP(AF_JOIN(cilium_snat_v, _alloc_retries), BPF_MAP_TYPE_PERCPU_ARRAY, __u32, __u32);
+
+/* Key of answers to what has this source. */
+static __always_inline void AF_FN(nat_answers)(const struct AF_FN(nat_key) * forward,
+					       AF_ADDRESS_IN address, __be16 port,
+					       struct AF_FN(nat_key) * key)
+{
+	AF_COPY(key->daddr, address);
+	AF_COPY(key->saddr, forward->daddr);
+	key->dport = port;
+	key->sport = forward->dport;
+	key->proto = forward->proto;
+	key->flags = NAT_REVERSE;
+}

@@ -12,19 +12,6 @@ static __always_inline void AF_FN(nat_forward)(const struct AF_FN(packet) * pack
 	key->flags = NAT_FORWARD;
 }
 
-/* Key of answers to what has this source. */
-static __always_inline void AF_FN(nat_answers)(const struct AF_FN(nat_key) * forward,
-					       AF_ADDRESS_IN address, __be16 port,
-					       struct AF_FN(nat_key) * key)
-{
-	AF_COPY(key->daddr, address);
-	AF_COPY(key->saddr, forward->daddr);
-	key->dport = port;
-	key->sport = forward->dport;
-	key->proto = forward->proto;
-	key->flags = NAT_REVERSE;
-}
-
 static __always_inline void AF_FN(nat_count)(__u32 collisions)
 {
 	__u32 *count = bpf_map_lookup_elem(&NAT_RETRIES, &collisions);
@@ -70,8 +57,9 @@ static __noinline int AF_FN(nat_port_bound)(CTX *ctx, const struct AF_FN(nat_key
 }
 
 /* Takes the port from a flow that has expired, or, `closed`, from a connection that both sides have
- * closed: their entries wait for collection. Returns 0, or less if the flow may live: that it is
- * not tracked says that the map forgot it.
+ * closed: their entries wait for collection. Also if it is this flow's own, of which the map forgot
+ * the other half. Returns 0, or less if the flow may live: that it is not tracked says that the map
+ * forgot it.
  */
 static __noinline long AF_FN(nat_take_over)(struct AF_FN(work) * work, int closed)
 {
@@ -83,6 +71,8 @@ static __noinline long AF_FN(nat_take_over)(struct AF_FN(work) * work, int close
 
 	if (!taken)
 		return bpf_map_update_elem(&NAT, answers, &work->reverse, BPF_NOEXIST);
+	if (AF_SAME(taken->address, work->forward.saddr) && taken->port == work->forward.sport)
+		return bpf_map_update_elem(&NAT, answers, &work->reverse, BPF_ANY);
 	AF_COPY(flow->daddr, taken->address);
 	AF_COPY(flow->saddr, answers->saddr);
 	flow->dport = answers->sport;
@@ -152,11 +142,14 @@ static __noinline long AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
 				return error;
 			}
 			AF_FN(nat_count)(n);
+			if (n > NAT_ATTEMPTS / 2)
+				signal_send(ctx, SIGNAL_NAT_FULL, AF == 6);
 			return 0;
 		}
 		port = n ? nat_next_port(port) : nat_random_port();
 	}
 	AF_FN(nat_count)(NAT_ATTEMPTS);
+	signal_send(ctx, SIGNAL_NAT_FULL, AF == 6);
 	return -1;
 }
 

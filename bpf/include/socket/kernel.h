@@ -7,6 +7,8 @@
 
 #include <linux/types.h>
 
+#include "../common/iter.h"
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct in6_addr {
@@ -33,12 +35,6 @@ struct inet_sock {
 struct udp_sock {
 	struct inet_sock inet;
 };
-
-struct seq_file;
-
-struct bpf_iter_meta {
-	struct seq_file *seq;
-} __attribute__((aligned(8)));
 
 struct bpf_iter__udp {
 	struct bpf_iter_meta *meta;

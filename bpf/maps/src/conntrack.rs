@@ -3,6 +3,7 @@
 //! Connection tracking: `cilium_ct{4,6}_global` (TCP) and `cilium_ct_any{4,6}_global` (everything else).
 
 use std::{
+    io,
     mem::{offset_of, size_of},
     net::IpAddr,
 };
@@ -228,37 +229,70 @@ impl CtEntry {
     }
 }
 
-const FLAG_NAMES: [(u8, &str); 7] = [
-    (entry_flags::RX_CLOSING, "RxClosing"),
-    (entry_flags::TX_CLOSING, "TxClosing"),
-    (entry_flags::LOOPBACK, "LBLoopback"),
-    (entry_flags::SEEN_NON_SYN, "SeenNonSyn"),
-    (entry_flags::NODE_PORT, "NodePort"),
-    (entry_flags::PROXY_REDIRECT, "ProxyRedirect"),
-    (entry_flags::DSR, "DSRInternal"),
+/// Names of the bits of `flags`, and of `flags2` above them.
+const FLAG_NAMES: [(u16, &str); 9] = [
+    (entry_flags::RX_CLOSING as u16, "RxClosing"),
+    (entry_flags::TX_CLOSING as u16, "TxClosing"),
+    (entry_flags::LOOPBACK as u16, "LBLoopback"),
+    (entry_flags::SEEN_NON_SYN as u16, "SeenNonSyn"),
+    (entry_flags::NODE_PORT as u16, "NodePort"),
+    (entry_flags::PROXY_REDIRECT as u16, "ProxyRedirect"),
+    (entry_flags::DSR as u16, "DSRInternal"),
+    (1 << 8, "FromL7LB"),
+    (1 << 10, "FromTunnel"),
 ];
 
-impl Text for CtEntry {
-    fn text(&self) -> String {
-        let names: String = FLAG_NAMES
-            .iter()
-            .filter(|(bit, _)| self.flags & bit != 0)
-            .map(|(_, name)| format!("{name} "))
-            .collect();
-        format!(
-            "expires={} Packets={} Bytes={} RxFlagsSeen={:#04x} LastRxReport={} TxFlagsSeen={:#04x} \
-             LastTxReport={} Flags={:#06x} [ {names}] RevNAT={} SourceSecurityID={}",
-            self.lifetime,
+impl CtEntry {
+    /// Both bytes of flags.
+    pub fn all_flags(&self) -> u16 {
+        u16::from(self.flags) | u16::from(self.flags2) << 8
+    }
+
+    /// Names of its flags.
+    pub fn flag_names(&self) -> impl Iterator<Item = &'static str> {
+        let flags = self.all_flags();
+        let set = FLAG_NAMES.iter().filter(move |(bit, _)| flags & bit != 0);
+        set.map(|(_, name)| *name)
+    }
+
+    /// Writes what Cilium's command prints behind the time at which an entry expires.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_details(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        write!(
+            out,
+            " Packets={} Bytes={} RxFlagsSeen={:#04x} LastRxReport={} TxFlagsSeen={:#04x} LastTxReport={} \
+             Flags={:#06x} [ ",
             self.packets,
             self.bytes,
             self.rx_flags_seen,
             self.last_rx_report,
             self.tx_flags_seen,
             self.last_tx_report,
-            u16::from(self.flags) | u16::from(self.flags2) << 8,
+            self.all_flags(),
+        )?;
+        for name in self.flag_names() {
+            write!(out, "{name} ")?;
+        }
+        write!(
+            out,
+            "] RevNAT={} SourceSecurityID={} BackendID={} NatPort={}",
             self.rev_nat,
             self.source_identity,
+            self.backend_id(),
+            self.nat_port,
         )
+    }
+}
+
+impl Text for CtEntry {
+    fn text(&self) -> String {
+        let mut text = format!("expires={}", self.lifetime).into_bytes();
+        // Memory does not fail.
+        let _ = self.write_details(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
     }
 }
 
@@ -295,6 +329,7 @@ mod tests {
         let mut bytes = [0; 56];
         bytes[8..16].copy_from_slice(&7_u64.to_ne_bytes());
         bytes[36] = entry_flags::SEEN_NON_SYN | entry_flags::NODE_PORT;
+        bytes[37] = 1 << 2;
         bytes[39] = 15;
         bytes[43] = 0x12;
         let entry = CtEntry::read_from_bytes(&bytes).unwrap();
@@ -302,7 +337,7 @@ mod tests {
         assert_eq!(
             entry.text(),
             "expires=0 Packets=0 Bytes=0 RxFlagsSeen=0x12 LastRxReport=0 TxFlagsSeen=0x00 LastTxReport=0 \
-             Flags=0x0030 [ SeenNonSyn NodePort ] RevNAT=15 SourceSecurityID=0"
+             Flags=0x0430 [ SeenNonSyn NodePort FromTunnel ] RevNAT=15 SourceSecurityID=0 BackendID=7 NatPort=0"
         );
     }
 }

@@ -63,6 +63,16 @@ impl LxcKey {
             cluster_id: 0,
         }
     }
+
+    /// The address; `None` for a family that is neither.
+    pub fn address(&self) -> Option<IpAddr> {
+        let [a, b, c, d, ..] = self.address;
+        match self.family {
+            1 => Some(Ipv4Addr::new(a, b, c, d).into()),
+            2 => Some(Ipv6Addr::from(self.address).into()),
+            _ => None,
+        }
+    }
 }
 
 /// Bits of `flags` in [`LxcValue`].

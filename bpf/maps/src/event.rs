@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What programs report: `cilium_metrics`, `cilium_events`, and the rate limit of events.
+//! What programs report: `cilium_metrics`, `cilium_events`, `cilium_signals`, and the rate limit of events.
 
 use std::{
     mem::{offset_of, size_of},
@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use skep_bpf_sys::{MapKind, map::cpu_values};
 
-use crate::{MapFamily, Size, layout, register, text::Text};
+use crate::{MapFamily, Size, conntrack, layout, register, text::Text};
 
 mod file;
 pub mod reason;
@@ -45,7 +45,15 @@ pub static EVENTS: MapFamily<u32, u32> = MapFamily::new(
     OWNER,
 );
 
-register!(METRICS, RATELIMIT, RATELIMIT_METRICS, EVENTS);
+/// `cilium_signals`: a ring buffer for each possible CPU, for programs at interfaces to say that a map is full.
+pub static SIGNALS: MapFamily<u32, u32> = MapFamily::new(
+    "cilium_signals",
+    MapKind::PerfEventArray,
+    Size::PossibleCpus,
+    conntrack::OWNER,
+);
+
+register!(METRICS, RATELIMIT, RATELIMIT_METRICS, EVENTS, SIGNALS);
 
 /// Key of `cilium_metrics`. C twin: `struct metrics_key` in `bpf/include/event/metrics.h`.
 #[derive(

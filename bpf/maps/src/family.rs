@@ -482,7 +482,7 @@ mod tests {
         let mut unique = names.clone();
         unique.dedup();
         assert_eq!(names, unique);
-        assert_eq!(names.len(), 42);
+        assert_eq!(names.len(), 43);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! - [`lb`]: load balancing.
 //! - [`conntrack`], [`nat`], [`fragment`]: what programs remember of flows.
 //! - [`ip_masq`]: networks without masquerade.
+//! - [`collect`]: removing them.
 //! - [`endpoint`], [`policy`]: who is on this node, and what they may send and receive.
 //! - [`node`]: which addresses are nodes.
 //! - [`event`]: what programs report.
@@ -15,6 +16,7 @@
 //!
 //! Access to maps is in `skep-bpf-sys`, the programs that use them in `skep-bpf-programs`.
 
+pub mod collect;
 pub mod conntrack;
 mod dump;
 pub mod endpoint;

@@ -8,13 +8,13 @@ use std::{
 };
 
 use libbpf_rs::{
-    ProgramInput,
+    OpenObject, ProgramInput, ProgramMut,
     skel::{OpenSkel as _, SkelBuilder as _},
 };
 
 use super::{
     object::{LoadError, logged},
-    skeleton::clock::SocketClockSkelBuilder,
+    skeleton::clock::{SocketClockSkel, SocketClockSkelBuilder},
 };
 
 const OBJECT: &str = "socket_clock";
@@ -32,31 +32,50 @@ const FRAME: [u8; 14] = [0; 14];
 /// [`LoadError`] if the program that reads the tick count is not loaded or does not run.
 pub fn kernel_hz() -> Result<u32, LoadError> {
     let mut storage = MaybeUninit::uninit();
-    let open = SocketClockSkelBuilder::default()
-        .open(&mut storage)
-        .map_err(|source| LoadError::Open {
-            object: OBJECT,
-            source,
-        })?;
-    let skeleton = logged(OBJECT, || open.load())?;
+    let skeleton = load(&mut storage)?;
     let read = || {
-        let output = skeleton
-            .progs
-            .skep_jiffies
-            .test_run(ProgramInput {
-                data_in: Some(&FRAME),
-                ..ProgramInput::default()
-            })
-            .map_err(|source| LoadError::Run {
-                object: OBJECT,
-                source,
-            })?;
-        Ok((output.return_value, Instant::now()))
+        let ticks = run(&skeleton.progs.skep_jiffies)?;
+        Ok((ticks, Instant::now()))
     };
     let (first, start) = read()?;
     std::thread::sleep(MEASURED);
     let (last, end) = read()?;
     Ok(nearest(last.wrapping_sub(first), end - start))
+}
+
+/// Time on the clock of maps if that counts ticks: in units of 256.
+///
+/// # Errors
+///
+/// As [`kernel_hz`].
+pub fn map_ticks() -> Result<u32, LoadError> {
+    let mut storage = MaybeUninit::uninit();
+    let skeleton = load(&mut storage)?;
+    run(&skeleton.progs.skep_map_ticks)
+}
+
+fn load(storage: &mut MaybeUninit<OpenObject>) -> Result<SocketClockSkel<'_>, LoadError> {
+    let open = SocketClockSkelBuilder::default()
+        .open(storage)
+        .map_err(|source| LoadError::Open {
+            object: OBJECT,
+            source,
+        })?;
+    logged(OBJECT, || open.load())
+}
+
+/// Runs a program once; returns what it returns.
+fn run(program: &ProgramMut<'_>) -> Result<u32, LoadError> {
+    let output = program
+        .test_run(ProgramInput {
+            data_in: Some(&FRAME),
+            ..ProgramInput::default()
+        })
+        .map_err(|source| LoadError::Run {
+            object: OBJECT,
+            source,
+        })?;
+    Ok(output.return_value)
 }
 
 /// The tick rate that comes closest to so many ticks in this time.
@@ -87,6 +106,15 @@ mod tests {
 
     #[test]
     fn this_kernel_ticks_as_it_was_built() {
-        assert!(TICKS.contains(&kernel_hz().unwrap()));
+        let hz = kernel_hz().unwrap();
+        assert!(TICKS.contains(&hz));
+
+        let before = map_ticks().unwrap();
+        std::thread::sleep(Duration::from_millis(1100));
+        let passed = map_ticks().unwrap() - before;
+        assert!(
+            passed >= hz / 256,
+            "{passed} units of 256 ticks in a second of {hz}"
+        );
     }
 }

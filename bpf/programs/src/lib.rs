@@ -8,6 +8,7 @@
 //! - `testing` (feature `testing`): what a call through a service costs.
 
 mod clock;
+mod collect;
 mod object;
 mod options;
 mod packets;
@@ -18,7 +19,8 @@ pub mod testing;
 mod types;
 
 pub use self::{
-    clock::kernel_hz,
+    clock::{kernel_hz, map_ticks},
+    collect::{FlowIterators, PassTime},
     object::LoadError,
     options::{
         DirectReturn, DsrDispatch, HostNetns, NodeOptions, PacketHash, PacketOptions, Tunnel, TunnelProtocol,
@@ -50,6 +52,9 @@ mod skeleton {
     }
     pub(crate) mod clock {
         include!(concat!(env!("OUT_DIR"), "/socket_clock.skel.rs"));
+    }
+    pub(crate) mod flowgc {
+        include!(concat!(env!("OUT_DIR"), "/iter_flowgc.skel.rs"));
     }
     pub(crate) mod packets {
         include!(concat!(env!("OUT_DIR"), "/tc_datapath.skel.rs"));

@@ -3,6 +3,7 @@
 //! What a call costs through a service, and what it costs without; single packets run through a program.
 
 pub mod run;
+pub mod signal;
 
 use std::{
     error::Error,

@@ -22,7 +22,7 @@ use std::{
 pub use self::{
     cgroup::{CgroupHook, CgroupLinks},
     interface::{InterfaceHook, InterfaceLinks, has_interface_links, interface_index},
-    iterator::{iterate, iterator},
+    iterator::{iterate, iterator, map_iterator},
     xdp::XdpMode,
 };
 use crate::syscall::{self as sys, LinkInfo};

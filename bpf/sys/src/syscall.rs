@@ -568,6 +568,38 @@ pub(crate) fn link_create_at(
 }
 
 #[repr(C)]
+struct IterLinkAttr {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    iter_info: u64,
+    iter_info_len: u32,
+    pad: u32,
+}
+
+/// Opens a link of an iterator over the entries of a map.
+pub(crate) fn map_iter_link(
+    program: BorrowedFd<'_>,
+    map: BorrowedFd<'_>,
+    attach_type: u32,
+) -> io::Result<OwnedFd> {
+    // `union bpf_iter_link_info`
+    let info = map.as_raw_fd() as u32;
+    let mut attr = IterLinkAttr {
+        prog_fd: program.as_raw_fd() as u32,
+        target_fd: 0,
+        attach_type,
+        flags: 0,
+        iter_info: std::ptr::from_ref(&info) as u64,
+        iter_info_len: size_of::<u32>() as u32,
+        pad: 0,
+    };
+    // SAFETY: layout of BPF_LINK_CREATE; the kernel reads `iter_info_len` bytes at `iter_info`, which outlives the call.
+    unsafe { call(Command::LinkCreate, &mut attr) }.map(owned)
+}
+
+#[repr(C)]
 struct LinkUpdateAttr {
     link_fd: u32,
     new_prog_fd: u32,

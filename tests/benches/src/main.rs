@@ -8,6 +8,7 @@
 mod agent;
 mod alloc;
 mod flip;
+mod flows;
 mod hives;
 mod made_up;
 mod maglev;
@@ -55,6 +56,8 @@ enum Measurement {
     Sockets(sockets::Options),
     /// Packets in the programs at interfaces.
     Packets(packets::Options),
+    /// Garbage collection of connection tracking, and listing it.
+    Flows(flows::Options),
     /// The agent against an API server on this machine.
     Agent(agent::Options),
     /// The agent with the etcd of a remote cluster.
@@ -90,6 +93,7 @@ fn main() -> anyhow::Result<()> {
         Some(Measurement::Hive) => hives::run(&mut report)?,
         Some(Measurement::Sockets(options)) => sockets::run(&options, &mut report)?,
         Some(Measurement::Packets(options)) => packets::run(&options, &mut report)?,
+        Some(Measurement::Flows(options)) => flows::run(&options, &mut report)?,
         Some(Measurement::Agent(options)) => agent::run(&options, &mut report)?,
         Some(Measurement::Mesh(options)) => mesh::run(&options, &mut report)?,
         Some(Measurement::Programs(options)) => programs::run(&options, &mut report)?,

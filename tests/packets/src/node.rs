@@ -117,4 +117,13 @@ impl PacketNode {
     pub fn take_events(&self) -> Result<Vec<Vec<u8>>, Error> {
         self.world.take_events()
     }
+
+    /// Signals to the agent since the last call.
+    ///
+    /// # Errors
+    ///
+    /// As [`PacketNode::take_events`].
+    pub fn take_signals(&self) -> Result<Vec<Vec<u8>>, Error> {
+        self.world.take_signals()
+    }
 }

@@ -78,10 +78,8 @@ pub(crate) struct World {
     programs: Vec<Packets>,
     pub(crate) facts: Facts,
     maps: BTreeMap<String, KernelMap>,
-    events: PerfBuffer<'static>,
-    /// The kernel forgets the rings when the descriptor that they were added with is closed.
-    _ring: MapHandle,
-    seen: Rc<RefCell<Vec<Vec<u8>>>>,
+    events: Rings,
+    signals: Rings,
     /// Held so that they live as long as the outer map refers to them.
     _policies: Vec<KernelMap>,
 }
@@ -119,14 +117,11 @@ impl World {
             }
             programs.push(loaded);
         }
-        let ring = MapHandle::from_pinned_path(store.path("cilium_events"))?;
-        let (events, seen) = unread(&ring)?;
         let mut world = Self {
             programs,
             maps: BTreeMap::new(),
-            events,
-            _ring: ring,
-            seen,
+            events: Rings::open(&store, "cilium_events")?,
+            signals: Rings::open(&store, "cilium_signals")?,
             _policies: policies(&store, &sizes, &facts)?,
             facts,
         };
@@ -225,8 +220,12 @@ impl World {
 
     /// Events since the last call.
     pub(crate) fn take_events(&self) -> Result<Vec<Vec<u8>>, Error> {
-        self.events.consume()?;
-        Ok(self.seen.take())
+        self.events.take()
+    }
+
+    /// Signals since the last call.
+    pub(crate) fn take_signals(&self) -> Result<Vec<Vec<u8>>, Error> {
+        self.signals.take()
     }
 
     /// What is kept by interface here was given to each object of programs there.
@@ -326,16 +325,33 @@ pub(crate) fn content(map: &KernelMap) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Err
     Ok(entries)
 }
 
-type Seen = Rc<RefCell<Vec<Vec<u8>>>>;
+/// Ring buffers, and their records that were not taken.
+struct Rings {
+    buffer: PerfBuffer<'static>,
+    seen: Rc<RefCell<Vec<Vec<u8>>>>,
+    /// The kernel forgets the rings when the descriptor that they were added with is closed.
+    _map: MapHandle,
+}
 
-/// The ring buffers, and where their records go.
-fn unread(ring: &MapHandle) -> Result<(PerfBuffer<'static>, Seen), Error> {
-    let seen = Seen::default();
-    let sink = seen.clone();
-    let buffer = PerfBufferBuilder::new(ring)
-        .sample_cb(move |_, record: &[u8]| sink.borrow_mut().push(record.to_vec()))
-        .build()?;
-    Ok((buffer, seen))
+impl Rings {
+    fn open(store: &MapStore, name: &str) -> Result<Self, Error> {
+        let map = MapHandle::from_pinned_path(store.path(name))?;
+        let seen = Rc::<RefCell<Vec<Vec<u8>>>>::default();
+        let sink = seen.clone();
+        let buffer = PerfBufferBuilder::new(&map)
+            .sample_cb(move |_, record: &[u8]| sink.borrow_mut().push(record.to_vec()))
+            .build()?;
+        Ok(Self {
+            buffer,
+            seen,
+            _map: map,
+        })
+    }
+
+    fn take(&self) -> Result<Vec<Vec<u8>>, Error> {
+        self.buffer.consume()?;
+        Ok(self.seen.take())
+    }
 }
 
 /// The policy map of each endpoint.

@@ -213,6 +213,20 @@ impl PacketDatapath {
         pair: Pair,
         options: &NodeOptions,
     ) -> Result<PacketStatus, DatapathError> {
+        let done = self.attach_all(desired, pair, options);
+        // Whatever was not attached: all others write and read the new maps.
+        if let Some(hold) = self.hold.lock().take() {
+            hold.release()?;
+        }
+        done
+    }
+
+    fn attach_all(
+        &self,
+        desired: &Desired,
+        pair: Pair,
+        options: &NodeOptions,
+    ) -> Result<PacketStatus, DatapathError> {
         capability::require(&capability::REQUIRED)?;
         let mut state = self.state.lock();
         let how = self.attachment();
@@ -253,13 +267,11 @@ impl PacketDatapath {
         *self.status.lock() = status.clone();
         drop(state);
         self.loaded.send_replace(true);
-        if !errors.is_empty() {
-            return Err(DatapathError::Links(errors));
+        if errors.is_empty() {
+            Ok(status)
+        } else {
+            Err(DatapathError::Links(errors))
         }
-        if let Some(hold) = self.hold.lock().take() {
-            hold.release()?;
-        }
-        Ok(status)
     }
 
     fn load(&self, options: &NodeOptions) -> Result<Loaded, LoadError> {

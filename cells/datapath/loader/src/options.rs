@@ -179,3 +179,132 @@ impl PacketSettings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hive::Config;
+    use skep_maglev::{HashSeed, TableSize};
+
+    use super::*;
+    use crate::{desired::DirectRouting, pair::Pair};
+
+    fn cfg<C: Config>(edit: impl Fn(&mut C)) -> Cfg<C> {
+        let mut config = C::defaults().unwrap();
+        edit(&mut config);
+        Cfg::fixed(config)
+    }
+
+    fn settings() -> PacketSettings {
+        PacketSettings {
+            families: cfg(|_| ()),
+            replacement: cfg(|_| ()),
+            node_ports: cfg(|_| ()),
+            sockets: cfg(|_| ()),
+            monitor: cfg(|_| ()),
+            conntrack: cfg(|_| ()),
+            packets: cfg(|_| ()),
+            attach: cfg(|_| ()),
+            masquerade: cfg(|_| ()),
+            forwarding: cfg(|_| ()),
+            tunnel: cfg(|_| ()),
+            services: cfg(|_| ()),
+            balancing: cfg(|_| ()),
+            maglev: Maglev::new(TableSize::default(), HashSeed::default()),
+            sizes: Arc::new(LbMapSizes::uniform(1024)),
+        }
+    }
+
+    fn options(settings: &PacketSettings) -> PacketOptions {
+        let desired = Desired {
+            direct_routing: Some(DirectRouting {
+                device: "eth0".to_owned(),
+                ipv4: Some([192, 0, 2, 1].into()),
+                ipv6: None,
+            }),
+            pod_cidr4: Some("10.1.0.0/24".parse().unwrap()),
+            ..Desired::default()
+        };
+        let pair = Pair {
+            host: 5,
+            net: 4,
+            ..Pair::default()
+        };
+        settings
+            .options(NodeOptions::default(), &desired, pair, None)
+            .packets
+    }
+
+    #[test]
+    fn without_settings_options_are_those_of_cilium() {
+        let found = options(&settings());
+
+        let expected = PacketOptions {
+            cilium_host: 5,
+            cilium_net: 4,
+            nodeport_source4: [192, 0, 2, 1].into(),
+            native4: Some(([10, 1, 0, 0].into(), 24)),
+            ..PacketOptions::default()
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn services_are_translated_at_packets_unless_they_are_at_all_sockets() {
+        let mut settings = settings();
+        settings.replacement = cfg(|config| config.enabled = true);
+        assert!(!options(&settings).services);
+        assert!(settings.has_egress());
+
+        settings.sockets = cfg(|config| config.host_only = true);
+        assert!(options(&settings).services);
+    }
+
+    #[test]
+    fn masquerading_has_its_families_and_networks() {
+        let mut settings = settings();
+        assert!(!settings.has_egress());
+        settings.masquerade = cfg(|config| {
+            config.bpf = true;
+            config.ipv6 = Some(false);
+            config.native4 = Some("10.0.0.0/8".parse().unwrap());
+        });
+
+        let found = options(&settings);
+
+        assert!(found.masquerade4 && !found.masquerade6);
+        assert_eq!(found.native4, Some(([10, 0, 0, 0].into(), 8)));
+        assert!(settings.has_egress());
+    }
+
+    #[test]
+    fn source_ports_are_behind_those_of_node_ports() {
+        let mut settings = settings();
+        settings.node_ports = cfg(|config| config.range = "40000,50000".parse().unwrap());
+        assert_eq!(options(&settings).nat_ports, (50_001, 65_535));
+    }
+
+    #[test]
+    fn every_timeout_reaches_its_option() {
+        let mut settings = settings();
+        let seconds = std::time::Duration::from_secs;
+        settings.conntrack = cfg(|config| {
+            (config.tcp, config.any) = (seconds(1), seconds(2));
+            (config.service_tcp, config.service_any) = (seconds(3), seconds(4));
+            config.service_tcp_grace = seconds(5);
+            (config.tcp_syn, config.tcp_fin) = (seconds(6), seconds(7));
+        });
+
+        let found = options(&settings);
+
+        let timeouts = [
+            found.ct_tcp,
+            found.ct_any,
+            found.ct_service_tcp,
+            found.ct_service_any,
+            found.ct_service_grace,
+            found.ct_tcp_syn,
+            found.ct_tcp_fin,
+        ];
+        assert_eq!(timeouts, [1, 2, 3, 4, 5, 6, 7]);
+    }
+}

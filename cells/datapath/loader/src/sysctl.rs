@@ -31,7 +31,7 @@ pub(crate) struct Sysctl {
     /// Below [`ROOT`].
     name: String,
     value: &'static str,
-    /// Only if it is this now; else whatever it is will do.
+    /// Good to have, but nothing depends on it: changed only if it is this now, and fine if it cannot be.
     instead_of: Option<&'static str>,
 }
 
@@ -111,6 +111,9 @@ pub(crate) fn apply(root: &Path, settings: &[Sysctl]) -> Vec<SysctlError> {
                 value = setting.value,
                 "kernel setting changed"
             ),
+            Err(error) if setting.instead_of.is_some() => {
+                tracing::info!(error = hive::error_chain(&error), "kernel setting not changed");
+            }
             Err(error) => failed.push(error),
         }
     }

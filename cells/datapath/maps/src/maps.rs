@@ -185,6 +185,11 @@ impl Maps {
         }
     }
 
+    /// Reports how full a map is, measured by another cell: for maps that are walked anyway.
+    pub fn report_entries(&self, name: &str, entries: u32, max: u32) {
+        self.metrics.set_pressure(name, entries, max);
+    }
+
     fn map(&self, family: &'static Family) -> Arc<OpenMap> {
         let mut open = self.open.lock();
         let map = open.entry(family.name).or_insert_with(|| {

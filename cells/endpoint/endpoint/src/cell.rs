@@ -13,7 +13,7 @@ use skep_node::NodeAddress;
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};
 
 use crate::{
-    Config, Endpoint, EndpointMaps, EndpointOps, Endpoints, Interfaces, KernelInterfaces,
+    Config, Endpoint, EndpointMaps, EndpointMetrics, EndpointOps, Endpoints, Interfaces, KernelInterfaces,
     claims::Claims,
     collect::{self, Collector},
     endpoint,
@@ -30,6 +30,7 @@ pub fn cell() -> Cell {
         .config::<Config>()
         .provide_private(endpoint::new_table)
         .provide_private(state_dir)
+        .provide(skep_metrics::provided::<EndpointMetrics>)
         .provide(endpoint::read_only)
         .provide(writer)
         .provide(maps::handles)
@@ -69,6 +70,7 @@ pub(crate) struct StartParams {
     interfaces: Option<Arc<dyn Interfaces>>,
     ipcache: Writer,
     addresses: Table<NodeAddress>,
+    metrics: Arc<EndpointMetrics>,
     jobs: Jobs,
 }
 
@@ -84,6 +86,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         interfaces,
         ipcache,
         addresses,
+        metrics,
         jobs,
     } = params;
     let interfaces = interfaces.unwrap_or_else(|| Arc::new(KernelInterfaces));
@@ -143,9 +146,9 @@ fn start(params: StartParams) -> Result<(), StartError> {
 
     let writer = endpoints.clone();
     jobs.spawn(Job::once("remove-disconnected", move |cx: JobCtx| {
-        let writer = writer.clone();
+        let (writer, metrics) = (writer.clone(), metrics.clone());
         async move {
-            let work = collect::remove_disconnected(&writer, &cx);
+            let work = collect::remove_disconnected(&writer, &metrics, &cx);
             cx.until_cancelled(work).await.unwrap_or(Ok(()))
         }
     }))?;

@@ -7,13 +7,20 @@ use std::{collections::BTreeSet, sync::Arc};
 use hive::JobCtx;
 use parking_lot::Mutex;
 
-use crate::{Endpoints, Interfaces, Phase};
+use crate::{EndpointMetrics, Endpoints, Interfaces, Phase};
 
-/// Removes endpoints from the table of which nothing is left, until cancelled.
-pub(crate) async fn remove_disconnected(endpoints: &Endpoints, cx: &JobCtx) -> Result<(), statedb::Error> {
+/// Removes endpoints from the table of which nothing is left, and counts the others, until cancelled.
+pub(crate) async fn remove_disconnected(
+    endpoints: &Endpoints,
+    metrics: &EndpointMetrics,
+    cx: &JobCtx,
+) -> Result<(), statedb::Error> {
     let table = endpoints.table();
     loop {
-        let changed = table.table_watch(&endpoints.db().read());
+        let snapshot = endpoints.db().read();
+        let changed = table.table_watch(&snapshot);
+        metrics.count(&table, &snapshot);
+        drop(snapshot);
         endpoints.remove_disconnected()?;
         cx.health.ok("Running");
         changed.closed().await;

@@ -127,12 +127,99 @@ fn closed_connections_give_their_ports_when_there_are_few() {
             options: 0,
             payload: Vec::new(),
         };
+        node.take_signals()?;
         let full = node.run("cil_from_netdev", &packet.frame(CLIENT_MAC), &at(ETH0_IFINDEX))?;
         assert_eq!(full.verdict, SHOT, "all ports carry live connections");
+        let signals = node.take_signals()?;
+        assert_eq!(signals.len(), 1, "the agent is told");
+        assert_eq!(signals[0][..8], [0; 8], "that NAT is full, of IPv4");
 
         change_connections(node, |entry| entry[FLAGS] |= CLOSED)?;
         let port = translated_port(node, "cil_from_netdev", (other, 40_000), true)?;
         assert!((40_000..=40_003).contains(&port), "{port}");
+        Ok(())
+    });
+    done.unwrap();
+}
+
+/// The map, and which of its entries are deleted.
+type Loss = (&'static str, fn(&[u8]) -> bool);
+
+const fn is_forward(key: &[u8]) -> bool {
+    key[13] & 1 == 0
+}
+
+/// Whatever a map forgets of a connection, its packets go on both ways as before, and the entry is there again. What the
+/// egress entry knew of the service comes back with the client's next packet.
+#[test]
+fn connections_survive_the_loss_of_an_entry() {
+    let losses: [(&str, Loss, bool); 5] = [
+        (
+            "forward half, client sends",
+            ("cilium_snat_v4_external", is_forward),
+            true,
+        ),
+        (
+            "forward half, backend sends",
+            ("cilium_snat_v4_external", is_forward),
+            false,
+        ),
+        (
+            "reverse half, client sends",
+            ("cilium_snat_v4_external", |key| !is_forward(key)),
+            true,
+        ),
+        ("service entry", ("cilium_ct4_global", |key| key[13] == 4), true),
+        ("egress entry", ("cilium_ct4_global", |key| key[13] == 0), true),
+    ];
+    let done = with_node(&facts(), |node| {
+        for program in ["cil_from_netdev", XDP] {
+            for (what, (map, is_lost), client_sends) in losses {
+                let case = format!("{program}: {what}");
+                node.forget_flows()?;
+                let client = (CLIENT, 40_020);
+                let mut packet = Packet {
+                    is_tcp: true,
+                    source: client,
+                    destination: (NODE, NODE_PORT),
+                    tcp_flags: 2,
+                    ttl: 64,
+                    options: 0,
+                    payload: Vec::new(),
+                };
+                let run = |packet: &Packet| {
+                    let ran = node.run(program, &packet.frame(CLIENT_MAC), &at(ETH0_IFINDEX))?;
+                    assert!(
+                        [REDIRECT, XDP_TX].contains(&ran.verdict),
+                        "{case}: verdict {}",
+                        ran.verdict
+                    );
+                    Ok::<_, Error>(read(&ran.packet).expect("right checksums"))
+                };
+                let (source, backend) = run(&packet)?;
+                run(&answer(true, backend, source, &[]))?;
+                packet.tcp_flags = 0x10;
+                run(&packet)?;
+                let keys = |map: &str| {
+                    let entries = node.entries(map)?;
+                    Ok::<Vec<Vec<u8>>, Error>(entries.into_keys().collect())
+                };
+                let before = [keys(map)?, keys("cilium_snat_v4_external")?];
+                let lost: Vec<Vec<u8>> = keys(map)?.into_iter().filter(|key| is_lost(key)).collect();
+                assert_eq!(lost.len(), 1, "{case}: {:?}", keys(map)?);
+                node.delete(map, &lost[0])?;
+
+                if client_sends {
+                    assert_eq!(run(&packet)?, (source, backend), "{case}");
+                }
+                let mut reply = answer(true, backend, source, &[]);
+                reply.tcp_flags = 0x10;
+                assert_eq!(run(&reply)?, ((NODE, NODE_PORT), client), "{case}");
+                assert_eq!(run(&packet)?, (source, backend), "{case}");
+                let after = [keys(map)?, keys("cilium_snat_v4_external")?];
+                assert_eq!(before, after, "{case}: the same entries");
+            }
+        }
         Ok(())
     });
     done.unwrap();

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Passes over the maps, and what others ask for.
+
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
+
+use hive::Cfg;
+use skep_bpf_maps::collect::{CollectError, Collected, FlowCollector, FlowMap, NatCount, Purged, Removal};
+use skep_datapath_maps::Maps;
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep_until},
+};
+
+use crate::{CollectorSource, Config, SourceError, interval::Interval, metrics::ConntrackMetrics};
+
+/// A first pass that takes longer is worth a warning.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Why entries of flows were not removed, or not all.
+#[derive(Debug, thiserror::Error)]
+pub enum ConntrackError {
+    /// There is no collector.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A pass did not come to its end; the others did.
+    #[error("entries of flows were not collected")]
+    Collect(#[from] CollectError),
+    /// The thread that does the work ended.
+    #[error("entries of flows were not collected")]
+    Interrupted(#[from] tokio::task::JoinError),
+}
+
+/// What a pass over all maps did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Conntrack maps; 0 if no flow is tracked on this node.
+    pub maps: usize,
+    /// Conntrack entries that stayed.
+    pub alive: u64,
+    /// Conntrack entries that were deleted.
+    pub deleted: u64,
+    /// NAT entries that were deleted with them.
+    pub nat_deleted: NatCount,
+    /// NAT entries that were deleted since nothing tracks their flow.
+    pub orphans: NatCount,
+}
+
+impl Summary {
+    fn add(&mut self, done: &Collected) {
+        self.maps += 1;
+        self.alive += done.alive;
+        self.deleted += done.deleted;
+        self.nat_deleted.add(done.nat_deleted);
+    }
+}
+
+/// The entries of flows: removes those that are not needed any more. Passes never overlap.
+pub struct Conntrack {
+    source: Arc<dyn CollectorSource>,
+    maps: Option<Arc<Maps>>,
+    metrics: Arc<ConntrackMetrics>,
+    state: Mutex<State>,
+}
+
+struct State {
+    interval: Interval,
+    last: Option<Instant>,
+}
+
+/// What a pass found of one map.
+type Found = (FlowMap, u32, Duration, Result<Collected, CollectError>);
+
+impl Conntrack {
+    pub(crate) fn new(
+        config: Cfg<Config>,
+        source: Arc<dyn CollectorSource>,
+        maps: Option<Arc<Maps>>,
+        metrics: Arc<ConntrackMetrics>,
+    ) -> Arc<Self> {
+        let interval = Interval::new(&config);
+        metrics.interval(interval.current());
+        Arc::new(Self {
+            source,
+            maps,
+            metrics,
+            state: Mutex::new(State { interval, last: None }),
+        })
+    }
+
+    /// Removes the entries of flows that have ended, now; the next pass comes an interval later.
+    ///
+    /// # Errors
+    ///
+    /// [`ConntrackError`] if a pass did not come to its end.
+    pub async fn collect(&self) -> Result<Summary, ConntrackError> {
+        self.collect_and(|_| false).await
+    }
+
+    /// Removes all entries from and to these addresses, for example of an endpoint that is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`ConntrackError`] if a pass did not come to its end.
+    pub async fn forget(
+        &self,
+        addresses: impl IntoIterator<Item = IpAddr>,
+    ) -> Result<Summary, ConntrackError> {
+        let addresses: BTreeSet<IpAddr> = addresses.into_iter().collect();
+        if addresses.is_empty() {
+            return Ok(Summary::default());
+        }
+        let of_family = |map: &FlowMap| addresses.iter().any(|address| address.is_ipv6() == map.is_ipv6());
+        let maps = FlowMap::ALL.into_iter().filter(of_family).collect();
+        let _turn = self.state.lock().await;
+        let (_, summary) = self.pass(maps, Removal::Addresses(addresses)).await?;
+        Ok(summary)
+    }
+
+    /// Removes the entries of all flows. Connections that go on get new ones, as far as policies allow it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConntrackError`] if a pass did not come to its end.
+    pub async fn flush(&self) -> Result<Summary, ConntrackError> {
+        let _turn = self.state.lock().await;
+        let (_, summary) = self.pass(FlowMap::ALL.to_vec(), Removal::All).await?;
+        Ok(summary)
+    }
+
+    /// As [`collect`](Self::collect); then removes NAT entries whose flow nothing tracks, of these address families.
+    pub(crate) async fn collect_and(&self, purges: impl Fn(bool) -> bool) -> Result<Summary, ConntrackError> {
+        let mut state = self.state.lock().await;
+        let start = Instant::now();
+        let is_first = state.last.is_none();
+        let (removed, mut summary) = self.pass(FlowMap::ALL.to_vec(), Removal::Ended).await?;
+        for is_ipv6 in [false, true] {
+            if purges(is_ipv6) {
+                let done = self.purge(is_ipv6).await?;
+                summary.orphans.add(done.deleted);
+            }
+        }
+        let passed = state.last.map(|last| start - last);
+        state.interval.adapt(passed, removed);
+        state.last = Some(start);
+        self.metrics.interval(state.interval.current());
+        if is_first && summary.maps > 0 {
+            report_first(&summary, start.elapsed());
+        }
+        Ok(summary)
+    }
+
+    /// Waits until the next pass is due; returns at once before the first.
+    pub(crate) async fn due(&self) {
+        loop {
+            let state = self.state.lock().await;
+            let Some(last) = state.last else { return };
+            let due = last + state.interval.current();
+            drop(state);
+            if Instant::now() >= due {
+                return;
+            }
+            // Meanwhile, others may collect: then it is due later.
+            sleep_until(due).await;
+        }
+    }
+
+    /// Time between the last pass and the next one.
+    pub async fn interval(&self) -> Duration {
+        self.state.lock().await.interval.current()
+    }
+
+    /// Reports how full conntrack maps are, where that is known without a walk.
+    pub(crate) async fn report_pressure(&self) -> Result<(), ConntrackError> {
+        let source = self.source.clone();
+        let counted = tokio::task::spawn_blocking(move || {
+            let collector = source.collector()?;
+            let counted = collector.into_iter().flat_map(|collector| {
+                FlowMap::ALL
+                    .map(|map| Some((map, collector.count(map)?, collector.max_entries(map)?)))
+                    .into_iter()
+                    .flatten()
+            });
+            Ok::<_, SourceError>(counted.collect::<Vec<_>>())
+        });
+        for (map, entries, max) in counted.await?? {
+            self.report_entries(map, entries, max);
+        }
+        Ok(())
+    }
+
+    fn report_entries(&self, map: FlowMap, entries: u64, max: u32) {
+        if let Some(maps) = &self.maps {
+            let entries = u32::try_from(entries).unwrap_or(u32::MAX);
+            maps.report_entries(map.family().name, entries, max);
+        }
+    }
+
+    /// Passes over conntrack maps. Returns the largest part of a map that was removed, and the sums.
+    async fn pass(&self, maps: Vec<FlowMap>, removal: Removal) -> Result<(f64, Summary), ConntrackError> {
+        let source = self.source.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            let Some(collector) = source.collector()? else {
+                return Ok(Vec::new());
+            };
+            let there = maps
+                .into_iter()
+                .filter_map(|map| Some((map, collector.max_entries(map)?)));
+            Ok::<Vec<Found>, SourceError>(
+                there
+                    .map(|(map, max)| timed(&*collector, map, max, &removal))
+                    .collect(),
+            )
+        })
+        .await??;
+        let (mut removed, mut summary, mut failed) = (0.0_f64, Summary::default(), None);
+        for (map, max, took, result) in found {
+            self.metrics.pass(map, result.as_ref().ok(), took);
+            match result {
+                Ok(done) => {
+                    removed = removed.max(done.deleted as f64 / f64::from(max.max(1)));
+                    summary.add(&done);
+                    self.report_entries(map, done.alive, max);
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            Some(error) => Err(error.into()),
+            None => Ok((removed, summary)),
+        }
+    }
+
+    async fn purge(&self, is_ipv6: bool) -> Result<Purged, ConntrackError> {
+        let source = self.source.clone();
+        let purged = tokio::task::spawn_blocking(move || {
+            let collector = source.collector()?;
+            let Some(collector) = collector else {
+                return Ok(Purged::default());
+            };
+            Ok::<_, ConntrackError>(collector.purge(is_ipv6)?)
+        });
+        let done = purged.await??;
+        self.metrics.purge(is_ipv6, &done);
+        Ok(done)
+    }
+}
+
+impl std::fmt::Debug for Conntrack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conntrack").finish_non_exhaustive()
+    }
+}
+
+fn timed(collector: &dyn FlowCollector, map: FlowMap, max: u32, removal: &Removal) -> Found {
+    let start = std::time::Instant::now();
+    let result = collector.collect(map, removal);
+    (map, max, start.elapsed(), result)
+}
+
+fn report_first(summary: &Summary, took: Duration) {
+    let (alive, deleted, seconds) = (summary.alive, summary.deleted, took.as_secs_f64());
+    if took > LONG {
+        tracing::warn!(alive, deleted, seconds, "first pass over conntrack maps was slow");
+    } else {
+        tracing::info!(alive, deleted, seconds, "first pass over conntrack maps done");
+    }
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The cell with collectors that only report what they are told to.
+
+use std::{collections::BTreeSet, io, net::IpAddr, sync::Arc, time::Duration};
+
+use hive::{Cell, Hive, Level, Running, Settings};
+use parking_lot::Mutex;
+use skep_bpf_maps::collect::{CollectError, Collected, FlowCollector, FlowMap, NatCount, Purged, Removal};
+use skep_metrics::{Registry, exposition};
+use tokio::time::Instant;
+
+use crate::{CollectorSource, Conntrack, SourceError};
+
+/// Deletes of each of the two maps of IPv4, with room for 1000 entries, what it is told to.
+#[derive(Default)]
+struct Fake {
+    deletes: Mutex<u64>,
+    fails: Mutex<bool>,
+    is_absent: Mutex<bool>,
+    passes: Mutex<Vec<(Instant, FlowMap, Removal)>>,
+    purges: Mutex<Vec<bool>>,
+}
+
+struct Handle(Arc<Fake>);
+
+impl CollectorSource for Handle {
+    fn collector(&self) -> Result<Option<Arc<dyn FlowCollector>>, SourceError> {
+        let is_absent = *self.0.is_absent.lock();
+        Ok((!is_absent).then(|| Arc::new(Self(self.0.clone())) as Arc<dyn FlowCollector>))
+    }
+}
+
+impl FlowCollector for Handle {
+    fn max_entries(&self, map: FlowMap) -> Option<u32> {
+        (!map.is_ipv6()).then_some(1000)
+    }
+
+    fn count(&self, map: FlowMap) -> Option<u64> {
+        (map == FlowMap::Any4).then_some(250)
+    }
+
+    fn collect(&self, map: FlowMap, removal: &Removal) -> Result<Collected, CollectError> {
+        if *self.0.fails.lock() {
+            return Err(CollectError::Iterate {
+                map: map.family().name,
+                source: io::Error::other("broken"),
+            });
+        }
+        let mut passes = self.0.passes.lock();
+        passes.push((Instant::now(), map, removal.clone()));
+        Ok(Collected {
+            alive: 10,
+            deleted: *self.0.deletes.lock(),
+            nat_deleted: NatCount {
+                forward: 1,
+                reverse: 2,
+            },
+        })
+    }
+
+    fn purge(&self, is_ipv6: bool) -> Result<Purged, CollectError> {
+        self.0.purges.lock().push(is_ipv6);
+        Ok(Purged::default())
+    }
+}
+
+async fn start(fake: &Arc<Fake>, flags: &[&'static str]) -> Running {
+    let source = fake.clone();
+    let fake = Cell::module("fake", "Collectors that do as they are told")
+        .provide(move || Arc::new(Handle(source.clone())) as Arc<dyn CollectorSource>);
+    let hive = Hive::new([
+        skep_metrics::cell(),
+        skep_datapath_config::cell(),
+        skep_datapath_maps::in_memory_cell(),
+        crate::cell::module(),
+        fake,
+    ])
+    .root::<Arc<Conntrack>>()
+    .root::<Arc<Registry>>();
+    hive::testing::start_with(hive, Settings::new().args(flags.iter().copied())).await
+}
+
+fn conntrack(running: &Running) -> Arc<Conntrack> {
+    running.get::<Arc<Conntrack>>().unwrap().clone()
+}
+
+/// When passes over the first map began.
+fn times(fake: &Fake, start: Instant) -> Vec<u64> {
+    let passes = fake.passes.lock();
+    let first = passes.iter().filter(|(_, map, _)| *map == FlowMap::Tcp4);
+    first.map(|(time, ..)| (*time - start).as_secs()).collect()
+}
+
+fn health(running: &Running, job: &str) -> (Level, String) {
+    let entries = running.health().entries();
+    let found = entries.iter().find(|entry| entry.id.to_string().ends_with(job));
+    found.map_or((Level::Ok, String::new()), |entry| {
+        (entry.level, entry.message.to_string())
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn passes_come_at_start_and_when_they_are_due() {
+    let fake = Arc::new(Fake::default());
+    *fake.deletes.lock() = 400;
+    let begin = Instant::now();
+
+    let running = start(&fake, &[]).await;
+    // 300 s less 40 %: 180 s, 108 s, 65 s.
+    tokio::time::sleep(Duration::from_secs(300)).await;
+
+    assert_eq!(times(&fake, begin), [0, 180, 288]);
+    let (level, message) = health(&running, "collect");
+    assert_eq!(level, Level::Ok);
+    assert_eq!(message, "800 entries deleted, 20 are alive, next pass in 65s");
+    assert!(fake.purges.lock().is_empty(), "no signal, no purge");
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_interval_is_kept() {
+    let fake = Arc::new(Fake::default());
+    *fake.deletes.lock() = 900;
+    let begin = Instant::now();
+
+    let running = start(&fake, &["--conntrack-gc-interval=30s"]).await;
+    tokio::time::sleep(Duration::from_secs(95)).await;
+
+    assert_eq!(times(&fake, begin), [0, 30, 60, 90]);
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_in_between_puts_the_next_one_off() {
+    let fake = Arc::new(Fake::default());
+    let begin = Instant::now();
+    let running = start(&fake, &[]).await;
+    tokio::time::sleep(Duration::from_secs(200)).await;
+
+    let done = conntrack(&running).collect().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(350)).await;
+
+    assert_eq!((done.maps, done.alive, done.nat_deleted.total()), (2, 20, 6));
+    assert_eq!(times(&fake, begin), [0, 200, 500]);
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_of_addresses_and_all_are_removed_on_request() {
+    let fake = Arc::new(Fake::default());
+    let running = start(&fake, &[]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fake.passes.lock().clear();
+    let conntrack = conntrack(&running);
+    let pod: IpAddr = "10.0.1.5".parse().unwrap();
+
+    conntrack.forget([pod]).await.unwrap();
+    conntrack.forget([]).await.unwrap();
+    conntrack
+        .forget(["fd00::5".parse::<IpAddr>().unwrap()])
+        .await
+        .unwrap();
+    conntrack.flush().await.unwrap();
+
+    let removals: Vec<Removal> = fake
+        .passes
+        .lock()
+        .iter()
+        .map(|(.., removal)| removal.clone())
+        .collect();
+    let of_pod = Removal::Addresses(BTreeSet::from([pod]));
+    assert_eq!(
+        removals,
+        [of_pod.clone(), of_pod, Removal::All, Removal::All],
+        "IPv6 maps are not there"
+    );
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_fails_is_repeated_and_said() {
+    let fake = Arc::new(Fake::default());
+    *fake.fails.lock() = true;
+    let begin = Instant::now();
+    let running = start(&fake, &[]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(health(&running, "collect").0, Level::Degraded);
+
+    *fake.fails.lock() = false;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+
+    assert_eq!(health(&running, "collect").0, Level::Ok);
+    let times = times(&fake, begin);
+    assert!(times.len() == 1 && times[0] <= 30, "{times:?}");
+    let text = exposition(&running.get::<Arc<Registry>>().unwrap());
+    for line in [
+        r#"cilium_datapath_conntrack_gc_runs_total{family="ipv4",protocol="TCP",status="completed"} 1"#,
+        r#"cilium_datapath_conntrack_gc_runs_total{family="ipv4",protocol="non-TCP",status="uncompleted"}"#,
+        r#"cilium_datapath_conntrack_gc_entries{family="ipv4",protocol="TCP",status="alive"} 10"#,
+        r#"cilium_datapath_conntrack_gc_interval_seconds{global="global"} 300"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_maps_nothing_is_done() {
+    let fake = Arc::new(Fake::default());
+    *fake.is_absent.lock() = true;
+    let running = start(&fake, &[]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    assert_eq!(health(&running, "collect").1, "No flows are tracked");
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn translations_are_purged_of_the_family_that_asks_for_it() {
+    let fake = Arc::new(Fake::default());
+    let running = start(&fake, &[]).await;
+
+    let conntrack = conntrack(&running);
+    conntrack.collect_and(|is_ipv6| is_ipv6).await.unwrap();
+
+    assert_eq!(*fake.purges.lock(), [true]);
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn maps_are_as_full_as_passes_find_or_the_kernel_counts() {
+    let fake = Arc::new(Fake::default());
+    let running = start(&fake, &[]).await;
+    let registry = running.get::<Arc<Registry>>().unwrap().clone();
+    let is = |name: &str, pressure: &str| {
+        let line = format!("cilium_bpf_map_pressure{{map_name=\"{name}\"}} {pressure}\n");
+        let text = exposition(&registry);
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    };
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    is("ct4_global", "0.01");
+    is("ct_any4_global", "0.01");
+
+    tokio::time::sleep(Duration::from_secs(30)).await;
+
+    is("ct4_global", "0.01");
+    is("ct_any4_global", "0.25");
+    hive::testing::stop(running).await;
+}
