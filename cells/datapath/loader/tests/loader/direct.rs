@@ -36,12 +36,9 @@ const FAMILIES: [(&str, &str, [&str; 2]); 2] = [
 /// Connects the other node to this one by `eth1`; it reaches clients through this one, and clients services.
 fn connect(world: &World) -> Outcome {
     world.add_interface("eth1", "198.51.100.1/24", "2001:db8:1::1/64")?;
-    ip(&format!(
-        "link set eth1-peer netns {}",
-        world.other.path().display()
-    ))?;
+    ip(&format!("link set p-eth1 netns {}", world.other.path().display()))?;
     world.other.run(|| {
-        ip("link set eth1-peer name eth0")?;
+        ip("link set p-eth1 name eth0")?;
         ip("link set eth0 up")?;
         ip("addr add 198.51.100.2/24 dev eth0")?;
         ip("addr add 2001:db8:1::2/64 dev eth0 nodad")?;
