@@ -56,6 +56,9 @@ pub enum DatapathError {
     /// The pair of interfaces that joins node and pods is not there.
     #[error("cilium_host and cilium_net are not set up")]
     Pair(#[from] PairError),
+    /// The interface of the tunnel is not as configured.
+    #[error("the tunnel is not set up")]
+    Tunnel(#[source] PairError),
     /// The programs were not loaded.
     #[error("programs at interfaces: not loaded")]
     Load(#[from] LoadError),

@@ -2,6 +2,8 @@
 
 //! Packets that nobody recorded, through the programs on the node of the facts.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod dsr;
 mod frame;
 mod ipip;
