@@ -418,6 +418,8 @@ mod tests {
     /// Runs a test in a network namespace of its own.
     fn in_namespace(test: impl AsyncFnOnce() -> Result<(), PairError> + Send) {
         let done: std::io::Result<()> = TestNode::run("tunnel", |_| {
+            // Addresses are usable at once.
+            std::fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0")?;
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
