@@ -129,7 +129,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
 
     let claims = Arc::new(Claims {
         endpoints: endpoints.clone(),
-        guard: ipcache.register_source("endpoints")?,
+        guard: ipcache.register_source("local-endpoints")?,
         ipcache,
     });
     jobs.spawn(Job::once("claim-addresses", move |cx: JobCtx| {

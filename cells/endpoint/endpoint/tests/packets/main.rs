@@ -4,6 +4,10 @@
 //! programs, and an agent that comes and goes does not disturb it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "servers beside the test are no jobs of a hive"
+)]
 
 mod agent;
 mod node;
