@@ -23,8 +23,9 @@ use skep_datapath_config::Acceleration;
 use skep_datapath_maps::Maps;
 use tokio::sync::watch;
 
+use skep_endpoint_hooks::HookError;
+
 use crate::{
-    HookError,
     attach::{self, Attached, Attachment, Hook, Owner, attach_tc, tc_hook},
     desired::{Desired, DirectRouting, NativeDevice},
     options::PacketSettings,
@@ -437,7 +438,7 @@ impl PacketDatapath {
         Ok(())
     }
 
-    /// As [`EndpointHooks::attach`](crate::EndpointHooks::attach).
+    /// As [`EndpointHooks::attach`](skep_endpoint_hooks::EndpointHooks::attach).
     pub(crate) fn attach_to_endpoint(&self, id: u16, interface: &str) -> Result<(), HookError> {
         let mut state = self.state.lock();
         if state.loaded.is_none() {
@@ -458,7 +459,7 @@ impl PacketDatapath {
             })
     }
 
-    /// As [`EndpointHooks::detach`](crate::EndpointHooks::detach).
+    /// As [`EndpointHooks::detach`](skep_endpoint_hooks::EndpointHooks::detach).
     pub(crate) fn detach_from_endpoint(&self, id: u16) -> Result<(), HookError> {
         let mut state = self.state.lock();
         let owner = Owner::Endpoint(id);

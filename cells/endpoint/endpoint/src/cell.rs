@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
-use skep_datapath_loader::EndpointHooks;
+use skep_endpoint_hooks::EndpointHooks;
 use skep_ipcache::Writer;
 use skep_node::NodeAddress;
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};

@@ -25,8 +25,8 @@ use skep_bpf_sys::{
     Map, MemoryMap, RawMap, RawSpec,
     map::{Fate, FaultyMap},
 };
-use skep_datapath_loader::{EndpointHooks, HookError, testing::FakeHooks};
 use skep_datapath_maps::Maps;
+use skep_endpoint_hooks::{EndpointHooks, HookError, testing::FakeHooks};
 use skep_identity::NumericIdentity;
 use statedb::{
     Db, Obj, RwTable,

@@ -21,9 +21,9 @@ use skep_bpf_sys::{
     map::cpu_values,
     testing::Node,
 };
-use skep_datapath_loader::{EndpointHooks, HookError};
 use skep_datapath_maps::Maps;
 use skep_endpoint::{EndpointSpec, Endpoints, Identifier};
+use skep_endpoint_hooks::{EndpointHooks, HookError};
 use skep_identity::NumericIdentity;
 use skep_node::NodeAddress;
 use statedb::{Db, RwTable, Table};
