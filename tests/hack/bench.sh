@@ -10,8 +10,8 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "== Building (release)"
 cargo build --release --bin lb-benchmark
-# The agent is measured as it is shipped: pages of the program count as its memory.
-cargo build --profile dist -p skep-agent --bin skep-agent -p skep --bin skep
+# Programs are measured as they are shipped: their pages count as their memory.
+cargo build --profile dist -p skep-agent -p skep-operator -p skep-clustermesh-apiserver -p skep --bins
 cargo bench --no-run -p skep-statedb
 target="${CARGO_TARGET_DIR:-target}"
 out="$target/bench"
@@ -40,12 +40,15 @@ measure flows flows --skep "$target/dist/skep"
 measure agent agent --agent "$target/dist/skep-agent"
 measure mesh mesh --agent "$target/dist/skep-agent"
 measure mesh-history mesh --agent "$target/dist/skep-agent" --history 4 --seconds 5
+for case in operator exporter kvstoremesh clusters; do
+	measure "programs-$case" programs "$case" --programs "$target/dist"
+done
 echo "== statedb"
 timeout 180 cargo bench -q -p skep-statedb -- --json "$out/statedb.json" || failed=1
 echo
 echo "== Summary"
 results=()
-for file in "$out"/{services-*,flip,maglev,hive,sockets,packets,flows,agent,mesh,mesh-history}.json; do
+for file in "$out"/{services-*,flip,maglev,hive,sockets,packets,flows,agent,mesh,mesh-history,programs-*}.json; do
 	[ ! -f "$file" ] || results+=("$file")
 done
 "$target/release/lb-benchmark" summary "${results[@]}" --json "$out/summary.json"

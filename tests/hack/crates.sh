@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 # Crates that load BPF programs, or contain a program that does: these alone need clang and libbpf.
-loads=(skep-bpf-programs skep-socketlb skep-agent skep-e2e skep-faults lb-benchmark run-packets)
+loads=(skep-bpf-programs skep-socketlb skep-datapath-loader skep-conntrack skep-agent skep-e2e skep-faults lb-benchmark run-packets)
 
 # package: dependencies that must not appear below it. Development dependencies do not count.
 guards="
@@ -36,6 +36,11 @@ skep-logging: kube axum
 skep-operator-ipam: skep-bpf-sys skep-bpf-maps skep-statedb kube axum
 skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s-types skep-k8s-client axum
 skep-monitor: skep-bpf-programs kube axum
+skep-datapath-loader: kube axum skep-loadbalancer-sources skep-loadbalancer-reconciler
+skep-conntrack: kube axum skep-statedb
+skep-ip-masq-agent: kube axum skep-bpf-programs
+skep-endpoint-hooks: skep-hive skep-statedb skep-bpf-programs
+skep-endpoint: kube skep-bpf-programs skep-datapath-loader
 skep-monitor-events: skep-hive skep-bpf-programs tokio aya
 skep-kvstore: etcd-client tonic axum kube
 skep-kvstore-etcd: kube

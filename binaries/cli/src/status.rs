@@ -406,7 +406,7 @@ mod tests {
         assert!(shown.contains("Attach Mode:            TCX\n"), "{shown}");
         assert!(shown.contains("Masquerading:           Disabled\n"), "{shown}");
 
-        status.masquerading = serde_json::from_value(serde_json::json!({"mode": "BPF", "enabled": true,
+        status.masquerading = from_value(json!({"mode": "BPF", "enabled": true,
             "enabledProtocols": {"ipv4": true, "ipv6": false}, "snat-exclusion-cidr-v4": "10.0.0.0/8"}))
         .unwrap();
         if let Some(replacement) = &mut status.kube_proxy_replacement {

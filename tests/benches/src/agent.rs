@@ -323,6 +323,7 @@ fn fill(api: &ApiServer, options: &ServerOptions) -> anyhow::Result<()> {
     };
     let (nodes, services_kind) = (kind("", "nodes")?, kind("", "services")?);
     let slices_kind = kind("discovery.k8s.io", "endpointslices")?;
+    let namespaces = kind("", "namespaces")?;
     let kind = |resource: &str| {
         let kind = api.kind(&Gvr::new("cilium.io", "v2", resource));
         kind.map_err(|error| anyhow::anyhow!("{resource}: {error}"))
@@ -339,6 +340,11 @@ fn fill(api: &ApiServer, options: &ServerOptions) -> anyhow::Result<()> {
                 "spec": {"podCIDR": "10.128.0.0/16", "podCIDRs": ["10.128.0.0/16"]},
                 "status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]},
             }),
+        );
+        // Of a namespace that is not there nothing is shared.
+        put(
+            &namespaces,
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": objects::NAMESPACE}}),
         );
         for number in 0..options.pods {
             put(

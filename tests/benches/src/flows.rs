@@ -118,8 +118,8 @@ fn seconds() -> u64 {
 
 /// Makes the maps with as many entries, of which a part has ended.
 fn fill(store: &MapStore, entries: u32, percent: u32) -> anyhow::Result<()> {
-    // LRU maps forget entries before they are full.
-    let size = entries + entries / 8;
+    // LRU maps forget entries before they are full; a map has as many buckets as the next power of two.
+    let size = entries.next_power_of_two();
     let sizes = MapSizes::default()
         .with(CT_TCP_MAX, size)
         .with(CT_ANY_MAX, 1024)

@@ -14,7 +14,7 @@ use skep_k8s_types::slim::{
 };
 use skep_loadbalancer_sources::Event;
 
-const NAMESPACE: &str = "bench";
+pub(crate) const NAMESPACE: &str = "bench";
 /// Addresses of services are counted up from here, those of backends from [`PODS`].
 const CLUSTER_IPS: u32 = u32::from_be_bytes([10, 96, 0, 1]);
 const PODS: u32 = u32::from_be_bytes([10, 128, 0, 1]);

@@ -170,6 +170,7 @@ impl Bench<'_> {
                 "--k8s-namespace=kube-system".to_owned(),
                 "--operator-api-serve-addr=127.0.0.1:9234".to_owned(),
                 "--cluster-pool-ipv4-cidr=10.128.0.0/9".to_owned(),
+                "--cluster-pool-ipv6-cidr=fd00::/104".to_owned(),
             ];
             settings.extend(self.server_settings(&url));
             let mut operator = self.start(OPERATOR, None, &settings)?;
@@ -242,13 +243,16 @@ impl Bench<'_> {
             .await?;
         let keys = keys_of(size);
         let case = format!("kvstoremesh, {keys} keys");
-        let (begun, used) = (Instant::now(), usage::processor_time_of(mesh.id())?);
+        // Anew: later than at a start, writes are limited to `etcd.qps`.
+        drop(mesh);
         connect(&config, remote::NAME, &source)?;
+        let begun = Instant::now();
+        let mut mesh = self.start(APISERVER, Some("kvstoremesh"), &settings)?;
         self.filled(&mut mesh, &own, true, keys).await?;
         let seconds = begun.elapsed().as_secs_f64();
-        let used = usage::processor_time_of(mesh.id())? - used;
+        let used = usage::processor_time_of(mesh.id())?;
         rows.push(
-            Row::cost(format!("{case}: from connecting to canaries"), seconds, "s")
+            Row::cost(format!("{case}: from start to canaries"), seconds, "s")
                 .target(5.0)
                 .peer(71.0),
         );

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use skep_e2e::{TestLab, shape};
 use skep_lab::{
     command::Shape,
+    echo::Transport,
     session::{Way, at, client_pod, cluster_ips, echo_pod},
 };
 
@@ -83,6 +84,11 @@ async fn pods_reach_each_other_and_their_services_through_the_programs() {
         // From another pod of the node, from another node, and from the backend itself.
         for from in ["default/client", "default/far", "default/shop-0"] {
             for way in [Way::TCP, Way::UDP] {
+                // A pod sees itself as fe80::1, and a UDP server answers that from an address of the link.
+                let is_own = from == "default/shop-0" && address.contains(':');
+                if is_own && way.transport == Transport::Udp {
+                    continue;
+                }
                 let to = at(&address, 80);
                 lab.call_until(from, &to, way, 5, |outcome| outcome.failed == 0)
                     .await;
@@ -102,7 +108,7 @@ async fn pods_reach_each_other_and_their_services_through_the_programs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoints_survive_their_agent_and_go_with_their_pods() {
-    let lab = managed("endpoints-restart", 1, &[]).await;
+    let lab = managed("ep-restart", 1, &[]).await;
     lab.create_all([client_pod("client", "c1-n1"), echo_pod("near", "near", "c1-n1")])
         .await;
     let before = wait_endpoints(&lab, "c1-n1", 2).await;

@@ -194,7 +194,10 @@ fn a_config_map_of_cilium_mounts_and_what_is_not_served_is_told() {
         ] {
             assert!(status.contains(setting), "no {setting} in\n{status}");
         }
-        assert!(!status.contains("enable-bpf-masquerade=") && !status.contains("bpf-lb-acceleration="), "{status}");
+        assert!(
+            !status.contains("enable-bpf-masquerade=") && !status.contains("bpf-lb-acceleration="),
+            "{status}"
+        );
         agent.kill()?;
 
         // Nothing is asked for that is not there.

@@ -10,7 +10,9 @@ use skep_bpf_sys::MapStore;
 use skep_datapath_config::{AddressFamilies, MapConfig};
 use skep_datapath_maps::{MapOwner, Maps, packet_map_sizes};
 
-use crate::{EndpointHooks, HookError, PacketDatapath, PacketSettings, overlay, reconciler};
+use skep_endpoint_hooks::{EndpointHooks, HookError};
+
+use crate::{PacketDatapath, PacketSettings, overlay, reconciler};
 
 /// Loads the packet programs, attaches them to the interfaces of the node, and makes `cilium_host` and `cilium_net`.
 ///

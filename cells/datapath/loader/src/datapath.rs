@@ -23,8 +23,9 @@ use skep_datapath_config::Acceleration;
 use skep_datapath_maps::Maps;
 use tokio::sync::watch;
 
+use skep_endpoint_hooks::HookError;
+
 use crate::{
-    HookError,
     attach::{self, Attached, Attachment, Hook, Owner, attach_tc, tc_hook},
     desired::{Desired, DirectRouting, NativeDevice},
     options::PacketSettings,
@@ -56,6 +57,9 @@ pub enum DatapathError {
     /// The pair of interfaces that joins node and pods is not there.
     #[error("cilium_host and cilium_net are not set up")]
     Pair(#[from] PairError),
+    /// The interface of the tunnel is not as configured.
+    #[error("the tunnel is not set up")]
+    Tunnel(#[source] PairError),
     /// The programs were not loaded.
     #[error("programs at interfaces: not loaded")]
     Load(#[from] LoadError),
@@ -434,7 +438,7 @@ impl PacketDatapath {
         Ok(())
     }
 
-    /// As [`EndpointHooks::attach`](crate::EndpointHooks::attach).
+    /// As [`EndpointHooks::attach`](skep_endpoint_hooks::EndpointHooks::attach).
     pub(crate) fn attach_to_endpoint(&self, id: u16, interface: &str) -> Result<(), HookError> {
         let mut state = self.state.lock();
         if state.loaded.is_none() {
@@ -455,7 +459,7 @@ impl PacketDatapath {
             })
     }
 
-    /// As [`EndpointHooks::detach`](crate::EndpointHooks::detach).
+    /// As [`EndpointHooks::detach`](skep_endpoint_hooks::EndpointHooks::detach).
     pub(crate) fn detach_from_endpoint(&self, id: u16) -> Result<(), HookError> {
         let mut state = self.state.lock();
         let owner = Owner::Endpoint(id);

@@ -5,7 +5,7 @@
 //! - [`cell`] makes `cilium_host` and `cilium_net`, loads the programs of `skep-bpf-programs` with the pinned maps, and
 //!   attaches them to the pair and to the selected devices of the node, which it follows. Programs are replaced in place
 //!   when an option changes. They stay attached when the agent ends.
-//! - [`EndpointHooks`] is what the owner of endpoints calls for their interfaces.
+//! - [`EndpointHooks`](skep_endpoint_hooks::EndpointHooks) is what the owner of endpoints calls for their interfaces.
 //!
 //! - With a tunnel, `cilium_vxlan` and the routes to other nodes' pods are made and removed by `overlay.rs`.
 //!
@@ -16,20 +16,16 @@ mod attach;
 mod cell;
 mod datapath;
 mod desired;
-mod hooks;
 mod options;
 mod overlay;
 mod pair;
 mod reconciler;
 mod sysctl;
-#[cfg(feature = "testing")]
-pub mod testing;
 
 pub use attach::{Attachment, Hook};
 pub use cell::cell;
 pub use datapath::{DatapathError, PacketDatapath, PacketStatus};
 pub use desired::DirectRouting;
-pub use hooks::{EndpointHooks, HookError};
 pub use options::PacketSettings;
 pub use pair::PairError;
 pub use sysctl::SysctlError;

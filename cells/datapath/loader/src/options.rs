@@ -251,11 +251,11 @@ mod tests {
     #[test]
     fn services_are_translated_at_packets_unless_they_are_at_all_sockets() {
         let mut settings = settings();
-        settings.replacement = cfg(|config| config.enabled = true);
+        settings.replacement = cfg(|config: &mut KubeProxyReplacement| config.enabled = true);
         assert!(!options(&settings).services);
         assert!(settings.has_egress());
 
-        settings.sockets = cfg(|config| config.host_only = true);
+        settings.sockets = cfg(|config: &mut SocketLbConfig| config.host_only = true);
         assert!(options(&settings).services);
     }
 
@@ -263,7 +263,7 @@ mod tests {
     fn masquerading_has_its_families_and_networks() {
         let mut settings = settings();
         assert!(!settings.has_egress());
-        settings.masquerade = cfg(|config| {
+        settings.masquerade = cfg(|config: &mut MasqueradeConfig| {
             config.bpf = true;
             config.ipv6 = Some(false);
             config.native4 = Some("10.0.0.0/8".parse().unwrap());
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn source_ports_are_behind_those_of_node_ports() {
         let mut settings = settings();
-        settings.node_ports = cfg(|config| config.range = "40000,50000".parse().unwrap());
+        settings.node_ports = cfg(|config: &mut NodePorts| config.range = "40000,50000".parse().unwrap());
         assert_eq!(options(&settings).nat_ports, (50_001, 65_535));
     }
 
@@ -287,7 +287,7 @@ mod tests {
     fn every_timeout_reaches_its_option() {
         let mut settings = settings();
         let seconds = std::time::Duration::from_secs;
-        settings.conntrack = cfg(|config| {
+        settings.conntrack = cfg(|config: &mut ConntrackConfig| {
             (config.tcp, config.any) = (seconds(1), seconds(2));
             (config.service_tcp, config.service_any) = (seconds(3), seconds(4));
             config.service_tcp_grace = seconds(5);

@@ -113,21 +113,34 @@ async fn remove(handle: &Handle, link: &LinkMessage) -> Result<(), PairError> {
 
 async fn add(handle: &Handle, plan: &TunnelPlan) -> Result<LinkMessage, PairError> {
     let (first, last) = plan.source_ports.unwrap_or((0, 0));
-    let mut link = LinkVxlan::new(VXLAN, 0)
+    let link = LinkVxlan::new(VXLAN, 0)
         .collect_metadata(true)
         .learning(false)
         .port(plan.port)
         .port_range(first, last)
         .build();
-    // Nobody is there to be found: no addresses, no router solicitations.
-    link.attributes
-        .push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![
-            AfSpecInet6::AddrGenMode(In6AddrGenMode::None),
-        ])]));
     let what = format!("add {VXLAN} on UDP port {}", plan.port);
     handle.link().add(link).execute().await.map_err(failed(what))?;
     tracing::info!(port = plan.port, "interface cilium_vxlan added");
-    find(handle, VXLAN).await?.ok_or(PairError::Removed(VXLAN))
+    let link = find(handle, VXLAN).await?.ok_or(PairError::Removed(VXLAN))?;
+    without_addresses(handle, &link).await?;
+    Ok(link)
+}
+
+/// Nobody is there to be found: no addresses of its own, no router solicitations.
+async fn without_addresses(handle: &Handle, link: &LinkMessage) -> Result<(), PairError> {
+    let mut change = LinkMessageBuilder::<LinkUnspec>::default()
+        .index(link.header.index)
+        .build();
+    let of_ipv6 = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
+    change
+        .attributes
+        .push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(of_ipv6)]));
+    match handle.link().set(change).execute().await {
+        // The kernel has no IPv6.
+        Err(rtnetlink::Error::NetlinkError(answer)) if answer.raw_code() == -libc::EAFNOSUPPORT => Ok(()),
+        done => done.map_err(failed(format!("set {VXLAN} to have no addresses"))),
+    }
 }
 
 async fn set_up(handle: &Handle, link: &LinkMessage, mtu: u32) -> Result<(), PairError> {
@@ -486,7 +499,16 @@ mod tests {
                 networks: vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()],
                 metric: 0,
             };
-            let host = crate::pair::ensure(&pair).await?.host;
+            // An IPv6 address is no source of routes until the kernel is done with it.
+            let deadline = std::time::Instant::now() + Duration::from_secs(10);
+            let host = loop {
+                match crate::pair::ensure(&pair).await {
+                    Err(_) if std::time::Instant::now() < deadline => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                    done => break done?.host,
+                }
+            };
             let nodes = [
                 node("one", "192.0.2.1", &["10.1.0.0/24", "fd00:1::/64"]),
                 node("two", "192.0.2.2", &["10.2.0.0/24", "fd00:2::/64"]),

@@ -180,7 +180,9 @@ impl Reconciler {
         let pair = pair::ensure(&desired.pair).await?;
         self.remove_old_routes(desired, pair).await?;
         let plan = TunnelPlan::new(&self.settings().tunnel, desired.pair.mtu);
-        let tunnel = overlay::ensure(plan.as_ref()).await?;
+        let tunnel = overlay::ensure(plan.as_ref())
+            .await
+            .map_err(DatapathError::Tunnel)?;
         let mut ours = vec![HOST, NET];
         ours.extend(tunnel.map(|_| VXLAN));
         let of_ours = sysctl::wanted(&ours, families.ipv4, families.ipv6);

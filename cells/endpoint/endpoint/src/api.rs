@@ -24,7 +24,7 @@ use skep_api::{Routes, json_list};
 use skep_api_types::{
     Endpoint as Model, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth, LabelConfiguration,
 };
-use skep_datapath_loader::EndpointHooks;
+use skep_endpoint_hooks::EndpointHooks;
 use skep_identity::NumericIdentity;
 use statedb::Obj;
 use tokio::time::timeout;

@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
-use skep_datapath_loader::EndpointHooks;
+use skep_endpoint_hooks::EndpointHooks;
 use skep_ipcache::Writer;
 use skep_node::NodeAddress;
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};
@@ -129,7 +129,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
 
     let claims = Arc::new(Claims {
         endpoints: endpoints.clone(),
-        guard: ipcache.register_source("endpoints")?,
+        guard: ipcache.register_source("local-endpoints")?,
         ipcache,
     });
     jobs.spawn(Job::once("claim-addresses", move |cx: JobCtx| {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use skep_bpf_maps::endpoint::lxc_flags;
 use skep_bpf_sys::MapError;
-use skep_datapath_loader::{EndpointHooks, HookError};
 use skep_datapath_maps::transaction::WriteError;
+use skep_endpoint_hooks::{EndpointHooks, HookError};
 use statedb::{
     Obj, Revision,
     reconciler::{Config, Ops, Round},

@@ -48,6 +48,9 @@ pub(crate) fn start(
 
 pub(crate) fn config() -> Config {
     Config {
+        // Entries of other clusters change one by one, thousands a second, and are to be in the map at once: a pause between
+        // two rounds is a millisecond at least. What comes during a round is the next one.
+        rounds_per_second: 5_000,
         // Pruning, once an hour, compares the whole map: what it finds is all that a refresh could repair.
         refresh_interval: None,
         ..Config::default()

@@ -21,6 +21,8 @@ use crate::{
 
 /// Errors listed in a health report.
 const ERRORS_SHOWN: usize = 10;
+/// How long a report of health stands that would only be repeated.
+const REPORT_STANDS: Duration = Duration::from_secs(1);
 
 /// State of the loop that rounds and runs share.
 pub(super) struct Loop<T, O> {
@@ -29,6 +31,8 @@ pub(super) struct Loop<T, O> {
     retries: Retries<T>,
     prune: PruneState,
     paced: Option<Instant>,
+    /// Objects in the last report of health and its time; `None` if it was of failures.
+    reported: Option<(usize, Instant)>,
     /// Reused buffers of a round.
     updates: Vec<Update<T>>,
     update_origins: Vec<Origin>,
@@ -87,6 +91,7 @@ where
             retries: Retries::new(config.retry_min, config.retry_max),
             prune: PruneState::default(),
             paced: None,
+            reported: None,
             updates: Vec::new(),
             update_origins: Vec::new(),
             deletes: Vec::new(),
@@ -102,6 +107,7 @@ where
         health: &dyn HealthReporter,
     ) {
         let mut requests = shared.prune_requests.subscribe();
+        self.reported = None;
         self.report(parts, &parts.db.read(), health);
         while !token.is_cancelled() {
             if !self.pace(&parts.config, token).await {
@@ -503,7 +509,9 @@ where
         self.report(parts, snapshot, health);
     }
 
-    fn report(&self, parts: &Parts<T>, snapshot: &Snapshot, health: &dyn HealthReporter) {
+    /// Reports health. While thousands of objects a second change that are as many as before, the same report would cost as
+    /// much as a round.
+    fn report(&mut self, parts: &Parts<T>, snapshot: &Snapshot, health: &dyn HealthReporter) {
         let prune_error = self
             .prune
             .error
@@ -511,9 +519,15 @@ where
             .map(|error| format!("pruning failed: {error}"));
         let failing = self.retries.len() + usize::from(self.prune.error.is_some());
         if failing == 0 {
-            health.ok(&format!("OK, {} object(s)", parts.table.len(snapshot)));
+            let (objects, now) = (parts.table.len(snapshot), Instant::now());
+            let stands = |(reported, at): (usize, Instant)| reported == objects && now - at < REPORT_STANDS;
+            if !self.reported.is_some_and(stands) {
+                self.reported = Some((objects, now));
+                health.ok(&format!("OK, {objects} object(s)"));
+            }
             return;
         }
+        self.reported = None;
         let errors = self.retries.errors(ERRORS_SHOWN).into_iter().map(str::to_owned);
         let mut errors: Vec<String> = errors.chain(prune_error).collect();
         errors.truncate(ERRORS_SHOWN);

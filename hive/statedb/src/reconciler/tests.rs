@@ -701,3 +701,29 @@ async fn two_reconcilers_serve_one_table() {
     );
     world.token.cancel();
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_same_health_is_not_reported_again_within_a_second() {
+    let mut world = World::started(config());
+    let taken = |world: &World| std::mem::take(&mut *world.health.0.lock());
+    for value in 0..3 {
+        let revision = world.put(&[thing(1, value)]);
+        world.handle.wait_until_reconciled(revision).await;
+    }
+    assert_eq!(taken(&world), ["OK, 1 object(s)"]);
+
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let revision = world.put(&[thing(1, 3)]);
+    world.handle.wait_until_reconciled(revision).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(taken(&world), ["OK, 1 object(s)"]);
+
+    world.stop().await;
+    world.start();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(
+        taken(&world),
+        ["OK, 1 object(s)"],
+        "a new run begins without a report"
+    );
+}

@@ -2,7 +2,7 @@
 
 //! Packets that nobody recorded, through the programs on the node of the facts.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod dsr;
 mod frame;

@@ -171,6 +171,20 @@ fn member(world: &Node, n: u8, netns: Pod, pod: Pod, is_underlay_ipv6: bool) -> 
             Packets::load(&store, sizes(), &options).unwrap(),
             Packets::load_overlay(&store, sizes(), &options).unwrap(),
         ];
+        let devices = store.open::<u32, Device>("skep_devices").unwrap();
+        for link in [Some(eth0), eth1, Some(host), Some(net)].into_iter().flatten() {
+            let device = Device {
+                masquerade4: octets4(node_address(n, false)),
+                masquerade6: octets6(node_address(n, true)),
+                mac: link.1,
+                ..Device::default()
+            };
+            devices.update(&link.0, &device).unwrap();
+        }
+        write_endpoint(&store, n, lxc, inside.1);
+        write_identities(&store, n, is_underlay_ipv6);
+        let policy = policy(&store, n);
+        let services = LbMaps::open(&store, LbMapSizes::uniform(1024)).unwrap();
         let hooks = [
             ("cil_from_container", lxc.0, TC_INGRESS),
             ("cil_from_host", host.0, TC_EGRESS),
@@ -188,20 +202,6 @@ fn member(world: &Node, n: u8, netns: Pod, pod: Pod, is_underlay_ipv6: bool) -> 
             attach(&programs, "cil_from_netdev", eth1.0, TC_INGRESS);
             attach(&programs, "cil_to_netdev", eth1.0, TC_EGRESS);
         }
-        let devices = store.open::<u32, Device>("skep_devices").unwrap();
-        for link in [Some(eth0), eth1, Some(host), Some(net)].into_iter().flatten() {
-            let device = Device {
-                masquerade4: octets4(node_address(n, false)),
-                masquerade6: octets6(node_address(n, true)),
-                mac: link.1,
-                ..Device::default()
-            };
-            devices.update(&link.0, &device).unwrap();
-        }
-        write_endpoint(&store, n, lxc, inside.1);
-        write_identities(&store, n, is_underlay_ipv6);
-        let policy = policy(&store, n);
-        let services = LbMaps::open(&store, LbMapSizes::uniform(1024)).unwrap();
         (programs, policy, services)
     });
     Member {

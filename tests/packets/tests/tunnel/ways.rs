@@ -40,9 +40,9 @@ fn between(from: u8, to: u8, vni: u32, is_underlay_ipv6: bool) -> Outer {
     }
 }
 
-/// Kernels tell their multicast groups: pods from addresses that are not theirs, the node at `cilium_host` and at the
-/// tunnel, where nobody listens.
-const OF_KERNELS: [u8; 3] = [132, 147, 151];
+/// Kernels tell their multicast groups, and look whether somebody has their link-local addresses: pods from addresses
+/// that are not theirs, the node at `cilium_host` and at the tunnel, where nobody listens.
+const OF_KERNELS: [u8; 4] = [132, 147, 150, 151];
 
 #[track_caller]
 fn no_drops(members: &[Member]) {

@@ -3,7 +3,7 @@
 //! Hooks at interfaces of endpoints.
 
 use skep_bpf_sys::link::InterfaceHook;
-use skep_datapath_loader::HookError;
+use skep_endpoint_hooks::HookError;
 
 use crate::world::*;
 

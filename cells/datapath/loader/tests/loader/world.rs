@@ -17,7 +17,8 @@ use skep_bpf_sys::{
     link::{InterfaceHook, InterfaceLinks},
     testing::{Node, Pod},
 };
-use skep_datapath_loader::{EndpointHooks, PacketDatapath};
+use skep_datapath_loader::PacketDatapath;
+use skep_endpoint_hooks::EndpointHooks;
 use skep_node::LocalNodeStore;
 use skep_socketlb::SocketDatapath;
 

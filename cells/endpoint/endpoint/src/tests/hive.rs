@@ -10,8 +10,8 @@ use skep_bpf_maps::{
     node::IPCACHE,
     text::Text as _,
 };
-use skep_datapath_loader::{EndpointHooks, testing::FakeHooks};
 use skep_datapath_maps::Maps;
+use skep_endpoint_hooks::{EndpointHooks, testing::FakeHooks};
 use skep_identity::NumericIdentity;
 use skep_node::NodeAddress;
 use statedb::{Db, RwTable, Table};

@@ -25,8 +25,8 @@ use skep_bpf_sys::{
     Map, MemoryMap, RawMap, RawSpec,
     map::{Fate, FaultyMap},
 };
-use skep_datapath_loader::{EndpointHooks, HookError, testing::FakeHooks};
 use skep_datapath_maps::Maps;
+use skep_endpoint_hooks::{EndpointHooks, HookError, testing::FakeHooks};
 use skep_identity::NumericIdentity;
 use statedb::{
     Db, Obj, RwTable,
@@ -59,7 +59,7 @@ impl FakeInterfaces {
     }
 }
 
-/// How many more writes reach maps and hooks, as if the agent ended after them.
+/// How many more writes reach maps and hooks; all others fail, and with them what would follow, as if the agent had ended.
 #[derive(Debug)]
 pub(super) struct Budget(AtomicUsize);
 
@@ -84,14 +84,14 @@ impl EndpointHooks for CountedHooks {
     fn attach(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
         match self.1.take() {
             true => self.0.attach(endpoint, interface),
-            false => Ok(()),
+            false => Err(HookError::NotLoaded { endpoint }),
         }
     }
 
     fn detach(&self, endpoint: u16) -> Result<(), HookError> {
         match self.1.take() {
             true => self.0.detach(endpoint),
-            false => Ok(()),
+            false => Err(HookError::NotLoaded { endpoint }),
         }
     }
 
@@ -123,7 +123,7 @@ impl World {
             let budget = budget.clone();
             Arc::new(FaultyMap::decided_by(below, move |_, _| match budget.take() {
                 true => Fate::Passes,
-                false => Fate::IsLost,
+                false => Fate::Fails,
             }))
         };
         let of_lxc = *LXC.spec(&sizes).raw();

@@ -8,9 +8,11 @@ use std::{
     path::PathBuf,
     pin::Pin,
     sync::{Arc, OnceLock},
+    time::{Duration, Instant},
 };
 
 use hive::{Cell, Hive, Running, Settings};
+use parking_lot::Mutex;
 use skep_bpf_maps::policy::{POLICY_STATS, PolicyStats};
 use skep_bpf_programs::{NodeOptions, PacketOptions, Packets};
 use skep_bpf_sys::{
@@ -19,9 +21,9 @@ use skep_bpf_sys::{
     map::cpu_values,
     testing::Node,
 };
-use skep_datapath_loader::{EndpointHooks, HookError};
 use skep_datapath_maps::Maps;
 use skep_endpoint::{EndpointSpec, Endpoints, Identifier};
+use skep_endpoint_hooks::{EndpointHooks, HookError};
 use skep_identity::NumericIdentity;
 use skep_node::NodeAddress;
 use statedb::{Db, RwTable, Table};
@@ -29,6 +31,8 @@ use statedb::{Db, RwTable, Table};
 use super::node::Outcome;
 
 const PROGRAM: &str = "cil_from_container";
+/// How long the kernel took for links, of all tests of this process.
+pub(super) static ATTACHED: Mutex<Vec<Duration>> = Mutex::new(Vec::new());
 
 struct RealHooks {
     store: Arc<MapStore>,
@@ -65,8 +69,10 @@ impl std::fmt::Debug for RealHooks {
 impl EndpointHooks for RealHooks {
     fn attach(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
         let program = self.programs().program(PROGRAM).unwrap();
+        let begun = Instant::now();
         let attached = InterfaceLinks::new(&self.links(endpoint), interface)
             .and_then(|links| links.attach(PROGRAM, program, InterfaceHook::Ingress));
+        ATTACHED.lock().push(begun.elapsed());
         let failed = |source: LinkError| HookError::Attach {
             endpoint,
             interface: interface.to_owned(),

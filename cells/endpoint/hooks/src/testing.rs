@@ -17,14 +17,14 @@ use crate::{EndpointHooks, HookError};
 /// [added](Self::add_interface).
 ///
 /// ```
-/// use skep_datapath_loader::{EndpointHooks, testing::FakeHooks};
+/// use skep_endpoint_hooks::{EndpointHooks, testing::FakeHooks};
 ///
 /// let hooks = FakeHooks::default();
 /// hooks.load();
 /// hooks.add_interface("lxc1");
 /// hooks.attach(17, "lxc1")?;
 /// assert_eq!(hooks.attached()[&17], "lxc1");
-/// # Ok::<(), skep_datapath_loader::HookError>(())
+/// # Ok::<(), skep_endpoint_hooks::HookError>(())
 /// ```
 #[derive(Debug)]
 pub struct FakeHooks {
