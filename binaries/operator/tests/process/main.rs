@@ -4,4 +4,5 @@
 
 mod kvstore;
 mod leader;
+mod rights;
 mod world;
