@@ -4,5 +4,4 @@
 
 mod kvstore;
 mod leader;
-mod rights;
 mod world;

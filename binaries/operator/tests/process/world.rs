@@ -25,7 +25,7 @@ pub(crate) struct World {
     folder: TempDir,
     pub(crate) cluster: TestCluster,
     /// Where operators reach the API server.
-    pub(crate) address: SocketAddr,
+    address: SocketAddr,
     served: ServedCluster,
 }
 

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skep_kvstore::testing::{PATIENCE, RunningClient, event_text, event_texts, next_event, options};
-use skep_kvstore::{
-    Backend, BackendError, ClientKind, ClientOptions, ConnectionError, KeyRange, Lifetime, RangeRequest,
-};
+use skep_kvstore::{Backend, BackendError, ClientKind, ClientOptions, ConnectionError, Lifetime};
 use skep_kvstore_etcd::testing::{EtcdServer, Gate, Passes};
 use skep_kvstore_etcd::{ConfigSource, Etcd, EtcdConfig, TransportOptions};
 
@@ -384,80 +382,4 @@ async fn a_missing_file_is_waited_for() {
         .await
         .expect("the file is read");
     assert_eq!(backend.addresses(), [address(&server)]);
-}
-
-/// What was written stays readable and keeps its lease; what is refused is written when there is space again.
-#[tokio::test]
-async fn an_etcd_without_space_refuses_writes_by_name_and_loses_nothing() {
-    let server = EtcdServer::start_with_quota(4 << 20).await;
-    let client = RunningClient::new(hasty(&server), watchful());
-    client
-        .put("s/a", "1", Lifetime::Leased)
-        .await
-        .expect("it is written");
-    let mut watcher = client.list_and_watch("s/");
-    assert_eq!(event_texts(&mut watcher, 2).await, ["create s/a=1", "listDone"]);
-    let filler = RunningClient::mesh(server.backend());
-    let block = "x".repeat(256 << 10);
-    let mut refused = None;
-    for at in 0..100 {
-        if let Err(error) = filler
-            .put(&format!("fill/{at}"), block.clone(), Lifetime::Permanent)
-            .await
-        {
-            refused = Some(error);
-            break;
-        }
-    }
-    let refused = refused.expect("the data are larger than the quota");
-    assert!(
-        matches!(refused.backend(), Some(BackendError::NoSpace)),
-        "{refused:?}"
-    );
-
-    let error = client
-        .put("s/b", "1", Lifetime::Leased)
-        .await
-        .expect_err("there is no space");
-    assert!(
-        hive::error_chain(&error).ends_with("the store has no space left"),
-        "{}",
-        hive::error_chain(&error)
-    );
-    let read = client
-        .get("s/a")
-        .await
-        .expect("it is readable")
-        .expect("it is there");
-    assert_eq!(&read.value[..], b"1");
-    // The check of the quorum writes: the status says what is wrong.
-    eventually("the status names it", async || {
-        client.status().to_string().contains("no space left")
-    })
-    .await;
-
-    assert!(client.delete("s/a").await.expect("deletions need no space"));
-    client
-        .delete_prefix("fill/")
-        .await
-        .expect("deletions need no space");
-    assert_eq!(event_text(&next_event(&mut watcher).await), "delete s/a");
-    let now = server
-        .backend()
-        .range(RangeRequest::new(KeyRange::key("s/a")))
-        .await;
-    let now = now.expect("it is readable").header.revision;
-    server.backend().compact(now).await.expect("it is compacted");
-    server.disarm().await;
-
-    eventually("it is written", async || {
-        client.put("s/b", "2", Lifetime::Leased).await.is_ok()
-    })
-    .await;
-    assert_eq!(event_text(&next_event(&mut watcher).await), "create s/b=2");
-    eventually("the status is well", async || {
-        let status = client.status();
-        status.failure.is_none() && status.quorum_error.is_none()
-    })
-    .await;
 }

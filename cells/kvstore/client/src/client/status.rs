@@ -134,7 +134,7 @@ impl fmt::Display for Status {
             Some(error) => {
                 write!(f, "{error}")?;
                 let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-                for cause in causes {
+                for cause in causes.filter(|_| matches!(error, QuorumError::Watch(_))) {
                     write!(f, ": {cause}")?;
                 }
                 write!(f, ", consecutive-errors={}", self.quorum_errors)?;
