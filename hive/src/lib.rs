@@ -410,7 +410,7 @@ pub use options::HiveOptions;
 pub use plan::Plan;
 pub use readiness::{Readiness, ReadyGuard};
 #[cfg(feature = "run")]
-pub use run::{Program, exit, run};
+pub use run::{Program, exit, run, with_arguments};
 pub use scope::Scope;
 pub use show::{DrawError, GraphFormat, GraphView, SettingInfo};
 pub use shutdown::{ExitCause, Shutdown};

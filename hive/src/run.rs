@@ -44,6 +44,35 @@ pub mod exit {
     pub const FORCED: u8 = 128;
 }
 
+/// Calls `run` with the arguments (without the program's name) and the environment of the process; what it returns is the
+/// exit code. For programs that have other sub-commands than a [`Program`].
+///
+/// ```no_run
+/// fn main() -> std::process::ExitCode {
+///     hive::with_arguments(|args, env| match args.first().map(String::as_str) {
+///         Some("ping") => hive::exit::OK,
+///         _ => hive::Program::new("greeter", [hive::Cell::module("hello", "Greets")]).run_with(args, env),
+///     })
+/// }
+/// ```
+pub fn with_arguments(run: impl FnOnce(Vec<String>, Vec<(String, String)>) -> u8) -> ExitCode {
+    let args: Result<Vec<String>, _> = std::env::args_os()
+        .skip(1)
+        .map(std::ffi::OsString::into_string)
+        .collect();
+    let args = match args {
+        Ok(args) => args,
+        Err(argument) => {
+            eprintln!("error: argument {argument:?} is not UTF-8");
+            return ExitCode::from(exit::USAGE);
+        }
+    };
+    // Variables that are not UTF-8 are for others.
+    let env = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    ExitCode::from(run(args, env.collect()))
+}
+
 /// Settings of programs.
 #[derive(Clone, hive_macros::Config)]
 struct ProgramOptions {
@@ -204,21 +233,7 @@ impl Program {
     /// ```
     #[must_use]
     pub fn main(self) -> ExitCode {
-        let args: Result<Vec<String>, _> = std::env::args_os()
-            .skip(1)
-            .map(std::ffi::OsString::into_string)
-            .collect();
-        let args = match args {
-            Ok(args) => args,
-            Err(argument) => {
-                eprintln!("error: argument {argument:?} is not UTF-8");
-                return ExitCode::from(exit::USAGE);
-            }
-        };
-        // Variables that are not UTF-8 are for others.
-        let env = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        ExitCode::from(self.run_with(args, env.collect()))
+        with_arguments(|args, env| self.run_with(args, env))
     }
 
     /// Runs with these arguments (without the program's name) and environment; returns the exit code.

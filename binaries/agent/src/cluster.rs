@@ -23,6 +23,8 @@ pub(crate) fn mesh() -> Cell {
         skep_kvstore_store::metrics(),
         skep_kvstore_etcd::cell(),
         skep_kvstore::probe::cell(),
+        skep_kvstore::command::cell(),
+        skep_clustermesh_types::command::cell(),
         skep_clustermesh::cell(),
         skep_clustermesh::services::cell(),
         skep_clustermesh::nodes::cell(),

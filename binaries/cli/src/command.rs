@@ -2,17 +2,13 @@
 
 //! The command line, and what each command does.
 
-use std::{
-    error::Error,
-    io::Write,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{error::Error, io::Write, path::PathBuf, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
 use skep_api_types::{DaemonConfiguration, IpListEntry, LrpSpec, NodeId, Service, StatusResponse};
 use skep_bpf_maps::{event::RATELIMIT, lb::MAGLEV4, node::NODE_IDS};
+use skep_shell::Remote;
 
 use crate::{
     address,
@@ -25,7 +21,7 @@ use crate::{
     mesh,
     monitor::{self, MonitorCommand, MonitorError},
     print::{self, Format},
-    service, shell, status,
+    service, status,
 };
 
 /// Inspects a node's agent and its BPF maps.
@@ -47,8 +43,8 @@ pub(crate) struct Line {
     /// Where the BPF file system is mounted; commands on maps read from there, without the agent.
     #[arg(long, global = true, default_value = "/sys/fs/bpf")]
     bpf_root: PathBuf,
-    /// Form of the output.
-    #[arg(short, long, global = true, value_enum, default_value_t)]
+    /// Form of the output: text, json, yaml or jsonpath=TEMPLATE.
+    #[arg(short, long, global = true, default_value = "text")]
     output: Format,
     #[command(subcommand)]
     command: Command,
@@ -162,6 +158,8 @@ enum TroubleshootCommand {
 enum ClusterMeshCommand {
     /// Show the status of each remote cluster.
     Status,
+    /// Connect to a remote cluster: configure the agent of this node, or print the Secret for all of them.
+    EnableConfig(mesh::enable::EnableOptions),
 }
 
 #[derive(Debug, Subcommand)]
@@ -316,6 +314,7 @@ const TABLES: &str = "debug/db/dump";
 /// Runs a command; returns its exit status.
 pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     let agent = Agent::at(&line.host)?;
+    let shell = Remote::new("the agent", &line.shell_sock_path);
     let pinned = Pinned::below(&line.bpf_root);
     let format = line.output;
     let mut code = ExitCode::SUCCESS;
@@ -333,7 +332,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             match format {
                 Format::Text if brief => status::brief(&answer),
                 Format::Text if verbose => {
-                    let tree = shell::ask(&line.shell_sock_path, "health").ok();
+                    let tree = shell.ask("health").ok();
                     status::details(&answer, tree.as_deref())
                 }
                 Format::Text => status::overview(&answer, all_clusters),
@@ -360,6 +359,13 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         Command::Endpoint(command) => endpoint::run(&agent, &command, format)?,
+        Command::Clustermesh(ClusterMeshCommand::EnableConfig(options)) => {
+            let (text, is_ready) = mesh::enable::run(&agent, options, format)?;
+            if !is_ready {
+                code = ExitCode::FAILURE;
+            }
+            text
+        }
         Command::Ip(command) => addresses(&agent, &command, format)?,
         Command::Nodeid(ListCommand::List) => {
             let ids: Vec<NodeId> = agent.get("node/ids", &[])?;
@@ -393,18 +399,18 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             let key = command.map(|ConfigCommand::Get { key }| key).or(key);
             config(&agent, key.as_deref(), format)?
         }
-        Command::Shell { words } if words.is_empty() => {
-            return Ok(shell::interactive(&line.shell_sock_path)?);
-        }
         Command::Troubleshoot(TroubleshootCommand::Clustermesh { names, timeout }) => {
             let words = [
                 "clustermesh/troubleshoot".to_owned(),
                 format!("--timeout={timeout}"),
             ];
             let words: Vec<String> = words.into_iter().chain(names).collect();
-            return in_agent(&line.shell_sock_path, &words);
+            return in_agent(&shell, &words);
         }
-        Command::Shell { words } => return in_agent(&line.shell_sock_path, &words),
+        Command::Shell { words } => return in_agent(&shell, &words),
+        Command::Monitor(_) if matches!(format, Format::Yaml | Format::JsonPath(_)) => {
+            return Err("monitor prints text or JSON".into());
+        }
         Command::Monitor(command) => {
             return match monitor::run(&command, &agent, format == Format::Json) {
                 // A closed pipe (`skep monitor | head`) is no error.
@@ -412,9 +418,9 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                 ended => Ok(ended.map(|()| code)?),
             };
         }
-        Command::Hive if format == Format::Text => shell::ask(&line.shell_sock_path, "hive")?,
-        Command::Hive => document(&shell::ask(&line.shell_sock_path, "hive/state")?, format)?,
-        Command::Statedb if format == Format::Yaml => {
+        Command::Hive if format == Format::Text => shell.ask("hive")?,
+        Command::Hive => document(&shell.ask("hive/state")?, format)?,
+        Command::Statedb if matches!(format, Format::Yaml | Format::JsonPath(_)) => {
             print::value(&agent.get::<serde_json::Value>(TABLES, &[])?, format)
         }
         Command::Statedb => {
@@ -428,10 +434,10 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                 words.push("--format=json".to_owned());
             }
             words.extend(match_pattern);
-            let metrics = shell::ask(&line.shell_sock_path, &shell::line(&words))?;
+            let metrics = shell.ask(&skep_shell::line(&words))?;
             match format {
-                Format::Yaml => document(&metrics, format)?,
-                _ => metrics,
+                Format::Yaml | Format::JsonPath(_) => document(&metrics, format)?,
+                Format::Text | Format::Json => metrics,
             }
         }
         Command::Completion { shell } => {
@@ -473,8 +479,11 @@ fn document(text: &str, format: Format) -> Result<String, Box<dyn Error>> {
     Ok(print::value(&serde_json::from_str(text)?, format))
 }
 
-fn in_agent(socket: &Path, words: &[String]) -> Result<ExitCode, Box<dyn Error>> {
-    Ok(shell::one(socket, &shell::line(words))?)
+fn in_agent(shell: &Remote, words: &[String]) -> Result<ExitCode, Box<dyn Error>> {
+    Ok(match shell.run(words)? {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
 fn addresses(agent: &Agent, command: &IpCommand, format: Format) -> Result<String, Box<dyn Error>> {
@@ -606,6 +615,8 @@ fn version(agent: &Agent, format: Format) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

@@ -17,7 +17,6 @@ mod mesh;
 mod monitor;
 mod print;
 mod service;
-mod shell;
 mod status;
 
 use std::process::ExitCode;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Remote clusters of the agent as text.
+//! Remote clusters of the agent: as text, and how they are configured.
+
+pub(crate) mod enable;
+mod remote_config;
+mod secret;
 
 use jiff::Timestamp;
 use skep_api_types::{ClusterMeshStatus, clusters_summary};

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Output formats: aligned columns, JSON or YAML.
+//! Output formats: aligned columns, JSON, YAML, or what a JSONPath selects.
 
-use clap::ValueEnum;
-use hive_script::text::TabWriter;
+use std::str::FromStr;
+
+use hive_script::text::{
+    TabWriter,
+    jsonpath::{Template, TemplateError},
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::maps::Entry;
 
 /// Form of the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) enum Format {
     /// Aligned columns.
     #[default]
@@ -19,6 +23,36 @@ pub(crate) enum Format {
     Json,
     /// YAML.
     Yaml,
+    /// What the template selects of the JSON. There is one in the life of the program.
+    JsonPath(&'static Template),
+}
+
+/// A text is no form of the output.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FormatError {
+    /// It is none of the forms.
+    #[error("expected text, json, yaml or jsonpath=TEMPLATE")]
+    Unknown,
+    /// The template cannot be used. clap prints no causes.
+    #[error("{0}")]
+    Template(TemplateError),
+}
+
+impl FromStr for Format {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Self, FormatError> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            "yaml" => Ok(Self::Yaml),
+            _ => {
+                let template = text.strip_prefix("jsonpath=").ok_or(FormatError::Unknown)?;
+                let template = template.parse().map_err(FormatError::Template)?;
+                Ok(Self::JsonPath(Box::leak(Box::new(template))))
+            }
+        }
+    }
 }
 
 /// Entries of a map: two columns, or a JSON object of lists.
@@ -76,12 +110,12 @@ pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     table.finish()
 }
 
-/// A document: YAML, or indented JSON with a newline. Only YAML goes by way of a tree.
+/// A document: indented JSON with a newline, or another form, which goes by way of a tree.
 ///
 /// # Errors
 /// If it cannot be printed in this form.
 pub(crate) fn document<T: Serialize>(document: &T, format: Format) -> Result<String, serde_json::Error> {
-    if format == Format::Yaml {
+    if matches!(format, Format::Yaml | Format::JsonPath(_)) {
         return Ok(value(&serde_json::to_value(document)?, format));
     }
     let mut text = serde_json::to_string_pretty(document)?;
@@ -91,6 +125,9 @@ pub(crate) fn document<T: Serialize>(document: &T, format: Format) -> Result<Str
 
 /// As [`document`], of what is a tree already.
 pub(crate) fn value(value: &Value, format: Format) -> String {
+    if let Format::JsonPath(template) = format {
+        return template.render(value) + "\n";
+    }
     if format == Format::Yaml
         && let Ok(text) = hive_script::text::yaml::emit_v2(value)
     {
@@ -142,6 +179,19 @@ mod tests {
     fn json_is_an_object_of_lists() {
         let value: Value = serde_json::from_str(&entries(&service(), ["", ""], Format::Json)).unwrap();
         assert_eq!(value["10.96.0.10:53/UDP (1)"][0], "10.0.1.5:53/UDP (2) (1)");
+    }
+
+    #[test]
+    fn a_template_selects_of_the_document() {
+        let format: Format = "jsonpath={['10.96.0.10:53/UDP (1)'][0]}".parse().unwrap();
+
+        assert_eq!(entries(&service(), ["", ""], format), "10.0.1.5:53/UDP (2) (1)\n");
+        let error = |text: &str| text.parse::<Format>().unwrap_err().to_string();
+        assert_eq!(
+            error("jsonpath={.a"),
+            "invalid JSONPath at character 4: `}` is missing"
+        );
+        assert_eq!(error("xml"), "expected text, json, yaml or jsonpath=TEMPLATE");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 //! The table of sub-commands.
 
-use crate::{PROGRAM, clustermesh, clustermesh_dbg, coredns, etcdinit, kvstoremesh, kvstoremesh_dbg};
+use crate::{PROGRAM, clustermesh, clustermesh_dbg, coredns, etcdinit, kvstoremesh, kvstoremesh_dbg, shell};
 
 /// A sub-command.
 struct Command {
@@ -43,6 +43,11 @@ const COMMANDS: &[Command] = &[
         name: "mcsapi-coredns-cfg",
         about: "Configure CoreDNS for the multi-cluster services API",
         run: coredns::command,
+    },
+    Command {
+        name: "shell",
+        about: "Run a command in a running server, or open a prompt",
+        run: shell::command,
     },
     Command {
         name: "version",

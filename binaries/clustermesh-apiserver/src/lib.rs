@@ -13,6 +13,7 @@ pub mod etcdinit;
 pub mod kvstoremesh;
 mod kvstoremesh_dbg;
 mod server;
+mod shell;
 
 pub use command::run;
 

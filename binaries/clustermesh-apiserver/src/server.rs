@@ -41,9 +41,11 @@ pub(crate) fn infrastructure() -> Cell {
         skep_shell::cell(),
         statedb::cell(),
         skep_kvstore::cell::metrics(),
+        skep_kvstore::command::cell(),
         skep_kvstore_store::metrics(),
         skep_kvstore_etcd::cell(),
         skep_clustermesh_types::cell(),
+        skep_clustermesh_types::command::cell(),
         skep_kvstoremesh::health(),
         compatibility::cell(),
     ])

@@ -13,11 +13,13 @@ use clap::Args;
 use tokio::process::Command;
 
 use crate::{
+    agents::{self, AgentError},
     cgroup::{self, CgroupError},
     control_plane::{Assets, RealError},
     enter::Placement,
     machine::{PodNetwork, Site},
     mesh::{self, Mesh, MeshError},
+    operators::{self, OperatorError},
     plan::{Lab, PlanError},
     process::{self, Process, ProcessError, own_program},
     state::{Phase, State, StateError},
@@ -58,6 +60,12 @@ pub enum CommandError {
     /// The clusters cannot be meshed.
     #[error(transparent)]
     Mesh(#[from] MeshError),
+    /// The clusters cannot have operators.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    /// A setting of agents or operators is none.
+    #[error(transparent)]
+    Setting(#[from] AgentError),
     /// Nothing of the lab is left.
     #[error("interrupted")]
     Interrupted,
@@ -125,6 +133,12 @@ pub struct Shape {
     /// Make pods endpoints of the agents, whose programs then see their packets.
     #[arg(long)]
     pub managed_pods: bool,
+    /// Run an operator for each cluster.
+    #[arg(long)]
+    pub operator: bool,
+    /// Further configuration of every operator, `key=value`; may be repeated.
+    #[arg(long = "operator-config", value_name = "KEY=VALUE", requires = "operator")]
+    pub operator_config: Vec<String>,
 }
 
 impl Shape {
@@ -165,6 +179,10 @@ impl Shape {
         for setting in &self.agent_config {
             arguments.extend(["--agent-config".into(), setting.into()]);
         }
+        arguments.extend(self.operator.then(|| "--operator".into()));
+        for setting in &self.operator_config {
+            arguments.extend(["--operator-config".into(), setting.into()]);
+        }
         arguments
     }
 }
@@ -178,6 +196,10 @@ pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<St
     need_root()?;
     if let Some(folder) = shape.assets() {
         Assets::find(folder)?;
+    }
+    if shape.operator {
+        operators::program()?;
+        agents::settings(&shape.operator_config)?;
     }
     if !mesh::first_members(&lab, shape)?.is_empty() {
         mesh::Programs::find(shape.assets())?;

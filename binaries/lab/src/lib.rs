@@ -22,6 +22,7 @@ pub mod kubelet;
 pub mod link;
 pub mod machine;
 pub mod mesh;
+pub mod operators;
 pub mod plan;
 pub mod pod;
 pub mod process;

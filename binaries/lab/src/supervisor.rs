@@ -19,6 +19,7 @@ use crate::{
     kubelet::Kubelet,
     machine::{Fabric, Machine, Site},
     mesh::{self, Mesh},
+    operators::{self, Operators},
     plan::Lab,
     state::{Phase, State},
 };
@@ -134,6 +135,21 @@ impl Supervisor {
                 .insert(cluster.name.clone(), control_plane.url.clone());
             control_planes.push((control_plane.access.clone(), control_plane.client.clone()));
             self.tasks.spawn(control_plane.run());
+        }
+        if shape.operator {
+            let settings = agents::settings(&shape.operator_config)?;
+            let operators = Operators {
+                site: &site,
+                program: operators::program()?,
+                settings: &settings,
+                fabric: fabric.pid(),
+            };
+            for (cluster, control_plane) in lab.clusters.iter().zip(&control_planes) {
+                self.say(&format!("cluster {}: operator", cluster.name))?;
+                operators
+                    .start(cluster, control_plane, &self.stop, &mut self.tasks)
+                    .await?;
+            }
         }
         let mesh = self.mesh(shape, &site, &control_planes, fabric.pid()).await?;
         let mut all = Vec::new();

@@ -24,6 +24,7 @@ fn leader_cells() -> Vec<Cell> {
         skep_operator_gc::nodes::cell(),
         skep_operator_gc::taints::cell(),
         skep_operator_gc::identities::cell(),
+        skep_operator_gc::identities::objects_cell(),
         skep_operator_gc::endpoints::cell(),
         skep_operator_gc::slices::cell(),
         skep_operator_gc::pods::cell(),

@@ -3,7 +3,9 @@
 //! Sub-commands that ask a running operator, or look at what it connects to.
 
 use clap::{Args, Parser, Subcommand};
-use skep_clustermesh_cli::{line, status, troubleshoot};
+use skep_clustermesh_cli::{line, shell, status, troubleshoot};
+
+use crate::metrics;
 
 /// Name of the program.
 const PROGRAM: &str = "skep-operator";
@@ -12,12 +14,23 @@ const ETCD_CONFIG: &str = "/var/lib/etcd-config/etcd.config";
 
 #[derive(Parser, Clone, Debug)]
 enum Line {
+    /// The metrics of a running operator.
+    #[command(subcommand)]
+    Metrics(Metrics),
+    /// Run a command in a running operator, or open a prompt.
+    Shell(shell::Options),
     /// How what the operator connects to is.
     #[command(subcommand)]
     Status(Status),
     /// Check connections step by step.
     #[command(subcommand)]
     Troubleshoot(Troubleshoot),
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Metrics {
+    /// Print the metrics and their values.
+    List(metrics::Options),
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -47,7 +60,7 @@ struct StatusOptions {
 /// those of the operator itself.
 pub fn command(args: &[String]) -> Option<u8> {
     let name = args.first()?;
-    if !matches!(name.as_str(), "status" | "troubleshoot") {
+    if !matches!(name.as_str(), "metrics" | "shell" | "status" | "troubleshoot") {
         return None;
     }
     let line: Line = match line::parse(PROGRAM, args.iter().cloned()) {
@@ -55,6 +68,10 @@ pub fn command(args: &[String]) -> Option<u8> {
         Err(code) => return Some(code),
     };
     Some(match line {
+        Line::Metrics(Metrics::List(options)) => {
+            line::report(PROGRAM, metrics::list(&options).map(|text| (text, true)))
+        }
+        Line::Shell(options) => line::report(PROGRAM, shell::run(&options, "the operator")),
         Line::Status(Status::Clustermesh(StatusOptions { status, server })) => {
             let server = status::Server {
                 name: "the operator",
@@ -91,6 +108,12 @@ mod tests {
     #[test]
     fn sub_commands_fail_with_their_exit_codes() {
         assert_eq!(run(&["status", "clustermesh", "-s", "127.0.0.1:1"]), Some(1));
+        assert_eq!(run(&["metrics", "list", "-s", "127.0.0.1:1"]), Some(1));
+        assert_eq!(run(&["metrics", "list", "-p", "("]), Some(hive::exit::USAGE));
+        assert_eq!(
+            run(&["shell", "--shell-sock-path=/nonexistent/shell.sock", "help"]),
+            Some(1)
+        );
         assert_eq!(
             run(&["troubleshoot", "kvstore", "--etcd-config=/nonexistent"]),
             Some(1)

@@ -12,7 +12,9 @@ use skep_operator_ipam::Config as IpamConfig;
 pub(crate) fn cells() -> Cell {
     Cell::group([
         skep_clustermesh_types::cell(),
+        skep_clustermesh_types::command::cell(),
         skep_kvstore::cell::metrics(),
+        skep_kvstore::command::cell(),
         skep_kvstore_etcd::cell(),
         skep_operator_kvstore::health::cell(),
     ])
@@ -44,6 +46,7 @@ pub(crate) fn leader_cells() -> Cell {
         skep_kvstore_store::metrics(),
         skep_kvstore::cell::heartbeat_updater(),
         skep_operator_kvstore::identities::cell(),
+        skep_operator_kvstore::double_write::cell(),
         skep_operator_kvstore::locks::cell(),
         skep_operator_kvstore::nodes::cell(),
         skep_clustermesh_export::cluster_config::cell(),

@@ -9,6 +9,7 @@ mod command;
 mod kvstore;
 mod leader;
 mod mesh;
+mod metrics;
 mod unsupported;
 
 pub use cells::cells;

@@ -13,37 +13,26 @@ static ALLOCATOR: skep_alloc::Allocator = skep_alloc::Allocator;
 const UNKNOWN: (&str, &str) = ("CILIUM_CONFIG_UNKNOWN", "ignore");
 
 fn main() -> ExitCode {
-    let args: Result<Vec<String>, _> = std::env::args_os()
-        .skip(1)
-        .map(std::ffi::OsString::into_string)
-        .collect();
-    let args = match args {
-        Ok(args) => args,
-        Err(argument) => {
-            eprintln!("error: argument {argument:?} is not UTF-8");
-            return ExitCode::from(hive::exit::USAGE);
-        }
-    };
+    hive::with_arguments(run)
+}
+
+fn run(args: Vec<String>, mut env: Vec<(String, String)>) -> u8 {
     if let Some(code) = skep_operator::command(&args) {
-        return ExitCode::from(code);
+        return code;
     }
-    let mut env: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
     if env.iter().all(|(name, _)| name != UNKNOWN.0) {
         env.push((UNKNOWN.0.to_owned(), UNKNOWN.1.to_owned()));
     }
-    let code = Program::new("skep-operator", skep_operator::cells())
+    Program::new("skep-operator", skep_operator::cells())
         .about(
             "Does what one process of a cluster does for all nodes.\n\n\
-             `skep-operator status clustermesh` asks one that runs; `skep-operator troubleshoot clustermesh|kvstore` checks \
-             its connections.",
+             `skep-operator status clustermesh` and `metrics list` ask one that runs, `skep-operator shell` runs a command in \
+             it; `skep-operator troubleshoot clustermesh|kvstore` checks its connections.",
         )
         .version(env!("CARGO_PKG_VERSION"))
         .env_prefix("CILIUM")
         // Sockets are where Cilium has them.
         .path_name("cilium")
         .setup(skep_logging::start_logging)
-        .run_with(args, env);
-    ExitCode::from(code)
+        .run_with(args, env)
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: reports settings of features of Cilium's operator that do not exist here, in the health of module
-//! `unsupported-config` and in the log. Requires: settings of definitions and identities.
+//! `unsupported-config` and in the log. Requires: settings of definitions.
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
 use skep_datapath_config::Unsupported;
 use skep_k8s_crds::Config as CrdConfig;
-use skep_operator_gc::identities::Config as IdentityConfig;
 
 /// Settings of features that do not exist. All are off by default: only what a user sets is reported.
 #[derive(Debug, Clone, hive::Config)]
@@ -42,7 +41,7 @@ pub(crate) fn cell() -> Cell {
         .run(report)
 }
 
-fn requested(config: &UnsupportedConfig, crds: &CrdConfig, identities: &IdentityConfig) -> Vec<Unsupported> {
+fn requested(config: &UnsupportedConfig, crds: &CrdConfig) -> Vec<Unsupported> {
     let switches = [
         (
             "enable-bgp-control-plane",
@@ -83,26 +82,12 @@ fn requested(config: &UnsupportedConfig, crds: &CrdConfig, identities: &Identity
             "services are not balanced by Envoy",
         ));
     }
-    let mode = identities.identity_allocation_mode.as_str();
-    if mode.starts_with("doublewrite") {
-        requested.push(Unsupported::new(
-            "identity-allocation-mode",
-            mode,
-            "the two places of identities are not compared",
-        ));
-    }
     requested
 }
 
-fn report(
-    config: Cfg<UnsupportedConfig>,
-    crds: Cfg<CrdConfig>,
-    identities: Cfg<IdentityConfig>,
-    health: Health,
-    lifecycle: Lifecycle,
-) {
+fn report(config: Cfg<UnsupportedConfig>, crds: Cfg<CrdConfig>, health: Health, lifecycle: Lifecycle) {
     lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported = UnsupportedSettings(requested(&config, &crds, &identities));
+        let unsupported = UnsupportedSettings(requested(&config, &crds));
         if unsupported.0.is_empty() {
             health.ok("All settings are supported");
         } else {
@@ -129,10 +114,7 @@ mod tests {
     use super::*;
 
     async fn reported(flags: &[&str]) -> (Level, String) {
-        let hive = Hive::new([
-            cell(),
-            Cell::group([]).config::<CrdConfig>().config::<IdentityConfig>(),
-        ]);
+        let hive = Hive::new([cell(), Cell::group([]).config::<CrdConfig>()]);
         let running = testing::start_with(hive, Settings::new().args(flags.iter().copied())).await;
         let entries = running.health().entries();
         let entry = entries
@@ -151,7 +133,6 @@ mod tests {
             "--enable-ingress-controller",
             "--enable-gateway-api",
             "--loadbalancer-l7=envoy",
-            "--identity-allocation-mode=doublewrite-readcrd",
         ])
         .await;
 
@@ -160,8 +141,7 @@ mod tests {
             text,
             "enable-gateway-api=true: Gateways are not served; \
              enable-ingress-controller=true: Ingresses are not served; \
-             loadbalancer-l7=envoy: services are not balanced by Envoy; \
-             identity-allocation-mode=doublewrite-readcrd: the two places of identities are not compared"
+             loadbalancer-l7=envoy: services are not balanced by Envoy"
         );
     }
 }

@@ -4,6 +4,7 @@
 
 mod int;
 pub mod json;
+pub mod jsonpath;
 mod tabwriter;
 pub mod yaml;
 

@@ -12,7 +12,7 @@
 //!
 //! The [`Client`] is always there.
 //!
-//! * `interactive`: a prompt with history and completion;
+//! * `interactive`: a prompt with history and completion, and what a sub-command `shell` does;
 //! * `server`: the server, for commands of the script engine;
 //! * `hive`: the server as a cell, with the commands of all cells of a hive.
 
@@ -25,6 +25,8 @@ mod command;
 mod connection;
 #[cfg(feature = "interactive")]
 mod interactive;
+#[cfg(feature = "interactive")]
+mod remote;
 #[cfg(feature = "server")]
 mod server;
 
@@ -33,6 +35,8 @@ pub use cell::{Config, cell};
 pub use client::{Client, ClientError};
 #[cfg(feature = "interactive")]
 pub use interactive::{InteractiveError, interactive};
+#[cfg(feature = "interactive")]
+pub use remote::{Remote, RemoteError, line};
 #[cfg(feature = "server")]
 pub use server::Server;
 

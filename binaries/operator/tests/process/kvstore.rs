@@ -49,13 +49,20 @@ async fn an_operator_waits_for_etcd_and_does_its_part_there() {
         },
         "spec": { "ports": [{ "port": 80 }] },
     });
-    world.create(&SERVICES, service).await;
+    world.cluster.create(&SERVICES, service).await;
     let service = "cilium/state/services/v1/alder/kube-system/cart";
     until("the service is published", async || exists(service).await).await;
+    operator
+        .wait_shell(
+            "kvstore/list --keys-only cilium/state/services/",
+            &format!("# {service}\n"),
+        )
+        .await;
     // The key of a node is deleted with its CiliumNode.
     let definitions = async || {
         world
-            .client
+            .cluster
+            .client()
             .list(&CILIUM_NODES, "", &Default::default())
             .await
             .is_ok()
@@ -64,11 +71,12 @@ async fn an_operator_waits_for_etcd_and_does_its_part_there() {
     let node = "cilium/state/nodes/v1/alder/n1";
     client.put(node, "{}", Lifetime::Permanent).await.unwrap();
     world
+        .cluster
         .create(&CILIUM_NODES, json!({ "metadata": { "name": "n1" }, "spec": {} }))
         .await;
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     assert!(exists(node).await);
-    world.delete(&CILIUM_NODES, "n1").await;
+    world.cluster.delete(&CILIUM_NODES, "", "n1").await;
     until("the key is deleted", async || !exists(node).await).await;
 
     operator.terminate();

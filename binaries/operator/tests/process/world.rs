@@ -4,14 +4,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hive::{Hive, Running, Settings, testing};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
-use skep_k8s_apiserver::{ApiServer, Listening, in_process_client, server_cell};
-use skep_k8s_client::{Client, DeleteOptions, WriteOptions};
+use skep_k8s_apiserver::testing::{ServedCluster, TestCluster};
 use skep_k8s_types::Kind;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,42 +19,31 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = "kube-system";
 
 static LEASES: Kind = Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true);
-static NAMESPACES: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
 
 /// A cluster without nodes.
 pub(crate) struct World {
     folder: TempDir,
-    pub(crate) client: Arc<dyn Client>,
+    pub(crate) cluster: TestCluster,
+    /// Where operators reach the API server.
     address: SocketAddr,
-    /// Serves the API.
-    running: Running,
+    served: ServedCluster,
 }
 
 impl World {
     pub(crate) async fn start() -> Self {
-        let hive = Hive::new([statedb::cell(), server_cell()])
-            .root::<Arc<ApiServer>>()
-            .root::<Arc<Listening>>();
-        let settings = Settings::new().args(["--apiserver-listen=127.0.0.1:0"]);
-        let running = testing::start_with(hive, settings).await;
-        let server = running.get::<Arc<ApiServer>>().expect("it is provided");
-        let listening = running.get::<Arc<Listening>>().expect("it is provided");
-        let world = Self {
+        let served = ServedCluster::start().await;
+        let cluster = served.cluster().clone();
+        cluster.namespace(NAMESPACE).await;
+        Self {
             folder: TempDir::with_prefix("skep-operator-").expect("there is a folder for temporary files"),
-            client: Arc::new(in_process_client(&server)),
-            address: listening.address().expect("it listens"),
-            running,
-        };
-        if world.client.get(&NAMESPACES, "", NAMESPACE).await.is_err() {
-            world
-                .create(&NAMESPACES, json!({ "metadata": { "name": NAMESPACE } }))
-                .await;
+            cluster,
+            address: served.address(),
+            served,
         }
-        world
     }
 
     pub(crate) async fn stop(self) {
-        testing::stop(self.running).await;
+        self.served.stop().await;
     }
 
     /// Starts an operator with short leases: two seconds.
@@ -101,20 +86,12 @@ impl World {
 
     /// Who holds the lease; empty if it is released or was never taken.
     pub(crate) async fn leader(&self) -> String {
-        match self
-            .client
+        let lease = self
+            .cluster
             .get(&LEASES, NAMESPACE, "cilium-operator-resource-lock")
-            .await
-        {
-            Ok(lease) => {
-                let lease = lease.to_value().expect("it works");
-                lease["spec"]["holderIdentity"]
-                    .as_str()
-                    .unwrap_or_default()
-                    .to_owned()
-            }
-            Err(_) => String::new(),
-        }
+            .await;
+        let holder = lease["spec"]["holderIdentity"].as_str();
+        holder.unwrap_or_default().to_owned()
     }
 
     /// Waits for another leader than `old`. Returns who it is, and how long it took.
@@ -132,28 +109,6 @@ impl World {
             }
             panic!("{caller}: there is no other leader than `{old}`");
         }
-    }
-
-    pub(crate) async fn create(&self, kind: &Kind, mut object: Value) {
-        object["apiVersion"] = kind.api_version().into();
-        object["kind"] = kind.kind.as_str().into();
-        let options = WriteOptions::default();
-        let namespace = object["metadata"]["namespace"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        self.client
-            .create(kind, &namespace, object, &options)
-            .await
-            .expect("it works");
-    }
-
-    pub(crate) async fn delete(&self, kind: &Kind, name: &str) {
-        let options = DeleteOptions::default();
-        self.client
-            .delete(kind, "", name, &options)
-            .await
-            .expect("it works");
     }
 }
 
@@ -186,6 +141,26 @@ impl Operator {
             assert!(began.elapsed() < PATIENCE, "it does not end:\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Waits until a command of the shell prints a text that has this.
+    pub(crate) async fn wait_shell(&self, command: &str, expected: &str) {
+        let began = Instant::now();
+        let mut last = String::new();
+        while began.elapsed() < PATIENCE {
+            let output = Command::new(env!("CARGO_BIN_EXE_skep-operator"))
+                .args(["shell", "--shell-sock-path"])
+                .arg(self.log.with_extension("sock"))
+                .arg(command)
+                .output()
+                .expect("it works");
+            last = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            if last.contains(expected) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("`{last}` does not get `{expected}`:\n{}", self.log());
     }
 
     pub(crate) fn log(&self) -> String {

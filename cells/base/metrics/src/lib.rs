@@ -17,6 +17,7 @@ extern crate self as skep_metrics;
 mod cell;
 mod command;
 mod config;
+mod dump;
 #[cfg(feature = "endpoint")]
 pub mod endpoint;
 mod exposition;
@@ -30,6 +31,7 @@ mod testing;
 
 pub use cell::cell;
 pub use config::Config;
+pub use dump::MetricValue;
 pub use exposition::exposition;
 pub use hooks::{HiveMetricSet, JobMetricSet, ReconcilerMetricSet, TableMetricSet};
 pub use metric::{

@@ -6,6 +6,7 @@ use std::fmt;
 
 use tracing::warn;
 
+use crate::dump::MetricValue;
 use crate::metric::{Labels, MetricHandle, Value};
 
 /// Why the metrics of a hive cannot be collected.
@@ -114,6 +115,12 @@ impl Registry {
             }
         }
         Ok(Self { entries })
+    }
+
+    /// All series of the metrics which are enabled, sorted by the name of the metric.
+    pub fn values(&self) -> Vec<MetricValue> {
+        let series = Series::of(self.metrics()).into_iter();
+        series.map(MetricValue::from).collect()
     }
 
     /// The metrics which are enabled.

@@ -2,10 +2,12 @@
 
 //! Commands of programs that connect to remote clusters:
 //!
+//! - [`shell`] runs commands in it;
 //! - [`status`] asks such a program how the clusters are, at its `GET /v1/cluster`;
 //! - [`troubleshoot`] tries the connections itself, from the configuration files;
 //! - [`mod@line`] reads command lines and prints results.
 
 pub mod line;
+pub mod shell;
 pub mod status;
 pub mod troubleshoot;

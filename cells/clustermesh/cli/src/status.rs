@@ -6,8 +6,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use hive_script::text::jsonpath::Template;
 use jiff::Timestamp;
+use serde_json::Value;
 use skep_clustermesh::{RemoteClusterStatus, summary};
 
 /// How long connecting and each read may take.
@@ -19,12 +21,12 @@ pub struct Options {
     /// Print clusters that are ready, too.
     #[arg(long)]
     pub verbose: bool,
-    /// Print the status as a document, which has all clusters.
-    #[arg(long, short, value_enum)]
+    /// Print the status as a document, which has all clusters: json, yaml or jsonpath=TEMPLATE.
+    #[arg(long, short, value_parser = format)]
     pub output: Option<Format>,
 }
 
-/// A program that answers `GET /v1/cluster`.
+/// A program with an API over HTTP, such as one that answers `GET /v1/cluster`.
 #[derive(Clone, Copy, Debug)]
 pub struct Server<'a> {
     /// What errors call it.
@@ -36,12 +38,31 @@ pub struct Server<'a> {
 }
 
 /// A form of documents.
-#[derive(ValueEnum, Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Format {
     /// JSON, indented.
     Json,
     /// YAML.
     Yaml,
+    /// What a template selects of the JSON.
+    JsonPath(Template),
+}
+
+/// The form that an option names.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn format(text: &str) -> Result<Format, String> {
+    match (text, text.strip_prefix("jsonpath=")) {
+        ("json", _) => Ok(Format::Json),
+        ("yaml", _) => Ok(Format::Yaml),
+        (_, Some(template)) => match template.parse() {
+            Ok(template) => Ok(Format::JsonPath(template)),
+            Err(error) => Err(error.to_string()),
+        },
+        _ => Err("expected json, yaml or jsonpath=TEMPLATE".to_owned()),
+    }
 }
 
 /// Why there is no status.
@@ -86,17 +107,29 @@ pub enum StatusError {
 ///
 /// When there is no answer, or one that is no status.
 pub fn run(options: &Options, server: Server<'_>) -> Result<String, StatusError> {
-    let body = get(server)?;
+    let body = get(server, "/v1/cluster")?;
     let model = |cause| StatusError::Model {
         host: server.host.to_owned(),
         cause,
     };
     let clusters: Vec<RemoteClusterStatus> = serde_json::from_str(&body).map_err(model)?;
-    let document = serde_json::from_str::<serde_json::Value>(&body).map_err(model)?;
-    match options.output {
+    let document = serde_json::from_str::<Value>(&body).map_err(model)?;
+    match &options.output {
         None => Ok(text(server.title, &clusters, options.verbose, Timestamp::now())),
-        Some(Format::Json) => Ok(format!("{document:#}\n")),
-        Some(Format::Yaml) => hive_script::text::yaml::emit_v2(&document).map_err(StatusError::Print),
+        Some(format) => print(&document, format),
+    }
+}
+
+/// A document in a form.
+///
+/// # Errors
+///
+/// When it has none in this form.
+pub fn print(document: &Value, format: &Format) -> Result<String, StatusError> {
+    match format {
+        Format::Json => Ok(format!("{document:#}\n")),
+        Format::Yaml => hive_script::text::yaml::emit_v2(document).map_err(StatusError::Print),
+        Format::JsonPath(template) => Ok(template.render(document) + "\n"),
     }
 }
 
@@ -111,9 +144,13 @@ fn text(title: &str, clusters: &[RemoteClusterStatus], is_verbose: bool, now: Ti
     text
 }
 
-/// The answer to `GET /v1/cluster`.
-fn get(Server { name, host, .. }: Server<'_>) -> Result<String, StatusError> {
-    let answer = exchange(host).map_err(|cause| StatusError::Connect {
+/// The answer of a program to `GET` of a path.
+///
+/// # Errors
+///
+/// When there is no answer, or another status than 200.
+pub fn get(Server { name, host, .. }: Server<'_>, path: &str) -> Result<String, StatusError> {
+    let answer = exchange(host, path).map_err(|cause| StatusError::Connect {
         name: name.to_owned(),
         host: host.to_owned(),
         cause,
@@ -130,14 +167,14 @@ fn get(Server { name, host, .. }: Server<'_>) -> Result<String, StatusError> {
 }
 
 /// One request. With HTTP 1.0 the answer ends with the connection, and has no chunks.
-fn exchange(host: &str) -> std::io::Result<String> {
+fn exchange(host: &str, path: &str) -> std::io::Result<String> {
     let mut failed = std::io::Error::other("the name has no address");
     for address in host.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, TIMEOUT) {
             Ok(mut stream) => {
                 stream.set_read_timeout(Some(TIMEOUT))?;
                 stream.set_write_timeout(Some(TIMEOUT))?;
-                write!(stream, "GET /v1/cluster HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
+                write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
                 let mut answer = String::new();
                 stream.read_to_string(&mut answer)?;
                 return Ok(answer);
@@ -180,12 +217,23 @@ mod tests {
     }
 
     #[test]
+    fn other_forms_are_refused() {
+        assert_eq!(
+            format("xml").expect_err("there is none"),
+            "expected json, yaml or jsonpath=TEMPLATE"
+        );
+        let error = format("jsonpath={.a").expect_err("it does not end");
+        assert_eq!(error, "invalid JSONPath at character 4: `}` is missing");
+    }
+
+    #[test]
     #[expect(clippy::disallowed_methods, reason = "a server that blocks")]
     fn the_status_is_asked_for_at_the_api() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
         let host = listener.local_addr().expect("it has an address").to_string();
         let server = std::thread::spawn(move || {
             let answers = [
+                "HTTP/1.0 200 OK\r\n\r\n[{\"name\":\"alder\",\"ready\":true}]",
                 "HTTP/1.0 200 OK\r\n\r\n[{\"name\":\"alder\",\"ready\":true}]",
                 "HTTP/1.0 404 Not Found\r\n\r\n",
             ];
@@ -203,10 +251,11 @@ mod tests {
                 stream.write_all(answer.as_bytes()).expect("it is answered");
             }
         });
-        let options = Options {
+        let options_for = |output: &str| Options {
             verbose: false,
-            output: Some(Format::Json),
+            output: Some(format(output).expect("it is a form")),
         };
+        let options = options_for("json");
         let server_at = |host| Server {
             name: "kvstoremesh",
             title: "KVStoreMesh",
@@ -214,6 +263,7 @@ mod tests {
         };
 
         let document = run(&options, server_at(&host)).expect("it is answered");
+        let name = run(&options_for("jsonpath={[*].name}"), server_at(&host)).expect("it is answered");
         let error = run(&options, server_at(&host))
             .expect_err("it is not found")
             .to_string();
@@ -222,6 +272,7 @@ mod tests {
             .to_string();
 
         assert!(document.contains("\"name\": \"alder\""), "{document}");
+        assert_eq!(name, "alder\n");
         assert!(error.contains("404 Not Found"), "{error}");
         assert_eq!(gone, "cannot reach kvstoremesh at 127.0.0.1:1");
         server.join().expect("it ends");

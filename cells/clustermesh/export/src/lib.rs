@@ -21,8 +21,6 @@
 //! Feature `script` adds `command`, endpoint slices as JSON in commands; feature `suites` the script suite `clustermesh-apiserver`.
 
 pub mod cluster_config;
-#[cfg(feature = "script")]
-pub mod command;
 pub mod endpoints;
 mod exporter;
 pub mod identities;

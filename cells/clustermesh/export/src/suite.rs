@@ -31,7 +31,7 @@ fn hive() -> Hive {
         .with(skep_clustermesh_types::cell())
         .with(Cell::group([]).config::<skep_k8s_crds::Config>())
         .with(Cell::group([
-            crate::command::cell(),
+            skep_clustermesh_types::command::cell(),
             crate::tables::cell(),
             crate::cluster_config::cell_with_canaries(),
             crate::services::cell(),

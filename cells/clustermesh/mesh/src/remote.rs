@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hive::{Health, JobCtx};
 use skep_clustermesh_types::{CiliumClusterConfig, ClusterInfo, ClusterName, Kind, RemoteInfo, keys};
-use skep_kvstore::{Backend, Client};
+use skep_kvstore::{Backend, Client, Event, Watcher};
 use skep_kvstore_store::{StoreRecorder, WatchStoreManager, WatchStoreOptions};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -383,6 +383,7 @@ async fn get_config(client: &Client, state: &RemoteState) -> Result<CiliumCluste
     let key = keys::cluster_config(cluster.as_str());
     let deadline = Instant::now() + CONFIG_DEADLINE;
     let (mut pause, longest) = CONFIG_BACKOFF;
+    let mut written = None;
     loop {
         let error = match timeout(CONFIG_TIMEOUT, client.get(&key)).await {
             Ok(Ok(Some(item))) => match CiliumClusterConfig::decode(&item.value) {
@@ -408,9 +409,16 @@ async fn get_config(client: &Client, state: &RemoteState) -> Result<CiliumCluste
             return Err(error);
         }
         tracing::debug!(cluster = %cluster, error = hive::error_chain(&error), "Waiting for the cluster configuration");
-        tokio::time::sleep(pause).await;
+        // It is read at once when it is written, and now and then if the watch should not work.
+        let written = written.get_or_insert_with(|| client.watch_key(&key));
+        let _ = timeout(pause, next_value(written)).await;
         pause = (pause * 2).min(longest);
     }
+}
+
+/// Returns when the watched key has a value that the watcher has not reported before.
+async fn next_value(watcher: &mut Watcher) {
+    while !matches!(watcher.next().await, Event::Create(_) | Event::Modify(_)) {}
 }
 
 /// Returns when the cluster has another configuration than this one. One that is gone for a moment changes nothing.

@@ -41,7 +41,7 @@ fn hive(choices: &Choices) -> Hive {
         .with(clusters::cell())
         .with(skep_kvstore::command::cell())
         .with(skep_kvstore::command::write_commands())
-        .with(skep_clustermesh_export::command::cell())
+        .with(skep_clustermesh_types::command::cell())
         .with(skep_clustermesh_types::cell())
         .with(skep_clustermesh::cell())
         .with(skep_clustermesh::services::cell())

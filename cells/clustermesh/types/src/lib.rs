@@ -17,11 +17,13 @@
 //! JSON follows the rules of Go, see [`go_json`].
 //!
 //! Links no key-value store, no Kubernetes client and no BPF. Feature `hive` adds `ClusterSettings` and its cell, name and id of the local
-//! cluster.
+//! cluster; feature `script`, with the key-value store, the form of endpoint slices in `kvstore/list`.
 
 mod address;
 pub mod annotation;
 mod cluster;
+#[cfg(feature = "script")]
+pub mod command;
 mod config;
 mod endpoint_slice;
 mod error;

@@ -47,7 +47,7 @@ mod selector;
 mod server;
 mod table;
 #[cfg(feature = "testing")]
-mod testing;
+pub mod testing;
 mod tracker;
 mod yaml;
 

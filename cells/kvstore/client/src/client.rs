@@ -13,6 +13,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod watcher;
+mod witness;
 
 use std::fmt;
 use std::sync::Arc;
@@ -300,7 +301,13 @@ impl Client {
 
     /// Lists a prefix, then watches it. See [`Watcher`].
     pub fn list_and_watch(&self, prefix: &str) -> Watcher {
-        Watcher::new(self.clone(), prefix)
+        Watcher::new(self.clone(), prefix, KeyRange::prefix(prefix))
+    }
+
+    /// As [`list_and_watch`](Self::list_and_watch), of one key alone: a client may have no right to read others that begin
+    /// like it.
+    pub fn watch_key(&self, key: &str) -> Watcher {
+        Watcher::new(self.clone(), key, KeyRange::key(key))
     }
 
     /// Reports from now on the keys below `prefix` that were written with a lease that has ended: the store has deleted
@@ -312,8 +319,6 @@ impl Client {
     /// Counts how often the own store turned out to hold another state than what this client has written: it was set up anew,
     /// or restored from a snapshot. [Lost](Self::lost_keys) are all leased keys then; keys that were deleted may be back.
     /// Stores of other clusters are never replaced: their clients [fail](Self::failed).
-    ///
-    /// A snapshot to which others have written so much since that its revision is not older is not noticed.
     pub fn replaced(&self) -> watch::Receiver<u64> {
         self.inner.history.replaced()
     }
@@ -375,7 +380,7 @@ impl Client {
     }
 
     async fn list_pages(&self, prefix: &str, lock: Option<&Lock>) -> Result<Listing, Error> {
-        let mut pages = Pages::new(prefix, self.inner.options.page);
+        let mut pages = Pages::new(KeyRange::prefix(prefix), self.inner.options.page);
         let mut items = Vec::new();
         let mut first = None;
         while let Some(request) = pages.request() {
@@ -746,8 +751,8 @@ struct Pages {
 }
 
 impl Pages {
-    fn new(prefix: &str, size: PageSize) -> Self {
-        let mut request = RangeRequest::new(KeyRange::prefix(prefix));
+    fn new(range: KeyRange, size: PageSize) -> Self {
+        let mut request = RangeRequest::new(range);
         request.limit = size.first();
         Self {
             size,

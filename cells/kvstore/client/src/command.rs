@@ -39,6 +39,8 @@ pub trait ValueForm: Send + Sync {
     fn read(&self, text: &[u8]) -> Result<Vec<u8>, Cause>;
 }
 
+hive::catalogue!(cell);
+
 type Forms = Arc<[Arc<dyn ValueForm>]>;
 
 /// Provides the command `kvstore/list`.

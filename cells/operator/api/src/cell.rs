@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: the API of the operator. Requires: [`HealthProbe`](crate::HealthProbe)s, a Kubernetes client. Provides:
-//! `/healthz` and `/v1/cluster` on a TCP port, [`Listening`](crate::Listening), [`RemoteClusters`].
+//! Cell: the API of the operator. Requires: [`HealthProbe`](crate::HealthProbe)s, a Kubernetes client, optionally metrics.
+//! Provides: `/healthz`, `/v1/cluster` and `/v1/metrics/` on a TCP port, [`Listening`](crate::Listening), [`RemoteClusters`].
 
 use hive::Cell;
 

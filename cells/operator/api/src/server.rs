@@ -10,6 +10,7 @@ use hive::{All, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
 use parking_lot::Mutex;
 use skep_listen::http::{Http1, TowerToHyperService};
 use skep_listen::{BindError, BoundTcp, Server, Tcp};
+use skep_metrics::Registry;
 
 use crate::clusters::RemoteClusters;
 use crate::config::{Config, SERVE_ADDR};
@@ -35,6 +36,7 @@ impl Listening {
         config: Cfg<Config>,
         probes: All<Arc<dyn HealthProbe>>,
         clusters: Arc<RemoteClusters>,
+        metrics: Option<Arc<Registry>>,
         lifecycle: Lifecycle,
         jobs: Jobs,
     ) -> Arc<Self> {
@@ -42,7 +44,11 @@ impl Listening {
         let probes: Arc<[Arc<dyn HealthProbe>]> = probes.into_vec().into();
         let started = listening.clone();
         lifecycle.on_start("listen", move |_: HookCtx| {
-            let (started, jobs, router) = (started.clone(), jobs.clone(), router(&probes, &clusters));
+            let (started, jobs, router) = (
+                started.clone(),
+                jobs.clone(),
+                router(&probes, &clusters, metrics.clone()),
+            );
             let addresses = config.addresses();
             async move { started.listen(&addresses, &router, &jobs) }
         });
@@ -77,16 +83,27 @@ impl Listening {
     }
 }
 
-fn router(probes: &Arc<[Arc<dyn HealthProbe>]>, clusters: &Arc<RemoteClusters>) -> Router {
+fn router(
+    probes: &Arc<[Arc<dyn HealthProbe>]>,
+    clusters: &Arc<RemoteClusters>,
+    metrics: Option<Arc<Registry>>,
+) -> Router {
     let clusters = clusters.clone();
     let healthz = || {
         let probes = probes.clone();
         get(move || async move { answer(&probes).await })
     };
+    let values = move || {
+        let values = metrics.as_ref().map(|registry| registry.values());
+        async { Json(values.unwrap_or_default()) }
+    };
     Router::new()
         .route("/healthz", healthz())
         .route("/v1/healthz", healthz())
         .route("/v1/cluster", get(move || async move { Json(clusters.status()) }))
+        // Cilium's has the slash.
+        .route("/v1/metrics/", get(values.clone()))
+        .route("/v1/metrics", get(values))
 }
 
 fn serve(listener: BoundTcp, router: Router, jobs: &Jobs) -> Result<(), SpawnError> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use hive::{Cell, Hive, Member, Settings, testing};
 use skep_k8s_client::{Client, DisabledClient};
+use skep_metrics::{CounterVec, MetricHandle, Opts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -72,6 +73,33 @@ async fn healthy_is_ok_at_both_paths() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn metrics_have_the_model_of_cilium() {
+    let counted = || -> hive::Members<MetricHandle> {
+        let runs = CounterVec::new(Opts::new("operator_runs_total", "Runs"), ["outcome"]);
+        runs.with(["success"]).inc();
+        hive::Members(vec![Arc::new(runs)])
+    };
+    let cells = [
+        cell(),
+        statedb::cell(),
+        skep_metrics::cell(),
+        Cell::group([]).provide(client).provide(counted),
+    ];
+    let hive = Hive::new(cells).root::<Arc<Listening>>();
+    let settings = Settings::new().flag("operator-api-serve-addr", "localhost:0");
+    let running = testing::start_with(hive, settings).await;
+    let address = running.get::<Arc<Listening>>().unwrap().addresses()[0];
+
+    let answer = get(address, "/v1/metrics/").await;
+
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let body = answer.split("\r\n\r\n").nth(1).unwrap();
+    let expected = r#"{"labels":{"outcome":"success"},"name":"cilium_operator_runs_total","value":1}"#;
+    assert!(body.starts_with('[') && body.contains(expected), "{body}");
+    testing::stop(running).await;
 }
 
 #[tokio::test]

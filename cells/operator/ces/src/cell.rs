@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: CiliumEndpoints → CiliumEndpointSlices, with `--enable-cilium-endpoint-slice`.
-//! Requires: a Kubernetes client, the settings of the definitions. Provides: metrics.
+//! Requires: a Kubernetes client, the settings of the definitions, of the cluster and of the labels of identities. Provides:
+//! metrics.
 
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params, SpawnError};
+use skep_clustermesh_types::ClusterSettings;
+use skep_identity_labels::PatternError;
 use skep_k8s_client::Client;
 use skep_k8s_crds::Config as CrdConfig;
+use skep_operator_identity::Config as IdentityConfig;
 
-use crate::config::Config;
-use crate::controller;
+use crate::config::{Config, ControllerMode};
+use crate::controller::{self, Source};
 use crate::metrics::SliceMetrics;
 
 /// Gathers CiliumEndpoints in CiliumEndpointSlices. For leaders only.
@@ -25,15 +29,36 @@ pub fn cell() -> Cell {
 struct ControllerParams {
     config: Cfg<Config>,
     crds: Cfg<CrdConfig>,
+    cluster: Cfg<ClusterSettings>,
+    labels: Cfg<IdentityConfig>,
     client: Arc<dyn Client>,
     metrics: Arc<SliceMetrics>,
     jobs: Jobs,
 }
 
-fn start(params: ControllerParams) -> Result<(), SpawnError> {
-    let is_on = params.crds.enable_cilium_endpoint_slice && !params.crds.disable_endpoint_crd;
+/// Why slices are not written.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    /// A pattern of labels cannot be used.
+    #[error("--labels")]
+    Labels(#[from] PatternError),
+    /// The job cannot be started.
+    #[error(transparent)]
+    Job(#[from] SpawnError),
+}
+
+fn start(params: ControllerParams) -> Result<(), StartError> {
+    let is_slim = params.config.ces_controller_mode == ControllerMode::Slim;
+    // Without CiliumEndpoints slices can be made of pods.
+    let has_endpoints = !params.crds.disable_endpoint_crd || is_slim;
+    let is_on = params.crds.enable_cilium_endpoint_slice && has_endpoints;
     if !is_on || !params.client.is_enabled() {
         return Ok(());
     }
-    controller::spawn(params.config, params.client, params.metrics, &params.jobs)
+    let source = match is_slim {
+        true => Source::Pods(params.cluster.info().name.to_string(), params.labels.filter()?),
+        false => Source::Endpoints,
+    };
+    controller::spawn(params.config, source, params.client, params.metrics, &params.jobs)?;
+    Ok(())
 }

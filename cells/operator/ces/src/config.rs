@@ -19,7 +19,47 @@ pub struct Config {
     /// nodes that the cluster has counts.
     #[config(default = "[{\"nodes\":0,\"limit\":10,\"burst\":20}]")]
     pub ces_rate_limits: RateLimits,
+    /// What endpoints are made of: `default` of CiliumEndpoints, `slim` of pods, identities and nodes.
+    #[config(default = "default", hidden)]
+    pub ces_controller_mode: ControllerMode,
 }
+
+/// What endpoints are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControllerMode {
+    /// CiliumEndpoints, which agents write.
+    Default,
+    /// Pods, CiliumIdentities and CiliumNodes.
+    Slim,
+}
+
+/// The mode is none of these.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is none of default, slim")]
+pub struct UnknownMode(String);
+
+impl FromStr for ControllerMode {
+    type Err = UnknownMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMode> {
+        match text {
+            "default" => Ok(Self::Default),
+            "slim" => Ok(Self::Slim),
+            other => Err(UnknownMode(other.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for ControllerMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::Slim => "slim",
+        })
+    }
+}
+
+hive::config_value!(ControllerMode, "default or slim");
 
 impl Config {
     fn check(&self, faults: &mut Faults) {

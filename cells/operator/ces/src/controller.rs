@@ -12,32 +12,49 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, SelectAll, select_all};
 use futures::{FutureExt, StreamExt};
 use hive::{Cfg, Health, Job, JobCtx, Jobs, SpawnError};
+use skep_identity_labels::LabelFilter;
 use skep_k8s_client::{Api, ApiError, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
 use skep_k8s_crds::endpoint::CiliumEndpointSlice;
-use skep_k8s_types::slim::{Namespace, Str};
+use skep_k8s_types::slim::{Namespace, Pod, Str};
 use skep_k8s_types::{DecodeError, ObjectKey, Resource};
 use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::metrics::{INSERTED, REMOVED, SliceMetrics};
-use crate::objects::{CiliumEndpoint, CiliumNode};
+use crate::objects::{CiliumEndpoint, CiliumIdentity, CiliumNode};
 use crate::queue::{Bucket, Next, Queue};
 use crate::slices::{Changes, Slices};
+use crate::slim::Watched;
 use crate::write::{Outcome, WriteError, write};
 
 /// The annotation of namespaces whose slices are written first.
 const PRIORITY: (&str, &str) = ("cilium.io/ces-namespace", "priority");
 
+/// What endpoints are made of.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// CiliumEndpoints.
+    Endpoints,
+    /// Pods, whose identities have the name of the cluster and the labels that count.
+    Pods(String, LabelFilter),
+}
+
 /// Registers the job.
 pub(crate) fn spawn(
     config: Cfg<Config>,
+    source: Source,
     client: Arc<dyn Client>,
     metrics: Arc<SliceMetrics>,
     jobs: &Jobs,
 ) -> Result<(), SpawnError> {
     jobs.spawn(Job::once("ces", move |cx: JobCtx| {
-        let mut controller =
-            Controller::new(config.clone(), client.clone(), metrics.clone(), cx.health.clone());
+        let mut controller = Controller::new(
+            config.clone(),
+            source.clone(),
+            client.clone(),
+            metrics.clone(),
+            cx.health.clone(),
+        );
         async move {
             // A leader that is no longer one writes nothing more.
             cx.until_cancelled(controller.run()).await;
@@ -50,6 +67,8 @@ enum Event {
     Slice(WatcherEvent<CiliumEndpointSlice>),
     Namespace(WatcherEvent<Namespace>),
     Node(WatcherEvent<CiliumNode>),
+    Pod(WatcherEvent<Pod>),
+    Identity(WatcherEvent<CiliumIdentity>),
 }
 
 /// A write that has ended.
@@ -72,6 +91,8 @@ struct Controller {
     client: Arc<dyn Client>,
     metrics: Arc<SliceMetrics>,
     health: Health,
+    /// What endpoints are made of, if not of CiliumEndpoints.
+    watched: Option<Watched>,
     slices: Slices,
     queue: Queue,
     bucket: Bucket,
@@ -103,7 +124,13 @@ fn events<T: Resource>(
 }
 
 impl Controller {
-    fn new(config: Cfg<Config>, client: Arc<dyn Client>, metrics: Arc<SliceMetrics>, health: Health) -> Self {
+    fn new(
+        config: Cfg<Config>,
+        source: Source,
+        client: Arc<dyn Client>,
+        metrics: Arc<SliceMetrics>,
+        health: Health,
+    ) -> Self {
         let limit = usize::try_from(config.ces_max_ciliumendpoints_per_ces).unwrap_or(usize::MAX);
         Self {
             slices: Slices::new(limit),
@@ -112,6 +139,10 @@ impl Controller {
             client,
             metrics,
             health,
+            watched: match source {
+                Source::Endpoints => None,
+                Source::Pods(cluster, filter) => Some(Watched::new(&cluster, filter)),
+            },
             queue: Queue::default(),
             busy: Busy::default(),
             writes: FuturesUnordered::new(),
@@ -127,12 +158,18 @@ impl Controller {
     }
 
     async fn run(&mut self) {
-        let mut events: SelectAll<BoxStream<'static, Event>> = select_all([
-            events(&self.client, Event::Endpoint),
-            events(&self.client, Event::Slice),
-            events(&self.client, Event::Namespace),
-            events(&self.client, Event::Node),
-        ]);
+        let client = &self.client;
+        let mut streams = vec![
+            events(client, Event::Slice),
+            events(client, Event::Namespace),
+            events(client, Event::Node),
+        ];
+        if self.watched.is_some() {
+            streams.extend([events(client, Event::Pod), events(client, Event::Identity)]);
+        } else {
+            streams.push(events(client, Event::Endpoint));
+        }
+        let mut events: SelectAll<BoxStream<'static, Event>> = select_all(streams);
         loop {
             let wake = self.begin_writes();
             self.report();
@@ -153,6 +190,11 @@ impl Controller {
                 Some(written) = self.writes.next(), if !self.writes.is_empty() => self.ended(written),
                 () = timer => {}
             }
+            if let Some(watched) = &mut self.watched
+                && self.has_slices_list
+            {
+                self.has_endpoints_list = watched.settle(&mut self.slices);
+            }
             for name in self.slices.take_changed() {
                 self.queue.add(name);
             }
@@ -165,6 +207,9 @@ impl Controller {
             Event::Slice(event) => self.slice(event),
             Event::Namespace(event) => {
                 if let Some(event) = self.common(event) {
+                    if let Some(watched) = &mut self.watched {
+                        watched.namespace(&event);
+                    }
                     let is_priority = |namespace: &Namespace| {
                         namespace.metadata.annotations.get(PRIORITY.0) == Some(PRIORITY.1)
                     };
@@ -173,9 +218,22 @@ impl Controller {
             }
             Event::Node(event) => {
                 if let Some(event) = self.common(event) {
+                    if let Some(watched) = &mut self.watched {
+                        watched.node(&event);
+                    }
                     track(&mut self.nodes, event, |_| true);
                     self.bucket
                         .set(self.config.ces_rate_limits.for_nodes(self.nodes.len()));
+                }
+            }
+            Event::Pod(event) => {
+                if let (Some(event), Some(watched)) = (self.common(event), &mut self.watched) {
+                    watched.pod(event);
+                }
+            }
+            Event::Identity(event) => {
+                if let (Some(event), Some(watched)) = (self.common(event), &mut self.watched) {
+                    watched.identity(event);
                 }
             }
         }

@@ -6,6 +6,8 @@
 //! moves to another one. Slices that a leader finds are kept. Changes wait half a second for others of the same slice; writes
 //! are limited in rate by the number of nodes, those of priority namespaces go first.
 //!
+//! With `ces-controller-mode: slim` endpoints are made of pods, identities and nodes (`slim.rs`).
+//!
 //! Read first: `slices.rs`, then `controller.rs`.
 
 mod cell;
@@ -15,11 +17,12 @@ mod metrics;
 mod objects;
 mod queue;
 mod slices;
+mod slim;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub use cell::cell;
-pub use config::{Config, RateLimit, RateLimits, RateLimitsError};
+pub use config::{Config, ControllerMode, RateLimit, RateLimits, RateLimitsError, UnknownMode};
 
 hive::catalogue!(cell);

@@ -4,4 +4,5 @@
 
 mod batches;
 mod random;
+mod slim;
 mod world;

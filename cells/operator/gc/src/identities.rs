@@ -127,6 +127,7 @@ impl IdentityMetrics {
 }
 
 hive::catalogue!(cell);
+hive::catalogue!(objects_cell);
 
 /// Deletes CiliumIdentities that nothing uses.
 pub fn cell() -> Cell {
@@ -134,6 +135,33 @@ pub fn cell() -> Cell {
         .config::<Config>()
         .provide(skep_metrics::provided::<IdentityMetrics>)
         .run(start)
+}
+
+/// Provides the CiliumIdentities of the cluster to other cells: [`ObjectIdentities`].
+pub fn objects_cell() -> Cell {
+    Cell::module("cilium-identities", "CiliumIdentities of the cluster")
+        .provide(ObjectIdentities::new)
+        .library()
+}
+
+/// The CiliumIdentities of the cluster.
+#[derive(Clone, hive::Value)]
+pub struct ObjectIdentities {
+    db: Db,
+    table: Table<IdentityRow>,
+}
+
+impl ObjectIdentities {
+    fn new(db: Db, table: Table<IdentityRow>) -> Self {
+        Self { db, table }
+    }
+
+    /// Their names, which are their ids. Waits until they are listed.
+    pub async fn names(&self) -> HashSet<Str> {
+        let snapshot = self.table.wait_initialized(&self.db).await;
+        let names = self.table.all(&snapshot).map(|row| row.metadata.name.clone());
+        names.collect()
+    }
 }
 
 #[derive(Params)]

@@ -69,7 +69,12 @@ impl Config {
         }
     }
 
-    fn filter(&self) -> Result<LabelFilter, PatternError> {
+    /// The labels that identities have.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError`] for the first pattern that cannot be used.
+    pub fn filter(&self) -> Result<LabelFilter, PatternError> {
         LabelFilter::new(self.labels.iter().map(String::as_str))
     }
 

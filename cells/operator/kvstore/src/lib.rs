@@ -4,6 +4,7 @@
 //!
 //! Cells for the leader of an operator, each on its own; without a key-value store they do nothing:
 //!
+//! - [`double_write`]: compares the identities there with CiliumIdentities;
 //! - [`identities`]: deletes identities that no node uses;
 //! - [`locks`]: deletes locks of identities whose holders hang;
 //! - [`nodes`]: deletes the keys of nodes that left the cluster;
@@ -13,6 +14,7 @@
 //!
 //! [`health`] is for all replicas: an operator whose store is unreachable is not healthy.
 
+pub mod double_write;
 pub mod health;
 pub mod identities;
 pub mod locks;

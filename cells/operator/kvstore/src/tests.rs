@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod double_write;
 mod identities;
 mod locks;
 mod nodes;

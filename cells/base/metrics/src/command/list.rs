@@ -10,6 +10,7 @@ use hive_script::{CommandError, CommandHandle, Context, Flag, Invocation, Outcom
 use serde::Serialize;
 
 use super::{Dump, matcher, write_out};
+use crate::dump::{MetricValue, number, serialize_number};
 use crate::metric::{Labels, Value};
 use crate::registry::{Registry, Series, label_text};
 use crate::render::with_prefix;
@@ -51,7 +52,7 @@ fn show_values(cx: &mut Context<'_>, inv: &Invocation, series: Vec<Series>) -> R
     let text = match inv.string("format") {
         "table" => value_table(&series),
         "json" => {
-            let all: Vec<JsonValue> = series.into_iter().map(JsonValue::from).collect();
+            let all: Vec<MetricValue> = series.into_iter().map(MetricValue::from).collect();
             json::indented(&all).map_err(CommandError::new)? + "\n"
         }
         "yaml" => {
@@ -129,46 +130,6 @@ fn short_duration(duration: Duration) -> String {
         format!("{}m", millis / 60_000)
     } else {
         hive_script::text::format_duration(duration)
-    }
-}
-
-/// The number by which JSON and YAML show a value: of a histogram what nine in ten observations are below.
-fn number(value: &Value) -> f64 {
-    match value {
-        Value::Number(number) => *number,
-        Value::Distribution(distribution) => distribution.quantile(0.9),
-    }
-}
-
-/// Whole numbers without a fraction, as Go prints floats.
-fn serialize_number<S: serde::Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    if number.fract() == 0.0 && number.abs() < 1e15 {
-        serializer.serialize_i64(*number as i64)
-    } else {
-        serializer.serialize_f64(*number)
-    }
-}
-
-fn is_zero(number: &f64) -> bool {
-    *number == 0.0
-}
-
-#[derive(Serialize)]
-struct JsonValue {
-    #[serde(skip_serializing_if = "Labels::is_empty")]
-    labels: Labels,
-    name: String,
-    #[serde(skip_serializing_if = "is_zero", serialize_with = "serialize_number")]
-    value: f64,
-}
-
-impl From<Series> for JsonValue {
-    fn from(series: Series) -> Self {
-        Self {
-            value: number(&series.value),
-            labels: series.labels,
-            name: series.name,
-        }
     }
 }
 

@@ -184,6 +184,38 @@ async fn a_missing_configuration_is_waited_for() {
     world.stop().await;
 }
 
+/// It was read again after up to 30 seconds.
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_is_written_late_is_read_at_once() {
+    let world = World::start().await;
+    let alder = world.cluster("alder", 7).await;
+    alder.delete_key(&keys::cluster_config("alder")).await;
+    world.join("alder");
+    eventually("it was asked for", || {
+        world
+            .status("alder")
+            .is_some_and(|status| status.config.is_some())
+    })
+    .await;
+    // Pauses between reads are long by now.
+    sleep(Duration::from_secs(70)).await;
+    // A cluster whose name begins alike is none of its business.
+    alder.put_key(&keys::cluster_config("alder2"), "{").await;
+    let written = tokio::time::Instant::now();
+    alder
+        .configure(Capabilities {
+            synced_canaries: true,
+            ..Capabilities::default()
+        })
+        .await;
+
+    world.ready("alder").await;
+
+    let took = written.elapsed();
+    assert!(took < Duration::from_secs(3), "it took {took:?}");
+    world.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_configuration_of_a_connected_cluster_is_noticed() {
     let world = World::start().await;

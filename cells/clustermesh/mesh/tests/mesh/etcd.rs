@@ -2,6 +2,7 @@
 
 //! Remote clusters in real etcds, by their configuration files.
 
+use futures::StreamExt as _;
 use skep_clustermesh::testing::FakeCluster;
 use skep_clustermesh_types::Kind;
 use skep_kvstore::{KeyRange, RangeRequest};
@@ -101,6 +102,36 @@ async fn compaction_loses_nothing() {
     gate.set(Passes::All);
 
     eventually("the newest state is read", || world.nodes.names() == ["alder/n2"]).await;
+    world.stop().await;
+}
+
+/// Written by a batch, deleted by one request: what other clusters do that grow or are reset.
+#[tokio::test]
+async fn ten_thousand_keys_in_etcd_come_and_go_at_once() {
+    let server = EtcdServer::start().await;
+    let alder = FakeCluster::in_store("alder", 7, server.backend()).await;
+    let world = World::start_etcd().await;
+    world.write("alder", &address(&server));
+    world.ready("alder").await;
+    let writes = (0..10_000).map(|at| {
+        let (alder, name) = (&alder, format!("n{at}"));
+        async move { alder.put(Kind::Nodes, &name, node(alder, &name)).await }
+    });
+    futures::stream::iter(writes)
+        .buffer_unordered(64)
+        .collect::<()>()
+        .await;
+    eventually("all are there", || world.nodes.names().len() == 10_000).await;
+
+    alder.delete_prefix(&Kind::Nodes.prefix("alder", false)).await;
+    alder.put(Kind::Nodes, "last", node(&alder, "last")).await;
+
+    eventually("all but the last are gone", || {
+        world.nodes.names() == ["alder/last"]
+    })
+    .await;
+    assert_eq!(world.status("alder").expect("it is configured").num_nodes, 1);
+    assert_eq!(world.status("alder").expect("it is configured").num_failures, 0);
     world.stop().await;
 }
 

@@ -6,19 +6,22 @@
 //! others. A watch that is resumed on another replica would miss events silently: a mesh client refuses its answers.
 //!
 //! The own store is set up anew or restored from a snapshot now and then. Its client goes on, but what it has written is
-//! gone, and what it has deleted may be back.
+//! gone, and what it has deleted may be back. It is noticed by the headers of answers, and by [own writes](super::witness) that
+//! are missing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::witness::{Witnesses, contradicts};
 use crate::backend::{
-    Backend, BackendError, EndpointStatus, Grant, OpResponse, RangeRequest, RangeResponse, Txn, TxnResponse,
-    WatchRequest, WatchStream,
+    Backend, BackendError, EndpointStatus, Grant, Op, OpResponse, RangeRequest, RangeResponse, Txn,
+    TxnResponse, WatchRequest, WatchStream,
 };
 use crate::options::ClientKind;
 use crate::types::{Header, LeaseId, Revision};
@@ -39,6 +42,8 @@ pub(crate) struct History {
     latest: Mutex<Header>,
     /// How often the own store was replaced.
     replaced: watch::Sender<u64>,
+    /// Writes to the own store that it must have.
+    witnesses: Mutex<Witnesses>,
 }
 
 impl History {
@@ -47,7 +52,28 @@ impl History {
             kind,
             latest: Mutex::default(),
             replaced: watch::Sender::new(0),
+            witnesses: Mutex::default(),
         }
+    }
+
+    /// Looks for the own writes in the own store: it was restored from a snapshot if it lacks one.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be asked.
+    pub(crate) async fn verify(&self, store: &dyn Backend) -> Result<(), BackendError> {
+        let witnesses = self.witnesses.lock().all();
+        for witness in &witnesses {
+            if let Some(header) = contradicts(store, witness).await? {
+                // The answers that were asked for may have told it already.
+                if self.witnesses.lock().all().contains(witness) {
+                    self.compare(&header, true);
+                }
+                return Ok(());
+            }
+        }
+        self.witnesses.lock().confirmed(&witnesses);
+        Ok(())
     }
 
     /// Id of the cluster that other answers are not accepted of; 0 if there is none.
@@ -110,10 +136,28 @@ impl History {
                 "The kvstore was set up anew or restored: writing all keys again"
             );
             *latest = *header;
+            self.witnesses.lock().clear();
             self.replaced.send_modify(|count| *count += 1);
         } else if latest.cluster_id == 0 || latest.revision < header.revision {
             *latest = *header;
         }
+    }
+}
+
+/// A transaction without values and comparisons.
+fn outline(txn: &Txn) -> Txn {
+    let bare = |op: &Op| match op {
+        Op::Put { key, lease, .. } => Op::Put {
+            key: key.clone(),
+            value: Bytes::new(),
+            lease: *lease,
+        },
+        other => other.clone(),
+    };
+    Txn {
+        compares: Vec::new(),
+        then: txn.then.iter().map(bare).collect(),
+        otherwise: txn.otherwise.iter().map(bare).collect(),
     }
 }
 
@@ -147,8 +191,12 @@ impl Backend for ComparedBackend {
 
     async fn txn(&self, txn: Txn) -> Result<TxnResponse, BackendError> {
         let seen = self.history.seen();
+        let noted = (self.history.kind == ClientKind::Full).then(|| outline(&txn));
         let response = self.inner.txn(txn).await?;
         self.history.check(seen, &response.header, wrote(&response))?;
+        if let Some(txn) = noted {
+            self.history.witnesses.lock().note(&txn, &response);
+        }
         Ok(response)
     }
 

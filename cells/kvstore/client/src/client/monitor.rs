@@ -175,7 +175,11 @@ fn scaled(interval: Duration, nodes: usize) -> Duration {
 /// Checks quorum and endpoints. Returns whether all is fine.
 async fn check(client: &Client) -> bool {
     let (quorum, endpoints) = match client.inner.options.kind {
-        ClientKind::Full => tokio::join!(probe(client), client.inner.backend.endpoints()),
+        ClientKind::Full => {
+            // Before the probe, which writes. A store that cannot be asked fails that as well.
+            let _ = client.inner.history.verify(&*client.inner.backend).await;
+            tokio::join!(probe(client), client.inner.backend.endpoints())
+        }
         ClientKind::Mesh => (heartbeat_age(client), Vec::new()),
     };
     let failed: Vec<&EndpointStatus> = endpoints.iter().filter(|status| status.answer.is_err()).collect();

@@ -274,6 +274,98 @@ async fn leased_keys_are_lost_when_the_own_store_is_restored_or_set_up_anew() {
     assert!(other.status().failure.is_none(), "the own store may be replaced");
 }
 
+/// The revision of the restored store is newer than all that this client has seen.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_others_have_written_to_is_recognized_by_missing_writes() {
+    for (deletes, compacts) in [(false, false), (true, false), (false, true)] {
+        let store = Memory::new();
+        let client = RunningClient::full(Arc::new(store.clone()));
+        let other = RunningClient::mesh(Arc::new(store.clone()));
+        let put = async |client: &RunningClient, key: &str, value: &str| {
+            let put = client.put(key, value.to_owned(), Lifetime::Leased).await;
+            put.expect("it is written");
+        };
+        let write = async |key: &str| {
+            let put = other.put(key, "x", Lifetime::Permanent).await;
+            put.expect("it is written");
+        };
+        put(&client, "a", "1").await;
+        let old = store.snapshot();
+        if deletes {
+            assert!(client.delete("a").await.expect("it is deleted"));
+        } else {
+            put(&client, "a", "2").await;
+        }
+        let (mut lost, replaced) = (client.lost_keys(""), client.replaced());
+        let before = store.header().revision;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+
+        store.restore(&old);
+        while store.header().revision <= before.next() {
+            write("others/a").await;
+        }
+        // Even if this client writes before it looks.
+        put(&client, "b", "1").await;
+        write("others/b").await;
+        if compacts {
+            store
+                .compact(store.header().revision)
+                .await
+                .expect("it is compacted");
+        }
+
+        let keys = tokio::time::timeout(MINUTE, lost.next()).await;
+        assert!(keys.is_ok(), "a check notices it: {deletes}, {compacts}");
+        assert_eq!(*replaced.borrow(), 1);
+        // That was all.
+        put(&client, "a", "3").await;
+        tokio::time::sleep(MINUTE * 3).await;
+        assert_eq!(*replaced.borrow(), 1);
+    }
+}
+
+/// Whatever others do to the keys of a client, its store is not replaced.
+#[tokio::test(start_paused = true)]
+async fn keys_that_others_change_are_no_sign_of_another_store() {
+    let store = Memory::new();
+    let client = RunningClient::full(Arc::new(store.clone()));
+    let other = RunningClient::mesh(Arc::new(store.clone()));
+    let replaced = client.replaced();
+    for at in 0..20 {
+        let (key, gone) = (format!("k{at}"), format!("g{at}"));
+        for key in [&key, &gone] {
+            client
+                .put(key, "1", Lifetime::Leased)
+                .await
+                .expect("it is written");
+        }
+        client.delete(&gone).await.expect("it is deleted");
+        if at % 2 == 0 {
+            other.delete(&key).await.expect("it is deleted");
+            other
+                .put(&gone, "2", Lifetime::Permanent)
+                .await
+                .expect("it is written");
+        } else {
+            other
+                .put(&key, "2", Lifetime::Permanent)
+                .await
+                .expect("it is written");
+        }
+        if at % 5 == 0 {
+            store
+                .compact(store.header().revision)
+                .await
+                .expect("it is compacted");
+        }
+        tokio::time::sleep(Duration::from_secs(7)).await;
+    }
+
+    tokio::time::sleep(MINUTE * 3).await;
+
+    assert_eq!(*replaced.borrow(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_mesh_client_fails_when_another_store_answers() {
     let store = Memory::new();

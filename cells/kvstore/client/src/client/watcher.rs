@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Lists a prefix, then watches it, whatever happens to the store.
+//! Lists a prefix or a key, then watches it, whatever happens to the store.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -52,7 +52,7 @@ impl Event {
 }
 
 /// All changes of a prefix: its keys, [`Event::ListDone`], then what changes. Made by
-/// [`Client::list_and_watch`].
+/// [`Client::list_and_watch`], and for a single key by [`Client::watch_key`].
 ///
 /// It never ends. If the store cannot be reached, or has compacted what was missed, it lists again and reports the
 /// difference: what is new, what may have changed, what is gone. A consumer that is slow delays the watch; nothing is
@@ -64,10 +64,10 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn new(client: Client, prefix: &str) -> Self {
+    pub(super) fn new(client: Client, prefix: &str, range: KeyRange) -> Self {
         Self {
             events: stream::unfold(
-                Machine::new(client, prefix.to_owned()),
+                Machine::new(client, prefix.to_owned(), range),
                 |mut machine| async move {
                     let event = machine.next().await;
                     Some((event, machine))
@@ -78,7 +78,7 @@ impl Watcher {
         }
     }
 
-    /// The prefix that is watched.
+    /// The prefix or the key that is watched.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -181,6 +181,7 @@ enum Phase {
 struct Machine {
     client: Client,
     prefix: String,
+    range: KeyRange,
     known: Known,
     phase: Phase,
     is_listed: bool,
@@ -193,11 +194,12 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(client: Client, prefix: String) -> Self {
+    fn new(client: Client, prefix: String, range: KeyRange) -> Self {
         Self {
             client,
             known: Known::new(prefix.clone()),
             prefix,
+            range,
             phase: Phase::Start,
             is_listed: false,
             failures: 0,
@@ -228,7 +230,7 @@ impl Machine {
         self.phase = match std::mem::replace(&mut self.phase, Phase::Start) {
             Phase::Start => {
                 self.known.list = self.known.list.wrapping_add(1);
-                let pages = Pages::new(&self.prefix, self.client.inner.options.page);
+                let pages = Pages::new(self.range.clone(), self.client.inner.options.page);
                 self.page(pages, None).await
             }
             Phase::Pages { pages, header } => self.page(pages, header).await,
@@ -305,7 +307,7 @@ impl Machine {
 
     /// Creates the watch.
     async fn watch(&mut self, header: Header, next: Revision) -> Phase {
-        let started = start(&self.client, &self.prefix, next).await;
+        let started = start(&self.client, &self.prefix, self.range.clone(), next).await;
         let monitor = &self.client.inner.monitor;
         monitor.watched(&self.prefix, self.failures, started.as_ref().err());
         match started {
@@ -385,17 +387,15 @@ impl Machine {
     }
 }
 
-async fn start(client: &Client, prefix: &str, start: Revision) -> Result<WatchStream, BackendError> {
+async fn start(
+    client: &Client,
+    prefix: &str,
+    range: KeyRange,
+    start: Revision,
+) -> Result<WatchStream, BackendError> {
     let _permit = client.admit().await;
     let started = Instant::now();
-    let result = client
-        .inner
-        .backend
-        .watch(WatchRequest {
-            range: KeyRange::prefix(prefix),
-            start,
-        })
-        .await;
+    let result = client.inner.backend.watch(WatchRequest { range, start }).await;
     client.record(Operation::Watch, false, prefix, result.is_ok(), started);
     result
 }

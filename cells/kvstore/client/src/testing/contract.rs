@@ -71,6 +71,7 @@ macro_rules! contract_tests {
             locked_operations_need_the_lock
             whoever_stops_waiting_leaves_the_queue
             watchers_list_and_watch
+            watchers_of_a_key_report_no_other
             watchers_survive_the_end_of_a_watch
             watchers_report_what_vanished_when_history_is_compacted
         );

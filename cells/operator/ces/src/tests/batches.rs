@@ -48,7 +48,7 @@ async fn slices_have_what_endpoints_say() {
         world.list(&SLICES).await[0]["endpoints"][0]["encryption"],
         json!({})
     );
-    world.remove(&ENDPOINTS, "shop", "cart-0").await;
+    world.delete(&ENDPOINTS, "shop", "cart-0").await;
     until(async || world.sizes().await.is_empty()).await;
     testing::stop(running).await;
 }
@@ -83,7 +83,7 @@ async fn slices_are_full_before_another_one_begins_and_endpoints_never_move() {
 
     let full = before.iter().find(|(_, entries)| entries.len() == 3).unwrap();
     let gone = full.1[0].strip_prefix("shop/").unwrap();
-    world.remove(&ENDPOINTS, "shop", gone).await;
+    world.delete(&ENDPOINTS, "shop", gone).await;
     until(async || world.sizes().await == [1, 1, 2, 3]).await;
     world.endpoint("shop", "new", 300).await;
     until(async || world.sizes().await == [1, 1, 3, 3]).await;
@@ -121,7 +121,7 @@ async fn next_leader_keeps_slices_and_drops_endpoints_that_are_gone() {
     assert!(requests[writes..].iter().all(|request| !request.verb.is_write()));
     testing::stop(running).await;
 
-    world.remove(&ENDPOINTS, "shop", "cart-3").await;
+    world.delete(&ENDPOINTS, "shop", "cart-3").await;
     world.endpoint("shop", "cart-9", 300).await;
     let running = world.start(&flags).await;
     until(async || {
@@ -145,7 +145,7 @@ async fn edits_of_others_are_reverted() {
 
     world.patch(&SLICES, "", &name, json!({ "endpoints": [] })).await;
     until(async || world.list(&SLICES).await[0]["endpoints"] == before).await;
-    world.remove(&SLICES, "", &name).await;
+    world.delete(&SLICES, "", &name).await;
     until(async || world.sizes().await == [1]).await;
     let twin = json!({ "metadata": { "name": "ces-twin" }, "namespace": "shop", "endpoints": before });
     world.create(&SLICES, twin).await;
@@ -163,7 +163,7 @@ async fn without_a_list_of_endpoints_slices_stay_and_health_names_the_kind() {
     testing::stop(running).await;
     // The kind is gone, and with it the list of endpoints.
     world
-        .remove(
+        .delete(
             &skep_k8s_types::Kind::new(
                 "apiextensions.k8s.io",
                 "v1",

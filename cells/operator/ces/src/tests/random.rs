@@ -77,7 +77,7 @@ async fn slices_have_each_endpoint_once() {
                         model.insert(key, identity);
                     }
                     (true, true) => {
-                        world.remove(&ENDPOINTS, &namespace, &name).await;
+                        world.delete(&ENDPOINTS, &namespace, &name).await;
                         model.remove(&key);
                     }
                     (true, false) => {
@@ -92,7 +92,7 @@ async fn slices_have_each_endpoint_once() {
                 let name = &slices[random.usize(..slices.len())];
                 match random.bool() {
                     true => world.patch(&SLICES, "", name, json!({ "endpoints": [] })).await,
-                    false => world.remove(&SLICES, "", name).await,
+                    false => world.delete(&SLICES, "", name).await,
                 }
             }
             let began = tokio::time::Instant::now();

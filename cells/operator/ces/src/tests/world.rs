@@ -3,14 +3,15 @@
 //! A cluster with CiliumEndpoints, and leaders on it.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings, testing};
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_apiserver::testing::TestCluster;
+use skep_k8s_client::Client;
 use skep_k8s_client::testing::FaultyClient;
-use skep_k8s_client::{Client, DeleteOptions, Patch, Subresource, WriteOptions};
 use skep_k8s_types::Kind;
 use tokio::time::{Instant, sleep};
 
@@ -26,69 +27,38 @@ pub(super) const SLICES: Kind = Kind::new(
 );
 
 pub(super) struct World {
-    pub(super) client: Arc<dyn Client>,
+    cluster: TestCluster,
     /// The client of leaders.
     pub(super) faults: Arc<FaultyClient>,
 }
 
+impl Deref for World {
+    type Target = TestCluster;
+
+    fn deref(&self) -> &TestCluster {
+        &self.cluster
+    }
+}
+
 impl World {
     pub(super) async fn new() -> Self {
-        let rows = Rows::new(&statedb::Db::new()).unwrap();
-        let server = ApiServer::new(
-            Tracker::new(rows, 10_000, false),
-            Registry::builtin(),
-            Manner::Real(skep_k8s_apiserver::Settings::default()),
-        );
-        let client: Arc<dyn Client> = Arc::new(in_process_client(&server));
+        let cluster = TestCluster::new();
         let definitions = [
             skep_k8s_crds::definitions::cilium_node(),
             skep_k8s_crds::definitions::cilium_endpoint(),
+            skep_k8s_crds::definitions::cilium_identity(),
             skep_k8s_crds::definitions::cilium_endpoint_slice(),
         ];
-        skep_k8s_crds::register_all(&*client, &definitions).await.unwrap();
-        let faults = FaultyClient::new(client.clone());
-        let world = Self { client, faults };
-        for namespace in ["shop", "bank"] {
-            world
-                .create(&NAMESPACES, json!({ "metadata": { "name": namespace } }))
-                .await;
-        }
-        world
-    }
-
-    pub(super) async fn create(&self, kind: &Kind, mut object: Value) {
-        object["apiVersion"] = kind.api_version().into();
-        object["kind"] = kind.kind.as_str().into();
-        let namespace = object["metadata"]["namespace"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        let options = WriteOptions::default();
-        self.client
-            .create(kind, &namespace, object, &options)
+        skep_k8s_crds::register_all(&**cluster.client(), &definitions)
             .await
             .unwrap();
-    }
-
-    pub(super) async fn patch(&self, kind: &Kind, namespace: &str, name: &str, patch: Value) {
-        let (options, patch) = (WriteOptions::default(), Patch::Merge(patch));
-        let patched = self
-            .client
-            .patch(kind, namespace, name, Subresource::None, &patch, &options);
-        patched.await.unwrap();
-    }
-
-    pub(super) async fn remove(&self, kind: &Kind, namespace: &str, name: &str) {
-        let options = DeleteOptions::default();
-        self.client.delete(kind, namespace, name, &options).await.unwrap();
-    }
-
-    pub(super) async fn list(&self, kind: &Kind) -> Vec<Value> {
-        let page = self.client.list(kind, "", &Default::default()).await.unwrap();
-        page.items
-            .iter()
-            .map(|item| (*item.to_value().unwrap()).clone())
-            .collect()
+        for namespace in ["shop", "bank"] {
+            cluster.namespace(namespace).await;
+        }
+        Self {
+            faults: FaultyClient::new(cluster.client().clone()),
+            cluster,
+        }
     }
 
     pub(super) async fn endpoint(&self, namespace: &str, name: &str, identity: u32) {
@@ -122,8 +92,10 @@ impl World {
         let client: Arc<dyn Client> = self.faults.clone();
         let hive = Hive::new([
             crate::cell(),
+            skep_clustermesh_types::cell(),
             Cell::group([])
                 .config::<skep_k8s_crds::Config>()
+                .config::<skep_operator_identity::Config>()
                 .provide(move || client.clone()),
         ]);
         let flags = ["--enable-cilium-endpoint-slice"].iter().chain(flags).copied();

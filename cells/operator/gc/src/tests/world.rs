@@ -8,9 +8,9 @@ use std::time::Duration;
 use hive::{Cell, Hive, Running, Settings, testing};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_apiserver::testing::TestCluster;
+use skep_k8s_client::Client;
 use skep_k8s_client::testing::FaultyClient;
-use skep_k8s_client::{Client, DeleteOptions, Patch, Subresource, WriteOptions};
 use skep_k8s_types::Kind;
 use statedb::clock::Clock;
 use tokio::time::{Instant, sleep};
@@ -35,103 +35,75 @@ impl Clock for TestClock {
 }
 
 pub(crate) struct World {
-    pub(crate) client: Arc<dyn Client>,
+    cluster: TestCluster,
     /// The client of hives.
     pub(crate) faults: Arc<FaultyClient>,
 }
 
 impl World {
     pub(crate) async fn new() -> Self {
-        let rows = Rows::new(&statedb::Db::new()).unwrap();
-        let server = ApiServer::new(
-            Tracker::new(rows, 10_000, false),
-            Registry::builtin(),
-            Manner::Real(skep_k8s_apiserver::Settings::default()),
-        );
-        let client: Arc<dyn Client> = Arc::new(in_process_client(&server));
+        let cluster = TestCluster::new();
         let definitions = [
             skep_k8s_crds::definitions::cilium_node(),
             skep_k8s_crds::definitions::cilium_identity(),
             skep_k8s_crds::definitions::cilium_endpoint(),
             skep_k8s_crds::definitions::cilium_endpoint_slice(),
         ];
-        skep_k8s_crds::register_all(&*client, &definitions).await.unwrap();
-        let faults = FaultyClient::new(client.clone());
-        let world = Self { client, faults };
+        skep_k8s_crds::register_all(&**cluster.client(), &definitions)
+            .await
+            .unwrap();
         for namespace in ["shop", "kube-system"] {
-            let kind = Kind::new("", "v1", "Namespace", "namespaces", false);
-            let exists = world.client.get(&kind, "", namespace).await.is_ok();
-            if !exists {
-                world
-                    .create(&kind, json!({ "metadata": { "name": namespace } }))
-                    .await;
-            }
+            cluster.namespace(namespace).await;
         }
-        world
+        Self {
+            faults: FaultyClient::new(cluster.client().clone()),
+            cluster,
+        }
     }
 
     /// Creates an object, and its status.
-    pub(crate) async fn create(&self, kind: &Kind, mut object: Value) {
-        object["apiVersion"] = kind.api_version().into();
-        object["kind"] = kind.kind.as_str().into();
-        let namespace = object["metadata"]["namespace"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    pub(crate) async fn create(&self, kind: &Kind, object: Value) {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
         let status = object.get("status").cloned();
-        let options = WriteOptions::default();
-        self.client
-            .create(kind, &namespace, object, &options)
-            .await
-            .unwrap();
+        self.cluster.create(kind, object).await;
         if let Some(status) = status
             && *kind != ENDPOINTS
         {
-            let patch = Patch::Merge(json!({ "status": status }));
-            let patched = self
-                .client
-                .patch(kind, &namespace, &name, Subresource::Status, &patch, &options);
-            patched.await.unwrap();
+            self.cluster.patch_status(kind, &namespace, &name, status).await;
         }
     }
 
-    pub(crate) async fn patch(&self, kind: &Kind, namespace: &str, name: &str, status: bool, patch: Value) {
-        let part = if status {
-            Subresource::Status
+    pub(crate) async fn patch(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        status: bool,
+        mut patch: Value,
+    ) {
+        if status {
+            let status = patch["status"].take();
+            self.cluster.patch_status(kind, namespace, name, status).await;
         } else {
-            Subresource::None
-        };
-        let (options, patch) = (WriteOptions::default(), Patch::Merge(patch));
-        let patched = self.client.patch(kind, namespace, name, part, &patch, &options);
-        patched.await.unwrap();
+            self.cluster.patch(kind, namespace, name, patch).await;
+        }
     }
 
     pub(crate) async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Value {
-        let object = self.client.get(kind, namespace, name).await.unwrap();
-        (*object.to_value().unwrap()).clone()
+        self.cluster.get(kind, namespace, name).await
     }
 
     pub(crate) async fn remove(&self, kind: &Kind, namespace: &str, name: &str) {
-        let options = DeleteOptions {
-            grace_period: Some(Duration::ZERO),
-            ..DeleteOptions::default()
-        };
-        self.client.delete(kind, namespace, name, &options).await.unwrap();
+        self.cluster.delete(kind, namespace, name).await;
     }
 
     /// Names of all objects of a kind, sorted.
     pub(crate) async fn names(&self, kind: &Kind) -> Vec<String> {
-        let page = self.client.list(kind, "", &Default::default()).await.unwrap();
-        let mut names: Vec<String> = page
-            .items
+        let objects = self.cluster.list(kind).await;
+        let mut names: Vec<String> = objects
             .iter()
-            .map(|item| {
-                item.to_value().unwrap()["metadata"]["name"]
-                    .as_str()
-                    .unwrap()
-                    .to_owned()
-            })
+            .map(|object| object["metadata"]["name"].as_str().unwrap().to_owned())
             .collect();
         names.sort();
         names

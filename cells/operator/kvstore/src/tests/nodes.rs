@@ -48,7 +48,7 @@ async fn the_key_of_a_node_is_deleted_with_its_cilium_node() {
     seconds(600).await;
     assert_eq!(world.keys(NODES), ["alder/n1", "alder/n2"]);
 
-    world.delete(&CILIUM_NODES, "n1").await;
+    world.delete(&CILIUM_NODES, "", "n1").await;
     seconds(1).await;
 
     assert_eq!(world.keys(NODES), ["alder/n2"]);

@@ -2,13 +2,13 @@
 
 //! A cluster whose identities and nodes are in a key-value store, and hives on it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Hive, Level, Running, Settings, testing};
-use serde_json::{Value, json};
-use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
-use skep_k8s_client::{Client as Kubernetes, DeleteOptions, Patch, Subresource, WriteOptions};
+use serde_json::json;
+use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_types::Kind;
 use skep_kvstore::memory::Memory;
 use skep_kvstore::testing::{FaultyBackend, RunningClient, options};
@@ -18,7 +18,7 @@ pub(crate) static PODS: Kind = Kind::new("", "v1", "Pod", "pods", true);
 pub(crate) static CILIUM_NODES: Kind = Kind::new("cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
 
 pub(crate) struct World {
-    kubernetes: Arc<dyn Kubernetes>,
+    cluster: TestCluster,
     pub(crate) store: Memory,
     pub(crate) faults: Arc<FaultyBackend>,
     /// The client of the operator.
@@ -27,49 +27,34 @@ pub(crate) struct World {
     pub(crate) node: RunningClient,
 }
 
+impl Deref for World {
+    type Target = TestCluster;
+
+    fn deref(&self) -> &TestCluster {
+        &self.cluster
+    }
+}
+
 impl World {
     pub(crate) async fn new() -> Self {
-        let rows = Rows::new(&statedb::Db::new()).unwrap();
-        let server = ApiServer::new(
-            Tracker::new(rows, 10_000, false),
-            Registry::builtin(),
-            Manner::Real(skep_k8s_apiserver::Settings::default()),
-        );
-        let kubernetes: Arc<dyn Kubernetes> = Arc::new(in_process_client(&server));
-        let definitions = [skep_k8s_crds::definitions::cilium_node()];
-        skep_k8s_crds::register_all(&*kubernetes, &definitions)
+        let cluster = TestCluster::new();
+        let definitions = [
+            skep_k8s_crds::definitions::cilium_node(),
+            skep_k8s_crds::definitions::cilium_identity(),
+        ];
+        skep_k8s_crds::register_all(&**cluster.client(), &definitions)
             .await
             .unwrap();
+        cluster.namespace("kube-system").await;
         let store = Memory::new();
         let faults = FaultyBackend::new(Arc::new(store.clone()));
-        let world = Self {
-            kubernetes,
+        Self {
+            cluster,
             client: RunningClient::new(faults.clone(), options(ClientKind::Full)),
             node: RunningClient::full(Arc::new(store.clone())),
             faults,
             store,
-        };
-        let namespace = Kind::new("", "v1", "Namespace", "namespaces", false);
-        if world.kubernetes.get(&namespace, "", "kube-system").await.is_err() {
-            world
-                .create(&namespace, json!({ "metadata": { "name": "kube-system" } }))
-                .await;
         }
-        world
-    }
-
-    pub(crate) async fn create(&self, kind: &Kind, mut object: Value) {
-        object["apiVersion"] = kind.api_version().into();
-        object["kind"] = kind.kind.as_str().into();
-        let namespace = object["metadata"]["namespace"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        let options = WriteOptions::default();
-        self.kubernetes
-            .create(kind, &namespace, object, &options)
-            .await
-            .unwrap();
     }
 
     pub(crate) async fn cilium_node(&self, name: &str) {
@@ -87,22 +72,8 @@ impl World {
     }
 
     pub(crate) async fn set_phase(&self, pod: &str, phase: &str) {
-        let (options, patch) = (
-            WriteOptions::default(),
-            Patch::Merge(json!({ "status": { "phase": phase } })),
-        );
-        let part = Subresource::Status;
-        let patched = self
-            .kubernetes
-            .patch(&PODS, "kube-system", pod, part, &patch, &options);
-        patched.await.unwrap();
-    }
-
-    pub(crate) async fn delete(&self, kind: &Kind, name: &str) {
-        self.kubernetes
-            .delete(kind, "", name, &DeleteOptions::default())
-            .await
-            .unwrap();
+        let status = json!({ "phase": phase });
+        self.patch_status(&PODS, "kube-system", pod, status).await;
     }
 
     /// Writes keys as a node does.
@@ -125,13 +96,14 @@ impl World {
 
     /// Runs a cell of the operator of cluster `alder`, with id 7.
     pub(crate) async fn start(&self, cell: Cell, flags: &[&str]) -> Running {
-        let (kubernetes, client): (_, Client) = (self.kubernetes.clone(), self.client.clone());
+        let (kubernetes, client): (_, Client) = (self.cluster.client().clone(), self.client.clone());
         let hive = Hive::new([
             cell,
             skep_clustermesh_types::cell(),
             skep_operator_gc::tables::cell(),
             skep_operator_gc::agents::cell(),
             skep_operator_gc::identities::cell(),
+            skep_operator_gc::identities::objects_cell(),
             statedb::cell(),
             Cell::group([])
                 .config::<skep_k8s_crds::Config>()

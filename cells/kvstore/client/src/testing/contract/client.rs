@@ -341,6 +341,24 @@ pub async fn watchers_list_and_watch(store: Store) {
     );
 }
 
+/// A watcher of one key reports neither those below it nor those that begin like it.
+pub async fn watchers_of_a_key_report_no_other(store: Store) {
+    let client = RunningClient::mesh(store.clone());
+    put(&*store, "one/key2", "1").await;
+    let mut watcher = client.watch_key("one/key");
+    assert_eq!(event_texts(&mut watcher, 1).await, ["listDone"]);
+
+    put(&*store, "one/key/below", "1").await;
+    put(&*store, "one/key", "2").await;
+    put(&*store, "one/key3", "1").await;
+    delete(&*store, "one/key").await;
+
+    assert_eq!(
+        event_texts(&mut watcher, 2).await,
+        ["create one/key=2", "delete one/key"]
+    );
+}
+
 /// When a watch ends, the watcher goes on where it was: nothing is missed or reported twice.
 pub async fn watchers_survive_the_end_of_a_watch(store: Store) {
     let faulty = FaultyBackend::new(store.clone());

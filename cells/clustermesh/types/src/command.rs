@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use hive::{Cell, Member};
-use skep_clustermesh_types::{ClusterEndpointSlice, Kind};
 use skep_kvstore::Cause;
 use skep_kvstore::command::ValueForm;
+
+use crate::{ClusterEndpointSlice, Kind};
 
 hive::catalogue!(cell);
 

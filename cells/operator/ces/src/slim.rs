@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Endpoints made of pods, identities, nodes and namespaces, for `ces-controller-mode: slim`: agents need not write
+//! CiliumEndpoints then.
+//!
+//! An endpoint is known when its pod has addresses, its node a CiliumNode, and its labels an identity. One that was known
+//! stays as it was while one of these is missing: the labels of a pod may have changed before their identity exists.
+
+mod watched;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use skep_identity_labels::{LabelFilter, PodLabels};
+use skep_k8s_crds::endpoint::CoreCiliumEndpoint;
+use skep_k8s_crds::shared::{AddressPair, EncryptionSpec, EndpointNetworking, Integer, NamedPort};
+use skep_k8s_types::ObjectKey;
+use skep_k8s_types::slim::{ContainerPort, Labels, Pod, PodPhase, Str};
+
+pub(crate) use watched::Watched;
+
+use crate::objects::{CiliumIdentity, CiliumNode};
+
+/// What a pod has of an endpoint.
+#[derive(Debug)]
+struct Known {
+    labels: Labels,
+    service_account: Str,
+    node: Str,
+    entry: CoreCiliumEndpoint,
+    /// The text of the labels of its identity.
+    set: Option<String>,
+}
+
+/// What a node has of its endpoints.
+#[derive(Debug, PartialEq)]
+struct Node {
+    address: String,
+    key: Integer,
+}
+
+/// Pods and what their endpoints are made of.
+#[derive(Debug)]
+pub(crate) struct Pods {
+    filter: LabelFilter,
+    cluster: String,
+    pods: HashMap<ObjectKey, Known>,
+    namespaces: HashMap<Str, Labels>,
+    nodes: HashMap<Str, Node>,
+    /// Ids by the text of their labels: identities may exist twice.
+    ids: HashMap<String, BTreeSet<i64>>,
+    sets: HashMap<Str, String>,
+    changed: HashSet<ObjectKey>,
+}
+
+impl Pods {
+    pub(crate) fn new(cluster: &str, filter: LabelFilter) -> Self {
+        Self {
+            filter,
+            cluster: cluster.to_owned(),
+            pods: HashMap::new(),
+            namespaces: HashMap::new(),
+            nodes: HashMap::new(),
+            ids: HashMap::new(),
+            sets: HashMap::new(),
+            changed: HashSet::new(),
+        }
+    }
+
+    /// Pods whose endpoints may have changed, since the last call.
+    pub(crate) fn take_changed(&mut self) -> HashSet<ObjectKey> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// All pods.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.pods.keys()
+    }
+
+    /// Whether a pod has an endpoint, known or not.
+    pub(crate) fn contains(&self, key: &ObjectKey) -> bool {
+        self.pods.contains_key(key)
+    }
+
+    /// The endpoint of a pod, if it is known.
+    pub(crate) fn entry(&self, key: &ObjectKey) -> Option<CoreCiliumEndpoint> {
+        let pod = self.pods.get(key)?;
+        let node = self.nodes.get(&pod.node)?;
+        let id = *self.ids.get(pod.set.as_ref()?)?.first()?;
+        let mut entry = pod.entry.clone();
+        entry.id = Some(id);
+        entry.encryption = Some(EncryptionSpec {
+            key: (node.key != 0).then_some(node.key),
+        });
+        entry.networking.as_mut()?.node = Some(node.address.clone());
+        Some(entry)
+    }
+
+    pub(crate) fn set_pod(&mut self, key: ObjectKey, pod: &Pod) {
+        let Some(entry) = core(pod) else {
+            return self.remove_pod(&key);
+        };
+        let mut known = Known {
+            labels: pod.metadata.labels.clone(),
+            service_account: pod.spec.service_account_name.clone(),
+            node: pod.spec.node_name.clone(),
+            entry,
+            set: None,
+        };
+        known.set = self.labels_of(&key, &known);
+        self.changed.insert(key.clone());
+        self.pods.insert(key, known);
+    }
+
+    pub(crate) fn remove_pod(&mut self, key: &ObjectKey) {
+        if self.pods.remove(key).is_some() {
+            self.changed.insert(key.clone());
+        }
+    }
+
+    pub(crate) fn set_namespace(&mut self, name: &Str, labels: &Labels) {
+        if self.namespaces.insert(name.clone(), labels.clone()).as_ref() == Some(labels) {
+            return;
+        }
+        let keys: Vec<ObjectKey> = self
+            .pods
+            .keys()
+            .filter(|key| key.namespace == *name)
+            .cloned()
+            .collect();
+        for key in keys {
+            let set = self.pods.get(&key).and_then(|pod| self.labels_of(&key, pod));
+            if let Some(pod) = self.pods.get_mut(&key) {
+                pod.set = set;
+                self.changed.insert(key);
+            }
+        }
+    }
+
+    pub(crate) fn set_node(&mut self, node: &CiliumNode) {
+        let name = &node.metadata.name;
+        let Some(address) = node.address() else {
+            return self.remove_node(name);
+        };
+        let node = Node {
+            address: address.to_owned(),
+            key: node.key(),
+        };
+        if self.nodes.get(name) == Some(&node) {
+            return;
+        }
+        self.nodes.insert(name.clone(), node);
+        let of_node = self.pods.iter().filter(|(_, pod)| pod.node == *name);
+        self.changed.extend(of_node.map(|(key, _)| key.clone()));
+    }
+
+    pub(crate) fn remove_node(&mut self, name: &str) {
+        self.nodes.remove(name);
+    }
+
+    /// Names of the nodes and of the identities that are known.
+    fn nodes_and_identities(&self) -> (Vec<Str>, Vec<Str>) {
+        (
+            self.nodes.keys().cloned().collect(),
+            self.sets.keys().cloned().collect(),
+        )
+    }
+
+    pub(crate) fn set_identity(&mut self, identity: &CiliumIdentity) {
+        let name = &identity.metadata.name;
+        let (Some(id), Some(set)) = (identity.id(), identity.labels()) else {
+            return self.remove_identity(name);
+        };
+        if self.sets.get(name) == Some(&set) {
+            return;
+        }
+        self.remove_identity(name);
+        self.sets.insert(name.clone(), set.clone());
+        self.ids.entry(set.clone()).or_default().insert(id);
+        self.relabelled(&set);
+    }
+
+    pub(crate) fn remove_identity(&mut self, name: &str) {
+        let Some(set) = self.sets.remove(name) else { return };
+        if let (Some(ids), Ok(id)) = (self.ids.get_mut(&set), name.parse()) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.ids.remove(&set);
+            }
+        }
+        self.relabelled(&set);
+    }
+
+    fn relabelled(&mut self, set: &str) {
+        let with_set = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.set.as_deref() == Some(set));
+        self.changed.extend(with_set.map(|(key, _)| key.clone()));
+    }
+
+    /// The labels of the identity of a pod; `None` as long as its namespace is not known.
+    fn labels_of(&self, key: &ObjectKey, pod: &Known) -> Option<String> {
+        let namespace: Vec<(&str, &str)> = self.namespaces.get(&key.namespace)?.iter().collect();
+        let own: Vec<(&str, &str)> = pod.labels.iter().collect();
+        let labels = PodLabels {
+            namespace: &key.namespace,
+            namespace_labels: &namespace,
+            cluster: &self.cluster,
+            service_account: &pod.service_account,
+            labels: &own,
+        };
+        Some(labels.identity(&self.filter).to_string())
+    }
+}
+
+/// The part of an endpoint that its pod says; `None` for a pod that has none.
+fn core(pod: &Pod) -> Option<CoreCiliumEndpoint> {
+    let has_ended = matches!(pod.status.phase, PodPhase::Succeeded | PodPhase::Failed);
+    if has_ended || pod.spec.host_network || pod.spec.node_name.is_empty() || pod.addresses().next().is_none()
+    {
+        return None;
+    }
+    let mut pair = AddressPair::default();
+    for address in pod.addresses() {
+        let family = match address.contains(':') {
+            true => &mut pair.ipv6,
+            false => &mut pair.ipv4,
+        };
+        family.get_or_insert_with(|| address.to_owned());
+    }
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let containers = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+    let named = containers
+        .flat_map(|container| &container.ports)
+        .filter(|port| !port.name.is_empty());
+    let mut ports: Vec<NamedPort> = named.filter_map(named_port).collect();
+    ports.sort_by(|one, other| one.name.cmp(&other.name));
+    Some(CoreCiliumEndpoint {
+        name: Some(pod.metadata.name.to_string()),
+        id: None,
+        networking: Some(EndpointNetworking {
+            addressing: vec![pair],
+            node: None,
+        }),
+        encryption: None,
+        named_ports: (!ports.is_empty()).then_some(ports),
+        pod_uid: text(&pod.metadata.uid),
+        service_account: text(&pod.spec.service_account_name),
+    })
+}
+
+fn named_port(port: &ContainerPort) -> Option<NamedPort> {
+    let protocol = match port.protocol.as_str() {
+        "" => "TCP",
+        protocol => protocol,
+    };
+    Some(NamedPort {
+        name: Some(port.name.to_string()),
+        port: Some(Integer::try_from(port.container_port).ok()?),
+        protocol: Some(protocol.to_owned()),
+    })
+}
