@@ -159,7 +159,7 @@ enum ClusterMeshCommand {
     /// Show the status of each remote cluster.
     Status,
     /// Connect to a remote cluster: configure the agent of this node, or print the Secret for all of them.
-    EnableConfig(mesh::enable::EnableOptions),
+    EnableConfig(Box<mesh::enable::EnableOptions>),
 }
 
 #[derive(Debug, Subcommand)]
@@ -360,7 +360,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Endpoint(command) => endpoint::run(&agent, &command, format)?,
         Command::Clustermesh(ClusterMeshCommand::EnableConfig(options)) => {
-            let (text, is_ready) = mesh::enable::run(&agent, options, format)?;
+            let (text, is_ready) = mesh::enable::run(&agent, *options, format)?;
             if !is_ready {
                 code = ExitCode::FAILURE;
             }
