@@ -73,7 +73,7 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         Job::once("read-signals", move |cx: JobCtx| {
             let (conntrack, metrics) = (conntrack.clone(), metrics.clone());
             let path = signals.path().to_owned();
-            async move { signals::obey(&path, &conntrack, &metrics, &cx).await }
+            async move { signals::handle(&path, &conntrack, &metrics, &cx).await }
         })
         .when_ready()
         .retry(retry()),

@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Signals of programs: a map is full. They are heeded by a pass at once.
+//! Signals of programs: a map is full. A signal starts a pass of garbage collection at once.
 //!
-//! While a pass runs, the rings are closed: the kernel forgets them, and programs write nothing. What they wrote before is
-//! answered by that pass.
+//! While a pass runs, the rings are closed, and programs write nothing. That pass handles the signals from before.
 
-use std::{
-    io,
-    os::fd::AsRawFd,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
-use aya::maps::{
-    Map, MapData, PerfEventArray,
-    perf::{PerfBufferError, PerfEvent, PerfEventArrayBuffer},
-};
 use hive::JobCtx;
+use skep_datapath_rings::{Event, RingError, Rings};
 use tokio::{
-    io::{Interest, unix::AsyncFd},
     sync::mpsc,
-    task::JoinSet,
     time::{Instant, sleep},
 };
 
@@ -28,52 +17,19 @@ use crate::{Conntrack, ConntrackError, metrics::ConntrackMetrics};
 
 /// Pages of the ring of a CPU.
 const PAGES: usize = 1;
-/// Signals that wait; more say nothing new.
+/// Signals that are queued; more of them have no effect.
 const WAITING: usize = 1024;
 /// Least time that signals are muted.
 const MUTED: Duration = Duration::from_secs(1);
-/// They are muted for so many times of what the pass took, so that passes take a tenth of a CPU at most.
+/// They are muted for this multiple of the duration of the pass, so that passes take a tenth of a CPU at most.
 const MUTED_TIMES: u32 = 9;
 
-/// Why signals cannot be read.
+/// Why signals are not handled.
 #[derive(Debug, thiserror::Error)]
 pub enum SignalError {
-    /// Nothing has pinned it: are programs loaded?
-    #[error("map of signals cannot be opened at {}", path.display())]
-    Open {
-        /// Where it should be.
-        path: PathBuf,
-        /// What the kernel says.
-        #[source]
-        cause: aya::maps::MapError,
-    },
-    /// The list of CPUs cannot be read.
-    #[error("list of CPUs cannot be read from {file}")]
-    Cpus {
-        /// The file.
-        file: &'static str,
-        /// What the system says.
-        #[source]
-        cause: io::Error,
-    },
-    /// May this process read events of the whole system (`CAP_PERFMON` or `CAP_SYS_ADMIN`)?
-    #[error("ring of CPU {cpu} cannot be opened")]
-    Ring {
-        /// The CPU.
-        cpu: u32,
-        /// What the kernel says.
-        #[source]
-        cause: PerfBufferError,
-    },
-    /// A ring cannot be waited for.
-    #[error("ring of CPU {cpu} cannot be read")]
-    Read {
-        /// The CPU.
-        cpu: u32,
-        /// What the system says.
-        #[source]
-        cause: io::Error,
-    },
+    /// The rings cannot be read.
+    #[error(transparent)]
+    Ring(#[from] RingError),
     /// The pass that a signal asked for failed.
     #[error(transparent)]
     Collect(#[from] ConntrackError),
@@ -126,8 +82,8 @@ impl Signal {
     }
 }
 
-/// Heeds the signals of the map at `path` until the job is cancelled.
-pub(crate) async fn obey(
+/// Runs a pass for the signals of the map at `path`, until the job is cancelled.
+pub(crate) async fn handle(
     path: &Path,
     conntrack: &Conntrack,
     metrics: &ConntrackMetrics,
@@ -137,16 +93,12 @@ pub(crate) async fn obey(
         let (mut rings, mut signals) = open(path)?;
         cx.health.ok("Waiting for signals");
         let mut heard = Vec::new();
-        let ended = tokio::select! {
-            _ = signals.recv_many(&mut heard, WAITING) => None,
-            ended = rings.join_next() => ended,
+        tokio::select! {
+            _ = signals.recv_many(&mut heard, WAITING) => {}
+            error = rings.failed() => return Err(error.into()),
             () = cx.cancelled() => return Ok(()),
-        };
-        if let Some(Ok(Err(error))) = ended {
-            return Err(error);
         }
-        // Closes the rings.
-        rings.shutdown().await;
+        rings.close().await;
         while let Ok(signal) = signals.try_recv() {
             heard.push(signal);
         }
@@ -154,8 +106,8 @@ pub(crate) async fn obey(
             metrics.signal(*signal);
         }
         let start = Instant::now();
-        cx.health.ok("Answering signals");
-        // Entries that the conntrack map forgot may be of live flows: their translations are needed.
+        cx.health.ok("Handling signals");
+        // Entries that the conntrack map evicted may be of live flows, which need their NAT entries.
         let purges = |is_ipv6| {
             heard.contains(&Signal {
                 kind: SignalKind::NatFull,
@@ -171,57 +123,18 @@ pub(crate) async fn obey(
     }
 }
 
-type Rings = (JoinSet<Result<(), SignalError>>, mpsc::Receiver<Signal>);
-
-/// A task for each CPU. The rings are open when this returns.
-fn open(path: &Path) -> Result<Rings, SignalError> {
-    let failed = |cause| SignalError::Open {
-        path: path.to_owned(),
-        cause,
-    };
-    let map = MapData::from_pin(path).map_err(failed)?;
-    let mut map = PerfEventArray::try_from(Map::PerfEventArray(map)).map_err(failed)?;
-    let cpus = aya::util::online_cpus().map_err(|(file, cause)| SignalError::Cpus { file, cause })?;
+/// Opens the rings of the map at `path`, and returns the signals that they have from now on.
+fn open(path: &Path) -> Result<(Rings, mpsc::Receiver<Signal>), RingError> {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let mut rings = JoinSet::new();
-    for cpu in cpus {
-        let ring = map
-            .open(cpu, Some(PAGES))
-            .map_err(|cause| SignalError::Ring { cpu, cause })?;
-        let ring = readable(ring).map_err(|cause| SignalError::Read { cpu, cause })?;
-        rings.spawn(drain(cpu, ring, sender.clone()));
-    }
+    let rings = Rings::open(path, PAGES, move |_, event| {
+        if let Event::Sample(parts) = event
+            && let Some(signal) = Signal::read(&parts.concat())
+        {
+            // Full: the queued signals say the same.
+            let _ = sender.try_send(signal);
+        }
+    })?;
     Ok((rings, receiver))
-}
-
-#[expect(
-    deprecated,
-    reason = "what replaces it is unsafe: for types whose descriptor can change or close early, which a ring's cannot"
-)]
-fn readable<T: AsRawFd>(ring: T) -> io::Result<AsyncFd<T>> {
-    AsyncFd::with_interest(ring, Interest::READABLE)
-}
-
-async fn drain(
-    cpu: u32,
-    mut ring: AsyncFd<PerfEventArrayBuffer<MapData>>,
-    signals: mpsc::Sender<Signal>,
-) -> Result<(), SignalError> {
-    loop {
-        let mut ready = ring
-            .readable_mut()
-            .await
-            .map_err(|cause| SignalError::Read { cpu, cause })?;
-        ready.get_inner_mut().for_each(|event| {
-            if let PerfEvent::Sample { head, tail } = event
-                && let Some(signal) = Signal::read(&[head, tail].concat())
-            {
-                // Full: what waits says the same.
-                let _ = signals.try_send(signal);
-            }
-        });
-        ready.clear_ready();
-    }
 }
 
 #[cfg(test)]

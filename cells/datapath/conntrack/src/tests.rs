@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The cell with collectors that only report what they are told to.
+//! The cell with fake collectors, which report what the test sets.
 
 use std::{collections::BTreeSet, io, net::IpAddr, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::{CollectorSource, Conntrack, SourceError};
 
-/// Deletes of each of the two maps of IPv4, with room for 1000 entries, what it is told to.
+/// Reports for each of the two maps of IPv4, of 1000 entries, the deletes that the test sets.
 #[derive(Default)]
 struct Fake {
     deletes: Mutex<u64>,
@@ -67,7 +67,7 @@ impl FlowCollector for Handle {
 
 async fn start(fake: &Arc<Fake>, flags: &[&'static str]) -> Running {
     let source = fake.clone();
-    let fake = Cell::module("fake", "Collectors that do as they are told")
+    let fake = Cell::module("fake", "Fake collectors")
         .provide(move || Arc::new(Handle(source.clone())) as Arc<dyn CollectorSource>);
     let hive = Hive::new([
         skep_metrics::cell(),

@@ -23,7 +23,7 @@ mod server;
 pub use cell::cell;
 pub use config::Config;
 pub use monitor::Monitor;
-pub use ring::{RingError, RingStatus};
+pub use ring::RingStatus;
 pub use server::ServeError;
 
 hive::catalogue!(cell);
