@@ -8,13 +8,13 @@ use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
 use skep_endpoint_hooks::EndpointHooks;
-use skep_ipcache::Writer;
+use skep_ipcache::{Publisher, Writer};
 use skep_node::NodeAddress;
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};
 
 use crate::{
     Config, Endpoint, EndpointMaps, EndpointMetrics, EndpointOps, Endpoints, Interfaces, KernelInterfaces,
-    claims::Claims,
+    claims,
     collect::{self, Collector},
     endpoint,
     host::HostAddresses,
@@ -127,14 +127,18 @@ fn start(params: StartParams) -> Result<(), StartError> {
         async move { reconciler.refresh(&cx.token, &cx.health).await }
     }))?;
 
-    let claims = Arc::new(Claims {
-        endpoints: endpoints.clone(),
+    let publisher = Arc::new(Publisher {
         guard: ipcache.register_source("local-endpoints")?,
         ipcache,
+        kind: claims::KIND,
     });
+    let reader = endpoints.clone();
     jobs.spawn(Job::once("claim-addresses", move |cx: JobCtx| {
-        let claims = claims.clone();
-        async move { cx.until_cancelled(claims.follow(&cx)).await.unwrap_or(Ok(())) }
+        let (publisher, endpoints) = (publisher.clone(), reader.clone());
+        async move {
+            let work = claims::follow(&publisher, &endpoints, &cx);
+            cx.until_cancelled(work).await.unwrap_or(Ok(()))
+        }
     }))?;
 
     let host = Arc::new(HostAddresses { db, addresses, maps });

@@ -15,7 +15,7 @@ use crate::{
     state_dir::{Saved, StateDir},
 };
 
-/// Largest id of an endpoint; 65535 is nobody's.
+/// Largest id of an endpoint; 65535 is reserved.
 const ID_MAX: u16 = 65_534;
 
 /// Why an endpoint is not created.
@@ -137,7 +137,7 @@ impl Endpoints {
         Ok(row)
     }
 
-    /// Whether nobody has the interface, the addresses and the attachment.
+    /// Checks that no other endpoint has the interface, the addresses or the attachment.
     fn check_free(&self, txn: &impl ReadTxn, spec: &EndpointSpec) -> Result<(), CreateError> {
         let mut wanted = vec![(
             format!("interface {}", spec.interface),
@@ -191,7 +191,7 @@ impl Endpoints {
     ///
     /// # Errors
     ///
-    /// If the table refuses it.
+    /// If the table rejects the write.
     pub fn set_identity(&self, id: u16, identity: NumericIdentity) -> Result<bool, statedb::Error> {
         self.change(id, |row| {
             let is_live = matches!(row.phase, Phase::Live | Phase::Restored);
@@ -208,7 +208,7 @@ impl Endpoints {
     ///
     /// # Errors
     ///
-    /// If the table refuses it.
+    /// If the table rejects the write.
     pub fn disconnect(&self, id: u16) -> Result<bool, statedb::Error> {
         self.change(id, |row| {
             if matches!(row.phase, Phase::Live | Phase::Restored) {

@@ -22,6 +22,7 @@ mod claim;
 mod config;
 mod map;
 mod prefix;
+mod publisher;
 mod reconciler;
 mod resolve;
 mod source;
@@ -36,6 +37,7 @@ pub use claim::{Claim, ClaimedIdentity, Claims, EndpointFlags, Owner, PodMetadat
 pub use config::Config;
 pub use map::IpcacheMap;
 pub use prefix::{Prefix, PrefixKind};
+pub use publisher::{Published, Publisher};
 pub use resolve::Resolved;
 pub use source::Source;
 pub use sync::{LateSources, SourceGuard, SourceSync};

@@ -12,11 +12,9 @@ use std::sync::Arc;
 use futures::StreamExt;
 use hive::{Job, JobCtx, Jobs, SpawnError};
 use skep_identity::Reserved;
-use skep_ipcache::{Claim, Owner, Prefix, ResourceId, Source, SourceGuard, Writer};
+use skep_ipcache::{Claim, Owner, Prefix, Published, ResourceId, Source, SourceGuard, Writer};
 use skep_k8s_client::{Api, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
 use skep_k8s_types::slim::{EndpointSlice, Str};
-
-use crate::claims::Published;
 
 /// Namespace and name of the service that every cluster has for its API server.
 const SERVICE: (&str, &str) = ("default", "kubernetes");

@@ -5,9 +5,8 @@
 use std::net::IpAddr;
 
 use skep_identity::Reserved;
-use skep_ipcache::{Claim, EndpointFlags, Owner, Prefix, ResourceId, Writer};
+use skep_ipcache::{Claim, EndpointFlags, Owner, Prefix, ResourceId};
 use skep_k8s_types::slim::NodeAddressType;
-use statedb::WriteTxn;
 
 use crate::node::{Node, NodeKey};
 
@@ -70,34 +69,4 @@ pub(crate) fn claims_of(node: &Node, view: &View) -> Vec<(Prefix, Claim)> {
     }
     claims.retain(|(prefix, _)| view.is_on(prefix.net().addr()));
     claims
-}
-
-/// What one publisher has claimed, to be taken back.
-#[derive(Debug, Default)]
-pub(crate) struct Published(Vec<(Prefix, Owner)>);
-
-impl Published {
-    /// Makes the claims of the publisher these.
-    pub(crate) fn replace(
-        &mut self,
-        writer: &Writer,
-        txn: &mut WriteTxn,
-        claims: Vec<(Prefix, Claim)>,
-    ) -> Result<(), statedb::Error> {
-        let now: Vec<(Prefix, Owner)> = claims
-            .iter()
-            .map(|(prefix, claim)| (*prefix, claim.owner.clone()))
-            .collect();
-        // New claims first: a prefix whose source changes is never without one.
-        for (prefix, claim) in claims {
-            writer.upsert(txn, prefix, claim)?;
-        }
-        for (prefix, owner) in &self.0 {
-            if !now.iter().any(|other| other == &(*prefix, owner.clone())) {
-                writer.delete(txn, *prefix, owner)?;
-            }
-        }
-        self.0 = now;
-        Ok(())
-    }
 }

@@ -9,12 +9,12 @@ use hive::{Cfg, Job, JobCtx, Jobs, Params};
 use ipnet::IpNet;
 use skep_datapath_config::AddressFamilies;
 use skep_identity::Reserved;
-use skep_ipcache::{Claim, Owner, Prefix, ResourceId, Source, SourceGuard, Writer};
+use skep_ipcache::{Claim, Owner, Prefix, Publisher, ResourceId, Source, Writer};
 use skep_node::{LocalNodeStore, NodeAddress, NodeName};
-use statedb::{Db, ReadTxn, Snapshot, Table};
+use statedb::{Db, ReadTxn, Table};
 
 use crate::cell::StartError;
-use crate::claims::{Published, View};
+use crate::claims::View;
 use crate::local::local_key;
 
 /// Kind of the resources that claim for devices.
@@ -43,18 +43,15 @@ pub(crate) fn start(params: HostParams) -> Result<(), StartError> {
         db: params.db,
         addresses: params.addresses,
         view,
-        ipcache: params.ipcache,
-        guard,
+        publisher: Publisher {
+            ipcache: params.ipcache,
+            guard,
+            kind: KIND,
+        },
     });
     let job = Job::once("claim-node-addresses", move |cx: JobCtx| {
         let work = work.clone();
-        async move {
-            let token = cx.token.clone();
-            tokio::select! {
-                () = token.cancelled() => Ok(()),
-                result = work.follow(&cx) => result,
-            }
-        }
+        async move { cx.until_cancelled(work.follow(&cx)).await.unwrap_or(Ok(())) }
     });
     Ok(params.jobs.spawn(job)?)
 }
@@ -63,49 +60,14 @@ struct HostAddresses {
     db: Db,
     addresses: Table<NodeAddress>,
     view: View,
-    ipcache: Writer,
-    guard: SourceGuard,
+    publisher: Publisher,
 }
 
 impl HostAddresses {
     async fn follow(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
-        let mut published = Published::default();
-        self.forget_earlier_run()?;
-        loop {
-            let snapshot = self.db.read();
-            let (is_complete, completed) = self.addresses.initialized_watch(&snapshot);
-            let changed = self.addresses.table_watch(&snapshot);
-            self.claim(&snapshot, is_complete, &mut published)?;
-            drop(snapshot);
-            cx.health.ok("Running");
-            tokio::select! {
-                () = changed.closed() => {}
-                () = completed.closed(), if !is_complete => {}
-            }
-        }
-    }
-
-    fn forget_earlier_run(&self) -> Result<(), statedb::Error> {
-        let is_ours = |owner: &Owner| owner.source == Source::Local && owner.resource.kind() == KIND;
-        let mut txn = self.ipcache.write();
-        self.ipcache.delete_owned(&mut txn, is_ours, |_| false)?;
-        txn.commit();
-        Ok(())
-    }
-
-    fn claim(
-        &self,
-        snapshot: &Snapshot,
-        is_complete: bool,
-        published: &mut Published,
-    ) -> Result<(), statedb::Error> {
-        let mut txn = self.ipcache.write();
-        published.replace(&self.ipcache, &mut txn, self.claims(snapshot))?;
-        if is_complete {
-            self.guard.done(&mut txn)?;
-        }
-        txn.commit();
-        Ok(())
+        self.publisher
+            .follow(&self.db, &self.addresses, |txn| self.claims(txn), cx)
+            .await
     }
 
     fn claims(&self, txn: &impl ReadTxn) -> Vec<(Prefix, Claim)> {

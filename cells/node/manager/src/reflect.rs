@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use hive::{Cfg, Job, JobCtx, Jobs, SpawnError};
 use skep_datapath_config::AddressFamilies;
-use skep_ipcache::{Owner, SourceGuard, Writer};
+use skep_ipcache::{Owner, Published, SourceGuard, Writer};
 use skep_node::{LocalNodeStore, NodeName};
 use statedb::{Change, Snapshot};
 
-use crate::claims::{self, Published, View};
+use crate::claims::{self, View};
 use crate::local::local_key;
 use crate::manager::NodeManager;
 use crate::node::NodeKey;

@@ -76,7 +76,7 @@ pub(super) fn spec(body: &EndpointChangeRequest) -> Result<EndpointSpec, ApiErro
     })
 }
 
-/// Refuses switches that are on and that nothing here heeds.
+/// Rejects switches that are on and not supported.
 fn refuse(field: &str, switches: &BTreeMap<String, bool>, served: &[&str]) -> Result<(), ApiError> {
     let unserved = switches
         .iter()

@@ -128,8 +128,8 @@ async fn the_endpoints_of_a_container_are_deleted_together() {
         (200, json!([]))
     );
     assert_eq!(ask(&bench, "DELETE", "endpoint", body).await.0, 404);
-    let nobody = json!("`container-id` is missing");
-    assert_eq!(ask(&bench, "DELETE", "endpoint", json!({})).await, (400, nobody));
+    let missing = json!("`container-id` is missing");
+    assert_eq!(ask(&bench, "DELETE", "endpoint", json!({})).await, (400, missing));
     hive::testing::stop(bench.running).await;
 }
 

@@ -64,7 +64,7 @@ fn identify(name: &str) -> Outcome<(u32, Mac)> {
     Ok((index, words.nth(1).unwrap_or_default().parse()?))
 }
 
-/// A pod with an interface. Its gateway is nobody's address: programs answer for it.
+/// A pod with an interface. No interface has the address of its gateway: programs answer for it.
 pub(super) struct Plugged {
     pub(super) pod: Pod,
     pub(super) spec: EndpointSpec,
