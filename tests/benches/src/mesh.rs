@@ -43,21 +43,9 @@ pub(crate) struct Options {
     /// The agent's program; by default the one beside this program.
     #[arg(long)]
     agent: Option<PathBuf>,
-    /// Pods of the remote cluster.
-    #[arg(long, default_value_t = 100_000)]
-    pods: u32,
-    /// Its nodes.
-    #[arg(long, default_value_t = 1_000)]
-    nodes: u32,
-    /// Its shared services, and the global services here.
-    #[arg(long, default_value_t = 10_000)]
-    services: u32,
-    /// Backends of each service, in the remote cluster.
-    #[arg(long, default_value_t = 10)]
-    backends_per_service: u32,
-    /// Its identities.
-    #[arg(long, default_value_t = 5_000)]
-    identities: u32,
+    /// The remote cluster.
+    #[command(flatten)]
+    size: Size,
     /// How often all entries of addresses were written before, without compaction.
     #[arg(long, default_value_t = 0)]
     history: u32,
@@ -94,13 +82,7 @@ struct World<'a> {
 }
 
 async fn measure(options: &Options, node: &Node, program: &Path) -> anyhow::Result<Vec<Row>> {
-    let size = Size {
-        pods: options.pods,
-        nodes: options.nodes,
-        services: options.services,
-        backends: options.backends_per_service,
-        identities: options.identities,
-    };
+    let size = options.size;
     let etcd = EtcdServer::start().await;
     for round in 0..options.history {
         let old = (0..size.pods).map(|pod| remote::address(size, pod, (pod + round + 1) % size.nodes));

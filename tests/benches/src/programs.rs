@@ -58,21 +58,9 @@ pub(crate) struct Options {
     /// The folder of the programs; by default that of this program.
     #[arg(long)]
     programs: Option<PathBuf>,
-    /// Pods of a large cluster.
-    #[arg(long, default_value_t = 100_000)]
-    pods: u32,
-    /// Its nodes.
-    #[arg(long, default_value_t = 1_000)]
-    nodes: u32,
-    /// Its shared services.
-    #[arg(long, default_value_t = 10_000)]
-    services: u32,
-    /// Backends of each service.
-    #[arg(long, default_value_t = 10)]
-    backends_per_service: u32,
-    /// Its identities.
-    #[arg(long, default_value_t = 5_000)]
-    identities: u32,
+    /// The large cluster.
+    #[command(flatten)]
+    size: Size,
     /// Small remote clusters.
     #[arg(long, default_value_t = 255, value_parser = clap::value_parser!(u32).range(1..=510))]
     clusters: u32,
@@ -122,16 +110,6 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn size(&self) -> Size {
-        Size {
-            pods: self.options.pods,
-            nodes: self.options.nodes,
-            services: self.options.services,
-            backends: self.options.backends_per_service,
-            identities: self.options.identities,
-        }
-    }
-
     /// Starts a program; its log is in the node's directory.
     fn start(&self, program: &str, command: Option<&str>, settings: &[String]) -> anyhow::Result<Process> {
         let folder = self.node.directory();
@@ -186,7 +164,7 @@ impl Bench<'_> {
 
     async fn exporter(&self) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
-        let size = self.size();
+        let size = self.options.size;
         let nothing = ServerOptions::default();
         let large = ServerOptions {
             services: size.services,
@@ -230,7 +208,7 @@ impl Bench<'_> {
 
     async fn kvstoremesh(&self) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
-        let size = self.size();
+        let size = self.options.size;
         let (source, own) = (EtcdServer::start().await, EtcdServer::start().await);
         store::write(&source.backend(), remote::items(size)?).await?;
         let config = self.node.directory().join("clustermesh");

@@ -20,14 +20,22 @@ const CLUSTER_IPS: u32 = u32::from_be_bytes([10, 112, 0, 1]);
 const FIRST_IDENTITY: u32 = (ID << 16) + 256;
 
 /// How large the cluster is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Size {
-    /// Pods; each has an entry of its address.
+    /// Pods of the remote cluster; each has an entry of its address.
+    #[arg(long, default_value_t = 100_000)]
     pub(crate) pods: u32,
+    /// Its nodes.
+    #[arg(long, default_value_t = 1_000)]
     pub(crate) nodes: u32,
+    /// Its shared services.
+    #[arg(long, default_value_t = 10_000)]
     pub(crate) services: u32,
-    /// Backends of each service.
+    /// Backends of each service, in the remote cluster.
+    #[arg(long = "backends-per-service", default_value_t = 10)]
     pub(crate) backends: u32,
+    /// Its identities.
+    #[arg(long, default_value_t = 5_000)]
     pub(crate) identities: u32,
 }
 
