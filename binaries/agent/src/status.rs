@@ -191,7 +191,7 @@ fn mode(configured: NodeMode) -> String {
     }
 }
 
-/// How services are told to other nodes, as Cilium's clients know it; nothing if no mode for all asks for it.
+/// Returns the DSR dispatch mode by Cilium's name; empty if the forwarding mode for all services has no DSR.
 fn dsr_mode(forwarding: &ForwardingConfig) -> String {
     match (forwarding.mode, forwarding.dispatch) {
         (NodeMode::Snat, _) => "",

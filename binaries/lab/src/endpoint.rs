@@ -64,7 +64,7 @@ impl AgentApi {
     /// Makes the link of a pod an endpoint; returns when packets pass.
     ///
     /// # Errors
-    /// When the agent does not answer or refuses.
+    /// When the agent does not answer, or rejects the request.
     pub async fn add(
         self,
         pod: &PodPlace,

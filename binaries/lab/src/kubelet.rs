@@ -382,7 +382,7 @@ impl State<'_> {
         }
     }
 
-    /// How a pod is connected: one in the node's network is nobody's endpoint.
+    /// How a pod is connected: one in the node's network is no endpoint.
     fn network_of(&self, pod: &Pod) -> PodNetwork {
         match pod.is_on_host_network {
             true => PodNetwork::Unmanaged,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Direct server return in tc programs, of one address family. */
 
-/* A packet that is too large when it has grown: the client hears of it, or nobody. Returns a
- * verdict, or less: a drop reason.
+/* A packet that exceeds the MTU with the option: answered with an ICMP error if that is configured,
+ * else dropped. Returns a verdict, or a drop reason, which is negative.
  */
 static __always_inline int AF_FN(dsr_too_large)(CTX *ctx, struct AF_FN(work) * work)
 {

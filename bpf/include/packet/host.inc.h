@@ -259,7 +259,7 @@ static __always_inline int AF_FN(masquerade_target)(CTX *ctx, struct AF_FN(work)
 
 	if ((ctx->mark & MARK_MASK) == MARK_HOST || (sender && (sender->flags & LXC_HOST)) ||
 	    AF_SAME(packet->saddr, device->AF_FN(masquerade))) {
-		/* Takes its own port, so that nobody else gets it. */
+		/* Reserves its own port, so that SNAT allocates others. */
 		if (packet->proto != ICMP_PROTO && !nat_port_usable(packet->sport))
 			return 0;
 		AF_COPY(target->address, packet->saddr);
@@ -295,7 +295,7 @@ GLOBAL int AF_FN(to_network)(CTX *ctx, struct AF_FN(work) * work)
 		return -DROP_INVALID;
 	path = &work->path;
 	packet = &work->packet;
-	/* What the node itself sends is not judged here. */
+	/* Invalid packets of the node itself are not dropped here. */
 	if (AF_FN(parse)(ctx, packet) || packet->ct_error)
 		goto out;
 	entry = AF_FN(nodeport_flow)(work);

@@ -52,7 +52,7 @@ GLOBAL int AF_FN(to_overlay)(CTX *ctx, struct AF_FN(work) * work)
 		return -DROP_INVALID;
 	path = &work->path;
 	packet = &work->packet;
-	/* What the node itself sends is not judged here. */
+	/* Invalid packets of the node itself are not dropped here. */
 	if (AF_FN(parse)(ctx, packet) || packet->ct_error)
 		return TC_ACT_OK;
 	entry = AF_FN(nodeport_flow)(work);
@@ -63,8 +63,8 @@ GLOBAL int AF_FN(to_overlay)(CTX *ctx, struct AF_FN(work) * work)
 	AF_COPY(router, packet_options()->AF_FN(router));
 	if (!AF_SAME(packet->saddr, router))
 		return TC_ACT_OK;
-	/* The node's own packets have the source of translated ones: they take their ports, so that
-	 * nobody else gets them.
+	/* The node's own packets have the source of translated ones: they reserve their ports, so
+	 * that SNAT allocates others.
 	 */
 	if (packet->proto == ICMP_PROTO) {
 		if (packet->icmp_type != (AF == 4 ? ICMP4_ECHO : ICMP6_ECHO))

@@ -190,7 +190,7 @@ pub struct DirectReturn {
     pub dispatch: DsrDispatch,
     /// For every service; if false, for those with [`FORWARD_DSR`](skep_bpf_maps::lb::ServiceFlags::FORWARD_DSR).
     pub all_services: bool,
-    /// Clients whose packets are too large with the option are told so (`enable-pmtu-discovery`).
+    /// Answer packets that exceed the MTU with the option with an ICMP error (`enable-pmtu-discovery`).
     pub icmp_errors: bool,
 }
 

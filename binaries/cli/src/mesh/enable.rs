@@ -225,7 +225,7 @@ fn write(config: &RemoteConfig, directory: &Path, replaces: bool) -> Result<(), 
     Ok(())
 }
 
-/// Replaces a file as a whole; nobody but its owner may read it. The temporary one is no name of a cluster.
+/// Replaces a file atomically, readable for its owner only. The name of the temporary file is no valid name of a cluster.
 fn put(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
     let temporary = directory.join(format!(".skep-{}", std::process::id()));
     let written = fs::OpenOptions::new()

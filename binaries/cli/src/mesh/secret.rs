@@ -166,7 +166,7 @@ fn present(wanted: &Wanted<'_>, names: &[&str]) -> Result<Vec<Value>, SecretErro
             });
         }
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // Who wrote what is the server's matter; `kubectl apply` refuses it.
+            // Field ownership is managed by the server; `kubectl apply` rejects it.
             metadata.shift_remove("managedFields");
         }
         found.push(object);

@@ -104,7 +104,7 @@ impl CgroupLinks {
     ///
     /// # Errors
     ///
-    /// [`LinkError::Cgroup`] if the kernel refuses to tell.
+    /// [`LinkError::Cgroup`] if the query fails.
     pub fn attached(&self, hook: CgroupHook) -> Result<Vec<u32>, LinkError> {
         sys::prog_query(self.cgroup_fd.as_fd(), hook as u32).map_err(|source| LinkError::Cgroup {
             path: self.cgroup.clone(),

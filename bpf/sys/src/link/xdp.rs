@@ -125,7 +125,7 @@ impl InterfaceLinks {
             .attribute(IFLA_XDP_FLAGS, &flags.to_ne_bytes());
         let body = Body::new(&interface(self.index)).nested(IFLA_XDP, &xdp);
         match netlink::request(RTM_SETLINK, 0, &body) {
-            // A link of somebody else's.
+            // A link of another program is attached.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(occupied()),
             result => result.map_err(|source| self.refused(program, "XDP", source)),
         }

@@ -127,7 +127,7 @@ async fn add(handle: &Handle, plan: &TunnelPlan) -> Result<LinkMessage, PairErro
     Ok(link)
 }
 
-/// Nobody is there to be found: no addresses of its own, no router solicitations.
+/// Sets that the interface has no IPv6 addresses of its own, and sends no router solicitations.
 async fn without_addresses(handle: &Handle, link: &LinkMessage) -> Result<(), PairError> {
     let mut change = LinkMessageBuilder::<LinkUnspec>::default()
         .index(link.header.index)
@@ -439,7 +439,7 @@ mod tests {
             assert_eq!(made.header.index, first);
             assert_eq!(ensure(Some(&plan(8472))).await?, Some(first), "it fits");
 
-            // Somebody took it down.
+            // Another program sets it down.
             connected(async |handle| {
                 let down = LinkMessageBuilder::<LinkUnspec>::default()
                     .index(first)

@@ -39,7 +39,7 @@ pub enum PairError {
     /// The connection to the kernel ended.
     #[error("the kernel closed the connection")]
     Closed,
-    /// An interface is not there right after it was made: somebody removes it.
+    /// An interface is missing right after it was created: another program removes it.
     #[error("interface {0} was removed by another program")]
     Removed(&'static str),
 }
@@ -154,7 +154,7 @@ async fn set_up(handle: &Handle, name: &str, link: &LinkMessage, mtu: u32) -> Re
     let change = LinkMessageBuilder::<LinkUnspec>::default()
         .index(link.header.index)
         .mtu(mtu)
-        // Nobody answers for addresses of pods there: programs write the Ethernet header.
+        // No host answers ARP for addresses of pods there: programs write the Ethernet header.
         .arp(false)
         .up();
     let set = handle.link().set(change.build()).execute();

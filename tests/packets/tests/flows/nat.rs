@@ -131,7 +131,7 @@ fn closed_connections_give_their_ports_when_there_are_few() {
         let full = node.run("cil_from_netdev", &packet.frame(CLIENT_MAC), &at(ETH0_IFINDEX))?;
         assert_eq!(full.verdict, SHOT, "all ports carry live connections");
         let signals = node.take_signals()?;
-        assert_eq!(signals.len(), 1, "the agent is told");
+        assert_eq!(signals.len(), 1, "the agent gets a signal");
         assert_eq!(signals[0][..8], [0; 8], "that NAT is full, of IPv4");
 
         change_connections(node, |entry| entry[FLAGS] |= CLOSED)?;
@@ -149,8 +149,8 @@ const fn is_forward(key: &[u8]) -> bool {
     key[13] & 1 == 0
 }
 
-/// Whatever a map forgets of a connection, its packets go on both ways as before, and the entry is there again. What the
-/// egress entry knew of the service comes back with the client's next packet.
+/// Whichever entry of a connection a map evicts, packets pass in both directions as before, and the entry is restored. The
+/// service in the egress entry is restored by the client's next packet.
 #[test]
 fn connections_survive_the_loss_of_an_entry() {
     let losses: [(&str, Loss, bool); 5] = [

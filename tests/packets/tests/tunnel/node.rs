@@ -366,7 +366,7 @@ fn allow(policy: &KernelMap, identity: u32, is_allowed: bool) {
 }
 
 impl Member {
-    /// Lets these identities come into the pod, and nobody else.
+    /// Sets an ingress policy that allows these identities only.
     pub(crate) fn allow_only(&self, identities: &[u32]) {
         allow(&self.policy, 0, false);
         for identity in identities {

@@ -40,8 +40,8 @@ fn between(from: u8, to: u8, vni: u32, is_underlay_ipv6: bool) -> Outer {
     }
 }
 
-/// Kernels tell their multicast groups, and look whether somebody has their link-local addresses: pods from addresses
-/// that are not theirs, the node at `cilium_host` and at the tunnel, where nobody listens.
+/// Kernels send MLD reports and detect duplicates of their link-local addresses: pods from addresses that are not the
+/// endpoint's, the node at `cilium_host` and at the tunnel, where no program handles them.
 const OF_KERNELS: [u8; 4] = [132, 147, 150, 151];
 
 #[track_caller]
