@@ -128,6 +128,23 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// Places a program in a control group and in the namespaces of a process.
+    pub(crate) fn beside(
+        process: u32,
+        cgroup: PathBuf,
+        program: &Path,
+        arguments: impl IntoIterator<Item = String>,
+    ) -> Self {
+        Self {
+            cgroup: Some(cgroup),
+            beside: Some(process),
+            program: std::iter::once(program.into())
+                .chain(arguments.into_iter().map(OsString::from))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
     /// The placement as arguments of `skep-lab place`.
     #[must_use]
     pub fn arguments(&self) -> Vec<OsString> {

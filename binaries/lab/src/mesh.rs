@@ -14,7 +14,6 @@
 //! | `stopped` | there while etcd is not to run |
 
 use std::{
-    ffi::OsString,
     fs,
     io::ErrorKind,
     net::SocketAddr,
@@ -320,14 +319,7 @@ impl Mesh {
     ) -> Result<Placement, MeshError> {
         let group = self.group(cluster, program);
         cgroup::create(&group)?;
-        Ok(Placement {
-            cgroup: Some(group),
-            beside: Some(fabric),
-            program: std::iter::once(executable.into())
-                .chain(arguments.into_iter().map(OsString::from))
-                .collect(),
-            ..Placement::default()
-        })
+        Ok(Placement::beside(fabric, group, executable, arguments))
     }
 
     fn etcd_arguments(&self, cluster: &Cluster) -> Vec<String> {

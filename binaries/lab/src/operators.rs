@@ -2,7 +2,7 @@
 
 //! `skep-operator` of each cluster, in the lab's network. It is elected by a Lease on the cluster's API server.
 
-use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use skep_k8s_client::Client;
 use skep_k8s_types::Kind;
@@ -83,15 +83,8 @@ impl Operators<'_> {
     ) -> Result<(), OperatorError> {
         let group = self.site.cgroup.join("operators").join(&cluster.name);
         cgroup::create(&group)?;
-        let arguments = self.arguments(cluster, access).into_iter();
-        let placement = Placement {
-            cgroup: Some(group),
-            beside: Some(self.fabric),
-            program: std::iter::once(self.program.clone().into())
-                .chain(arguments.map(OsString::from))
-                .collect(),
-            ..Placement::default()
-        };
+        let arguments = self.arguments(cluster, access);
+        let placement = Placement::beside(self.fabric, group, &self.program, arguments);
         let log = self.site.log(&format!("{}-operator", cluster.name));
         let mut keeper = Keeper::start(&cluster.name, PROGRAM, placement, log.clone()).await?;
         let deadline = Instant::now() + LEADS;

@@ -6,7 +6,6 @@
 //! are forwarded there. They are restarted when they end.
 
 use std::{
-    ffi::OsString,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
@@ -138,13 +137,8 @@ impl Server {
     ) -> Result<Self, RealError> {
         let group = site.cgroup.join("control-plane").join(&cluster.name);
         cgroup::create(&group)?;
-        let place = |program: &Path, arguments: Vec<String>| Placement {
-            cgroup: Some(group.clone()),
-            beside: Some(fabric),
-            program: std::iter::once(program.into())
-                .chain(arguments.into_iter().map(OsString::from))
-                .collect(),
-            ..Placement::default()
+        let place = |program: &Path, arguments: Vec<String>| {
+            Placement::beside(fabric, group.clone(), program, arguments)
         };
         let log = |program: &str| site.log(&format!("{}-{program}", cluster.name));
         let data = folder(site, cluster).join("etcd");
