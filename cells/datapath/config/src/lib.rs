@@ -33,6 +33,8 @@ mod packets;
 mod routing;
 mod services;
 mod socketlb;
+#[cfg(test)]
+mod testing;
 mod tunnel;
 mod unsupported;
 

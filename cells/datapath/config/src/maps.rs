@@ -154,17 +154,10 @@ impl MapConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     fn faults(edit: &dyn Fn(&mut MapConfig)) -> String {
-        let mut config = <MapConfig as hive::Config>::defaults().unwrap();
-        edit(&mut config);
-        let mut faults = Faults::default();
-        config.check(&mut faults);
-        let texts: Vec<String> = faults
-            .iter()
-            .map(|(flag, text)| format!("{flag}: {text}"))
-            .collect();
-        texts.join("\n")
+        testing::faults(MapConfig::check, edit)
     }
 
     #[test]

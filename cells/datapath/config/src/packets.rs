@@ -237,18 +237,7 @@ hive::config_value!(TcpFlags, "TCP flags, as in `syn,fin,rst`");
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn faults<C: hive::Config>(check: impl Fn(&C, &mut Faults), edit: impl Fn(&mut C)) -> String {
-        let mut config = C::defaults().unwrap();
-        edit(&mut config);
-        let mut faults = Faults::default();
-        check(&config, &mut faults);
-        let texts: Vec<String> = faults
-            .iter()
-            .map(|(flag, text)| format!("{flag}: {text}"))
-            .collect();
-        texts.join("\n")
-    }
+    use crate::testing::faults;
 
     #[test]
     fn defaults_are_those_of_cilium() {

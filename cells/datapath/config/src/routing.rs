@@ -168,17 +168,10 @@ impl MasqueradeConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     fn faults(edit: impl Fn(&mut MasqueradeConfig)) -> String {
-        let mut config = <MasqueradeConfig as hive::Config>::defaults().unwrap();
-        edit(&mut config);
-        let mut faults = Faults::default();
-        config.check(&mut faults);
-        let texts: Vec<String> = faults
-            .iter()
-            .map(|(flag, text)| format!("{flag}: {text}"))
-            .collect();
-        texts.join("\n")
+        testing::faults(MasqueradeConfig::check, edit)
     }
 
     #[test]
