@@ -5,7 +5,8 @@
 //! All maps of the datapath are pinned in `<root>/tc/globals` by their full names. A pinned map whose type,
 //! sizes or flags are not what is wanted belongs to another version or configuration. Programs still use it,
 //! so it stays pinned while a new map grows beside it under a temporary name; once all programs run with
-//! the new one it takes over the pin. A [`Hold`] says that programs are about to be attached: while one
+//! the new one it takes over the pin. What programs alone know, the entries of LRU maps, goes over to the new map if only
+//! its size or flags differ. A [`Hold`] says that programs are about to be attached: while one
 //! is held, take-overs wait for [`Hold::release`].
 
 use std::{
@@ -20,6 +21,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
+
+mod carry;
 
 use crate::{
     map::{
@@ -46,6 +49,8 @@ struct State {
     /// Maps that this process has decided on: whoever asks again gets the same one. Open, so that they can be pinned
     /// again.
     decided: HashMap<String, OwnedFd>,
+    /// Replaced maps whose entries go over to the new ones, until these have the pins.
+    carried: HashMap<String, KernelMap>,
     /// Names and types of the fields of new maps.
     types: Option<MapTypes>,
 }
@@ -71,6 +76,7 @@ impl MapStore {
             holds: 0,
             pending: HashMap::new(),
             decided: HashMap::new(),
+            carried: HashMap::new(),
             types: None,
         };
         Arc::new(Self {
@@ -224,6 +230,7 @@ impl MapStore {
         let mut state = self.state.lock();
         state.pending.remove(name);
         state.decided.remove(name);
+        state.carried.remove(name);
         let directory = state.directory();
         remove(name, &directory.join(format!("{name}{PENDING}")))?;
         remove(name, &directory.join(name))
@@ -280,31 +287,54 @@ impl State {
             pin(name, &map, path)?;
             Ok(map)
         };
-        let reason = match KernelMap::open_with(name, &path, spec.inner) {
+        let (reason, carried) = match KernelMap::open_with(name, &path, spec.inner) {
             Ok(map) => {
                 let mismatch = differences(spec, &map)?;
                 if mismatch.is_empty() {
                     return Ok(map);
                 }
-                mismatch.to_string()
+                let carried = carry::is_carried(spec, &map.info()).then_some(map);
+                (mismatch.to_string(), carried)
             }
             Err(error) if error.is_missing() => return create(self.types.as_ref(), &path),
-            Err(error @ MapError::NotMap { .. }) => error.to_string(),
+            Err(error @ MapError::NotMap { .. }) => (error.to_string(), None),
             Err(error) => return Err(error),
         };
 
         let map = create(self.types.as_ref(), &temporary)?;
-        tracing::warn!(
-            map = name,
-            reason,
-            "replacing an incompatible pinned map, its entries are lost"
-        );
+        if let Some(old) = carried {
+            // Before programs use the new map: a flow keeps its backend and its source port.
+            let entries = carry_over(name, &old, &map)?;
+            tracing::info!(
+                map = name,
+                reason,
+                entries,
+                "replacing a pinned map, its entries are kept"
+            );
+            self.carried.insert(name.to_owned(), old);
+        } else {
+            tracing::warn!(
+                map = name,
+                reason,
+                "replacing an incompatible pinned map, its entries are lost"
+            );
+        }
         if self.holds > 0 {
             self.pending.insert(name.to_owned(), temporary);
         } else {
-            take_over(name, &temporary, &path)?;
+            self.take_over(name, &temporary)?;
         }
         Ok(map)
+    }
+
+    /// Gives the pin of a replaced map to the new one, with the entries that programs made in the old one meanwhile.
+    fn take_over(&mut self, name: &str, temporary: &Path) -> Result<(), MapError> {
+        let path = self.directory().join(name);
+        if let Some(old) = self.carried.remove(name) {
+            let map = KernelMap::open(name, temporary)?;
+            carry_over(name, &old, &map)?;
+        }
+        take_over(name, temporary, &path)
     }
 
     fn directory(&self) -> PathBuf {
@@ -347,11 +377,10 @@ impl Hold {
         if state.holds > 0 {
             return Ok(());
         }
-        let directory = state.directory();
-        let results: Vec<_> = state
-            .pending
-            .drain()
-            .map(|(name, temporary)| take_over(&name, &temporary, &directory.join(&name)))
+        let pending = std::mem::take(&mut state.pending);
+        let results: Vec<_> = pending
+            .into_iter()
+            .map(|(name, temporary)| state.take_over(&name, &temporary))
             .collect();
         results.into_iter().collect()
     }
@@ -364,6 +393,13 @@ impl Drop for Hold {
             state.holds -= 1;
         }
     }
+}
+
+fn carry_over(name: &str, from: &KernelMap, to: &KernelMap) -> Result<usize, MapError> {
+    carry::carry(from, to).map_err(|source| MapError::Walk {
+        map: name.to_owned(),
+        source,
+    })
 }
 
 fn make_directory(path: &Path) -> Result<(), MapError> {
