@@ -36,8 +36,9 @@ skep-logging: kube axum
 skep-operator-ipam: skep-bpf-sys skep-bpf-maps skep-statedb kube axum
 skep-datapath-config: skep-bpf-sys skep-bpf-maps skep-k8s-types skep-k8s-client axum
 skep-monitor: skep-bpf-programs kube axum
-skep-datapath-loader: kube axum skep-loadbalancer-sources skep-loadbalancer-reconciler
-skep-conntrack: kube axum skep-statedb
+skep-datapath-loader: kube axum skep-loadbalancer-sources
+skep-conntrack: kube axum
+skep-datapath-rings: skep-hive skep-statedb skep-bpf-programs
 skep-ip-masq-agent: kube axum skep-bpf-programs
 skep-endpoint-hooks: skep-hive skep-statedb skep-bpf-programs
 skep-endpoint: kube skep-bpf-programs skep-datapath-loader
