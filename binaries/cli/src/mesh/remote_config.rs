@@ -18,7 +18,7 @@ pub(crate) struct RemoteOptions {
     /// Name of the remote cluster.
     #[arg(value_parser = cluster_name)]
     pub(crate) name: ClusterName,
-    /// Where its etcd is, such as https://birch.mesh.cilium.io:2379; may be given more than once.
+    /// Where its etcd is, such as `https://birch.mesh.cilium.io:2379`; may be given more than once.
     #[arg(long, required = true, value_delimiter = ',', value_parser = endpoint)]
     endpoint: Vec<Endpoint>,
     /// Address of the host of the endpoints, which then needs no DNS; may be given more than once.

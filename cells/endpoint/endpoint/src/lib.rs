@@ -6,7 +6,7 @@
 //! endpoint has. The reconciler writes a row, in this order, to its file in the state directory, its policy map,
 //! `skep_endpoints`, the hooks at its interface, and `cilium_lxc`, from which on other programs deliver to it; an endpoint
 //! that is [disconnecting](Phase::Disconnecting) is taken down the other way round. Nothing is removed from the maps that
-//! no row stands for until the endpoints of the run before are [restored](restore).
+//! no row stands for until the endpoints of the run before are restored.
 //!
 //! - Identities: the agent allocates none yet. A new endpoint has identity `reserved:init`; a restored one keeps what its
 //!   file says. The ipcache says so of its addresses, as of a local endpoint.
