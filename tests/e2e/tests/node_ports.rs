@@ -80,7 +80,7 @@ async fn clients_outside_reach_backends_on_any_node_by_any_node() {
 async fn no_call_from_outside_fails_while_agents_are_killed_and_settings_change() {
     // One backend on the node that is asked, one on the other.
     let pods = [("web-0", "c1-n1"), ("web-1", "c1-n2")];
-    let (lab, service) = lab("node-ports-kill", &[], &pods).await;
+    let (lab, service) = lab("ports-kill", &[], &pods).await;
     let to = at(NODE_1, node_port(&service, "TCP"));
     lab.call_until(OUTSIDE, &to, Way::TCP, 20, |outcome| {
         outcome.failed == 0 && outcome.servers.len() == 2
