@@ -101,36 +101,78 @@ impl Filters {
         hook: InterfaceHook,
         priority: u16,
     ) -> Result<(), LinkError> {
-        self.add_qdisc(hook)?;
-        let refused = |source: io::Error| LinkError::AttachInterface {
-            program: program.to_owned(),
-            interface: self.interface.clone(),
-            hook: hook.name(),
-            source,
-        };
+        let there = self.prepare(hook)?;
         let name = self.name(program);
-        let there = self.list(hook)?;
         // Another program's filter may have our priority and handle: it is not overwritten.
         let taken = there
             .iter()
             .any(|filter| (filter.priority, filter.handle) == (priority, HANDLE) && filter.name != name);
         if taken {
-            return Err(refused(io::ErrorKind::AlreadyExists.into()));
+            return Err(self.refused(program, hook, io::ErrorKind::AlreadyExists.into()));
         }
-        let options = Body::default()
-            .attribute(TCA_BPF_FD, &program_fd.as_raw_fd().to_ne_bytes())
-            .text(TCA_BPF_NAME, &name)
-            .attribute(TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes());
-        let body = Body::new(&self.message(hook, priority, HANDLE))
-            .text(TCA_KIND, "bpf")
-            .nested(TCA_OPTIONS, &options);
-        netlink::request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, &body).map_err(refused)?;
+        self.put(program, program_fd, hook, priority)?;
         for old in there {
             if old.name == name && old.priority != priority {
                 self.remove(hook, &old)?;
             }
         }
         Ok(())
+    }
+
+    /// As [`attach`](Self::attach), if no other program has a filter at the hook; false if one has. At an interface that
+    /// was just made this takes two requests.
+    ///
+    /// # Errors
+    ///
+    /// As of [`attach`](Self::attach).
+    pub fn attach_alone(
+        &self,
+        program: &str,
+        program_fd: BorrowedFd<'_>,
+        hook: InterfaceHook,
+        priority: u16,
+    ) -> Result<bool, LinkError> {
+        let is_ours = |filter: &Filter| (&filter.name, filter.priority) == (&self.name(program), priority);
+        if !self.prepare(hook)?.iter().all(is_ours) {
+            return Ok(false);
+        }
+        self.put(program, program_fd, hook, priority)?;
+        Ok(true)
+    }
+
+    /// Adds the qdisc if it is missing. Returns the filters at the hook.
+    fn prepare(&self, hook: InterfaceHook) -> Result<Vec<Filter>, LinkError> {
+        if self.add_qdisc(hook)? {
+            return Ok(Vec::new());
+        }
+        self.list(hook)
+    }
+
+    fn put(
+        &self,
+        program: &str,
+        program_fd: BorrowedFd<'_>,
+        hook: InterfaceHook,
+        priority: u16,
+    ) -> Result<(), LinkError> {
+        let options = Body::default()
+            .attribute(TCA_BPF_FD, &program_fd.as_raw_fd().to_ne_bytes())
+            .text(TCA_BPF_NAME, &self.name(program))
+            .attribute(TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes());
+        let body = Body::new(&self.message(hook, priority, HANDLE))
+            .text(TCA_KIND, "bpf")
+            .nested(TCA_OPTIONS, &options);
+        netlink::request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, &body)
+            .map_err(|source| self.refused(program, hook, source))
+    }
+
+    fn refused(&self, program: &str, hook: InterfaceHook, source: io::Error) -> LinkError {
+        LinkError::AttachInterface {
+            program: program.to_owned(),
+            interface: self.interface.clone(),
+            hook: hook.name(),
+            source,
+        }
     }
 
     /// Removes filters of a program; false if there were none. The qdisc stays, others may use it.
@@ -197,7 +239,8 @@ impl Filters {
         tcmsg(self.index, handle, parent(hook), info)
     }
 
-    fn add_qdisc(&self, hook: InterfaceHook) -> Result<(), LinkError> {
+    /// Adds the qdisc; false if it is there.
+    fn add_qdisc(&self, hook: InterfaceHook) -> Result<bool, LinkError> {
         let failed = |source| LinkError::Qdisc {
             interface: self.interface.clone(),
             source,
@@ -205,11 +248,11 @@ impl Filters {
         let body = Body::new(&tcmsg(self.index, CLSACT_HANDLE, CLSACT, 0)).text(TCA_KIND, "clsact");
         match netlink::request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, &body) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
-            result => return result.map_err(failed),
+            result => return result.map(|()| true).map_err(failed),
         }
         // It is there, or a qdisc of another kind is: "ingress" would run filters for what leaves on what comes.
         if self.has_hook(hook).map_err(failed)? {
-            Ok(())
+            Ok(false)
         } else {
             Err(failed(io::Error::from_raw_os_error(libc::EEXIST)))
         }

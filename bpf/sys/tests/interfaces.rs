@@ -250,6 +250,25 @@ fn filters_are_replaced_in_place_and_leave_those_of_others_alone() {
 }
 
 #[test]
+fn a_filter_is_attached_alone_where_no_other_program_has_one() {
+    with("clsact-alone", |_| {
+        let filters = Filters::new("eth0")?;
+        let (first, second) = (tc(OURS)?, tc(OURS)?);
+        let running = || filters.running(OURS, InterfaceHook::Ingress).unwrap();
+
+        assert!(filters.attach_alone(OURS, first.as_fd(), InterfaceHook::Ingress, 1)?);
+        assert_eq!(running(), Some(id(&first)));
+        assert!(filters.attach_alone(OURS, second.as_fd(), InterfaceHook::Ingress, 1)?);
+        assert_eq!(running(), Some(id(&second)));
+        let other = tc("other")?;
+        filters.attach("other", other.as_fd(), InterfaceHook::Ingress, 7)?;
+        assert!(!filters.attach_alone(OURS, first.as_fd(), InterfaceHook::Ingress, 1)?);
+        assert_eq!(running(), Some(id(&second)), "what is there stays");
+        Ok(())
+    });
+}
+
+#[test]
 fn the_filter_of_another_program_at_our_priority_is_not_overwritten() {
     with("clsact-foreign", |_| {
         let filters = Filters::new("eth0")?;

@@ -102,6 +102,26 @@ pub(crate) fn attach_tc(
     Ok(())
 }
 
+/// Attaches a tc program by a filter, where a link would take a grace period of the kernel: at an interface without link of
+/// ours and without programs of others. False elsewhere.
+pub(crate) fn attach_quickly(
+    directory: &Path,
+    interface: &str,
+    program: &'static str,
+    program_fd: BorrowedFd<'_>,
+    hook: InterfaceHook,
+    priority: u16,
+) -> Result<bool, LinkError> {
+    if directory.join(program).exists() {
+        return Ok(false);
+    }
+    match Filters::new(interface)?.attach_alone(program, program_fd, hook, priority) {
+        // Another qdisc is in the place: there is no way but the link.
+        Err(LinkError::Qdisc { .. }) => Ok(false),
+        result => result,
+    }
+}
+
 /// Detaches a program, however it is attached; fine if the interface is gone.
 pub(crate) fn detach(
     directory: &Path,
@@ -110,15 +130,23 @@ pub(crate) fn detach(
     hook: Hook,
 ) -> Result<bool, LinkError> {
     let mut found = link::detach(directory, program)?;
-    let without_link = match tc_hook(hook) {
-        Some(hook) => Filters::new(interface).and_then(|filters| filters.detach(program, hook)),
-        None => InterfaceLinks::new(directory, interface).and_then(|links| links.remove_xdp(program)),
+    let without_link = match hook {
+        Hook::Xdp => InterfaceLinks::new(directory, interface).and_then(|links| links.remove_xdp(program)),
+        Hook::Ingress | Hook::Egress => remove_filter(interface, program, hook),
     };
     match without_link {
         Err(LinkError::NoInterface { .. }) => {}
         removed => found |= removed?,
     }
     Ok(found)
+}
+
+/// Removes the filter of a tc program; false if there is none.
+pub(crate) fn remove_filter(interface: &str, program: &'static str, hook: Hook) -> Result<bool, LinkError> {
+    match tc_hook(hook) {
+        Some(hook) => Filters::new(interface)?.detach(program, hook),
+        None => Ok(false),
+    }
 }
 
 /// Id of the program that is attached, by whatever.

@@ -8,7 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
+use hive::Trigger;
+use parking_lot::{Mutex, MutexGuard};
 use skep_bpf_maps::{
     MapSizes,
     endpoint::{DEVICES, Device},
@@ -17,7 +18,7 @@ use skep_bpf_programs::{LoadError, NodeOptions, Packets, XDP_PROGRAM};
 use skep_bpf_sys::{
     Hold, Map, MapError, MapStore,
     capability::{self, CapabilityError},
-    link::{self, InterfaceLinks, LinkError, XdpMode, has_interface_links, program_name},
+    link::{self, InterfaceHook, InterfaceLinks, LinkError, XdpMode, has_interface_links, program_name},
 };
 use skep_datapath_config::Acceleration;
 use skep_datapath_maps::Maps;
@@ -133,6 +134,8 @@ struct State {
     attached: Vec<Attached>,
     /// Interfaces of endpoints that are attached, by id.
     endpoints: BTreeMap<u16, String>,
+    /// Endpoints that have filters for now, and get links.
+    unlinked: BTreeSet<u16>,
 }
 
 /// The programs at interfaces of this node.
@@ -145,6 +148,7 @@ pub struct PacketDatapath {
     state: Mutex<State>,
     status: Mutex<PacketStatus>,
     loaded: watch::Sender<bool>,
+    unlinked: Trigger,
 }
 
 impl std::fmt::Debug for PacketDatapath {
@@ -168,6 +172,7 @@ impl PacketDatapath {
             state: Mutex::default(),
             status: Mutex::default(),
             loaded: watch::Sender::new(false),
+            unlinked: Trigger::new(),
         })
     }
 
@@ -184,6 +189,11 @@ impl PacketDatapath {
     /// Whether the programs are loaded, now and later.
     pub(crate) fn watch_loaded(&self) -> watch::Receiver<bool> {
         self.loaded.subscribe()
+    }
+
+    /// Triggered when an endpoint is to get its link.
+    pub(crate) fn unlinked(&self) -> &Trigger {
+        &self.unlinked
     }
 
     /// Programs go on without this process; only the maps of the next start are held again.
@@ -345,17 +355,7 @@ impl PacketDatapath {
                 }
             }
         }
-        let id = link::program_id(program_fd).map_err(|source| LinkError::List {
-            interface: interface.to_owned(),
-            source,
-        })?;
-        Ok(Some(Attached {
-            owner,
-            interface: interface.to_owned(),
-            program,
-            hook,
-            id,
-        }))
+        attached(owner, interface, program, hook, program_fd).map(Some)
     }
 
     /// Detaches our programs from interfaces where they are not wanted, also those of an earlier process.
@@ -435,7 +435,64 @@ impl PacketDatapath {
         state.attached.retain(|known| known.owner != owner);
         state.attached.extend(done);
         state.endpoints.insert(id, interface.to_owned());
+        state.unlinked.remove(&id);
         Ok(())
+    }
+
+    /// Attaches the program of an endpoint by a filter for now, if that is quicker. To make a link the kernel waits for a grace
+    /// period, with the lock of all interfaces: 8 to 20 ms, one endpoint after the other.
+    fn attach_quickly(&self, state: &mut State, id: u16, interface: &str) -> Result<bool, LinkError> {
+        let owner = Owner::Endpoint(id);
+        let Some(program_fd) = state.loaded.as_ref().and_then(|loaded| loaded.program(CONTAINER)) else {
+            return Ok(false);
+        };
+        let directory = owner.links(&self.store.root());
+        let priority = self.settings.attach.priority();
+        let hook = InterfaceHook::Ingress;
+        if !attach::attach_quickly(&directory, interface, CONTAINER, program_fd, hook, priority)? {
+            return Ok(false);
+        }
+        let attached = attached(owner.clone(), interface, CONTAINER, Hook::Ingress, program_fd)?;
+        state.attached.retain(|known| known.owner != owner);
+        state.attached.push(attached);
+        state.endpoints.insert(id, interface.to_owned());
+        state.unlinked.insert(id);
+        self.unlinked.trigger();
+        Ok(true)
+    }
+
+    /// Replaces the filters of new endpoints by links, one after the other; new endpoints come in between.
+    ///
+    /// # Errors
+    ///
+    /// [`DatapathError::Links`]: those have their filters still, and are tried again next time.
+    pub(crate) fn link_endpoints(&self) -> Result<(), DatapathError> {
+        let ids = self.state.lock().unlinked.clone();
+        let mut errors = Vec::new();
+        for id in ids {
+            let mut state = self.state.lock();
+            // Attached or detached meanwhile.
+            if !state.unlinked.contains(&id) {
+                continue;
+            }
+            let Some(interface) = state.endpoints.get(&id).cloned() else {
+                continue;
+            };
+            match self.attach_endpoint(&mut state, id, &interface, Attachment::Link) {
+                // It goes with its pod; whoever owns the endpoint hears of it.
+                Ok(()) | Err(LinkError::NoInterface { .. }) => {
+                    state.unlinked.remove(&id);
+                }
+                Err(error) => errors.push(error),
+            }
+            // A new endpoint that waits is next.
+            MutexGuard::unlock_fair(state);
+        }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(DatapathError::Links(errors))
+        }
     }
 
     /// As [`EndpointHooks::attach`](skep_endpoint_hooks::EndpointHooks::attach).
@@ -444,8 +501,7 @@ impl PacketDatapath {
         if state.loaded.is_none() {
             return Err(HookError::NotLoaded { endpoint: id });
         }
-        let how = self.attachment();
-        self.attach_endpoint(&mut state, id, interface, how)
+        self.attach_or_move(&mut state, id, interface)
             .map_err(|source| match source {
                 LinkError::NoInterface { interface } => HookError::NoInterface {
                     endpoint: id,
@@ -459,12 +515,26 @@ impl PacketDatapath {
             })
     }
 
+    fn attach_or_move(&self, state: &mut State, id: u16, interface: &str) -> Result<(), LinkError> {
+        let before = state.endpoints.get(&id).filter(|before| *before != interface);
+        let before = before.cloned();
+        let how = self.attachment();
+        if how != Attachment::Link || !self.attach_quickly(state, id, interface)? {
+            self.attach_endpoint(state, id, interface, how)?;
+        }
+        match before.map(|before| attach::remove_filter(&before, CONTAINER, Hook::Ingress)) {
+            None | Some(Err(LinkError::NoInterface { .. })) => Ok(()),
+            Some(removed) => removed.map(drop),
+        }
+    }
+
     /// As [`EndpointHooks::detach`](skep_endpoint_hooks::EndpointHooks::detach).
     pub(crate) fn detach_from_endpoint(&self, id: u16) -> Result<(), HookError> {
         let mut state = self.state.lock();
         let owner = Owner::Endpoint(id);
         let directory = owner.links(&self.store.root());
         let interface = state.endpoints.remove(&id);
+        state.unlinked.remove(&id);
         state.attached.retain(|known| known.owner != owner);
         let done = match interface {
             Some(interface) => attach::detach(&directory, &interface, CONTAINER, Hook::Ingress),
@@ -577,6 +647,27 @@ impl PacketDatapath {
             Err(DatapathError::Replaced(replaced))
         }
     }
+}
+
+/// What was just attached.
+fn attached(
+    owner: Owner,
+    interface: &str,
+    program: &'static str,
+    hook: Hook,
+    program_fd: BorrowedFd<'_>,
+) -> Result<Attached, LinkError> {
+    let id = link::program_id(program_fd).map_err(|source| LinkError::List {
+        interface: interface.to_owned(),
+        source,
+    })?;
+    Ok(Attached {
+        owner,
+        interface: interface.to_owned(),
+        program,
+        hook,
+        id,
+    })
 }
 
 fn masquerading(options: &NodeOptions) -> [Option<String>; 2] {

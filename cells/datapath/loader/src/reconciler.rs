@@ -21,6 +21,8 @@ use crate::{
 
 /// How often links are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// Endpoints get links when none has come for this time, or so long after the first.
+const LINK_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Changes within this time are applied at once.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Pauses before what failed is tried again.
@@ -62,6 +64,7 @@ struct Reconciler {
 pub(crate) fn start(params: ReconcilerParams) -> Result<(), SpawnError> {
     let jobs = params.jobs.clone();
     let datapath = params.datapath.clone();
+    let linking = params.datapath.clone();
     let reconciler = Arc::new(tokio::sync::Mutex::new(Reconciler {
         params,
         applied: None,
@@ -80,6 +83,16 @@ pub(crate) fn start(params: ReconcilerParams) -> Result<(), SpawnError> {
             }
         }
     }))?;
+    let unlinked = linking.unlinked().clone();
+    let link_endpoints = Job::every(CHECK_INTERVAL, "link-endpoints", move |_cx: JobCtx| {
+        let linking = linking.clone();
+        async move { tokio::task::spawn_blocking(move || linking.link_endpoints()).await? }
+    });
+    jobs.spawn(
+        link_endpoints
+            .debounce(LINK_AFTER.0, LINK_AFTER.1)
+            .trigger(&unlinked),
+    )?;
     jobs.spawn(Job::every(
         CHECK_INTERVAL,
         "check-programs",

@@ -2,10 +2,32 @@
 
 //! Hooks at interfaces of endpoints.
 
-use skep_bpf_sys::link::InterfaceHook;
+use std::os::fd::AsFd as _;
+
+use skep_bpf_sys::{
+    filter::Filters,
+    link::InterfaceHook,
+    testing::{ProgramKind, program},
+};
 use skep_endpoint_hooks::HookError;
 
 use crate::world::*;
+
+const PROGRAM: &str = "cil_from_container";
+
+/// Id of the program that a filter of ours runs.
+fn filtered(interface: &str) -> Option<u32> {
+    let filters = Filters::new(interface).unwrap();
+    filters.running(PROGRAM, InterfaceHook::Ingress).unwrap()
+}
+
+/// Waits until an endpoint has its link and its filter is gone.
+async fn linked(world: &World, agent: &Agent, endpoint: u16, interface: &str) {
+    let pins = || world.pins(&format!("endpoints/{endpoint}"));
+    agent
+        .until("linked", |_| pins() == [PROGRAM] && filtered(interface).is_none())
+        .await;
+}
 
 #[test]
 fn endpoints_are_attached_replaced_and_detached() {
@@ -16,9 +38,16 @@ fn endpoints_are_attached_replaced_and_detached() {
         world.add_interface("lxc1", "10.0.0.1/32", "fd00::1/128")?;
 
         hooks.attach(17, "lxc1")?;
-        assert_eq!(world.pins("endpoints/17"), ["cil_from_container"]);
+        let by_filter = filtered("lxc1");
+        assert!(by_filter.is_some(), "packets are handled from now on");
+        agent.datapath().check()?;
+        linked(&world, &agent, 17, "lxc1").await;
         let first = at("lxc1", InterfaceHook::Ingress);
-        assert_eq!(first.len(), 1);
+        assert_eq!(
+            Some(first.as_slice()),
+            by_filter.as_ref().map(std::slice::from_ref)
+        );
+        agent.datapath().check()?;
         hooks.attach(17, "lxc1")?;
         assert_eq!(at("lxc1", InterfaceHook::Ingress), first);
         let error = hooks.attach(18, "lxc2").unwrap_err();
@@ -29,6 +58,50 @@ fn endpoints_are_attached_replaced_and_detached() {
         hooks.detach(17)?;
         assert_eq!(at("lxc1", InterfaceHook::Ingress), [0; 0]);
         assert!(!world.root.join("cilium/endpoints/17").exists());
+        // Before it has its link as well.
+        hooks.attach(17, "lxc1")?;
+        hooks.detach(17)?;
+        assert_eq!(filtered("lxc1"), None);
+        agent.stop().await
+    });
+}
+
+#[test]
+fn an_endpoint_gets_its_link_from_the_next_agent_if_the_first_one_ends_before() {
+    run("unlinked", async |world: World| {
+        world.add_interface("lxc1", "10.0.0.1/32", "fd00::1/128")?;
+        let agent = world.attached(&[]).await?;
+        agent.hooks().attach(17, "lxc1")?;
+        agent.stop().await?;
+        let first = filtered("lxc1");
+        assert!(first.is_some() && world.pins("endpoints/17").is_empty());
+
+        let agent = world.attached(&[]).await?;
+        agent.hooks().attach(17, "lxc1")?;
+
+        let second = filtered("lxc1");
+        assert!(
+            second.is_some() && second != first,
+            "replaced in place: {second:?}"
+        );
+        linked(&world, &agent, 17, "lxc1").await;
+        assert_eq!(at("lxc1", InterfaceHook::Ingress), [second.unwrap()]);
+        agent.stop().await
+    });
+}
+
+#[test]
+fn an_interface_with_filters_of_others_gets_a_link_at_once() {
+    run("foreign-filter", async |world: World| {
+        world.add_interface("lxc1", "10.0.0.1/32", "fd00::1/128")?;
+        let other = program(ProgramKind::Classifier, "other")?;
+        Filters::new("lxc1")?.attach("other", other.as_fd(), InterfaceHook::Ingress, 1)?;
+        let agent = world.attached(&[]).await?;
+
+        agent.hooks().attach(17, "lxc1")?;
+
+        assert_eq!(world.pins("endpoints/17"), [PROGRAM]);
+        assert_eq!(at("lxc1", InterfaceHook::Ingress).len(), 1);
         agent.stop().await
     });
 }
@@ -39,6 +112,7 @@ fn the_next_agent_replaces_the_programs_of_endpoints_that_it_does_not_know_yet()
         world.add_interface("lxc1", "10.0.0.1/32", "fd00::1/128")?;
         let agent = world.attached(&[]).await?;
         agent.hooks().attach(17, "lxc1")?;
+        linked(&world, &agent, 17, "lxc1").await;
         let first = at("lxc1", InterfaceHook::Ingress);
         agent.stop().await?;
         assert_eq!(at("lxc1", InterfaceHook::Ingress), first);
@@ -65,8 +139,11 @@ fn another_interface_of_an_endpoint_gets_its_link() {
 
         hooks.attach(17, "lxc2")?;
 
-        assert_eq!(at("lxc1", InterfaceHook::Ingress), [0; 0]);
-        assert_eq!(at("lxc2", InterfaceHook::Ingress).len(), 1);
+        assert_eq!((filtered("lxc1"), filtered("lxc2").is_some()), (None, true));
+        linked(&world, &agent, 17, "lxc2").await;
+        hooks.attach(17, "lxc1")?;
+        assert_eq!(at("lxc1", InterfaceHook::Ingress).len(), 1);
+        assert_eq!(at("lxc2", InterfaceHook::Ingress), [0; 0]);
         agent.datapath().check()?;
         agent.stop().await
     });
@@ -79,12 +156,7 @@ fn a_changed_option_reaches_endpoints() {
         let agent = world.attached(&["--enable-tcx=false"]).await?;
         let hooks = agent.hooks();
         hooks.attach(17, "lxc1")?;
-        let filters = skep_bpf_sys::filter::Filters::new("lxc1")?;
-        let running = || {
-            filters
-                .running("cil_from_container", InterfaceHook::Ingress)
-                .unwrap()
-        };
+        let running = || filtered("lxc1");
         let first = running();
         assert!(first.is_some());
 
