@@ -45,13 +45,15 @@ int skep_gc_nat6(struct bpf_iter__bpf_map_elem *ctx)
 /* Linux 6.6 */
 extern __s64 bpf_map_sum_elem_count(const struct bpf_map *map) __ksym __weak;
 
-/* Entries of the conntrack maps. Rust twin: Counts in bpf/programs/src/collect.rs */
+/* Entries of the conntrack and NAT maps. Rust twin: Counts in bpf/programs/src/collect.rs */
 struct gc_counts {
 	__u64 known; /* the kernel counts entries */
 	__u64 tcp4;
 	__u64 any4;
 	__u64 tcp6;
 	__u64 any6;
+	__u64 nat4;
+	__u64 nat6;
 };
 
 static __always_inline __u64 gc_entries(void *map)
@@ -71,6 +73,8 @@ int skep_gc_count(struct gc_counts *counts)
 	counts->any4 = gc_entries(&cilium_ct_any4_global);
 	counts->tcp6 = gc_entries(&cilium_ct6_global);
 	counts->any6 = gc_entries(&cilium_ct_any6_global);
+	counts->nat4 = gc_entries(&cilium_snat_v4_external);
+	counts->nat6 = gc_entries(&cilium_snat_v6_external);
 	counts->known = 1;
 	return 0;
 }

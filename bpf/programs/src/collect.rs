@@ -65,7 +65,7 @@ struct Pass {
 }
 const _: () = assert!(size_of::<Pass>() == 128 && offset_of!(Pass, by_address) == 80);
 
-/// Entries of the conntrack maps. C twin: `struct gc_counts` in `bpf/progs/iter_flowgc.bpf.c`.
+/// Entries of the conntrack and NAT maps. C twin: `struct gc_counts` in `bpf/progs/iter_flowgc.bpf.c`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 struct Counts {
@@ -75,6 +75,19 @@ struct Counts {
     any4: u64,
     tcp6: u64,
     any6: u64,
+    nat4: u64,
+    nat6: u64,
+}
+
+impl Counts {
+    fn of(&self, map: FlowMap) -> u64 {
+        match map {
+            FlowMap::Tcp4 => self.tcp4,
+            FlowMap::Any4 => self.any4,
+            FlowMap::Tcp6 => self.tcp6,
+            FlowMap::Any6 => self.any6,
+        }
+    }
 }
 
 /// Key of the map of addresses whose entries go. C twin: `struct gc_address`.
@@ -204,6 +217,13 @@ impl FlowIterators {
         self.pass.lock().1
     }
 
+    /// How many entries maps have, if the kernel knows.
+    fn counts(&self) -> Option<Counts> {
+        let counts = read_counts(self.count.as_fd()).ok()?;
+        (counts.known != 0).then_some(counts)
+    }
+
+    /// Runs an iterator; the kernel skips buckets without entries in one go, however many they are.
     fn run(&self, iterator: &Iterator, now: u64, addresses: &[AddressKey]) -> Result<Pass, CollectError> {
         let mut state = self.pass.lock();
         let (map, time) = &mut *state;
@@ -237,15 +257,7 @@ impl FlowCollector for FlowIterators {
 
     fn count(&self, map: FlowMap) -> Option<u64> {
         self.max_entries(map)?;
-        let counts = read_counts(self.count.as_fd())
-            .ok()
-            .filter(|counts| counts.known != 0)?;
-        Some(match map {
-            FlowMap::Tcp4 => counts.tcp4,
-            FlowMap::Any4 => counts.any4,
-            FlowMap::Tcp6 => counts.tcp6,
-            FlowMap::Any6 => counts.any6,
-        })
+        Some(self.counts()?.of(map))
     }
 
     fn collect(&self, map: FlowMap, removal: &Removal) -> Result<Collected, CollectError> {
@@ -253,6 +265,10 @@ impl FlowCollector for FlowIterators {
         let Some((_, iterator)) = found else {
             return Ok(Collected::default());
         };
+        // Nothing has ended where nothing is: a walk of a million empty buckets holds the kernel for milliseconds.
+        if *removal == Removal::Ended && self.count(map) == Some(0) {
+            return Ok(Collected::default());
+        }
         let now = match removal {
             Removal::All => NEVER,
             Removal::Ended | Removal::Addresses(_) => 0,
@@ -284,6 +300,10 @@ impl FlowCollector for FlowIterators {
         let Some(iterator) = iterator else {
             return Ok(Purged::default());
         };
+        let entries = |counts: Counts| if is_ipv6 { counts.nat6 } else { counts.nat4 };
+        if self.counts().map(entries) == Some(0) {
+            return Ok(Purged::default());
+        }
         let pass = self.run(iterator, 0, &[])?;
         Ok(Purged {
             alive: NatCount {

@@ -397,6 +397,33 @@ fn the_kernel_is_not_held_for_a_pass_but_for_slices_of_it() {
     done.unwrap();
 }
 
+#[test]
+fn empty_maps_are_not_walked_where_the_kernel_counts_entries() {
+    let done = Node::run("empty", |node| {
+        let store = node.store();
+        let tracked = store.open_or_create(&CT_TCP4.spec(&sizes()))?;
+        let nat = store.open_or_create(&NAT4.spec(&sizes()))?;
+        let iterators = FlowIterators::load(&store, false)?;
+        let walks = iterators.count(FlowMap::Tcp4).is_none();
+        let has_walked = || iterators.last_pass().slices > 0;
+
+        iterators.collect(FlowMap::Tcp4, &Removal::Ended)?;
+        iterators.purge(false)?;
+        assert_eq!(has_walked(), walks);
+        iterators.collect(FlowMap::Tcp4, &Removal::All)?;
+        assert!(has_walked(), "what is to be empty is looked at");
+
+        tracked.update(&flow(), &ending(1))?;
+        let (key, value) = forward();
+        nat.update(&key, &value)?;
+        assert_eq!(iterators.collect(FlowMap::Tcp4, &Removal::Ended)?.deleted, 1);
+        nat.update(&key, &value)?;
+        assert_eq!(iterators.purge(false)?.deleted.total(), 1);
+        Ok::<_, Error>(())
+    });
+    done.unwrap();
+}
+
 /// Ends a thread.
 struct Stop<'a>(&'a AtomicBool);
 
