@@ -17,7 +17,7 @@ const ITEM_BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::
 pub(crate) const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(10));
 
 /// How much room an empty queue keeps.
-const SMALL: usize = 1024;
+pub(crate) const SMALL: usize = 1024;
 
 /// Why an item failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use skep_kvstore::{Error, Key, KeyChange, Lifetime, MAX_BATCH};
 
 use super::{Canary, Item, SyncStore, SyncStoreOptions, WriteMode};
 use crate::log::chain;
-use crate::queue::Failure;
+use crate::queue::{Failure, SMALL};
 use crate::recorder::Direction;
 
 /// How many batches are written at a time: enough that the store never waits for this program.
@@ -152,6 +152,10 @@ impl SyncStore {
                     {
                         recorder.written(&inner.prefix, cluster, at.elapsed());
                     }
+                }
+                // After a large first list.
+                if changed.is_empty() {
+                    changed.shrink_to(SMALL);
                 }
                 drop(changed);
                 self.check_canary();
