@@ -69,7 +69,8 @@ dist: deps
 	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile dist --target $(HOST_TARGET) -p skep --bin skep
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep $${CARGO_TARGET_DIR:-target}/dist/skep
 
-bench: deps
+bench:
+	@./tests/hack/deps.sh --bench
 	@./tests/hack/bench.sh
 
 kernel-test:

@@ -36,6 +36,8 @@ measure maglev maglev
 measure hive hive
 measure sockets sockets --rounds 30
 measure packets packets
+measure endpoints endpoints
+measure traffic traffic
 measure flows flows --skep "$target/dist/skep"
 measure agent agent --agent "$target/dist/skep-agent"
 measure mesh mesh --agent "$target/dist/skep-agent"
@@ -48,7 +50,7 @@ timeout 180 cargo bench -q -p skep-statedb -- --json "$out/statedb.json" || fail
 echo
 echo "== Summary"
 results=()
-for file in "$out"/{services-*,flip,maglev,hive,sockets,packets,flows,agent,mesh,mesh-history,programs-*}.json; do
+for file in "$out"/{services-*,flip,maglev,hive,sockets,packets,endpoints,traffic,flows,agent,mesh,mesh-history,programs-*}.json; do
 	[ ! -f "$file" ] || results+=("$file")
 done
 "$target/release/lb-benchmark" summary "${results[@]}" --json "$out/summary.json"

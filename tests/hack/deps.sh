@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Installs the system packages that building needs, and only those that are missing; with --tests also what tests need,
-# with --checks also the cargo commands of `make check` (built from crates.io).
+# with --bench what measurements need, with --checks the cargo commands of `make check` (built from crates.io).
 set -euo pipefail
 
 # program or file -> Debian/Ubuntu package
@@ -32,6 +32,11 @@ need_program etcd etcd-server
 if [ "${1:-}" = --tests ]; then
 	need_program bpftool bpftool
 	need_program ip iproute2
+fi
+if [ "${1:-}" = --bench ]; then
+	need_program ip iproute2
+	# What services are compared with.
+	need_program nft nftables
 fi
 need_header libelf.h libelf-dev
 need_header zlib.h zlib1g-dev

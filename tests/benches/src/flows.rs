@@ -2,6 +2,8 @@
 
 //! Garbage collection of connection tracking, and listing it.
 
+mod delay;
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -48,6 +50,8 @@ struct Pass {
     processor: Duration,
     longest: Duration,
     grown_mib: f64,
+    /// Longest wait of a packet meanwhile.
+    delay: Duration,
 }
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
@@ -59,7 +63,6 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
             batches.push(pass(options.entries, percent, false)?);
         }
         let all = |value: fn(&Pass) -> f64, passes: &[Pass]| passes.iter().map(value).collect::<Vec<_>>();
-        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let name = format!("{} conntrack entries, {percent} % ended", options.entries);
         let target = (percent == 50).then_some(500.0);
         report.add(
@@ -85,6 +88,14 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
             )
             .target(1.0),
         );
+        report.add(
+            Row::cost(
+                format!("{name}: longest delay of a packet"),
+                median(all(|pass| pass.delay.as_secs_f64() * 1e3, &passes)),
+                "ms",
+            )
+            .target(1.0),
+        );
         report.add(Row::cost(
             format!("{name}: memory grows by"),
             median(all(|pass| pass.grown_mib, &passes)),
@@ -96,6 +107,22 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
             "ms",
         ));
     }
+    let idle: Vec<f64> = (0..options.rounds.max(1))
+        .map(|_| Ok(milliseconds(idle_delay()?)))
+        .collect::<anyhow::Result<_>>()?;
+    report.add(Row::cost(
+        "longest delay of a packet without collection",
+        median(idle),
+        "ms",
+    ));
+    report.add(Row::cost(
+        format!(
+            "1 entry in a map of {}: longest hold of the kernel",
+            options.entries
+        ),
+        milliseconds(sparse(options.entries)?),
+        "ms",
+    ));
     if let Some(skep) = &options.skep {
         let times = (0..options.rounds.max(1)).map(|_| list(skep, options.listed));
         let times: Vec<f64> = times.collect::<anyhow::Result<_>>()?;
@@ -112,6 +139,10 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     Ok(())
 }
 
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
 fn seconds() -> u64 {
     clock_gettime(ClockId::MonotonicCoarse).tv_sec.unsigned_abs()
 }
@@ -119,7 +150,10 @@ fn seconds() -> u64 {
 /// Makes the maps with as many entries, of which a part has ended.
 fn fill(store: &MapStore, entries: u32, percent: u32) -> anyhow::Result<()> {
     // LRU maps forget entries before they are full; a map has as many buckets as the next power of two.
-    let size = entries.next_power_of_two();
+    fill_sized(store, entries.next_power_of_two(), entries, percent)
+}
+
+fn fill_sized(store: &MapStore, size: u32, entries: u32, percent: u32) -> anyhow::Result<()> {
     let sizes = MapSizes::default()
         .with(CT_TCP_MAX, size)
         .with(CT_ANY_MAX, 1024)
@@ -163,11 +197,15 @@ fn pass(entries: u32, percent: u32, by_iterators: bool) -> anyhow::Result<Pass> 
         let iterators = FlowIterators::load(&store, false)?;
         let batch = BatchCollector::open(&store, Box::new(|| Ok(seconds())))?;
         let collector: &dyn FlowCollector = if by_iterators { &iterators } else { &batch };
+        delay::steer(node.directory())?;
         usage::reset_peak()?;
         let before = usage::peak_mib()?;
-        let (start, processor) = (Instant::now(), usage::processor_time());
-        let done = collector.collect(FlowMap::Tcp4, &Removal::Ended)?;
-        let (time, processor) = (start.elapsed(), usage::processor_time() - processor);
+        let collect = || {
+            let (start, processor) = (Instant::now(), usage::thread_time());
+            let done = collector.collect(FlowMap::Tcp4, &Removal::Ended)?;
+            anyhow::Ok((done, start.elapsed(), usage::thread_time() - processor))
+        };
+        let ((done, time, processor), delays) = delay::during(collect)?;
         let found = done.alive + done.deleted;
         ensure!(
             found == u64::from(entries),
@@ -180,7 +218,34 @@ fn pass(entries: u32, percent: u32, by_iterators: bool) -> anyhow::Result<Pass> 
             processor,
             longest: iterators.last_pass().longest_slice,
             grown_mib: usage::peak_mib()? - before,
+            delay: delays.longest,
         })
+    })
+}
+
+/// Longest wait of a packet while the processor works for itself.
+fn idle_delay() -> anyhow::Result<Duration> {
+    Node::run("idle", |node| {
+        delay::steer(node.directory())?;
+        let work = || {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(300) {
+                std::hint::spin_loop();
+            }
+            anyhow::Ok(())
+        };
+        Ok(delay::during(work)?.1.longest)
+    })
+}
+
+/// How long the kernel is held by a map with one entry.
+fn sparse(size: u32) -> anyhow::Result<Duration> {
+    Node::run("sparse", |node| {
+        let store = node.store();
+        fill_sized(&store, size.next_power_of_two(), 1, 0)?;
+        let iterators = FlowIterators::load(&store, false)?;
+        iterators.collect(FlowMap::Tcp4, &Removal::Ended)?;
+        Ok(iterators.last_pass().longest_slice)
     })
 }
 

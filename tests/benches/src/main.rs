@@ -7,6 +7,8 @@
 
 mod agent;
 mod alloc;
+mod datapath;
+mod endpoints;
 mod flip;
 mod flows;
 mod hives;
@@ -19,6 +21,7 @@ mod programs;
 mod report;
 mod sockets;
 mod throughput;
+mod traffic;
 mod usage;
 mod world;
 
@@ -56,6 +59,10 @@ enum Measurement {
     Sockets(sockets::Options),
     /// Packets in the programs at interfaces.
     Packets(packets::Options),
+    /// Endpoints: time until their packets are handled, memory in the kernel.
+    Endpoints(endpoints::Options),
+    /// Connections, requests and transfers through services, against routing and nftables.
+    Traffic(traffic::Options),
     /// Garbage collection of connection tracking, and listing it.
     Flows(flows::Options),
     /// The agent against an API server on this machine.
@@ -93,6 +100,8 @@ fn main() -> anyhow::Result<()> {
         Some(Measurement::Hive) => hives::run(&mut report)?,
         Some(Measurement::Sockets(options)) => sockets::run(&options, &mut report)?,
         Some(Measurement::Packets(options)) => packets::run(&options, &mut report)?,
+        Some(Measurement::Endpoints(options)) => endpoints::run(&options, &mut report)?,
+        Some(Measurement::Traffic(options)) => traffic::run(&options, &mut report)?,
         Some(Measurement::Flows(options)) => flows::run(&options, &mut report)?,
         Some(Measurement::Agent(options)) => agent::run(&options, &mut report)?,
         Some(Measurement::Mesh(options)) => mesh::run(&options, &mut report)?,

@@ -48,6 +48,12 @@ pub(crate) fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
+/// Processor time of the calling thread.
+pub(crate) fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
 /// Processor time of another process, in the kernel's ticks of 10 ms.
 pub(crate) fn processor_time_of(pid: u32) -> anyhow::Result<Duration> {
     let path = format!("/proc/{pid}/stat");

@@ -8,14 +8,15 @@ use skep_bpf_sys::link::LinkError;
 
 /// Attaches the packet programs to interfaces of endpoints.
 pub trait EndpointHooks: Send + Sync + Debug {
-    /// Attaches `cil_from_container` to the host side of an endpoint's interface; idempotent, replaces in place.
+    /// Attaches `cil_from_container` to the host side of an endpoint's interface, by whatever is quickest; idempotent,
+    /// replaces in place.
     ///
     /// # Errors
     ///
     /// [`HookError`]; what was attached before stays so.
     fn attach(&self, endpoint: u16, interface: &str) -> Result<(), HookError>;
 
-    /// Removes the links of an endpoint; fine if there are none.
+    /// Detaches the program of an endpoint; fine if there is none.
     ///
     /// # Errors
     ///
