@@ -63,7 +63,8 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 		return FAIL(path, error);
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
-	if (dsr_forwards(&work->service) && !AF_FN(lxc_lookup)(packet->daddr)) {
+	if (dsr_forwards(&work->service) && !AF_FN(lxc_lookup)(packet->daddr) &&
+	    !AF_FN(keeps_source)(work)) {
 		AF_FN(learn_neighbour)(ctx, packet);
 		path->source_identity = 0;
 		return AF_FN(dsr_request)(ctx, work);
