@@ -439,6 +439,8 @@ static __always_inline int AF_FN(nat_ingress_error)(CTX *ctx, struct AF_FN(work)
 	error = AF_FN(rewrite_inner)(ctx, work, SOURCE, entry->address, entry->port);
 	if (error)
 		return error;
+	AF_COPY(inner->saddr, entry->address);
+	inner->sport = entry->port;
 	return AF_FN(rewrite_address)(ctx, packet, DESTINATION, entry->address);
 }
 

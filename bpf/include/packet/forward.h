@@ -7,6 +7,7 @@
 
 #include "../endpoint/endpoint.h"
 #include "../endpoint/enforce.h"
+#include "../nat/translate.h"
 #include "../node/ipcache.h"
 #include "dsr.h"
 #include "reply.h"

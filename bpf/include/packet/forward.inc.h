@@ -82,6 +82,25 @@ static __always_inline void AF_FN(ask)(struct AF_FN(work) * work, __u32 endpoint
 	question->auth = 0;
 }
 
+/* An ICMP error about a packet to a backend, which is `inner`: its sender knows the service only.
+ * Returns a drop reason, or 0.
+ */
+GLOBAL int AF_FN(translate_error)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct AF_JOIN(lb, _reverse_nat) to ALIGNED;
+	const struct ct_entry *entry;
+
+	if (!work)
+		return DROP_INVALID;
+	AF_FN(ct_forward)(&work->inner, &work->flow, CT_EGRESS);
+	entry = AF_FN(ct_find)(&work->flow);
+	if (!entry || (entry->flags & CT_DSR) || ct_is_expired(entry, work->path.now) ||
+	    !AF_FN(service_of)(entry, &to))
+		return 0;
+	return AF_FN(rewrite_inner)(ctx, work, DESTINATION, to.address,
+				    to.port ? to.port : work->inner.dport);
+}
+
 /* The receiver's side: connection tracking, policy, translation back. Returns 0 to hand it over, or
  * less: a drop reason.
  */
@@ -150,6 +169,11 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 			return FAIL(path, DROP_CT_CREATE);
 	}
 accepted:
+	if (packet->related && AF_FN(parse_inner)(ctx, packet, &work->inner)) {
+		error = AF_FN(translate_error)(ctx, work);
+		if (error)
+			return FAIL(path, error);
+	}
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_INGRESS, METRIC_FILE_LXC);
 	trace_packet(ctx, path, TRACE_TO_ENDPOINT, ifindex, original);
 	return 0;

@@ -63,7 +63,8 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 		return FAIL(path, error);
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
-	if (dsr_forwards(&work->service) && !AF_FN(lxc_lookup)(packet->daddr)) {
+	if (dsr_forwards(&work->service) && !AF_FN(lxc_lookup)(packet->daddr) &&
+	    !AF_FN(keeps_source)(work)) {
 		AF_FN(learn_neighbour)(ctx, packet);
 		path->source_identity = 0;
 		return AF_FN(dsr_request)(ctx, work);
@@ -81,6 +82,84 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 	return AF_FN(nodeport_remote)(ctx, work);
 }
 
+/* Sends an answer on to a client, or to another node with this identity. Returns as
+ * `AF_FN(from_network)`.
+ */
+static __always_inline int AF_FN(send_answer)(CTX *ctx, struct AF_FN(work) * work, __u32 identity)
+{
+	int error;
+
+	if (options.packet.tunnel) {
+		AF_FN(find_peer)(work, work->packet.daddr);
+		if (is_tunnelled(&work->peer)) {
+			error = AF_FN(hop)(ctx, &work->packet, &work->path);
+			if (error)
+				return error;
+			return encapsulate(ctx, &work->path, &work->peer, identity);
+		}
+	}
+	error = AF_FN(route)(ctx, work);
+	/* The kernel has a way where there is none here. */
+	return error ? error : TC_ACT_PIPE;
+}
+
+/* An ICMP error about a packet of a service to a client: it goes to the backend, as if it were
+ * about the packet as that sent it. Returns as `AF_FN(nodeport_answer)`.
+ */
+GLOBAL int AF_FN(error_to_backend)(CTX *ctx, struct AF_FN(work) * work)
+{
+	const struct AF_JOIN(lb, _backend) * backend;
+	const struct AF_FN(nat_entry) * nat;
+	struct AF_FN(packet) * inner;
+	struct ct_entry *entry;
+	__u32 backend_id;
+	__be16 port;
+	int error;
+
+	if (!work)
+		return -DROP_INVALID;
+	inner = &work->inner;
+	if (!AF_FN(parse_inner)(ctx, &work->packet, inner) || !has_ports(inner->proto))
+		return 0;
+	AF_COPY(work->flow.daddr, inner->saddr);
+	AF_COPY(work->flow.saddr, inner->daddr);
+	work->flow.dport = inner->dport;
+	work->flow.sport = inner->sport;
+	work->flow.proto = inner->proto;
+	work->flow.flags = CT_SERVICE;
+	entry = AF_FN(ct_find)(&work->flow);
+	if (!entry || ct_is_expired(entry, work->path.now))
+		return 0;
+	backend_id = *ct_backend(entry);
+	backend = bpf_map_lookup_elem(&BACKENDS, &backend_id);
+	if (!backend)
+		return 0;
+	port = backend->port ? backend->port : inner->sport;
+	/* The backend knows the client by the source that this node gave it, if it did. */
+	AF_COPY(work->forward.daddr, backend->address);
+	AF_COPY(work->forward.saddr, inner->daddr);
+	work->forward.dport = port;
+	work->forward.sport = inner->dport;
+	work->forward.proto = inner->proto;
+	work->forward.flags = NAT_FORWARD;
+	nat = bpf_map_lookup_elem(&NAT, &work->forward);
+	if (nat) {
+		error = AF_FN(rewrite_inner)(ctx, work, DESTINATION, nat->address, nat->port);
+		if (error)
+			return FAIL(&work->path, error);
+	}
+	error = AF_FN(rewrite_inner)(ctx, work, SOURCE, backend->address, port);
+	if (!error)
+		error = AF_FN(rewrite_address)(ctx, &work->packet, DESTINATION, backend->address);
+	if (error)
+		return FAIL(&work->path, error);
+	/* The caller delivers it. */
+	if (AF_FN(lxc_lookup)(work->packet.daddr))
+		return 0;
+	mark_snat_done(ctx);
+	return AF_FN(send_answer)(ctx, work, IDENTITY_WORLD);
+}
+
 /* Answers to packets whose source this node translated. Returns 0 if there is more to do, else as
  * `AF_FN(from_network)`.
  */
@@ -96,30 +175,21 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 	path = &work->path;
 	error = AF_FN(nat_ingress)(ctx, work);
 	if (error == NAT_NONE)
-		return 0;
+		return work->packet.related ? AF_FN(error_to_backend)(ctx, work) : 0;
 	if (error)
 		return FAIL(path, error);
 	mark_snat_done(ctx);
-	if (work->packet.related)
-		return 0;
+	if (work->packet.related) {
+		error = AF_FN(translate_error)(ctx, work);
+		return error ? FAIL(path, error) : 0;
+	}
 	entry = AF_FN(nodeport_flow)(work);
 	if (!entry)
 		return 0;
 	failed = AF_FN(translate_back)(ctx, &work->packet, entry);
 	if (failed)
 		return FAIL(path, failed);
-	if (options.packet.tunnel) {
-		AF_FN(find_peer)(work, work->packet.daddr);
-		if (is_tunnelled(&work->peer)) {
-			error = AF_FN(hop)(ctx, &work->packet, path);
-			if (error)
-				return error;
-			return encapsulate(ctx, path, &work->peer, IDENTITY_REMOTE_NODE);
-		}
-	}
-	error = AF_FN(route)(ctx, work);
-	/* The kernel has a way where there is none here. */
-	return error ? error : TC_ACT_PIPE;
+	return AF_FN(send_answer)(ctx, work, IDENTITY_REMOTE_NODE);
 }
 
 /* Tells that a packet came, if such events are wanted: it costs a look at what the sender is. */

@@ -36,6 +36,25 @@ static __always_inline long AF_FN(nodeport_track)(CTX *ctx, struct AF_FN(work) *
 	return AF_FN(ct_create)(work, CT_EGRESS, 0);
 }
 
+/* A connection that began before direct return was on goes on as it began, with another source. */
+static __always_inline int AF_FN(keeps_source)(struct AF_FN(work) * work)
+{
+	const struct AF_FN(packet) *packet = &work->packet;
+	const struct ct_entry *entry;
+
+	if (packet->proto != IPPROTO_TCP)
+		return 0;
+	AF_FN(ct_forward)(packet, &work->flow, CT_EGRESS);
+	entry = AF_FN(ct_find)(&work->flow);
+	if (!entry || !(entry->flags & CT_NODE_PORT))
+		return 0;
+	if (!tcp_opens(packet->tcp_flags))
+		return !ct_is_expired(entry, work->path.now);
+	/* The next one from the same port. */
+	bpf_map_delete_elem(&AF_JOIN(cilium_ct, _global), &work->flow);
+	return 0;
+}
+
 /* The flow of a client to a backend that this packet answers, if it came by a service, of this node
  * or, with direct return, of another one.
  */

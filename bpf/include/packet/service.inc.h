@@ -173,31 +173,41 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 	return error;
 }
 
+/* Address and port of the service that a flow was sent to. Returns whether there is one. */
+static __always_inline int AF_FN(service_of)(const struct ct_entry *entry,
+					     struct AF_JOIN(lb, _reverse_nat) * to)
+{
+	const struct AF_JOIN(lb, _reverse_nat) * frontend;
+	__be16 service = entry->rev_nat_index;
+
+	if (entry->nat_port) {
+#if AF == 4
+		to->address = entry->nat_address[3];
+#else
+		copy6(to->address, entry->nat_address);
+#endif
+		to->port = entry->nat_port;
+		return 1;
+	}
+	if (!service)
+		return 0;
+	frontend = bpf_map_lookup_elem(&REVERSE_NAT, &service);
+	if (!frontend)
+		return 0;
+	*to = *frontend;
+	return 1;
+}
+
 /* The backend's reply is the service's. Returns a drop reason, or 0. */
 static __noinline int AF_FN(translate_back)(CTX *ctx, struct AF_FN(packet) * packet,
 					    const struct ct_entry *entry)
 {
-	const struct AF_JOIN(lb, _reverse_nat) * frontend;
 	struct AF_JOIN(lb, _reverse_nat) to ALIGNED;
-	__be16 service = entry->rev_nat_index;
 	AF_ADDRESS(self);
 	__u8 error;
 
-	if (entry->nat_port) {
-#if AF == 4
-		to.address = entry->nat_address[3];
-#else
-		copy6(to.address, entry->nat_address);
-#endif
-		to.port = entry->nat_port;
-	} else {
-		if (!service)
-			return 0;
-		frontend = bpf_map_lookup_elem(&REVERSE_NAT, &service);
-		if (!frontend)
-			return 0;
-		to = *frontend;
-	}
+	if (!AF_FN(service_of)(entry, &to))
+		return 0;
 	if (entry->flags & CT_LOOPBACK) {
 		AF_COPY(self, packet->saddr);
 		error = AF_FN(rewrite_address)(ctx, packet, DESTINATION, self);

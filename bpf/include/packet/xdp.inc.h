@@ -168,7 +168,8 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 		return XDP_PASS;
 	if (error)
 		return FAIL(path, error);
-	if (dsr_forwards(&work->service) && !AF_FN(lxc_lookup)(packet->daddr)) {
+	if (dsr_forwards(&work->service) && !AF_FN(lxc_lookup)(packet->daddr) &&
+	    !AF_FN(keeps_source)(work)) {
 		AF_FN(learn_neighbour)(ctx, packet);
 		return AF_FN(dsr_request)(ctx, work);
 	}

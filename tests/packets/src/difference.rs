@@ -62,7 +62,10 @@ const ALL: [Difference; 7] = [
         name: "errors-about-translated-flows",
         applies: |step, input, done| {
             let is_error = is_icmp6(input) && matches!(input.get(54), Some(1 | 3 | 4));
-            is_error && step.packet_out.is_none() && done.packet != input && done.mark & 0xf00 == SNAT_DONE
+            let reaches_client = step.packet_out.is_none() && done.packet != input;
+            let theirs = step.packet_out.as_ref().map(|packet| &*packet.0);
+            done.mark & 0xf00 == SNAT_DONE
+                && (is_error && reaches_client || names_another(theirs.unwrap_or_default(), &done.packet))
         },
     },
     Difference {
@@ -136,6 +139,20 @@ fn has_broken_headers(frame: &[u8]) -> bool {
 /// An ICMPv6 error that says so.
 fn is_time_exceeded(frame: &[u8]) -> bool {
     is_icmp6(frame) && frame.get(54) == Some(&3)
+}
+
+/// Both are the same ICMPv4 error, about packets to other destinations.
+fn names_another(theirs: &[u8], ours: &[u8]) -> bool {
+    let is_error = |frame: &[u8]| {
+        frame.get(12..15) == Some(&[0x08, 0x00, 0x45])
+            && frame.get(23) == Some(&1)
+            && matches!(frame.get(34), Some(3 | 11 | 12))
+    };
+    let destination = |frame: &[u8]| frame.get(58..62).map(<[u8]>::to_vec);
+    is_error(theirs)
+        && is_error(ours)
+        && theirs.get(14..36) == ours.get(14..36)
+        && destination(theirs) != destination(ours)
 }
 
 /// Without extension headers.

@@ -57,7 +57,7 @@ fn services_for_clients_outside() {
     check(
         "service-north-south",
         &[
-            ("ns_icmp/v6", "errors-about-translated-flows"),
+            ("ns_icmp", "errors-about-translated-flows"),
             ("ns_ttl1/v6", "hop-limit-of-errors"),
             ("ns_trap", "nodeport-then-direct"),
         ],
