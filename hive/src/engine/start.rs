@@ -290,12 +290,12 @@ impl Engine {
         cancel: Option<&CancellationToken>,
         token: &mut DropGuard,
     ) -> Result<(), Ended> {
-        let cx = HookCtx {
+        let mut cx = Some(HookCtx {
             token: token.token().clone(),
             deadline,
             health: self.health(node),
             module: self.module(node).clone(),
-        };
+        });
         let module = self.module(node);
         let name = &hook.name;
         let span = tracing::error_span!(parent: None, "hook", %module, hook = &**name);
@@ -304,6 +304,7 @@ impl Engine {
         let mut first = Some((since, begun));
         let mut called = None;
         let mut future = poll_fn(|task| {
+            let is_first = first.is_some();
             let (now, on_clock) = first
                 .take()
                 .unwrap_or_else(|| (std::time::Instant::now(), Instant::now()));
@@ -311,12 +312,14 @@ impl Engine {
             let entered = self
                 .watchdog
                 .enter(Busy::hook(what, node, (name, hook.place), since, left, now));
-            let future = match &mut called {
-                Some(future) => future,
-                None => match catch(|| span.in_scope(|| function(cx.clone()))) {
-                    Ok(future) => called.insert(Caught(future.instrument(span.clone()))),
+            if let Some(cx) = cx.take() {
+                match catch(|| span.in_scope(|| function(cx))) {
+                    Ok(future) => called = Some(Caught(future.instrument(span.clone()))),
                     Err(panic) => return Poll::Ready(Err(Ended::Failed(Box::new(panic)))),
-                },
+                }
+            }
+            let Some(future) = &mut called else {
+                return Poll::Pending;
             };
             let result = match Pin::new(future).poll(task) {
                 Poll::Pending => return Poll::Pending,
@@ -324,8 +327,8 @@ impl Engine {
                 Poll::Ready(Ok(Err(error))) => Err(Ended::Failed(error)),
                 Poll::Ready(Err(panic)) => Err(Ended::Failed(Box::new(panic))),
             };
-            // With a paused clock no time passes while a thread is blocked.
-            let in_time = Instant::now() <= deadline && entered.elapsed() <= left.max(LEAST);
+            // With a paused clock no time passes while a thread is blocked, and none before the first wait.
+            let in_time = entered.elapsed() <= left.max(LEAST) && (is_first || Instant::now() <= deadline);
             Poll::Ready(result.and_then(|()| {
                 in_time.then_some(()).ok_or_else(|| Ended::Late {
                     limit: deadline.saturating_duration_since(begun),
