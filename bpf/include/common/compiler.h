@@ -23,6 +23,9 @@
  */
 #define OPAQUE(value_) asm volatile("" : "+r"(value_))
 
+/* What is rare is compiled out of the way: instructions that a packet runs lie together. */
+#define LIKELY(condition_) __builtin_expect(!!(condition_), 1)
+
 /* For variables of packed types: the verifier wants words on the stack where words belong. */
 #define ALIGNED __attribute__((aligned(8)))
 

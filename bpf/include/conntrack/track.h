@@ -8,6 +8,13 @@
 #include "../packet/work.h"
 #include "state.h"
 
+/* As ct_update(), with the limits of this node. */
+static __always_inline int ct_touch(struct ct_entry *entry, __u8 proto, __u8 direction,
+				    __u8 tcp_flags, __u32 now)
+{
+	return ct_update(entry, packet_options(), proto, direction, tcp_flags, now);
+}
+
 #define AF 4
 #include "track.inc.h"
 #undef AF

@@ -182,10 +182,7 @@ static __always_inline long AF_FN(nat_flow)(CTX *ctx, struct AF_FN(work) * work)
 /* The flow of a process of this node, which only the NAT entry's owner tracks. */
 static __always_inline long AF_FN(nat_track)(CTX *ctx, struct AF_FN(work) * work, __u8 direction)
 {
-	struct ct_entry *entry = NULL;
-
-	AF_FN(ct_lookup)(ctx, work, direction, 0, &entry);
-	if (entry || direction == CT_INGRESS)
+	if (AF_FN(ct_lookup)(ctx, work, direction, 0) || direction == CT_INGRESS)
 		return 0;
 	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
 	return AF_FN(ct_create)(work, CT_EGRESS, 0);
@@ -310,7 +307,6 @@ GLOBAL int AF_FN(nat_egress)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) * packet;
 	long error;
-	__u8 failed;
 
 	if (!work)
 		return DROP_INVALID;
@@ -323,12 +319,7 @@ GLOBAL int AF_FN(nat_egress)(CTX *ctx, struct AF_FN(work) * work)
 	}
 	if (work->target.needs_ct && AF_FN(nat_track)(ctx, work, CT_EGRESS))
 		return DROP_CT_CREATE;
-	if (!AF_SAME(packet->saddr, work->entry.address)) {
-		failed = AF_FN(rewrite_address)(ctx, packet, SOURCE, work->entry.address);
-		if (failed)
-			return failed;
-	}
-	return AF_FN(rewrite_port)(ctx, packet, SOURCE, work->entry.port);
+	return AF_FN(rewrite)(ctx, packet, SOURCE, work->entry.address, work->entry.port);
 }
 
 /* An ICMP error that this node sends on about a translated flow: its destination is the other side,
@@ -401,16 +392,8 @@ static __always_inline const struct AF_FN(nat_entry) *
 static __always_inline int AF_FN(nat_give_back)(CTX *ctx, struct AF_FN(work) * work,
 						const struct AF_FN(nat_entry) * entry)
 {
-	struct AF_FN(packet) *packet = &work->packet;
-	__u8 error;
-
 	AF_FN(nat_restore)(work, entry);
-	if (!AF_SAME(packet->daddr, entry->address)) {
-		error = AF_FN(rewrite_address)(ctx, packet, DESTINATION, entry->address);
-		if (error)
-			return error;
-	}
-	return AF_FN(rewrite_port)(ctx, packet, DESTINATION, entry->port);
+	return AF_FN(rewrite)(ctx, &work->packet, DESTINATION, entry->address, entry->port);
 }
 
 /* The packet inside an ICMP error, and the error's destination, as they were before translation.

@@ -193,7 +193,7 @@ static __always_inline void *packet_bytes(CTX *ctx, __u32 offset, __u32 size)
 	at = PACKET_BOUND(ctx, data) + offset;
 	/* What is compared is what is used. */
 	OPAQUE(at);
-	if (at + size <= end)
+	if (LIKELY(at + size <= end))
 		return at;
 #ifndef PACKET_XDP
 	if (!bpf_skb_pull_data(ctx, offset + size)) {

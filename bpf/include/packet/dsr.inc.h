@@ -178,11 +178,7 @@ static __always_inline int dsr_told6(CTX *ctx, const struct packet6 *packet,
 /* Makes the packet what it was when it came. Returns a drop reason, or 0. */
 static __always_inline int AF_FN(dsr_undo)(CTX *ctx, struct AF_FN(work) * work)
 {
-	int error = AF_FN(rewrite_address)(ctx, &work->packet, DESTINATION, work->key.address);
-
-	if (error)
-		return error;
-	return AF_FN(rewrite_port)(ctx, &work->packet, DESTINATION, work->key.dport);
+	return AF_FN(rewrite)(ctx, &work->packet, DESTINATION, work->key.address, work->key.dport);
 }
 
 /* Source of the packet in which a client's packet is: flows differ in it, so that the backend's

@@ -87,14 +87,12 @@ GLOBAL int AF_FN(dsr_receive)(CTX *ctx, struct AF_FN(work) * work)
 		if (tells && packet->fragment != FRAGMENT_LATER)
 			entry->flags &= ~CT_DSR;
 		else
-			ct_update(entry, packet_options(), packet->proto, CT_EGRESS,
-				  packet->tcp_flags, now);
+			ct_touch(entry, packet->proto, CT_EGRESS, packet->tcp_flags, now);
 		return 0;
 	}
 	if (entry && same6(entry->nat_address, service->address) &&
 	    entry->nat_port == service->port && !(entry->flags & CT_CLOSING)) {
-		ct_update(entry, packet_options(), packet->proto, CT_EGRESS, packet->tcp_flags,
-			  now);
+		ct_touch(entry, packet->proto, CT_EGRESS, packet->tcp_flags, now);
 		return 0;
 	}
 	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));

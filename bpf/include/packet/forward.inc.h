@@ -106,7 +106,7 @@ GLOBAL int AF_FN(translate_error)(CTX *ctx, struct AF_FN(work) * work)
  */
 GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 {
-	struct ct_entry *entry = NULL;
+	const struct ct_entry *entry;
 	struct AF_FN(packet) * packet;
 	struct policy_question *question;
 	const struct endpoint *facts;
@@ -126,7 +126,8 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	AF_TO_WORDS(original, packet->saddr);
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
-	result = AF_FN(ct_lookup)(ctx, work, CT_INGRESS, 0, &entry);
+	entry = AF_FN(ct_lookup)(ctx, work, CT_INGRESS, 0);
+	result = path->reason;
 	if (entry && (result == CT_RESULT_REPLY || result == CT_RESULT_RELATED)) {
 		error = AF_FN(translate_back)(ctx, packet, entry);
 		if (error)
@@ -276,9 +277,9 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 	struct AF_FN(packet) *packet = &work->packet;
 	struct path *path = &work->path;
 	const struct lb_service *svc = NULL;
-	const struct lxc_value *local;
-	struct ct_entry *entry = NULL;
-	enum ct_result result = CT_RESULT_NEW;
+	const struct lxc_value *local = NULL;
+	const struct ct_entry *entry = NULL;
+	enum ct_result result;
 	int error, looked_up = 0, loopback = 0;
 
 	__builtin_memset(translation, 0, sizeof(*translation));
@@ -293,9 +294,11 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		AF_COPY(key->address, packet->daddr);
 		svc = AF_FN(master)(key);
 		if (!svc && !packet->ct_error) {
-			result = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, 0, &entry);
+			entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, 0);
+			local = AF_FN(lxc_lookup)(packet->daddr);
 			looked_up = 1;
-			if (result == CT_RESULT_NEW) {
+			/* Pods have no surrogates: those are of nodes. */
+			if (!entry && (!local || (local->flags & LXC_HOST))) {
 				svc = AF_FN(surrogate)(key, 0, 1);
 				if (svc) {
 					AF_FN(ct_address)(translation->address, packet->daddr);
@@ -318,16 +321,17 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 	}
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
-	if (!looked_up)
-		result = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, svc != NULL, &entry);
+	if (!looked_up) {
+		entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, svc != NULL);
+		/* Endpoints of this node by hash, all others by longest prefix. */
+		local = AF_FN(lxc_lookup)(packet->daddr);
+	}
+	result = path->reason;
 	if (entry && (entry->flags & CT_LOOPBACK))
 		loopback = 1;
 
-	/* Endpoints of this node by hash, all others by longest prefix. */
 	if (loopback)
 		local = AF_FN(lxc_lookup)(sender->AF_FN(ipv));
-	else
-		local = AF_FN(lxc_lookup)(packet->daddr);
 	if (local)
 		path->destination_identity =
 			local->flags & LXC_HOST ? IDENTITY_HOST : local->identity;

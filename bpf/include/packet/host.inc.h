@@ -52,9 +52,6 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 		return FAIL(path, DROP_SOURCE_RANGE);
 	if (!(work->service.flags & LB_ROUTABLE))
 		return FAIL(path, DROP_IS_CLUSTER_IP);
-	/* Identity of the client, as it is before anything is rewritten. */
-	if (!FROM_TUNNEL)
-		path->source_identity = AF_FN(identity_of)(packet->saddr);
 	__builtin_memset(&work->translation, 0, sizeof(work->translation));
 	error = AF_FN(translate)(ctx, work);
 	if (error == DROP_NO_SERVICE && options.packet.reply_no_backend)
@@ -63,17 +60,19 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 		return FAIL(path, error);
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
-	if (dsr_forwards(&work->service) && !AF_FN(lxc_lookup)(packet->daddr) &&
-	    !AF_FN(keeps_source)(work)) {
+	local = AF_FN(lxc_lookup)(packet->daddr);
+	if (dsr_forwards(&work->service) && !local && !AF_FN(keeps_source)(work)) {
 		AF_FN(learn_neighbour)(ctx, packet);
-		path->source_identity = 0;
 		return AF_FN(dsr_request)(ctx, work);
 	}
 	if (AF_FN(nodeport_track)(ctx, work))
 		return FAIL(path, DROP_CT_CREATE);
-	local = AF_FN(lxc_lookup)(packet->daddr);
-	if (local && !(local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
+	if (local && !(local->flags & (LXC_HOST | LXC_AT_HOST_NS))) {
+		/* Only a policy here asks who the client is. */
+		if (!FROM_TUNNEL)
+			path->source_identity = AF_FN(identity_of)(packet->saddr);
 		return AF_FN(deliver)(ctx, work, local, FROM_SERVICE);
+	}
 	if (local)
 		return TC_ACT_OK;
 	if (!FROM_TUNNEL)
@@ -178,6 +177,7 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 		return work->packet.related ? AF_FN(error_to_backend)(ctx, work) : 0;
 	if (error)
 		return FAIL(path, error);
+	work->translated_back = 1;
 	mark_snat_done(ctx);
 	if (work->packet.related) {
 		error = AF_FN(translate_error)(ctx, work);
@@ -261,6 +261,7 @@ GLOBAL int AF_FN(from_network)(CTX *ctx, struct AF_FN(work) * work)
 		return answer_solicitation(ctx, packet, work->device.mac, path, 0);
 #endif
 	path->source_identity = 0;
+	work->translated_back = 0;
 	AF_COPY(source, packet->saddr);
 	local = AF_FN(lxc_lookup)(packet->daddr);
 	if (has_ports(packet->proto) && packet->error)
@@ -276,7 +277,7 @@ GLOBAL int AF_FN(from_network)(CTX *ctx, struct AF_FN(work) * work)
 		return error;
 	}
 	/* An answer may be for a pod. */
-	if (!local || (local->flags & LXC_HOST))
+	if (work->translated_back)
 		local = AF_FN(lxc_lookup)(packet->daddr);
 	if (!local || (local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
 		return TC_ACT_OK;

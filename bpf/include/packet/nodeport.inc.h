@@ -22,12 +22,9 @@ static __always_inline int AF_FN(in_source_range)(const struct AF_FN(packet) * p
 static __always_inline long AF_FN(nodeport_track)(CTX *ctx, struct AF_FN(work) * work)
 {
 	__be16 rev_nat_index = work->translation.rev_nat_index;
-	struct ct_entry *entry = NULL;
-	enum ct_result result;
+	const struct ct_entry *entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, 1);
 
-	result = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, 1, &entry);
-	if (result == CT_RESULT_ESTABLISHED && entry && (entry->flags & CT_NODE_PORT) &&
-	    entry->rev_nat_index == rev_nat_index)
+	if (entry && (entry->flags & CT_NODE_PORT) && entry->rev_nat_index == rev_nat_index)
 		return 0;
 	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
 	work->fresh.flags = CT_NODE_PORT;
@@ -70,8 +67,7 @@ static __always_inline struct ct_entry *AF_FN(nodeport_flow)(struct AF_FN(work) 
 	if (!entry || !(entry->flags & by_service()) || ct_is_expired(entry, now))
 		return NULL;
 	path->reason = CT_RESULT_REPLY;
-	path->report = ct_update(entry, packet_options(), packet->proto, CT_INGRESS,
-				 packet->tcp_flags, now);
+	path->report = ct_touch(entry, packet->proto, CT_INGRESS, packet->tcp_flags, now);
 	return entry;
 }
 

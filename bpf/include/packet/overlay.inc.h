@@ -27,12 +27,14 @@ GLOBAL int AF_FN(from_overlay)(CTX *ctx, struct AF_FN(work) * work)
 	if (has_ports(packet->proto) && packet->error)
 		return FAIL(path, packet->error);
 	local = AF_FN(lxc_lookup)(packet->daddr);
+	work->translated_back = 0;
 	if (!local || (local->flags & LXC_HOST)) {
 		verdict = AF_FN(from_network_node)(ctx, work, local != NULL);
 		if (verdict && verdict != TC_ACT_PIPE)
 			return verdict;
 		/* An answer may be for a pod. */
-		local = AF_FN(lxc_lookup)(packet->daddr);
+		if (work->translated_back)
+			local = AF_FN(lxc_lookup)(packet->daddr);
 	}
 	if (!verdict && local && !(local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
 		return AF_FN(deliver)(ctx, work, local, FROM_NETWORK);

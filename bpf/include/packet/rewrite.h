@@ -40,6 +40,12 @@ static __always_inline long replace_l4_checksum(CTX *ctx, __u32 offset, __u64 fr
 #endif
 }
 
+/* Apart, as it needs many registers: what calls it would keep its own on the stack. */
+static __noinline __u32 address_difference(const __be32 *from, const __be32 *to)
+{
+	return sum_difference(from, to, 4);
+}
+
 #define AF 4
 #include "rewrite.inc.h"
 #undef AF

@@ -25,48 +25,51 @@ static __always_inline __u64 AF_FN(l4_checksum_flags)(const struct AF_FN(packet)
 	return packet->proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
 }
 
-/* Replaces the address of one side. Returns a drop reason, or 0. */
-static __noinline int AF_FN(rewrite_address)(CTX *ctx, struct AF_FN(packet) * packet,
-					     enum side side, AF_ADDRESS_IN address)
+/* As rewrite_address(), which is a function of its own. */
+static __always_inline int AF_FN(put_address)(CTX *ctx, struct AF_FN(packet) * packet,
+					      enum side side, AF_ADDRESS_IN address)
 {
-	__u32 checksum = AF_FN(l4_checksum)(packet);
-	struct AF_FN(ip) * ip;
-	AF_ADDRESS(from);
-	AF_ADDRESS(to);
-	__s64 difference;
+	__u32 difference, checksum = AF_FN(l4_checksum)(packet);
+	struct AF_FN(ip) *ip = packet_bytes(ctx, L3, sizeof(*ip));
+#if AF == 4
+	__be32 from = side == SOURCE ? packet->saddr : packet->daddr;
+#else
+	__be32 *from = side == SOURCE ? packet->saddr : packet->daddr;
+#endif
 
-	if (side == SOURCE)
-		AF_COPY(from, packet->saddr);
-	else
-		AF_COPY(from, packet->daddr);
-	AF_COPY(to, address);
-	ip = packet_bytes(ctx, L3, sizeof(*ip));
 	if (!ip)
 		return DROP_WRITE;
-	if (side == SOURCE) {
-		AF_COPY(ip->source, to);
-		AF_COPY(packet->saddr, to);
-	} else {
-		AF_COPY(ip->destination, to);
-		AF_COPY(packet->daddr, to);
-	}
 #if AF == 4
-	ip->checksum = checksum_replace(ip->checksum, from, to);
-	difference = bpf_csum_diff(&from, sizeof(from), &to, sizeof(to), 0);
+	ip->checksum = checksum_replace(ip->checksum, from, address);
+	difference = sum_difference(&from, &address, 1);
 #else
-	difference = bpf_csum_diff(from, sizeof(from), to, sizeof(to), 0);
+	difference = address_difference(from, address);
 #endif
+	if (side == SOURCE) {
+		AF_COPY(ip->source, address);
+		AF_COPY(packet->saddr, address);
+	} else {
+		AF_COPY(ip->destination, address);
+		AF_COPY(packet->daddr, address);
+	}
 	if (checksum && replace_l4_checksum(ctx, checksum, 0, difference,
 					    BPF_F_PSEUDO_HDR | AF_FN(l4_checksum_flags)(packet)))
 		return DROP_WRITE;
 	return 0;
 }
 
-/* Replaces the port of one side, or the id of an echo message. Returns a drop reason, or 0. */
-static __noinline int AF_FN(rewrite_port)(CTX *ctx, struct AF_FN(packet) * packet, enum side side,
-					  __be16 port)
+/* Replaces the address of one side. Returns a drop reason, or 0. */
+static __noinline int AF_FN(rewrite_address)(CTX *ctx, struct AF_FN(packet) * packet,
+					     enum side side, AF_ADDRESS_IN address)
 {
-	__be16 from = side == SOURCE ? packet->sport : packet->dport;
+	return AF_FN(put_address)(ctx, packet, side, address);
+}
+
+/* Replaces the port of one side, or the id of an echo message. Returns a drop reason, or 0. */
+static __always_inline int AF_FN(rewrite_port)(CTX *ctx, struct AF_FN(packet) * packet,
+					       enum side side, __be16 port)
+{
+	__be16 *at, from = side == SOURCE ? packet->sport : packet->dport;
 	__u32 checksum, offset;
 
 	if (side == SOURCE)
@@ -85,13 +88,27 @@ static __noinline int AF_FN(rewrite_port)(CTX *ctx, struct AF_FN(packet) * packe
 		checksum = AF_FN(l4_checksum)(packet);
 		offset = packet->l4 + (side == SOURCE ? 0 : 2);
 	}
-	if (!checksum)
+	at = packet_bytes(ctx, offset, sizeof(*at));
+	if (!checksum || !at)
 		return DROP_WRITE;
+	*at = port;
 	if (replace_l4_checksum(ctx, checksum, from, port,
-				sizeof(port) | AF_FN(l4_checksum_flags)(packet)) ||
-	    packet_store(ctx, offset, &port, sizeof(port)))
+				sizeof(port) | AF_FN(l4_checksum_flags)(packet)))
 		return DROP_WRITE;
 	return 0;
+}
+
+/* Replaces address and port of one side, or the id of an echo message, where they differ. Returns a
+ * drop reason, or 0.
+ */
+static __noinline int AF_FN(rewrite)(CTX *ctx, struct AF_FN(packet) * packet, enum side side,
+				     AF_ADDRESS_IN address, __be16 port)
+{
+	int error = 0;
+
+	if (side == SOURCE ? !AF_SAME(packet->saddr, address) : !AF_SAME(packet->daddr, address))
+		error = AF_FN(put_address)(ctx, packet, side, address);
+	return error ? error : AF_FN(rewrite_port)(ctx, packet, side, port);
 }
 
 /* One hop further. Returns a drop reason, or 0. */

@@ -137,8 +137,7 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 			ct_reopen(entry);
 	}
 	if (entry) {
-		ct_update(entry, packet_options(), packet->proto, CT_SERVICE, packet->tcp_flags,
-			  now);
+		ct_touch(entry, packet->proto, CT_SERVICE, packet->tcp_flags, now);
 		backend_id = *ct_backend(entry);
 		backend = bpf_map_lookup_elem(&BACKENDS, &backend_id);
 		/* One that goes away keeps the connections that it has. */
@@ -167,10 +166,8 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 	} else {
 		to->loopback = 0;
 	}
-	error = AF_FN(rewrite_address)(ctx, packet, DESTINATION, backend->address);
-	if (!error && backend->port)
-		error = AF_FN(rewrite_port)(ctx, packet, DESTINATION, backend->port);
-	return error;
+	return AF_FN(rewrite)(ctx, packet, DESTINATION, backend->address,
+			      backend->port ? backend->port : packet->dport);
 }
 
 /* Address and port of the service that a flow was sent to. Returns whether there is one. */
@@ -214,8 +211,6 @@ static __noinline int AF_FN(translate_back)(CTX *ctx, struct AF_FN(packet) * pac
 		if (error)
 			return error;
 	}
-	error = AF_FN(rewrite_address)(ctx, packet, SOURCE, to.address);
-	if (!error && to.port && has_ports(packet->proto))
-		error = AF_FN(rewrite_port)(ctx, packet, SOURCE, to.port);
-	return error;
+	return AF_FN(rewrite)(ctx, packet, SOURCE, to.address,
+			      to.port && has_ports(packet->proto) ? to.port : packet->sport);
 }

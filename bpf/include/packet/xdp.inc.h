@@ -57,10 +57,8 @@ static __noinline int AF_FN(leave_to_tc)(CTX *ctx, struct AF_FN(work) * work)
 	struct AF_FN(packet) *packet = &work->packet;
 	struct path *path = &work->path;
 
-	if (AF_FN(rewrite_address)(ctx, packet, SOURCE, came->saddr) ||
-	    AF_FN(rewrite_address)(ctx, packet, DESTINATION, came->daddr) ||
-	    AF_FN(rewrite_port)(ctx, packet, SOURCE, came->sport) ||
-	    AF_FN(rewrite_port)(ctx, packet, DESTINATION, came->dport))
+	if (AF_FN(rewrite)(ctx, packet, SOURCE, came->saddr, came->sport) ||
+	    AF_FN(rewrite)(ctx, packet, DESTINATION, came->daddr, came->dport))
 		return FAIL(path, DROP_WRITE);
 	return XDP_PASS;
 }
@@ -150,6 +148,7 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) * packet;
+	const struct lxc_value *local;
 	struct path *path;
 	int error;
 	long found;
@@ -168,14 +167,14 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 		return XDP_PASS;
 	if (error)
 		return FAIL(path, error);
-	if (dsr_forwards(&work->service) && !AF_FN(lxc_lookup)(packet->daddr) &&
-	    !AF_FN(keeps_source)(work)) {
+	local = AF_FN(lxc_lookup)(packet->daddr);
+	if (dsr_forwards(&work->service) && !local && !AF_FN(keeps_source)(work)) {
 		AF_FN(learn_neighbour)(ctx, packet);
 		return AF_FN(dsr_request)(ctx, work);
 	}
 	if (AF_FN(nodeport_track)(ctx, work))
 		return FAIL(path, DROP_CT_CREATE);
-	if (AF_FN(lxc_lookup)(packet->daddr))
+	if (local)
 		return XDP_DONE;
 	if (AF_FN(goes_by_tunnel)(work))
 		return AF_FN(leave_to_tc)(ctx, work);

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use run_packets::measure::{Cost, measure};
+use run_packets::measure::{Cost, Load, measure};
 
 use crate::report::{Report, Row};
 
@@ -46,8 +46,33 @@ const PEER: [(&str, [Option<u32>; 3]); 8] = [
     ),
 ];
 
+/// What the maps have besides what packets ask for. The first one is that of Cilium's figures, to which the number of
+/// services made no difference.
+const LOADS: [Load; 2] = [
+    Load {
+        services: 0,
+        flows: 10_000,
+    },
+    Load {
+        services: 10_000,
+        flows: 1_000_000,
+    },
+];
+
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
-    for costs in measure(&options.recorded, options.calls)? {
+    for load in LOADS {
+        run_with(options, load, report)?;
+    }
+    Ok(())
+}
+
+fn run_with(options: &Options, load: Load, report: &mut Report) -> anyhow::Result<()> {
+    let suffix = if load == LOADS[0] {
+        String::new()
+    } else {
+        format!(", {load}")
+    };
+    for costs in measure(&options.recorded, options.calls, load)? {
         let family = if costs.is_ipv6 { "IPv6" } else { "IPv4" };
         let known = PEER
             .iter()
@@ -60,7 +85,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         ];
         for ((kind, cost), peer) in kinds.into_iter().zip(peers) {
             let Some(Cost { p10, p50 }) = cost else { continue };
-            let name = format!("{}, {family}, {kind}", costs.name);
+            let name = format!("{}, {family}, {kind}{suffix}", costs.name);
             let peer = peer.map(f64::from);
             report.add(
                 Row::cost(format!("{name}: p10"), p10 as f64, "ns")

@@ -2,11 +2,18 @@
 
 //! What a packet costs on each of its ways: one call a packet, less what a program costs that does nothing.
 
-use std::{os::fd::AsFd as _, path::Path};
+mod background;
 
+use std::{
+    fmt,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use skep_bpf_programs::{
-    DirectReturn, DsrDispatch, NodeOptions,
-    testing::run::{SkBuff, empty_tc, empty_xdp, run_tc, run_xdp},
+    DirectReturn, DsrDispatch, NodeOptions, Tunnel, TunnelProtocol,
+    testing::run::{FromTunnel, SkBuff, empty_tc, empty_xdp, run_tc, run_xdp},
 };
 use skep_bpf_sys::testing::Node;
 
@@ -15,6 +22,17 @@ use crate::{
     vectors::{Facts, Group, Step},
     world::{World, options},
 };
+
+/// How packets come to other nodes, and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// By routes; source addresses are translated.
+    Routed,
+    /// By routes; backends of other nodes answer clients themselves.
+    Direct,
+    /// By the tunnel.
+    Tunnelled,
+}
 
 /// A way, and the steps of a recorded scenario that go it.
 struct Way {
@@ -26,8 +44,7 @@ struct Way {
     established: Option<usize>,
     /// Made a packet without SYN.
     reply: Option<usize>,
-    /// Backends of other nodes answer clients themselves.
-    is_direct: bool,
+    mode: Mode,
 }
 
 impl Way {
@@ -36,7 +53,7 @@ impl Way {
     }
 }
 
-const WAYS: [Way; 10] = [
+const WAYS: [Way; 12] = [
     Way {
         name: "pod to pod of the node",
         group: "pod-pod",
@@ -44,7 +61,7 @@ const WAYS: [Way; 10] = [
         opening: &[0, 1, 2],
         established: Some(2),
         reply: Some(1),
-        is_direct: false,
+        mode: Mode::Routed,
     },
     Way {
         name: "pod to ClusterIP, backend on the node",
@@ -53,7 +70,7 @@ const WAYS: [Way; 10] = [
         opening: &[0, 1, 2],
         established: Some(2),
         reply: Some(1),
-        is_direct: false,
+        mode: Mode::Routed,
     },
     Way {
         name: "pod to ClusterIP, backend elsewhere",
@@ -62,7 +79,7 @@ const WAYS: [Way; 10] = [
         opening: &[0, 2, 3],
         established: Some(3),
         reply: Some(2),
-        is_direct: false,
+        mode: Mode::Routed,
     },
     Way {
         name: "NodePort at tc, backend elsewhere",
@@ -71,7 +88,7 @@ const WAYS: [Way; 10] = [
         opening: &[0, 2, 4],
         established: Some(4),
         reply: Some(2),
-        is_direct: false,
+        mode: Mode::Routed,
     },
     Way {
         name: "NodePort at XDP, backend elsewhere",
@@ -80,7 +97,7 @@ const WAYS: [Way; 10] = [
         opening: &[0, 1, 2],
         established: Some(3),
         reply: Some(1),
-        is_direct: false,
+        mode: Mode::Routed,
     },
     Way {
         name: "to the node, no service, XDP",
@@ -89,7 +106,7 @@ const WAYS: [Way; 10] = [
         opening: &[0],
         established: Some(0),
         reply: None,
-        is_direct: false,
+        mode: Mode::Routed,
     },
     Way {
         name: "to the node, no service, tc",
@@ -98,7 +115,7 @@ const WAYS: [Way; 10] = [
         opening: &[1],
         established: Some(1),
         reply: None,
-        is_direct: false,
+        mode: Mode::Routed,
     },
     Way {
         name: "pod to the world, masquerade on the way out",
@@ -107,7 +124,7 @@ const WAYS: [Way; 10] = [
         opening: &[1, 4],
         established: Some(4),
         reply: None,
-        is_direct: false,
+        mode: Mode::Routed,
     },
     Way {
         name: "NodePort at tc, backend elsewhere, DSR",
@@ -116,7 +133,7 @@ const WAYS: [Way; 10] = [
         opening: &[0, 4],
         established: Some(4),
         reply: None,
-        is_direct: true,
+        mode: Mode::Direct,
     },
     Way {
         name: "NodePort at XDP, backend elsewhere, DSR",
@@ -125,7 +142,25 @@ const WAYS: [Way; 10] = [
         opening: &[0, 2],
         established: Some(3),
         reply: None,
-        is_direct: true,
+        mode: Mode::Direct,
+    },
+    Way {
+        name: "pod to ClusterIP, backend elsewhere, tunnel",
+        group: "service-east-west",
+        scenario: "ew_remote",
+        opening: &[0, 2, 3],
+        established: Some(3),
+        reply: Some(2),
+        mode: Mode::Tunnelled,
+    },
+    Way {
+        name: "NodePort at tc, backend elsewhere, tunnel",
+        group: "service-north-south",
+        scenario: "ns_remote",
+        opening: &[0, 4],
+        established: Some(4),
+        reply: None,
+        mode: Mode::Tunnelled,
     },
 ];
 
@@ -153,55 +188,99 @@ pub struct Costs {
     pub reply: Option<Cost>,
 }
 
-/// Measures all ways with the facts and scenarios of this folder, `calls` times each.
+/// What else the maps of the node have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Services besides those of the facts, each with a backend.
+    pub services: u32,
+    /// Entries of TCP connections, for each address family.
+    pub flows: u32,
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} services, {} flows", self.services, self.flows)
+    }
+}
+
+/// Measures all ways with the facts and scenarios of this folder, at most `calls` times each, on one CPU. Nobody listens
+/// to events.
 ///
 /// # Errors
 ///
 /// [`Error`] as of [`run_file`](crate::run_file).
-pub fn measure(folder: &Path, calls: u32) -> Result<Vec<Costs>, Error> {
+pub fn measure(folder: &Path, calls: u32, load: Load) -> Result<Vec<Costs>, Error> {
     let mut all = Vec::new();
-    for is_direct in [false, true] {
+    for mode in [Mode::Routed, Mode::Direct, Mode::Tunnelled] {
         for (is_xdp, files) in [
             (false, &["facts.json"][..]),
             (true, &["facts.json", "facts-xdp.json"]),
         ] {
-            all.extend(measure_with(folder, calls, files, is_xdp, is_direct)?);
+            let ways: Vec<&Way> = WAYS
+                .iter()
+                .filter(|way| (way.is_xdp(), way.mode) == (is_xdp, mode))
+                .collect();
+            if !ways.is_empty() {
+                all.extend(measure_with(folder, calls, load, files, mode, &ways)?);
+            }
         }
     }
     Ok(all)
 }
 
-/// The options of the facts, with direct return.
-fn direct(mut options: NodeOptions) -> NodeOptions {
-    options.packets.dsr = Some(DirectReturn {
-        dispatch: DsrDispatch::IpOption,
-        all_services: true,
-        icmp_errors: false,
-    });
-    options
+/// Identity of the pod on the other node.
+const REMOTE_IDENTITY: u32 = 40_001;
+/// Ports that translation keeps.
+const PORTS: std::ops::RangeInclusive<u32> = 32_768..=65_535;
+
+/// The options of the facts, in this mode.
+fn with_mode(mut options: NodeOptions, facts: &Facts, mode: Mode) -> Result<NodeOptions, Error> {
+    match mode {
+        Mode::Routed => {}
+        Mode::Direct => {
+            options.packets.dsr = Some(DirectReturn {
+                dispatch: DsrDispatch::IpOption,
+                all_services: true,
+                icmp_errors: false,
+            });
+        }
+        Mode::Tunnelled => {
+            let router = &facts.addresses.router.ipv4;
+            options.packets.router4 = router.parse().map_err(|_| Error::Facts {
+                what: format!("address {router}"),
+            })?;
+            options.packets.tunnel = Some(Tunnel {
+                protocol: TunnelProtocol::Vxlan,
+                port: 8472,
+                // Any interface: packets do not get there.
+                device: options.packets.cilium_net,
+            });
+        }
+    }
+    Ok(options)
 }
 
-/// Measures those ways, on a node of these facts.
+/// Measures these ways, on a node of these facts.
 fn measure_with(
     folder: &Path,
     calls: u32,
+    load: Load,
     files: &[&str],
-    is_xdp: bool,
-    is_direct: bool,
+    mode: Mode,
+    ways: &[&Way],
 ) -> Result<Vec<Costs>, Error> {
     let facts = Facts::read_all(files.iter().map(|file| folder.join(file)))?;
-    let mut options = options(&facts, "")?;
-    if is_direct {
-        options = direct(options);
-    }
+    let options = with_mode(options(&facts, "")?, &facts, mode)?;
+    // Flows of different ways have different ports.
+    let ports = PORTS.count() as u32 / ways.len() as u32;
     Node::run("measure", |node| {
-        let world = World::with_options(node, facts, "", &options)?;
+        pin()?;
+        let mut world = World::with_options(node, facts, "", &options, &background::sizes(load))?;
+        world.stop_listening();
+        background::fill(&world, load)?;
         let mut all = Vec::new();
         for is_ipv6 in [false, true] {
-            for way in WAYS
-                .iter()
-                .filter(|way| (way.is_xdp(), way.is_direct) == (is_xdp, is_direct))
-            {
+            for (n, way) in (0..).zip(ways) {
                 let family = if is_ipv6 { "v6" } else { "v4" };
                 let group = Group::read(&folder.join(format!("{}-{family}.json", way.group)))?;
                 let found = group
@@ -211,87 +290,170 @@ fn measure_with(
                 let scenario = found.ok_or_else(|| Error::Facts {
                     what: format!("scenario {}", way.scenario),
                 })?;
-                all.push(way_costs(&world, way, is_ipv6, &scenario.steps, calls)?);
+                let meter = Meter {
+                    world: &world,
+                    steps: &scenario.steps,
+                    way,
+                    is_ipv6,
+                    calls,
+                    ports: PORTS.start() + n * ports..PORTS.start() + (n + 1) * ports,
+                };
+                all.push(meter.costs()?);
             }
         }
         Ok(all)
     })
 }
 
-fn way_costs(world: &World, way: &Way, is_ipv6: bool, steps: &[Step], calls: u32) -> Result<Costs, Error> {
-    let step = |index: usize| {
-        steps.get(index).ok_or_else(|| Error::Facts {
-            what: format!("step {index} of {}", way.scenario),
-        })
-    };
-    let idle = idle(way, step(way.opening[0])?, calls)?;
-    let ports = if is_ipv6 { 54 } else { 34 };
+/// Stays on one CPU: the last one that this thread may use.
+fn pin() -> Result<(), Error> {
+    let allowed = sched_getaffinity(None).map_err(std::io::Error::from)?;
+    let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| allowed.is_set(*cpu));
+    let mut one = CpuSet::new();
+    if let Some(cpu) = last {
+        one.set(cpu);
+    }
+    Ok(sched_setaffinity(None, &one).map_err(std::io::Error::from)?)
+}
 
-    world.forget_flows()?;
-    let mut first = Vec::new();
-    let mut frame = step(way.opening[0])?.packet_in.0.clone();
-    for n in 0..calls {
-        // Each is another flow; ports in the range that translation keeps.
-        let port = 32_768 + (n % 8000) as u16;
-        if n % 8000 == 0 {
-            world.forget_flows()?;
+/// Measures one way.
+struct Meter<'a> {
+    world: &'a World,
+    steps: &'a [Step],
+    way: &'a Way,
+    is_ipv6: bool,
+    calls: u32,
+    /// Source ports of new flows.
+    ports: std::ops::Range<u32>,
+}
+
+impl Meter<'_> {
+    fn costs(&self) -> Result<Costs, Error> {
+        for index in self.way.opening {
+            let runner = self.runner(*index)?;
+            runner.call(&runner.step.packet_in.0)?;
         }
-        frame[ports..ports + 2].copy_from_slice(&port.to_be_bytes());
-        first.push(call(world, step(way.opening[0])?, &frame)?);
+        Ok(Costs {
+            name: self.way.name,
+            is_ipv6: self.is_ipv6,
+            first: self.first()?,
+            established: self.again(self.way.established)?,
+            reply: self.again(self.way.reply)?,
+        })
     }
 
-    world.forget_flows()?;
-    for index in way.opening {
-        let step = step(*index)?;
-        call(world, step, &step.packet_in.0)?;
+    /// Offset of the source port.
+    fn ports_at(&self) -> usize {
+        if self.is_ipv6 { 54 } else { 34 }
     }
-    let again = |index: Option<usize>| -> Result<Option<Cost>, Error> {
+
+    /// Each packet is of another flow.
+    fn first(&self) -> Result<Cost, Error> {
+        let runner = self.runner(self.way.opening[0])?;
+        let mut frame = runner.step.packet_in.0.clone();
+        let mut times = Vec::new();
+        for port in self.ports.clone().take(self.calls as usize) {
+            let at = self.ports_at();
+            frame[at..at + 2].copy_from_slice(&(port as u16).to_be_bytes());
+            times.push(runner.call(&frame)?);
+        }
+        Ok(cost(times, runner.idle(self.calls)?))
+    }
+
+    /// The same packet again and again: an acknowledgement alone.
+    fn again(&self, index: Option<usize>) -> Result<Option<Cost>, Error> {
         let Some(index) = index else { return Ok(None) };
-        let step = step(index)?;
-        let mut frame = step.packet_in.0.clone();
-        // An acknowledgement alone.
-        frame[ports + 13] = 0x10;
-        let times: Result<Vec<u64>, Error> = (0..calls).map(|_| call(world, step, &frame)).collect();
-        Ok(Some(cost(times?, idle)))
-    };
-    Ok(Costs {
-        name: way.name,
-        is_ipv6,
-        first: cost(first, idle),
-        established: again(way.established)?,
-        reply: again(way.reply)?,
-    })
-}
-
-fn context(step: &Step) -> SkBuff {
-    SkBuff {
-        mark: step.ctx_in.mark,
-        ifindex: step.ifindex,
-        ingress_ifindex: step.ctx_in.ingress_ifindex,
-        ..SkBuff::default()
+        let runner = self.runner(index)?;
+        let mut frame = runner.step.packet_in.0.clone();
+        frame[self.ports_at() + 13] = 0x10;
+        let times: Result<Vec<u64>, Error> = (0..self.calls).map(|_| runner.call(&frame)).collect();
+        Ok(Some(cost(times?, runner.idle(self.calls)?)))
     }
-}
 
-fn call(world: &World, step: &Step, frame: &[u8]) -> Result<u64, Error> {
-    let name = step.program.as_deref().unwrap_or_default();
-    let ran = world.run(name, frame, &context(step))?;
-    Ok(ran.duration.as_nanos() as u64)
-}
-
-/// What a call costs without anything done.
-fn idle(way: &Way, step: &Step, calls: u32) -> Result<u64, Error> {
-    let program = if way.is_xdp() { empty_xdp()? } else { empty_tc()? };
-    let frame = &step.packet_in.0;
-    let mut times = Vec::new();
-    for _ in 0..calls {
-        let duration = if way.is_xdp() {
-            run_xdp(program.as_fd(), frame, step.ifindex, 1)?.duration
+    fn runner(&self, index: usize) -> Result<Runner<'_>, Error> {
+        let step = self.steps.get(index).ok_or_else(|| Error::Facts {
+            what: format!("step {index} of {}", self.way.scenario),
+        })?;
+        let mut name = step.program.as_deref().unwrap_or_default();
+        // What comes from the other node's pod comes by the tunnel; clients do not.
+        let is_received = self.way.mode == Mode::Tunnelled && self.way.reply == Some(index);
+        if is_received {
+            name = "cil_from_overlay";
+        }
+        let program = self.world.program(name).ok_or_else(|| Error::Facts {
+            what: format!("program {name}"),
+        })?;
+        let (program, idle) = if is_received {
+            (
+                Program::FromTunnel(FromTunnel::new(REMOTE_IDENTITY, Some(program))?),
+                Program::FromTunnel(FromTunnel::new(REMOTE_IDENTITY, None)?),
+            )
+        } else if self.way.is_xdp() {
+            (Program::Loaded(program), Program::Own(empty_xdp()?))
         } else {
-            run_tc(program.as_fd(), frame, &context(step), 1)?.duration
+            (Program::Loaded(program), Program::Own(empty_tc()?))
         };
-        times.push(duration.as_nanos() as u64);
+        Ok(Runner {
+            step,
+            is_xdp: self.way.is_xdp(),
+            program,
+            idle,
+        })
     }
-    Ok(cost(times, 0).p10)
+}
+
+enum Program<'a> {
+    Loaded(BorrowedFd<'a>),
+    Own(OwnedFd),
+    FromTunnel(FromTunnel),
+}
+
+impl Program<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Loaded(program) => *program,
+            Self::Own(program) => program.as_fd(),
+            Self::FromTunnel(tunnel) => tunnel.program(),
+        }
+    }
+}
+
+/// Runs the program of a step.
+struct Runner<'a> {
+    step: &'a Step,
+    is_xdp: bool,
+    program: Program<'a>,
+    /// What is around it, alone.
+    idle: Program<'a>,
+}
+
+impl Runner<'_> {
+    fn call(&self, frame: &[u8]) -> Result<u64, Error> {
+        self.run(&self.program, frame)
+    }
+
+    /// What a call costs without anything done.
+    fn idle(&self, calls: u32) -> Result<u64, Error> {
+        let frame = &self.step.packet_in.0;
+        let times: Result<Vec<u64>, Error> = (0..calls).map(|_| self.run(&self.idle, frame)).collect();
+        Ok(cost(times?, 0).p10)
+    }
+
+    fn run(&self, program: &Program<'_>, frame: &[u8]) -> Result<u64, Error> {
+        let step = self.step;
+        let duration = if self.is_xdp {
+            run_xdp(program.fd(), frame, step.ifindex, 1)?.duration
+        } else {
+            let context = SkBuff {
+                mark: step.ctx_in.mark,
+                ifindex: step.ifindex,
+                ingress_ifindex: step.ctx_in.ingress_ifindex,
+                ..SkBuff::default()
+            };
+            run_tc(program.fd(), frame, &context, 1)?.duration
+        };
+        Ok(duration.as_nanos() as u64)
+    }
 }
 
 fn cost(mut times: Vec<u64>, idle: u64) -> Cost {

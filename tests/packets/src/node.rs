@@ -11,7 +11,7 @@ pub use crate::world::Called;
 use crate::{
     Error,
     vectors::Facts,
-    world::{World, content, options, write},
+    world::{World, content, options, small, write},
 };
 
 /// The programs on a node.
@@ -46,7 +46,7 @@ pub fn with_options<T: Send>(
     change(&mut options);
     Node::run("node", |node| {
         work(&PacketNode {
-            world: World::with_options(node, facts, "", &options)?,
+            world: World::with_options(node, facts, "", &options, &small())?,
         })
     })
 }

@@ -78,7 +78,8 @@ pub(crate) struct World {
     programs: Vec<Packets>,
     pub(crate) facts: Facts,
     maps: BTreeMap<String, KernelMap>,
-    events: Rings,
+    /// `None`: nobody listens.
+    events: Option<Rings>,
     signals: Rings,
     /// Held so that they live as long as the outer map refers to them.
     _policies: Vec<KernelMap>,
@@ -88,23 +89,19 @@ impl World {
     /// Makes the node in the namespaces of this thread.
     pub(crate) fn new(node: &Node, facts: Facts, see: &str) -> Result<Self, Error> {
         let options = options(&facts, see)?;
-        Self::with_options(node, facts, see, &options)
+        Self::with_options(node, facts, see, &options, &small())
     }
 
-    /// As [`World::new`], with these options instead of those of the facts.
+    /// As [`World::new`], with these options instead of those of the facts, and maps of these sizes.
     pub(crate) fn with_options(
         node: &Node,
         facts: Facts,
         see: &str,
         options: &NodeOptions,
+        sizes: &MapSizes,
     ) -> Result<Self, Error> {
         network(async |handle| interfaces(&handle, &facts).await)?;
         let store = node.store();
-        let sizes = MapSizes::from(LbMapSizes::uniform(4096))
-            .with(skep_bpf_maps::conntrack::CT_TCP_MAX, 8192)
-            .with(skep_bpf_maps::conntrack::CT_ANY_MAX, 8192)
-            .with(skep_bpf_maps::nat::NAT_MAX, 8192)
-            .with(skep_bpf_maps::node::NEIGHBOURS_MAX, 1024);
         let mut programs = vec![Packets::load(&store, sizes.clone(), options)?];
         if options.packets.tunnel.is_some() {
             programs.push(Packets::load_overlay(&store, sizes.clone(), options)?);
@@ -120,16 +117,16 @@ impl World {
         let mut world = Self {
             programs,
             maps: BTreeMap::new(),
-            events: Rings::open(&store, "cilium_events")?,
+            events: Some(Rings::open(&store, "cilium_events")?),
             signals: Rings::open(&store, "cilium_signals")?,
-            _policies: policies(&store, &sizes, &facts)?,
+            _policies: policies(&store, sizes, &facts)?,
             facts,
         };
         for family in skep_bpf_maps::families() {
             if store.path(family.name).exists() {
                 world
                     .maps
-                    .insert(family.name.to_owned(), store.provide(&family.spec(&sizes))?);
+                    .insert(family.name.to_owned(), store.provide(&family.spec(sizes))?);
             }
         }
         world.write_endpoints(see)?;
@@ -220,7 +217,12 @@ impl World {
 
     /// Events since the last call.
     pub(crate) fn take_events(&self) -> Result<Vec<Vec<u8>>, Error> {
-        self.events.take()
+        self.events.as_ref().map_or_else(|| Ok(Vec::new()), Rings::take)
+    }
+
+    /// Programs find no ring for events from now on, as on a node whose monitor has no listener.
+    pub(crate) fn stop_listening(&mut self) {
+        self.events = None;
     }
 
     /// Signals since the last call.
@@ -300,6 +302,15 @@ impl World {
         let mut entries = entries.into_iter().flatten().filter(of_direction);
         entries.next().is_some_and(|entry| entry.key.0 == all) && entries.next().is_none()
     }
+}
+
+/// Sizes for a few flows and services.
+pub(crate) fn small() -> MapSizes {
+    MapSizes::from(LbMapSizes::uniform(4096))
+        .with(skep_bpf_maps::conntrack::CT_TCP_MAX, 8192)
+        .with(skep_bpf_maps::conntrack::CT_ANY_MAX, 8192)
+        .with(skep_bpf_maps::nat::NAT_MAX, 8192)
+        .with(skep_bpf_maps::node::NEIGHBOURS_MAX, 1024)
 }
 
 pub(crate) fn write(map: &KernelMap, key: &[u8], value: &[u8]) -> Result<(), Error> {

@@ -3,12 +3,13 @@
 //! Runs a program once on a packet, without an interface that it is attached to (`BPF_PROG_TEST_RUN`).
 
 use std::{
+    ffi::CStr,
     io,
-    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
     time::Duration,
 };
 
-use libbpf_rs::libbpf_sys;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, libbpf_sys};
 
 /// The fields of `__sk_buff` that a test sets before a run and reads after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -190,15 +191,101 @@ pub fn empty_xdp() -> io::Result<OwnedFd> {
 
 fn empty(kind: libbpf_sys::bpf_prog_type) -> io::Result<OwnedFd> {
     // r0 = 0; exit
-    const INSTRUCTIONS: [u64; 2] = [0xb7, 0x95];
-    // SAFETY: the instructions are two, and live until the call returns; there are no options.
+    load(kind, c"empty", &[instruction(0xb7, 0, 0, 0, 0), EXIT])
+}
+
+/// A tc program that writes a tunnel's key into a packet and calls another one: `BPF_PROG_TEST_RUN` makes packets
+/// without.
+#[derive(Debug)]
+pub struct FromTunnel {
+    program: OwnedFd,
+    /// Held so that the called program lives.
+    _next: MapHandle,
+}
+
+impl FromTunnel {
+    /// Packets have this tunnel id; `next` is called with them. `None`: what the key costs alone.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn new(tunnel_id: u32, next: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let map = MapHandle::create(MapType::ProgArray, Some("next"), 4, 4, 1, &options)
+            .map_err(io::Error::other)?;
+        let program = load(
+            libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
+            c"from_tunnel",
+            &from_tunnel(tunnel_id, map.as_fd()),
+        )?;
+        if let Some(next) = next {
+            map.update(&[0; 4], &next.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+                .map_err(io::Error::other)?;
+        }
+        Ok(Self { program, _next: map })
+    }
+
+    /// The program to run.
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+}
+
+const EXIT: u64 = 0x95;
+
+/// An instruction as the kernel has it: registers in halves of the second byte.
+const fn instruction(code: u64, to: u64, from: u64, offset: i16, value: u32) -> u64 {
+    code | to << 8 | from << 12 | (offset as u16 as u64) << 16 | (value as u64) << 32
+}
+
+fn from_tunnel(tunnel_id: u32, next: BorrowedFd<'_>) -> [u64; 19] {
+    const SET_TUNNEL_KEY: u32 = 21;
+    const TAIL_CALL: u32 = 12;
+    const KEY_SIZE: u32 = 28;
+    const ZERO_CSUM_TX: u32 = 2;
+    let zero = |offset| instruction(0x7a, 10, 0, offset, 0);
+    let set = |offset, value| instruction(0x62, 10, 0, offset, value);
+    let copy = |to, from| instruction(0xbf, to, from, 0, 0);
+    let load = |to, value| instruction(0xb7, to, 0, 0, value);
+    let call = |helper| instruction(0x85, 0, 0, 0, helper);
+    [
+        copy(6, 1),
+        zero(-32),
+        zero(-24),
+        zero(-16),
+        zero(-8),
+        set(-32, tunnel_id),
+        // The remote node, 172.30.0.2.
+        set(-28, 0xac1e_0002),
+        copy(2, 10),
+        instruction(0x07, 2, 0, 0, -32_i32 as u32),
+        load(3, KEY_SIZE),
+        load(4, ZERO_CSUM_TX),
+        call(SET_TUNNEL_KEY),
+        copy(1, 6),
+        // The map's descriptor, in two halves.
+        instruction(0x18, 2, 1, 0, next.as_raw_fd() as u32),
+        0,
+        load(3, 0),
+        call(TAIL_CALL),
+        // Reached if there is no program to call.
+        load(0, 0),
+        EXIT,
+    ]
+}
+
+fn load(kind: libbpf_sys::bpf_prog_type, name: &CStr, instructions: &[u64]) -> io::Result<OwnedFd> {
+    // SAFETY: name and instructions live until the call returns; there are no options.
     let program = unsafe {
         libbpf_sys::bpf_prog_load(
             kind,
-            c"empty".as_ptr(),
+            name.as_ptr(),
             c"Dual BSD/GPL".as_ptr(),
-            INSTRUCTIONS.as_ptr().cast(),
-            INSTRUCTIONS.len() as libbpf_sys::size_t,
+            instructions.as_ptr().cast(),
+            instructions.len() as libbpf_sys::size_t,
             std::ptr::null_mut(),
         )
     };

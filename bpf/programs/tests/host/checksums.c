@@ -65,10 +65,23 @@ static void follows_changes_of_addresses(void)
 	      checksum_of((const __u16 *)to, 8));
 }
 
+static void sums_what_changes(void)
+{
+	__u32 from[4] = {1, 2, 3, 0xffffffff}, to[4] = {0x01020304, 0, 0xffff0000, 7};
+	__u16 before = checksum_of((const __u16 *)from, 8);
+
+	CHECK(checksum_add(before, sum_difference(from, to, 4)) ==
+	      checksum_of((const __u16 *)to, 8));
+	before = checksum_of((const __u16 *)to, 2);
+	CHECK(checksum_add(before, sum_difference(to, from, 1)) ==
+	      checksum_of((const __u16 *)from, 2));
+}
+
 int main(void)
 {
 	follows_changes_of_words();
 	follows_changes_of_ports();
 	follows_changes_of_addresses();
+	sums_what_changes();
 	return failures;
 }
