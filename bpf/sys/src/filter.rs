@@ -102,11 +102,13 @@ impl Filters {
         priority: u16,
     ) -> Result<(), LinkError> {
         self.add_qdisc(hook)?;
-        let refused = |source: io::Error| LinkError::AttachInterface {
-            program: program.to_owned(),
-            interface: self.interface.clone(),
-            hook: hook.name(),
-            source,
+        let refused = |source: io::Error| {
+            self.unless_gone(source, |source| LinkError::AttachInterface {
+                program: program.to_owned(),
+                interface: self.interface.clone(),
+                hook: hook.name(),
+                source,
+            })
         };
         let name = self.name(program);
         let there = self.list(hook)?;
@@ -167,9 +169,11 @@ impl Filters {
     ///
     /// [`LinkError::List`].
     pub fn list(&self, hook: InterfaceHook) -> Result<Vec<Filter>, LinkError> {
-        let failed = |source| LinkError::List {
-            interface: self.interface.clone(),
-            source,
+        let failed = |source| {
+            self.unless_gone(source, |source| LinkError::List {
+                interface: self.interface.clone(),
+                source,
+            })
         };
         if !self.has_hook(hook).map_err(failed)? {
             return Ok(Vec::new());
@@ -198,9 +202,11 @@ impl Filters {
     }
 
     fn add_qdisc(&self, hook: InterfaceHook) -> Result<(), LinkError> {
-        let failed = |source| LinkError::Qdisc {
-            interface: self.interface.clone(),
-            source,
+        let failed = |source| {
+            self.unless_gone(source, |source| LinkError::Qdisc {
+                interface: self.interface.clone(),
+                source,
+            })
         };
         let body = Body::new(&tcmsg(self.index, CLSACT_HANDLE, CLSACT, 0)).text(TCA_KIND, "clsact");
         match netlink::request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, &body) {
@@ -239,11 +245,23 @@ impl Filters {
         let body = Body::new(&self.message(hook, filter.priority, filter.handle)).text(TCA_KIND, "bpf");
         match netlink::request(RTM_DELTFILTER, 0, &body) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-            result => result.map_err(|source| LinkError::RemoveFilter {
-                interface: self.interface.clone(),
-                filter: filter.name.clone(),
-                source,
+            result => result.map_err(|source| {
+                self.unless_gone(source, |source| LinkError::RemoveFilter {
+                    interface: self.interface.clone(),
+                    filter: filter.name.clone(),
+                    source,
+                })
             }),
+        }
+    }
+
+    /// The error, or that the interface is gone: the kernel says that in several ways.
+    fn unless_gone(&self, source: io::Error, error: impl FnOnce(io::Error) -> LinkError) -> LinkError {
+        match interface_index(&self.interface) {
+            Ok(index) if index == self.index => error(source),
+            _ => LinkError::NoInterface {
+                interface: self.interface.clone(),
+            },
         }
     }
 }
