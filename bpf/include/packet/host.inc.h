@@ -44,6 +44,7 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 	struct path *path;
 	int error;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -91,6 +92,7 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 	__u8 failed;
 	int error;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -177,6 +179,7 @@ GLOBAL int AF_FN(from_network)(CTX *ctx, struct AF_FN(work) * work)
 	int error = 0;
 	__u8 broken;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -291,6 +294,7 @@ GLOBAL int AF_FN(to_network)(CTX *ctx, struct AF_FN(work) * work)
 	int error;
 	__u8 failed;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -376,6 +380,7 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work)
 	const struct device *device;
 	__u8 broken;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
