@@ -22,7 +22,8 @@ echo root:x:0:0::/root:/bin/sh >/etc/passwd
 # shellcheck disable=SC1091
 . /etc/kernel-tests
 # shellcheck disable=SC2154
-export PATH="$PATH:$programs:/usr/sbin:/usr/bin" CARGO_TARGET_DIR="${programs%/debug}"
+# What tests run comes before the applets of busybox, which know less.
+export PATH="/usr/sbin:/usr/bin:$PATH:$programs" CARGO_TARGET_DIR="${programs%/debug}"
 # The machine may be emulated.
 export SKEP_TEST_SLOWNESS=4
 uname -a
@@ -55,10 +56,11 @@ package() {
 		echo "-- ${program##*/}"
 		cd "$directory" || return 1
 		export CARGO_MANIFEST_DIR="$directory"
-		"$program" --test-threads=1 >/run/tests.log 2>&1
-		status=$?
-		cat /run/tests.log
-		[ $status != 0 ] || continue
+		{
+			"$program" --test-threads=1
+			echo $? >/run/tests.status
+		} 2>&1 | tee /run/tests.log
+		[ "$(cat /run/tests.status)" != 0 ] || continue
 		again=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' /run/tests.log)
 		# shellcheck disable=SC2086
 		[ -n "$again" ] && "$program" --test-threads=1 --exact $again || good=1
@@ -139,6 +141,10 @@ run host host
 run bpf-sys package skep-bpf-sys
 run bpf package skep-bpf-programs
 run socketlb package skep-socketlb
+run packets package run-packets
+run loader package skep-datapath-loader
+run conntrack package skep-conntrack
+run endpoint package skep-endpoint
 run scripts-loadbalancer scripts loadbalancer
 run scripts-redirectpolicy scripts redirectpolicy
 run scripts-healthserver scripts healthserver

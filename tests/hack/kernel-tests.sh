@@ -6,8 +6,8 @@
 # usage: tests/hack/kernel-tests.sh KERNEL-IMAGE [MODULES-DIR [TEST…]]
 #
 #   KERNEL-IMAGE  a bzImage, such as /boot/vmlinuz-6.1.0-18-amd64
-#   MODULES-DIR   its modules, such as /lib/modules/6.1.0-18-amd64; not needed if bridges, veth and socket diagnosis
-#                 are built in
+#   MODULES-DIR   its modules, such as /lib/modules/6.1.0-18-amd64; not needed if bridges, veth, VXLAN, tc filters
+#                 and socket diagnosis are built in
 #   TEST…         only these of the tests that tests/hack/kernel-tests-init.sh lists
 #
 # Needs qemu-system-x86_64 and a statically linked busybox, and downloads nothing. Environment:
@@ -29,7 +29,7 @@ modules=${2:+$(realpath "$2")}
 shift $(($# > 1 ? 2 : 1))
 [ -f "$kernel" ] || fail "no kernel image $kernel"
 [ -z "$modules" ] || [ -d "$modules/kernel" ] || fail "no modules in $modules"
-for program in qemu-system-x86_64 busybox bpftool etcd ldd strip; do
+for program in qemu-system-x86_64 busybox bpftool etcd ip ldd strip; do
 	command -v "$program" >/dev/null || fail "$program is not installed"
 done
 busybox=$(command -v busybox)
@@ -58,7 +58,8 @@ EOF
 chmod +x "$work/collect"
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 env "CARGO_TARGET_${host}_RUNNER=$work/collect" KERNEL_TESTS_LIST="$work/tests" cargo test --quiet \
-	-p skep-bpf-sys -p skep-bpf-programs -p skep-socketlb -p run-scripts -p skep-faults -p skep-lab -p skep-e2e --lib --bins --tests
+	-p skep-bpf-sys -p skep-bpf-programs -p skep-socketlb -p run-packets -p skep-datapath-loader -p skep-conntrack -p skep-endpoint \
+	-p run-scripts -p skep-faults -p skep-lab -p skep-e2e --lib --bins --tests
 
 echo "== Filling the machine"
 # Everything is where it is on this machine: tests know paths.
@@ -84,7 +85,7 @@ mkdir -p "$root$PWD"
 git ls-files -z | xargs -0 tar -c | tar -x -C "$root$PWD"
 mapfile -t tests < <(cut -d ' ' -f 3 "$work/tests")
 program "${tests[@]}" "$target"/debug/{skep-agent,skep,skep-clustermesh-apiserver,skep-lab,run-scripts,examples/{frontends,kube-apiserver}} \
-	"$(command -v bpftool)" "$(command -v etcd)"
+	"$(command -v bpftool)" "$(command -v etcd)" "$(command -v ip)"
 # Tests compare the layouts of maps with the compiled programs.
 put "$target"/debug/build/skep-bpf-programs-*/out/*.o
 cp "$busybox" "$root/bin/busybox"
@@ -97,7 +98,8 @@ chmod 755 "$root/init"
 } >"$root/etc/kernel-tests"
 cp "$work/tests" "$root/etc/kernel-tests-list"
 if [ -n "$modules" ]; then
-	for module in bridge dummy inet_diag ipv6 llc stp tcp_diag udp_diag veth; do
+	for module in act_bpf bridge cls_bpf dummy inet_diag ip6_udp_tunnel ipv6 llc sch_ingress stp tcp_diag udp_diag udp_tunnel veth \
+		vxlan; do
 		find "$modules/kernel" -name "$module.ko*"
 	done | while read -r module; do
 		to=$root/lib/modules/${modules##*/}/${module#"$modules"/}

@@ -202,6 +202,9 @@ enum BpfCommand {
     /// Datagrams whose fragments are on their way.
     #[command(subcommand)]
     Frag(ListCommand),
+    /// Networks that pods reach without masquerading.
+    #[command(subcommand)]
+    Ipmasq(ListCommand),
     /// Ids of other nodes by their addresses.
     #[command(subcommand, alias = "node-id")]
     Nodeid(ListCommand),
@@ -566,6 +569,9 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Writ
         }
         BpfCommand::Policy(command) => {
             return Ok(out.write_all(datapath::policy(pinned, command, format)?.as_bytes())?);
+        }
+        BpfCommand::Ipmasq(ListCommand::List) => {
+            return Ok(out.write_all(datapath::unmasqueraded(pinned, format)?.as_bytes())?);
         }
         BpfCommand::Frag(ListCommand::List) => {
             return Ok(out.write_all(datapath::fragments(pinned, format)?.as_bytes())?);

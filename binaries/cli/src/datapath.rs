@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What pinned maps say of packets: counters, endpoints, identities, policies, fragments.
+//! What pinned maps say of packets: counters, endpoints, identities, policies, fragments, networks
+//! without masquerading.
 
 use std::net::IpAddr;
 
@@ -10,6 +11,7 @@ use skep_bpf_maps::{
     endpoint::LXC,
     event::{METRICS, MetricsKey, MetricsValue, source_file},
     fragment::{FRAGMENTS4, FRAGMENTS6},
+    ip_masq::{IP_MASQ4, IP_MASQ6},
     node::{IPCACHE, IpcacheKey, IpcacheValue},
     policy::{POLICY_STATS, PolicyEntry, PolicyKey, PolicyStats, PolicyStatsKey},
     text::Text,
@@ -131,6 +133,27 @@ pub(crate) fn fragments(pinned: &Pinned, format: Format) -> Result<String, MapsE
         ["DATAGRAM", "PORTS"],
         format,
     ))
+}
+
+/// A network that is reached without masquerading.
+#[derive(Debug, Serialize)]
+struct Unmasqueraded {
+    cidr: String,
+}
+
+/// `skep bpf ipmasq list`.
+pub(crate) fn unmasqueraded(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
+    let both = [pinned.entries(IP_MASQ4.name), pinned.entries(IP_MASQ6.name)];
+    let networks: Vec<Unmasqueraded> = pinned
+        .families(both)?
+        .into_iter()
+        .map(|(cidr, _)| Unmasqueraded { cidr })
+        .collect();
+    if format != Format::Text {
+        return Ok(print::document(&networks, format)?);
+    }
+    let rows = networks.into_iter().map(|network| vec![network.cidr]);
+    Ok(print::table(&["IP PREFIX/ADDRESS"], rows))
 }
 
 /// A counter of programs.

@@ -11,6 +11,7 @@ use skep_bpf_maps::{
     endpoint::{LXC, LxcKey, LxcValue, lxc_flags},
     event::{METRICS, MetricsKey, MetricsValue},
     fragment::{FRAGMENTS4, FragmentKey4, FragmentPorts},
+    ip_masq::{IP_MASQ4, IP_MASQ6, IpMasqKey4, IpMasqKey6},
     node::{IPCACHE, IpcacheKey, IpcacheValue},
     policy::{POLICIES, POLICY_STATS, PolicyEntry, PolicyKey, PolicyStats},
 };
@@ -258,6 +259,31 @@ fn endpoints_and_fragments_are_listed() {
         assert!(
             text.contains("UDP 10.0.1.7 -> 10.0.1.8 id=0x") && text.contains("4000 -> 53"),
             "{text}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn networks_without_masquerading_are_listed() {
+    with_node("cli-ipmasq", |node| {
+        let (is_ok, _, error) = output(node, &["ipmasq", "list"])?;
+        assert!(!is_ok && error.contains("cilium_ipmasq_v4"), "{error}");
+
+        let (store, sizes) = (node.store(), MapSizes::default());
+        let of_ipv4 = store.open_or_create(&IP_MASQ4.spec(&sizes))?;
+        of_ipv4.update(&IpMasqKey4::new([10, 0, 0, 0].into(), 8), &0)?;
+        let of_ipv6 = store.open_or_create(&IP_MASQ6.spec(&sizes))?;
+        of_ipv6.update(&IpMasqKey6::new("fd00::".parse()?, 64), &0)?;
+
+        assert_eq!(
+            lines(&skep(node, &["ipmasq", "list"])?),
+            ["IP PREFIX/ADDRESS", "10.0.0.0/8", "fd00::/64"]
+        );
+        let json: serde_json::Value = serde_json::from_str(&skep(node, &["ipmasq", "list", "-o", "json"])?)?;
+        assert_eq!(
+            json,
+            serde_json::json!([{"cidr": "10.0.0.0/8"}, {"cidr": "fd00::/64"}])
         );
         Ok(())
     });

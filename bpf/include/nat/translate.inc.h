@@ -100,6 +100,7 @@ GLOBAL int AF_FN(nat_attempt)(CTX *ctx, struct AF_FN(work) * work, __u32 closed)
 {
 	long error = -1;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -EINVAL;
 	AF_FN(nat_answers)(&work->forward, work->target.address, work->entry.port, &work->answers);
@@ -308,6 +309,7 @@ GLOBAL int AF_FN(nat_egress)(CTX *ctx, struct AF_FN(work) * work)
 	struct AF_FN(packet) * packet;
 	long error;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return DROP_INVALID;
 	packet = &work->packet;
@@ -332,6 +334,7 @@ GLOBAL int AF_FN(nat_egress_error)(CTX *ctx, struct AF_FN(work) * work)
 	struct AF_FN(packet) * inner;
 	__u8 error;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return DROP_INVALID;
 	inner = &work->inner;
@@ -434,6 +437,7 @@ GLOBAL int AF_FN(nat_ingress)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct AF_FN(nat_entry) * entry;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return DROP_INVALID;
 	if (work->packet.related)

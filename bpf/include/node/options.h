@@ -71,7 +71,8 @@ struct packet_options {
 	__u8 rss6_bits;
 	__u8 sctp;	    /* SCTP has ports */
 	__u8 ip_masq_agent; /* networks that are reached without masquerade are in a map */
-	__u8 pad[3];
+	__u8 has_mem_keys;  /* memory of a caller may be key of a map (6.2) */
+	__u8 pad[2];
 };
 
 struct node_options {

@@ -28,6 +28,7 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 	int verdict, error, tells;
 
 	/* Kernels before 6.8 verify this where nothing calls it. */
+	work = OWN_WORK(work);
 	if (!work || options.packet.dsr == DSR_NONE)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -67,6 +68,7 @@ GLOBAL int AF_FN(dsr_receive)(CTX *ctx, struct AF_FN(work) * work)
 	int tells, told;
 	__u32 now;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	if (options.packet.dsr != DSR_OPTION)

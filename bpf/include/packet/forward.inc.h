@@ -117,6 +117,7 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	__u32 ifindex;
 	__u8 error;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -398,6 +399,7 @@ GLOBAL int AF_FN(send)(CTX *ctx, struct AF_FN(work) * work)
 	struct path *path;
 	__u8 error;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	sender = &work->sender;

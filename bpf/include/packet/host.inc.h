@@ -44,6 +44,7 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 	struct path *path;
 	int error;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -169,6 +170,7 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 	__u8 failed;
 	int error;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -247,6 +249,7 @@ GLOBAL int AF_FN(from_network)(CTX *ctx, struct AF_FN(work) * work)
 	int error = 0;
 	__u8 broken;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -362,6 +365,7 @@ GLOBAL int AF_FN(to_network)(CTX *ctx, struct AF_FN(work) * work)
 	int error;
 	__u8 failed;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -447,6 +451,7 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work)
 	const struct device *device;
 	__u8 broken;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;

@@ -11,6 +11,7 @@ GLOBAL int AF_FN(from_overlay)(CTX *ctx, struct AF_FN(work) * work)
 	int verdict = 0;
 	__u8 broken;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -50,6 +51,7 @@ GLOBAL int AF_FN(to_overlay)(CTX *ctx, struct AF_FN(work) * work)
 	AF_ADDRESS(router);
 	int error;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;

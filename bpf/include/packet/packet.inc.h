@@ -213,7 +213,7 @@ static __always_inline __u8 parse6(CTX *ctx, struct packet6 *packet)
 	struct fragment_header header;
 	__u32 offset = L3 + sizeof(*ip);
 	__u8 proto;
-	int n;
+	int n = 0;
 
 	__builtin_memset(packet, 0, sizeof(*packet));
 	if (!ip)
@@ -224,7 +224,9 @@ static __always_inline __u8 parse6(CTX *ctx, struct packet6 *packet)
 		return DROP_CT_HEADER;
 	packet->hop_limit = ip->hop_limit;
 	proto = ip->proto;
-	for (n = 0; n <= EXTENSION_HEADERS; n++) {
+	/* The end decides whether to go on: Linux 6.1 refuses a loop whose end falls into its
+	 * beginning. */
+	do {
 		switch (proto) {
 		case IPPROTO_NONE:
 			return DROP_EXTENSION_HEADER;
@@ -237,8 +239,6 @@ static __always_inline __u8 parse6(CTX *ctx, struct packet6 *packet)
 		default:
 			goto transport;
 		}
-		if (n == EXTENSION_HEADERS)
-			return DROP_EXTENSION_HEADER;
 		if (packet_load(ctx, offset, &header, sizeof(header)))
 			return DROP_CT_HEADER;
 		if (proto == IPPROTO_FRAGMENT) {
@@ -254,7 +254,8 @@ static __always_inline __u8 parse6(CTX *ctx, struct packet6 *packet)
 			offset += (header.reserved + 1) * 8;
 		}
 		proto = header.proto;
-	}
+	} while (++n <= EXTENSION_HEADERS);
+	return DROP_EXTENSION_HEADER;
 transport:
 	packet->proto = proto;
 	packet->l4 = offset;

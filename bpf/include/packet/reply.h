@@ -28,8 +28,11 @@ static __always_inline __u32 sum_packet(CTX *ctx, __u32 offset, __u32 length, __
 			rest = REPLY_CHUNK;
 		} else {
 			__builtin_memset(chunk, 0, sizeof(chunk));
-			rest = length & (REPLY_CHUNK - 1);
-			if (!rest || bpf_skb_load_bytes(ctx, offset, chunk, rest))
+			/* Not 0, in a form in which Linux 6.1 sees it. */
+			rest = length - 1;
+			OPAQUE(rest);
+			rest = (rest & (REPLY_CHUNK - 1)) + 1;
+			if (bpf_skb_load_bytes(ctx, offset, chunk, rest))
 				break;
 		}
 		sum = bpf_csum_diff(NULL, 0, chunk, sizeof(chunk), sum);

@@ -106,6 +106,7 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 	__be16 rev_nat_index;
 	__u8 opens, error, sticks;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return DROP_INVALID;
 	packet = &work->packet;

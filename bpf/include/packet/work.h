@@ -12,6 +12,7 @@
 #include "../lb/affinity.h"
 #include "../lb/service.h"
 #include "../nat/nat.h"
+#include "../node/options.h"
 #include "packet.h"
 
 /* What a packet asks of a policy. */
@@ -64,5 +65,11 @@ static __always_inline union work *this_work(void)
 
 	return bpf_map_lookup_elem(&packet_work, &index);
 }
+
+/* The work that a caller has handed over. Linux before 6.2 takes no memory of a caller as key or
+ * value of a map, so the function gets it from the map itself.
+ */
+#define OWN_WORK(work)                                                                             \
+	(options.packet.has_mem_keys ? (work) : (__typeof__(work))(void *)this_work())
 
 #endif /* PACKET_WORK_H */

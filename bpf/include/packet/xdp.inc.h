@@ -113,6 +113,7 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 	long found;
 
 	/* Kernels before 6.8 verify this where nothing calls it. */
+	work = OWN_WORK(work);
 	if (!work || options.packet.dsr == DSR_NONE)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -153,6 +154,7 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 	int error;
 	long found;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -210,6 +212,7 @@ GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, struct AF_FN(work) * work)
 	long found;
 	int error;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
@@ -251,6 +254,7 @@ GLOBAL int AF_FN(from_wire)(CTX *ctx, struct AF_FN(work) * work)
 	int unknown_port = 0, known;
 	__u8 broken;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;

@@ -19,7 +19,7 @@ pub mod testing;
 mod types;
 
 pub use self::{
-    clock::{kernel_hz, map_ticks},
+    clock::{MapClock, kernel_hz, map_ticks},
     collect::{FlowIterators, PassTime},
     object::LoadError,
     options::{

@@ -400,6 +400,7 @@ macro_rules! raw_options {
         raw.sctp = packets.sctp.into();
         raw.dual_stack = (options.ipv4 && options.ipv6).into();
         raw.has_skip_neigh = values.has_skip_neigh.into();
+        raw.has_mem_keys = values.has_mem_keys.into();
         raw.vlan_all = packets.all_vlans.into();
         for (to, from) in raw.vlan_ids.iter_mut().zip(&packets.vlans) {
             *to = *from;
@@ -430,6 +431,7 @@ pub(crate) struct Values<'a> {
     pub(crate) has_class_ids: bool,
     pub(crate) has_set_retval: bool,
     pub(crate) has_skip_neigh: bool,
+    pub(crate) has_mem_keys: bool,
 }
 
 impl Values<'_> {
@@ -456,6 +458,7 @@ impl NodeOptions {
             has_class_ids: self.mke && has_class_ids(),
             has_set_retval: self.chooses_errors.unwrap_or_else(has_set_retval),
             has_skip_neigh: kernel_version().is_some_and(|version| version >= (6, 3)),
+            has_mem_keys: kernel_version().is_some_and(|version| version >= (6, 2)),
         })
     }
 }

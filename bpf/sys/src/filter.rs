@@ -167,12 +167,12 @@ impl Filters {
     }
 
     fn refused(&self, program: &str, hook: InterfaceHook, source: io::Error) -> LinkError {
-        LinkError::AttachInterface {
+        self.unless_gone(source, |source| LinkError::AttachInterface {
             program: program.to_owned(),
             interface: self.interface.clone(),
             hook: hook.name(),
             source,
-        }
+        })
     }
 
     /// Removes filters of a program; false if there were none. The qdisc stays, others may use it.
@@ -209,9 +209,11 @@ impl Filters {
     ///
     /// [`LinkError::List`].
     pub fn list(&self, hook: InterfaceHook) -> Result<Vec<Filter>, LinkError> {
-        let failed = |source| LinkError::List {
-            interface: self.interface.clone(),
-            source,
+        let failed = |source| {
+            self.unless_gone(source, |source| LinkError::List {
+                interface: self.interface.clone(),
+                source,
+            })
         };
         if !self.has_hook(hook).map_err(failed)? {
             return Ok(Vec::new());
@@ -241,9 +243,11 @@ impl Filters {
 
     /// Adds the qdisc; false if it is there.
     fn add_qdisc(&self, hook: InterfaceHook) -> Result<bool, LinkError> {
-        let failed = |source| LinkError::Qdisc {
-            interface: self.interface.clone(),
-            source,
+        let failed = |source| {
+            self.unless_gone(source, |source| LinkError::Qdisc {
+                interface: self.interface.clone(),
+                source,
+            })
         };
         let body = Body::new(&tcmsg(self.index, CLSACT_HANDLE, CLSACT, 0)).text(TCA_KIND, "clsact");
         match netlink::request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, &body) {
@@ -282,11 +286,23 @@ impl Filters {
         let body = Body::new(&self.message(hook, filter.priority, filter.handle)).text(TCA_KIND, "bpf");
         match netlink::request(RTM_DELTFILTER, 0, &body) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-            result => result.map_err(|source| LinkError::RemoveFilter {
-                interface: self.interface.clone(),
-                filter: filter.name.clone(),
-                source,
+            result => result.map_err(|source| {
+                self.unless_gone(source, |source| LinkError::RemoveFilter {
+                    interface: self.interface.clone(),
+                    filter: filter.name.clone(),
+                    source,
+                })
             }),
+        }
+    }
+
+    /// The error, or that the interface is gone: the kernel says that in several ways.
+    fn unless_gone(&self, source: io::Error, error: impl FnOnce(io::Error) -> LinkError) -> LinkError {
+        match interface_index(&self.interface) {
+            Ok(index) if index == self.index => error(source),
+            _ => LinkError::NoInterface {
+                interface: self.interface.clone(),
+            },
         }
     }
 }

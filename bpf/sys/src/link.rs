@@ -174,6 +174,9 @@ impl Pinned<'_> {
     ) -> Result<Attached, LinkError> {
         let program = self.program;
         let path = self.directory.join(program);
+        let temporary = temporary(self.directory, program);
+        // Left by a process that ended while it moved the link: it would run beside the one that is attached now.
+        remove(program, &temporary)?;
         let Some(link) = open(program, &path)? else {
             self.pin(&create()?, &path)?;
             return Ok(Attached::Created);
@@ -193,8 +196,6 @@ impl Pinned<'_> {
             }
         }
         // The old link goes after the new one works.
-        let temporary = self.directory.join(format!("{program}:new"));
-        unpin(program, &temporary)?;
         self.pin(&create()?, &temporary)?;
         fs::rename(&temporary, &path).map_err(|source| LinkError::Pin {
             program: program.to_owned(),
@@ -212,6 +213,11 @@ impl Pinned<'_> {
             source,
         })
     }
+}
+
+/// Where a link is pinned that is about to take the place of another one.
+fn temporary(directory: &Path, program: &str) -> PathBuf {
+    directory.join(format!("{program}:new"))
 }
 
 /// Makes a directory for pins.
@@ -232,11 +238,18 @@ fn make_directory(directory: &Path) -> Result<(), LinkError> {
 ///
 /// [`LinkError`] if what is pinned is no link, or cannot be detached or removed.
 pub fn detach(directory: &Path, program: &str) -> Result<bool, LinkError> {
-    let path = directory.join(program);
-    if let Some(link) = open(program, &path)? {
-        detach_link(program, &path, &link)?;
-    }
-    unpin(program, &path)
+    remove(program, &temporary(directory, program))?;
+    remove(program, &directory.join(program))
+}
+
+/// Detaches the program of a pinned link and removes the pin; false if there was none. With the pin alone the kernel would
+/// let the program run on for a moment.
+fn remove(program: &str, path: &Path) -> Result<bool, LinkError> {
+    let Some(link) = open(program, path)? else {
+        return Ok(false);
+    };
+    detach_link(program, path, &link)?;
+    unpin(program, path)
 }
 
 fn detach_link(program: &str, path: &Path, link: &OwnedFd) -> Result<(), LinkError> {

@@ -19,9 +19,9 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 
+mod calls;
 mod netlink;
 mod program;
-mod writes;
 
 use std::{
     fs, io,
@@ -40,8 +40,8 @@ use rustix::{
 };
 
 pub use self::{
+    calls::{CallWatch, Calls, Watched},
     program::{ProgramKind, pin, program},
-    writes::{Watched, WriteWatch},
 };
 use crate::{mount, netns, store::MapStore};
 

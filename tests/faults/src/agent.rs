@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::thread::CapabilitySet;
-use skep_bpf_sys::testing::WriteWatch;
+use skep_bpf_sys::testing::{CallWatch, Calls};
 use skep_e2e::program;
 
 use crate::world::slowness;
@@ -111,8 +111,8 @@ impl Agent {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn watched(world: &World, api: &Api, flags: &[&str]) -> Outcome<(Self, WriteWatch)> {
-        let (agent, watch) = WriteWatch::start(|| Self::following(world, api, flags))?;
+    pub fn watched(world: &World, api: &Api, flags: &[&str]) -> Outcome<(Self, CallWatch)> {
+        let (agent, watch) = CallWatch::start(Calls::Writes, || Self::following(world, api, flags))?;
         Ok((agent?, watch))
     }
 

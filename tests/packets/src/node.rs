@@ -2,10 +2,10 @@
 
 //! A node with pods, as facts say, for tests that send packets of their own.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use skep_bpf_programs::{NodeOptions, testing::run::SkBuff};
-use skep_bpf_sys::{KernelMap, RawMap as _, testing::Node};
+use skep_bpf_sys::{KernelMap, MapStore, RawMap as _, testing::Node};
 
 pub use crate::world::Called;
 use crate::{
@@ -98,6 +98,11 @@ impl PacketNode {
         self.world.map(name).ok_or_else(|| Error::Facts {
             what: format!("map {name}"),
         })
+    }
+
+    /// The store of the maps, which are pinned.
+    pub fn store(&self) -> Arc<MapStore> {
+        self.world.store.clone()
     }
 
     /// Forgets all flows.

@@ -75,6 +75,7 @@ pub struct Called {
 
 /// Programs see no more than what they were loaded with and the maps of this node.
 pub(crate) struct World {
+    pub(crate) store: Arc<MapStore>,
     programs: Vec<Packets>,
     pub(crate) facts: Facts,
     maps: BTreeMap<String, KernelMap>,
@@ -121,6 +122,7 @@ impl World {
             signals: Rings::open(&store, "cilium_signals")?,
             _policies: policies(&store, sizes, &facts)?,
             facts,
+            store: store.clone(),
         };
         for family in skep_bpf_maps::families() {
             if store.path(family.name).exists() {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: garbage collection of connection tracking and NAT.
-//! Requires: the store of pinned maps, the maps, the settings of [`skep_datapath_config`]. Provides: [`Conntrack`].
+//! Requires: the store of pinned maps, the maps, the settings of [`skep_datapath_config`]. Provides: [`Conntrack`],
+//! `Arc<dyn EndpointFlows>`.
 
 use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Job, JobCtx, Jobs, Params, Retry, SpawnError};
 use skep_bpf_maps::event::SIGNALS;
 use skep_datapath_maps::Maps;
+use skep_endpoint_hooks::EndpointFlows;
 
 use crate::{Config, Conntrack, ConntrackError, collectors, metrics::ConntrackMetrics, signals};
 
@@ -30,8 +32,13 @@ pub(crate) fn module() -> Cell {
         .config::<Config>()
         .provide(skep_metrics::provided::<ConntrackMetrics>)
         .provide(Conntrack::new)
+        .provide(flows)
         .run(start)
         .library() // other cells remove entries of endpoints
+}
+
+fn flows(conntrack: Arc<Conntrack>) -> Arc<dyn EndpointFlows> {
+    conntrack
 }
 
 #[derive(Params)]

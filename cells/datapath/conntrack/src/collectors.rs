@@ -8,7 +8,7 @@ use hive::Cfg;
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use skep_bpf_maps::collect::{BatchCollector, FlowCollector, FlowMap};
-use skep_bpf_programs::{FlowIterators, LoadError, kernel_hz, map_ticks};
+use skep_bpf_programs::{FlowIterators, LoadError, MapClock, kernel_hz, map_ticks};
 use skep_bpf_sys::{MapError, MapStore};
 use skep_datapath_config::MonitorConfig;
 
@@ -43,8 +43,10 @@ pub(crate) struct PinnedMaps {
 
 #[derive(Default)]
 struct State {
-    is_ticking: Option<bool>,
-    iterators: Option<Arc<FlowIterators>>,
+    /// Whether the kernel's ticks can be counted, if that was asked.
+    has_ticks: Option<bool>,
+    /// Those of the last pass, and whether their clock counts ticks.
+    iterators: Option<(bool, Arc<FlowIterators>)>,
     /// The kernel refused the iterators: do not ask again.
     is_refused: bool,
 }
@@ -63,7 +65,8 @@ impl PinnedMaps {
         if state.is_refused {
             return Ok(None);
         }
-        if let Some(iterators) = &state.iterators
+        if let Some((ticking, iterators)) = &state.iterators
+            && *ticking == is_ticking
             && iterators.is_current(&self.store)
         {
             return Ok(Some(iterators.clone()));
@@ -71,7 +74,7 @@ impl PinnedMaps {
         match FlowIterators::load(&self.store, is_ticking) {
             Ok(iterators) => {
                 let iterators = Arc::new(iterators);
-                state.iterators = Some(iterators.clone());
+                state.iterators = Some((is_ticking, iterators.clone()));
                 Ok(Some(iterators))
             }
             Err(LoadError::Map { source, .. }) => Err(source.into()),
@@ -86,13 +89,13 @@ impl PinnedMaps {
         }
     }
 
-    /// Whether the clock of the maps counts ticks: as of the programs that write them.
-    fn is_ticking(&self) -> bool {
+    /// Whether the clock of the maps counts ticks: as recorded beside them, else as of the programs that will write them.
+    fn is_ticking(&self) -> Result<bool, MapError> {
+        if let Some(clock) = MapClock::recorded(&self.store)? {
+            return Ok(clock.ticks().is_some());
+        }
         let mut state = self.state.lock();
-        let found = state.is_ticking;
-        let is_ticking = found.unwrap_or_else(|| self.clock_probe && kernel_hz().is_ok());
-        state.is_ticking = Some(is_ticking);
-        is_ticking
+        Ok(self.clock_probe && *state.has_ticks.get_or_insert_with(|| kernel_hz().is_ok()))
     }
 }
 
@@ -105,7 +108,7 @@ impl CollectorSource for PinnedMaps {
         {
             return Ok(None);
         }
-        let is_ticking = self.is_ticking();
+        let is_ticking = self.is_ticking()?;
         if let Some(iterators) = self.load(is_ticking)? {
             return Ok(Some(iterators));
         }

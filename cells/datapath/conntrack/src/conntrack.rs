@@ -2,11 +2,19 @@
 
 //! Passes over the maps, and what others ask for.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use hive::Cfg;
 use skep_bpf_maps::collect::{CollectError, Collected, FlowCollector, FlowMap, NatCount, Purged, Removal};
 use skep_datapath_maps::Maps;
+use skep_endpoint_hooks::{EndpointFlows, ForgetError};
 use tokio::{
     sync::Mutex,
     time::{Instant, sleep_until},
@@ -29,6 +37,53 @@ pub enum ConntrackError {
     /// The thread that does the work ended.
     #[error("entries of flows were not collected")]
     Interrupted(#[from] tokio::task::JoinError),
+    /// The kernel evicts entries for those of new flows, first of flows that were idle for long. Make the maps larger.
+    #[error("conntrack maps are full, new flows evict others: {}", list(.0))]
+    Full(Vec<FullMap>),
+}
+
+/// A map without room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FullMap {
+    /// Its name.
+    pub map: &'static str,
+    /// Entries that it has.
+    pub entries: u64,
+    /// Entries that it has room for.
+    pub max: u32,
+    /// The setting of its size.
+    pub setting: &'static str,
+}
+
+impl FullMap {
+    /// The kernel begins to evict a little before the last entry.
+    const PERCENT: u64 = 95;
+
+    fn of(map: FlowMap, entries: u64, max: u32) -> Option<Self> {
+        (entries * 100 >= u64::from(max) * Self::PERCENT).then(|| Self {
+            map: map.family().name,
+            entries,
+            max,
+            setting: if map.is_tcp() {
+                "bpf-ct-global-tcp-max"
+            } else {
+                "bpf-ct-global-any-max"
+            },
+        })
+    }
+}
+
+fn list(maps: &[FullMap]) -> String {
+    let texts = maps.iter().map(|full| {
+        let FullMap {
+            map,
+            entries,
+            max,
+            setting,
+        } = full;
+        format!("{map} has {entries} of {max} entries ({setting})")
+    });
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// What a pass over all maps did.
@@ -60,6 +115,8 @@ pub struct Conntrack {
     source: Arc<dyn CollectorSource>,
     maps: Option<Arc<Maps>>,
     metrics: Arc<ConntrackMetrics>,
+    /// Maps without room, when they were last measured.
+    full: parking_lot::Mutex<BTreeMap<FlowMap, FullMap>>,
     state: Mutex<State>,
 }
 
@@ -84,6 +141,7 @@ impl Conntrack {
             source,
             maps,
             metrics,
+            full: parking_lot::Mutex::default(),
             state: Mutex::new(State { interval, last: None }),
         })
     }
@@ -170,7 +228,11 @@ impl Conntrack {
         self.state.lock().await.interval.current()
     }
 
-    /// Reports how full conntrack maps are, where that is known without a walk.
+    /// Reports how full conntrack maps are, where that is known without a walk; elsewhere, as the last pass found them.
+    ///
+    /// # Errors
+    ///
+    /// [`ConntrackError::Full`] names those that are full.
     pub(crate) async fn report_pressure(&self) -> Result<(), ConntrackError> {
         let source = self.source.clone();
         let counted = tokio::task::spawn_blocking(move || {
@@ -186,10 +248,19 @@ impl Conntrack {
         for (map, entries, max) in counted.await?? {
             self.report_entries(map, entries, max);
         }
-        Ok(())
+        let full: Vec<FullMap> = self.full.lock().values().copied().collect();
+        if full.is_empty() {
+            Ok(())
+        } else {
+            Err(ConntrackError::Full(full))
+        }
     }
 
     fn report_entries(&self, map: FlowMap, entries: u64, max: u32) {
+        match FullMap::of(map, entries, max) {
+            Some(full) => self.full.lock().insert(map, full),
+            None => self.full.lock().remove(&map),
+        };
         if let Some(maps) = &self.maps {
             let entries = u32::try_from(entries).unwrap_or(u32::MAX);
             maps.report_entries(map.family().name, entries, max);
@@ -243,6 +314,23 @@ impl Conntrack {
         let done = purged.await??;
         self.metrics.purge(is_ipv6, &done);
         Ok(done)
+    }
+}
+
+impl EndpointFlows for Conntrack {
+    fn forget(
+        &self,
+        addresses: Vec<IpAddr>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), ForgetError>> + Send + '_>> {
+        Box::pin(async move {
+            match Self::forget(self, addresses.iter().copied()).await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(ForgetError {
+                    addresses,
+                    source: error.into(),
+                }),
+            }
+        })
     }
 }
 

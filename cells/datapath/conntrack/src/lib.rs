@@ -22,7 +22,7 @@ mod tests;
 pub use cell::cell;
 pub use collectors::{CollectorSource, SourceError};
 pub use config::Config;
-pub use conntrack::{Conntrack, ConntrackError, Summary};
+pub use conntrack::{Conntrack, ConntrackError, FullMap, Summary};
 pub use signals::SignalError;
 
 hive::catalogue!(cell);

@@ -18,6 +18,8 @@ struct Fake {
     deletes: Mutex<u64>,
     fails: Mutex<bool>,
     is_absent: Mutex<bool>,
+    /// Entries of the second map beyond 250.
+    more: Mutex<u64>,
     passes: Mutex<Vec<(Instant, FlowMap, Removal)>>,
     purges: Mutex<Vec<bool>>,
 }
@@ -37,7 +39,7 @@ impl FlowCollector for Handle {
     }
 
     fn count(&self, map: FlowMap) -> Option<u64> {
-        (map == FlowMap::Any4).then_some(250)
+        (map == FlowMap::Any4).then(|| 250 + *self.0.more.lock())
     }
 
     fn collect(&self, map: FlowMap, removal: &Removal) -> Result<Collected, CollectError> {
@@ -246,5 +248,27 @@ async fn maps_are_as_full_as_passes_find_or_the_kernel_counts() {
 
     is("ct4_global", "0.01");
     is("ct_any4_global", "0.25");
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_map_is_named_by_health_until_it_has_room() {
+    let fake = Arc::new(Fake::default());
+    *fake.more.lock() = 740;
+    let running = start(&fake, &[]).await;
+
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    let entries = running.health().entries();
+    let errors: Vec<&str> = entries
+        .iter()
+        .filter_map(|entry| entry.error.as_deref())
+        .collect();
+    let expected = "conntrack maps are full, new flows evict others: cilium_ct_any4_global has 990 of 1000 entries \
+                    (bpf-ct-global-any-max)";
+    assert_eq!(errors, [expected]);
+
+    *fake.more.lock() = 0;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(health(&running, "report-pressure").0, Level::Ok);
     hive::testing::stop(running).await;
 }

@@ -10,7 +10,7 @@ use std::{
 use futures::TryStreamExt as _;
 use ipnet::IpNet;
 use netlink_packet_route::{
-    address::{AddressAttribute, AddressMessage},
+    address::{AddressAttribute, AddressFlags, AddressMessage},
     link::{LinkAttribute, LinkFlags, LinkMessage},
     route::{RouteMessage, RouteProtocol, RouteScope},
 };
@@ -191,7 +191,12 @@ async fn set_address(handle: &Handle, index: u32, router: IpAddr) -> Result<(), 
         }
     }
     if !is_there {
-        let add = handle.address().add(index, router, bits).replace();
+        let mut add = handle.address().add(index, router, bits).replace();
+        if router.is_ipv6() {
+            // No other node has it: duplicate detection would only keep it from being the source of routes for a while.
+            let flags = AddressAttribute::Flags(AddressFlags::Nodad);
+            add.message_mut().attributes.push(flags);
+        }
         let what = format!("add {router} to {HOST}");
         add.execute().await.map_err(failed(what))?;
     }

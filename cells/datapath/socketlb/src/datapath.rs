@@ -15,8 +15,8 @@ use hive::{Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Params, SpawnError};
 use parking_lot::Mutex;
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_programs::{
-    LoadError, NodeOptions, SOCKET_PROGRAMS, SocketLb, SocketProgram, has_getpeername, has_set_retval,
-    kernel_hz,
+    LoadError, MapClock, NodeOptions, SOCKET_PROGRAMS, SocketLb, SocketProgram, has_getpeername,
+    has_set_retval, kernel_hz,
 };
 use skep_bpf_sys::{
     Hold, MapError, MapStore,
@@ -360,21 +360,43 @@ impl SocketDatapath {
         }
     }
 
-    /// Ticks a second, if programs are to tell time by them. Found out once: entries of the affinity maps count in them.
+    /// Ticks a second, if programs are to tell time by them. Found out once: times in maps count in them.
     fn tick(&self) -> Option<u32> {
-        let measure = || match kernel_hz() {
-            Ok(ticks) => Some(ticks),
+        *self.tick.get_or_init(|| {
+            let wanted = self.configured_clock();
+            let kept = wanted.keep(&self.store).unwrap_or_else(|error| {
+                tracing::warn!(
+                    error = &error as &(dyn std::error::Error + 'static),
+                    "the clock of the maps is unknown, it is taken to be as configured"
+                );
+                wanted
+            });
+            if kept != wanted {
+                tracing::warn!(
+                    clock = ?kept,
+                    configured = ?wanted,
+                    "maps hold times on another clock than enable-bpf-clock-probe selects: the clock stays until they are \
+                     empty at a start, or the node restarts"
+                );
+            }
+            kept.ticks()
+        })
+    }
+
+    fn configured_clock(&self) -> MapClock {
+        if !self.settings.monitor.clock_probe {
+            return MapClock::Seconds;
+        }
+        match kernel_hz() {
+            Ok(ticks) => MapClock::Ticks(ticks),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &(dyn std::error::Error + 'static),
                     "the kernel's tick rate is unknown, its clock is used"
                 );
-                None
+                MapClock::Seconds
             }
-        };
-        *self
-            .tick
-            .get_or_init(|| self.settings.monitor.clock_probe.then(measure).flatten())
+        }
     }
 
     fn hold_again(&self) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: endpoints of the node, in a table, in files, in the maps and at their interfaces.
-//! Requires: the maps, `Arc<dyn EndpointHooks>`, the ipcache, the addresses of the node; optionally `Arc<dyn Interfaces>`.
+//! Requires: the maps, `Arc<dyn EndpointHooks>`, the ipcache, the addresses of the node; optionally `Arc<dyn EndpointFlows>`,
+//! `Arc<dyn Interfaces>`.
 //! Provides: [`Endpoints`], read-only table `endpoints`.
 
 use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
-use skep_endpoint_hooks::EndpointHooks;
+use skep_endpoint_hooks::{EndpointFlows, EndpointHooks};
 use skep_ipcache::{Publisher, Writer};
 use skep_node::NodeAddress;
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};
@@ -15,7 +16,7 @@ use statedb::{Db, RwTable, Table, reconciler::Reconciler};
 use crate::{
     Config, Endpoint, EndpointMaps, EndpointMetrics, EndpointOps, Endpoints, Interfaces, KernelInterfaces,
     claims,
-    collect::{self, Collector},
+    collect::{Collector, Removal},
     endpoint,
     host::HostAddresses,
     maps, reconciler,
@@ -67,6 +68,7 @@ pub(crate) struct StartParams {
     files: Arc<StateDir>,
     maps: Arc<EndpointMaps>,
     hooks: Arc<dyn EndpointHooks>,
+    flows: Option<Arc<dyn EndpointFlows>>,
     interfaces: Option<Arc<dyn Interfaces>>,
     ipcache: Writer,
     addresses: Table<NodeAddress>,
@@ -83,6 +85,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         files,
         maps,
         hooks,
+        flows,
         interfaces,
         ipcache,
         addresses,
@@ -148,13 +151,14 @@ fn start(params: StartParams) -> Result<(), StartError> {
     });
     jobs.spawn(job.retry(retry()))?;
 
-    let writer = endpoints.clone();
+    let removal = Arc::new(Removal {
+        endpoints: endpoints.clone(),
+        flows,
+        metrics,
+    });
     jobs.spawn(Job::once("remove-disconnected", move |cx: JobCtx| {
-        let (writer, metrics) = (writer.clone(), metrics.clone());
-        async move {
-            let work = collect::remove_disconnected(&writer, &metrics, &cx);
-            cx.until_cancelled(work).await.unwrap_or(Ok(()))
-        }
+        let removal = removal.clone();
+        async move { cx.until_cancelled(removal.follow(&cx)).await.unwrap_or(Ok(())) }
     }))?;
     if config.endpoint_gc_interval > Duration::ZERO {
         let collector = Arc::new(Collector::new(endpoints, interfaces));

@@ -6,24 +6,58 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use hive::JobCtx;
 use parking_lot::Mutex;
+use skep_endpoint_hooks::{EndpointFlows, ForgetError};
+use statedb::Obj;
 
-use crate::{EndpointMetrics, Endpoints, Interfaces, Phase};
+use crate::{Endpoint, EndpointMetrics, Endpoints, Interfaces, Phase};
 
-/// Removes endpoints from the table of which nothing is left, and counts the others, until cancelled.
-pub(crate) async fn remove_disconnected(
-    endpoints: &Endpoints,
-    metrics: &EndpointMetrics,
-    cx: &JobCtx,
-) -> Result<(), statedb::Error> {
-    let table = endpoints.table();
-    loop {
-        let snapshot = endpoints.db().read();
-        let changed = table.table_watch(&snapshot);
-        metrics.count(&table, &snapshot);
-        drop(snapshot);
-        endpoints.remove_disconnected()?;
+/// Ends the life of endpoints that are taken down.
+pub(crate) struct Removal {
+    pub(crate) endpoints: Endpoints,
+    /// What programs remember of flows, if they do.
+    pub(crate) flows: Option<Arc<dyn EndpointFlows>>,
+    pub(crate) metrics: Arc<EndpointMetrics>,
+}
+
+impl Removal {
+    /// Forgets the flows of endpoints of which nothing else is left and removes them from the table, so that their addresses
+    /// may be used again; counts the others. Until cancelled.
+    pub(crate) async fn follow(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
+        let table = self.endpoints.table();
         cx.health.ok("Running");
-        changed.closed().await;
+        loop {
+            let snapshot = self.endpoints.db().read();
+            let changed = table.table_watch(&snapshot);
+            self.metrics.count(&table, &snapshot);
+            drop(snapshot);
+            let gone = self.endpoints.disconnected();
+            if gone.is_empty() {
+                changed.closed().await;
+                continue;
+            }
+            match self.forget(&gone).await {
+                // Also if the one before could not be forgotten: nothing is left to be done about it.
+                Ok(()) => cx.health.ok("Running"),
+                // The address is not kept for it: an entry matters only to a flow with the same ports.
+                Err(error) => {
+                    tracing::warn!(
+                        error = hive::error_chain(&error),
+                        "flows of endpoints are not forgotten"
+                    );
+                    cx.health
+                        .degraded("Flows of an endpoint that is gone are not forgotten", &error);
+                }
+            }
+            self.endpoints.remove(&gone)?;
+        }
+    }
+
+    async fn forget(&self, gone: &[Obj<Endpoint>]) -> Result<(), ForgetError> {
+        let Some(flows) = &self.flows else {
+            return Ok(());
+        };
+        let addresses = gone.iter().flat_map(|row| row.spec.addresses());
+        flows.forget(addresses.collect()).await
     }
 }
 

@@ -233,22 +233,23 @@ impl Endpoints {
         Ok(result)
     }
 
-    /// Removes endpoints of which nothing is left; returns how many.
-    pub(crate) fn remove_disconnected(&self) -> Result<usize, statedb::Error> {
+    /// Endpoints of which nothing is left but the row.
+    pub(crate) fn disconnected(&self) -> Vec<Obj<Endpoint>> {
+        let snapshot = self.db.read();
+        let rows = self.table.all(&snapshot);
+        rows.filter(|row| row.phase == Phase::Disconnected)
+            .cloned()
+            .collect()
+    }
+
+    /// Removes the rows of endpoints.
+    pub(crate) fn remove(&self, gone: &[Obj<Endpoint>]) -> Result<(), statedb::Error> {
         let mut txn = self.db.write(&[&self.table]);
-        let gone: Vec<u16> = self
-            .table
-            .all(&txn)
-            .filter(|row| row.phase == Phase::Disconnected)
-            .map(|row| row.id)
-            .collect();
-        for id in &gone {
-            self.table.delete_by(&mut txn, Endpoint::BY_ID.key(id))?;
+        for row in gone {
+            self.table.delete_by(&mut txn, Endpoint::BY_ID.key(&row.id))?;
         }
-        if !gone.is_empty() {
-            txn.commit();
-        }
-        Ok(gone.len())
+        txn.commit();
+        Ok(())
     }
 
     /// Adds the endpoints of the run before, those whose interface is gone as disconnecting, and completes the table.

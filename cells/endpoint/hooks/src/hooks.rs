@@ -2,7 +2,7 @@
 
 //! The hooks at interfaces of endpoints.
 
-use std::{fmt::Debug, future::Future, pin::Pin};
+use std::{error::Error, fmt::Debug, future::Future, net::IpAddr, pin::Pin};
 
 use skep_bpf_sys::link::LinkError;
 
@@ -25,6 +25,32 @@ pub trait EndpointHooks: Send + Sync + Debug {
 
     /// Waits until the programs are loaded: before, [`attach`](Self::attach) returns [`HookError::NotLoaded`].
     fn loaded(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+/// Removes what programs remember of flows.
+pub trait EndpointFlows: Send + Sync + Debug {
+    /// Removes the conntrack and NAT entries of all flows from and to these addresses: their endpoints are gone, and the
+    /// next ones that have them start anew.
+    fn forget(
+        &self,
+        addresses: Vec<IpAddr>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), ForgetError>> + Send + '_>>;
+}
+
+/// Entries of flows were not removed, or not all. They are removed when they expire.
+#[derive(Debug, thiserror::Error)]
+#[error("entries of flows of endpoints that are gone are not removed: {}", list(.addresses))]
+pub struct ForgetError {
+    /// Addresses of the endpoints.
+    pub addresses: Vec<IpAddr>,
+    /// Why.
+    #[source]
+    pub source: Box<dyn Error + Send + Sync>,
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    texts.join(", ")
 }
 
 /// Why a program was not attached to or detached from the interface of an endpoint.

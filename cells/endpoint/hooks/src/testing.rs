@@ -4,14 +4,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    future::Future,
+    future::{self, Future},
+    io,
+    net::IpAddr,
     pin::Pin,
 };
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::{EndpointHooks, HookError};
+use crate::{EndpointFlows, EndpointHooks, ForgetError, HookError};
 
 /// Hooks in memory. There are no programs until [`load`](Self::load), and no interfaces but those that were
 /// [added](Self::add_interface).
@@ -92,6 +94,43 @@ impl EndpointHooks for FakeHooks {
             // The sender lives as long as the future borrows from it.
             let _ = loaded.wait_for(|loaded| *loaded).await;
         })
+    }
+}
+
+/// Remembers which addresses were forgotten.
+#[derive(Debug, Default)]
+pub struct FakeFlows {
+    forgotten: Mutex<Vec<IpAddr>>,
+    fails: Mutex<bool>,
+}
+
+impl FakeFlows {
+    /// Addresses whose flows were forgotten, in this order.
+    pub fn forgotten(&self) -> Vec<IpAddr> {
+        self.forgotten.lock().clone()
+    }
+
+    /// Nothing can be removed from now on.
+    pub fn fail(&self) {
+        *self.fails.lock() = true;
+    }
+}
+
+impl EndpointFlows for FakeFlows {
+    fn forget(
+        &self,
+        addresses: Vec<IpAddr>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), ForgetError>> + Send + '_>> {
+        let result = if *self.fails.lock() {
+            Err(ForgetError {
+                addresses,
+                source: io::Error::other("the test says so").into(),
+            })
+        } else {
+            self.forgotten.lock().extend(addresses);
+            Ok(())
+        };
+        Box::pin(future::ready(result))
     }
 }
 

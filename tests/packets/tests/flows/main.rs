@@ -9,6 +9,7 @@ mod frame;
 mod ipip;
 mod nat;
 mod packet;
+mod pressure;
 mod random;
 mod sctp;
 mod tunnel;

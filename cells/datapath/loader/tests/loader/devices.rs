@@ -142,6 +142,43 @@ fn programs_of_others_keep_their_places() {
 }
 
 #[test]
+fn qdiscs_and_filters_of_others_are_kept() {
+    run("foreign-filters", async |world: World| {
+        let (before, after) = (
+            program(ProgramKind::Classifier, "before")?,
+            program(ProgramKind::Classifier, "after")?,
+        );
+        run_program("tc", "qdisc add dev eth0 root handle 7: pfifo limit 321")?;
+        let filters = Filters::new("eth0")?;
+        filters.attach("before", before.as_fd(), InterfaceHook::Ingress, 3)?;
+        filters.attach("after", after.as_fd(), InterfaceHook::Ingress, 9)?;
+        let names = || {
+            let listed = Filters::new("eth0")
+                .unwrap()
+                .list(InterfaceHook::Ingress)
+                .unwrap();
+            listed.into_iter().map(|filter| filter.name).collect::<Vec<_>>()
+        };
+        let by_filter = [REPLACEMENT, "--enable-tcx=false", "--bpf-filter-priority=5"];
+
+        for _ in 0..2 {
+            world.attached(&by_filter).await?.stop().await?;
+            assert_eq!(names(), ["before-eth0", "cil_from_netdev-eth0", "after-eth0"]);
+        }
+        world.attached(&[REPLACEMENT]).await?.stop().await?;
+        assert_eq!(names(), ["before-eth0", "after-eth0"]);
+        assert_eq!(at("eth0", InterfaceHook::Ingress).len(), 1);
+
+        let qdiscs = run_program("tc", "qdisc show dev eth0")?;
+        assert!(
+            qdiscs.contains("qdisc pfifo 7: root") && qdiscs.contains("limit 321p"),
+            "{qdiscs}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
 fn filters_take_the_place_of_links_and_links_that_of_filters() {
     run("filters", async |world: World| {
         world.attached(&[REPLACEMENT]).await?.stop().await?;

@@ -3,6 +3,12 @@
 //! `cilium_host`, `cilium_net`, their addresses and routes, settings of the kernel, and nodes with little.
 
 use rustix::mount::{MountFlags, mount_bind, mount_remount};
+use skep_bpf_maps::{
+    conntrack::{CT_TCP4, CtEntry, CtKey4},
+    endpoint::{DEVICES, Device},
+    nat::NAT4,
+};
+use skep_bpf_sys::{MapFlags, MapKind, MapSpec, MapStore, RawMap as _};
 
 use crate::world::*;
 
@@ -77,6 +83,40 @@ fn a_removed_pair_is_made_again() {
             })
             .await;
         assert!(has_pins());
+        agent.stop().await
+    });
+}
+
+#[test]
+fn maps_of_an_older_layout_are_replaced() {
+    run("layouts", async |world: World| {
+        let store = MapStore::new(&world.root);
+        // Shorter entries, another kind of map, another key.
+        store.provide(
+            MapSpec::<[u8; 14], [u8; 40]>::new("cilium_ct4_global", MapKind::LruHash, 1024, MapFlags::NONE)
+                .raw(),
+        )?;
+        store.provide(
+            MapSpec::<[u8; 14], [u8; 40]>::new(
+                "cilium_snat_v4_external",
+                MapKind::Hash,
+                1024,
+                MapFlags::NONE,
+            )
+            .raw(),
+        )?;
+        store
+            .provide(MapSpec::<u64, [u8; 8]>::new("skep_devices", MapKind::Hash, 16, MapFlags::NONE).raw())?;
+
+        let agent = world.attached(&["--kube-proxy-replacement"]).await?;
+
+        assert_eq!(agent.health().1, None);
+        let store = MapStore::new(&world.root);
+        store.open::<CtKey4, CtEntry>(CT_TCP4.name)?;
+        let nat = store.open_raw(NAT4.name)?;
+        assert_eq!(nat.info().kind, MapKind::LruHash as u32);
+        let devices = store.open::<u32, Device>(DEVICES.name)?.entries()?;
+        assert_eq!(devices.len(), 3, "the pair and eth0");
         agent.stop().await
     });
 }

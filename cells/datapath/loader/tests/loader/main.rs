@@ -11,6 +11,7 @@
 mod devices;
 mod direct;
 mod endpoints;
+mod interrupted;
 mod kernel;
 mod traffic;
 mod tunnel;

@@ -131,44 +131,7 @@ impl World {
 
     /// Starts the cells with these flags besides those for the node.
     pub(crate) async fn start(&self, flags: &[&str]) -> Outcome<Agent> {
-        let mut all: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut default = |key: &str, value: String| {
-            if !all.iter().any(|flag| flag.starts_with(&format!("--{key}"))) {
-                all.push(format!("--{key}={value}"));
-            }
-        };
-        default("bpf-root", self.root.display().to_string());
-        default("cgroup-root", self.cgroup.display().to_string());
-        default("devices", "eth+".to_owned());
-        for key in [
-            "lb-map-max",
-            "sock-rev-map-max",
-            "ct-global-tcp-max",
-            "ct-global-any-max",
-            "nat-global-max",
-        ] {
-            default(&format!("bpf-{key}"), "1024".to_owned());
-        }
-        let plan = Hive::new([
-            statedb::cell(),
-            skep_datapath_config::cell(),
-            skep_datapath_maps::cell(),
-            skep_maglev::cell(),
-            skep_loadbalancer_model::cell(),
-            skep_node::name::cell(),
-            skep_node::cell(),
-            skep_socketlb::cell(),
-            skep_datapath_loader::cell(),
-        ])
-        .root::<Arc<PacketDatapath>>()
-        .root::<Arc<dyn EndpointHooks>>()
-        .root::<Arc<SocketDatapath>>()
-        .root::<Arc<MapStore>>()
-        .root::<LocalNodeStore>()
-        .plan(Settings::new().args(all))?;
-        let running = plan.build()?.start().await?;
-        let health = running.health();
-        Ok(Agent { running, health })
+        Agent::start(&self.root, &self.cgroup, flags).await
     }
 
     /// Starts the cells and waits until the programs are attached.
@@ -199,6 +162,48 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    /// Starts the cells with this BPF file system and control group, and with these flags besides those for the node.
+    pub(crate) async fn start(root: &Path, cgroup: &Path, flags: &[&str]) -> Outcome<Self> {
+        let mut all: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut default = |key: &str, value: String| {
+            if !all.iter().any(|flag| flag.starts_with(&format!("--{key}"))) {
+                all.push(format!("--{key}={value}"));
+            }
+        };
+        default("bpf-root", root.display().to_string());
+        default("cgroup-root", cgroup.display().to_string());
+        default("devices", "eth+".to_owned());
+        for key in [
+            "lb-map-max",
+            "sock-rev-map-max",
+            "ct-global-tcp-max",
+            "ct-global-any-max",
+            "nat-global-max",
+        ] {
+            default(&format!("bpf-{key}"), "1024".to_owned());
+        }
+        let plan = Hive::new([
+            statedb::cell(),
+            skep_datapath_config::cell(),
+            skep_datapath_maps::cell(),
+            skep_maglev::cell(),
+            skep_loadbalancer_model::cell(),
+            skep_node::name::cell(),
+            skep_node::cell(),
+            skep_socketlb::cell(),
+            skep_datapath_loader::cell(),
+        ])
+        .root::<Arc<PacketDatapath>>()
+        .root::<Arc<dyn EndpointHooks>>()
+        .root::<Arc<SocketDatapath>>()
+        .root::<Arc<MapStore>>()
+        .root::<LocalNodeStore>()
+        .plan(Settings::new().args(all))?;
+        let running = plan.build()?.start().await?;
+        let health = running.health();
+        Ok(Self { running, health })
+    }
+
     pub(crate) fn datapath(&self) -> Arc<PacketDatapath> {
         self.running.get().unwrap()
     }

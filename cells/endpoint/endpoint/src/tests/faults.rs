@@ -96,7 +96,7 @@ async fn an_agent_may_end_after_any_step_of_the_way_down() {
         let agent = world.start();
         agent.settle().await;
 
-        agent.endpoints.remove_disconnected().unwrap();
+        agent.endpoints.remove(&agent.endpoints.disconnected()).unwrap();
         assert!(agent.get(id).is_none(), "after {writes} writes");
         world.assert_empty();
     }

@@ -11,7 +11,10 @@ use skep_bpf_maps::{
     text::Text as _,
 };
 use skep_datapath_maps::Maps;
-use skep_endpoint_hooks::{EndpointHooks, testing::FakeHooks};
+use skep_endpoint_hooks::{
+    EndpointFlows, EndpointHooks,
+    testing::{FakeFlows, FakeHooks},
+};
 use skep_identity::NumericIdentity;
 use skep_node::NodeAddress;
 use statedb::{Db, RwTable, Table};
@@ -25,6 +28,7 @@ pub(crate) struct Bench {
     pub(crate) running: Running,
     pub(crate) folder: Arc<TempDir>,
     pub(crate) hooks: Arc<FakeHooks>,
+    flows: Arc<FakeFlows>,
     interfaces: Arc<FakeInterfaces>,
 }
 
@@ -48,10 +52,12 @@ impl Bench {
         interfaces: Arc<FakeInterfaces>,
         more: Vec<Cell>,
     ) -> Self {
-        let (of_hooks, of_interfaces) = (hooks.clone(), interfaces.clone());
+        let flows = Arc::new(FakeFlows::default());
+        let (of_hooks, of_flows, of_interfaces) = (hooks.clone(), flows.clone(), interfaces.clone());
         let fakes = Cell::module("fakes", "What stands for the kernel")
             .provide(addresses)
             .provide(move || -> Arc<dyn EndpointHooks> { of_hooks.clone() })
+            .provide(move || -> Arc<dyn EndpointFlows> { of_flows.clone() })
             .provide(move || -> Arc<dyn Interfaces> { of_interfaces.clone() });
         let has_api = !more.is_empty();
         let cells = [
@@ -80,6 +86,7 @@ impl Bench {
             running,
             folder,
             hooks,
+            flows,
             interfaces,
         }
     }
@@ -124,6 +131,35 @@ impl Bench {
 }
 
 #[tokio::test]
+async fn an_endpoint_goes_though_its_flows_cannot_be_forgotten_and_health_reports_it() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.plug(7);
+    bench.hooks.load();
+    let endpoints = bench.endpoints();
+    endpoints.restored().await;
+    let row = endpoints
+        .create(spec(7), None, Some(NumericIdentity::INIT))
+        .unwrap();
+    endpoints.wait_ready(row.id).await.unwrap();
+    bench.flows.fail();
+
+    assert!(endpoints.disconnect(row.id).unwrap());
+    endpoints.wait_gone(row.id).await.unwrap();
+
+    let errors: Vec<String> = bench
+        .running
+        .health()
+        .entries()
+        .into_iter()
+        .filter_map(|entry| entry.error)
+        .collect();
+    assert!(
+        errors.iter().any(|error| error.contains("10.0.1.7, fd00::7")),
+        "{errors:?}"
+    );
+}
+
+#[tokio::test]
 async fn an_endpoint_is_served_once_programs_are_loaded_and_known_by_its_addresses() {
     let bench = Bench::start(Vec::new()).await;
     bench.plug(7);
@@ -142,8 +178,11 @@ async fn an_endpoint_is_served_once_programs_are_loaded_and_known_by_its_address
     endpoints.wait_ready(row.id).await.unwrap();
 
     assert_eq!(bench.lxc().len(), 2);
+    assert!(bench.flows.forgotten().is_empty());
     assert!(endpoints.disconnect(row.id).unwrap());
     endpoints.wait_gone(row.id).await.unwrap();
+    let forgotten: Vec<String> = bench.flows.forgotten().iter().map(ToString::to_string).collect();
+    assert_eq!(forgotten, ["10.0.1.7", "fd00::7"]);
     bench
         .until("no claim", |bench| bench.identity_of("10.0.1.7").is_none())
         .await;
@@ -166,6 +205,7 @@ async fn a_restart_keeps_endpoints() {
         running,
         folder,
         hooks,
+        flows: _,
         interfaces,
     } = bench;
     hive::testing::stop(running).await;

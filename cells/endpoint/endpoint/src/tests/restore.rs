@@ -50,7 +50,7 @@ async fn an_endpoint_whose_interface_is_gone_is_deleted() {
     let agent = world.start();
     agent.endpoints.wait_ready(kept).await.unwrap();
     agent.settle().await;
-    agent.endpoints.remove_disconnected().unwrap();
+    agent.endpoints.remove(&agent.endpoints.disconnected()).unwrap();
 
     assert_eq!(world.files().ids().unwrap(), [kept]);
     assert!(agent.get(gone).is_none() && agent.get(other).is_none());

@@ -310,7 +310,7 @@ impl Agent {
     pub(super) async fn delete(&self, id: u16) {
         assert!(self.endpoints.disconnect(id).unwrap());
         self.settle().await;
-        self.endpoints.remove_disconnected().unwrap();
+        self.endpoints.remove(&self.endpoints.disconnected()).unwrap();
         self.endpoints.wait_gone(id).await.unwrap();
     }
 

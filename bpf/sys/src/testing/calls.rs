@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Stops a program before a certain write to a map, to see what is left when it ends there.
+//! Stops a program before a certain system call, to see what is left when it ends there, or what it makes of a world that
+//! changes meanwhile.
 //!
-//! The kernel asks this process about each `bpf(2)` call that writes map entries (seccomp user notification): the
-//! program itself needs no code for it, and runs as it always does.
+//! The kernel asks this process about each of the [`Calls`] (seccomp user notification): the program itself needs no code
+//! for it, and runs as it always does.
 
 use std::{
+    cell::Cell,
     io,
     os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
     time::Duration,
@@ -19,16 +21,83 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Offsets in `struct seccomp_data`: the number of the call, and its first argument (its lower half).
 const CALL: u32 = 0;
 #[cfg(target_endian = "little")]
-const COMMAND: u32 = 16;
+const FIRST: u32 = 16;
 #[cfg(target_endian = "big")]
-const COMMAND: u32 = 20;
-/// Commands of `bpf(2)` that write entries: one or many, update or delete.
-const WRITES: [u32; 4] = [2, 3, 26, 27];
+const FIRST: u32 = 20;
+
+/// The calls that are asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// Writes to maps: updates and deletions, of one entry or many.
+    Writes,
+    /// Links and pins are made, changed and removed.
+    Links,
+    /// The same, and netlink is opened: for a change of filters, or a question.
+    LinksAndNetlink,
+}
+
+impl Calls {
+    /// Commands of `bpf(2)`.
+    const fn commands(self) -> &'static [u32] {
+        match self {
+            Self::Writes => &[2, 3, 26, 27],
+            // BPF_OBJ_PIN, BPF_LINK_CREATE, BPF_LINK_UPDATE, BPF_LINK_DETACH
+            Self::Links | Self::LinksAndNetlink => &[6, 28, 29, 34],
+        }
+    }
+
+    /// Other calls, whatever their arguments are.
+    const fn others(self) -> &'static [libc::c_long] {
+        match self {
+            Self::Writes => &[],
+            #[cfg(target_arch = "x86_64")]
+            Self::Links | Self::LinksAndNetlink => &[
+                libc::SYS_rename,
+                libc::SYS_renameat2,
+                libc::SYS_unlink,
+                libc::SYS_unlinkat,
+            ],
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Links | Self::LinksAndNetlink => &[libc::SYS_renameat2, libc::SYS_unlinkat],
+        }
+    }
+
+    /// The filter: what is not asked about is allowed.
+    fn filter(self) -> Vec<libc::sock_filter> {
+        let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
+        let answer = |verdict| statement(libc::BPF_RET | libc::BPF_K, verdict);
+        let asked = || answer(libc::SECCOMP_RET_USER_NOTIF);
+        let mut program = vec![load(CALL)];
+        for call in self.others() {
+            program.extend([skip_unless(*call as u32, 1), asked()]);
+        }
+        if self == Self::LinksAndNetlink {
+            let netlink = libc::AF_NETLINK as u32;
+            program.extend([
+                skip_unless(libc::SYS_socket as u32, 4),
+                load(FIRST),
+                skip_unless(netlink, 1),
+                asked(),
+                answer(libc::SECCOMP_RET_ALLOW),
+            ]);
+        }
+        let commands = self.commands();
+        program.extend([
+            skip_unless(libc::SYS_bpf as u32, (1 + 2 * commands.len()) as u8),
+            load(FIRST),
+        ]);
+        for command in commands {
+            program.extend([skip_unless(*command, 1), asked()]);
+        }
+        program.push(answer(libc::SECCOMP_RET_ALLOW));
+        program
+    }
+}
 
 /// What became of a watched program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watched {
-    /// It has made all writes but one, and stands before that.
+    /// It has made so many calls, and stands before the next one.
     Stopped,
     /// It was done before.
     Done,
@@ -36,13 +105,15 @@ pub enum Watched {
     Ended,
 }
 
-/// Is asked about the writes of a program and its children.
+/// Is asked about the calls of a program and its children.
 #[derive(Debug)]
-pub struct WriteWatch {
+pub struct CallWatch {
     listener: OwnedFd,
+    /// The call that is held back.
+    held: Cell<Option<u64>>,
 }
 
-impl WriteWatch {
+impl CallWatch {
     /// Runs `start` on a thread whose child processes are watched from their first instruction. Needs root.
     ///
     /// # Errors
@@ -52,13 +123,14 @@ impl WriteWatch {
     /// # Panics
     ///
     /// If `start` does.
-    pub fn start<T: Send>(start: impl FnOnce() -> T + Send) -> io::Result<(T, Self)> {
+    pub fn start<T: Send>(calls: Calls, start: impl FnOnce() -> T + Send) -> io::Result<(T, Self)> {
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new()
                 .name("watched".to_owned())
                 .spawn_scoped(scope, || {
-                    let listener = listen()?;
-                    Ok((start(), Self { listener }))
+                    let listener = listen(calls)?;
+                    let held = Cell::new(None);
+                    Ok((start(), Self { listener, held }))
                 })?;
             thread
                 .join()
@@ -66,13 +138,16 @@ impl WriteWatch {
         })
     }
 
-    /// Lets `count` writes pass and holds the next one back. Ends early if there are none to come:
-    /// because `is_done` says so while nothing is asked, or since the program has ended.
+    /// Lets the call that is held back pass, and `count` others, and holds the next one back. Ends early if there are none to
+    /// come: because `is_done` says so while nothing is asked, or since the program has ended.
     ///
     /// # Errors
     ///
     /// What the kernel says instead of asking.
     pub fn stop_before(&self, count: u64, is_done: impl Fn() -> bool) -> io::Result<Watched> {
+        if let Some(held) = self.held.take() {
+            self.let_pass(held)?;
+        }
         let mut passed = 0;
         loop {
             let mut waiting = [PollFd::new(&self.listener, PollFlags::IN)];
@@ -91,6 +166,7 @@ impl WriteWatch {
             }
             let Some(id) = self.question()? else { continue };
             if passed == count {
+                self.held.set(Some(id));
                 return Ok(Watched::Stopped);
             }
             passed += 1;
@@ -144,22 +220,9 @@ fn gone(result: libc::c_int) -> io::Result<bool> {
     }
 }
 
-/// Has the kernel ask about the calling thread's writes, and those of threads and processes it will start.
-fn listen() -> io::Result<OwnedFd> {
-    let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
-    let answer = |verdict| statement(libc::BPF_RET | libc::BPF_K, verdict);
-    let [one, other, third, fourth] = WRITES;
-    let mut program = [
-        load(CALL),
-        skip_unless(libc::SYS_bpf as u32, 5),
-        load(COMMAND),
-        skip_if(one, 4),
-        skip_if(other, 3),
-        skip_if(third, 2),
-        skip_if(fourth, 1),
-        answer(libc::SECCOMP_RET_ALLOW),
-        answer(libc::SECCOMP_RET_USER_NOTIF),
-    ];
+/// Has the kernel ask about the calling thread's calls, and those of threads and processes it will start.
+fn listen(calls: Calls) -> io::Result<OwnedFd> {
+    let mut program = calls.filter();
     let filter = libc::sock_fprog {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
@@ -189,14 +252,6 @@ fn statement(code: u32, k: u32) -> libc::sock_filter {
     }
 }
 
-/// Skips so many instructions if the loaded word is `value`.
-fn skip_if(value: u32, instructions: u8) -> libc::sock_filter {
-    libc::sock_filter {
-        jt: instructions,
-        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value)
-    }
-}
-
 /// Skips so many instructions if the loaded word is anything but `value`.
 fn skip_unless(value: u32, instructions: u8) -> libc::sock_filter {
     libc::sock_filter {
@@ -218,7 +273,7 @@ mod tests {
         let map = Map::create(&spec).unwrap();
         let (go, wait) = mpsc::channel::<()>();
         let (writing, thread) = (map.clone(), "born of a watched thread, like a child process");
-        let (writer, watch) = WriteWatch::start(|| {
+        let (writer, watch) = CallWatch::start(Calls::Writes, || {
             std::thread::Builder::new()
                 .spawn(move || {
                     wait.recv().unwrap();
@@ -243,7 +298,8 @@ mod tests {
     #[test]
     fn a_watch_ends_when_there_is_nothing_to_come() {
         let (go, wait) = mpsc::channel::<()>();
-        let (idle, watch) = WriteWatch::start(|| std::thread::spawn(move || wait.recv())).unwrap();
+        let (idle, watch) =
+            CallWatch::start(Calls::Writes, || std::thread::spawn(move || wait.recv())).unwrap();
 
         assert_eq!(watch.stop_before(0, || true).unwrap(), Watched::Done);
         drop(go);
