@@ -29,7 +29,7 @@ modules=${2:+$(realpath "$2")}
 shift $(($# > 1 ? 2 : 1))
 [ -f "$kernel" ] || fail "no kernel image $kernel"
 [ -z "$modules" ] || [ -d "$modules/kernel" ] || fail "no modules in $modules"
-for program in qemu-system-x86_64 busybox bpftool etcd ldd strip; do
+for program in qemu-system-x86_64 busybox bpftool etcd iperf3 ethtool ldd strip; do
 	command -v "$program" >/dev/null || fail "$program is not installed"
 done
 busybox=$(command -v busybox)
@@ -84,7 +84,7 @@ mkdir -p "$root$PWD"
 git ls-files -z | xargs -0 tar -c | tar -x -C "$root$PWD"
 mapfile -t tests < <(cut -d ' ' -f 3 "$work/tests")
 program "${tests[@]}" "$target"/debug/{skep-agent,skep,skep-clustermesh-apiserver,skep-lab,run-scripts,examples/{frontends,kube-apiserver}} \
-	"$(command -v bpftool)" "$(command -v etcd)"
+	"$(command -v bpftool)" "$(command -v etcd)" "$(command -v iperf3)" "$(command -v ethtool)"
 # Tests compare the layouts of maps with the compiled programs.
 put "$target"/debug/build/skep-bpf-programs-*/out/*.o
 cp "$busybox" "$root/bin/busybox"
@@ -97,7 +97,7 @@ chmod 755 "$root/init"
 } >"$root/etc/kernel-tests"
 cp "$work/tests" "$root/etc/kernel-tests-list"
 if [ -n "$modules" ]; then
-	for module in bridge dummy inet_diag ipv6 llc stp tcp_diag udp_diag veth; do
+	for module in bridge dummy inet_diag ip6_udp_tunnel ipv6 llc stp tcp_diag udp_diag udp_tunnel veth vxlan; do
 		find "$modules/kernel" -name "$module.ko*"
 	done | while read -r module; do
 		to=$root/lib/modules/${modules##*/}/${module#"$modules"/}
