@@ -32,6 +32,9 @@ need_program etcd etcd-server
 if [ "${1:-}" = --tests ]; then
 	need_program bpftool bpftool
 	need_program ip iproute2
+	# Traffic between places of a lab; checksums in software, so that captured packets have them.
+	need_program iperf3 iperf3
+	need_program ethtool ethtool
 fi
 if [ "${1:-}" = --bench ]; then
 	need_program ip iproute2

@@ -29,7 +29,7 @@ modules=${2:+$(realpath "$2")}
 shift $(($# > 1 ? 2 : 1))
 [ -f "$kernel" ] || fail "no kernel image $kernel"
 [ -z "$modules" ] || [ -d "$modules/kernel" ] || fail "no modules in $modules"
-for program in qemu-system-x86_64 busybox bpftool etcd ip ldd strip; do
+for program in qemu-system-x86_64 busybox bpftool etcd ethtool ip iperf3 ldd strip; do
 	command -v "$program" >/dev/null || fail "$program is not installed"
 done
 busybox=$(command -v busybox)
@@ -85,7 +85,7 @@ mkdir -p "$root$PWD"
 git ls-files -z | xargs -0 tar -c | tar -x -C "$root$PWD"
 mapfile -t tests < <(cut -d ' ' -f 3 "$work/tests")
 program "${tests[@]}" "$target"/debug/{skep-agent,skep,skep-clustermesh-apiserver,skep-lab,run-scripts,examples/{frontends,kube-apiserver}} \
-	"$(command -v bpftool)" "$(command -v etcd)" "$(command -v ip)"
+	"$(command -v bpftool)" "$(command -v etcd)" "$(command -v ethtool)" "$(command -v ip)" "$(command -v iperf3)"
 # Tests compare the layouts of maps with the compiled programs.
 put "$target"/debug/build/skep-bpf-programs-*/out/*.o
 cp "$busybox" "$root/bin/busybox"

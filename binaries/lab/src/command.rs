@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tokio::process::Command;
 
 use crate::{
@@ -130,9 +130,18 @@ pub struct Shape {
     /// Let agents read remote clusters from the etcd of their own cluster, which kvstoremesh fills.
     #[arg(long)]
     pub kvstoremesh: bool,
-    /// Make pods endpoints of the agents, whose programs then see their packets.
+    /// Connect pods by routes of their nodes: they are no endpoints of the agents, whose programs do not see their packets.
     #[arg(long)]
-    pub managed_pods: bool,
+    pub unmanaged_pods: bool,
+    /// How packets get from pods to pods of other nodes.
+    #[arg(long, value_enum, default_value_t)]
+    pub routing_mode: RoutingMode,
+    /// How packets get to backends on other nodes, and back.
+    #[arg(long, value_enum, default_value_t)]
+    pub lb_mode: LbMode,
+    /// How the node of a backend learns the address of the service, with `--lb-mode dsr` or `hybrid`.
+    #[arg(long, value_enum, default_value_t)]
+    pub dsr_dispatch: DsrDispatch,
     /// Run an operator for each cluster.
     #[arg(long)]
     pub operator: bool,
@@ -152,10 +161,20 @@ impl Shape {
     /// How pods are connected to their nodes.
     #[must_use]
     pub fn network(&self) -> PodNetwork {
-        match self.managed_pods {
-            true => PodNetwork::Managed,
-            false => PodNetwork::Unmanaged,
+        match self.unmanaged_pods {
+            true => PodNetwork::Unmanaged,
+            false => PodNetwork::Managed,
         }
+    }
+
+    /// Settings of the agents that follow from the options.
+    pub(crate) fn agent_settings(&self) -> impl Iterator<Item = (String, String)> {
+        let modes = [
+            ("routing-mode", word(self.routing_mode)),
+            ("bpf-lb-mode", word(self.lb_mode)),
+            ("bpf-lb-dsr-dispatch", word(self.dsr_dispatch)),
+        ];
+        modes.into_iter().map(|(key, value)| (key.to_owned(), value))
     }
 
     /// The arguments by which the supervisor gets this shape.
@@ -175,7 +194,14 @@ impl Shape {
             arguments.extend(["--mesh".into(), mesh.join(",").into()]);
         }
         arguments.extend(self.kvstoremesh.then(|| "--kvstoremesh".into()));
-        arguments.extend(self.managed_pods.then(|| "--managed-pods".into()));
+        arguments.extend(self.unmanaged_pods.then(|| "--unmanaged-pods".into()));
+        for (option, value) in [
+            ("--routing-mode", word(self.routing_mode)),
+            ("--lb-mode", word(self.lb_mode)),
+            ("--dsr-dispatch", word(self.dsr_dispatch)),
+        ] {
+            arguments.extend([option.into(), value.into()]);
+        }
         for setting in &self.agent_config {
             arguments.extend(["--agent-config".into(), setting.into()]);
         }
@@ -185,6 +211,45 @@ impl Shape {
         }
         arguments
     }
+}
+
+/// How packets get from pods to pods of other nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum RoutingMode {
+    /// By routes of the nodes to the pods of other nodes, which the lab makes.
+    #[default]
+    Native,
+    /// In VXLAN between nodes: the network has no routes to pods.
+    Tunnel,
+}
+
+/// How packets get to backends on other nodes, and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum LbMode {
+    /// With the node's address as source.
+    #[default]
+    Snat,
+    /// With the client's address as source: the backend's node replies to the client.
+    Dsr,
+    /// TCP as `dsr`, everything else as `snat`.
+    Hybrid,
+}
+
+/// How the node of a backend learns the address of the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum DsrDispatch {
+    /// From an option in the packet.
+    #[default]
+    Opt,
+    /// From the packet, which is in another one.
+    Ipip,
+}
+
+/// The word of the command line, and of the agent's settings, for a mode.
+fn word(mode: impl ValueEnum) -> String {
+    mode.to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
 }
 
 /// Starts a lab; returns when every agent is ready. Interrupted or failed, it leaves nothing behind.
@@ -387,8 +452,11 @@ pub fn leftovers() -> Result<Vec<String>, CommandError> {
 
 /// Name of the place that is no node: the network between them.
 pub const OUTSIDE: &str = "outside";
+/// Name of the machine that reaches the nodes through the router [`OUTSIDE`].
+pub const BEYOND: &str = "beyond";
 
-/// How to start a program on a node (`c1-n1`, `n1`), in a pod (`namespace/name`) or [outside of them](OUTSIDE).
+/// How to start a program on a node (`c1-n1`, `n1`), in a pod (`namespace/name`), [outside of them](OUTSIDE), or
+/// [behind a router](BEYOND).
 ///
 /// # Errors
 /// When there is no such node or pod.
@@ -406,17 +474,18 @@ pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Pla
             ..Placement::default()
         });
     }
-    if target == OUTSIDE {
-        let group = site.cgroup.join(OUTSIDE);
+    let clients = [(OUTSIDE, state.outside), (BEYOND, state.beyond)];
+    if let Some((place, beside)) = clients.into_iter().find(|(place, _)| *place == target) {
+        let group = site.cgroup.join(place);
         cgroup::create(&group)?;
         return Ok(Placement {
             cgroup: Some(group),
-            beside: Some(state.outside),
+            beside: Some(beside),
             program,
             ..Placement::default()
         });
     }
-    let mut known: Vec<String> = vec![OUTSIDE.to_owned()];
+    let mut known: Vec<String> = clients.map(|(place, _)| place.to_owned()).to_vec();
     let wanted = target.replacen('/', ".", 1);
     for node in state.lab.clusters.iter().flat_map(|cluster| &cluster.nodes) {
         known.push(node.name.clone());

@@ -4,13 +4,19 @@
 
 mod mesh;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    process::{ExitCode, Stdio},
+    time::Duration,
+};
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::{
-    command::{self, Shape},
+    command::{self, OUTSIDE, Shape},
     echo::Outcome,
     process,
     session::{Session, Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish, node_port},
@@ -23,6 +29,10 @@ const CLIENT: &str = "default/client-c1-n2";
 const NODE_ADDRESSES: [&str; 2] = ["172.30.1.1", "fd00:30:0:1::1"];
 /// How long traffic flows while something is disturbed.
 const TRAFFIC: Duration = Duration::from_secs(6);
+/// Lines of `skep monitor` that are shown.
+const EVENTS: usize = 6;
+/// How long they may take to come.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How long it flows before.
 const UNDISTURBED: Duration = Duration::from_millis(700);
 
@@ -174,6 +184,7 @@ async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
             }
         }
     }
+    checks.extend(from_outside(name, &lab, &service).await?);
     checks.extend(take_backend_away(&lab, &to).await?);
     checks.extend(kill_agent(&lab, &to).await?);
     for program in [["skep", "status"].as_slice(), &["skep", "bpf", "lb", "list"]] {
@@ -222,6 +233,49 @@ fn by_server(outcome: &Outcome) -> String {
         .map(|(server, count)| format!("{server} {count}"))
         .collect();
     counts.join(", ")
+}
+
+/// Calls node ports from the network outside of the nodes, and shows what the programs at the interfaces report.
+async fn from_outside(name: &str, lab: &Session, service: &Value) -> Result<Vec<Check>, AnyError> {
+    headline("Calling the NodePort from outside: packets pass the programs at the nodes' interfaces");
+    let mut checks = Vec::new();
+    for address in NODE_ADDRESSES {
+        for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
+            let to = at(address, node_port(service, protocol));
+            checks.push(spread(lab, OUTSIDE, "NodePort", &to, way, protocol).await?);
+        }
+    }
+    headline("skep monitor, on the node that is called");
+    let program = ["skep", "monitor", "--type", "trace"]
+        .map(OsString::from)
+        .to_vec();
+    let mut command = command::in_place(name, "c1-n1", program)?;
+    let mut monitor = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(monitor.stdout.take().ok_or("the monitor has no output")?).lines();
+    let to = at(NODE_ADDRESSES[0], node_port(service, "TCP"));
+    let mut shown = 0;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while shown < EVENTS && tokio::time::Instant::now() < deadline {
+        // The events of calls before the monitor listens are lost.
+        lab.call(OUTSIDE, &to, Way::TCP, 3).await?;
+        while shown < EVENTS
+            && let Ok(line) = tokio::time::timeout(Duration::from_millis(100), lines.next_line()).await
+            && let Some(line) = line?
+        {
+            // What the programs say of the calls, not of other traffic.
+            if line.contains(" tcp ") && (line.contains(":8080") || line.contains(&to)) {
+                println!("  {line}");
+                shown += 1;
+            }
+        }
+    }
+    monitor.kill().await?;
+    checks.push(Check {
+        what: "`skep monitor` shows packets of calls from outside".into(),
+        found: format!("{shown} lines"),
+        is_good: shown == EVENTS,
+    });
+    Ok(checks)
 }
 
 async fn take_backend_away(lab: &Session, to: &str) -> Result<Vec<Check>, AnyError> {

@@ -12,7 +12,7 @@ use std::{
 use futures::TryStreamExt;
 use netlink_packet_route::{
     link::{LinkAttribute, LinkMessage},
-    route::{RouteMessage, RouteScope},
+    route::{RouteAttribute, RouteMessage, RouteMetric, RouteScope},
 };
 use nix::{
     errno::Errno,
@@ -207,14 +207,21 @@ impl Net {
             .map_err(failed(format!("adding {address}/{prefix} to link `{name}`")))
     }
 
-    /// Adds a route to `network` through `gateway`, which is reached over the link `via`.
+    /// Adds a route to `network` through `gateway`, which is reached over the link `via`; `mtu` in bytes, if it is less than
+    /// that of the link.
     ///
     /// # Errors
     /// If a system call fails.
-    pub async fn route(&self, network: (IpAddr, u8), gateway: IpAddr, via: &str) -> Result<(), LinkError> {
+    pub async fn route(
+        &self,
+        network: (IpAddr, u8),
+        gateway: IpAddr,
+        via: &str,
+        mtu: Option<u32>,
+    ) -> Result<(), LinkError> {
         let index = self.index(via).await?;
         let (to, prefix) = network;
-        let message = match (to, gateway) {
+        let mut message = match (to, gateway) {
             (IpAddr::V4(to), IpAddr::V4(gateway)) => RouteMessageBuilder::<Ipv4Addr>::new()
                 .destination_prefix(to, prefix)
                 .gateway(gateway)
@@ -227,6 +234,11 @@ impl Net {
                 .build(),
             (network, gateway) => return Err(LinkError::Families { network, gateway }),
         };
+        if let Some(mtu) = mtu {
+            message
+                .attributes
+                .push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
+        }
         self.add_route(message, format!("adding the route to {to}/{prefix} by {gateway}"))
             .await
     }
@@ -331,6 +343,10 @@ pub fn setting(path: &str, value: &str) -> Result<(), LinkError> {
 pub fn router_settings() -> Result<(), LinkError> {
     setting("ipv4/ip_forward", "1")?;
     setting("ipv6/conf/all/forwarding", "1")?;
+    for scope in ["all", "default"] {
+        // Machines take the way that their routes say.
+        setting(&format!("ipv4/conf/{scope}/send_redirects"), "0")?;
+    }
     immediate_addresses()
 }
 

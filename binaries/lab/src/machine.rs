@@ -4,16 +4,20 @@
 
 use std::{
     ffi::OsString,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use ipnet::IpNet;
+
 use crate::{
     cgroup::{self, CgroupError},
+    command::{BEYOND, RoutingMode},
     endpoint::{AgentApi, AgentApiError},
     enter::{Mount, Placement},
     link::{self, LinkError, Net},
-    plan::{Cluster, Lab, Node},
+    plan::{self, Cluster, Lab, Node},
     process::{Process, ProcessError, own_program},
 };
 
@@ -21,6 +25,8 @@ use crate::{
 const BRIDGE: &str = "lab0";
 /// Every node's and pod's link to the outside.
 const UPLINK: &str = "eth0";
+/// MTU of the pods' routes with VXLAN between nodes: that of all links, less the headers around a packet.
+const TUNNEL_MTU: u32 = 1500 - 50;
 
 /// Why a machine could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -58,8 +64,8 @@ impl Site {
     pub fn of(lab: &str) -> Result<Self, CgroupError> {
         Ok(Self {
             name: lab.to_owned(),
-            folder: crate::plan::folder_of(lab),
-            cgroup: cgroup::root()?.join(crate::plan::cgroup_of(lab)),
+            folder: plan::folder_of(lab),
+            cgroup: cgroup::root()?.join(plan::cgroup_of(lab)),
         })
     }
 
@@ -91,6 +97,7 @@ impl Site {
 #[derive(Debug)]
 pub struct Fabric {
     holder: Process,
+    beyond: Process,
 }
 
 impl Fabric {
@@ -109,26 +116,83 @@ impl Fabric {
         let addresses: Vec<_> = lab.clusters.iter().flat_map(Cluster::outside_addresses).collect();
         let routes = routes_to_pods(lab);
         in_namespace(holder.pid(), async move |net| {
-            link::immediate_addresses()?;
+            link::router_settings()?;
             net.up("lo").await?;
             net.bridge(BRIDGE).await?;
             for (address, prefix) in addresses {
                 net.address(BRIDGE, address, prefix).await?;
             }
             for (network, gateway) in routes {
-                net.route(network, gateway, BRIDGE).await?;
+                net.route(network, gateway, BRIDGE, None).await?;
             }
             Ok(())
         })
         .await?;
+        let beyond = create_beyond(site, holder.pid()).await?;
         holder.go().await?;
-        Ok(Self { holder })
+        Ok(Self { holder, beyond })
     }
 
     /// A process in the fabric's network namespace.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.holder.pid()
+    }
+
+    /// A process on the machine behind the router.
+    #[must_use]
+    pub fn beyond(&self) -> u32 {
+        self.beyond.pid()
+    }
+}
+
+/// Creates a machine in a network of its own, to which the network of the nodes, in process `fabric`, is the router.
+async fn create_beyond(site: &Site, fabric: u32) -> Result<Process, MachineError> {
+    let placement = Placement {
+        cgroup: Some(site.group(site.cgroup.join(BEYOND))?),
+        new_network: true,
+        hostname: Some(BEYOND.to_owned()),
+        ..holder()
+    };
+    let mut machine = Process::place(BEYOND, &placement, &site.log(BEYOND)).await?;
+    let pid = machine.pid();
+    in_namespace(pid, async move |net| {
+        link::immediate_addresses()?;
+        net.up("lo").await
+    })
+    .await?;
+    let peer = format!("{BEYOND}e");
+    {
+        let peer = peer.clone();
+        in_namespace(fabric, async move |net| {
+            net.veth(BEYOND, &peer, pid).await?;
+            net.up(BEYOND).await?;
+            for (router, _, prefix) in plan::BEYOND {
+                net.address(BEYOND, router, prefix).await?;
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    in_namespace(pid, async move |net| {
+        net.rename(&peer, UPLINK).await?;
+        net.up(UPLINK).await?;
+        for (router, address, prefix) in plan::BEYOND {
+            net.address(UPLINK, address, prefix).await?;
+            net.route(everything(address), router, UPLINK, None).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    machine.go().await?;
+    Ok(machine)
+}
+
+/// The network of all addresses of the family of `address`.
+fn everything(address: IpAddr) -> (IpAddr, u8) {
+    match address {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), 0),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), 0),
     }
 }
 
@@ -139,6 +203,7 @@ pub struct Machine {
     pub node: Node,
     holder: Process,
     site: Site,
+    routing: RoutingMode,
 }
 
 impl Machine {
@@ -146,7 +211,13 @@ impl Machine {
     ///
     /// # Errors
     /// If a system call fails.
-    pub async fn create(site: &Site, lab: &Lab, node: &Node, fabric: &Fabric) -> Result<Self, MachineError> {
+    pub async fn create(
+        site: &Site,
+        lab: &Lab,
+        node: &Node,
+        fabric: &Fabric,
+        routing: RoutingMode,
+    ) -> Result<Self, MachineError> {
         let placement = Placement {
             cgroup: Some(site.group(site.node_cgroup(node).join("holder"))?),
             new_network: true,
@@ -178,7 +249,9 @@ impl Machine {
             })
             .await?;
         }
-        let (addresses, routes) = (node.addresses(), routes_from(lab, node));
+        let mut routes = routes_from(lab, node, routing);
+        routes.extend(routes_beyond(lab, node));
+        let addresses = node.addresses();
         in_namespace(pid, async move |net| {
             net.rename(&peer, UPLINK).await?;
             net.up(UPLINK).await?;
@@ -186,7 +259,7 @@ impl Machine {
                 net.address(UPLINK, address, prefix).await?;
             }
             for (network, gateway) in routes {
-                net.route(network, gateway, UPLINK).await?;
+                net.route(network, gateway, UPLINK, None).await?;
             }
             Ok(())
         })
@@ -196,6 +269,7 @@ impl Machine {
             node: node.clone(),
             holder,
             site: site.clone(),
+            routing,
         })
     }
 
@@ -257,6 +331,7 @@ impl Machine {
         let (pid, link_name) = (process.pid(), pod.link());
         let peer = format!("{link_name}e");
         let (addresses, gateways) = (self.node.pod_addresses(pod.slot), self.node.gateways());
+        let mtu = (self.routing == RoutingMode::Tunnel).then_some(TUNNEL_MTU);
         in_namespace(pid, async move |net| {
             link::immediate_addresses()?;
             net.up("lo").await
@@ -293,12 +368,7 @@ impl Machine {
                 let whole = if address.is_ipv4() { 32 } else { 128 };
                 net.address(UPLINK, address, whole).await?;
                 net.host_route(gateway, UPLINK).await?;
-                let default = if address.is_ipv4() {
-                    (std::net::Ipv4Addr::UNSPECIFIED.into(), 0)
-                } else {
-                    (std::net::Ipv6Addr::UNSPECIFIED.into(), 0)
-                };
-                net.route(default, gateway, UPLINK).await?;
+                net.route(everything(address), gateway, UPLINK, mtu).await?;
             }
             net.identify(UPLINK).await
         })
@@ -405,27 +475,41 @@ fn holder() -> Placement {
     }
 }
 
-/// Routes from the API servers, which have addresses of IPv4, to the pods of all nodes.
-fn routes_to_pods(lab: &Lab) -> Vec<((std::net::IpAddr, u8), std::net::IpAddr)> {
+/// Routes from the network between the nodes to the pods of all nodes.
+fn routes_to_pods(lab: &Lab) -> Vec<((IpAddr, u8), IpAddr)> {
     let nodes = lab.clusters.iter().flat_map(|cluster| &cluster.nodes);
     nodes
         .flat_map(|node| node.pod_networks().into_iter().zip(node.addresses()))
         .map(|(network, (address, _))| (network, address))
-        .filter(|(_, gateway)| gateway.is_ipv4())
         .collect()
 }
 
-/// Routes from `node` to the pods of all other nodes.
-fn routes_from(lab: &Lab, node: &Node) -> Vec<((std::net::IpAddr, u8), std::net::IpAddr)> {
+/// Routes from `node` to the pods of all other nodes; none if its packets to them go by a tunnel, which reaches the nodes of
+/// its own cluster.
+fn routes_from(lab: &Lab, node: &Node, routing: RoutingMode) -> Vec<((IpAddr, u8), IpAddr)> {
+    let is_tunnelled = |other: &&Node| routing == RoutingMode::Tunnel && other.cluster == node.cluster;
     lab.clusters
         .iter()
         .flat_map(|cluster| &cluster.nodes)
-        .filter(|other| *other != node)
+        .filter(|other| *other != node && !is_tunnelled(other))
         .flat_map(|other| {
             other
                 .pod_networks()
                 .into_iter()
                 .zip(other.addresses().map(|(address, _)| address))
+        })
+        .collect()
+}
+
+/// Routes from `node` to the machine behind the router.
+fn routes_beyond(lab: &Lab, node: &Node) -> Vec<((IpAddr, u8), IpAddr)> {
+    let own = lab.clusters.iter().find(|cluster| cluster.index == node.cluster);
+    let routers = own.into_iter().flat_map(Cluster::outside_addresses);
+    routers
+        .zip(plan::BEYOND)
+        .map(|((router, _), (_, address, prefix))| {
+            let network = IpNet::new_assert(address, prefix).network();
+            ((network, prefix), router)
         })
         .collect()
 }
@@ -452,7 +536,7 @@ mod tests {
 
         let routes = routes_to_pods(&lab);
 
-        assert_eq!(routes.len(), 4);
+        assert_eq!(routes.len(), 4 * 2);
         assert!(routes.contains(&(("10.2.1.0".parse().unwrap(), 24), "172.30.2.1".parse().unwrap())));
     }
 
@@ -461,7 +545,7 @@ mod tests {
         let lab = Lab::plan("t", 2, 2).unwrap();
         let node = &lab.clusters[0].nodes[0];
 
-        let routes = routes_from(&lab, node);
+        let routes = routes_from(&lab, node, RoutingMode::Native);
 
         assert_eq!(routes.len(), 3 * 2);
         assert!(routes.contains(&(("10.2.1.0".parse().unwrap(), 24), "172.30.2.1".parse().unwrap())));
@@ -470,5 +554,28 @@ mod tests {
                 .iter()
                 .any(|(network, _)| *network == node.pod_networks()[0])
         );
+        // Clusters do not know the tunnels of others.
+        let tunnelled = routes_from(&lab, node, RoutingMode::Tunnel);
+        let others: Vec<_> = lab.clusters[1]
+            .nodes
+            .iter()
+            .flat_map(Node::pod_networks)
+            .collect();
+        assert!(tunnelled.iter().map(|(network, _)| network).eq(&others));
+    }
+
+    #[test]
+    fn nodes_reach_the_machine_behind_the_router_by_the_address_of_their_cluster() {
+        let lab = Lab::plan("t", 2, 1).unwrap();
+
+        let routes = routes_beyond(&lab, &lab.clusters[1].nodes[0]);
+
+        let expected = [
+            ("10.250.0.0", 24, "172.30.2.250"),
+            ("fd00:250::", 64, "fd00:30:0:2::fa"),
+        ];
+        let expected = expected
+            .map(|(network, prefix, router)| ((network.parse().unwrap(), prefix), router.parse().unwrap()));
+        assert_eq!(routes, expected);
     }
 }

@@ -8,6 +8,7 @@
 //! | API server of cluster `c` | `172.30.c.250` | – |
 //! | pods of that node | `10.c.n.0/24` | `fd00:10:c:n::/64` |
 //! | services of cluster `c` | `10.(100+c).0.0/16` | `fd00:100:c::/112` |
+//! | machine behind the router | `10.250.0.2/24` | `fd00:250::2/64` |
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -22,6 +23,20 @@ pub const MAX_CLUSTERS: u8 = 16;
 pub const MAX_NODES: u8 = 64;
 /// Port of every API server on the lab's network.
 pub const API_PORT: u16 = 6443;
+
+/// The network behind the router, IPv4 and IPv6: the router's address, that of the machine, and the prefix length.
+pub const BEYOND: [(IpAddr, IpAddr, u8); 2] = [
+    (
+        IpAddr::V4(Ipv4Addr::new(10, 250, 0, 1)),
+        IpAddr::V4(Ipv4Addr::new(10, 250, 0, 2)),
+        24,
+    ),
+    (
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0x250, 0, 0, 0, 0, 0, 1)),
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0x250, 0, 0, 0, 0, 0, 2)),
+        64,
+    ),
+];
 
 /// Why a lab cannot be planned.
 #[derive(Debug, thiserror::Error)]

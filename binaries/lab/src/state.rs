@@ -67,6 +67,9 @@ pub struct State {
     /// Process in the network between the nodes, outside of them; 0 until there is one.
     #[serde(default)]
     pub outside: u32,
+    /// Process on the machine behind the router; 0 until there is one.
+    #[serde(default)]
+    pub beyond: u32,
     /// Process that holds each node's namespaces.
     pub nodes: BTreeMap<String, u32>,
     /// Process of each node's agent; restarts change it.
@@ -139,6 +142,7 @@ mod tests {
             supervisor: 7,
             servers: [("c1".to_owned(), "http://127.0.0.1:1".to_owned())].into(),
             outside: 0,
+            beyond: 0,
             nodes: BTreeMap::new(),
             agents: BTreeMap::new(),
         };

@@ -42,6 +42,7 @@ pub async fn run(name: &str, shape: &Shape) -> Result<(), AnyError> {
         servers: Default::default(),
         nodes: Default::default(),
         outside: 0,
+        beyond: 0,
         agents: Default::default(),
     };
     let mut supervisor = Supervisor {
@@ -124,6 +125,7 @@ impl Supervisor {
         self.say("making the network")?;
         let fabric = Fabric::create(&site, &lab).await?;
         self.state.outside = fabric.pid();
+        self.state.beyond = fabric.beyond();
         let mut control_planes = Vec::new();
         for cluster in &lab.clusters {
             self.say(&format!("cluster {}: API server", cluster.name))?;
@@ -156,13 +158,15 @@ impl Supervisor {
         for (cluster, (access, client)) in lab.clusters.iter().zip(control_planes) {
             let mut settings = settings.clone();
             // What the user says goes before.
-            for (key, value) in mesh.iter().flat_map(|mesh| mesh.agent_settings(cluster)) {
+            let meshed = mesh.iter().flat_map(|mesh| mesh.agent_settings(cluster));
+            for (key, value) in meshed.chain(shape.agent_settings()) {
                 settings.entry(key).or_insert(value);
             }
             let mut machines = Vec::new();
             for node in &cluster.nodes {
                 self.say(&format!("node {}", node.name))?;
-                let machine = Arc::new(Machine::create(&site, &lab, node, &fabric).await?);
+                let machine =
+                    Arc::new(Machine::create(&site, &lab, node, &fabric, shape.routing_mode).await?);
                 self.state.nodes.insert(node.name.clone(), machine.pid());
                 machines.push(machine);
             }

@@ -8,6 +8,7 @@ use std::{process::Stdio, time::Duration};
 
 use skep_lab::{
     cgroup,
+    command::RoutingMode,
     enter::Placement,
     machine::{Fabric, Machine, PodNetwork, PodPlace, Site},
     plan::Lab,
@@ -62,12 +63,24 @@ async fn pods_of_different_nodes_reach_each_other_over_both_families() {
     let _cleanup = Cleanup(site.clone());
     skep_lab::process::use_program(program());
     let fabric = Fabric::create(&site, &lab).await.unwrap();
-    let first = Machine::create(&site, &lab, &lab.clusters[0].nodes[0], &fabric)
-        .await
-        .unwrap();
-    let second = Machine::create(&site, &lab, &lab.clusters[0].nodes[1], &fabric)
-        .await
-        .unwrap();
+    let first = Machine::create(
+        &site,
+        &lab,
+        &lab.clusters[0].nodes[0],
+        &fabric,
+        RoutingMode::Native,
+    )
+    .await
+    .unwrap();
+    let second = Machine::create(
+        &site,
+        &lab,
+        &lab.clusters[0].nodes[1],
+        &fabric,
+        RoutingMode::Native,
+    )
+    .await
+    .unwrap();
     let place = PodPlace {
         id: "web".into(),
         hostname: "web".into(),

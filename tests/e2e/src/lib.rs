@@ -5,6 +5,10 @@
 //! Each test has a lab of its own and takes it down, also when it fails; they run side by side. The programs must
 //! be built first: `cargo build --bins --examples`, as `make test` does.
 
+mod capture;
+mod iperf;
+mod place;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +20,13 @@ use skep_lab::{
     process,
     session::{Session, Way, dual_stack_service},
 };
+
+pub use capture::{Capture, Seen};
+pub use iperf::Iperf;
+pub use place::{Answer, Place, ask, ask_udp, transfer};
+
+/// Setting of agents: services are translated at the packets of pods, not at their sockets.
+pub const AT_PACKETS: &str = "bpf-lb-sock-hostns-only=true";
 
 /// A lab that is taken down with this value.
 pub struct TestLab {
@@ -91,6 +102,112 @@ impl TestLab {
                 "{from} → {to} {way:?}: {last}"
             );
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The network of a node, a pod, or a machine outside.
+    ///
+    /// # Panics
+    /// When there is none of that name.
+    #[must_use]
+    pub fn place(&self, name: &str) -> Place {
+        match command::placement(&self.name, name, Vec::new()) {
+            Ok(skep_lab::enter::Placement {
+                beside: Some(process),
+                ..
+            }) => Place::of(process),
+            other => panic!("no network of {name}: {other:?}"),
+        }
+    }
+
+    /// Runs a program on a node, in a pod or outside; what it prints.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub async fn run(&self, place: &str, program: &[&str]) -> String {
+        match self.session.run(place, program).await {
+            Ok(text) => text,
+            Err(err) => panic!("on {place}: {err}"),
+        }
+    }
+
+    /// Waits until `done`.
+    ///
+    /// # Panics
+    /// When that does not happen within 30 s.
+    pub async fn wait<F: Future<Output = bool>>(&self, what: &str, done: impl Fn() -> F) {
+        if let Err(err) = self.session.wait(what, done).await {
+            panic!("{err}");
+        }
+    }
+
+    /// Process of the agent of a node.
+    ///
+    /// # Panics
+    /// When the lab is gone.
+    #[must_use]
+    pub fn agent(&self, node: &str) -> u32 {
+        match self.session.state() {
+            Ok(state) => state.agents.get(node).copied().unwrap_or_default(),
+            Err(err) => panic!("{err}"),
+        }
+    }
+
+    /// Kills the agent of a node, and waits until another one took its place and is well.
+    ///
+    /// # Panics
+    /// When that does not happen in time.
+    pub async fn restart_agent(&self, node: &str) {
+        let before = self.agent(node);
+        self.run(node, &["kill", "-KILL", &before.to_string()]).await;
+        self.wait_agent(node, before).await;
+    }
+
+    /// Waits until the agent of a node is another process than `before`, and well.
+    ///
+    /// # Panics
+    /// When that does not happen in time.
+    pub async fn wait_agent(&self, node: &str, before: u32) {
+        let what = format!("the agent of {node} is back");
+        self.wait(&what, || async {
+            let holder = self
+                .session
+                .state()
+                .ok()
+                .and_then(|state| state.nodes.get(node).copied());
+            self.agent(node) != before && skep_lab::agents::is_well(holder.unwrap_or_default()).await
+        })
+        .await;
+    }
+
+    /// Changes a setting of the agent of a node; it counts from its next start on.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn configure(&self, node: &str, key: &str, value: &str) {
+        let file = skep_lab::plan::folder_of(&self.name)
+            .join("config")
+            .join(node)
+            .join(key);
+        if let Err(err) = std::fs::write(&file, value) {
+            panic!("{}: {err}", file.display());
+        }
+    }
+
+    /// Lets the processor compute all checksums of these machines, as without a network card that does it: packets on the wire
+    /// are complete.
+    ///
+    /// # Panics
+    /// When `ethtool` fails.
+    pub async fn checksums_in_software(&self, places: &[&str]) {
+        for place in places {
+            let links: &[&str] = match *place {
+                command::OUTSIDE => &["lab0", "beyond"],
+                _ => &["eth0"],
+            };
+            for link in links {
+                self.run(place, &["ethtool", "-K", link, "tx", "off"]).await;
+            }
         }
     }
 

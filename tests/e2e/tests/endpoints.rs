@@ -5,7 +5,6 @@
 use serde_json::{Value, json};
 use skep_e2e::{TestLab, shape};
 use skep_lab::{
-    command::Shape,
     echo::Transport,
     session::{Way, at, client_pod, cluster_ips, echo_pod},
 };
@@ -14,11 +13,7 @@ use skep_lab::{
 const AT_PACKETS: [&str; 1] = ["bpf-lb-sock-hostns-only=true"];
 
 async fn managed(test: &str, nodes: u8, config: &[&str]) -> TestLab {
-    let shape = Shape {
-        managed_pods: true,
-        ..shape(nodes, config, None)
-    };
-    TestLab::up_with(test, shape).await
+    TestLab::up_with(test, shape(nodes, config, None)).await
 }
 
 /// Endpoints of a node, as `skep` prints them.

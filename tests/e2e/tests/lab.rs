@@ -126,7 +126,7 @@ async fn programs_on_nodes_end_as_they_would_in_a_shell() {
     assert_eq!(killed.status.code(), Some(137));
     let nowhere = skep_lab(lab.name(), &["exec", "c9-n9", "--", "true"]).await;
     assert!(
-        said(&nowhere).contains("no node or running pod called `c9-n9`; it has outside, c1-n1"),
+        said(&nowhere).contains("no node or running pod called `c9-n9`; it has outside, beyond, c1-n1"),
         "{}",
         said(&nowhere)
     );

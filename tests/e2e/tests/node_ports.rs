@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use skep_e2e::{TestLab, shape};
 use skep_lab::{
-    command::{OUTSIDE, Shape},
+    command::OUTSIDE,
     plan,
     session::{Way, at, echo_pod, finish, node_port},
 };
@@ -18,11 +18,7 @@ const NODES: [&str; 4] = [NODE_1, "172.30.1.2", "fd00:30:0:1::1", "fd00:30:0:1::
 
 /// A lab of two nodes with a pod of the service `shop` on each, or only on the second.
 async fn lab(test: &str, config: &[&str], pods: &[(&str, &str)]) -> (TestLab, Arc<Value>) {
-    let shape = Shape {
-        managed_pods: true,
-        ..shape(2, config, None)
-    };
-    let lab = TestLab::up_with(test, shape).await;
+    let lab = TestLab::up_with(test, shape(2, config, None)).await;
     lab.create_all(pods.iter().map(|(name, node)| echo_pod(name, "shop", node)))
         .await;
     let service = lab.create_shop(json!({"type": "NodePort"})).await;

@@ -55,18 +55,18 @@ const ALL: [Difference; 7] = [
         },
     },
     Difference {
-        name: "packet-too-big",
-        applies: |_, input, done| done.verdict != SHOT && is_icmp6(input) && input.get(54) == Some(&2),
-    },
-    Difference {
         name: "errors-about-translated-flows",
         applies: |step, input, done| {
             let is_error = is_icmp6(input) && matches!(input.get(54), Some(1 | 3 | 4));
             let reaches_client = step.packet_out.is_none() && done.packet != input;
             let theirs = step.packet_out.as_ref().map(|packet| &*packet.0);
-            done.mark & 0xf00 == SNAT_DONE
-                && (is_error && reaches_client || names_another(theirs.unwrap_or_default(), &done.packet))
+            (is_error && reaches_client && done.mark & 0xf00 == SNAT_DONE)
+                || names_another(theirs.unwrap_or_default(), &done.packet)
         },
+    },
+    Difference {
+        name: "packet-too-big",
+        applies: |_, input, done| done.verdict != SHOT && is_icmp6(input) && input.get(54) == Some(&2),
     },
     Difference {
         name: "unresolved-neighbour",
@@ -141,18 +141,24 @@ fn is_time_exceeded(frame: &[u8]) -> bool {
     is_icmp6(frame) && frame.get(54) == Some(&3)
 }
 
-/// Both are the same ICMPv4 error, about packets to other destinations.
+/// Both are the same ICMP error, about packets to different destinations.
 fn names_another(theirs: &[u8], ours: &[u8]) -> bool {
-    let is_error = |frame: &[u8]| {
-        frame.get(12..15) == Some(&[0x08, 0x00, 0x45])
-            && frame.get(23) == Some(&1)
-            && matches!(frame.get(34), Some(3 | 11 | 12))
+    // Up to type and code of the message, and the destination inside.
+    let (message, destination) = match theirs.get(12..15) {
+        Some([0x08, 0x00, 0x45]) if theirs.get(23) == Some(&1) => (14..36, 58..62),
+        _ if is_icmp6(theirs) => (14..56, 86..102),
+        _ => return false,
     };
-    let destination = |frame: &[u8]| frame.get(58..62).map(<[u8]>::to_vec);
-    is_error(theirs)
-        && is_error(ours)
-        && theirs.get(14..36) == ours.get(14..36)
-        && destination(theirs) != destination(ours)
+    let kinds: &[u8] = if message.end == 36 {
+        &[3, 11, 12]
+    } else {
+        &[1, 2, 3, 4]
+    };
+    theirs
+        .get(message.end - 2)
+        .is_some_and(|kind| kinds.contains(kind))
+        && theirs.get(message.clone()) == ours.get(message)
+        && theirs.get(destination.clone()) != ours.get(destination)
 }
 
 /// Without extension headers.

@@ -44,7 +44,13 @@ fn pods_of_the_node_and_of_others() {
 
 #[test]
 fn datagrams_and_icmp() {
-    check("udp-icmp", &[("icmp_frag_needed/v6", "packet-too-big")]);
+    check(
+        "udp-icmp",
+        &[
+            ("icmp_frag_needed/v6", "packet-too-big"),
+            ("icmp_svc_error", "errors-about-translated-flows"),
+        ],
+    );
 }
 
 #[test]
