@@ -96,6 +96,7 @@ mod tests {
             skep_clustermesh_types::cell(),
             skep_kvstore_etcd::cell(),
             skep_clustermesh::cell(),
+            skep_identity_cache::cell(),
             // Without an observer there is no mesh.
             skep_clustermesh::identities::cell(),
         ])

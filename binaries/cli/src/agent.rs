@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Method, Request, StatusCode, body::Bytes};
 use hyper_util::rt::TokioIo;
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::{net::UnixStream, time::timeout};
 
 /// Longest answer that is read: the tables of a large cluster fit several times.
@@ -100,10 +100,29 @@ impl Agent {
             body.extend_from_slice(piece);
             Ok(())
         })?;
-        serde_json::from_slice(&body).map_err(|err| AgentError::Http {
-            path: below_v1(path),
-            cause: err.into(),
-        })
+        decode(path, &body)
+    }
+
+    /// Reads what a document selects of the model at `/v1/<path>`.
+    ///
+    /// # Errors
+    /// When the agent cannot be reached, or answers with an error or another document.
+    pub(crate) fn find<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        selection: &impl Serialize,
+    ) -> Result<T, AgentError> {
+        let selection = serde_json::to_vec(selection).map_err(|err| undecoded(path, err))?;
+        let mut body = Vec::new();
+        let what = Ask {
+            body: selection.into(),
+            ..Ask::new(Method::GET, path)
+        };
+        self.read(what, PATIENCE, |piece| {
+            body.extend_from_slice(piece);
+            Ok(())
+        })?;
+        decode(path, &body)
     }
 
     /// Passes the body at `/v1/<path>` to `write` as it comes.
@@ -116,7 +135,11 @@ impl Agent {
         headers: &[(&str, &str)],
         write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
-        self.read(Method::GET, path, headers, PATIENCE, write)
+        let what = Ask {
+            headers,
+            ..Ask::new(Method::GET, path)
+        };
+        self.read(what, PATIENCE, write)
     }
 
     /// As [`copy`](Self::copy), of what may pause for as long as it likes.
@@ -128,7 +151,7 @@ impl Agent {
         path: &str,
         write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
-        self.read(Method::GET, path, &[], Duration::MAX, write)
+        self.read(Ask::new(Method::GET, path), Duration::MAX, write)
     }
 
     /// Deletes what is at `/v1/<path>`; returns the body of the answer.
@@ -137,7 +160,7 @@ impl Agent {
     /// When the agent cannot be reached or answers with an error.
     pub(crate) fn delete(&self, path: &str) -> Result<String, AgentError> {
         let mut body = Vec::new();
-        self.read(Method::DELETE, path, &[], PATIENCE, |piece| {
+        self.read(Ask::new(Method::DELETE, path), PATIENCE, |piece| {
             body.extend_from_slice(piece);
             Ok(())
         })?;
@@ -146,32 +169,28 @@ impl Agent {
 
     fn read(
         &self,
-        method: Method,
-        path: &str,
-        headers: &[(&str, &str)],
+        what: Ask<'_>,
         pause: Duration,
         write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
-        let path = below_v1(path);
         let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http {
-            path: path.clone(),
+            path: what.path.clone(),
             cause,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|err| failed(err.into()))?;
-        runtime.block_on(self.request(method, &path, headers, pause, write))
+        runtime.block_on(self.request(&what, pause, write))
     }
 
     async fn request(
         &self,
-        method: Method,
-        path: &str,
-        headers: &[(&str, &str)],
+        what: &Ask<'_>,
         pause: Duration,
         mut write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
+        let path = what.path.as_str();
         let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http {
             path: path.to_owned(),
             cause,
@@ -187,15 +206,15 @@ impl Agent {
             .map_err(|err| failed(err.into()))?;
         let driver = tokio::spawn(connection);
         let mut request = Request::builder()
-            .method(method)
+            .method(what.method.clone())
             .uri(path)
             .header("host", "localhost")
             .header("accept", "application/json");
-        for (name, value) in headers {
+        for (name, value) in what.headers {
             request = request.header(*name, *value);
         }
         let request = request
-            .body(Empty::<Bytes>::new())
+            .body(Full::new(what.body.clone()))
             .map_err(|err| failed(err.into()))?;
         let silent = |_| failed("no answer in time".into());
         let response = timeout(PATIENCE, sender.send_request(request))
@@ -227,6 +246,37 @@ impl Agent {
                 .trim_matches('"')
                 .to_owned(),
         })
+    }
+}
+
+/// A request.
+struct Ask<'a> {
+    method: Method,
+    path: String,
+    headers: &'a [(&'a str, &'a str)],
+    body: Bytes,
+}
+
+impl Ask<'_> {
+    /// A request for what is at `/v1/<path>`.
+    fn new(method: Method, path: &str) -> Self {
+        Self {
+            method,
+            path: below_v1(path),
+            headers: &[],
+            body: Bytes::new(),
+        }
+    }
+}
+
+fn decode<T: DeserializeOwned>(path: &str, body: &[u8]) -> Result<T, AgentError> {
+    serde_json::from_slice(body).map_err(|err| undecoded(path, err))
+}
+
+fn undecoded(path: &str, err: serde_json::Error) -> AgentError {
+    AgentError::Http {
+        path: below_v1(path),
+        cause: err.into(),
     }
 }
 
@@ -273,6 +323,20 @@ mod tests {
         assert_eq!(value["a"], 1);
         assert!(request.starts_with("GET /v1/healthz HTTP/1.1"), "{request}");
         assert!(request.contains("brief: true"), "{request}");
+    }
+
+    #[test]
+    fn a_selection_is_the_body_of_the_request() {
+        let (agent, thread, path) = agent_answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]");
+
+        let found: Vec<u32> = agent.find("identity", &["k8s:app=cart"]).unwrap();
+
+        let request = thread.join().unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(found, [0; 0]);
+        assert!(request.starts_with("GET /v1/identity HTTP/1.1"), "{request}");
+        // The body may come after what was read.
+        assert!(request.contains("content-length: 16\r\n"), "{request}");
     }
 
     #[test]

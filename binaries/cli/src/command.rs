@@ -16,6 +16,7 @@ use crate::{
     datapath::{self, IpcacheCommand, PolicyCommand},
     endpoint::{self, EndpointCommand},
     flows::{self, ConnectionCommand, FlowsError, TranslationCommand},
+    identity::{self, IdentityCommand},
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
     mesh,
@@ -73,6 +74,9 @@ enum Command {
     /// Endpoints of the node: interfaces of pods that the datapath serves.
     #[command(subcommand)]
     Endpoint(EndpointCommand),
+    /// Security identities that the agent knows.
+    #[command(subcommand)]
+    Identity(IdentityCommand),
     /// Addresses and networks, and their identities.
     #[command(subcommand)]
     Ip(IpCommand),
@@ -362,6 +366,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         Command::Endpoint(command) => endpoint::run(&agent, &command, format)?,
+        Command::Identity(command) => identity::run(&agent, &command, format)?,
         Command::Clustermesh(ClusterMeshCommand::EnableConfig(options)) => {
             let (text, is_ready) = mesh::enable::run(&agent, *options, format)?;
             if !is_ready {

@@ -8,6 +8,7 @@ mod command;
 mod datapath;
 mod endpoint;
 mod flows;
+mod identity;
 mod inventory;
 #[cfg(feature = "kvstore")]
 mod kvstore;

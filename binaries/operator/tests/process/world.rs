@@ -25,7 +25,7 @@ pub(crate) struct World {
     folder: TempDir,
     pub(crate) cluster: TestCluster,
     /// Where operators reach the API server.
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     served: ServedCluster,
 }
 
@@ -145,6 +145,12 @@ impl Operator {
 
     /// Waits until a command of the shell prints a text that has this.
     pub(crate) async fn wait_shell(&self, command: &str, expected: &str) {
+        self.wait_shell_until(command, expected, |text| text.contains(expected))
+            .await;
+    }
+
+    /// Waits until a command of the shell prints a text of which something is true.
+    pub(crate) async fn wait_shell_until(&self, command: &str, what: &str, is_so: impl Fn(&str) -> bool) {
         let began = Instant::now();
         let mut last = String::new();
         while began.elapsed() < PATIENCE {
@@ -155,12 +161,12 @@ impl Operator {
                 .output()
                 .expect("it works");
             last = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            if last.contains(expected) {
+            if is_so(&last) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("`{last}` does not get `{expected}`:\n{}", self.log());
+        panic!("`{last}` does not get `{what}`:\n{}", self.log());
     }
 
     pub(crate) fn log(&self) -> String {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::is_default;
+use crate::{Identity, is_default};
 
 /// An endpoint that is to be created: the body of `PUT /v1/endpoint/{id}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -131,17 +131,6 @@ pub struct EndpointIdentifiers {
     /// `<namespace>/<name>` of its pod.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pod_name: String,
-}
-
-/// A security identity.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(default)]
-pub struct Identity {
-    /// Its number.
-    pub id: u32,
-    /// Its labels.
-    pub labels: Vec<String>,
 }
 
 /// Labels of an endpoint that a user set.

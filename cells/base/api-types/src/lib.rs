@@ -9,6 +9,7 @@ mod address;
 mod clustermesh;
 mod config;
 mod endpoint;
+mod identity;
 mod map;
 mod policy;
 mod service;
@@ -22,9 +23,10 @@ pub use clustermesh::{
 pub use config::{DaemonConfiguration, DaemonConfigurationSpec, DaemonConfigurationStatus};
 pub use endpoint::{
     Endpoint, EndpointAddressing, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth,
-    EndpointIdentifiers, EndpointNetworking, EndpointPolicy, EndpointPolicyStatus, EndpointStatus, Identity,
+    EndpointIdentifiers, EndpointNetworking, EndpointPolicy, EndpointPolicyStatus, EndpointStatus,
     LabelConfiguration, LabelConfigurationSpec, LabelConfigurationStatus,
 };
+pub use identity::{Identity, IdentityEndpoints};
 pub use map::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 pub use policy::{FrontendMapping, LrpBackend, LrpSpec};
 pub use service::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags, ServiceStatus};

@@ -4,14 +4,10 @@
 //!
 //! They are types of their own, so that the compact types of the agents do not grow.
 
-mod endpoint;
 mod mcs;
 mod service;
 mod slice;
 
-pub(crate) use endpoint::{
-    CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity, EndpointWire, NamedPortWire, SliceEntry,
-};
 pub(crate) use mcs::ServiceExport;
 pub(crate) use service::{Service, ServicePort};
 pub(crate) use slice::{EndpointSlice, EndpointWithHost, Named};

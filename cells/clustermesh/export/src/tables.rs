@@ -13,16 +13,14 @@ use skep_k8s_crds::Config as CrdConfig;
 use skep_k8s_reflectors::{ReflectError, Reflector};
 use skep_k8s_types::Resource;
 use skep_k8s_types::selector::SelectorError;
-use skep_k8s_types::slim::{CiliumNode, Namespace};
+use skep_k8s_types::slim::{CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity, CiliumNode, Namespace};
 use statedb::{Db, Row, RwTable, Table};
 
 use crate::endpoints::EndpointRow;
 use crate::identities::IdentityRow;
 use crate::namespaces::NamespaceRow;
 use crate::nodes::NodeRow;
-use crate::objects::{
-    CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity, EndpointSlice, Service, ServiceExport,
-};
+use crate::objects::{EndpointSlice, Service, ServiceExport};
 use crate::service_exports::ServiceExportRow;
 use crate::services::{ServiceRow, SliceRow};
 use crate::settings::ExportSettings;

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: identities of remote clusters, as table `remote-identities`.
-//! Requires: a database, the mesh. Provides: an observer, the read-only table.
+//! Cell: identities of remote clusters, in table `identities`.
+//! Requires: the writer of the table, the mesh. Provides: an observer.
 //!
-//! Labels of an identity are written once: another set of labels has another number. Table initialised: the identities of all
-//! remote clusters were read, or `clustermesh-sync-timeout` is over.
+//! Labels of an identity are written once: another set of labels has another number. The source is done when the identities
+//! of all remote clusters were read, or `clustermesh-sync-timeout` is over.
 
 use std::fmt;
 use std::sync::Arc;
 
-use compact_str::CompactString;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hive::{Cell, Health, Jobs, Member};
-use serde_json::{Value, json};
-use skep_clustermesh_types::{ClusterName, Identity, Kind, RemoteInfo};
+use skep_clustermesh_types::{Identity, Kind, RemoteInfo};
+use skep_identity::NumericIdentity;
+use skep_identity_cache::{IdentitySource, SecurityIdentity, Writer};
 use skep_kvstore::Key;
-use statedb::row::BoxError;
-use statedb::{Db, Index, Row, RwTable, Table};
 
 use crate::batch::Batches;
 use crate::complete::{Awaited, StartError};
@@ -33,55 +31,13 @@ hive::catalogue!(cell);
 /// Identities of remote clusters.
 pub fn cell() -> Cell {
     Cell::module("clustermesh-identities", "Identities of remote clusters")
-        .provide_private(new_table)
-        .provide(read_only)
         .provide(new_observer)
         .run(start)
-        .library() // other cells read the table
-}
-
-/// Row of `remote-identities`: an identity that a remote cluster has allocated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteIdentity {
-    /// Its number, which no other cluster has.
-    pub id: u32,
-    /// The cluster.
-    pub cluster: ClusterName,
-    /// Its labels as they are written: `k8s:app=cart;k8s:tier=;`.
-    pub labels: CompactString,
-}
-
-impl RemoteIdentity {
-    /// By number.
-    pub const BY_ID: Index<Self, u32> = Index::new("id", |row, keys| keys.add(&row.id));
-    /// By labels: identities of one set of labels, in several clusters.
-    pub const BY_LABELS: Index<Self, str> = Index::new("labels", |row, keys| keys.add(row.labels.as_str()));
-    /// By cluster.
-    pub const BY_CLUSTER: Index<Self, str> =
-        Index::new("cluster", |row, keys| keys.add(row.cluster.as_str()));
-}
-
-impl Row for RemoteIdentity {
-    fn header() -> &'static [&'static str] {
-        &["ID", "Cluster", "Labels"]
-    }
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.id.to_string(),
-            self.cluster.to_string(),
-            self.labels.to_string(),
-        ]
-    }
-
-    fn to_json(&self) -> Result<Value, BoxError> {
-        Ok(json!({"ID": self.id, "Cluster": self.cluster.as_str(), "Labels": self.labels.as_str()}))
-    }
 }
 
 /// Writes remote identities. `None` is an identity that is gone.
 struct IdentityObserver {
-    batches: Arc<Batches<u32, Option<RemoteIdentity>>>,
+    batches: Arc<Batches<NumericIdentity, Option<SecurityIdentity>>>,
 }
 
 impl fmt::Debug for IdentityObserver {
@@ -92,12 +48,14 @@ impl fmt::Debug for IdentityObserver {
 
 impl ValueObserver<Identity> for IdentityObserver {
     fn upsert(&self, cluster: &RemoteInfo, _name: &Key, identity: &Arc<Identity>) {
-        let row = RemoteIdentity {
-            id: identity.id,
-            cluster: cluster.name.clone(),
+        let id = NumericIdentity::new(identity.id);
+        let row = SecurityIdentity {
+            id,
+            source: IdentitySource::ClusterMesh,
+            cluster: cluster.name.as_str().into(),
             labels: identity.text.clone(),
         };
-        self.batches.note(identity.id, Some(row));
+        self.batches.note(id, Some(row));
     }
 
     fn delete(&self, _cluster: &RemoteInfo, name: &Key) {
@@ -112,18 +70,6 @@ impl ValueObserver<Identity> for IdentityObserver {
     }
 }
 
-fn new_table(db: Db) -> Result<RwTable<RemoteIdentity>, statedb::Error> {
-    RwTable::builder("remote-identities")
-        .primary(RemoteIdentity::BY_ID)
-        .index(RemoteIdentity::BY_LABELS)
-        .index(RemoteIdentity::BY_CLUSTER)
-        .build(&db)
-}
-
-fn read_only(table: RwTable<RemoteIdentity>) -> Table<RemoteIdentity> {
-    table.reader()
-}
-
 fn new_observer(metrics: Arc<ClusterMeshMetrics>) -> (Arc<IdentityObserver>, Member<Arc<dyn MeshObserver>>) {
     let observer = Arc::new(IdentityObserver {
         batches: Arc::new(Batches::new(Kind::Identities, BATCH, metrics)),
@@ -135,26 +81,24 @@ fn new_observer(metrics: Arc<ClusterMeshMetrics>) -> (Arc<IdentityObserver>, Mem
 fn start(
     mesh: Arc<ClusterMesh>,
     observer: Arc<IdentityObserver>,
-    (db, table): (Db, RwTable<RemoteIdentity>),
+    writer: Writer,
     jobs: Jobs,
     health: Health,
 ) -> Result<(), StartError> {
     if !mesh.is_enabled() {
         return Ok(());
     }
-    let mut txn = db.write(&[&table]);
-    let guard = table.register_initializer(&mut txn, "clustermesh")?;
-    txn.commit();
-    let (writing_db, writing) = (db.clone(), table.clone());
+    let guard = writer.register_source("clustermesh")?;
+    let writing = writer.clone();
     observer
         .batches
         .clone()
         .spawn(&jobs, "write-identities", move |batch| {
-            let mut txn = writing_db.write(&[&writing]);
+            let mut txn = writing.write();
             for (id, row) in batch {
                 match row {
-                    Some(row) => drop(writing.insert(&mut txn, row)?),
-                    None => drop(writing.delete_by(&mut txn, RemoteIdentity::BY_ID.key(&id))?),
+                    Some(row) => drop(writing.upsert(&mut txn, row)?),
+                    None => writing.delete(&mut txn, IdentitySource::ClusterMesh, id)?,
                 }
             }
             txn.commit();
@@ -164,8 +108,8 @@ fn start(
         kinds: &[Kind::Identities],
         what: "Identities of remote clusters",
         done: move || {
-            let mut txn = db.write(&[&table]);
-            txn.initialized(&guard)?;
+            let mut txn = writer.write();
+            writer.done(&mut txn, &guard)?;
             txn.commit();
             Ok(())
         },

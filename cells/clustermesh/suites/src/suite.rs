@@ -41,6 +41,7 @@ fn hive(choices: &Choices) -> Hive {
         .with(clusters::cell())
         .with(skep_kvstore::command::cell())
         .with(skep_kvstore::command::write_commands())
+        .with(skep_kvstore::table::cell("__all__"))
         .with(skep_clustermesh_types::command::cell())
         .with(skep_clustermesh_types::cell())
         .with(skep_clustermesh::cell())

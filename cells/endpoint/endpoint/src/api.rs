@@ -10,7 +10,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -22,11 +22,13 @@ use axum::{
 use hive::{Cell, Member};
 use skep_api::{Routes, json_list};
 use skep_api_types::{
-    Endpoint as Model, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth, LabelConfiguration,
+    Endpoint as Model, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth, Identity,
+    IdentityEndpoints, LabelConfiguration,
 };
 use skep_endpoint_hooks::EndpointHooks;
 use skep_identity::NumericIdentity;
-use statedb::Obj;
+use skep_identity_cache::SecurityIdentity;
+use statedb::{Obj, Table};
 use tokio::time::timeout;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -49,15 +51,25 @@ pub fn cell() -> Cell {
 pub(crate) struct Api {
     endpoints: Endpoints,
     hooks: Arc<dyn EndpointHooks>,
+    identities: Table<SecurityIdentity>,
 }
 
-fn api(endpoints: Endpoints, hooks: Arc<dyn EndpointHooks>) -> Member<Routes> {
+fn api(
+    endpoints: Endpoints,
+    hooks: Arc<dyn EndpointHooks>,
+    table: Table<SecurityIdentity>,
+) -> Member<Routes> {
     let routes = OpenApiRouter::new()
         .routes(routes!(list, delete_container))
         .routes(routes!(get, create, delete))
         .routes(routes!(health))
         .routes(routes!(labels))
-        .with_state(Api { endpoints, hooks });
+        .routes(routes!(identities))
+        .with_state(Api {
+            endpoints,
+            hooks,
+            identities: table,
+        });
     Member(Routes::new(routes))
 }
 
@@ -288,4 +300,34 @@ async fn labels(
         status: model::labels(&row),
         ..LabelConfiguration::default()
     }))
+}
+
+/// Lists the identities of endpoints, with how many endpoints have each.
+#[utoipa::path(get, path = "/identity/endpoints", responses(
+    (status = 200, description = "The identities", body = [IdentityEndpoints])))]
+async fn identities(State(api): State<Api>) -> Json<Vec<IdentityEndpoints>> {
+    let snapshot = api.endpoints.db().read();
+    let mut counts: BTreeMap<NumericIdentity, usize> = BTreeMap::new();
+    for id in api
+        .endpoints
+        .table()
+        .all(&snapshot)
+        .filter_map(|row| row.identity)
+    {
+        *counts.entry(id).or_default() += 1;
+    }
+    let identity = |id: NumericIdentity| {
+        let row = api
+            .identities
+            .get(&snapshot, SecurityIdentity::BY_ID.key(&id.get()));
+        Identity {
+            id: id.get(),
+            labels: row.map(|row| row.label_texts()).unwrap_or_default(),
+        }
+    };
+    let counted = counts.into_iter().map(|(id, ref_count)| IdentityEndpoints {
+        identity: identity(id),
+        ref_count,
+    });
+    Json(counted.collect())
 }

@@ -9,10 +9,10 @@ use hive::{Cell, Cfg, Jobs, Params, SpawnError};
 use skep_datapath_config::AddressFamilies;
 use skep_ipcache::Writer;
 use skep_k8s_client::Client;
+use skep_k8s_types::slim::{CiliumEndpoint, CiliumEndpointSlice};
 use skep_node::LocalNodeStore;
 
 use crate::config::Config;
-use crate::objects::{CiliumEndpoint, CiliumEndpointSlice};
 use crate::watch::Watch;
 
 /// Endpoints of all nodes as claims in the ipcache.

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use skep_identity::NumericIdentity;
 use skep_ipcache::PodMetadata;
 use skep_k8s_types::ObjectKey;
-use skep_k8s_types::slim::Str;
+use skep_k8s_types::slim::{DescribedEndpoint, EndpointNamedPort, Str};
 use smallvec::SmallVec;
-
-use crate::objects::{Described, NamedPort};
 
 /// Why an endpoint cannot be read. Its last valid state stays.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,22 +68,20 @@ pub(crate) struct Endpoint {
 }
 
 /// The endpoint; `None` while it has no addresses or its node is not known.
-pub(crate) fn endpoint(described: &Described<'_>) -> Result<Option<Endpoint>, EndpointError> {
-    let Described {
+pub(crate) fn endpoint(described: &DescribedEndpoint<'_>) -> Result<Option<Endpoint>, EndpointError> {
+    let DescribedEndpoint {
         key,
         identity,
-        encryption,
+        encryption_key,
         named_ports,
         networking,
+        service_account: _,
     } = described;
     if key.name.is_empty() {
         let namespace = key.namespace.clone();
         return Err(EndpointError::NoName { namespace });
     }
-    let Some(networking) = networking else {
-        return Ok(None);
-    };
-    let Some(node) = networking.node.as_ref().filter(|node| !node.is_empty()) else {
+    let Some(networking) = networking.filter(|networking| !networking.node.is_empty()) else {
         return Ok(None);
     };
     let parse = |text: &Str| {
@@ -95,24 +91,17 @@ pub(crate) fn endpoint(described: &Described<'_>) -> Result<Option<Endpoint>, En
             cause,
         })
     };
-    let node = parse(node)?;
-    let pairs = networking.addressing.iter().flatten();
-    let texts = pairs.flat_map(|pair| [&pair.ipv4, &pair.ipv6]).flatten();
-    let addresses: SmallVec<[IpAddr; 2]> = texts
-        .filter(|text| !text.is_empty())
-        .map(parse)
-        .collect::<Result<_, _>>()?;
+    let node = parse(&networking.node)?;
+    let addresses = networking.addresses().map(parse);
+    let addresses: SmallVec<[IpAddr; 2]> = addresses.collect::<Result<_, _>>()?;
     if addresses.is_empty() {
         return Ok(None);
     }
-    let encryption = encryption
-        .and_then(|encryption| encryption.key)
-        .unwrap_or_default();
     let mut ports = Vec::new();
     for port in *named_ports {
         ports.push(named_port(port).ok_or_else(|| EndpointError::Port {
             endpoint: key.clone(),
-            port: port.name.clone().unwrap_or_default(),
+            port: port.name.clone(),
         })?);
     }
     ports.sort();
@@ -123,9 +112,9 @@ pub(crate) fn endpoint(described: &Described<'_>) -> Result<Option<Endpoint>, En
             identity: identity.unwrap_or_default(),
         })?,
         node,
-        key: u8::try_from(encryption).map_err(|_| EndpointError::Key {
+        key: u8::try_from(*encryption_key).map_err(|_| EndpointError::Key {
             endpoint: key.clone(),
-            key: encryption,
+            key: *encryption_key,
         })?,
         pod: Arc::new(PodMetadata {
             namespace: key.namespace.clone(),
@@ -146,8 +135,8 @@ fn numeric(identity: Option<i64>) -> Option<NumericIdentity> {
     }
 }
 
-fn named_port(port: &NamedPort) -> Option<(Str, u8, u16)> {
-    let protocol = PodMetadata::protocol(port.protocol.as_deref().unwrap_or_default())?;
-    let number = u16::try_from(port.port.unwrap_or_default()).ok()?;
-    Some((port.name.clone().unwrap_or_default(), protocol, number))
+fn named_port(port: &EndpointNamedPort) -> Option<(Str, u8, u16)> {
+    let protocol = PodMetadata::protocol(&port.protocol)?;
+    let number = u16::try_from(port.port).ok()?;
+    Some((port.name.clone(), protocol, number))
 }

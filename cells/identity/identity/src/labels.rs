@@ -29,6 +29,27 @@ impl Labels {
     /// Key of the label whose value is the namespace of the pods.
     pub const NAMESPACE: &'static str = "io.kubernetes.pod.namespace";
 
+    /// Labels as a CiliumIdentity has them: pairs of `<source>:<key>` and value.
+    ///
+    /// ```
+    /// use skep_identity::Labels;
+    ///
+    /// let labels = Labels::from_pairs([("k8s:app", "cart"), ("k8s:tier", "")])?;
+    /// assert_eq!(labels.to_string(), "k8s:app=cart;k8s:tier=;");
+    /// # Ok::<(), skep_identity::LabelError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LabelError`] for the first pair that is no label.
+    pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, LabelError> {
+        let labels = pairs.into_iter().map(|(name, value)| {
+            let (source, key) = name.split_once(':').unwrap_or(("", name));
+            Label::new(source.into(), key, value)
+        });
+        labels.collect()
+    }
+
     /// The label with a key.
     pub fn get(&self, key: &str) -> Option<&Label> {
         let at = self.0.binary_search_by(|label| label.key().cmp(key)).ok()?;

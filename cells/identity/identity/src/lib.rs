@@ -10,6 +10,7 @@
 //! | [`MaxConnectedClusters`], [`IdentityRange`] | which numbers a cluster of a mesh allocates |
 //! | [`Reserved`], [`ReservedLabels`] | reserved identities, and sets of their labels |
 //! | [`Label`], [`Labels`] | labels as identities have them, and their texts |
+//! | [`AllocationMode`] | where a cluster has its identities |
 //!
 //! No Kubernetes, no BPF, no tables.
 //!
@@ -25,12 +26,14 @@
 
 mod label;
 mod labels;
+mod mode;
 mod numeric;
 mod range;
 mod reserved;
 
 pub use label::{Label, LabelError, LabelSource};
 pub use labels::Labels;
+pub use mode::{AllocationMode, UnknownMode};
 pub use numeric::{NumericIdentity, ParseIdentityError, Scope};
 pub use range::{IdentityRange, MaxConnectedClusters, RangeError, UnsupportedMax};
 pub use reserved::{Reserved, ReservedLabels};

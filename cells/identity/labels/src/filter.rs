@@ -2,12 +2,19 @@
 
 //! Which labels count.
 
+use std::path::Path;
+
 use regex::Regex;
 use skep_identity::{Label, LabelSource};
 
+use crate::prefix_file::{self, PrefixFileError};
+
+/// The pattern of reserved labels.
+const RESERVED: &str = "reserved:.*";
+
 /// Cilium's patterns: what does not say who a pod is, and exceptions from that.
 const DEFAULT: &[&str] = &[
-    "reserved:.*",
+    RESERVED,
     r"io\.kubernetes\.pod\.namespace",
     r"io\.cilium\.k8s\.namespace\.labels",
     r"app\.kubernetes\.io",
@@ -47,6 +54,17 @@ pub enum PatternError {
     },
 }
 
+/// Settings make no filter of labels.
+#[derive(Debug, thiserror::Error)]
+pub enum FilterError {
+    /// Fix the file that `label-prefix-file` names.
+    #[error("label-prefix-file")]
+    File(#[from] PrefixFileError),
+    /// Fix `labels`.
+    #[error("labels")]
+    Pattern(#[from] PatternError),
+}
+
 /// Decides which labels an identity has.
 ///
 /// A pattern is `[source:][!]expression`: a regular expression for the beginning of the key, with `!` for labels that do not
@@ -58,8 +76,9 @@ pub struct LabelFilter {
     is_whitelist: bool,
 }
 
+/// A pattern for the beginning of keys.
 #[derive(Clone, Debug)]
-struct Pattern {
+pub(crate) struct Pattern {
     /// `None`: all.
     source: Option<LabelSource>,
     key: Regex,
@@ -67,6 +86,23 @@ struct Pattern {
 }
 
 impl Pattern {
+    /// A pattern for the keys of labels of a source; `None` for all sources.
+    ///
+    /// # Errors
+    ///
+    /// If the expression is invalid.
+    pub(crate) fn new(
+        source: Option<&str>,
+        expression: &str,
+        is_excluded: bool,
+    ) -> Result<Self, regex::Error> {
+        Ok(Self {
+            source: source.map(LabelSource::from),
+            key: Regex::new(expression)?,
+            is_excluded,
+        })
+    }
+
     fn parse(text: &str) -> Result<Self, PatternError> {
         let (source, rest) = match text.split_once(':') {
             Some((source, rest)) => (Some(source), rest),
@@ -79,14 +115,10 @@ impl Pattern {
         if pattern.is_empty() {
             return Err(PatternError::Empty(text.to_owned()));
         }
-        let key = Regex::new(pattern).map_err(|cause| PatternError::Regex {
+        let source = source.filter(|source| !source.is_empty());
+        Self::new(source, pattern, is_excluded).map_err(|cause| PatternError::Regex {
             pattern: text.to_owned(),
             cause: Box::new(cause),
-        })?;
-        Ok(Self {
-            source: source.filter(|source| !source.is_empty()).map(LabelSource::from),
-            key,
-            is_excluded,
         })
     }
 
@@ -104,6 +136,10 @@ impl Pattern {
     }
 }
 
+fn parse<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Vec<Pattern>, PatternError> {
+    patterns.into_iter().map(Pattern::parse).collect()
+}
+
 impl LabelFilter {
     /// Cilium's patterns and these. One that includes makes what no pattern matches not count.
     ///
@@ -111,14 +147,34 @@ impl LabelFilter {
     ///
     /// [`PatternError`] for the first pattern that cannot be used.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, PatternError> {
-        let patterns = patterns.into_iter().map(Pattern::parse);
-        let mut patterns = patterns.collect::<Result<Vec<Pattern>, _>>()?;
-        let is_whitelist = patterns.iter().any(|pattern| !pattern.is_excluded);
-        patterns.extend(DEFAULT.iter().flat_map(|text| Pattern::parse(text)));
-        Ok(Self {
+        let mut filter = Self::of(parse(patterns)?);
+        filter
+            .patterns
+            .extend(DEFAULT.iter().flat_map(|text| Pattern::parse(text)));
+        Ok(filter)
+    }
+
+    /// The patterns of a file in Cilium's form instead of the default ones, and these. Reserved labels always count.
+    ///
+    /// # Errors
+    ///
+    /// [`FilterError`] for the file, or for the first pattern that cannot be used.
+    pub fn of_file<'a>(
+        path: &Path,
+        patterns: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, FilterError> {
+        let mut all = prefix_file::read(path)?;
+        all.extend(parse(patterns)?);
+        let mut filter = Self::of(all);
+        filter.patterns.extend(Pattern::parse(RESERVED));
+        Ok(filter)
+    }
+
+    fn of(patterns: Vec<Pattern>) -> Self {
+        Self {
+            is_whitelist: patterns.iter().any(|pattern| !pattern.is_excluded),
             patterns,
-            is_whitelist,
-        })
+        }
     }
 
     /// Whether identities have a label.

@@ -21,11 +21,17 @@
 //! );
 //! ```
 
+#[cfg(feature = "hive")]
+mod config;
 mod filter;
+mod prefix_file;
 
 use skep_identity::{Label, LabelSource, Labels};
 
-pub use filter::{LabelFilter, PatternError};
+#[cfg(feature = "hive")]
+pub use config::LabelConfig;
+pub use filter::{FilterError, LabelFilter, PatternError};
+pub use prefix_file::PrefixFileError;
 
 /// What comes before the keys of labels of a namespace.
 const NAMESPACE_LABELS: &str = "io.cilium.k8s.namespace.labels.";

@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::slim::{
-    CiliumLocalRedirectPolicy, CiliumNode, EndpointSlice, Metadata, Namespace, Node, Pod, Service, Str,
+    CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity, CiliumLocalRedirectPolicy, CiliumNode,
+    EndpointSlice, Labels, Metadata, Namespace, Node, Pod, Service, Str,
 };
 
 /// A type of objects: group, version and names.
@@ -174,6 +175,45 @@ resource!(
 resource!(Node, "", "v1", "Node", "nodes", false);
 resource!(Namespace, "", "v1", "Namespace", "namespaces", false);
 resource!(CiliumNode, "cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
+resource!(
+    CiliumEndpoint,
+    "cilium.io",
+    "v2",
+    "CiliumEndpoint",
+    "ciliumendpoints",
+    true,
+    // The owner of an endpoint is its pod.
+    fn compact(&mut self) {
+        self.metadata.labels = Labels::default();
+        self.metadata.annotations = Labels::default();
+    }
+);
+resource!(
+    CiliumEndpointSlice,
+    "cilium.io",
+    "v2alpha1",
+    "CiliumEndpointSlice",
+    "ciliumendpointslices",
+    false,
+    fn compact(&mut self) {
+        self.metadata.labels = Labels::default();
+        self.metadata.annotations = Labels::default();
+        self.metadata.owner_references = Box::default();
+    }
+);
+resource!(
+    CiliumIdentity,
+    "cilium.io",
+    "v2",
+    "CiliumIdentity",
+    "ciliumidentities",
+    false,
+    // An annotation says that it was found unused.
+    fn compact(&mut self) {
+        self.metadata.labels = Labels::default();
+        self.metadata.owner_references = Box::default();
+    }
+);
 resource!(
     CiliumLocalRedirectPolicy,
     "cilium.io",

@@ -14,6 +14,8 @@ mod labels;
 mod metadata;
 mod text;
 
+mod ciliumendpoint;
+mod ciliumidentity;
 mod ciliumnode;
 mod endpointslice;
 mod namespace;
@@ -23,6 +25,11 @@ mod pod;
 mod redirectpolicy;
 mod service;
 
+pub use ciliumendpoint::{
+    CiliumEndpoint, CiliumEndpointSlice, CiliumEndpointSliceEntry, CiliumEndpointStatus, DescribedEndpoint,
+    EndpointEncryption, EndpointIdentity, EndpointNamedPort, EndpointNetworking,
+};
+pub use ciliumidentity::CiliumIdentity;
 pub use ciliumnode::{
     CiliumNode, CiliumNodeAddress, CiliumNodeSpec, CiliumNodeStatus, EncryptionSpec, FamilyAddresses,
     IpamPoolAllocation, IpamPoolRequest, IpamPoolSpec, IpamSpec, IpamStatus, OperatorStatus,
@@ -31,7 +38,7 @@ pub use endpointslice::{
     AddressType, Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForZone,
 };
 pub use labels::{LabelSelector, Labels, SelectorRequirement};
-pub use metadata::{Condition, Metadata, OwnerReference};
+pub use metadata::{Condition, CreatedMetadata, Metadata, OwnerReference};
 pub use namespace::Namespace;
 pub use node::{Node, NodeAddress, NodeAddressType, NodeCondition, NodeSpec, NodeStatus, Taint};
 pub use normalize::normalize;

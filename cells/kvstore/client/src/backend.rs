@@ -152,6 +152,18 @@ pub struct EndpointAnswer {
     pub is_leader: bool,
     /// State of the store as this endpoint has it.
     pub header: Header,
+    /// Alarms of the store that this endpoint reports, such as [`NO_SPACE`](Self::NO_SPACE).
+    pub alarms: Vec<String>,
+}
+
+impl EndpointAnswer {
+    /// The alarm of a store that has no space left: writes are refused until it is disarmed.
+    pub const NO_SPACE: &'static str = "NOSPACE";
+
+    /// Whether it reports that the store has no space left.
+    pub fn has_no_space(&self) -> bool {
+        self.alarms.iter().any(|alarm| alarm == Self::NO_SPACE)
+    }
 }
 
 /// The cause of an error, shared by all that see it.

@@ -96,7 +96,10 @@ async fn report(cx: JobCtx, client: Client, health: Health) {
             match (&status.connection, &status.failure, &status.quorum_error) {
                 (_, Some(error), _) => health.degraded(text.as_str(), error),
                 (Connection::Connected, None, Some(error)) => health.degraded(text.as_str(), error),
-                (Connection::Connected, None, None) => health.ok(text.as_str()),
+                (Connection::Connected, None, None) => match &status.refusal {
+                    Some(error) => health.degraded(text.as_str(), error),
+                    None => health.ok(text.as_str()),
+                },
                 (Connection::Connecting(Some(error)), None, _) => health.degraded(text.as_str(), error),
                 (Connection::Connecting(None), None, _) => health.starting(text.as_str()),
                 (Connection::Disabled, None, _) => health.ok(text.as_str()),

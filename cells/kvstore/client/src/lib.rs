@@ -8,8 +8,8 @@
 //! - [`keys`]: the layout of the key space that is shared with Cilium.
 //!
 //! Feature `hive` adds `cell` (cells around a client), the writer of the heartbeat and metrics; feature `api` adds `probe`,
-//! the part of the agent's status; feature `script` adds `command`, commands of scripts and of the shell, and `suites` the
-//! script suite `kvstore`. Feature `testing` adds `testing`: the suite that every store passes, and a store that fails on purpose.
+//! the part of the agent's status; feature `script` adds `command`, commands of scripts and of the shell, and `table`, the
+//! keys of a store as a table; `suites` adds the script suite `kvstore`. Feature `testing` adds `testing`: the suite that every store passes, and a store that fails on purpose.
 
 mod backend;
 #[cfg(feature = "hive")]
@@ -31,6 +31,8 @@ mod options;
 pub mod probe;
 #[cfg(feature = "suites")]
 mod suite;
+#[cfg(feature = "script")]
+pub mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod types;

@@ -269,6 +269,7 @@ impl Backend for Memory {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 is_leader: true,
                 header: self.lock().header(),
+                alarms: Vec::new(),
             }),
         }]
     }

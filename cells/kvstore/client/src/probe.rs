@@ -43,7 +43,7 @@ fn status(client: &Client) -> Status {
         Connection::Disabled => return Status::default(),
         Connection::Connecting(_) => State::Warning,
         Connection::Connected if status.failure.is_some() => State::Failure,
-        Connection::Connected if status.quorum_error.is_some() => State::Warning,
+        Connection::Connected if status.quorum_error.is_some() || status.refusal.is_some() => State::Warning,
         Connection::Connected => State::Ok,
     };
     Status {
@@ -56,7 +56,9 @@ fn status(client: &Client) -> Status {
 mod tests {
     use super::*;
     use crate::memory::Memory;
-    use crate::testing::RunningClient;
+    use std::time::Duration;
+
+    use crate::testing::{FaultyBackend, PATIENCE, RunningClient};
 
     #[tokio::test(start_paused = true)]
     async fn the_status_is_that_of_the_client() {
@@ -71,5 +73,36 @@ mod tests {
         client.wait_connected().await;
 
         assert_eq!(status(&client).state, State::Ok);
+    }
+
+    /// Of a store that is full from the start, and of one that becomes full.
+    #[tokio::test(start_paused = true)]
+    async fn a_store_without_space_is_named_until_there_is_space_again() {
+        for is_full_at_first in [true, false] {
+            let store = FaultyBackend::new(Arc::new(Memory::new()));
+            store.fill(is_full_at_first);
+            let client = RunningClient::full(store.clone());
+            if !is_full_at_first {
+                client.wait_connected().await;
+                store.fill(true);
+            }
+            let named = async {
+                while !status(&client).msg.contains("the store has no space left") {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE * 10, named).await.unwrap();
+            assert_eq!(status(&client).state, State::Warning);
+
+            store.fill(false);
+
+            let well = async {
+                while status(&client).state != State::Ok || !client.status().is_healthy() {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE * 10, well).await.unwrap();
+            assert!(!status(&client).msg.contains("space"), "{}", status(&client).msg);
+        }
     }
 }

@@ -22,4 +22,5 @@ fn hive() -> Hive {
         .with(crate::cell::memory())
         .with(crate::command::cell())
         .with(crate::command::write_commands())
+        .with(crate::table::cell("__local__"))
 }

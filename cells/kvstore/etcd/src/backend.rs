@@ -190,6 +190,7 @@ impl Etcd {
                     version: status.version().to_owned(),
                     is_leader: member != 0 && member == status.leader(),
                     header,
+                    alarms: convert::alarms(status.errors()),
                 })
             }
             Ok(Err(error)) => {

@@ -21,6 +21,19 @@ pub(crate) fn header(header: Option<&etcd::ResponseHeader>) -> Result<Header, Ba
         .ok_or(BackendError::NoHeader)
 }
 
+/// The alarms in what an endpoint reports as wrong: `memberID:10501334649042878790 alarm:NOSPACE `. Each member reports those
+/// of all.
+pub(crate) fn alarms(errors: &[String]) -> Vec<String> {
+    let words = errors.iter().flat_map(|error| error.split_whitespace());
+    let mut alarms: Vec<String> = words
+        .filter_map(|word| word.strip_prefix("alarm:"))
+        .map(str::to_owned)
+        .collect();
+    alarms.sort_unstable();
+    alarms.dedup();
+    alarms
+}
+
 pub(crate) fn get_options(request: &RangeRequest) -> etcd::GetOptions {
     let mut options = etcd::GetOptions::new()
         .with_limit(i64::try_from(request.limit).unwrap_or(i64::MAX))

@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use skep_kvstore::Backend;
 use tempfile::TempDir;
@@ -44,6 +45,8 @@ pub struct EtcdServer {
     port: u16,
     peer_port: u16,
     tls: Option<ServerTls>,
+    /// Bytes that the data may have; the default of etcd if there is none.
+    quota: Option<u64>,
     child: Option<Child>,
     backend: Arc<Etcd>,
 }
@@ -64,7 +67,17 @@ impl EtcdServer {
     ///
     /// As [`start`](Self::start).
     pub async fn start_with(tls: Option<ServerTls>) -> Self {
-        Self::start_in(None, tls).await
+        Self::start_in(None, tls, None).await
+    }
+
+    /// Starts etcd whose data may have so many bytes. When they have more it refuses writes, until space is made and
+    /// [`disarm`](Self::disarm) was called.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_with_quota(bytes: u64) -> Self {
+        Self::start_in(None, None, Some(bytes)).await
     }
 
     /// Starts etcd on a data directory that exists.
@@ -73,10 +86,10 @@ impl EtcdServer {
     ///
     /// As [`start`](Self::start).
     pub async fn start_on(data: &Path, tls: Option<ServerTls>) -> Self {
-        Self::start_in(Some(data), tls).await
+        Self::start_in(Some(data), tls, None).await
     }
 
-    async fn start_in(data: Option<&Path>, tls: Option<ServerTls>) -> Self {
+    async fn start_in(data: Option<&Path>, tls: Option<ServerTls>, quota: Option<u64>) -> Self {
         let folder = TempDir::with_prefix("skep-etcd-").expect("there is a folder for temporary files");
         let [port, peer_port] = free_ports();
         let config =
@@ -87,6 +100,7 @@ impl EtcdServer {
             port,
             peer_port,
             tls,
+            quota,
             child: None,
             backend: Arc::new(Etcd::new(
                 ConfigSource::Config(config),
@@ -105,6 +119,34 @@ impl EtcdServer {
     /// The store, for a server without TLS.
     pub fn backend(&self) -> Arc<dyn Backend> {
         self.backend.clone()
+    }
+
+    /// Forgets all revisions but the newest, gives their space back, and ends the alarm that refuses writes.
+    ///
+    /// # Panics
+    ///
+    /// If etcd does not do it.
+    pub async fn disarm(&self) {
+        let endpoint = format!("http://127.0.0.1:{}", self.port);
+        let mut client = etcd_client::Client::connect([endpoint], None)
+            .await
+            .expect("etcd can be reached");
+        let status = client.status().await.expect("etcd answers");
+        let header = status.header().expect("it has a header");
+        // Until the space is free indeed: otherwise the next write raises the alarm again.
+        let options = CompactionOptions::new().with_physical();
+        client
+            .compact(header.revision(), Some(options))
+            .await
+            .expect("the revisions are compacted");
+        client.defragment().await.expect("the data are defragmented");
+        // The alarm is that of a member: etcd ignores a request that names none.
+        let mut options = AlarmOptions::new();
+        options.with_member(header.member_id());
+        client
+            .alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(options))
+            .await
+            .expect("the alarm ends");
     }
 
     /// Ends the process at once.
@@ -197,6 +239,7 @@ impl EtcdServer {
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log can be shared"))
             .stderr(log);
+        command.args(self.quota.map(|bytes| format!("--quota-backend-bytes={bytes}")));
         if let Some(tls) = &self.tls {
             let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
             command.args([

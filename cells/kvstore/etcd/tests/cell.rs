@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use hive::{Hive, Settings, testing};
+use hive::{HealthEntry, Hive, Level, Settings, testing};
 use skep_kvstore::testing::PATIENCE;
 use skep_kvstore::{Client, Lifetime, keys};
 use skep_kvstore_etcd::testing::EtcdServer;
@@ -75,6 +75,68 @@ async fn the_client_connects_and_the_heartbeat_is_written() {
         .await
         .expect("it is read");
     assert_eq!(kept.items.len(), 1, "a stop leaves the keys to their lease");
+}
+
+/// Health of the connection of a program's client.
+fn connection(running: &hive::Running) -> Option<HealthEntry> {
+    let mut entries = running.health().entries().into_iter();
+    entries.find(|entry| entry.id.to_string().ends_with("connection"))
+}
+
+fn is_connected(running: &hive::Running) -> bool {
+    connection(running).is_some_and(|entry| entry.level == Level::Ok)
+}
+
+async fn wait(what: &str, mut holds: impl FnMut() -> bool) {
+    let holds = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    // Checks are a minute apart while all is well.
+    tokio::time::timeout(PATIENCE * 4, holds)
+        .await
+        .unwrap_or_else(|_| panic!("not in time: {what}"));
+}
+
+#[tokio::test]
+async fn health_names_an_etcd_without_space_until_the_alarm_is_disarmed() {
+    let server = EtcdServer::start_with_quota(4 << 20).await;
+    let (running, client) = start(&[
+        "--kvstore=etcd".to_owned(),
+        format!("--kvstore-opt=etcd.address=http://127.0.0.1:{}", server.port()),
+        "--kvstore-opt=etcd.qps=100".to_owned(),
+    ])
+    .await;
+    wait("it connects", || is_connected(&running)).await;
+    let block = "x".repeat(256 << 10);
+    let mut written = 0;
+    while client
+        .put(&format!("fill/{written}"), block.clone(), Lifetime::Permanent)
+        .await
+        .is_ok()
+    {
+        written += 1;
+        assert!(written < 100, "the data are smaller than the quota");
+    }
+
+    wait("health names it", || {
+        connection(&running).is_some_and(|entry| {
+            let error = entry.error.unwrap_or_default();
+            entry.level == Level::Degraded
+                && entry.message.contains("(alarm NOSPACE)")
+                && error.contains("the store has no space left")
+        })
+    })
+    .await;
+    client
+        .delete_prefix("fill/")
+        .await
+        .expect("deletions need no space");
+    server.disarm().await;
+
+    wait("health is well", || is_connected(&running)).await;
+    testing::stop(running).await;
 }
 
 #[test]

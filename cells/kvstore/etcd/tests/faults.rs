@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skep_kvstore::testing::{PATIENCE, RunningClient, event_text, event_texts, next_event, options};
-use skep_kvstore::{Backend, BackendError, ClientKind, ClientOptions, ConnectionError, Lifetime};
+use skep_kvstore::{Backend, BackendError, Client, ClientKind, ClientOptions, ConnectionError, Lifetime};
 use skep_kvstore_etcd::testing::{EtcdServer, Gate, Passes};
 use skep_kvstore_etcd::{ConfigSource, Etcd, EtcdConfig, TransportOptions};
 
@@ -382,4 +382,98 @@ async fn a_missing_file_is_waited_for() {
         .await
         .expect("the file is read");
     assert_eq!(backend.addresses(), [address(&server)]);
+}
+
+/// Writes until etcd refuses it for lack of space.
+async fn fill(client: &Client) {
+    let block = "x".repeat(256 << 10);
+    for at in 0..100 {
+        let key = format!("fill/{at}");
+        if let Err(error) = client.put(&key, block.clone(), Lifetime::Permanent).await {
+            assert!(
+                matches!(error.backend(), Some(BackendError::NoSpace)),
+                "{error:?}"
+            );
+            return;
+        }
+    }
+    panic!("the data are smaller than the quota");
+}
+
+/// Deletes what [`fill`] wrote, and makes etcd take writes again.
+async fn make_space(server: &EtcdServer, client: &Client) {
+    client
+        .delete_prefix("fill/")
+        .await
+        .expect("deletions need no space");
+    server.disarm().await;
+}
+
+/// What was written stays readable and keeps its lease; what is refused is written when there is space again.
+#[tokio::test]
+async fn an_etcd_without_space_refuses_writes_by_name_and_loses_nothing() {
+    let server = EtcdServer::start_with_quota(4 << 20).await;
+    let client = RunningClient::new(hasty(&server), watchful());
+    client
+        .put("s/a", "1", Lifetime::Leased)
+        .await
+        .expect("it is written");
+    let mut watcher = client.list_and_watch("s/");
+    assert_eq!(event_texts(&mut watcher, 2).await, ["create s/a=1", "listDone"]);
+    eventually("all is well", async || client.status().is_healthy()).await;
+    // Without deadlines: to write much takes its time.
+    let filler = RunningClient::mesh(server.backend());
+
+    fill(&filler).await;
+
+    let error = client
+        .put("s/b", "1", Lifetime::Leased)
+        .await
+        .expect_err("there is no space");
+    let text = hive::error_chain(&error);
+    assert!(text.ends_with("the store has no space left"), "{text}");
+    let read = client.get("s/a").await.expect("it is readable");
+    assert_eq!(&read.expect("it is there").value[..], b"1");
+    eventually("the status names it", async || {
+        let text = client.status().to_string();
+        text.contains("has-quorum=true, the store has no space left: ")
+            && text.ends_with(" (Leader) (alarm NOSPACE)")
+    })
+    .await;
+    let status = client.status();
+    assert!(!status.is_healthy() && status.failure.is_none(), "{status:?}");
+
+    assert!(client.delete("s/a").await.expect("deletions need no space"));
+    assert_eq!(event_text(&next_event(&mut watcher).await), "delete s/a");
+    make_space(&server, &filler).await;
+
+    eventually("it is written", async || {
+        client.put("s/b", "2", Lifetime::Leased).await.is_ok()
+    })
+    .await;
+    assert_eq!(event_text(&next_event(&mut watcher).await), "create s/b=2");
+    eventually("the status is well", async || client.status().is_healthy()).await;
+    let text = client.status().to_string();
+    assert!(text.ends_with(" (Leader)"), "{text}");
+}
+
+/// The client waits for the lease of its locks, which needs space.
+#[tokio::test]
+async fn a_client_that_starts_at_an_etcd_without_space_says_so_and_connects_later() {
+    let server = EtcdServer::start_with_quota(4 << 20).await;
+    let filler = RunningClient::mesh(server.backend());
+    fill(&filler).await;
+
+    let client = RunningClient::new(hasty(&server), watchful());
+    eventually("the status names it", async || {
+        client.status().to_string()
+            == "Waiting for initial connection to be established: the store has no space left"
+    })
+    .await;
+    make_space(&server, &filler).await;
+
+    tokio::time::timeout(PATIENCE, client.wait_connected())
+        .await
+        .expect("it connects");
+    eventually("all is well", async || client.status().is_healthy()).await;
 }

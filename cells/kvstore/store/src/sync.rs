@@ -156,10 +156,13 @@ enum Item {
     Canary,
 }
 
+/// A value without room to spare: there is one for each key for as long as the program runs.
+type Value = Arc<[u8]>;
+
 #[derive(Debug, Default)]
 struct State {
     /// What the store should hold, by key; `None`: the key is to be deleted. The client has the same keys by their leases.
-    desired: HashMap<Key, Option<Bytes>>,
+    desired: HashMap<Key, Option<Value>>,
     /// How many of them it should hold.
     count: usize,
     canary: Canary,
@@ -214,14 +217,16 @@ impl SyncStore {
 
     /// Writes an object. `name` is the key without the prefix. A value that is the same as the last one is not written.
     pub fn upsert(&self, name: &str, value: impl Into<Bytes>) {
-        let value = Some(value.into());
+        let value: Bytes = value.into();
         let key = self.key(name);
         {
             let mut state = self.inner.state.lock();
-            if state.desired.get(&key) == Some(&value) {
+            if let Some(Some(present)) = state.desired.get(&key)
+                && **present == *value
+            {
                 return;
             }
-            let before = state.desired.insert(key.clone(), value);
+            let before = state.desired.insert(key.clone(), Some(Value::from(&*value)));
             state.count += usize::from(before.flatten().is_none());
         }
         self.push(Item::Key(key));

@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params, SpawnError};
 use skep_clustermesh_types::ClusterSettings;
-use skep_identity_labels::PatternError;
+use skep_identity_labels::{FilterError, LabelConfig};
 use skep_k8s_client::Client;
 use skep_k8s_crds::Config as CrdConfig;
-use skep_operator_identity::Config as IdentityConfig;
 
 use crate::config::{Config, ControllerMode};
 use crate::controller::{self, Source};
@@ -30,7 +29,7 @@ struct ControllerParams {
     config: Cfg<Config>,
     crds: Cfg<CrdConfig>,
     cluster: Cfg<ClusterSettings>,
-    labels: Cfg<IdentityConfig>,
+    labels: Cfg<LabelConfig>,
     client: Arc<dyn Client>,
     metrics: Arc<SliceMetrics>,
     jobs: Jobs,
@@ -39,9 +38,9 @@ struct ControllerParams {
 /// Why slices are not written.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    /// A pattern of labels cannot be used.
-    #[error("--labels")]
-    Labels(#[from] PatternError),
+    /// A setting of labels cannot be used.
+    #[error(transparent)]
+    Labels(#[from] FilterError),
     /// The job cannot be started.
     #[error(transparent)]
     Job(#[from] SpawnError),

@@ -15,13 +15,13 @@ use hive::{Cfg, Health, Job, JobCtx, Jobs, SpawnError};
 use skep_identity_labels::LabelFilter;
 use skep_k8s_client::{Api, ApiError, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
 use skep_k8s_crds::endpoint::CiliumEndpointSlice;
-use skep_k8s_types::slim::{Namespace, Pod, Str};
+use skep_k8s_types::slim::{CiliumEndpoint, CiliumIdentity, CiliumNode, Namespace, Pod, Str};
 use skep_k8s_types::{DecodeError, ObjectKey, Resource};
 use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::metrics::{INSERTED, REMOVED, SliceMetrics};
-use crate::objects::{CiliumEndpoint, CiliumIdentity, CiliumNode};
+use crate::objects::entry;
 use crate::queue::{Bucket, Next, Queue};
 use crate::slices::{Changes, Slices};
 use crate::slim::Watched;
@@ -276,7 +276,7 @@ impl Controller {
                 let unreadable = invalid.into_iter().map(|error| *error.object).collect();
                 let items = items
                     .iter()
-                    .map(|object| (ObjectKey::of(&**object), object.entry()));
+                    .map(|object| (ObjectKey::of(&**object), entry(object)));
                 self.slices.replace_endpoints(items, &unreadable);
                 self.has_endpoints_list = true;
             }
@@ -290,7 +290,7 @@ impl Controller {
                     }
                 }
                 (_, ObjectEvent::Applied(object)) => {
-                    if let Some(entry) = object.entry() {
+                    if let Some(entry) = entry(&object) {
                         self.slices.upsert(ObjectKey::of(&*object), entry);
                     }
                 }

@@ -1,160 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! CiliumEndpoints with the fields that slices have, and what these are made of without CiliumEndpoints.
+//! What entries of slices are made of: CiliumEndpoints, and without these CiliumNodes.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
-use skep_identity::Labels;
 use skep_k8s_crds::endpoint::CoreCiliumEndpoint;
-use skep_k8s_crds::shared::{EncryptionSpec, EndpointNetworking, Integer, NamedPort};
-use skep_k8s_types::resource;
-use skep_k8s_types::slim::{self, Metadata};
+use skep_k8s_crds::shared::{AddressPair, EncryptionSpec, EndpointNetworking, Integer, NamedPort};
+use skep_k8s_types::slim::{CiliumEndpoint, CiliumNode, EndpointNamedPort, NodeAddressType, Str};
 
-/// `cilium.io/v2/CiliumEndpoint`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct CiliumEndpoint {
-    pub(crate) metadata: Metadata,
-    status: Option<Status>,
+/// What a slice has of an endpoint; `None` until it has an identity and addresses.
+pub(crate) fn entry(endpoint: &CiliumEndpoint) -> Option<CoreCiliumEndpoint> {
+    let status = endpoint.status.as_ref()?;
+    let networking = status.networking.as_ref()?;
+    let owners = &endpoint.metadata.owner_references;
+    let pod = owners.iter().find(|owner| owner.kind == "Pod");
+    let addressing = networking.addressing.iter().map(|pair| AddressPair {
+        ipv4: text(&pair.ipv4),
+        ipv6: text(&pair.ipv6),
+    });
+    let ports: Vec<NamedPort> = status.named_ports.iter().map(named_port).collect();
+    Some(CoreCiliumEndpoint {
+        // Always written, empty for none.
+        encryption: Some(EncryptionSpec {
+            key: status.encryption.key.and_then(integer),
+        }),
+        id: Some(status.identity?.id.unwrap_or_default()),
+        name: Some(endpoint.metadata.name.to_string()),
+        named_ports: (!ports.is_empty()).then_some(ports),
+        networking: Some(EndpointNetworking {
+            addressing: addressing.collect(),
+            node: text(&networking.node),
+        }),
+        pod_uid: pod.and_then(|pod| text(&pod.uid)),
+        service_account: text(&status.service_account),
+    })
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-struct Status {
-    identity: Option<Identity>,
-    encryption: Option<EncryptionSpec>,
-    named_ports: Option<Vec<NamedPort>>,
-    networking: Option<EndpointNetworking>,
-    service_account: Option<String>,
+/// A text that is written; none if it is empty.
+pub(crate) fn text(text: &Str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_string())
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Identity {
-    id: Option<i64>,
+/// A number that is written.
+pub(crate) fn integer(number: i64) -> Option<Integer> {
+    Integer::try_from(number).ok()
 }
 
-impl CiliumEndpoint {
-    /// What a slice has of it; `None` until it has an identity and addresses.
-    pub(crate) fn entry(&self) -> Option<CoreCiliumEndpoint> {
-        let status = self.status.as_ref()?;
-        let owners = &self.metadata.owner_references;
-        let pod = owners.iter().find(|owner| owner.kind == "Pod");
-        let uid = pod.map(|pod| pod.uid.to_string());
-        Some(CoreCiliumEndpoint {
-            // Always written, empty for none.
-            encryption: Some(status.encryption.clone().unwrap_or_default()),
-            id: Some(status.identity.as_ref()?.id.unwrap_or_default()),
-            name: Some(self.metadata.name.to_string()),
-            named_ports: status.named_ports.clone().filter(|ports| !ports.is_empty()),
-            networking: Some(status.networking.clone()?),
-            pod_uid: uid.filter(|uid| !uid.is_empty()),
-            service_account: status.service_account.clone().filter(|name| !name.is_empty()),
-        })
+fn named_port(port: &EndpointNamedPort) -> NamedPort {
+    NamedPort {
+        name: text(&port.name),
+        port: integer(port.port).filter(|port| *port != 0),
+        protocol: text(&port.protocol),
     }
 }
 
-/// `cilium.io/v2/CiliumNode`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct CiliumNode {
-    pub(crate) metadata: Metadata,
-    spec: NodeSpec,
+/// The address by which other nodes reach a node: the first internal one, IPv4 before IPv6.
+pub(crate) fn address(node: &CiliumNode) -> Option<&str> {
+    let internal = node
+        .spec
+        .addresses
+        .iter()
+        .filter(|address| address.kind == NodeAddressType::InternalIp);
+    let addresses = internal.map(|address| &*address.ip).filter(|ip| !ip.is_empty());
+    addresses.min_by_key(|ip| ip.contains(':'))
 }
-
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct NodeSpec {
-    addresses: Vec<NodeAddress>,
-    encryption: EncryptionSpec,
-}
-
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct NodeAddress {
-    r#type: String,
-    ip: String,
-}
-
-impl CiliumNode {
-    /// The address by which other nodes reach it: the first internal one, IPv4 before IPv6.
-    pub(crate) fn address(&self) -> Option<&str> {
-        let internal = self
-            .spec
-            .addresses
-            .iter()
-            .filter(|address| address.r#type == "InternalIP");
-        let addresses = internal.map(|address| &*address.ip).filter(|ip| !ip.is_empty());
-        addresses.min_by_key(|ip| ip.contains(':'))
-    }
-
-    /// The key that its endpoints encrypt with; 0 for none.
-    pub(crate) fn key(&self) -> Integer {
-        self.spec.encryption.key.unwrap_or_default()
-    }
-}
-
-/// `cilium.io/v2/CiliumIdentity`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-pub(crate) struct CiliumIdentity {
-    pub(crate) metadata: Metadata,
-    security_labels: BTreeMap<String, String>,
-}
-
-impl CiliumIdentity {
-    /// The number; `None` for a name that is none.
-    pub(crate) fn id(&self) -> Option<i64> {
-        self.metadata.name.parse().ok()
-    }
-
-    /// The text of its labels; `None` if one of them is no label.
-    pub(crate) fn labels(&self) -> Option<String> {
-        let labels = self.security_labels.iter();
-        let labels: Result<Labels, _> = labels
-            .map(|(key, value)| format!("{key}={value}").parse())
-            .collect();
-        Some(labels.ok()?.to_string())
-    }
-}
-
-// The owner of an endpoint is its pod.
-resource!(
-    CiliumEndpoint,
-    "cilium.io",
-    "v2",
-    "CiliumEndpoint",
-    "ciliumendpoints",
-    true,
-    fn compact(&mut self) {
-        self.metadata.labels = slim::Labels::default();
-        self.metadata.annotations = slim::Labels::default();
-    }
-);
-resource!(
-    CiliumNode,
-    "cilium.io",
-    "v2",
-    "CiliumNode",
-    "ciliumnodes",
-    false,
-    fn compact(&mut self) {
-        self.metadata.labels = slim::Labels::default();
-        self.metadata.annotations = slim::Labels::default();
-        self.metadata.owner_references = Box::default();
-    }
-);
-resource!(
-    CiliumIdentity,
-    "cilium.io",
-    "v2",
-    "CiliumIdentity",
-    "ciliumidentities",
-    false,
-    fn compact(&mut self) {
-        self.metadata.labels = slim::Labels::default();
-        self.metadata.annotations = slim::Labels::default();
-        self.metadata.owner_references = Box::default();
-    }
-);

@@ -14,11 +14,11 @@ use skep_identity_labels::{LabelFilter, PodLabels};
 use skep_k8s_crds::endpoint::CoreCiliumEndpoint;
 use skep_k8s_crds::shared::{AddressPair, EncryptionSpec, EndpointNetworking, Integer, NamedPort};
 use skep_k8s_types::ObjectKey;
-use skep_k8s_types::slim::{ContainerPort, Labels, Pod, PodPhase, Str};
+use skep_k8s_types::slim::{CiliumIdentity, CiliumNode, ContainerPort, Labels, Pod, PodPhase, Str};
 
 pub(crate) use watched::Watched;
 
-use crate::objects::{CiliumIdentity, CiliumNode};
+use crate::objects;
 
 /// What a pod has of an endpoint.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct Known {
 #[derive(Debug, PartialEq)]
 struct Node {
     address: String,
-    key: Integer,
+    key: i64,
 }
 
 /// Pods and what their endpoints are made of.
@@ -89,7 +89,7 @@ impl Pods {
         let mut entry = pod.entry.clone();
         entry.id = Some(id);
         entry.encryption = Some(EncryptionSpec {
-            key: (node.key != 0).then_some(node.key),
+            key: objects::integer(node.key).filter(|key| *key != 0),
         });
         entry.networking.as_mut()?.node = Some(node.address.clone());
         Some(entry)
@@ -138,12 +138,12 @@ impl Pods {
 
     pub(crate) fn set_node(&mut self, node: &CiliumNode) {
         let name = &node.metadata.name;
-        let Some(address) = node.address() else {
+        let Some(address) = objects::address(node) else {
             return self.remove_node(name);
         };
         let node = Node {
             address: address.to_owned(),
-            key: node.key(),
+            key: node.spec.encryption.key,
         };
         if self.nodes.get(name) == Some(&node) {
             return;
@@ -167,15 +167,17 @@ impl Pods {
 
     pub(crate) fn set_identity(&mut self, identity: &CiliumIdentity) {
         let name = &identity.metadata.name;
-        let (Some(id), Some(set)) = (identity.id(), identity.labels()) else {
+        let labels = skep_identity::Labels::from_pairs(identity.security_labels.iter());
+        let (Some(id), Ok(labels)) = (identity.id(), labels) else {
             return self.remove_identity(name);
         };
+        let set = labels.to_string();
         if self.sets.get(name) == Some(&set) {
             return;
         }
         self.remove_identity(name);
         self.sets.insert(name.clone(), set.clone());
-        self.ids.entry(set.clone()).or_default().insert(id);
+        self.ids.entry(set.clone()).or_default().insert(id.into());
         self.relabelled(&set);
     }
 
@@ -228,7 +230,6 @@ fn core(pod: &Pod) -> Option<CoreCiliumEndpoint> {
         };
         family.get_or_insert_with(|| address.to_owned());
     }
-    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let containers = pod.spec.init_containers.iter().chain(&pod.spec.containers);
     let named = containers
         .flat_map(|container| &container.ports)
@@ -244,8 +245,8 @@ fn core(pod: &Pod) -> Option<CoreCiliumEndpoint> {
         }),
         encryption: None,
         named_ports: (!ports.is_empty()).then_some(ports),
-        pod_uid: text(&pod.metadata.uid),
-        service_account: text(&pod.spec.service_account_name),
+        pod_uid: objects::text(&pod.metadata.uid),
+        service_account: objects::text(&pod.spec.service_account_name),
     })
 }
 

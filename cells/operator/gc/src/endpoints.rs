@@ -9,13 +9,12 @@ use std::time::Duration;
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
 use skep_k8s_client::{Api, Client};
 use skep_k8s_crds::Config as CrdConfig;
-use skep_k8s_types::slim::Str;
+use skep_k8s_types::slim::{CiliumEndpoint, Str};
 use skep_metrics::{CounterVec, Metrics};
 use statedb::clock::{Clock, SystemClock};
 use statedb::{Db, ReadTxn, Table};
 
 use crate::failure::{GcError, Rejected, delete, delete_all};
-use crate::objects::Endpoint;
 use crate::tables::{EndpointRow, Owner, PodRow};
 
 /// When CiliumEndpoints are judged.
@@ -65,7 +64,7 @@ fn start(params: CollectorParams) -> Result<(), SpawnError> {
     }
     let interval = params.config.cilium_endpoint_gc_interval;
     if interval.is_zero() || params.crds.disable_endpoint_crd {
-        return delete_once::<Endpoint>(&params.jobs, params.client);
+        return delete_once::<CiliumEndpoint>(&params.jobs, params.client);
     }
     let collector = Arc::new(Collector {
         client: params.client,
@@ -127,7 +126,7 @@ impl Collector {
             .collect();
         let mut rejected = Rejected::default();
         for endpoint in stale {
-            let api = Api::<Endpoint>::namespaced(self.client.clone(), &endpoint.namespace);
+            let api = Api::<CiliumEndpoint>::namespaced(self.client.clone(), &endpoint.namespace);
             // A change of the status is no reason to keep it: only the uid counts.
             let any = Str::default();
             match delete(&api, &endpoint.name, &endpoint.uid, &any, "Background").await {

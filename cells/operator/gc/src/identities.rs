@@ -18,17 +18,17 @@ use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
+use skep_identity::{AllocationMode, UnknownMode};
 use skep_k8s_client::{Api, ApiError, Client, ListOptions, Subresource, WriteOptions};
 use skep_k8s_crds::Config as CrdConfig;
 use skep_k8s_types::Resource;
 use skep_k8s_types::selector::FieldSelector;
-use skep_k8s_types::slim::Str;
+use skep_k8s_types::slim::{CiliumIdentity, Str};
 use skep_metrics::{CounterVec, GaugeVec, Metrics};
 use statedb::{Db, Snapshot, Table};
 use tokio::time::Instant;
 
 use crate::failure::{GcError, Rejected, delete};
-use crate::objects::Identity;
 use crate::tables::{EndpointRow, IdentityRow, Reference, SliceRow};
 
 /// The annotation of an identity that was found unused: when.
@@ -60,26 +60,23 @@ pub struct Config {
 
 impl Config {
     fn check(&self, faults: &mut Faults) {
-        let mode = self.identity_allocation_mode.as_str();
-        if !matches!(
-            mode,
-            "crd" | "kvstore" | "doublewrite-readcrd" | "doublewrite-readkvstore"
-        ) {
-            faults.add(
-                "identity-allocation-mode",
-                format!("`{mode}` is none of crd, kvstore, doublewrite-readcrd, doublewrite-readkvstore"),
-            );
+        if let Err(error) = self.mode() {
+            faults.add("identity-allocation-mode", error.to_string());
         }
+    }
+
+    fn mode(&self) -> Result<AllocationMode, UnknownMode> {
+        self.identity_allocation_mode.parse()
     }
 
     /// Whether identities are CiliumIdentities, perhaps among others.
     pub fn uses_objects(&self) -> bool {
-        self.identity_allocation_mode != "kvstore"
+        self.mode().is_ok_and(AllocationMode::uses_objects)
     }
 
     /// Whether identities are in the key-value store, perhaps among others.
     pub fn uses_kvstore(&self) -> bool {
-        self.identity_allocation_mode != "crd"
+        self.mode().is_ok_and(AllocationMode::uses_kvstore)
     }
 }
 
@@ -348,7 +345,7 @@ impl Collector {
 
     /// Deletes an identity if it is still as it was seen.
     async fn delete(&self, identity: &Reference) -> Result<bool, GcError> {
-        let api = Api::<Identity>::all(self.client.clone());
+        let api = Api::<CiliumIdentity>::all(self.client.clone());
         let deleted = delete(
             &api,
             &identity.name,
@@ -383,7 +380,7 @@ impl Collector {
 
     /// Writes the mark. Operators may list and update identities, but neither get nor patch them.
     async fn annotate(&self, name: &str) -> Result<(), ApiError> {
-        let kind = Identity::kind();
+        let kind = CiliumIdentity::kind();
         let options = ListOptions {
             fields: FieldSelector::equal("metadata.name", name),
             ..ListOptions::default()

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, Jobs, SpawnError};
 use skep_k8s_client::Client;
 use skep_k8s_crds::Config as CrdConfig;
+use skep_k8s_types::slim::CiliumEndpointSlice;
 
 use crate::endpoints::delete_once;
-use crate::objects::EndpointSlice;
 
 hive::catalogue!(cell);
 
@@ -25,6 +25,6 @@ pub fn cell() -> Cell {
 fn start(crds: Cfg<CrdConfig>, client: Arc<dyn Client>, jobs: Jobs) -> Result<(), SpawnError> {
     match crds.enable_cilium_endpoint_slice || !client.is_enabled() {
         true => Ok(()),
-        false => delete_once::<EndpointSlice>(&jobs, client),
+        false => delete_once::<CiliumEndpointSlice>(&jobs, client),
     }
 }

@@ -9,10 +9,12 @@ use jiff::Timestamp;
 use skep_k8s_client::{Api, Client};
 use skep_k8s_reflectors::{ReflectError, Reflector};
 use skep_k8s_types::Resource;
-use skep_k8s_types::slim::{Metadata, Node, Pod, PodPhase, Str, Taint};
+use skep_k8s_types::slim::{
+    CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity, Metadata, Node, Pod, PodPhase, Str, Taint,
+};
 use statedb::{Db, Index, Row, RwTable, Table};
 
-use crate::objects::{CiliumNode, Endpoint, EndpointSlice, Identity};
+use crate::objects::CiliumNode;
 
 hive::catalogue!(cell);
 
@@ -114,7 +116,7 @@ impl Reference {
 impl EndpointRow {
     pub(crate) const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.name));
 
-    fn new(endpoint: &Endpoint) -> Self {
+    fn new(endpoint: &CiliumEndpoint) -> Self {
         let metadata = &endpoint.metadata;
         let owner = match &*metadata.owner_references {
             [] => Owner::Pod(metadata.name.clone()),
@@ -128,7 +130,7 @@ impl EndpointRow {
             metadata: Reference::of(metadata),
             created: endpoint.created,
             owner,
-            identity: endpoint.identity,
+            identity: endpoint.described().and_then(|endpoint| endpoint.identity),
         }
     }
 }
@@ -158,8 +160,8 @@ pub(crate) struct SliceRow {
 impl SliceRow {
     pub(crate) const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.name));
 
-    fn new(slice: &EndpointSlice) -> Self {
-        let entries = slice.endpoints.iter().flatten();
+    fn new(slice: &CiliumEndpointSlice) -> Self {
+        let entries = slice.endpoints.iter();
         Self {
             name: full_name(&slice.metadata),
             identities: entries.filter_map(|entry| entry.id).collect(),
@@ -302,7 +304,7 @@ pub(crate) struct IdentityRow {
 impl IdentityRow {
     pub(crate) const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.metadata.name));
 
-    fn new(identity: &Identity) -> Self {
+    fn new(identity: &CiliumIdentity) -> Self {
         Self {
             metadata: Reference::of(&identity.metadata),
             is_marked: identity

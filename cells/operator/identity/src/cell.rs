@@ -11,7 +11,7 @@ use hive::config::Faults;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, OnceJob, Params, SpawnError};
 use skep_clustermesh_types::ClusterSettings;
 use skep_identity::{IdentityRange, RangeError};
-use skep_identity_labels::{LabelFilter, PatternError};
+use skep_identity_labels::{FilterError, LabelConfig};
 use skep_k8s_client::Client;
 use skep_operator_gc::identities::Config as IdentityConfig;
 
@@ -48,15 +48,13 @@ impl FromStr for ManagementMode {
     }
 }
 
-/// Whether the operator creates identities, and which labels they have.
+/// Whether the operator creates identities.
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
     /// Who creates the identities of pods: `agent`, `operator` or `both`.
     #[config(default = "agent")]
     pub identity_management_mode: String,
-    /// Patterns of the labels that identities have, `[source:][!]expression`, in addition to the default ones.
-    pub labels: Vec<String>,
 }
 
 impl Config {
@@ -64,18 +62,6 @@ impl Config {
         if let Err(error) = self.identity_management_mode.parse::<ManagementMode>() {
             faults.add("identity-management-mode", error.to_string());
         }
-        if let Err(error) = self.filter() {
-            faults.add("labels", hive::error_chain(&error).to_string());
-        }
-    }
-
-    /// The labels that identities have.
-    ///
-    /// # Errors
-    ///
-    /// [`PatternError`] for the first pattern that cannot be used.
-    pub fn filter(&self) -> Result<LabelFilter, PatternError> {
-        LabelFilter::new(self.labels.iter().map(String::as_str))
     }
 
     fn is_enabled(&self) -> bool {
@@ -90,9 +76,9 @@ enum StartError {
     /// The cluster has no ids.
     #[error("identities of the cluster")]
     Range(#[from] RangeError),
-    /// A pattern of labels cannot be used.
-    #[error("--labels")]
-    Labels(#[from] PatternError),
+    /// A setting of labels cannot be used.
+    #[error(transparent)]
+    Labels(#[from] FilterError),
     /// The job cannot be started.
     #[error(transparent)]
     Job(#[from] SpawnError),
@@ -103,6 +89,7 @@ enum StartError {
 pub fn cell() -> Cell {
     Cell::module("k8s-cid-controller", "Creates the identities of pods")
         .config::<Config>()
+        .config::<LabelConfig>()
         .provide(skep_metrics::provided::<IdentityMetrics>)
         .run(start)
 }
@@ -110,6 +97,7 @@ pub fn cell() -> Cell {
 #[derive(Params)]
 struct StartParams {
     config: Cfg<Config>,
+    labels: Cfg<LabelConfig>,
     identities: Cfg<IdentityConfig>,
     cluster: Cfg<ClusterSettings>,
     client: Arc<dyn Client>,
@@ -124,7 +112,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
     }
     let cluster = params.cluster.info();
     let range = IdentityRange::of_cluster(cluster.id, cluster.max_connected_clusters)?;
-    let filter = config.filter()?;
+    let filter = params.labels.filter()?;
     let world = move || World::new(&cluster.name.to_string(), filter.clone(), range);
     params.jobs.spawn(job(params.client, params.metrics, world))?;
     Ok(())

@@ -10,18 +10,19 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
 use hive::Health;
+use skep_identity::Labels;
 use skep_k8s_client::{
     Api, ApiError, Backoff, Client, ListOptions, ObjectEvent, Subresource, WatchState, WatcherEvent,
     WriteOptions, watcher,
 };
 use skep_k8s_types::selector::FieldSelector;
-use skep_k8s_types::slim::Namespace;
+use skep_k8s_types::slim::{CiliumIdentity, Namespace};
 use skep_k8s_types::{DecodeError, ObjectKey, Resource};
 use skep_operator_gc::identities::HEARTBEAT;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::metrics::IdentityMetrics;
-use crate::objects::{Identity, Pod};
+use crate::objects::{self, Pod};
 use crate::world::World;
 
 /// Most requests at once: 40 new label sets a second are kept up with if each takes 200 ms.
@@ -111,7 +112,7 @@ pub(crate) struct Controller {
     health: Health,
     pods: Events<Pod>,
     namespaces: Events<Namespace>,
-    identities: Events<Identity>,
+    identities: Events<CiliumIdentity>,
     sources: [WatchState; 3],
     world: World,
     requests: FuturesUnordered<BoxFuture<'static, Done>>,
@@ -252,7 +253,7 @@ impl Controller {
         self.world.set_namespace(&metadata.name, metadata.labels.iter());
     }
 
-    fn identity(&mut self, event: WatcherEvent<Identity>) {
+    fn identity(&mut self, event: WatcherEvent<CiliumIdentity>) {
         self.sources[2].note(&event);
         match event {
             WatcherEvent::Replaced { items, invalid } => {
@@ -317,16 +318,16 @@ impl Controller {
         }
     }
 
-    fn set_identity(&mut self, identity: &Identity) {
+    fn set_identity(&mut self, identity: &CiliumIdentity) {
         // A name that is no number is of no identity.
         let Some(id) = identity.id() else { return };
-        if identity.is_marked {
+        if objects::is_marked(identity) {
             self.marked.entry(id).or_insert_with(Instant::now);
         } else {
             self.marked.remove(&id);
         }
         self.shown(id);
-        match identity.labels() {
+        match Labels::from_pairs(identity.security_labels.iter()) {
             Ok(labels) => self.world.set_identity(id, &labels),
             Err(error) => {
                 self.world.set_unreadable(id);
@@ -359,7 +360,7 @@ impl Controller {
                 continue;
             };
             self.requests
-                .push(create(self.client.clone(), id, Identity::new(id, labels)).boxed());
+                .push(create(self.client.clone(), id, objects::identity(id, labels)).boxed());
             self.world.reserve(id);
             if let Some(since) = self.world.missing_since(&set) {
                 self.metrics.sent(now - since);
@@ -490,8 +491,8 @@ impl Controller {
 }
 
 /// Creates an identity.
-async fn create(client: Arc<dyn Client>, id: u32, identity: Identity) -> Done {
-    let kind = Identity::kind();
+async fn create(client: Arc<dyn Client>, id: u32, identity: CiliumIdentity) -> Done {
+    let kind = CiliumIdentity::kind();
     let create = async {
         let mut object = serde_json::to_value(identity)?;
         object["apiVersion"] = kind.api_version().into();
@@ -518,7 +519,7 @@ fn unmarked(id: u32, result: Result<(), CreateError>) {
 
 /// Operators may list and update identities, but neither get nor patch them.
 async fn remove_mark(client: &dyn Client, id: u32) -> Result<(), CreateError> {
-    let kind = Identity::kind();
+    let kind = CiliumIdentity::kind();
     let options = ListOptions {
         fields: FieldSelector::equal("metadata.name", &id.to_string()),
         ..ListOptions::default()

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Pods and identities with the fields that are read here.
-
-use std::collections::BTreeMap;
+//! Pods with the fields that are read here, and identities that are written.
 
 use serde::{Deserialize, Serialize};
-use skep_identity::{Label, LabelError, Labels};
+use skep_identity::{Label, Labels};
 use skep_k8s_types::resource;
-use skep_k8s_types::slim::{self, Metadata, PodPhase, Str};
+use skep_k8s_types::slim::{self, CiliumIdentity, Metadata, PodPhase, Str};
 use skep_operator_gc::identities::HEARTBEAT;
 
 /// `v1/Pod`: its labels and its service account.
@@ -44,53 +42,27 @@ impl Pod {
     }
 }
 
-/// `cilium.io/v2/CiliumIdentity`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-pub(crate) struct Identity {
-    pub(crate) metadata: Metadata,
-    security_labels: BTreeMap<String, String>,
-    /// It has the annotation of an identity that was found unused.
-    #[serde(skip)]
-    pub(crate) is_marked: bool,
+/// The CiliumIdentity for labels of pods in a namespace.
+pub(crate) fn identity(id: u32, labels: &Labels) -> CiliumIdentity {
+    let namespace = labels.get(Labels::NAMESPACE).map(Label::value);
+    let metadata = Metadata {
+        name: Str::new(id.to_string()),
+        labels: slim::Labels::from_iter(namespace.map(|namespace| (Labels::NAMESPACE, namespace))),
+        ..Metadata::default()
+    };
+    let security_labels = labels.iter().map(|label| {
+        let name = format!("{}:{}", label.source(), label.key());
+        (name, label.value().to_owned())
+    });
+    CiliumIdentity {
+        metadata,
+        security_labels: security_labels.collect(),
+    }
 }
 
-impl Identity {
-    /// The object for labels of pods in a namespace.
-    pub(crate) fn new(id: u32, labels: &Labels) -> Self {
-        let namespace = labels.get(Labels::NAMESPACE).map(Label::value);
-        let metadata = Metadata {
-            name: Str::new(id.to_string()),
-            labels: slim::Labels::from_iter(
-                namespace.map(|namespace| (Labels::NAMESPACE.to_owned(), namespace.to_owned())),
-            ),
-            ..Metadata::default()
-        };
-        let security_labels = labels.iter().map(|label| {
-            let key = format!("{}:{}", label.source(), label.key());
-            (key, label.value().to_owned())
-        });
-        Self {
-            metadata,
-            security_labels: security_labels.collect(),
-            is_marked: false,
-        }
-    }
-
-    /// The number; `None` for a name that is none.
-    pub(crate) fn id(&self) -> Option<u32> {
-        self.metadata.name.parse().ok()
-    }
-
-    /// # Errors
-    ///
-    /// The first label that is none.
-    pub(crate) fn labels(&self) -> Result<Labels, LabelError> {
-        let labels = self.security_labels.iter();
-        labels
-            .map(|(key, value)| format!("{key}={value}").parse())
-            .collect()
-    }
+/// Whether it has the annotation of an identity that was found unused.
+pub(crate) fn is_marked(identity: &CiliumIdentity) -> bool {
+    identity.metadata.annotations.contains_key(HEARTBEAT)
 }
 
 resource!(
@@ -101,19 +73,6 @@ resource!(
     "pods",
     true,
     fn compact(&mut self) {
-        self.metadata.annotations = slim::Labels::default();
-        self.metadata.owner_references = Box::default();
-    }
-);
-resource!(
-    Identity,
-    "cilium.io",
-    "v2",
-    "CiliumIdentity",
-    "ciliumidentities",
-    false,
-    fn compact(&mut self) {
-        self.is_marked |= self.metadata.annotations.contains_key(HEARTBEAT);
         self.metadata.annotations = slim::Labels::default();
         self.metadata.owner_references = Box::default();
     }

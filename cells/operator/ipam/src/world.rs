@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::testing::FaultyClient;
-use skep_k8s_client::{Client, DeleteOptions, Subresource, WriteOptions};
+use skep_k8s_client::{Subresource, WriteOptions};
 use skep_k8s_crds::node::CiliumNode;
 use skep_k8s_crds::pools::CiliumPodIPPool;
 use skep_k8s_crds::{definitions, register_all};
@@ -17,44 +17,31 @@ use tokio::time::Instant;
 
 /// A server, and the client of the operator.
 pub(crate) struct World {
+    cluster: TestCluster,
     pub(crate) client: Arc<FaultyClient>,
 }
 
 impl World {
     pub(crate) async fn new() -> Arc<Self> {
-        let tracker = Tracker::new(Rows::new(&statedb::Db::new()).unwrap(), 1000, false);
-        let manner = Manner::Real(skep_k8s_apiserver::Settings::default());
-        let server = ApiServer::new(tracker, Registry::builtin(), manner);
-        let inner: Arc<dyn Client> = Arc::new(in_process_client(&server));
+        let cluster = TestCluster::new();
         let kinds = [definitions::cilium_node(), definitions::cilium_pod_ip_pool()];
-        register_all(&*inner, &kinds).await.unwrap();
+        register_all(&**cluster.client(), &kinds).await.unwrap();
         Arc::new(Self {
-            client: FaultyClient::new(inner),
+            client: FaultyClient::new(cluster.client().clone()),
+            cluster,
         })
     }
 
     pub(crate) async fn add(&self, name: &str, pod_cidrs: &[&str]) {
         let object = json!({
-            "apiVersion": "cilium.io/v2", "kind": "CiliumNode",
             "metadata": { "name": name, "finalizers": ["example.com/kept"] },
             "spec": { "ipam": { "podCIDRs": pod_cidrs } },
         });
-        let (kind, options) = (CiliumNode::kind(), WriteOptions::default());
-        self.client
-            .inner()
-            .create(&kind, "", object, &options)
-            .await
-            .unwrap();
+        self.cluster.create(&CiliumNode::kind(), object).await;
     }
 
     pub(crate) async fn read(&self, name: &str) -> Value {
-        let raw = self
-            .client
-            .inner()
-            .get(&CiliumNode::kind(), "", name)
-            .await
-            .unwrap();
-        (*raw.to_value().unwrap()).clone()
+        self.cluster.get(&CiliumNode::kind(), "", name).await
     }
 
     pub(crate) async fn change(&self, name: &str, change: impl Fn(&mut Value)) {
@@ -71,12 +58,7 @@ impl World {
     pub(crate) async fn delete(&self, name: &str) {
         self.change(name, |object| object["metadata"]["finalizers"] = json!([]))
             .await;
-        let options = DeleteOptions::default();
-        self.client
-            .inner()
-            .delete(&CiliumNode::kind(), "", name, &options)
-            .await
-            .unwrap();
+        self.cluster.delete(&CiliumNode::kind(), "", name).await;
     }
 
     /// Waits until a node has these pod CIDRs and this error.
@@ -105,19 +87,12 @@ impl World {
     }
 
     pub(crate) async fn add_pool(&self, name: &str, spec: Value) {
-        let object = json!({
-            "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
-            "metadata": { "name": name }, "spec": spec,
-        });
-        let (kind, options) = (CiliumPodIPPool::kind(), WriteOptions::default());
-        let created = self.client.inner().create(&kind, "", object, &options);
-        created.await.unwrap();
+        let object = json!({ "metadata": { "name": name }, "spec": spec });
+        self.cluster.create(&CiliumPodIPPool::kind(), object).await;
     }
 
     pub(crate) async fn pool(&self, name: &str) -> Value {
-        let kind = CiliumPodIPPool::kind();
-        let raw = self.client.inner().get(&kind, "", name).await.unwrap();
-        (*raw.to_value().unwrap()).clone()
+        self.cluster.get(&CiliumPodIPPool::kind(), "", name).await
     }
 
     pub(crate) async fn change_pool(&self, name: &str, spec: Value) {
@@ -130,9 +105,7 @@ impl World {
     }
 
     pub(crate) async fn delete_pool(&self, name: &str) {
-        let (kind, options) = (CiliumPodIPPool::kind(), DeleteOptions::default());
-        let deleted = self.client.inner().delete(&kind, "", name, &options);
-        deleted.await.unwrap();
+        self.cluster.delete(&CiliumPodIPPool::kind(), "", name).await;
     }
 
     /// Waits until something holds; otherwise shows what there is.

@@ -44,8 +44,11 @@ impl HealthProbe for Kvstore {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use skep_kvstore::memory::Memory;
-    use skep_kvstore::testing::RunningClient;
+    use skep_kvstore::testing::{FaultyBackend, PATIENCE, RunningClient};
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -67,6 +70,31 @@ mod tests {
 
         client.wait_connected().await;
 
+        assert_eq!(check(&client).await, "ok");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_without_space_is_not_healthy() {
+        let store = FaultyBackend::new(Arc::new(Memory::new()));
+        let client = RunningClient::full(store.clone());
+        client.wait_connected().await;
+        let ends = async |is_healthy: bool| {
+            while client.status().is_healthy() != is_healthy {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+
+        store.fill(true);
+        timeout(PATIENCE * 10, ends(false)).await.unwrap();
+        let text = check(&client).await;
+        assert!(
+            text.contains("has-quorum=true, the store has no space left: "),
+            "{text}"
+        );
+        assert!(text.ends_with("(Leader) (alarm NOSPACE)"), "{text}");
+
+        store.fill(false);
+        timeout(PATIENCE * 10, ends(true)).await.unwrap();
         assert_eq!(check(&client).await, "ok");
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings};
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_apiserver::testing::TestCluster;
+use skep_k8s_client::Client;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
-use skep_k8s_client::{Client, DeleteOptions, Patch, Subresource, WriteOptions};
 use skep_k8s_types::slim::{EndpointSlice, Node, Service};
 use skep_k8s_types::{Kind, Resource};
 
@@ -18,16 +18,17 @@ const N2: &[&str] = &["ExternalIP 192.0.2.2"];
 const N3: &[&str] = &["ExternalIP 192.0.2.3"];
 
 struct Cluster {
+    cluster: TestCluster,
     client: Arc<FaultyClient>,
 }
 
 impl Cluster {
     fn new() -> Self {
-        let tracker = Tracker::new(Rows::new(&statedb::Db::new()).unwrap(), 1000, false);
-        let manner = Manner::Real(skep_k8s_apiserver::Settings::default());
-        let server = ApiServer::new(tracker, Registry::builtin(), manner);
-        let client = FaultyClient::new(Arc::new(in_process_client(&server)));
-        Self { client }
+        let cluster = TestCluster::new();
+        Self {
+            client: FaultyClient::new(cluster.client().clone()),
+            cluster,
+        }
     }
 
     async fn operator(&self, flags: &[&str]) -> Running {
@@ -41,24 +42,12 @@ impl Cluster {
     }
 
     async fn create(&self, kind: &Kind, namespace: &str, mut object: Value) {
-        object["apiVersion"] = kind.api_version().into();
-        object["kind"] = kind.kind.as_str().into();
-        let options = WriteOptions::default();
-        let created = self.client.inner().create(kind, namespace, object, &options);
-        created.await.unwrap();
-    }
-
-    async fn patch(&self, kind: &Kind, namespace: &str, name: &str, part: Subresource, patch: Value) {
-        let (options, patch) = (WriteOptions::default(), Patch::Merge(patch));
-        let inner = self.client.inner();
-        let patched = inner.patch(kind, namespace, name, part, &patch, &options);
-        patched.await.unwrap();
+        object["metadata"]["namespace"] = namespace.into();
+        self.cluster.create(kind, object).await;
     }
 
     async fn delete(&self, kind: &Kind, namespace: &str, name: &str) {
-        let options = DeleteOptions::default();
-        let deleted = self.client.inner().delete(kind, namespace, name, &options);
-        deleted.await.unwrap();
+        self.cluster.delete(kind, namespace, name).await;
     }
 
     /// Creates a node with addresses such as `ExternalIP 192.0.2.1`.
@@ -70,13 +59,12 @@ impl Cluster {
             .collect();
         let (kind, object) = (Node::kind(), json!({ "metadata": { "name": name } }));
         self.create(&kind, "", object).await;
-        let status = json!({ "status": { "addresses": addresses } });
-        self.patch(&kind, "", name, Subresource::Status, status).await;
+        let status = json!({ "addresses": addresses });
+        self.cluster.patch_status(&kind, "", name, status).await;
     }
 
     async fn patch_node(&self, name: &str, patch: Value) {
-        self.patch(&Node::kind(), "", name, Subresource::None, patch)
-            .await;
+        self.cluster.patch(&Node::kind(), "", name, patch).await;
     }
 
     async fn service(&self, name: &str, change: impl FnOnce(&mut Value)) {
@@ -93,7 +81,8 @@ impl Cluster {
 
     async fn annotate(&self, service: &str, value: &str) {
         let patch = json!({ "metadata": { "annotations": { MATCH: value } } });
-        self.patch(&Service::kind(), "default", service, Subresource::None, patch)
+        self.cluster
+            .patch(&Service::kind(), "default", service, patch)
             .await;
     }
 
@@ -268,9 +257,7 @@ async fn the_local_policy_selects_nodes_with_ready_endpoints() {
     cluster.shows("web", "192.0.2.1 192.0.2.3").await;
 
     let moved = json!({ "endpoints": [endpoint("n2", "10.1.0.2", json!({ "ready": true }))] });
-    cluster
-        .patch(&kind, "default", "web-1", Subresource::None, moved)
-        .await;
+    cluster.cluster.patch(&kind, "default", "web-1", moved).await;
     cluster.shows("web", "192.0.2.2").await;
     cluster.delete(&kind, "default", "web-1").await;
     cluster.shows("web", "").await;

@@ -5,10 +5,10 @@
 use std::net::IpAddr;
 
 use skep_clustermesh_types::{IpIdentityPair, NamedPort};
-use skep_k8s_types::slim::{Metadata, Str};
+use skep_k8s_types::slim::{
+    CiliumEndpoint, CiliumEndpointSlice, DescribedEndpoint, EndpointNamedPort, Metadata, Str,
+};
 use statedb::{Index, Row};
-
-use crate::objects::{CiliumEndpoint, CiliumEndpointSlice, EndpointWire, NamedPortWire, SliceEntry};
 
 /// An endpoint, by itself or in a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,43 +55,41 @@ impl EndpointRow {
 
     /// The row of an endpoint; none as long as it has no identity or no addresses.
     pub(crate) fn of_endpoint(endpoint: &CiliumEndpoint) -> Result<Option<Self>, InvalidEndpoint> {
+        let status = endpoint.status.as_ref();
+        let Some(identity) = status.and_then(|status| status.identity) else {
+            return Ok(None);
+        };
+        let Some(described) = endpoint.described() else {
+            return Ok(None);
+        };
         let metadata = &endpoint.metadata;
-        let Some(status) = &endpoint.status else {
-            return Ok(None);
-        };
-        let Some(identity) = &status.identity else {
-            return Ok(None);
-        };
-        let name = Str::new(format!("{}/{}", metadata.namespace, metadata.name));
         let base = Base {
-            name,
-            namespace: &metadata.namespace,
-            pod: &metadata.name,
+            name: Str::new(described.key.to_string()),
+            endpoint: described,
             uid: &metadata.uid,
             version: version(metadata),
         };
-        base.row(identity.id, &status.endpoint)
+        base.row(identity.id.unwrap_or_default())
     }
 
     /// The rows of the endpoints of a slice. Those that are invalid have a fault and claim nothing.
     pub(crate) fn of_slice(slice: &CiliumEndpointSlice) -> Vec<Self> {
-        let namespace = slice.namespace.clone().unwrap_or_default();
-        let entries = slice.endpoints.iter().flatten();
+        let entries = slice.described().zip(&slice.endpoints);
         entries
-            .filter_map(|entry| Self::of_entry(&slice.metadata, &namespace, entry))
+            .filter(|(endpoint, _)| !endpoint.key.name.is_empty())
+            .filter_map(|(endpoint, entry)| Self::of_entry(&slice.metadata, endpoint, &entry.pod_uid))
             .collect()
     }
 
-    fn of_entry(slice: &Metadata, namespace: &Str, entry: &SliceEntry) -> Option<Self> {
-        let (pod, uid) = (entry.name.as_ref()?, entry.pod_uid.clone().unwrap_or_default());
+    fn of_entry(slice: &Metadata, endpoint: DescribedEndpoint<'_>, uid: &Str) -> Option<Self> {
+        let identity = endpoint.identity?;
         let base = Base {
-            name: Str::new(format!("{}/{namespace}/{pod}", slice.name)),
-            namespace,
-            pod,
-            uid: &uid,
+            name: Str::new(format!("{}/{}", slice.name, endpoint.key)),
+            endpoint,
+            uid,
             version: version(slice),
         };
-        match base.row(entry.id?, &entry.endpoint) {
+        match base.row(identity) {
             Ok(row) => row,
             Err(error) => Some(base.invalid(&error)),
         }
@@ -140,46 +138,42 @@ fn version(metadata: &Metadata) -> u64 {
     metadata.resource_version.parse().unwrap_or_default()
 }
 
-/// What a row has apart from the state of the endpoint.
+/// What a row is made of.
 struct Base<'a> {
     name: Str,
-    namespace: &'a Str,
-    pod: &'a Str,
+    endpoint: DescribedEndpoint<'a>,
     uid: &'a Str,
     version: u64,
 }
 
 impl Base<'_> {
-    fn row(&self, identity: i64, endpoint: &EndpointWire) -> Result<Option<EndpointRow>, InvalidEndpoint> {
-        let Some(networking) = &endpoint.networking else {
+    fn row(&self, identity: i64) -> Result<Option<EndpointRow>, InvalidEndpoint> {
+        let endpoint = &self.endpoint;
+        let Some(networking) = endpoint.networking else {
             return Ok(None);
         };
         let mut claims: Vec<(IpAddr, u64)> = Vec::new();
-        for pair in networking.addressing.iter().flatten() {
-            for text in pair.ipv4.iter().chain(&pair.ipv6) {
-                if let Some(ip) = address(text)?
-                    && claims.iter().all(|(claimed, _)| *claimed != ip)
-                {
-                    claims.push((ip, self.version));
-                }
+        for text in networking.addresses() {
+            if let Some(ip) = address(text)?
+                && claims.iter().all(|(claimed, _)| *claimed != ip)
+            {
+                claims.push((ip, self.version));
             }
         }
-        let key = endpoint.encryption.as_ref().and_then(|encryption| encryption.key);
-        let key = key.unwrap_or_default();
+        let key = endpoint.encryption_key;
         let mut named_ports = endpoint
             .named_ports
             .iter()
-            .flatten()
             .map(named_port)
             .collect::<Result<Vec<_>, _>>()?;
         named_ports.sort_by(|a, b| a.name.cmp(&b.name));
         let value = IpIdentityPair {
-            host_ip: networking.node.as_ref().map(address).transpose()?.flatten(),
+            host_ip: address(&networking.node)?,
             id: u32::try_from(identity).map_err(|_| InvalidEndpoint::Identity(identity))?,
             key: u8::try_from(key).map_err(|_| InvalidEndpoint::Key(key))?,
-            k8s_namespace: self.namespace.clone(),
-            k8s_pod_name: self.pod.clone(),
-            k8s_service_account: endpoint.service_account.clone().unwrap_or_default(),
+            k8s_namespace: endpoint.key.namespace.clone(),
+            k8s_pod_name: endpoint.key.name.clone(),
+            k8s_service_account: endpoint.service_account.clone(),
             named_ports,
             ..IpIdentityPair::default()
         };
@@ -199,7 +193,7 @@ impl Base<'_> {
     ) -> EndpointRow {
         EndpointRow {
             name: self.name.clone(),
-            namespace: self.namespace.clone(),
+            namespace: self.endpoint.key.namespace.clone(),
             uid: self.uid.clone(),
             claims: claims.into(),
             value,
@@ -216,12 +210,11 @@ fn address(text: &Str) -> Result<Option<IpAddr>, InvalidEndpoint> {
     Ok(Some(ip.to_canonical()))
 }
 
-fn named_port(port: &NamedPortWire) -> Result<NamedPort, InvalidEndpoint> {
-    let number = port.port.unwrap_or_default();
+fn named_port(port: &EndpointNamedPort) -> Result<NamedPort, InvalidEndpoint> {
     Ok(NamedPort {
-        name: port.name.clone().unwrap_or_default(),
-        port: u16::try_from(number).map_err(|_| InvalidEndpoint::Port(number))?,
-        protocol: port.protocol.clone().unwrap_or_default(),
+        name: port.name.clone(),
+        port: u16::try_from(port.port).map_err(|_| InvalidEndpoint::Port(port.port))?,
+        protocol: port.protocol.clone(),
     })
 }
 

@@ -4,10 +4,8 @@
 
 use std::fmt::Write;
 
-use skep_k8s_types::slim::Str;
+use skep_k8s_types::slim::{CiliumIdentity, Str};
 use statedb::{Index, Row};
-
-use crate::objects::CiliumIdentity;
 
 /// Label with the namespace of the endpoints of an identity.
 const NAMESPACE: &str = "k8s:io.kubernetes.pod.namespace";
@@ -44,22 +42,21 @@ impl IdentityRow {
 
     pub(crate) fn new(identity: &CiliumIdentity) -> Result<Self, InvalidIdentity> {
         let name = &identity.metadata.name;
-        let is_number = name.parse::<u32>().is_ok_and(|id| id.to_string() == *name);
-        if !is_number {
+        if identity.id().is_none() {
             return Err(InvalidIdentity::Name);
         }
-        let labels = identity.security_labels.iter().flatten();
+        let labels = identity.security_labels.iter();
         let mut labels: Vec<(&str, &str, &str)> = labels
             .map(|(label, value)| {
                 if label.contains(';') || value.contains(';') {
-                    return Err(InvalidIdentity::Label(label.clone()));
+                    return Err(InvalidIdentity::Label(label.to_owned()));
                 }
                 let (source, key) = match label.split_once(':') {
                     Some(("", key)) => (UNSPECIFIED, key),
                     Some((source, key)) => (source, key),
-                    None => (UNSPECIFIED, label.as_str()),
+                    None => (UNSPECIFIED, label),
                 };
-                Ok((key, source, value.as_str()))
+                Ok((key, source, value))
             })
             .collect::<Result<_, _>>()?;
         labels.sort_unstable();
@@ -68,13 +65,10 @@ impl IdentityRow {
             // Writing to a text does not fail.
             let _ = write!(text, "{source}:{key}={value};");
         }
-        let namespace = identity
-            .security_labels
-            .as_ref()
-            .and_then(|labels| labels.get(NAMESPACE));
+        let namespace = identity.security_labels.get(NAMESPACE);
         Ok(Self {
             name: name.clone(),
-            namespace: namespace.ok_or(InvalidIdentity::Namespace)?.as_str().into(),
+            namespace: namespace.ok_or(InvalidIdentity::Namespace)?.into(),
             labels: text,
         })
     }

@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use skep_k8s_crds::mcs::ServiceExportSpec;
-use skep_k8s_types::slim::Metadata;
+use skep_k8s_types::slim::{CreatedMetadata, Metadata};
 
 use skep_k8s_types::resource;
 
@@ -22,17 +22,8 @@ pub(crate) struct ServiceExport {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Wire {
-    metadata: FullMetadata,
+    metadata: CreatedMetadata,
     spec: Option<ServiceExportSpec>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct FullMetadata {
-    #[serde(flatten)]
-    metadata: Metadata,
-    #[serde(rename = "creationTimestamp")]
-    created: Option<Timestamp>,
 }
 
 impl From<Wire> for ServiceExport {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings, testing as hive_testing};
 use skep_bpf_maps::node::IPCACHE;
-use skep_clustermesh::identities::RemoteIdentity;
 use skep_clustermesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
 use skep_clustermesh::{ClusterMesh, Connector, identities, ipcache, nodes};
 use skep_clustermesh_types::{IpIdentityPair, Kind};
 use skep_datapath_maps::Maps;
 use skep_identity::NumericIdentity;
+use skep_identity_cache::{IdentitySource, SecurityIdentity};
 use skep_ipcache::{Claim, IpcacheEntry, Owner, Prefix, ResourceId, Source, Writer};
 use skep_kvstore::testing::FaultyBackend;
 use skep_node::{NodeAddress, NodeName};
@@ -30,7 +30,7 @@ struct Agent {
     db: Db,
     ipcache: Writer,
     nodes: NodeManager,
-    identities: Table<RemoteIdentity>,
+    identities: Table<SecurityIdentity>,
     maps: Arc<Maps>,
     running: Running,
 }
@@ -79,13 +79,14 @@ impl Agent {
             skep_clustermesh::cell(),
             nodes::cell(),
             ipcache::cell(),
+            skep_identity_cache::cell(),
             identities::cell(),
         ])
         .root::<Arc<ClusterMesh>>()
         .root::<Db>()
         .root::<Writer>()
         .root::<NodeManager>()
-        .root::<Table<RemoteIdentity>>()
+        .root::<Table<SecurityIdentity>>()
         .root::<RwTable<NodeAddress>>()
         .root::<Arc<Maps>>();
         let config = format!("--clustermesh-config={}", directory.path().display());
@@ -151,7 +152,9 @@ impl Agent {
     fn identity_texts(&self) -> Vec<String> {
         let txn = self.db.read();
         let rows = self.identities.all(&txn);
-        rows.map(|row| format!("{} {} {}", row.id, row.cluster, row.labels))
+        let remote = rows.filter(|row| row.source == IdentitySource::ClusterMesh);
+        remote
+            .map(|row| format!("{} {} {}", row.id, row.cluster, row.labels))
             .collect()
     }
 

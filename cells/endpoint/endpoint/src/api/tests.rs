@@ -11,7 +11,13 @@ use tokio::{
 use crate::tests::hive::Bench;
 
 async fn start() -> Bench {
-    let bench = Bench::start(vec![skep_api::cell(), super::cell()]).await;
+    let bench = Bench::start(vec![
+        skep_api::cell(),
+        super::cell(),
+        skep_identity_cache::cell(),
+        skep_identity_cache::api::cell(),
+    ])
+    .await;
     bench.plug(7);
     bench.plug(8);
     bench.hooks.load();
@@ -218,5 +224,52 @@ async fn an_endpoint_that_does_not_become_ready_is_deleted_again() {
     while ask(&bench, "GET", "endpoint", Value::Null).await.1 != json!([]) {
         tokio::task::yield_now().await;
     }
+    hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
+async fn identities_are_listed_with_how_many_endpoints_have_them() {
+    let bench = start().await;
+    assert_eq!(
+        ask(&bench, "GET", "identity/endpoints", Value::Null).await,
+        (200, json!([]))
+    );
+    for number in [7, 8] {
+        let (status, _) = ask(&bench, "PUT", "endpoint/cilium-local:0", request(number)).await;
+        assert_eq!(status, 201);
+    }
+    let init = json!({"id": 5, "labels": ["reserved:init"]});
+
+    assert_eq!(
+        ask(&bench, "GET", "identity/endpoints", Value::Null).await,
+        (200, json!([{"identity": init, "refCount": 2}]))
+    );
+    assert_eq!(
+        ask(&bench, "GET", "identity/5", Value::Null).await,
+        (200, init.clone())
+    );
+    assert_eq!(
+        ask(&bench, "GET", "identity", json!(["reserved:init"])).await,
+        (200, json!([init]))
+    );
+    let (status, all) = ask(&bench, "GET", "identity", Value::Null).await;
+    assert_eq!((status, all.as_array().map(Vec::len)), (200, Some(10)));
+    for (path, body, expected) in [
+        ("identity/999", Value::Null, (404, json!("no identity 999"))),
+        (
+            "identity/cart",
+            Value::Null,
+            (400, json!("`cart` is not an identity")),
+        ),
+        (
+            "identity",
+            json!(["k8s:app=cart"]),
+            (404, json!("no identity with the labels k8s:app=cart")),
+        ),
+    ] {
+        assert_eq!(ask(&bench, "GET", path, body).await, expected, "{path}");
+    }
+    let (status, _) = ask(&bench, "GET", "identity", json!({"labels": 1})).await;
+    assert_eq!(status, 400);
     hive::testing::stop(bench.running).await;
 }

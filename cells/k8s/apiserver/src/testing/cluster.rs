@@ -18,6 +18,21 @@ const HISTORY: usize = 10_000;
 
 static NAMESPACES: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
 
+/// An API server in memory that behaves like a real one, without controllers, with the kinds of Kubernetes.
+///
+/// # Panics
+///
+/// If there is no memory for its tables.
+#[must_use]
+pub fn api_server() -> ApiServer {
+    let rows = Rows::new(&statedb::Db::new()).expect("names of tables are free");
+    ApiServer::new(
+        Tracker::new(rows, HISTORY, false),
+        Registry::builtin(),
+        Manner::Real(crate::Settings::default()),
+    )
+}
+
 /// An API server that behaves like a real one, without controllers. Objects are JSON; whatever is refused fails the test.
 #[derive(Clone)]
 pub struct TestCluster {
@@ -38,13 +53,7 @@ impl TestCluster {
     /// If there is no memory for its tables.
     #[must_use]
     pub fn new() -> Self {
-        let rows = Rows::new(&statedb::Db::new()).expect("names of tables are free");
-        let server = ApiServer::new(
-            Tracker::new(rows, HISTORY, false),
-            Registry::builtin(),
-            Manner::Real(crate::Settings::default()),
-        );
-        Self::of(Arc::new(in_process_client(&server)))
+        Self::of(Arc::new(in_process_client(&api_server())))
     }
 
     /// The cluster of another API server.

@@ -41,6 +41,18 @@ pub struct Metadata {
     pub owner_references: Box<[OwnerReference]>,
 }
 
+/// Metadata with the time of creation, for decoding kinds that are judged by it: the others do not grow.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct CreatedMetadata {
+    /// The other metadata.
+    #[serde(flatten)]
+    pub metadata: Metadata,
+    /// When the object was created.
+    #[serde(rename = "creationTimestamp")]
+    pub created: Option<Timestamp>,
+}
+
 /// An object that owns another.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

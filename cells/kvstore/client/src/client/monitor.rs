@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Client, Event, lock};
-use crate::backend::{BackendError, EndpointStatus};
+use crate::backend::{BackendError, EndpointAnswer, EndpointStatus};
 use crate::error::{ConnectionError, Error, QuorumError};
 use crate::keys;
 use crate::operation::Operation;
@@ -38,6 +38,8 @@ pub(super) struct Checks {
     /// Failed quorum checks in a row.
     pub(super) quorum_errors: u32,
     pub(super) quorum_error: Option<QuorumError>,
+    /// Why the store refuses writes.
+    pub(super) refusal: Option<BackendError>,
     /// The last error before the client was connected.
     pub(super) connect_error: Option<Error>,
 }
@@ -182,10 +184,11 @@ async fn check(client: &Client) -> bool {
         }
         ClientKind::Mesh => (heartbeat_age(client), Vec::new()),
     };
+    let (quorum, refusal) = refused(quorum, &endpoints);
     let failed: Vec<&EndpointStatus> = endpoints.iter().filter(|status| status.answer.is_err()).collect();
     let has_failed = !failed.is_empty();
     let no_endpoint = (has_failed && failed.len() == endpoints.len()).then(|| reasons(&failed));
-    let is_fine = quorum.is_ok() && !has_failed;
+    let is_fine = quorum.is_ok() && refusal.is_none() && !has_failed;
 
     let times = {
         let mut state = client.inner.monitor.state.lock();
@@ -195,6 +198,7 @@ async fn check(client: &Client) -> bool {
             Err(_) => state.quorum_errors.saturating_add(1),
         };
         state.quorum_error = quorum.as_ref().err().cloned();
+        state.refusal = refusal;
         state.quorum_errors
     };
     let name = client.name().to_owned();
@@ -219,6 +223,21 @@ async fn check(client: &Client) -> bool {
         None => {}
     }
     is_fine
+}
+
+/// A store without space answers and has a quorum, but takes no writes: not even those of the quorum check.
+fn refused(
+    quorum: Result<(), QuorumError>,
+    endpoints: &[EndpointStatus],
+) -> (Result<(), QuorumError>, Option<BackendError>) {
+    if let Err(QuorumError::Lock(error)) = &quorum
+        && matches!(error.backend(), Some(BackendError::NoSpace))
+    {
+        return (Ok(()), Some(BackendError::NoSpace));
+    }
+    let mut answers = endpoints.iter().flat_map(|status| &status.answer);
+    let has_alarm = answers.any(EndpointAnswer::has_no_space);
+    (quorum, has_alarm.then_some(BackendError::NoSpace))
 }
 
 fn reasons(failed: &[&EndpointStatus]) -> String {

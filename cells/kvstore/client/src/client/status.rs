@@ -6,7 +6,7 @@ use std::error::Error as _;
 use std::fmt;
 
 use super::Client;
-use crate::backend::EndpointStatus;
+use crate::backend::{BackendError, EndpointStatus};
 use crate::error::{ConnectionError, Error, QuorumError};
 use crate::options::ClientKind;
 
@@ -42,6 +42,8 @@ pub struct Status {
     pub quorum_errors: u32,
     /// The failure of the last quorum check.
     pub quorum_error: Option<QuorumError>,
+    /// Why the store refuses writes although it makes progress: it has no space left.
+    pub refusal: Option<BackendError>,
     /// Why the client should be replaced, if it should.
     pub failure: Option<ConnectionError>,
     /// Id of the etcd cluster; 0 if it is not known.
@@ -54,6 +56,7 @@ impl Status {
         matches!(self.connection, Connection::Connected)
             && self.failure.is_none()
             && self.quorum_error.is_none()
+            && self.refusal.is_none()
             && self.connected_endpoints() > 0
     }
 
@@ -106,6 +109,7 @@ pub(super) fn status(client: &Client) -> Status {
         lock_leases: inner.lock_leases.count(),
         quorum_errors,
         quorum_error,
+        refusal: checks.refusal,
         failure: inner.failed.borrow().clone(),
         cluster_id,
     }
@@ -115,8 +119,12 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.connection {
             Connection::Disabled => return f.write_str("Disabled"),
-            Connection::Connecting(_) => {
-                return f.write_str("Waiting for initial connection to be established");
+            Connection::Connecting(error) => {
+                f.write_str("Waiting for initial connection to be established")?;
+                return match error.as_ref().and_then(Error::backend) {
+                    Some(refusal @ BackendError::NoSpace) => write!(f, ": {refusal}"),
+                    _ => Ok(()),
+                };
             }
             Connection::Connected => {}
         }
@@ -140,6 +148,9 @@ impl fmt::Display for Status {
                 write!(f, ", consecutive-errors={}", self.quorum_errors)?;
             }
         }
+        if let Some(refusal) = &self.refusal {
+            write!(f, ", {refusal}")?;
+        }
         match self.kind {
             ClientKind::Mesh => write!(
                 f,
@@ -154,6 +165,9 @@ impl fmt::Display for Status {
                             write!(f, "{} - {}", status.endpoint, answer.version)?;
                             if answer.is_leader {
                                 f.write_str(" (Leader)")?;
+                            }
+                            if !answer.alarms.is_empty() {
+                                write!(f, " (alarm {})", answer.alarms.join(", "))?;
                             }
                         }
                         Err(error) => write!(f, "{} - {error}", status.endpoint)?,

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::backend::{
-    Backend, BackendError, EndpointStatus, Grant, RangeRequest, RangeResponse, Txn, TxnResponse,
-    WatchRequest, WatchStream,
+    Backend, BackendError, EndpointAnswer, EndpointStatus, Grant, Op, RangeRequest, RangeResponse, Txn,
+    TxnResponse, WatchRequest, WatchStream,
 };
 use crate::types::{LeaseId, Revision};
 
@@ -36,6 +36,8 @@ struct Faults {
     share: f64,
     /// Part of the failing writes that are done nevertheless.
     done: f64,
+    /// Whether there is no space left.
+    is_full: bool,
 }
 
 impl FaultyBackend {
@@ -47,6 +49,7 @@ impl FaultyBackend {
                 random: fastrand::Rng::with_seed(0),
                 share: 0.0,
                 done: 0.0,
+                is_full: false,
             }),
             cuts: watch::Sender::new(0),
             is_partitioned: watch::Sender::new(false),
@@ -56,11 +59,19 @@ impl FaultyBackend {
     /// Makes a part of the requests fail, 0.0 to 1.0, in the order that the seed determines. Half of the writes that fail
     /// are done: their answer is lost.
     pub fn fail(&self, seed: u64, share: f64) {
-        *self.faults.lock() = Faults {
-            random: fastrand::Rng::with_seed(seed),
-            share,
-            done: 0.5,
-        };
+        let mut faults = self.faults.lock();
+        faults.random = fastrand::Rng::with_seed(seed);
+        faults.share = share;
+        faults.done = 0.5;
+    }
+
+    /// Refuses whatever needs space, as etcd does after its alarm: puts and new leases; or ends that.
+    pub fn fill(&self, is_full: bool) {
+        self.faults.lock().is_full = is_full;
+    }
+
+    fn is_full(&self) -> bool {
+        self.faults.lock().is_full
     }
 
     /// Ends all watches.
@@ -128,6 +139,10 @@ impl Backend for FaultyBackend {
     }
 
     async fn txn(&self, txn: Txn) -> Result<TxnResponse, BackendError> {
+        let puts = |ops: &[Op]| ops.iter().any(|op| matches!(op, Op::Put { .. }));
+        if self.is_full() && (puts(&txn.then) || puts(&txn.otherwise)) {
+            return Err(BackendError::NoSpace);
+        }
         self.write(self.inner.txn(txn)).await
     }
 
@@ -152,6 +167,9 @@ impl Backend for FaultyBackend {
     }
 
     async fn grant_lease(&self, ttl: Duration) -> Result<Grant, BackendError> {
+        if self.is_full() {
+            return Err(BackendError::NoSpace);
+        }
         self.write(self.inner.grant_lease(ttl)).await
     }
 
@@ -168,6 +186,11 @@ impl Backend for FaultyBackend {
         if let Err(error) = self.read(async { Ok(()) }).await {
             for status in &mut statuses {
                 status.answer = Err(error.to_string());
+            }
+        }
+        if self.is_full() {
+            for answer in statuses.iter_mut().flat_map(|status| &mut status.answer) {
+                answer.alarms.push(EndpointAnswer::NO_SPACE.to_owned());
             }
         }
         statuses

@@ -43,7 +43,7 @@ impl Found {
     }
 
     /// Takes out the keys that are not desired.
-    pub(super) fn stale(&mut self, desired: &HashMap<Key, Option<Bytes>>) -> Vec<Key> {
+    pub(super) fn stale<V>(&mut self, desired: &HashMap<Key, V>) -> Vec<Key> {
         let Self::Known(keys) = self else {
             return Vec::new();
         };

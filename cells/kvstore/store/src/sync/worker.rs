@@ -54,10 +54,11 @@ impl SyncStore {
         {
             let mut state = self.inner.state.lock();
             for key in keys {
-                let Some(value) = state.desired.get(&key).cloned() else {
+                let Some(value) = state.desired.get(&key) else {
                     right.push(Item::Key(key));
                     continue;
                 };
+                let value = value.clone().map(Bytes::from_owner);
                 if state.found.take(&key, value.as_ref()) {
                     right.push(Item::Key(key));
                 } else {

@@ -6,11 +6,10 @@ use std::collections::HashSet;
 
 use skep_identity_labels::LabelFilter;
 use skep_k8s_client::{ObjectEvent, WatcherEvent};
-use skep_k8s_types::slim::{Namespace, Pod, Str};
+use skep_k8s_types::slim::{CiliumIdentity, CiliumNode, Namespace, Pod, Str};
 use skep_k8s_types::{ObjectKey, Resource};
 
 use super::Pods;
-use crate::objects::{CiliumIdentity, CiliumNode};
 use crate::slices::Slices;
 
 /// Which objects were listed.

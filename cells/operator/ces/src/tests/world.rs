@@ -95,7 +95,7 @@ impl World {
             skep_clustermesh_types::cell(),
             Cell::group([])
                 .config::<skep_k8s_crds::Config>()
-                .config::<skep_operator_identity::Config>()
+                .config::<skep_identity_labels::LabelConfig>()
                 .provide(move || client.clone()),
         ]);
         let flags = ["--enable-cilium-endpoint-slice"].iter().chain(flags).copied();

@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use skep_clustermesh_types::ClusterSettings;
 use skep_identity::{IdentityRange, NumericIdentity};
 use skep_identity_labels::LabelFilter;
-use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
-use skep_k8s_client::{Client, DeleteOptions, ListOptions, Patch, Subresource, WriteOptions};
+use skep_k8s_client::{Client, DeleteOptions, ListOptions, Subresource};
+use skep_k8s_types::slim::CiliumIdentity;
 use skep_k8s_types::{Kind, Resource};
 use skep_operator_gc::identities::{Config as IdentityConfig, HEARTBEAT};
 
 use crate::World;
 use crate::cell::job;
 use crate::metrics::IdentityMetrics;
-use crate::objects::Identity;
 
 const PODS: Kind = Kind::new("", "v1", "Pod", "pods", true);
 const NAMESPACES: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
@@ -31,25 +31,22 @@ const FLAGS: &[&str] = &[
 ];
 
 struct Cluster {
+    cluster: TestCluster,
     client: Arc<FaultyClient>,
 }
 
 impl Cluster {
     async fn new() -> Self {
-        let rows = Rows::new(&statedb::Db::new()).unwrap();
-        let server = ApiServer::new(
-            Tracker::new(rows, 10_000, false),
-            Registry::builtin(),
-            Manner::Real(skep_k8s_apiserver::Settings::default()),
-        );
-        let client: Arc<dyn Client> = Arc::new(in_process_client(&server));
+        let cluster = TestCluster::new();
         let definitions = [skep_k8s_crds::definitions::cilium_identity()];
-        skep_k8s_crds::register_all(&*client, &definitions).await.unwrap();
+        skep_k8s_crds::register_all(&**cluster.client(), &definitions)
+            .await
+            .unwrap();
+        cluster.namespace("shop").await;
         let cluster = Self {
-            client: FaultyClient::new(client),
+            client: FaultyClient::new(cluster.client().clone()),
+            cluster,
         };
-        let namespace = json!({"metadata": {"name": "shop"}});
-        cluster.create(&NAMESPACES, "", namespace).await;
         let account = json!({"metadata": {"name": "cart"}});
         cluster.create(&ACCOUNTS, "shop", account).await;
         cluster
@@ -66,11 +63,8 @@ impl Cluster {
     }
 
     async fn create(&self, kind: &Kind, namespace: &str, mut object: Value) {
-        object["apiVersion"] = kind.api_version().into();
-        object["kind"] = kind.kind.as_str().into();
-        let options = WriteOptions::default();
-        let created = self.client.inner().create(kind, namespace, object, &options);
-        created.await.unwrap();
+        object["metadata"]["namespace"] = namespace.into();
+        self.cluster.create(kind, object).await;
     }
 
     async fn pod(&self, name: &str, app: &str) {
@@ -82,15 +76,18 @@ impl Cluster {
     }
 
     async fn patch(&self, kind: &Kind, namespace: &str, name: &str, part: Subresource, patch: Value) {
-        let (options, patch) = (WriteOptions::default(), Patch::Merge(patch));
-        let inner = self.client.inner();
-        let patched = inner.patch(kind, namespace, name, part, &patch, &options);
-        patched.await.unwrap();
+        match part {
+            Subresource::Status => {
+                let status = patch["status"].clone();
+                self.cluster.patch_status(kind, namespace, name, status).await;
+            }
+            _ => self.cluster.patch(kind, namespace, name, patch).await,
+        }
     }
 
     /// Id and labels of all identities.
     async fn identities(&self) -> BTreeMap<u32, Value> {
-        let kind = Identity::kind();
+        let kind = CiliumIdentity::kind();
         let options = ListOptions::default();
         let list = self.client.inner().list(&kind, "", &options).await.unwrap();
         let objects = list.items.iter().map(|object| object.to_value().unwrap());
@@ -154,7 +151,10 @@ async fn each_label_set_of_pods_gets_an_identity() {
             "k8s:io.kubernetes.pod.namespace": "shop",
         })
     );
-    let (kind, id) = (Identity::kind(), identities.keys().next().unwrap().to_string());
+    let (kind, id) = (
+        CiliumIdentity::kind(),
+        identities.keys().next().unwrap().to_string(),
+    );
     let object = cluster.client.inner().get(&kind, "", &id).await.unwrap();
     let object = object.to_value().unwrap();
     assert_eq!(
@@ -227,6 +227,28 @@ async fn settings_that_make_no_sense_are_findings() {
     ] {
         assert!(report.contains(text), "{report}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn label_prefixes_of_a_file_and_patterns_say_which_labels_identities_have() {
+    let cluster = Cluster::new().await;
+    cluster.pod("a", "web").await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let prefixes = json!({"version": 1, "valid-prefixes": [{"prefix": "app", "source": "k8s"}]});
+    std::fs::write(&file, prefixes.to_string()).unwrap();
+    let prefixes = format!("--label-prefix-file={}", file.path().display());
+    let flags = [FLAGS, &[&prefixes, "--labels=k8s:io.kubernetes.pod.namespace"]].concat();
+
+    let running = cluster.start(&flags).await;
+    cluster.wait_for_apps(&["web"]).await;
+
+    let identities = cluster.identities().await;
+    let labels: Vec<&Value> = identities.values().collect();
+    assert_eq!(
+        labels,
+        [&json!({"k8s:app": "web", "k8s:io.kubernetes.pod.namespace": "shop"})]
+    );
+    testing::stop(running).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -304,7 +326,7 @@ async fn an_identity_that_is_deleted_while_a_pod_has_its_labels_comes_back() {
     let options = DeleteOptions::default();
     let inner = cluster.client.inner();
     inner
-        .delete(&Identity::kind(), "", &old.to_string(), &options)
+        .delete(&CiliumIdentity::kind(), "", &old.to_string(), &options)
         .await
         .unwrap();
     settle().await;
@@ -323,7 +345,7 @@ async fn the_mark_of_unused_identities_is_removed_from_those_that_pods_want() {
     let options = DeleteOptions::default();
     let inner = cluster.client.inner();
     inner.delete(&PODS, "shop", "b", &options).await.unwrap();
-    let kind = Identity::kind();
+    let kind = CiliumIdentity::kind();
     let mark = async |app: &str, value: Option<Value>| {
         let identities = cluster.identities().await;
         let id = identities
@@ -423,7 +445,7 @@ async fn health_tells_when_no_id_is_left() {
     }
     // Its labels cannot be read; its id is used all the same.
     let odd = json!({"metadata": {"name": "256"}, "security-labels": {"": "x"}});
-    cluster.create(&Identity::kind(), "", odd).await;
+    cluster.create(&CiliumIdentity::kind(), "", odd).await;
     let running = start_with_ids(&cluster, 3).await;
     settle().await;
     assert_eq!(cluster.identities().await.len(), 3);
@@ -438,7 +460,7 @@ async fn health_tells_when_no_id_is_left() {
     let options = DeleteOptions::default();
     let inner = cluster.client.inner();
     inner
-        .delete(&Identity::kind(), "", "256", &options)
+        .delete(&CiliumIdentity::kind(), "", "256", &options)
         .await
         .unwrap();
     settle().await;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Settings};
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{ApiServer, Gvr, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_apiserver::testing::api_server;
+use skep_k8s_apiserver::{ApiServer, Gvr, in_process_client};
 use skep_k8s_client::Client;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_crds::definitions;
@@ -32,12 +33,7 @@ pub(super) fn services() -> Gvr {
 
 impl Cluster {
     pub(super) fn new() -> Self {
-        let rows = Rows::new(&statedb::Db::new()).unwrap();
-        let api = ApiServer::new(
-            Tracker::new(rows, 1000, false),
-            Registry::builtin(),
-            Manner::Real(skep_k8s_apiserver::Settings::default()),
-        );
+        let api = api_server();
         let definition = definitions::cilium_load_balancer_ip_pool().to_object();
         let crds = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         api.create(&crds, "", definition, &Default::default()).unwrap();

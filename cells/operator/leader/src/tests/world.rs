@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_client::{Client, Subresource, WriteOptions};
 
@@ -14,22 +14,18 @@ use crate::election::{Attempt, Election, Settings};
 use crate::lease::LEASES;
 
 pub(crate) struct World {
-    server: ApiServer,
+    cluster: TestCluster,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
-        let rows = Rows::new(&statedb::Db::new()).unwrap();
-        let server = ApiServer::new(
-            Tracker::new(rows, 1000, false),
-            Registry::builtin(),
-            Manner::Real(skep_k8s_apiserver::Settings::default()),
-        );
-        Self { server }
+        Self {
+            cluster: TestCluster::new(),
+        }
     }
 
     pub(crate) fn raw(&self) -> Arc<dyn Client> {
-        Arc::new(in_process_client(&self.server))
+        self.cluster.client().clone()
     }
 
     pub(crate) fn client(&self) -> Arc<FaultyClient> {
@@ -41,8 +37,7 @@ impl World {
     }
 
     pub(crate) async fn lease(&self) -> Value {
-        let lease = self.raw().get(&LEASES, "default", NAME).await.unwrap();
-        (*lease.to_value().unwrap()).clone()
+        self.cluster.get(&LEASES, "default", NAME).await
     }
 
     pub(crate) async fn holder(&self) -> String {

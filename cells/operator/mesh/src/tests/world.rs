@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use skep_clustermesh::Connector;
 use skep_clustermesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
 use skep_clustermesh_types::{Capabilities, Kind as Values, ServiceExport};
-use skep_k8s_apiserver::{ApiServer, Gvr, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_apiserver::testing::api_server;
+use skep_k8s_apiserver::{ApiServer, Gvr, in_process_client};
 use skep_k8s_client::{
     ApiError, Client, DeleteOptions, ListOptions, Patch, RawPage, RawWatch, Status, Subresource,
     WatchOptions, WriteOptions,
@@ -181,11 +182,8 @@ impl World {
 
     /// A cluster without the definitions.
     pub(super) fn bare() -> Self {
-        let rows = Rows::new(&statedb::Db::new()).unwrap();
-        let tracker = Tracker::new(rows, 1000, false);
-        let manner = Manner::Real(skep_k8s_apiserver::Settings::default());
         Self {
-            api: ApiServer::new(tracker, Registry::builtin(), manner),
+            api: api_server(),
             directory: tempfile::tempdir().unwrap(),
             connector: StoreConnector::new(),
             control: Arc::default(),

@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings, testing};
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_apiserver::testing::TestCluster;
+use skep_k8s_client::Client;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
-use skep_k8s_client::{Client, DeleteOptions, Patch, Subresource, WriteOptions};
 use skep_k8s_crds::definitions;
 use skep_k8s_types::Kind;
 
 use crate::{OWNER_NAME, OWNER_NAMESPACE};
 
-const NAMESPACES: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
 const SECRETS: Kind = Kind::new("", "v1", "Secret", "secrets", true);
 const POLICIES: Kind = Kind::new(
     "cilium.io",
@@ -27,32 +26,27 @@ const POLICIES: Kind = Kind::new(
 const TARGET: &str = "cilium-secrets";
 
 struct Cluster {
+    cluster: TestCluster,
     client: Arc<FaultyClient>,
 }
 
 impl Cluster {
     async fn new() -> Self {
-        let rows = Rows::new(&statedb::Db::new()).unwrap();
-        let server = ApiServer::new(
-            Tracker::new(rows, 10_000, false),
-            Registry::builtin(),
-            Manner::Real(skep_k8s_apiserver::Settings::default()),
-        );
-        let client: Arc<dyn Client> = Arc::new(in_process_client(&server));
+        let cluster = TestCluster::new();
         let definitions = [
             definitions::cilium_network_policy(),
             definitions::cilium_clusterwide_network_policy(),
         ];
-        skep_k8s_crds::register_all(&*client, &definitions).await.unwrap();
-        let cluster = Self {
-            client: FaultyClient::new(client),
-        };
+        skep_k8s_crds::register_all(&**cluster.client(), &definitions)
+            .await
+            .unwrap();
         for name in ["shop", TARGET] {
-            cluster
-                .create(&NAMESPACES, "", json!({"metadata": {"name": name}}))
-                .await;
+            cluster.namespace(name).await;
         }
-        cluster
+        Self {
+            client: FaultyClient::new(cluster.client().clone()),
+            cluster,
+        }
     }
 
     async fn start(&self) -> Running {
@@ -63,24 +57,16 @@ impl Cluster {
     }
 
     async fn create(&self, kind: &Kind, namespace: &str, mut object: Value) {
-        object["apiVersion"] = kind.api_version().into();
-        object["kind"] = kind.kind.as_str().into();
-        let options = WriteOptions::default();
-        let created = self.client.inner().create(kind, namespace, object, &options);
-        created.await.unwrap();
+        object["metadata"]["namespace"] = namespace.into();
+        self.cluster.create(kind, object).await;
     }
 
     async fn patch(&self, kind: &Kind, namespace: &str, name: &str, patch: Value) {
-        let (options, patch) = (WriteOptions::default(), Patch::Merge(patch));
-        let inner = self.client.inner();
-        let patched = inner.patch(kind, namespace, name, Subresource::None, &patch, &options);
-        patched.await.unwrap();
+        self.cluster.patch(kind, namespace, name, patch).await;
     }
 
     async fn delete(&self, kind: &Kind, namespace: &str, name: &str) {
-        let options = DeleteOptions::default();
-        let deleted = self.client.inner().delete(kind, namespace, name, &options);
-        deleted.await.unwrap();
+        self.cluster.delete(kind, namespace, name).await;
     }
 
     async fn secret(&self, name: &str) {

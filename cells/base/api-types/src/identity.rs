@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `/v1/identity`.
+
+use serde::{Deserialize, Serialize};
+
+/// A security identity.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Identity {
+    /// Its number.
+    pub id: u32,
+    /// Its labels, `source:key=value` each.
+    pub labels: Vec<String>,
+}
+
+/// A security identity that endpoints of the node have.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct IdentityEndpoints {
+    /// The identity.
+    pub identity: Identity,
+    /// How many endpoints have it.
+    pub ref_count: usize,
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `GET /v1/identity`: the security identities that the agent knows, in the form of Cilium's agent API.
+
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{Path, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use hive::{Cell, Member};
+use skep_api::{Routes, json_list};
+use skep_api_types::Identity;
+use skep_identity::{Label, Labels, NumericIdentity};
+use statedb::{Db, Obj, Table};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::table::SecurityIdentity;
+
+/// Cilium's status for a place of identities that does not answer.
+const UNREACHABLE: u16 = 520;
+
+hive::catalogue!(cell);
+
+/// Identities in the agent's API.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("identity-api", "Security identities in the API of the agent").provide(api)
+}
+
+fn api(db: Db, table: Table<SecurityIdentity>) -> Member<Routes> {
+    let routes = OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(get))
+        .with_state(Identities { db, table });
+    Member(Routes::new(routes))
+}
+
+#[derive(Clone)]
+pub(crate) struct Identities {
+    pub(crate) db: Db,
+    pub(crate) table: Table<SecurityIdentity>,
+}
+
+/// Why a request fails.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    /// The body is no list of labels.
+    #[error("the body is no list of labels: {0}")]
+    Body(String),
+    /// The text is no number of an identity.
+    #[error("`{0}` is not an identity")]
+    Number(String),
+    /// There is no such identity.
+    #[error("no identity {0}")]
+    NotFound(String),
+    /// Whether there is such an identity is not known.
+    #[error("no identity {0} is known, and {1} have not been listed yet")]
+    Unlisted(String, String),
+}
+
+impl ApiError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Body(_) | Self::Number(_) => StatusCode::BAD_REQUEST,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::Unlisted(..) => StatusCode::from_u16(UNREACHABLE).unwrap_or(StatusCode::BAD_GATEWAY),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        (self.status(), Json(self.to_string())).into_response()
+    }
+}
+
+fn model(row: &SecurityIdentity) -> Identity {
+    Identity {
+        id: row.id.get(),
+        labels: row.label_texts(),
+    }
+}
+
+impl Identities {
+    /// The identities, sorted by number.
+    pub(crate) fn all(&self) -> Vec<Obj<SecurityIdentity>> {
+        self.table.all(&self.db.read()).cloned().collect()
+    }
+
+    /// The identities that have exactly these labels: one for each cluster.
+    pub(crate) fn with_labels(&self, labels: &[String]) -> Result<Vec<Obj<SecurityIdentity>>, ApiError> {
+        let parsed = labels.iter().map(|label| label.parse::<Label>());
+        let parsed: Labels = parsed
+            .collect::<Result<_, _>>()
+            .map_err(|error| ApiError::Body(error.to_string()))?;
+        let snapshot = self.db.read();
+        let text = parsed.to_string();
+        let rows = self.table.list(&snapshot, SecurityIdentity::BY_LABELS.key(&text));
+        let rows: Vec<_> = rows.cloned().collect();
+        match rows.is_empty() {
+            true => Err(self.missing(format!("with the labels {}", labels.join(", ")))),
+            false => Ok(rows),
+        }
+    }
+
+    pub(crate) fn by_id(&self, text: &str) -> Result<Identity, ApiError> {
+        let id: NumericIdentity = text.parse().map_err(|_| ApiError::Number(text.to_owned()))?;
+        let snapshot = self.db.read();
+        let row = self.table.get(&snapshot, SecurityIdentity::BY_ID.key(&id.get()));
+        row.map(|row| model(row))
+            .ok_or_else(|| self.missing(id.to_string()))
+    }
+
+    /// The error for an identity that is not in the table.
+    fn missing(&self, what: String) -> ApiError {
+        let pending = self.table.pending_initializers(&self.db.read());
+        match pending.is_empty() {
+            true => ApiError::NotFound(what),
+            false => ApiError::Unlisted(what, format!("those of {}", pending.join(", "))),
+        }
+    }
+}
+
+/// Lists identities: all, or those that have exactly the labels in the body, a list of texts.
+#[utoipa::path(get, path = "/identity", responses(
+    (status = 200, description = "The identities", body = [Identity]),
+    (status = 400, description = "The body is no list of labels", body = String),
+    (status = 404, description = "No identity has these labels", body = String),
+    (status = 520, description = "No identity with these labels is known, and not all were listed", body = String)))]
+async fn list(State(identities): State<Identities>, body: Bytes) -> Response {
+    let rows = match body.iter().all(u8::is_ascii_whitespace) {
+        true => Ok(identities.all()),
+        false => serde_json::from_slice::<Vec<String>>(&body)
+            .map_err(|error| ApiError::Body(error.to_string()))
+            .and_then(|labels| identities.with_labels(&labels)),
+    };
+    match rows {
+        Ok(rows) => json_list(rows, |row, out| serde_json::to_writer(out, &model(row))),
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Returns an identity.
+#[utoipa::path(get, path = "/identity/{id}", params(("id" = String, Path, description = "Number of the identity")), responses(
+    (status = 200, description = "The identity", body = Identity),
+    (status = 400, description = "The text is not an identity", body = String),
+    (status = 404, description = "No such identity", body = String),
+    (status = 520, description = "No such identity is known, and not all were listed", body = String)))]
+async fn get(State(identities): State<Identities>, Path(id): Path<String>) -> Response {
+    match identities.by_id(&id) {
+        Ok(identity) => Json(identity).into_response(),
+        Err(error) => error.into_response(),
+    }
+}

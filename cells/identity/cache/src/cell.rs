@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: the table `identities`, with the reserved ones. Requires: a database. Provides: [`Writer`], the read-only table.
+
+use hive::Cell;
+use statedb::{Db, RwTable, Table};
+
+use crate::table::{self, SecurityIdentity};
+use crate::writer::Writer;
+
+/// The security identities that the agent knows.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("identity-cache", "Security identities that the agent knows")
+        .provide_private(new_table)
+        .provide(read_only)
+        .provide(Writer::new)
+        .library() // other cells read the table
+}
+
+fn new_table(db: Db) -> Result<RwTable<SecurityIdentity>, statedb::Error> {
+    table::with_reserved(&db)
+}
+
+fn read_only(table: RwTable<SecurityIdentity>) -> Table<SecurityIdentity> {
+    table.reader()
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: identities of the own cluster. Requires: [`Writer`], a client of the key-value store, optionally one of Kubernetes.
+//!
+//! A source reports changes; one transaction writes all that have come meanwhile.
+
+mod keys;
+mod objects;
+
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use hive::config::Faults;
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use skep_identity::{AllocationMode, NumericIdentity};
+use skep_k8s_client::Client as KubernetesClient;
+use skep_kvstore::Client;
+use statedb::InitGuard;
+
+use crate::table::{IdentitySource, SecurityIdentity};
+use crate::writer::Writer;
+
+/// Where the identities of the cluster are.
+#[derive(Debug, Clone, hive::Config)]
+#[config(validate = Config::check)]
+pub struct Config {
+    /// Where identities are: `crd`, `kvstore`, `doublewrite-readcrd` or `doublewrite-readkvstore`.
+    #[config(default = "kvstore")]
+    pub identity_allocation_mode: String,
+}
+
+impl Config {
+    fn check(&self, faults: &mut Faults) {
+        if let Err(error) = self.identity_allocation_mode.parse::<AllocationMode>() {
+            faults.add("identity-allocation-mode", error.to_string());
+        }
+    }
+
+    fn reads_objects(&self) -> bool {
+        let mode = self.identity_allocation_mode.parse();
+        mode.is_ok_and(AllocationMode::reads_objects)
+    }
+}
+
+/// Why identities are not read.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    /// The source is registered twice.
+    #[error(transparent)]
+    Table(#[from] statedb::Error),
+    /// The job cannot be started.
+    #[error(transparent)]
+    Job(#[from] SpawnError),
+}
+
+hive::catalogue!(cell);
+
+/// Identities of the own cluster.
+#[must_use]
+pub fn cell() -> Cell {
+    Cell::module("identity-watcher", "Security identities of the own cluster")
+        .config::<Config>()
+        .run(start)
+}
+
+#[derive(Params)]
+struct StartParams {
+    config: Cfg<Config>,
+    writer: Writer,
+    kvstore: Client,
+    kubernetes: Option<Arc<dyn KubernetesClient>>,
+    jobs: Jobs,
+}
+
+fn start(params: StartParams) -> Result<(), StartError> {
+    if params.config.reads_objects() {
+        let client = params.kubernetes.filter(|client| client.is_enabled());
+        let Some(client) = client else { return Ok(()) };
+        let source = Source::new(params.writer, IdentitySource::Kubernetes)?;
+        params
+            .jobs
+            .spawn(Job::once("watch-ciliumidentities", move |cx: JobCtx| {
+                let (client, source) = (client.clone(), source.clone());
+                async move {
+                    match cx.until_cancelled(objects::watch(client, source, &cx)).await {
+                        Some(result) => result,
+                        None => Ok(()),
+                    }
+                }
+            }))?;
+    } else if params.kvstore.is_enabled() {
+        let source = Source::new(params.writer, IdentitySource::KvStore)?;
+        let client = params.kvstore;
+        params.jobs.spawn(Job::once("watch-kvstore", move |cx: JobCtx| {
+            let (client, source) = (client.clone(), source.clone());
+            async move {
+                match cx.until_cancelled(keys::watch(client, source, &cx)).await {
+                    Some(result) => result,
+                    None => Ok(()),
+                }
+            }
+        }))?;
+    }
+    Ok(())
+}
+
+/// What a source reports.
+#[derive(Debug)]
+enum IdentityChange {
+    Upsert(NumericIdentity, CompactString),
+    Delete(NumericIdentity),
+    /// All that exists was reported.
+    Synced,
+}
+
+/// Writes the identities of one source.
+#[derive(Clone)]
+struct Source {
+    writer: Writer,
+    source: IdentitySource,
+    guard: Arc<InitGuard>,
+}
+
+impl Source {
+    fn new(writer: Writer, source: IdentitySource) -> Result<Self, statedb::Error> {
+        let guard = Arc::new(writer.register_source(&source.to_string())?);
+        Ok(Self {
+            writer,
+            source,
+            guard,
+        })
+    }
+
+    fn write(&self, changes: impl IntoIterator<Item = IdentityChange>) -> Result<(), statedb::Error> {
+        let mut txn = self.writer.write();
+        for change in changes {
+            match change {
+                IdentityChange::Upsert(id, labels) => {
+                    let row = SecurityIdentity {
+                        id,
+                        source: self.source,
+                        cluster: CompactString::default(),
+                        labels,
+                    };
+                    if !self.writer.upsert(&mut txn, row)? {
+                        tracing::warn!(%id, source = %self.source, "Ignored an identity whose number is reserved or in use");
+                    }
+                }
+                IdentityChange::Delete(id) => self.writer.delete(&mut txn, self.source, id)?,
+                IdentityChange::Synced => self.writer.done(&mut txn, &self.guard)?,
+            }
+        }
+        txn.commit();
+        Ok(())
+    }
+}

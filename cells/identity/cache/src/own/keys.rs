@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Identities in the key-value store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hive::JobCtx;
+use skep_identity::NumericIdentity;
+use skep_kvstore::Client;
+use skep_kvstore_store::identity::{IdentityDecoder, IdentityKeys, IdentityLabels};
+use skep_kvstore_store::{Observer, WatchStore, WatchStoreOptions, WatchStoreStatus};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::{IdentityChange, Source};
+
+/// Changes that share a transaction at most.
+const BATCH: usize = 1000;
+
+/// How long readers of the table wait for the first list.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Passes changes on. The reader takes all that have come, so that there are as many as one list has at most.
+struct Changes(UnboundedSender<IdentityChange>);
+
+impl Changes {
+    fn send(&self, change: IdentityChange) {
+        // The receiver lives as long as the store is watched.
+        let _ = self.0.send(change);
+    }
+}
+
+impl Observer<NumericIdentity, IdentityLabels> for Changes {
+    fn upsert(&mut self, id: &NumericIdentity, labels: &Arc<IdentityLabels>) {
+        self.send(IdentityChange::Upsert(*id, labels.as_str().into()));
+    }
+
+    fn delete(&mut self, id: &NumericIdentity, _labels: &Arc<IdentityLabels>) {
+        self.send(IdentityChange::Delete(*id));
+    }
+
+    fn synced(&mut self) {
+        self.send(IdentityChange::Synced);
+    }
+}
+
+/// Keeps the table in step with the master keys. Does not return, unless the table cannot be written.
+pub(super) async fn watch(client: Client, source: Source, cx: &JobCtx) -> Result<(), statedb::Error> {
+    let (sender, receiver) = unbounded_channel();
+    let options = WatchStoreOptions::new("local");
+    let mut store = WatchStore::new(IdentityDecoder::own(), Changes(sender), options);
+    let status = store.status();
+    let masters = IdentityKeys::default().masters();
+    tokio::select! {
+        () = store.watch(&client, &masters) => Ok(()),
+        result = write(receiver, source.clone(), status, cx) => result,
+        result = give_up(source) => result,
+    }
+}
+
+/// Ends the wait for the first list after a while: without its key-value store an agent works on.
+async fn give_up(source: Source) -> Result<(), statedb::Error> {
+    tokio::time::sleep(PATIENCE).await;
+    source.write([IdentityChange::Synced])?;
+    std::future::pending().await
+}
+
+async fn write(
+    mut receiver: UnboundedReceiver<IdentityChange>,
+    source: Source,
+    status: WatchStoreStatus,
+    cx: &JobCtx,
+) -> Result<(), statedb::Error> {
+    let mut changes = Vec::with_capacity(BATCH);
+    while receiver.recv_many(&mut changes, BATCH).await > 0 {
+        source.write(changes.drain(..))?;
+        cx.health.ok(format!("{} identities", status.entries()));
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Row of `identities`.
+
+use std::fmt;
+
+use compact_str::CompactString;
+use serde_json::{Value, json};
+use skep_identity::{Label, Labels, NumericIdentity, Reserved};
+use statedb::row::BoxError;
+use statedb::{Db, Index, Row, RwTable};
+
+/// Where an identity is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdentitySource {
+    /// Every cluster has it.
+    Reserved,
+    /// A CiliumIdentity of the own cluster.
+    Kubernetes,
+    /// The key-value store of the own cluster.
+    KvStore,
+    /// A remote cluster.
+    ClusterMesh,
+}
+
+impl fmt::Display for IdentitySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Reserved => "reserved",
+            Self::Kubernetes => "k8s",
+            Self::KvStore => "kvstore",
+            Self::ClusterMesh => "clustermesh",
+        })
+    }
+}
+
+/// Row of `identities`: a security identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecurityIdentity {
+    /// Its number.
+    pub id: NumericIdentity,
+    /// Where it is from.
+    pub source: IdentitySource,
+    /// The remote cluster that allocated it; empty for the own cluster and for reserved identities.
+    pub cluster: CompactString,
+    /// Its labels as the key-value store has them: `k8s:app=cart;k8s:tier=;`.
+    pub labels: CompactString,
+}
+
+impl SecurityIdentity {
+    /// By number.
+    pub const BY_ID: Index<Self, u32> = Index::new("id", |row, keys| keys.add(&row.id.get()));
+    /// By labels: identities of one set of labels, in several clusters.
+    pub const BY_LABELS: Index<Self, str> = Index::new("labels", |row, keys| keys.add(row.labels.as_str()));
+
+    /// Its labels as the API has them: `source:key=value` each, without `=` if the value is empty.
+    pub fn label_texts(&self) -> Vec<String> {
+        match self.labels.parse::<Labels>() {
+            Ok(labels) => labels.iter().map(Label::to_string).collect(),
+            // Another program wrote what is no label: shown as it is.
+            Err(_) => self.labels.split_terminator(';').map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl Row for SecurityIdentity {
+    fn header() -> &'static [&'static str] {
+        &["ID", "Source", "Cluster", "Labels"]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.id.to_string(),
+            self.source.to_string(),
+            self.cluster.to_string(),
+            self.labels.to_string(),
+        ]
+    }
+
+    fn to_json(&self) -> Result<Value, BoxError> {
+        Ok(json!({
+            "ID": self.id.get(), "Source": self.source.to_string(), "Cluster": self.cluster.as_str(),
+            "Labels": self.labels.as_str(),
+        }))
+    }
+}
+
+/// The table, with the reserved identities.
+pub(crate) fn with_reserved(db: &Db) -> Result<RwTable<SecurityIdentity>, statedb::Error> {
+    let table = RwTable::builder("identities")
+        .primary(SecurityIdentity::BY_ID)
+        .index(SecurityIdentity::BY_LABELS)
+        .build(db)?;
+    let mut txn = db.write(&[&table]);
+    for reserved in Reserved::ALL {
+        // The number is that of a node that runs the API server.
+        let node = (reserved == Reserved::KubeApiserver).then_some(Reserved::RemoteNode);
+        let labels: Labels = [Some(reserved), node]
+            .into_iter()
+            .flatten()
+            .map(Label::from)
+            .collect();
+        let row = SecurityIdentity {
+            id: reserved.identity(),
+            source: IdentitySource::Reserved,
+            cluster: CompactString::default(),
+            labels: labels.to_string().into(),
+        };
+        table.insert(&mut txn, row)?;
+    }
+    txn.commit();
+    Ok(table)
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The one owner of writes to `identities`.
+
+use skep_identity::NumericIdentity;
+use statedb::{Db, InitGuard, RwTable, WriteTxn};
+
+use crate::table::{IdentitySource, SecurityIdentity};
+
+/// Writes identities. A source changes and deletes only its own ones, and never a reserved one.
+#[derive(Clone, Debug, hive::Value)]
+pub struct Writer {
+    db: Db,
+    table: RwTable<SecurityIdentity>,
+}
+
+impl Writer {
+    pub(crate) fn new(db: Db, table: RwTable<SecurityIdentity>) -> Self {
+        Self { db, table }
+    }
+
+    /// Registers a source: the table is initialized when all sources are [done](Self::done).
+    ///
+    /// # Errors
+    ///
+    /// If a source has that name already.
+    pub fn register_source(&self, name: &str) -> Result<InitGuard, statedb::Error> {
+        let mut txn = self.write();
+        let guard = self.table.register_initializer(&mut txn, name)?;
+        txn.commit();
+        Ok(guard)
+    }
+
+    /// Begins a transaction.
+    pub fn write(&self) -> WriteTxn {
+        self.db.write(&[&self.table])
+    }
+
+    /// Inserts or changes an identity. One that another source has, or that is reserved, stays as it is: returns whether it
+    /// was written.
+    ///
+    /// # Errors
+    ///
+    /// If the transaction is not one of the table.
+    pub fn upsert(&self, txn: &mut WriteTxn, row: SecurityIdentity) -> Result<bool, statedb::Error> {
+        let is_free = !row.id.is_reserved() && self.is_own(txn, row.source, row.id).unwrap_or(true);
+        if is_free {
+            self.table.insert(txn, row)?;
+        }
+        Ok(is_free)
+    }
+
+    /// Deletes an identity of a source.
+    ///
+    /// # Errors
+    ///
+    /// If the transaction is not one of the table.
+    pub fn delete(
+        &self,
+        txn: &mut WriteTxn,
+        source: IdentitySource,
+        id: NumericIdentity,
+    ) -> Result<(), statedb::Error> {
+        if self.is_own(txn, source, id) == Some(true) {
+            self.table
+                .delete_by(txn, SecurityIdentity::BY_ID.key(&id.get()))?;
+        }
+        Ok(())
+    }
+
+    /// A source has written all that exists.
+    ///
+    /// # Errors
+    ///
+    /// If the transaction is not one of the table.
+    pub fn done(&self, txn: &mut WriteTxn, source: &InitGuard) -> Result<(), statedb::Error> {
+        txn.initialized(source)
+    }
+
+    /// Whether an identity is that of a source; `None` if there is no such identity.
+    fn is_own(&self, txn: &WriteTxn, source: IdentitySource, id: NumericIdentity) -> Option<bool> {
+        let row = self.table.get(txn, SecurityIdentity::BY_ID.key(&id.get()))?;
+        Some(row.source == source)
+    }
+}
