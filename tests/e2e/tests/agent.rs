@@ -16,9 +16,19 @@ async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
     ])
     .await;
     let service = lab.create_shop(json!({"type": "NodePort"})).await;
+    // A pod whose agent is killed while it makes the endpoint starts again.
+    lab.wait("the pods are endpoints", || async {
+        let list = lab.session.run("c1-n1", &["skep", "endpoint", "list"]).await;
+        list.unwrap_or_default()
+            .lines()
+            .filter(|line| line.trim_end().ends_with(" ready"))
+            .count()
+            == 3
+    })
+    .await;
     let to = at(&cluster_ips(&service)[0], 80);
     lab.call_until("default/client", &to, Way::TCP, 20, |outcome| {
-        outcome.servers.len() == 2
+        outcome.failed == 0 && outcome.servers.len() == 2
     })
     .await;
     let ids = || async {
