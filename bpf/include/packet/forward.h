@@ -9,6 +9,7 @@
 #include "../endpoint/enforce.h"
 #include "../node/ipcache.h"
 #include "dsr.h"
+#include "nat46x64.h"
 #include "reply.h"
 #include "service.h"
 #include "tunnel.h"
