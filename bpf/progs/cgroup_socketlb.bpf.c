@@ -4,6 +4,7 @@
  *
  * All programs are in one object, as they share maps and options and are replaced together.
  */
+#include "socket/probe.h"
 #include "socket/translate.h"
 
 const volatile struct node_options options = {
@@ -101,7 +102,7 @@ static __always_inline int translate6(struct bpf_sock_addr *ctx, enum socket_cal
 SEC("cgroup/connect4")
 int cil_sock4_connect(struct bpf_sock_addr *ctx)
 {
-	return translate4(ctx, CALL_CONNECT);
+	return connect_probe(ctx) ? SOCKET_PROCEED : translate4(ctx, CALL_CONNECT);
 }
 
 SEC("cgroup/sendmsg4")
@@ -136,7 +137,7 @@ int cil_sock4_post_bind(struct bpf_sock *ctx)
 SEC("cgroup/connect6")
 int cil_sock6_connect(struct bpf_sock_addr *ctx)
 {
-	return translate6(ctx, CALL_CONNECT);
+	return connect_probe(ctx) ? SOCKET_PROCEED : translate6(ctx, CALL_CONNECT);
 }
 
 SEC("cgroup/sendmsg6")
@@ -177,6 +178,48 @@ int cil_sock6_post_bind(struct bpf_sock *ctx)
 	if (!options.ipv6)
 		return SOCKET_PROCEED;
 	return socket_verdict(bind6(ctx, address, port, proto));
+}
+
+/* The address that a probe binds to is the backend. */
+SEC("cgroup/bind4")
+int cil_sock4_pre_bind(struct bpf_sock_addr *ctx)
+{
+	int outcome;
+
+	if (!options.ipv4 || !is_probe(ctx))
+		return SOCKET_PROCEED;
+	outcome = bind_probe4(ctx, ctx->user_ip4);
+	if (outcome)
+		return socket_verdict(outcome);
+	ctx->user_ip4 = 0;
+	ctx->user_port = 0;
+	return SOCKET_PROCEED;
+}
+
+SEC("cgroup/bind6")
+int cil_sock6_pre_bind(struct bpf_sock_addr *ctx)
+{
+	struct call6 call;
+	int outcome, mapped;
+
+	if (!is_probe(ctx))
+		return SOCKET_PROCEED;
+	read6(ctx, &call);
+	mapped = is_mapped4(call.address);
+	if (mapped ? !options.ipv4 : !options.ipv6)
+		return SOCKET_PROCEED;
+	outcome = mapped ? bind_probe4(ctx, call.address[3]) : bind_probe6(ctx, call.address);
+	if (outcome)
+		return socket_verdict(outcome);
+	/* A mapped address stays one, of any interface. */
+	if (!mapped) {
+		ctx->user_ip6[0] = 0;
+		ctx->user_ip6[1] = 0;
+		ctx->user_ip6[2] = 0;
+	}
+	ctx->user_ip6[3] = 0;
+	ctx->user_port = 0;
+	return SOCKET_PROCEED;
 }
 
 SEC("cgroup/sock_release")

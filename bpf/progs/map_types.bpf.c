@@ -12,6 +12,7 @@
 #include "event/socket_trace.h"
 #include "lb/affinity.h"
 #include "lb/backend.h"
+#include "lb/health.h"
 #include "lb/maglev.h"
 #include "lb/reverse_nat.h"
 #include "lb/reverse_sk.h"

@@ -2,7 +2,8 @@
 /* The programs at interfaces: of pods, of the node, and of the pair that joins the two. One set
  * serves all interfaces: what differs between them is in maps.
  */
-#include "packet/host.h"
+#include "packet/family.h"
+#include "packet/probe.h"
 
 const volatile struct node_options options = {};
 
@@ -53,7 +54,7 @@ int cil_from_container(CTX *ctx)
 	default:
 		verdict = FAIL(path, DROP_UNSUPPORTED_L3);
 	}
-	return finish(ctx, path, verdict);
+	return finish(ctx, path, after_family(ctx, work, verdict));
 }
 
 /* What an interface of the node receives. */
@@ -83,14 +84,23 @@ int cil_from_netdev(CTX *ctx)
 	type = ether_type(ctx);
 	if (type == bpf_htons(ETH_P_IP) && options.ipv4) {
 		work->v4.device = *device;
+		if (options.packet.ipip_termination)
+			verdict = unpack4(ctx, &work->v4);
+		if (verdict < 0)
+			return finish(ctx, path, verdict);
 		trace_from_network4(ctx, path);
 		verdict = from_network4(ctx, &work->v4);
 	} else if (type == bpf_htons(ETH_P_IPV6) && options.ipv6) {
 		path->ipv6 = 1;
 		work->v6.device = *device;
+		if (options.packet.ipip_termination)
+			verdict = unpack6(ctx, &work->v6);
+		if (verdict < 0)
+			return finish(ctx, path, verdict);
 		trace_from_network6(ctx, path);
 		verdict = from_network6(ctx, &work->v6);
 	}
+	verdict = after_family(ctx, work, verdict);
 	/* Rewritten, and left to the routes of the kernel. */
 	if (verdict == TC_ACT_PIPE)
 		verdict = TC_ACT_OK;
@@ -105,6 +115,7 @@ int cil_to_netdev(CTX *ctx)
 	union work *work = this_work();
 	const struct device *device;
 	struct path *path;
+	int verdict = 0;
 	__be16 type;
 
 	if (!work)
@@ -120,11 +131,20 @@ int cil_to_netdev(CTX *ctx)
 	    !(options.packet.tunnel && (ctx->mark & MARK_MASK) == MARK_OVERLAY)) {
 		if (type == bpf_htons(ETH_P_IP) && options.ipv4) {
 			work->v4.device = *device;
+			if (options.packet.health_probes)
+				verdict = send_probe4(ctx, &work->v4);
+			if (verdict)
+				return finish(ctx, path, verdict);
 			return finish(ctx, path, to_network4(ctx, &work->v4));
 		}
 		if (type == bpf_htons(ETH_P_IPV6) && options.ipv6) {
 			work->v6.device = *device;
-			return finish(ctx, path, to_network6(ctx, &work->v6));
+			if (options.packet.health_probes)
+				verdict = send_probe6(ctx, &work->v6);
+			if (verdict)
+				return finish(ctx, path, verdict);
+			return finish(ctx, path,
+				      after_family(ctx, work, to_network6(ctx, &work->v6)));
 		}
 	}
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_HOST);

@@ -14,11 +14,11 @@ use hive::{Cell, Cfg, Member, Plan, Readiness};
 use skep_api::{Routes, StatusProbe};
 use skep_api_types::{
     BpfMapProperties, BpfMapStatus, ClockSource, DaemonConfiguration, DaemonConfigurationStatus,
-    DeviceAddresses, KubeProxyReplacement, KubeProxyReplacementFeatures, Nat46X64Feature, NodePortFeature,
-    Status, StatusResponse, Switch,
+    DeviceAddresses, GatewayFeature, KubeProxyReplacement, KubeProxyReplacementFeatures, Nat46X64Feature,
+    NodePortFeature, Status, StatusResponse, Switch,
 };
 use skep_bpf_maps::lb::LbMapSizes;
-use skep_datapath_config::{Dispatch, ForwardingConfig, MapConfig, NodeMode};
+use skep_datapath_config::{AddressFamilies, Dispatch, ForwardingConfig, MapConfig, NodeMode};
 use skep_datapath_loader::PacketDatapath;
 use skep_healthserver::NodeHealth;
 use skep_loadbalancer_model::Config as LbConfig;
@@ -174,7 +174,7 @@ impl StatusProbe for Replacement {
                 socket_lb: switch(sockets.is_enabled),
                 socket_lb_tracing: switch(sockets.is_enabled && settings.sockets.trace),
                 session_affinity: switch(true),
-                nat46_x64: Nat46X64Feature::default(),
+                nat46_x64: nat46_x64(forwarding, &settings.families),
                 bpf_socket_lb_hostns_only: settings.sockets.host_only,
                 annotations: annotations.into_iter().map(str::to_owned).collect(),
             },
@@ -188,6 +188,26 @@ fn mode(configured: NodeMode) -> String {
     match configured {
         NodeMode::Hybrid => "Hybrid".to_owned(),
         other => other.to_string().to_uppercase(),
+    }
+}
+
+/// Translation between the address families, which requires both.
+fn nat46_x64(forwarding: &ForwardingConfig, families: &AddressFamilies) -> Nat46X64Feature {
+    let network = forwarding
+        .nat46x64_network()
+        .filter(|_| families.ipv4 && families.ipv6);
+    let Some(network) = network else {
+        return Nat46X64Feature::default();
+    };
+    Nat46X64Feature {
+        enabled: true,
+        gateway: GatewayFeature {
+            enabled: forwarding.nat46x64_gateway,
+            prefixes: vec![network.to_string()],
+        },
+        service: Switch {
+            enabled: forwarding.nat46x64_services,
+        },
     }
 }
 

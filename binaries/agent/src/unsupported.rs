@@ -5,7 +5,8 @@
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
 use skep_datapath_config::{
-    ForwardingConfig, MasqueradeConfig, TunnelConfig, Underlay, Unsupported, UnsupportedConfig,
+    AddressFamilies, ForwardingConfig, MasqueradeConfig, TunnelConfig, Underlay, Unsupported,
+    UnsupportedConfig,
 };
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
@@ -25,8 +26,21 @@ fn requested(
     forwarding: &ForwardingConfig,
     masquerade: &MasqueradeConfig,
     tunnel: &TunnelConfig,
+    families: &AddressFamilies,
 ) -> Vec<Unsupported> {
     let mut requested = config.requested();
+    for (key, is_on) in [
+        ("bpf-lb-nat46x64", forwarding.nat46x64_services),
+        ("enable-nat46x64-gateway", forwarding.nat46x64_gateway),
+    ] {
+        if is_on && !(families.ipv4 && families.ipv6) {
+            requested.push(Unsupported::new(
+                key,
+                true,
+                "nothing is translated between the address families unless enable-ipv4 and enable-ipv6 are on",
+            ));
+        }
+    }
     if tunnel.is_tunnelled() && forwarding.may_return_directly() {
         requested.push(Unsupported::new(
             "routing-mode",
@@ -61,11 +75,13 @@ fn report(
     forwarding: Cfg<ForwardingConfig>,
     masquerade: Cfg<MasqueradeConfig>,
     tunnel: Cfg<TunnelConfig>,
+    families: Cfg<AddressFamilies>,
     health: Health,
     lifecycle: Lifecycle,
 ) {
     lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported = UnsupportedSettings(requested(&config, &forwarding, &masquerade, &tunnel));
+        let unsupported =
+            UnsupportedSettings(requested(&config, &forwarding, &masquerade, &tunnel, &families));
         if unsupported.0.is_empty() {
             health.ok("All settings are supported");
         } else {
@@ -95,6 +111,29 @@ mod tests {
         C::defaults().unwrap()
     }
 
+    fn found(
+        config: &UnsupportedConfig,
+        forwarding: &ForwardingConfig,
+        masquerade: &MasqueradeConfig,
+        tunnel: &TunnelConfig,
+    ) -> Vec<Unsupported> {
+        requested(config, forwarding, masquerade, tunnel, &defaults())
+    }
+
+    #[test]
+    fn translation_between_families_requires_both() {
+        let (mut forwarding, mut families) = (defaults::<ForwardingConfig>(), defaults::<AddressFamilies>());
+        forwarding.nat46x64_services = true;
+        let all = |families: &AddressFamilies| {
+            requested(&defaults(), &forwarding, &defaults(), &defaults(), families)
+        };
+        assert_eq!(all(&families), []);
+
+        families.ipv6 = false;
+
+        assert_eq!(all(&families)[0].setting, "bpf-lb-nat46x64=true");
+    }
+
     #[test]
     fn settings_of_several_cells_are_reported() {
         let (config, mut forwarding, mut masquerade, mut tunnel) = (
@@ -103,16 +142,16 @@ mod tests {
             defaults::<MasqueradeConfig>(),
             defaults::<TunnelConfig>(),
         );
-        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel), []);
+        assert_eq!(found(&config, &forwarding, &masquerade, &tunnel), []);
         tunnel.routing_mode = RoutingMode::Tunnel;
-        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel), []);
+        assert_eq!(found(&config, &forwarding, &masquerade, &tunnel), []);
 
         forwarding.mode = NodeMode::Dsr;
         masquerade.ipv4 = Some(true);
         tunnel.underlay_protocol = Underlay::Ipv6;
 
-        let found = requested(&config, &forwarding, &masquerade, &tunnel);
-        let settings: Vec<_> = found
+        let all = found(&config, &forwarding, &masquerade, &tunnel);
+        let settings: Vec<_> = all
             .iter()
             .map(|unsupported| unsupported.setting.as_str())
             .collect();
@@ -124,6 +163,6 @@ mod tests {
         assert_eq!(settings, expected);
 
         masquerade.bpf = true;
-        assert_eq!(requested(&config, &forwarding, &masquerade, &tunnel).len(), 2);
+        assert_eq!(found(&config, &forwarding, &masquerade, &tunnel).len(), 2);
     }
 }

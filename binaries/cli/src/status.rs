@@ -272,7 +272,15 @@ fn settings(replacement: &KubeProxyReplacement, features: &KubeProxyReplacementF
     }
     row("Backend Selection", selection);
     row("Session Affinity", switch(features.session_affinity));
-    row("NAT46/64 Support", enabled(features.nat46_x64.enabled));
+    let translation = &features.nat46_x64;
+    if translation.enabled {
+        row("NAT46/64 Support", String::new());
+        row("- Services", switch(translation.service));
+        row("- Gateway", enabled(translation.gateway.enabled));
+        row("  Prefixes", translation.gateway.prefixes.join(", "));
+    } else {
+        row("NAT46/64 Support", enabled(false));
+    }
     row("XDP Acceleration", or_disabled(&node_port.acceleration));
     table.finish()
 }
@@ -425,6 +433,27 @@ mod tests {
             text.ends_with("Modules:\n  a\n  └── b   [OK] fine (3s, x1)\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn translation_between_families_is_listed() {
+        let mut status = status();
+        if let Some(replacement) = &mut status.kube_proxy_replacement {
+            replacement.features.nat46_x64 = from_value(json!({"enabled": true,
+                "service": {"enabled": true},
+                "gateway": {"enabled": false, "prefixes": ["64:ff9b::/96"]}}))
+            .unwrap();
+        }
+
+        let text = details(&status, None);
+
+        for line in [
+            "  - Services:           Enabled\n",
+            "  - Gateway:            Disabled\n",
+            "    Prefixes:           64:ff9b::/96\n",
+        ] {
+            assert!(text.contains(line), "no {line:?} in {text}");
+        }
     }
 
     #[test]

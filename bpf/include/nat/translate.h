@@ -7,6 +7,7 @@
 
 #include "../conntrack/track.h"
 #include "../packet/rewrite.h"
+#include "embed.h"
 #include "nat.h"
 
 #define NAT AF_JOIN(cilium_snat_v, _external)
@@ -36,11 +37,17 @@ static __always_inline __be16 nat_next_port(__be16 port)
 							      : host_order + 1);
 }
 
+/* See ports46.h. */
+static int nat_port_taken4(CTX *ctx, const struct nat_key4 *answers);
+static int nat_port_taken6(CTX *ctx, const struct nat_key6 *answers);
+
 #define AF 4
 #include "translate.inc.h"
 #undef AF
 #define AF 6
 #include "translate.inc.h"
 #undef AF
+
+#include "ports46.h"
 
 #endif /* NAT_TRANSLATE_H */

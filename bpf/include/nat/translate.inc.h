@@ -109,6 +109,10 @@ GLOBAL int AF_FN(nat_attempt)(CTX *ctx, struct AF_FN(work) * work, __u32 closed)
 		error = bpf_map_update_elem(&NAT, &work->answers, &work->reverse, BPF_NOEXIST);
 	if (error == -EEXIST)
 		error = AF_FN(nat_take_over)(work, closed);
+	if (!error && options.packet.nat46x64 && AF_FN(nat_port_taken)(ctx, &work->answers)) {
+		bpf_map_delete_elem(&NAT, &work->answers);
+		error = -EEXIST;
+	}
 	return error;
 }
 

@@ -35,8 +35,9 @@ struct packet_options {
 	__be32 native6[4];
 	__be32 rss4; /* network of the sources of IPIP packets to backends */
 	__be32 rss6[4];
-	__u32 maglev_size;  /* backend ids in a lookup table */
-	__u32 maglev_seed4; /* of the hash of packets */
+	__be32 nat46x64_prefix[3]; /* in front of embedded addresses of IPv4 */
+	__u32 maglev_size;	   /* backend ids in a lookup table */
+	__u32 maglev_seed4;	   /* of the hash of packets */
 	__u32 maglev_seed6;
 	__u16 nat_min; /* source ports of translated connections, host order */
 	__u16 nat_max;
@@ -69,10 +70,14 @@ struct packet_options {
 	__u8 dsr_icmp;	       /* ICMP errors for packets that the option makes too large */
 	__u8 rss4_bits;
 	__u8 rss6_bits;
-	__u8 sctp;	    /* SCTP has ports */
-	__u8 ip_masq_agent; /* networks that are reached without masquerade are in a map */
-	__u8 has_mem_keys;  /* memory of a caller may be key of a map (6.2) */
-	__u8 pad[2];
+	__u8 sctp;	       /* SCTP has ports */
+	__u8 ip_masq_agent;    /* networks that are reached without masquerade are in a map */
+	__u8 nat46x64;	       /* NAT46X64_SERVICES, NAT46X64_GATEWAY */
+	__u16 nat46x64_mtu;    /* of the interfaces that translated packets leave by */
+	__u8 ipip_termination; /* packets inside others for pods are for services */
+	__u8 health_probes;    /* sockets of a health checker choose their backends */
+	__u8 has_mem_keys;     /* memory of a caller may be key of a map (6.2) */
+	__u8 pad[1];
 };
 
 struct node_options {
@@ -95,7 +100,7 @@ struct node_options {
 	__u8 has_set_retval; /* bpf_set_retval exists (5.18) */
 	struct packet_options packet;
 };
-_Static_assert(sizeof(struct node_options) == 256, "node_options layout");
+_Static_assert(sizeof(struct node_options) == 272, "node_options layout");
 
 /* In .rodata: set before load, constant for the verifier. */
 extern const volatile struct node_options options;

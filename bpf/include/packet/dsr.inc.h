@@ -229,20 +229,12 @@ static __always_inline long AF_FN(tunnel_room)(CTX *ctx, const struct AF_FN(pack
 #endif
 }
 
-/* Puts the packet, which is on its way to a backend, into one for the backend's address, as it was
- * when it came. Returns a drop reason, or 0.
- */
-static __noinline int AF_FN(dsr_encapsulate)(CTX *ctx, struct AF_FN(work) * work)
+/* Puts the packet into one for a backend. Returns a drop reason, or 0. */
+static __noinline int AF_FN(put_inside)(CTX *ctx, struct AF_FN(work) * work, AF_ADDRESS_IN backend)
 {
 	struct AF_FN(packet) *packet = &work->packet;
 	struct AF_FN(ip) outer = {}, *inner;
-	AF_ADDRESS(backend);
-	int error;
 
-	AF_COPY(backend, packet->daddr);
-	error = AF_FN(dsr_undo)(ctx, work);
-	if (error)
-		return error;
 	inner = packet_bytes(ctx, L3, sizeof(*inner));
 	if (!inner)
 		return DROP_WRITE;
@@ -277,6 +269,19 @@ static __noinline int AF_FN(dsr_encapsulate)(CTX *ctx, struct AF_FN(work) * work
 		       ? DROP_WRITE
 		       : 0;
 #endif
+}
+
+/* Puts the packet, which is on its way to a backend, into one for the backend's address, as it was
+ * when it came. Returns a drop reason, or 0.
+ */
+static __always_inline int AF_FN(dsr_encapsulate)(CTX *ctx, struct AF_FN(work) * work)
+{
+	AF_ADDRESS(backend);
+	int error;
+
+	AF_COPY(backend, work->packet.daddr);
+	error = AF_FN(dsr_undo)(ctx, work);
+	return error ? error : AF_FN(put_inside)(ctx, work, backend);
 }
 
 /* Tells the backend's node the service's address. Returns a drop reason, or 0. */

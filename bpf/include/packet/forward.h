@@ -10,6 +10,7 @@
 #include "../nat/translate.h"
 #include "../node/ipcache.h"
 #include "dsr.h"
+#include "nat46x64.h"
 #include "reply.h"
 #include "service.h"
 #include "tunnel.h"

@@ -373,6 +373,24 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 			    MARK_IDENTITY;
 	if (local && !(local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
 		return AF_FN(deliver)(ctx, work, local, FROM_POD);
+	/* The node's health checker talks to the service. */
+	if (options.packet.health_probes && local) {
+		const struct ct_entry *probe = AF_FN(nodeport_flow)(work);
+
+		error = probe ? AF_FN(translate_back)(ctx, packet, probe) : 0;
+		if (error)
+			return FAIL(path, error);
+	}
+#if AF == 4
+	if (options.packet.nat46x64 && local && answers_nat64(ctx, work))
+		return nat46(ctx, work, GOES_ON_AS_6);
+#else
+	if (options.packet.nat46x64 && !local && is_embedded(packet->daddr)) {
+		error = nat46_answer(ctx, work);
+		if (error)
+			return error;
+	}
+#endif
 	error = TC_ACT_OK;
 	work->ifindex = 0;
 	if (options.packet.tunnel && !local && is_tunnelled(&work->peer))

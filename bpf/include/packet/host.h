@@ -6,6 +6,7 @@
 #include "dsr.h"
 #include "../nat/ip_masq.h"
 #include "forward.h"
+#include "ipip.h"
 #include "nodeport.h"
 
 /* The identity that a mark carries; 0 if it says nothing. */

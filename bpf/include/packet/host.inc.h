@@ -54,6 +54,11 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 	if (!(work->service.flags & LB_ROUTABLE))
 		return FAIL(path, DROP_IS_CLUSTER_IP);
 	__builtin_memset(&work->translation, 0, sizeof(work->translation));
+	if (options.packet.ipip_termination && work->is_unpacked) {
+		error = AF_FN(choose_unpacked)(work);
+		if (error)
+			return FAIL(path, error);
+	}
 	error = AF_FN(translate)(ctx, work);
 	if (error == DROP_NO_SERVICE && options.packet.reply_no_backend)
 		return AF_FN(reply_error)(ctx, packet, AF_FN(NO_BACKEND), ctx->len);
@@ -68,6 +73,13 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 	}
 	if (AF_FN(nodeport_track)(ctx, work))
 		return FAIL(path, DROP_CT_CREATE);
+#if AF == 6
+	if (options.packet.nat46x64 && is_embedded(packet->daddr)) {
+		if (packet->hop_limit <= 1)
+			return out_of_hops6(ctx, packet, path);
+		return nat64_request(ctx, work);
+	}
+#endif
 	if (local && !(local->flags & (LXC_HOST | LXC_AT_HOST_NS))) {
 		/* Only a policy here asks who the client is. */
 		if (!FROM_TUNNEL)
@@ -175,12 +187,20 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 		return -DROP_INVALID;
 	path = &work->path;
 	error = AF_FN(nat_ingress)(ctx, work);
+#if AF == 4
+	if (error == NAT_NONE && options.packet.nat46x64 && answers_nat64(ctx, work))
+		return nat46(ctx, work, GOES_ON_AS_6);
+#endif
 	if (error == NAT_NONE)
 		return work->packet.related ? AF_FN(error_to_backend)(ctx, work) : 0;
 	if (error)
 		return FAIL(path, error);
 	work->translated_back = 1;
 	mark_snat_done(ctx);
+#if AF == 6
+	if (options.packet.nat46x64 && work->packet.related)
+		return nat64_error(ctx, work);
+#endif
 	if (work->packet.related) {
 		error = AF_FN(translate_error)(ctx, work);
 		return error ? FAIL(path, error) : 0;
@@ -191,6 +211,10 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 	failed = AF_FN(translate_back)(ctx, &work->packet, entry);
 	if (failed)
 		return FAIL(path, failed);
+#if AF == 6
+	if (options.packet.nat46x64 && is_embedded(work->packet.daddr))
+		return nat64(ctx, work);
+#endif
 	return AF_FN(send_answer)(ctx, work, IDENTITY_REMOTE_NODE);
 }
 
@@ -218,17 +242,24 @@ static __always_inline int AF_FN(from_network_node)(CTX *ctx, struct AF_FN(work)
 
 	OPAQUE(known);
 	if (has_ports(packet->proto) && options.nodeport &&
-	    !(xdp_metadata(ctx) & METADATA_NO_SERVICE)) {
+	    (!(xdp_metadata(ctx) & METADATA_NO_SERVICE) ||
+	     (options.packet.ipip_termination && work->is_unpacked))) {
 		__builtin_memset(&work->key, 0, sizeof(work->key));
 		svc = AF_FN(outside_service)(packet, &work->key, known, &unknown_port);
 		if (unknown_port)
 			return FAIL(&work->path, DROP_NO_SERVICE);
-		if (svc && !lb_is_l7(svc) && !(svc->flags2 & LB2_NAT46X64) &&
+		if (svc && !lb_is_l7(svc) && has_usable_backends(svc) &&
 		    !lb_delegates_if_local(svc)) {
 			work->service = *svc;
+#if AF == 4
+			if (work->service.flags2 & LB2_NAT46X64)
+				return nat46_request(ctx, work);
+#endif
 			return AF_FN(nodeport)(ctx, work);
 		}
 	}
+	if (options.packet.ipip_termination && work->is_unpacked)
+		return FAIL(&work->path, DROP_NO_SERVICE);
 	if (packet->ct_error)
 		return 0;
 	if (options.packet.dsr == DSR_OPTION && known && has_ports(packet->proto)) {
@@ -282,6 +313,15 @@ GLOBAL int AF_FN(from_network)(CTX *ctx, struct AF_FN(work) * work)
 	/* An answer may be for a pod. */
 	if (work->translated_back)
 		local = AF_FN(lxc_lookup)(packet->daddr);
+	if ((options.packet.nat46x64 & NAT46X64_GATEWAY) && !local) {
+#if AF == 4
+		if (is_beyond_gateway(packet->daddr))
+			return nat46(ctx, work, ROUTES_AS_6);
+#else
+		if (is_embedded(packet->daddr))
+			return nat64(ctx, work);
+#endif
+	}
 	if (!local || (local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
 		return TC_ACT_OK;
 	path->source_identity = AF_FN(identity_of)(packet->saddr);
@@ -379,6 +419,10 @@ GLOBAL int AF_FN(to_network)(CTX *ctx, struct AF_FN(work) * work)
 		if (failed)
 			return FAIL(path, failed);
 		mark_snat_done(ctx);
+#if AF == 6
+		if (options.packet.nat46x64 && is_embedded(packet->daddr))
+			return nat64(ctx, work);
+#endif
 		goto out;
 	}
 	if (!options.packet.AF_FN(masquerade) || !AF_FN(masquerade_target)(ctx, work))

@@ -31,4 +31,6 @@ static __always_inline int give_to_host(CTX *ctx, const struct path *path)
 #include "overlay.inc.h"
 #undef AF
 
+#include "family.h"
+
 #endif /* PACKET_OVERLAY_H */

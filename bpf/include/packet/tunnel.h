@@ -4,6 +4,7 @@
 #ifndef PACKET_TUNNEL_H
 #define PACKET_TUNNEL_H
 
+#include "../nat/embed.h"
 #include "../node/ipcache.h"
 #include "../node/options.h"
 #include "work.h"

@@ -4,8 +4,13 @@
 /* Identity of an address, for policies and events. */
 static __always_inline __u32 AF_FN(identity_of)(AF_ADDRESS_IN address)
 {
-	const struct ipcache_value *value = AF_FN(ipcache_lookup)(address);
+	const struct ipcache_value *value;
 
+#if AF == 6
+	if (options.packet.nat46x64 && is_embedded(address))
+		return identity_of4(address[3]);
+#endif
+	value = AF_FN(ipcache_lookup)(address);
 	return value ? value->identity : world_identity(options.packet.dual_stack, AF == 6);
 }
 

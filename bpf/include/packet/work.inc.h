@@ -25,6 +25,9 @@ struct AF_FN(work) {
 	struct AF_JOIN(lb, _service_key) key;
 	struct AF_JOIN(lb, _affinity_key) client;
 	struct translation translation;
+	AF_ADDRESS(chosen); /* backend that the packet outside was for */
+	__u8 is_unpacked;   /* there was a packet outside */
+	__u8 pad[3];
 	/* its flow */
 	struct ct_entry fresh;
 	struct AF_FN(ct_key) flow ALIGNED;

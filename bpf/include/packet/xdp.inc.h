@@ -229,6 +229,11 @@ GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, struct AF_FN(work) * work)
 	packet->dport = work->inner.dport;
 	if (!entry)
 		return XDP_DONE;
+#if AF == 6
+	/* The tc program makes it a packet of IPv4. */
+	if (options.packet.nat46x64 && is_embedded(nat->address))
+		return XDP_PASS;
+#endif
 	error = AF_FN(nat_give_back)(ctx, work, nat);
 	if (!error)
 		error = AF_FN(translate_back)(ctx, packet, entry);

@@ -482,7 +482,7 @@ mod tests {
         let mut unique = names.clone();
         unique.dedup();
         assert_eq!(names, unique);
-        assert_eq!(names.len(), 43);
+        assert_eq!(names.len(), 45);
     }
 
     #[test]
@@ -524,7 +524,7 @@ mod tests {
 
     #[test]
     fn an_address_family_has_names() {
-        assert_eq!(names_of(IpFamily::V4).count(), 15);
+        assert_eq!(names_of(IpFamily::V4).count(), 16);
         assert!(names_of(IpFamily::V6).all(|name| name.contains('6')));
     }
 }

@@ -12,6 +12,7 @@
 mod affinity;
 mod backend;
 mod flags;
+mod health;
 mod reverse;
 mod service;
 mod sizes;
@@ -20,6 +21,7 @@ mod source_range;
 pub use affinity::*;
 pub use backend::*;
 pub use flags::*;
+pub use health::*;
 pub use reverse::*;
 pub use service::*;
 pub use sizes::*;

@@ -100,6 +100,7 @@ pub(crate) struct IpFamilies {
     pub(crate) ipv4: bool,
     pub(crate) ipv6: bool,
     pub(crate) ip_masq_agent: bool,
+    pub(crate) health_probes: bool,
 }
 
 impl IpFamilies {
@@ -108,11 +109,15 @@ impl IpFamilies {
             ipv4: options.ipv4,
             ipv6: options.ipv6,
             ip_masq_agent: options.packets.ip_masq_agent,
+            health_probes: options.packets.health_probes,
         }
     }
 
     fn has(self, family: &Family) -> bool {
         if family.owner == skep_bpf_maps::ip_masq::OWNER && !self.ip_masq_agent {
+            return false;
+        }
+        if family.owner == skep_bpf_maps::lb::HEALTH_OWNER && !self.health_probes {
             return false;
         }
         match family.ip {

@@ -155,12 +155,33 @@ pub struct PacketOptions {
     /// Direct server return (`bpf-lb-mode`, `bpf-lb-mode-annotation`); `None`: backends of other nodes answer through
     /// this one.
     pub dsr: Option<DirectReturn>,
+    /// Translation between the address families; `None`: neither services nor the node translate.
+    pub nat46x64: Option<Nat46x64>,
+    /// IP packets in IP packets for pods of this node are packets to services (`enable-ipip-termination`).
+    pub ipip_termination: bool,
+    /// Sockets with the mark of health probes choose the backends that they reach through services
+    /// (`bpf-lb-ipip-sock-mark`). Implies [`ipip_termination`](Self::ipip_termination), by which they reach those of
+    /// this node.
+    pub health_probes: bool,
     /// SCTP has ports, like TCP and UDP (`enable-sctp`).
     pub sctp: bool,
     /// VLAN ids whose packets the kernel gets (`vlan-bpf-bypass`); at most 5.
     pub vlans: Vec<u16>,
     /// All VLANs' packets go to the kernel.
     pub all_vlans: bool,
+}
+
+/// Translation between the address families (RFC 7915). IPv4 addresses are embedded in IPv6 addresses (RFC 6052).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nat46x64 {
+    /// For services with backends of the other family (`bpf-lb-nat46x64`).
+    pub services: bool,
+    /// For packets that only pass this node (`enable-nat46x64-gateway`).
+    pub gateway: bool,
+    /// Prefix of 96 bits before embedded addresses; the last 32 bits are zero.
+    pub prefix: Ipv6Addr,
+    /// Largest packet of the interfaces that translated packets leave by.
+    pub mtu: u16,
 }
 
 /// The tunnel to other nodes.
@@ -273,6 +294,9 @@ impl Default for PacketOptions {
             lb_per_service: false,
             xdp: false,
             dsr: None,
+            nat46x64: None,
+            ipip_termination: false,
+            health_probes: false,
             sctp: false,
             vlans: Vec::new(),
             all_vlans: false,
@@ -396,6 +420,20 @@ macro_rules! raw_options {
                     raw.rss6_bits = bits;
                 }
             }
+        }
+        if let Some(nat) = packets.nat46x64 {
+            raw.nat46x64 = u8::from(nat.services) | u8::from(nat.gateway) << 1;
+            raw.nat46x64_mtu = nat.mtu;
+            raw.nat46x64_prefix
+                .copy_from_slice(&$crate::options::words(nat.prefix)[..3]);
+        }
+        raw.ipip_termination = (packets.ipip_termination || packets.health_probes).into();
+        raw.health_probes = packets.health_probes.into();
+        if packets.health_probes && raw.dsr != 2 {
+            raw.rss4 = $crate::options::word(packets.nodeport_source4);
+            raw.rss4_bits = 32;
+            raw.rss6 = $crate::options::words(packets.nodeport_source6);
+            raw.rss6_bits = 128;
         }
         raw.sctp = packets.sctp.into();
         raw.dual_stack = (options.ipv4 && options.ipv6).into();

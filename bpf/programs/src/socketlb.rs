@@ -43,7 +43,7 @@ const fn program(name: &'static str, hook: CgroupHook, is_ipv6: bool) -> SocketP
 
 /// All programs in the order they are attached: those that translate back come first, so that no socket
 /// is ever sent to a backend without a way back. Detached in the opposite order.
-pub const SOCKET_PROGRAMS: [SocketProgram; 11] = [
+pub const SOCKET_PROGRAMS: [SocketProgram; 13] = [
     program("cil_sock_release", CgroupHook::SockRelease, false),
     program("cil_sock4_recvmsg", CgroupHook::Recvmsg4, false),
     program("cil_sock6_recvmsg", CgroupHook::Recvmsg6, true),
@@ -51,15 +51,13 @@ pub const SOCKET_PROGRAMS: [SocketProgram; 11] = [
     program("cil_sock6_getpeername", CgroupHook::GetPeerName6, true),
     program("cil_sock4_post_bind", CgroupHook::PostBind4, false),
     program("cil_sock6_post_bind", CgroupHook::PostBind6, true),
+    program("cil_sock4_pre_bind", CgroupHook::Bind4, false),
+    program("cil_sock6_pre_bind", CgroupHook::Bind6, true),
     program("cil_sock4_sendmsg", CgroupHook::Sendmsg4, false),
     program("cil_sock6_sendmsg", CgroupHook::Sendmsg6, true),
     program("cil_sock4_connect", CgroupHook::Connect4, false),
     program("cil_sock6_connect", CgroupHook::Connect6, true),
 ];
-
-/// Programs that Cilium attaches for a feature that does not exist here: left attached, they would run with maps that
-/// no agent fills or reads.
-const FOREIGN: [&str; 2] = ["cil_sock4_pre_bind", "cil_sock6_pre_bind"];
 
 /// The loaded programs, ready to be attached.
 #[derive(Debug)]
@@ -156,9 +154,6 @@ impl SocketLb {
                 detach(directory, stale.name)?;
             }
         }
-        for foreign in FOREIGN {
-            detach(directory, foreign)?;
-        }
         Ok(done)
     }
 
@@ -183,9 +178,6 @@ impl SocketLb {
         let mut detached = 0;
         for program in SOCKET_PROGRAMS.iter().rev() {
             detached += usize::from(detach(directory, program.name)?);
-        }
-        for foreign in FOREIGN {
-            detached += usize::from(detach(directory, foreign)?);
         }
         Ok(detached)
     }

@@ -138,6 +138,7 @@ impl IterTerminator {
             ipv4,
             ipv6,
             ip_masq_agent: false,
+            health_probes: false,
         };
         share(OBJECT, open.open_object_mut(), store, &sizes.into(), ip)?;
         let skeleton = logged(OBJECT, || open.load())?;

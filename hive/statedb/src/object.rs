@@ -55,6 +55,11 @@ impl<T> Obj<T> {
         self.0.revision
     }
 
+    /// Another object with the revision of this one, for views of a table.
+    pub fn with_object(&self, object: T) -> Self {
+        Self::new(object, self.revision())
+    }
+
     /// Returns whether both are the same state of the same object.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -90,19 +90,18 @@ fn programs_that_are_not_wanted_are_detached() {
 }
 
 #[test]
-fn programs_of_a_feature_that_is_not_there_are_detached() {
-    with("detach-foreign", NodeOptions::default(), |world| {
+fn programs_of_probes_are_detached_with_the_option() {
+    with("detach-probes", NodeOptions::default(), |world| {
         let directory = links_directory(world.node);
         let links = CgroupLinks::new(&directory, world.node.cgroup_root())?;
-        // Whatever it runs, its name says that it is for health probes.
-        fs::rename(
-            directory.join("cil_sock4_post_bind"),
-            directory.join("cil_sock4_pre_bind"),
-        )?;
+        let without = SocketLb::load(&world.store, SIZES, &NodeOptions::default(), |program| {
+            !matches!(program.hook, CgroupHook::Bind4 | CgroupHook::Bind6)
+        })?;
 
-        attach(world.node, &world.store, &NodeOptions::default())?;
+        without.attach(&links, &directory)?;
 
         assert!(!directory.join("cil_sock4_pre_bind").exists());
+        assert!(links.attached(CgroupHook::Bind4)?.is_empty());
         assert_eq!(links.attached(CgroupHook::PostBind4)?.len(), 1);
         Ok(())
     });

@@ -7,6 +7,7 @@
 mod affinity;
 mod bind;
 mod forward;
+mod health;
 mod kernels;
 mod layout;
 mod links;

@@ -19,6 +19,8 @@ use crate::syscall as sys;
 #[repr(u32)]
 #[allow(missing_docs, reason = "named like the kernel's hooks")]
 pub enum CgroupHook {
+    Bind4 = 8,
+    Bind6 = 9,
     Connect4 = 10,
     Connect6 = 11,
     PostBind4 = 12,

@@ -33,6 +33,21 @@ pub struct ForwardingConfig {
     /// Send ICMP errors for packets that direct return makes too large for the path.
     #[config(default = false, flag = "enable-pmtu-discovery")]
     pub pmtu_discovery: bool,
+    /// Unpack IP packets in IP packets for pods of this node, as `bpf-lb-dsr-dispatch=ipip` sends them.
+    #[config(default = false, flag = "enable-ipip-termination")]
+    pub ipip_termination: bool,
+    /// Send what sockets with mark 0xd00 send to a service to the backend that they bind to.
+    #[config(default = false, flag = "bpf-lb-ipip-sock-mark", hidden)]
+    pub health_probes: bool,
+    /// Serve services whose backends are of the other address family. Requires `bpf-lb-mode=snat`.
+    #[config(default = false, flag = "bpf-lb-nat46x64", hidden)]
+    pub nat46x64_services: bool,
+    /// Translate packets that only pass this node between the address families.
+    #[config(default = false, flag = "enable-nat46x64-gateway")]
+    pub nat46x64_gateway: bool,
+    /// IPv6 network of 96 bits in which IPv4 addresses are embedded.
+    #[config(default = "64:ff9b::/96", flag = "nat46x64-prefix")]
+    pub nat46x64_prefix: String,
 }
 
 impl ForwardingConfig {
@@ -58,7 +73,33 @@ impl ForwardingConfig {
         Some((network.network(), network.prefix_len()))
     }
 
+    /// Network of embedded IPv4 addresses, if something is translated between the address families. Validation has
+    /// rejected malformed ones.
+    pub fn nat46x64_network(&self) -> Option<Ipv6Net> {
+        let network = nat46x64_network(&self.nat46x64_prefix)?;
+        (self.nat46x64_services || self.nat46x64_gateway).then_some(network)
+    }
+
+    fn check_nat46x64(&self, faults: &mut Faults) {
+        if self.nat46x64_services && self.may_return_directly() {
+            faults.add(
+                "bpf-lb-nat46x64",
+                "requires bpf-lb-mode=snat, without bpf-lb-mode-annotation",
+            );
+        }
+        if nat46x64_network(&self.nat46x64_prefix).is_none() {
+            faults.add(
+                "nat46x64-prefix",
+                format!(
+                    "`{}` is not an IPv6 network of 96 bits such as 64:ff9b::/96",
+                    self.nat46x64_prefix
+                ),
+            );
+        }
+    }
+
     fn check(&self, faults: &mut Faults) {
+        self.check_nat46x64(faults);
         if self.mode_annotation && self.mode == NodeMode::Hybrid {
             faults.add(
                 "bpf-lb-mode",
@@ -96,6 +137,14 @@ impl ForwardingConfig {
             }
         }
     }
+}
+
+/// Bits before an embedded IPv4 address.
+const NAT46X64_BITS: u8 = 96;
+
+fn nat46x64_network(text: &str) -> Option<Ipv6Net> {
+    let network: Ipv6Net = text.trim().parse().ok()?;
+    (network.prefix_len() == NAT46X64_BITS && !network.addr().is_multicast()).then(|| network.trunc())
 }
 
 /// Why a setting is invalid.
@@ -274,6 +323,28 @@ mod tests {
         assert_eq!(config.source_network4(), None);
         config.ipip_source4 = "10.9.8.7/16".to_owned();
         assert_eq!(config.source_network4(), Some((Ipv4Addr::new(10, 9, 0, 0), 16)));
+    }
+
+    #[test]
+    fn families_are_translated_with_source_translation_alone() {
+        check(&["--bpf-lb-nat46x64", "--enable-nat46x64-gateway"], &[]);
+        check(&["--enable-nat46x64-gateway", "--bpf-lb-mode=dsr"], &[]);
+        for flags in [["--bpf-lb-mode=dsr"], ["--bpf-lb-mode-annotation"]] {
+            let flags = [flags[0], "--bpf-lb-nat46x64"];
+            check(&flags, &["bpf-lb-nat46x64", "requires bpf-lb-mode=snat"]);
+        }
+        for network in ["64:ff9b::/64", "10.0.0.0/8", "x", "ff02::/96"] {
+            let flag: &'static str = format!("--nat46x64-prefix={network}").leak();
+            check(
+                &[flag],
+                &["nat46x64-prefix", network, "is not an IPv6 network of 96 bits"],
+            );
+        }
+
+        let mut config = <ForwardingConfig as hive::Config>::defaults().unwrap();
+        assert_eq!(config.nat46x64_network(), None);
+        config.nat46x64_gateway = true;
+        assert_eq!(config.nat46x64_network().unwrap().to_string(), "64:ff9b::/96");
     }
 
     #[test]

@@ -12,15 +12,6 @@ pub struct UnsupportedConfig {
     /// Enforcement of network policies: not supported unless `never`.
     #[config(default = "", hidden)]
     pub enable_policy: String,
-    /// Services with backends of the other address family: not supported.
-    #[config(default = false, hidden)]
-    pub bpf_lb_nat46x64: bool,
-    /// NAT46 and NAT64 for packets: not supported.
-    #[config(default = false, hidden)]
-    pub enable_nat46x64_gateway: bool,
-    /// Health probes through IPIP tunnels: not supported.
-    #[config(default = false, hidden)]
-    pub bpf_lb_ipip_sock_mark: bool,
     /// Counters of connections by zone: not supported.
     #[config(default = false, hidden)]
     pub enable_active_connection_tracking: bool,
@@ -101,17 +92,6 @@ impl UnsupportedConfig {
 
     fn requested_switches(&self) -> impl Iterator<Item = Unsupported> {
         let switches = [
-            ("bpf-lb-nat46x64", self.bpf_lb_nat46x64, NO_PACKETS),
-            (
-                "enable-nat46x64-gateway",
-                self.enable_nat46x64_gateway,
-                NO_PACKETS,
-            ),
-            (
-                "bpf-lb-ipip-sock-mark",
-                self.bpf_lb_ipip_sock_mark,
-                "health probes are not sent through tunnels",
-            ),
             (
                 "enable-active-connection-tracking",
                 self.enable_active_connection_tracking,

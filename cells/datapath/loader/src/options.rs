@@ -10,7 +10,7 @@ use std::{
 use hive::{Cfg, Params};
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_programs::{
-    DirectReturn, DsrDispatch, NodeOptions, PacketHash, PacketOptions, Tunnel, TunnelProtocol,
+    DirectReturn, DsrDispatch, Nat46x64, NodeOptions, PacketHash, PacketOptions, Tunnel, TunnelProtocol,
 };
 use skep_datapath_config::{
     Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, Dispatch, ForwardingConfig,
@@ -109,6 +109,9 @@ impl PacketSettings {
             // Programs of sockets do not translate SCTP.
             services: !sockets_translated || self.sockets.host_only || self.services.sctp,
             dsr: self.direct_return(),
+            nat46x64: self.nat46x64(desired.pair.mtu),
+            ipip_termination: self.forwarding.ipip_termination,
+            health_probes: self.forwarding.health_probes,
             sctp: self.services.sctp,
             masquerade4: self.families.ipv4 && self.masquerade.masquerades4(),
             masquerade6: self.families.ipv6 && self.masquerade.masquerades6(),
@@ -124,6 +127,17 @@ impl PacketSettings {
             ..self.unchanging()
         };
         NodeOptions { packets, ..base }
+    }
+
+    /// Translation between the address families, if both are in use.
+    fn nat46x64(&self, mtu: u32) -> Option<Nat46x64> {
+        let network = self.forwarding.nat46x64_network()?;
+        (self.families.ipv4 && self.families.ipv6).then(|| Nat46x64 {
+            services: self.forwarding.nat46x64_services,
+            gateway: self.forwarding.nat46x64_gateway,
+            prefix: network.network(),
+            mtu: mtu.min(u16::MAX.into()) as u16,
+        })
     }
 
     /// Direct server return, if a service may have it.
@@ -274,6 +288,25 @@ mod tests {
         assert!(found.masquerade4 && !found.masquerade6);
         assert_eq!(found.native4, Some(([10, 0, 0, 0].into(), 8)));
         assert!(settings.has_egress());
+    }
+
+    #[test]
+    fn families_are_translated_if_both_are_in_use() {
+        let mut settings = settings();
+        assert_eq!(options(&settings).nat46x64, None);
+
+        settings.forwarding = cfg(|config: &mut ForwardingConfig| {
+            config.nat46x64_gateway = true;
+            config.nat46x64_prefix = "2001:db8:64::/96".to_owned();
+        });
+
+        assert!(!options(&settings).ipip_termination);
+        let found = options(&settings).nat46x64.unwrap();
+        assert!(found.gateway && !found.services);
+        assert_eq!(found.prefix, "2001:db8:64::".parse::<Ipv6Addr>().unwrap());
+
+        settings.families = cfg(|config: &mut AddressFamilies| config.ipv4 = false);
+        assert_eq!(options(&settings).nat46x64, None);
     }
 
     #[test]

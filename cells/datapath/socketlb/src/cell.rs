@@ -4,10 +4,11 @@
 
 use std::{error::Error, sync::Arc};
 
-use hive::{Cell, Member};
-use skep_bpf_maps::event;
+use hive::{Cell, Cfg, Member};
+use skep_bpf_maps::{event, lb::HEALTH_OWNER};
 use skep_bpf_programs::map_types;
 use skep_bpf_sys::MapTypes;
+use skep_datapath_config::{AddressFamilies, ForwardingConfig};
 use skep_datapath_maps::{FieldNames, MapOwner};
 
 use crate::{datapath, terminate};
@@ -21,6 +22,7 @@ pub fn cell() -> Cell {
     Cell::module("socket-lb", "Socket load balancing")
         .provide(field_names)
         .provide(map_owner)
+        .provide(probes_owner)
         .provide(datapath::provide)
         .provide(terminate::provide)
         .run(datapath::watch)
@@ -38,6 +40,12 @@ impl FieldNames for ProgramTypes {
 
 fn field_names() -> Arc<dyn FieldNames> {
     Arc::new(ProgramTypes)
+}
+
+/// The maps of health probes exist only where programs write them.
+fn probes_owner(forwarding: Cfg<ForwardingConfig>, families: Cfg<AddressFamilies>) -> Member<MapOwner> {
+    let is_on = forwarding.health_probes;
+    Member(MapOwner::new(HEALTH_OWNER).ip(is_on && families.ipv4, is_on && families.ipv6))
 }
 
 /// The maps that the programs write.

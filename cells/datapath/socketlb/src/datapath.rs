@@ -15,8 +15,8 @@ use hive::{Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Params, SpawnError};
 use parking_lot::Mutex;
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_programs::{
-    LoadError, MapClock, NodeOptions, SOCKET_PROGRAMS, SocketLb, SocketProgram, has_getpeername,
-    has_set_retval, kernel_hz,
+    LoadError, MapClock, NodeOptions, PacketOptions, SOCKET_PROGRAMS, SocketLb, SocketProgram,
+    has_getpeername, has_set_retval, kernel_hz,
 };
 use skep_bpf_sys::{
     Hold, MapError, MapStore,
@@ -26,7 +26,8 @@ use skep_bpf_sys::{
 };
 
 use skep_datapath_config::{
-    AddressFamilies, KubeProxyReplacement, MonitorConfig, NodePorts, ServiceConfig, SocketLbConfig,
+    AddressFamilies, ForwardingConfig, KubeProxyReplacement, MonitorConfig, NodePorts, ServiceConfig,
+    SocketLbConfig,
 };
 
 use crate::{
@@ -145,6 +146,8 @@ pub struct SocketSettings {
     pub services: Cfg<ServiceConfig>,
     /// Socket load balancing itself.
     pub sockets: Cfg<SocketLbConfig>,
+    /// Whether sockets of health checkers choose backends.
+    pub forwarding: Cfg<ForwardingConfig>,
     /// Events and clock.
     pub monitor: Cfg<MonitorConfig>,
     /// Sizes of the maps, the same for programs and for those who write the maps.
@@ -317,6 +320,7 @@ impl SocketDatapath {
 
     fn wants(&self, program: &SocketProgram) -> bool {
         let is_bind = matches!(program.hook, CgroupHook::PostBind4 | CgroupHook::PostBind6);
+        let is_probe = matches!(program.hook, CgroupHook::Bind4 | CgroupHook::Bind6);
         let is_peer = matches!(program.hook, CgroupHook::GetPeerName4 | CgroupHook::GetPeerName6);
         let families = &self.settings.families;
         let has_family = if program.is_ipv6 {
@@ -328,6 +332,7 @@ impl SocketDatapath {
         has_family
             && (!is_bind || (self.settings.replacement.enabled && self.settings.node_ports.bind_protection))
             && (!is_peer || has_getpeername())
+            && (!is_probe || self.settings.forwarding.health_probes)
     }
 
     /// Options of the programs as configured; those of programs that see packets have their defaults.
@@ -339,6 +344,7 @@ impl SocketDatapath {
             services,
             sockets,
             monitor,
+            forwarding,
             ..
         } = &self.settings;
         NodeOptions {
@@ -356,6 +362,10 @@ impl SocketDatapath {
             trace_aggregation: monitor.aggregation.number(),
             trace_interval: monitor.interval,
             jiffies: self.tick(),
+            packets: PacketOptions {
+                health_probes: forwarding.health_probes,
+                ..PacketOptions::default()
+            },
             ..NodeOptions::default()
         }
     }

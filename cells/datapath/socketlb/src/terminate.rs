@@ -280,6 +280,7 @@ mod tests {
                 ..<SocketLbConfig as hive::Config>::defaults().unwrap()
             }),
             monitor: defaults(),
+            forwarding: defaults(),
             sizes: Arc::default(),
         };
         let terminator = Terminator {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg};
-use skep_datapath_config::NodePorts;
+use skep_datapath_config::{AddressFamilies, ForwardingConfig, NodePorts};
 use statedb::{Db, Table};
 
 use crate::config::Config;
@@ -36,12 +36,15 @@ fn writer(
     db: Db,
     config: Cfg<Config>,
     node_ports: Cfg<NodePorts>,
+    families: Cfg<AddressFamilies>,
+    forwarding: Cfg<ForwardingConfig>,
     node: Option<Arc<dyn NodeAddresses>>,
 ) -> Result<(Writer, ReadTables), statedb::Error> {
     let tables = Tables::new(&db)?;
     let readers = tables.readers();
     let settings = WriterSettings {
         has_topology: config.topology,
+        crosses_families: forwarding.nat46x64_services && families.ipv4 && families.ipv6,
         node_ports: node_ports.range,
         ..WriterSettings::default()
     };

@@ -5,7 +5,8 @@
 use crate::node::NodeFacts;
 use crate::types::annotation::{self, ServiceAffinity};
 use crate::types::{
-    Backend, BackendRow, BackendState, FrontendParams, Service, Source, TrafficDistribution, TrafficPolicy,
+    Backend, BackendRow, BackendState, Frontend, FrontendKind, FrontendParams, NatPolicy, Service, Source,
+    TrafficDistribution, TrafficPolicy,
 };
 
 /// Selects among the backends that policies, zones and health left.
@@ -50,28 +51,60 @@ impl BackendFilter for ClusterAffinity {
     }
 }
 
+/// Whether protocol and port name of a backend are those of a frontend.
+fn serves(frontend: &FrontendParams, row: &Backend) -> bool {
+    let params = &row.params;
+    params.address.proto() == frontend.address.proto()
+        && (frontend.port_name.is_empty()
+            || params.port_names.is_empty()
+            || params.port_names.contains(&frontend.port_name))
+}
+
 /// What decides for one service.
 pub(crate) struct Selector<'a> {
     pub(crate) node: &'a NodeFacts,
     pub(crate) has_topology: bool,
+    pub(crate) crosses_families: bool,
     pub(crate) is_health_checked: bool,
     pub(crate) filter: &'a dyn BackendFilter,
 }
 
 impl Selector<'_> {
+    /// Whether the backends of a frontend are of IPv4: as its address, unless the service has none of that family, or
+    /// says so, and families may be crossed.
+    pub(crate) fn uses_ipv4(&self, frontend: &Frontend, rows: &[BackendRow]) -> bool {
+        let params = &frontend.params;
+        let own = params.address.is_ipv4();
+        if !self.crosses_families
+            || frontend.redirect_to.is_some()
+            || params.kind == FrontendKind::LocalRedirect
+        {
+            return own;
+        }
+        match frontend.service.nat_policy {
+            NatPolicy::Nat46 => false,
+            NatPolicy::Nat64 => true,
+            NatPolicy::None => own,
+            NatPolicy::Unset => {
+                let has = |is_ipv4: bool| {
+                    rows.iter()
+                        .any(|row| serves(params, row) && row.params.address.is_ipv4() == is_ipv4)
+                };
+                if has(own) || !has(!own) { own } else { !own }
+            }
+        }
+    }
+
     /// Whether a backend can serve a frontend at all: protocol, family, port name, and place if the policy says local.
     pub(crate) fn matches(
         &self,
         frontend: &FrontendParams,
         policy: Option<TrafficPolicy>,
+        is_ipv4: bool,
         row: &Backend,
     ) -> bool {
-        let params = &row.params;
-        params.address.proto() == frontend.address.proto()
-            && params.address.is_ipv4() == frontend.address.is_ipv4()
-            && (frontend.port_name.is_empty()
-                || params.port_names.is_empty()
-                || params.port_names.contains(&frontend.port_name))
+        serves(frontend, row)
+            && row.params.address.is_ipv4() == is_ipv4
             && (policy != Some(TrafficPolicy::Local) || row.is_on_node(&self.node.name))
     }
 

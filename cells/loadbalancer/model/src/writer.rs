@@ -61,6 +61,8 @@ pub enum WriterError {
 pub struct WriterSettings {
     /// Whether zones and nodes are preferred as services ask for (`enable-service-topology`).
     pub has_topology: bool,
+    /// Whether frontends may have backends of the other address family (`bpf-lb-nat46x64`).
+    pub crosses_families: bool,
     /// Ports that node ports are taken from (`node-port-range`).
     pub node_ports: PortRange,
     /// Priority of each source, by its number; the smallest wins.
@@ -71,6 +73,7 @@ impl Default for WriterSettings {
     fn default() -> Self {
         Self {
             has_topology: false,
+            crosses_families: false,
             node_ports: PortRange::default(),
             priorities: Source::ALL.map(Source::priority),
         }
@@ -269,6 +272,7 @@ impl Writer {
         f(&Selector {
             node: &node,
             has_topology: self.0.settings.has_topology,
+            crosses_families: self.0.settings.crosses_families,
             is_health_checked,
             filter: &*filter,
         })

@@ -14,6 +14,7 @@ mod finish;
 mod master;
 mod release;
 
+use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -207,8 +208,13 @@ impl Ops {
     }
 
     fn plan_frontend(&mut self, frontend: &Frontend) {
+        let embedding = self.settings.embedding;
+        let frontend = &*embedding.map_or(Cow::Borrowed(frontend), |embedding| embedding.view(frontend));
+        let twins = embedding.map_or_else(SmallVec::new, |embedding| embedding.twins(frontend));
         let owner = self.add_owner();
         let address = *frontend.address();
+        // First: packets that change their family look for these.
+        self.plan_expansions(frontend, &twins);
         let planned =
             check_features(frontend).and_then(|()| self.plan_entry(owner, frontend, address, false));
         let id = match planned {
@@ -219,7 +225,8 @@ impl Ops {
             *last = id;
         }
         self.plan_wildcard(owner, frontend, id);
-        let wanted = frontend.node_addresses.as_deref().unwrap_or_default();
+        let node_addresses = frontend.node_addresses.as_deref().unwrap_or_default();
+        let wanted = [node_addresses, &twins].concat();
         if wanted.is_empty() && self.expansions.is_empty() {
             return;
         }
@@ -237,14 +244,20 @@ impl Ops {
                 self.round.vanished.push((address, ip));
             }
         }
-        for ip in wanted {
+        self.plan_expansions(frontend, node_addresses);
+        if !wanted.is_empty() {
+            self.expansions.insert(address, wanted);
+        }
+    }
+
+    // Further addresses at which a frontend is served.
+    fn plan_expansions(&mut self, frontend: &Frontend, ips: &[IpAddr]) {
+        for ip in ips {
             let owner = self.add_owner();
-            if let Err(error) = self.plan_entry(owner, frontend, address.with_ip(*ip), true) {
+            let address = frontend.address().with_ip(*ip);
+            if let Err(error) = self.plan_entry(owner, frontend, address, true) {
                 self.round.txn.fail(owner, error);
             }
-        }
-        if !wanted.is_empty() {
-            self.expansions.insert(address, wanted.to_vec());
         }
     }
 

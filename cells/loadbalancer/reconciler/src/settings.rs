@@ -11,6 +11,8 @@ use skep_loadbalancer_model::types::{
 };
 use skep_loadbalancer_model::{Config, DefaultIpam};
 
+use super::families::Embedding;
+
 /// Configuration of the reconciler, resolved.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -34,6 +36,8 @@ pub struct Settings {
     pub default_class_is_lbipam: bool,
     /// Number of each zone.
     pub zones: HashMap<CompactString, u8>,
+    /// How IPv4 addresses are embedded for frontends with backends of the other family; `None`: there are none.
+    pub embedding: Option<Embedding>,
 }
 
 impl Default for Settings {
@@ -49,6 +53,7 @@ impl Default for Settings {
             mode_annotation: false,
             default_class_is_lbipam: true,
             zones: HashMap::new(),
+            embedding: None,
         }
     }
 }
@@ -71,6 +76,10 @@ impl Settings {
                 .iter()
                 .map(|(zone, number)| (zone.as_str().into(), *number))
                 .collect(),
+            embedding: forwarding
+                .nat46x64_network()
+                .filter(|_| forwarding.nat46x64_services && families.ipv4 && families.ipv6)
+                .map(|network| Embedding::new(network.network())),
         }
     }
 

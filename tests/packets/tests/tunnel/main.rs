@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod families;
+mod ipip;
 mod network;
 mod node;
 mod traffic;

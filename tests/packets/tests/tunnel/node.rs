@@ -3,8 +3,8 @@
 //! A node with a pod: interfaces, maps, programs attached.
 
 use std::{
-    net::{IpAddr, SocketAddr},
-    os::fd::AsRawFd as _,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    os::fd::{AsRawFd as _, BorrowedFd},
     sync::Arc,
 };
 
@@ -12,7 +12,7 @@ use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHookBuilder};
 use skep_bpf_maps::{
     MapSizes,
     endpoint::{Device, Endpoint, LxcKey, LxcValue, endpoint_flags, lxc_flags},
-    lb::{LbMapSizes, ReverseNat4, ReverseNat6, ReverseNatKey, ServiceFlags},
+    lb::{Backend4, Backend6, LbMapSizes, ReverseNat4, ReverseNat6, ReverseNatKey, ServiceFlags},
     node::{IDENTITY_HOST, IDENTITY_REMOTE_NODE, IpcacheKey, IpcacheValue},
     policy::{POLICIES, POLICY_STATIC_BITS},
     testing::{Frontend, LbMaps},
@@ -26,6 +26,8 @@ use skep_bpf_sys::{
 use crate::network;
 
 pub(crate) const PORT: u16 = 8472;
+/// Before embedded addresses.
+pub(crate) const PREFIX: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
 pub(crate) const NODE_PORTS: (u16, u16) = (30_000, 32_767);
 /// First port of translated sources.
 pub(crate) const NAT_MIN: u16 = 32_768;
@@ -33,6 +35,17 @@ pub(crate) const NAT_MIN: u16 = 32_768;
 const MTU: u32 = 1450;
 /// Under IPv6 headers are larger.
 const MTU_UNDER_IPV6: u32 = 1430;
+
+/// How two nodes are set up.
+#[derive(Clone, Copy)]
+pub(crate) struct Setup<'a> {
+    /// The network between nodes is IPv6.
+    pub(crate) is_underlay_ipv6: bool,
+    /// Routes of the network lead to pods, not the tunnel; the client is next to the second node, too.
+    pub(crate) is_routed: bool,
+    /// Changes the options of the programs.
+    pub(crate) change: &'a (dyn Fn(&mut NodeOptions) + Sync),
+}
 
 /// A node, one of two.
 pub(crate) struct Member {
@@ -102,7 +115,7 @@ pub(crate) fn settings() {
 }
 
 /// Makes two nodes, and the calling thread's namespace a client of the first one.
-pub(crate) fn cluster(world: &Node, is_underlay_ipv6: bool) -> [Member; 2] {
+pub(crate) fn cluster(world: &Node, setup: Setup<'_>) -> [Member; 2] {
     settings();
     let spaces = [1, 2].map(|n| {
         (
@@ -116,25 +129,34 @@ pub(crate) fn cluster(world: &Node, is_underlay_ipv6: bool) -> [Member; 2] {
     }
     network::pair("client", "outside");
     network::give("outside", spaces[0].0.path());
+    if setup.is_routed {
+        network::pair("client2", "outside");
+        network::give("outside", spaces[1].0.path());
+        let (client, _) = network::up("client2");
+        for is_ipv6 in [false, true] {
+            network::add_address(client, outside(2, is_ipv6), bits(is_ipv6, 32, 128));
+        }
+    }
     let (client, _) = network::up("client");
     for is_ipv6 in [false, true] {
         network::add_address(client, outside(2, is_ipv6), bits(is_ipv6, 24, 64));
     }
     let mut members = Vec::new();
     for (n, (netns, pod)) in (1..).zip(spaces) {
-        members.push(member(world, n, netns, pod, is_underlay_ipv6));
+        members.push(member(world, n, netns, pod, setup));
     }
     members.try_into().unwrap_or_else(|_| panic!("two nodes"))
 }
 
-fn member(world: &Node, n: u8, netns: Pod, pod: Pod, is_underlay_ipv6: bool) -> Member {
+fn member(world: &Node, n: u8, netns: Pod, pod: Pod, setup: Setup<'_>) -> Member {
+    let is_underlay_ipv6 = setup.is_underlay_ipv6;
     let store = MapStore::new(world.bpf_root().join(format!("node{n}")));
     let other = 3 - n;
     let mtu = if is_underlay_ipv6 { MTU_UNDER_IPV6 } else { MTU };
     let (programs, policy, services) = netns.run(|| {
         settings();
         let eth0 = network::up(&format!("under{n}"));
-        let eth1 = (n == 1).then(|| network::up("outside"));
+        let eth1 = (n == 1 || setup.is_routed).then(|| network::up("outside"));
         network::pair("cilium_host", "cilium_net");
         network::without_neighbours("cilium_host");
         network::without_neighbours("cilium_net");
@@ -149,12 +171,19 @@ fn member(world: &Node, n: u8, netns: Pod, pod: Pod, is_underlay_ipv6: bool) -> 
             network::add_address(eth0.0, node_address(n, is_ipv6), bits(is_ipv6, 24, 64));
             network::add_address(host.0, router(n, is_ipv6), bits(is_ipv6, 32, 128));
             if let Some(eth1) = eth1 {
-                network::add_address(eth1.0, outside(1, is_ipv6), bits(is_ipv6, 24, 64));
+                if n == 1 {
+                    network::add_address(eth1.0, outside(1, is_ipv6), bits(is_ipv6, 24, 64));
+                } else {
+                    network::add_route(eth1.0, outside(2, is_ipv6), bits(is_ipv6, 32, 128), None, None);
+                }
             }
-            for (to, mtu) in [(n, None), (other, Some(mtu))] {
-                let to = address(is_ipv6, format!("10.{to}.0.0"), format!("fd00:{to}::"));
-                network::add_route(host.0, to, bits(is_ipv6, 24, 64), None, mtu);
-            }
+            let pods = |n: u8| address(is_ipv6, format!("10.{n}.0.0"), format!("fd00:{n}::"));
+            network::add_route(host.0, pods(n), bits(is_ipv6, 24, 64), None, None);
+            let (way, gateway, mtu) = match setup.is_routed {
+                true => (eth0.0, Some(node_address(other, is_ipv6)), None),
+                false => (host.0, None, Some(mtu)),
+            };
+            network::add_route(way, pods(other), bits(is_ipv6, 24, 64), gateway, mtu);
         }
         let inside = pod.run(|| {
             settings();
@@ -166,11 +195,15 @@ fn member(world: &Node, n: u8, netns: Pod, pod: Pod, is_underlay_ipv6: bool) -> 
             }
             link
         });
-        let options = options(n, host.0, net.0, tunnel.0);
-        let programs = vec![
-            Packets::load(&store, sizes(), &options).unwrap(),
-            Packets::load_overlay(&store, sizes(), &options).unwrap(),
-        ];
+        let mut options = options(n, host.0, net.0, tunnel.0);
+        if setup.is_routed {
+            options.packets.tunnel = None;
+        }
+        (setup.change)(&mut options);
+        let mut programs = vec![Packets::load(&store, sizes(), &options).unwrap()];
+        if options.packets.tunnel.is_some() {
+            programs.push(Packets::load_overlay(&store, sizes(), &options).unwrap());
+        }
         let devices = store.open::<u32, Device>("skep_devices").unwrap();
         for link in [Some(eth0), eth1, Some(host), Some(net)].into_iter().flatten() {
             let device = Device {
@@ -192,9 +225,11 @@ fn member(world: &Node, n: u8, netns: Pod, pod: Pod, is_underlay_ipv6: bool) -> 
             ("cil_to_host", net.0, TC_INGRESS),
             ("cil_from_netdev", eth0.0, TC_INGRESS),
             ("cil_to_netdev", eth0.0, TC_EGRESS),
-            ("cil_from_overlay", tunnel.0, TC_INGRESS),
-            ("cil_to_overlay", tunnel.0, TC_EGRESS),
         ];
+        if options.packets.tunnel.is_some() {
+            attach(&programs, "cil_from_overlay", tunnel.0, TC_INGRESS);
+            attach(&programs, "cil_to_overlay", tunnel.0, TC_EGRESS);
+        }
         for (program, interface, at) in hooks {
             attach(&programs, program, interface, at);
         }
@@ -390,9 +425,34 @@ impl Member {
 
     /// Serves the other node's pod, or one of this node, at a node port to clients outside.
     pub(crate) fn serve(&self, frontend: SocketAddr, proto: u8, backend: SocketAddr) {
+        self.serve_all(frontend, proto, &[backend]);
+    }
+
+    /// The same of several backends.
+    pub(crate) fn serve_all(&self, frontend: SocketAddr, proto: u8, backends: &[SocketAddr]) {
+        self.serve_as(frontend, proto, backends, ServiceFlags::empty());
+    }
+
+    /// Serves a backend of the other address family, as the reconciler writes it: in IPv6, with embedded addresses.
+    pub(crate) fn serve_other_family(&self, frontend: SocketAddr, proto: u8, backend: SocketAddr) {
+        let embed = |address: SocketAddr| match address {
+            SocketAddr::V4(at) => {
+                let mut octets = PREFIX.octets();
+                octets[12..].copy_from_slice(&at.ip().octets());
+                SocketAddr::from((octets, at.port()))
+            }
+            SocketAddr::V6(_) => address,
+        };
+        if frontend.is_ipv4() {
+            self.serve_as(embed(frontend), proto, &[backend], ServiceFlags::empty());
+        }
+        self.serve_as(frontend, proto, &[embed(backend)], ServiceFlags::NAT46X64);
+    }
+
+    fn serve_as(&self, frontend: SocketAddr, proto: u8, backends: &[SocketAddr], flags: ServiceFlags) {
         let id = 7;
-        let flags = ServiceFlags::NODE_PORT | ServiceFlags::ROUTABLE;
-        let service = Frontend::new(id, frontend, proto, &[backend]).flags(flags);
+        let flags = flags | ServiceFlags::NODE_PORT | ServiceFlags::ROUTABLE;
+        let service = Frontend::new(id, frontend, proto, backends).flags(flags);
         self.services.upsert(&service).unwrap();
         match frontend {
             SocketAddr::V4(at) => {
@@ -406,6 +466,33 @@ impl Member {
                 map.update(&ReverseNatKey::new(id), &value).unwrap();
             }
         }
+    }
+
+    /// Lets a socket of this node probe a backend, as the program does when it binds.
+    pub(crate) fn probe(&self, socket: BorrowedFd<'_>, backend: SocketAddr) {
+        let cookie = skep_bpf_sys::netns::socket_cookie(socket).unwrap();
+        match backend {
+            SocketAddr::V4(at) => {
+                let map = self.store.open("cilium_lb4_health").unwrap();
+                map.update(&cookie, &Backend4::new(*at.ip(), at.port(), 6))
+                    .unwrap();
+            }
+            SocketAddr::V6(at) => {
+                let map = self.store.open("cilium_lb6_health").unwrap();
+                map.update(&cookie, &Backend6::new(*at.ip(), at.port(), 6))
+                    .unwrap();
+            }
+        }
+    }
+
+    /// Routes an address to the other node.
+    pub(crate) fn route_to_other(&self, address: IpAddr) {
+        let is_ipv6 = address.is_ipv6();
+        self.netns.run(|| {
+            let (link, _) = network::link(&format!("under{}", self.n));
+            let gateway = Some(node_address(3 - self.n, is_ipv6));
+            network::add_route(link, address, bits(is_ipv6, 32, 128), gateway, None);
+        });
     }
 
     /// Packets dropped on this node, for each reason.

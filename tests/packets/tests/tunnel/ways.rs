@@ -11,7 +11,7 @@ use skep_bpf_maps::node::{IpcacheValue, ipcache_flags};
 use skep_bpf_sys::testing::Node;
 
 use crate::{
-    node::{Member, cluster, identity, node_address, outside, pod_address, router},
+    node::{Member, Setup, cluster, identity, node_address, outside, pod_address, router},
     traffic::{Outer, Tap, ping, tcp_call, tcp_server, udp_call, udp_server},
 };
 
@@ -25,7 +25,12 @@ const ENCAPSULATION: u8 = 170;
 
 fn with_cluster(is_underlay_ipv6: bool, work: impl FnOnce(&Node, &[Member; 2]) + Send) {
     let done: io::Result<()> = Node::run("tunnel", |world| {
-        work(world, &cluster(world, is_underlay_ipv6));
+        let setup = Setup {
+            is_underlay_ipv6,
+            is_routed: false,
+            change: &|_| {},
+        };
+        work(world, &cluster(world, setup));
         Ok(())
     });
     done.unwrap();
@@ -45,7 +50,7 @@ fn between(from: u8, to: u8, vni: u32, is_underlay_ipv6: bool) -> Outer {
 const OF_KERNELS: [u8; 4] = [132, 147, 150, 151];
 
 #[track_caller]
-fn no_drops(members: &[Member]) {
+pub(crate) fn no_drops(members: &[Member]) {
     for member in members {
         let mut drops = member.drops();
         drops.retain(|(reason, _)| !OF_KERNELS.contains(reason));

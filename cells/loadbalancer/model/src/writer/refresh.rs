@@ -7,7 +7,7 @@ use statedb::{Obj, WriteTxn};
 
 use super::{Writer, WriterError, log_error};
 use crate::node::{AddressUse, NodeFacts};
-use crate::types::{BackendRow, BackendSet, Frontend, L4Proto, ServiceName, TrafficPolicy};
+use crate::types::{BackendRow, BackendSet, Frontend, FrontendKind, L4Proto, ServiceName, TrafficPolicy};
 use crate::{FRONTENDS_BY_SERVICE, SERVICES_BY_NAME};
 
 /// Backends of a frontend, and those that a health checker looks at.
@@ -24,6 +24,8 @@ struct Criteria {
     service: ServiceName,
     proto: L4Proto,
     is_ipv4: bool,
+    /// Redirects have backends of their own family alone.
+    is_redirect: bool,
     port_name: CompactString,
     policy: Option<TrafficPolicy>,
     /// Its own service, if it uses the backends of another one.
@@ -92,6 +94,7 @@ impl Writer {
             service: name.clone(),
             proto: frontend.params.address.proto(),
             is_ipv4: frontend.params.address.is_ipv4(),
+            is_redirect: frontend.params.kind == FrontendKind::LocalRedirect,
             port_name: frontend.params.port_name.clone(),
             policy,
             redirected_from: is_redirected.then(|| frontend.service.name.clone()),
@@ -101,7 +104,8 @@ impl Writer {
         }
         let selected = self.with_selector(txn, &frontend.service, |selector| {
             let mut rows: Vec<BackendRow> = self.preferred_backends(txn, name);
-            rows.retain(|row| selector.matches(&frontend.params, policy, row));
+            let is_ipv4 = selector.uses_ipv4(frontend, &rows);
+            rows.retain(|row| selector.matches(&frontend.params, policy, is_ipv4, row));
             let to_check = selector.filter(&frontend.service, is_redirected, &mut rows);
             let backends = BackendSet::from_sorted(rows);
             let to_check = to_check.map_or_else(|| backends.clone(), BackendSet::from_sorted);

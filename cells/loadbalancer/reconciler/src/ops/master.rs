@@ -17,7 +17,10 @@ impl Ops {
             .source_ranges
             .as_deref()
             .is_some_and(|ranges| !ranges.is_empty());
+        // Packets for an embedded address were checked before they changed their family.
+        let is_twin = address.is_ipv6() != frontend.address().is_ipv6();
         let checks_ranges = has_ranges
+            && !is_twin
             && (settings.source_range_all_types
                 || matches!(kind, FrontendKind::LoadBalancer | FrontendKind::ExternalIps));
         let is_routable =
@@ -42,6 +45,12 @@ impl Ops {
                 service.proxy_redirect(frontend.params.service_port).is_some(),
             )
             .with(ServiceFlags::LOOPBACK, is_bypassed)
+            .with(
+                ServiceFlags::NAT46X64,
+                settings
+                    .embedding
+                    .is_some_and(|embedding| embedding.translates(frontend, address)),
+            )
             .with(ServiceFlags::FORWARD_DSR, settings.forwards_dsr(frontend))
     }
 

@@ -8,8 +8,8 @@ use super::{VIP, addr, backend, backends_of, name, params, service, with_cluster
 use crate::node::NodeFacts;
 use crate::selection::ClusterAffinity;
 use crate::types::{
-    BackendParams, BackendState, BackendZone, FrontendKind, ProxyRedirect, Service, ServiceName, Source,
-    TrafficDistribution,
+    BackendParams, BackendState, BackendZone, FrontendKind, NatPolicy, ProxyRedirect, Service, ServiceName,
+    Source, TrafficDistribution,
 };
 use crate::writer::{Writer, WriterSettings};
 
@@ -358,4 +358,37 @@ fn redirects_to_proxies_survive_changes_of_the_service() {
     assert_eq!(frontend.service.proxy_redirects, redirect());
     assert!(frontend.service.session_affinity);
     assert_eq!(super::pending(&writer), [VIP]);
+}
+
+#[test]
+fn frontends_have_backends_of_the_other_family_if_there_are_no_others_or_the_service_says_so() {
+    let (v4, v6) = ("10.244.0.1:80/TCP", "[fd00::1]:80/TCP");
+    let (vip4, vip6) = ("10.96.0.9:80/TCP", "[fd10::9]:80/TCP");
+    let selected = |crosses_families: bool, nat_policy: NatPolicy, backends: &[&str]| {
+        let writer = writer(WriterSettings {
+            crosses_families,
+            ..WriterSettings::default()
+        });
+        let mut txn = writer.write();
+        let service = Service {
+            nat_policy,
+            ..service()
+        };
+        let frontends = [vip4, vip6].map(|vip| params(vip, FrontendKind::ClusterIp));
+        writer
+            .upsert_service_and_frontends(&mut txn, service, frontends.to_vec())
+            .unwrap();
+        let backends = backends.iter().map(|address| backend(address));
+        writer.upsert_backends(&mut txn, &name(), backends.collect());
+        txn.commit();
+        [vip4, vip6].map(|vip| backends_of(&writer, vip).join(" "))
+    };
+
+    assert_eq!(selected(false, NatPolicy::Unset, &[v6]), ["", v6]);
+    assert_eq!(selected(true, NatPolicy::Unset, &[v6]), [v6, v6]);
+    assert_eq!(selected(true, NatPolicy::Unset, &[v4]), [v4, v4]);
+    assert_eq!(selected(true, NatPolicy::Unset, &[v4, v6]), [v4, v6]);
+    assert_eq!(selected(true, NatPolicy::None, &[v4]), [v4, ""]);
+    assert_eq!(selected(true, NatPolicy::Nat46, &[v4, v6]), [v6, v6]);
+    assert_eq!(selected(true, NatPolicy::Nat64, &[v4, v6]), [v4, v4]);
 }

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Clients and backends of different address families.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+};
+
+use skep_bpf_programs::Nat46x64;
+use skep_bpf_sys::testing::Node;
+
+use crate::{
+    node::{Member, NAT_MIN, PREFIX, Setup, cluster, node_address, outside, pod_address, router},
+    traffic::{tcp_call, tcp_server, udp_call, udp_server},
+    ways::no_drops,
+};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+fn with_cluster(is_routed: bool, work: impl FnOnce(&[Member; 2]) + Send) {
+    let done: io::Result<()> = Node::run("families", |world| {
+        let setup = Setup {
+            is_underlay_ipv6: false,
+            is_routed,
+            change: &|options| {
+                options.packets.nat46x64 = Some(Nat46x64 {
+                    services: true,
+                    gateway: false,
+                    prefix: PREFIX,
+                    mtu: 1500,
+                });
+            },
+        };
+        work(&cluster(world, setup));
+        Ok(())
+    });
+    done.unwrap();
+}
+
+#[test]
+fn connections_and_datagrams_reach_backends_of_the_other_family_and_back() {
+    for is_routed in [true, false] {
+        with_cluster(is_routed, |members| {
+            let [one, two] = members;
+            for is_client_ipv6 in [false, true] {
+                let is_ipv6 = !is_client_ipv6;
+                let frontend = SocketAddr::from((outside(1, is_client_ipv6), 30_080));
+                // The node of the service has the answers.
+                let source: IpAddr = match is_routed {
+                    true => node_address(1, is_ipv6),
+                    false => router(1, is_ipv6),
+                };
+                let backend = SocketAddr::from((pod_address(2, is_ipv6), 80));
+                one.serve_other_family(frontend, TCP, backend);
+                let server = tcp_server(&two.pod, backend);
+                tcp_call(frontend, 1 << 20).unwrap();
+                let from = server.join().unwrap().unwrap();
+                assert_eq!(from.ip(), source, "{frontend}, routed: {is_routed}");
+                assert!(from.port() >= NAT_MIN);
+
+                one.serve_other_family(frontend, UDP, backend);
+                let server = udp_server(&two.pod, backend);
+                udp_call(frontend, 1000).unwrap();
+                assert_eq!(server.join().unwrap().unwrap().ip(), source);
+
+                // A backend of the node itself.
+                let frontend = SocketAddr::from((outside(1, is_client_ipv6), 30_081));
+                let backend = SocketAddr::from((pod_address(1, is_ipv6), 80));
+                one.serve_other_family(frontend, TCP, backend);
+                let server = tcp_server(&one.pod, backend);
+                tcp_call(frontend, 1 << 20).unwrap();
+                server.join().unwrap().unwrap();
+            }
+            no_drops(members);
+        });
+    }
+}
