@@ -30,6 +30,7 @@ skep-operator-api: kube skep-bpf-sys
 skep-operator-ces: kube axum skep-bpf-sys skep-node
 skep-operator-gc: kube axum skep-bpf-sys skep-node
 skep-identity-labels: skep-hive skep-statedb skep-k8s-types kube tokio
+skep-identity-cache: kube etcd-client axum skep-bpf-sys skep-node
 skep-operator-identity: kube axum skep-k8s-apiserver skep-bpf-sys skep-node etcd-client
 skep-operator-kvstore: kube etcd-client tonic skep-kvstore-etcd skep-k8s-apiserver skep-bpf-sys skep-node
 skep-logging: kube axum
