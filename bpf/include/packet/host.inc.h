@@ -197,25 +197,23 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 		return FAIL(path, error);
 	work->translated_back = 1;
 	mark_snat_done(ctx);
-#if AF == 6
-	if (options.packet.nat46x64 && work->packet.related)
-		return nat64_error(ctx, work);
-#endif
 	if (work->packet.related) {
 		error = AF_FN(translate_error)(ctx, work);
-		return error ? FAIL(path, error) : 0;
+		if (error)
+			return FAIL(path, error);
+	} else {
+		entry = AF_FN(nodeport_flow)(work);
+		if (!entry)
+			return 0;
+		failed = AF_FN(translate_back)(ctx, &work->packet, entry);
+		if (failed)
+			return FAIL(path, failed);
 	}
-	entry = AF_FN(nodeport_flow)(work);
-	if (!entry)
-		return 0;
-	failed = AF_FN(translate_back)(ctx, &work->packet, entry);
-	if (failed)
-		return FAIL(path, failed);
 #if AF == 6
 	if (options.packet.nat46x64 && is_embedded(work->packet.daddr))
 		return nat64(ctx, work);
 #endif
-	return AF_FN(send_answer)(ctx, work, IDENTITY_REMOTE_NODE);
+	return work->packet.related ? 0 : AF_FN(send_answer)(ctx, work, IDENTITY_REMOTE_NODE);
 }
 
 /* Tells that a packet came, if such events are wanted: it costs a look at what the sender is. */

@@ -132,33 +132,22 @@ static __always_inline int nat64_request(CTX *ctx, struct work6 *work)
 	return nat64(ctx, work);
 }
 
+int translate_error6(CTX *ctx, struct work6 *work);
+
 /* An ICMP error about a packet to a backend is one about the packet to the service. Returns as
  * `nat64`, or 0 if it goes on as a packet of IPv6.
  */
 GLOBAL int nat64_error(CTX *ctx, struct work6 *work)
 {
-	const struct lb6_reverse_nat *frontend;
-	struct lb6_reverse_nat to ALIGNED;
-	const struct ct_entry *entry;
-	__be16 service;
 	int error;
 
 	if (!work || !options.packet.nat46x64)
 		return 0;
 	if (!parse_inner6(ctx, &work->packet, &work->inner))
 		return 0;
-	ct_forward6(&work->inner, &work->flow, CT_EGRESS);
-	entry = ct_find6(&work->flow);
-	if (entry && (entry->flags & CT_NODE_PORT)) {
-		service = entry->rev_nat_index;
-		frontend = bpf_map_lookup_elem(&cilium_lb6_reverse_nat, &service);
-		if (frontend) {
-			to = *frontend;
-			error = rewrite_inner6(ctx, work, DESTINATION, to.address, to.port);
-			if (error)
-				return FAIL(&work->path, error);
-		}
-	}
+	error = translate_error6(ctx, work);
+	if (error)
+		return FAIL(&work->path, error);
 	return is_embedded(work->packet.daddr) ? nat64(ctx, work) : 0;
 }
 

@@ -4,13 +4,26 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 const OBJECTS: [&str; 3] = ["tc_datapath", "tc_overlay", "xdp_datapath"];
 /// `BPF_FUNC_task_pt_regs`: helpers are numbered in the order they came, and this is the last of 5.15.
 const LAST_HELPER: i32 = 175;
 /// `STT_FUNC`
 const FUNCTION: u8 = 2;
+/// `SHT_SYMTAB`, `SHT_REL`
+const SYMBOLS: usize = 2;
+const RELOCATIONS: usize = 9;
+/// Source registers of calls: of helpers, of functions of the object.
+const HELPER: u8 = 0;
+const LOCAL: u8 = 1;
+/// The frame pointer.
+const FRAME: u8 = 10;
+/// `MAX_BPF_STACK`
+const STACK: usize = 512;
 
 /// `BPF_LD | BPF_IMM | BPF_DW`: takes two places.
 const LOAD_WIDE: u8 = 0x18;
@@ -23,6 +36,7 @@ const EXIT: u8 = 0x90;
 #[derive(Clone, Copy)]
 struct Instruction {
     code: u8,
+    destination: u8,
     source: u8,
     offset: i16,
     immediate: i32,
@@ -32,10 +46,15 @@ impl Instruction {
     fn read(bytes: &[u8]) -> Self {
         Self {
             code: bytes[0],
+            destination: bytes[1] & 15,
             source: bytes[1] >> 4,
             offset: i16::from_le_bytes([bytes[2], bytes[3]]),
             immediate: i32::from_le_bytes(bytes[4..8].try_into().unwrap()),
         }
+    }
+
+    fn is_call(self, of: u8) -> bool {
+        self.code == (JUMP | CALL) && self.source == of
     }
 
     /// Where control goes from `here`, in the order in which the kernel looks, and whether it may be back into a loop.
@@ -59,30 +78,105 @@ fn number(bytes: &[u8], at: usize, length: usize) -> usize {
     usize::try_from(u64::from_le_bytes(wide)).unwrap()
 }
 
-/// The functions of an object (ELF, 64 bit, little endian), those that programs call included.
-fn functions(object: &str) -> BTreeMap<String, Vec<Instruction>> {
-    let file = fs::read(format!("{}/{object}.bpf.o", env!("OUT_DIR"))).unwrap();
-    let section = |index: usize| number(&file, 40, 8) + 64 * index;
-    let start = |index: usize| number(&file, section(index) + 24, 8);
-    let symbols = (0..number(&file, 60, 2))
-        .find(|index| number(&file, section(*index) + 4, 4) == 2)
-        .unwrap();
-    let names = start(number(&file, section(symbols) + 40, 4));
-    let mut found = BTreeMap::new();
-    for index in 0..number(&file, section(symbols) + 32, 8) / 24 {
-        let symbol = start(symbols) + 24 * index;
-        if file[symbol + 4] & 15 != FUNCTION {
-            continue;
-        }
-        let name = &file[names + number(&file, symbol, 4)..];
-        let name = name.split(|byte| *byte == 0).next().unwrap();
-        let code = start(number(&file, symbol + 6, 2)) + number(&file, symbol + 8, 8);
-        let length = number(&file, symbol + 16, 8);
-        let code = file[code..code + length].chunks_exact(8);
-        let name = String::from_utf8(name.to_vec()).unwrap();
-        found.insert(name, code.map(Instruction::read).collect());
+/// An object: ELF, 64 bit, little endian.
+struct Object(Vec<u8>);
+
+struct Symbol {
+    name: String,
+    kind: u8,
+    section: usize,
+    offset: usize,
+    length: usize,
+}
+
+struct Function {
+    code: Vec<Instruction>,
+    /// Functions that it calls.
+    calls: BTreeSet<String>,
+}
+
+impl Object {
+    fn open(name: &str) -> Self {
+        Self(fs::read(format!("{}/{name}.bpf.o", env!("OUT_DIR"))).unwrap())
     }
-    found
+
+    /// A field of the header of a section.
+    fn section(&self, index: usize, at: usize, length: usize) -> usize {
+        number(&self.0, number(&self.0, 40, 8) + 64 * index + at, length)
+    }
+
+    fn content(&self, index: usize) -> &[u8] {
+        &self.0[self.section(index, 24, 8)..][..self.section(index, 32, 8)]
+    }
+
+    fn sections(&self, kind: usize) -> impl Iterator<Item = usize> {
+        (0..number(&self.0, 60, 2)).filter(move |index| self.section(*index, 4, 4) == kind)
+    }
+
+    fn symbols(&self) -> Vec<Symbol> {
+        let table = self.sections(SYMBOLS).next().unwrap();
+        let names = self.content(self.section(table, 40, 4));
+        let symbols = self.content(table).chunks_exact(24);
+        symbols
+            .map(|symbol| {
+                let name = names[number(symbol, 0, 4)..].split(|byte| *byte == 0).next();
+                Symbol {
+                    name: String::from_utf8(name.unwrap().to_vec()).unwrap(),
+                    kind: symbol[4] & 15,
+                    section: number(symbol, 6, 2),
+                    offset: number(symbol, 8, 8),
+                    length: number(symbol, 16, 8),
+                }
+            })
+            .collect()
+    }
+
+    /// Symbols that instructions refer to, by section and offset of the instruction.
+    fn relocations(&self) -> BTreeMap<(usize, usize), usize> {
+        let mut found = BTreeMap::new();
+        for table in self.sections(RELOCATIONS) {
+            let of = self.section(table, 44, 4);
+            for entry in self.content(table).chunks_exact(16) {
+                found.insert((of, number(entry, 0, 8)), number(entry, 12, 4));
+            }
+        }
+        found
+    }
+
+    /// Programs, and the functions that they call.
+    fn functions(&self) -> BTreeMap<String, Function> {
+        let (symbols, relocations) = (self.symbols(), self.relocations());
+        let functions = || symbols.iter().filter(|symbol| symbol.kind == FUNCTION);
+        let at = |section, offset: i64| {
+            let is_there = |symbol: &&Symbol| {
+                let start = symbol.offset as i64;
+                symbol.section == section && (start..start + symbol.length as i64).contains(&offset)
+            };
+            functions().find(is_there).unwrap().name.clone()
+        };
+        let mut found = BTreeMap::new();
+        for symbol in functions() {
+            let code: Vec<Instruction> = self.content(symbol.section)[symbol.offset..][..symbol.length]
+                .chunks_exact(8)
+                .map(Instruction::read)
+                .collect();
+            let mut calls = BTreeSet::new();
+            for (index, instruction) in code.iter().enumerate().filter(|(_, call)| call.is_call(LOCAL)) {
+                let place = symbol.offset + 8 * index;
+                let after = 8 * (i64::from(instruction.immediate) + 1);
+                let called = relocations
+                    .get(&(symbol.section, place))
+                    .map(|index| &symbols[*index]);
+                calls.insert(match called {
+                    Some(called) if called.kind == FUNCTION => called.name.clone(),
+                    Some(section) => at(section.section, after),
+                    None => at(symbol.section, place as i64 + after),
+                });
+            }
+            found.insert(symbol.name.clone(), Function { code, calls });
+        }
+        found
+    }
 }
 
 /// Edges that the kernel's depth-first search takes back into a loop, and that may not lead there.
@@ -121,10 +215,10 @@ fn forbidden_loops(code: &[Instruction]) -> Vec<(usize, usize)> {
 #[test]
 fn loops_are_jumped_into() {
     for object in OBJECTS {
-        let functions = functions(object);
+        let functions = Object::open(object).functions();
         assert!(functions.keys().any(|name| name.starts_with("cil_")), "{object}");
-        for (name, code) in functions {
-            assert_eq!(forbidden_loops(&code), [], "{object}: {name}");
+        for (name, function) in functions {
+            assert_eq!(forbidden_loops(&function.code), [], "{object}: {name}");
         }
     }
 }
@@ -133,6 +227,7 @@ fn loops_are_jumped_into() {
 fn the_search_finds_what_kernels_refuse() {
     let instruction = |code, offset| Instruction {
         code,
+        destination: 0,
         source: 0,
         offset,
         immediate: 0,
@@ -159,12 +254,10 @@ fn the_search_finds_what_kernels_refuse() {
 fn packet_programs_call_no_helper_that_came_later() {
     for object in OBJECTS {
         let mut calls = 0;
-        for (name, code) in functions(object) {
+        for (name, function) in Object::open(object).functions() {
             // Calls of other kinds (of kernel functions, of programs' own) say so in the source register.
-            let helpers = code
-                .iter()
-                .filter(|instruction| instruction.code == (JUMP | CALL) && instruction.source == 0);
-            for helper in helpers {
+            let code = function.code.iter();
+            for helper in code.filter(|instruction| instruction.is_call(HELPER)) {
                 calls += 1;
                 assert!(
                     helper.immediate <= LAST_HELPER,
@@ -174,5 +267,58 @@ fn packet_programs_call_no_helper_that_came_later() {
             }
         }
         assert!(calls > 0, "{object}: no calls found");
+    }
+}
+
+/// Bytes of the stack that a function uses itself.
+fn frame(code: &[Instruction]) -> usize {
+    let (mut deepest, mut copies) = (0, BTreeSet::new());
+    for instruction in code {
+        let Instruction {
+            code,
+            destination,
+            source,
+            offset,
+            immediate,
+        } = *instruction;
+        let below = match code & 7 {
+            // Stores and loads.
+            2 | 3 if destination == FRAME => -i64::from(offset),
+            1 if source == FRAME => -i64::from(offset),
+            _ if code == 0x07 && copies.remove(&destination) => -i64::from(immediate),
+            _ => 0,
+        };
+        if code == 0xbf && source == FRAME {
+            copies.insert(destination);
+        }
+        deepest = deepest.max(below);
+    }
+    usize::try_from(deepest).unwrap()
+}
+
+/// The deepest chain of calls from a function, with what each uses of the stack: Linux 6.1 rounds that up to 32.
+fn deepest<'a>(functions: &'a BTreeMap<String, Function>, name: &'a str) -> Vec<(&'a str, usize)> {
+    let function = &functions[name];
+    let used = frame(&function.code).max(1).next_multiple_of(32);
+    let below = function.calls.iter().map(|called| deepest(functions, called));
+    let below = below.max_by_key(|chain| chain.iter().map(|(_, used)| used).sum::<usize>());
+    [(name, used)]
+        .into_iter()
+        .chain(below.into_iter().flatten())
+        .collect()
+}
+
+#[test]
+fn calls_have_room_on_the_stack() {
+    for object in OBJECTS {
+        let functions = Object::open(object).functions();
+        for name in functions.keys().filter(|name| name.starts_with("cil_")) {
+            let chain = deepest(&functions, name);
+            let used: usize = chain.iter().map(|(_, used)| used).sum();
+            assert!(
+                chain.len() > 1 && used <= STACK,
+                "{object}: {used} bytes: {chain:?}"
+            );
+        }
     }
 }

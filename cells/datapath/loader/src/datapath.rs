@@ -466,7 +466,7 @@ impl PacketDatapath {
     /// # Errors
     ///
     /// [`DatapathError::Links`]: those have their filters still, and are tried again next time.
-    pub(crate) fn link_endpoints(&self) -> Result<(), DatapathError> {
+    pub fn link_endpoints(&self) -> Result<(), DatapathError> {
         let ids = self.state.lock().unlinked.clone();
         let mut errors = Vec::new();
         for id in ids {

@@ -171,6 +171,9 @@ fn the_agent_as_a_process() {
                 Err(error) => fs::write(directory.join("errors"), hive::error_chain(&error)).unwrap(),
             }
         }
+        if let Err(error) = agent.datapath().link_endpoints() {
+            fs::write(directory.join("errors"), hive::error_chain(&error)).unwrap();
+        }
         fs::write(directory.join("done"), "").unwrap();
         std::future::pending::<()>().await;
     });
@@ -206,6 +209,7 @@ async fn complete(world: &World, plan: &Plan, when: &str) -> Outcome {
     for (id, interface) in plan.endpoints {
         hooks.attach(*id, interface)?;
     }
+    agent.datapath().link_endpoints()?;
     assert_eq!(agent.health().1, None, "{when}");
     agent.datapath().check()?;
     agent.stop().await
