@@ -16,7 +16,7 @@ use crate::{
     agents::{self, AgentError},
     cgroup::{self, CgroupError},
     control_plane::{Assets, RealError},
-    enter::Placement,
+    enter::{Placement, is_placing},
     machine::{PodNetwork, Site},
     mesh::{self, Mesh, MeshError},
     operators::{self, OperatorError},
@@ -498,7 +498,10 @@ pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Pla
             .filter_map(|entry| entry.file_name().into_string().ok())
         {
             let group = pods.join(&pod);
-            let Some(process) = cgroup::processes(&group).first().copied() else {
+            let Some(process) = cgroup::processes(&group)
+                .into_iter()
+                .find(|process| !is_placing(*process))
+            else {
                 continue;
             };
             if pod == wanted || pod == format!("default.{target}") {

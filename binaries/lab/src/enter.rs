@@ -226,6 +226,13 @@ impl Placement {
     }
 }
 
+/// Whether a process is still to be placed: it is in the control group of a pod, but not in its network yet, or that is not
+/// complete.
+pub(crate) fn is_placing(process: i32) -> bool {
+    fs::read(format!("/proc/{process}/cmdline"))
+        .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(b"place"))
+}
+
 fn enter(process: u32) -> Result<(), EnterError> {
     let open = |kind: &str| {
         let path = format!("/proc/{process}/ns/{kind}");

@@ -354,7 +354,7 @@ fn killed_while_links_take_the_place_of_filters() {
     });
 }
 
-/// The device and the interface of an endpoint vanish before each step: everything else is attached all the same.
+/// The device and the interface of an endpoint vanish before steps: everything else is attached all the same.
 async fn vanish_on_the_way(world: &World, plan: &Plan, which: Steps) -> Outcome {
     more_descriptors();
     for steps in (0..).step_by(which.stride) {
@@ -388,9 +388,10 @@ async fn vanish_on_the_way(world: &World, plan: &Plan, which: Steps) -> Outcome 
 }
 
 #[test]
-fn interfaces_that_vanish_before_any_step_keep_nothing_else_from_being_attached() {
+fn interfaces_that_vanish_keep_nothing_else_from_being_attached() {
     run("vanished", async |world: World| {
-        vanish_on_the_way(&world, &CHANGED, LINKS).await
+        let every_third = Steps { stride: 3, ..LINKS };
+        vanish_on_the_way(&world, &CHANGED, every_third).await
     });
 }
 
