@@ -664,7 +664,7 @@ fn fragments_stay_fragments() {
         for (offset, part) in [(0, &whole[..96]), (96, &whole[96..])] {
             let more = if offset == 0 { 0x2000 } else { 0 };
             let mut packet = Raw::new(client, world, UDP, part.to_vec());
-            packet.fragment = more | offset / 8;
+            packet.fragment = more | (offset / 8);
 
             let ran = run(node, &packet)?;
 
