@@ -13,6 +13,7 @@ GLOBAL int now_of4(CTX *ctx, struct work4 *work)
 	struct path *path;
 	int error;
 
+	work = OWN_WORK(work);
 	if (!work || !options.packet.nat46x64)
 		return -DROP_NAT64;
 	path = &work->path;
@@ -44,6 +45,7 @@ GLOBAL int now_of6(CTX *ctx, struct work6 *work)
 {
 	struct path *path;
 
+	work = OWN_WORK(work);
 	if (!work || !options.packet.nat46x64)
 		return -DROP_NAT46;
 	path = &work->path;

@@ -90,6 +90,7 @@ GLOBAL int AF_FN(translate_error)(CTX *ctx, struct AF_FN(work) * work)
 	struct AF_JOIN(lb, _reverse_nat) to ALIGNED;
 	const struct ct_entry *entry;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return DROP_INVALID;
 	AF_FN(ct_forward)(&work->inner, &work->flow, CT_EGRESS);

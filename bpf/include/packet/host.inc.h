@@ -128,6 +128,7 @@ GLOBAL int AF_FN(error_to_backend)(CTX *ctx, struct AF_FN(work) * work)
 	__be16 port;
 	int error;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
 	inner = &work->inner;

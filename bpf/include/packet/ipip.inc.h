@@ -37,6 +37,7 @@ GLOBAL __u32 AF_FN(chosen_in_slot)(struct AF_FN(work) * work, __u32 slot)
 	const struct lb_service *value;
 	__u32 id;
 
+	work = OWN_WORK(work);
 	if (!work)
 		return 0;
 	work->key.backend_slot = slot;
@@ -56,6 +57,7 @@ GLOBAL int AF_FN(choose_unpacked)(struct AF_FN(work) * work)
 	struct ct_entry *entry;
 	__u32 slots, slot, id = 0;
 
+	work = OWN_WORK(work);
 	if (!work || !options.packet.ipip_termination)
 		return DROP_NO_SERVICE;
 	packet = &work->packet;

@@ -35,6 +35,7 @@ GLOBAL int nat46(CTX *ctx, struct work4 *work, __u32 next)
 	int error;
 	__u32 mtu;
 
+	work = OWN_WORK(work);
 	if (!work || !options.packet.nat46x64)
 		return -DROP_NAT46;
 	path = &work->path;
@@ -141,6 +142,7 @@ GLOBAL int nat64_error(CTX *ctx, struct work6 *work)
 {
 	int error;
 
+	work = OWN_WORK(work);
 	if (!work || !options.packet.nat46x64)
 		return 0;
 	if (!parse_inner6(ctx, &work->packet, &work->inner))
@@ -159,6 +161,7 @@ GLOBAL int nat46_answer(CTX *ctx, struct work6 *work)
 	const struct ct_entry *entry;
 	int error;
 
+	work = OWN_WORK(work);
 	if (!work || !options.packet.nat46x64)
 		return 0;
 	if (work->packet.related)

@@ -14,6 +14,7 @@ GLOBAL int AF_FN(send_probe)(CTX *ctx, struct AF_FN(work) * work)
 	__u64 cookie;
 	int error;
 
+	work = OWN_WORK(work);
 	if (!work || !options.packet.health_probes)
 		return 0;
 	path = &work->path;

@@ -134,11 +134,13 @@ impl World {
         Agent::start(&self.root, &self.cgroup, flags).await
     }
 
-    /// Starts the cells and waits until the programs are attached.
+    /// Starts the cells and waits until the programs are attached, and health says so.
     pub(crate) async fn attached(&self, flags: &[&str]) -> Outcome<Agent> {
         let agent = self.start(flags).await?;
         agent
-            .until("attached", |agent| agent.datapath().status().is_attached)
+            .until("attached", |agent| {
+                agent.datapath().status().is_attached && !agent.health().0.starts_with("Waiting")
+            })
             .await;
         Ok(agent)
     }
