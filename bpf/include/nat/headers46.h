@@ -64,10 +64,11 @@ static __noinline int sum_bytes(CTX *ctx, __u32 offset, __u32 length, __u32 *sum
 				return -1;
 		} else {
 			__builtin_memset(memory->chunk, 0, SUM_CHUNK);
-			rest &= SUM_CHUNK - 1;
+			/* From 1 to SUM_CHUNK, as verifiers before 6.2 want to see it. */
+			rest = (rest - 1) & (SUM_CHUNK - 1);
 			OPAQUE(rest);
-			if (!rest || rest >= SUM_CHUNK ||
-			    bpf_skb_load_bytes(ctx, offset, memory->chunk, rest))
+			rest++;
+			if (bpf_skb_load_bytes(ctx, offset, memory->chunk, rest))
 				return -1;
 		}
 		*sum = bpf_csum_diff(NULL, 0, memory->chunk, SUM_CHUNK, *sum);
