@@ -40,6 +40,14 @@ static __always_inline void AF_FN(ct_reverse)(const struct AF_FN(packet) * packe
 	key->flags = (direction ^ CT_INGRESS) | (packet->related ? CT_RELATED : 0);
 }
 
+/* Key of the flow to a service that this packet is of. */
+static __always_inline void AF_FN(ct_service)(const struct AF_FN(packet) * packet,
+					      struct AF_FN(ct_key) * key)
+{
+	AF_FN(ct_reverse)(packet, key, CT_SERVICE);
+	key->flags = CT_SERVICE;
+}
+
 /* Counts fragments, and remembers the ports of those whose addresses were translated. */
 static __always_inline void AF_FN(ct_fragment)(CTX *ctx, const struct AF_FN(packet) * packet,
 					       __u8 direction)

@@ -52,30 +52,10 @@ static __always_inline long store_header(CTX *ctx, __u32 offset, const void *fro
 static __noinline int sum_bytes(CTX *ctx, __u32 offset, __u32 length, __u32 *sum)
 {
 	struct headers46_memory *memory = headers46_memory_of_cpu();
-	__u32 rest;
-	int n;
 
 	if (!memory)
 		return -1;
-	for (n = 0; n < SUM_CHUNKS && length; n++) {
-		rest = length < SUM_CHUNK ? length : SUM_CHUNK;
-		if (rest == SUM_CHUNK) {
-			if (bpf_skb_load_bytes(ctx, offset, memory->chunk, SUM_CHUNK))
-				return -1;
-		} else {
-			__builtin_memset(memory->chunk, 0, SUM_CHUNK);
-			/* From 1 to SUM_CHUNK, as verifiers before 6.2 want to see it. */
-			rest = (rest - 1) & (SUM_CHUNK - 1);
-			OPAQUE(rest);
-			rest++;
-			if (bpf_skb_load_bytes(ctx, offset, memory->chunk, rest))
-				return -1;
-		}
-		*sum = bpf_csum_diff(NULL, 0, memory->chunk, SUM_CHUNK, *sum);
-		offset += rest;
-		length -= rest;
-	}
-	return length ? -1 : 0;
+	return sum_chunks(ctx, offset, length, sum, memory->chunk, SUM_CHUNK, SUM_CHUNKS);
 }
 
 #include "icmp46.h"

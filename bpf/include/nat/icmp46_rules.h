@@ -12,9 +12,12 @@ enum icmp46 {
 };
 
 /* Codes of "destination unreachable" of IPv6, by those of IPv4, one hexadecimal digit each from the
- * right: 0 no route, 1 prohibited, 4 no port; 2: next header unknown, 3: too big, f: none.
+ * right: 0 no route, 1 prohibited, 4 no port; others are not "destination unreachable".
  */
 #define ICMP46_UNREACHABLE 0x1f10011000034200ULL
+#define ICMP46_NO_PROTOCOL 2
+#define ICMP46_TOO_BIG 3
+#define ICMP46_NO_CODE 0xf
 
 static __always_inline void set_pointer6(struct icmp *icmp, __u32 pointer)
 {
@@ -39,27 +42,28 @@ static __always_inline enum icmp46 icmp46_map(struct icmp *icmp)
 		if (icmp->code > 15)
 			return ICMP46_NONE;
 		mtu = bpf_ntohs(icmp->sequence) + (sizeof(struct ip6) - sizeof(struct ip4));
-		code = icmp->code == 2 ? 2 : ICMP46_UNREACHABLE >> (4 * icmp->code) & 0xf;
-		set_pointer6(icmp, 0);
-		if (icmp->code == ICMP4_FRAGMENTATION_NEEDED) {
+		code = ICMP46_UNREACHABLE >> (4 * icmp->code) & 0xf;
+		switch (code) {
+		case ICMP46_NO_CODE:
+			return ICMP46_NONE;
+		case ICMP46_TOO_BIG:
 			icmp->type = ICMP6_TOO_BIG;
 			icmp->code = 0;
-			/* Also of routers that say no MTU (RFC 1191). */
+			/* Also of routers that report no MTU (RFC 1191). */
 			set_pointer6(icmp, mtu < 1280 ? 1280 : mtu);
 			return ICMP46_ERROR;
-		}
-		if (icmp->code == 2) {
+		case ICMP46_NO_PROTOCOL:
 			icmp->type = ICMP6_PARAMETER;
 			icmp->code = 1;
 			/* The next header. */
 			set_pointer6(icmp, 6);
 			return ICMP46_ERROR;
+		default:
+			icmp->type = ICMP6_UNREACHABLE;
+			icmp->code = code;
+			set_pointer6(icmp, 0);
+			return ICMP46_ERROR;
 		}
-		if (code == 0xf)
-			return ICMP46_NONE;
-		icmp->type = ICMP6_UNREACHABLE;
-		icmp->code = code;
-		return ICMP46_ERROR;
 	case ICMP4_TIME_EXCEEDED:
 		icmp->type = ICMP6_TIME_EXCEEDED;
 		set_pointer6(icmp, 0);

@@ -229,8 +229,9 @@ static __always_inline long AF_FN(tunnel_room)(CTX *ctx, const struct AF_FN(pack
 #endif
 }
 
-/* Puts the packet into one for a backend. Returns a drop reason, or 0. */
-static __noinline int AF_FN(put_inside)(CTX *ctx, struct AF_FN(work) * work, AF_ADDRESS_IN backend)
+/* Encapsulates the packet in one for a backend. Returns a drop reason, or 0. */
+static __noinline int AF_FN(ipip_encapsulate)(CTX *ctx, struct AF_FN(work) * work,
+					      AF_ADDRESS_IN backend)
 {
 	struct AF_FN(packet) *packet = &work->packet;
 	struct AF_FN(ip) outer = {}, *inner;
@@ -281,7 +282,7 @@ static __always_inline int AF_FN(dsr_encapsulate)(CTX *ctx, struct AF_FN(work) *
 
 	AF_COPY(backend, work->packet.daddr);
 	error = AF_FN(dsr_undo)(ctx, work);
-	return error ? error : AF_FN(put_inside)(ctx, work, backend);
+	return error ? error : AF_FN(ipip_encapsulate)(ctx, work, backend);
 }
 
 /* Tells the backend's node the service's address. Returns a drop reason, or 0. */

@@ -134,12 +134,7 @@ GLOBAL int AF_FN(error_to_backend)(CTX *ctx, struct AF_FN(work) * work)
 	inner = &work->inner;
 	if (!AF_FN(parse_inner)(ctx, &work->packet, inner) || !has_ports(inner->proto))
 		return 0;
-	AF_COPY(work->flow.daddr, inner->saddr);
-	AF_COPY(work->flow.saddr, inner->daddr);
-	work->flow.dport = inner->dport;
-	work->flow.sport = inner->sport;
-	work->flow.proto = inner->proto;
-	work->flow.flags = CT_SERVICE;
+	AF_FN(ct_forward)(inner, &work->flow, CT_SERVICE);
 	entry = AF_FN(ct_find)(&work->flow);
 	if (!entry || ct_is_expired(entry, work->path.now))
 		return 0;

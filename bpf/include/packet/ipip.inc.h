@@ -61,12 +61,7 @@ GLOBAL int AF_FN(choose_unpacked)(struct AF_FN(work) * work)
 	if (!work || !options.packet.ipip_termination)
 		return DROP_NO_SERVICE;
 	packet = &work->packet;
-	AF_COPY(work->flow.daddr, packet->daddr);
-	AF_COPY(work->flow.saddr, packet->saddr);
-	work->flow.dport = packet->sport;
-	work->flow.sport = packet->dport;
-	work->flow.proto = packet->proto;
-	work->flow.flags = CT_SERVICE;
+	AF_FN(ct_service)(packet, &work->flow);
 	entry = AF_FN(ct_find)(&work->flow);
 	if (entry && entry->rev_nat_index == work->service.rev_nat_index &&
 	    !ct_is_expired(entry, work->path.now)) {

@@ -25,8 +25,8 @@ static __always_inline int has_usable_backends(const struct lb_service *svc)
 /* Answers of the node's own. */
 #define MTU_ERROR4 (ICMP4_UNREACHABLE << 8 | ICMP4_FRAGMENTATION_NEEDED)
 
-/* Makes the packet one of IPv6; tells the sender if it becomes too large. Returns `next`, another
- * verdict, or less: a drop reason.
+/* Makes the packet one of IPv6; sends the sender an ICMP error if it becomes too large. Returns
+ * `next`, another verdict, or less: a drop reason.
  */
 GLOBAL int nat46(CTX *ctx, struct work4 *work, __u32 next)
 {

@@ -26,7 +26,7 @@ GLOBAL int AF_FN(send_probe)(CTX *ctx, struct AF_FN(work) * work)
 	AF_COPY(work->chosen, backend->address);
 	if (AF_FN(parse)(ctx, packet) || packet->ct_error)
 		return FAIL(path, DROP_INVALID);
-	error = AF_FN(put_inside)(ctx, work, work->chosen);
+	error = AF_FN(ipip_encapsulate)(ctx, work, work->chosen);
 	if (error)
 		return FAIL(path, error);
 	mark_snat_done(ctx);

@@ -16,29 +16,8 @@
 static __always_inline __u32 sum_packet(CTX *ctx, __u32 offset, __u32 length, __u32 sum)
 {
 	__be32 chunk[REPLY_CHUNK / 4];
-	__u32 rest;
-	int n;
 
-	for (n = 0; n < REPLY_CHUNKS + 2; n++) {
-		if (!length)
-			break;
-		if (length >= REPLY_CHUNK) {
-			if (bpf_skb_load_bytes(ctx, offset, chunk, REPLY_CHUNK))
-				break;
-			rest = REPLY_CHUNK;
-		} else {
-			__builtin_memset(chunk, 0, sizeof(chunk));
-			/* Not 0, in a form in which Linux 6.1 sees it. */
-			rest = length - 1;
-			OPAQUE(rest);
-			rest = (rest & (REPLY_CHUNK - 1)) + 1;
-			if (bpf_skb_load_bytes(ctx, offset, chunk, rest))
-				break;
-		}
-		sum = bpf_csum_diff(NULL, 0, chunk, sizeof(chunk), sum);
-		offset += rest;
-		length -= rest;
-	}
+	sum_chunks(ctx, offset, length, &sum, chunk, REPLY_CHUNK, REPLY_CHUNKS + 2);
 	return sum;
 }
 

@@ -40,6 +40,38 @@ static __always_inline long replace_l4_checksum(CTX *ctx, __u32 offset, __u64 fr
 #endif
 }
 
+#ifndef PACKET_XDP
+/* Adds bytes of the packet to a sum for a checksum: up to `chunks` times `size`, a power of 2, by
+ * way of `chunk`. Returns 0, or less if there are more bytes, or fewer in the packet.
+ */
+static __always_inline int sum_chunks(CTX *ctx, __u32 offset, __u32 length, __u32 *sum,
+				      __be32 *chunk, const __u32 size, const int chunks)
+{
+	__u32 rest;
+	int n;
+
+	for (n = 0; n < chunks && length; n++) {
+		if (length >= size) {
+			rest = size;
+			if (bpf_skb_load_bytes(ctx, offset, chunk, size))
+				return -1;
+		} else {
+			__builtin_memset(chunk, 0, size);
+			/* From 1 to `size`, in a form that verifiers before 6.2 understand. */
+			rest = length - 1;
+			OPAQUE(rest);
+			rest = (rest & (size - 1)) + 1;
+			if (bpf_skb_load_bytes(ctx, offset, chunk, rest))
+				return -1;
+		}
+		*sum = bpf_csum_diff(NULL, 0, chunk, size, *sum);
+		offset += rest;
+		length -= rest;
+	}
+	return length ? -1 : 0;
+}
+#endif
+
 /* Apart, as it needs many registers: what calls it would keep its own on the stack. */
 static __noinline __u32 address_difference(const __be32 *from, const __be32 *to)
 {

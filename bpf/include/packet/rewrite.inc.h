@@ -26,8 +26,8 @@ static __always_inline __u64 AF_FN(l4_checksum_flags)(const struct AF_FN(packet)
 }
 
 /* As rewrite_address(), which is a function of its own. */
-static __always_inline int AF_FN(put_address)(CTX *ctx, struct AF_FN(packet) * packet,
-					      enum side side, AF_ADDRESS_IN address)
+static __always_inline int AF_FN(write_address)(CTX *ctx, struct AF_FN(packet) * packet,
+						enum side side, AF_ADDRESS_IN address)
 {
 	__u32 difference, checksum = AF_FN(l4_checksum)(packet);
 	struct AF_FN(ip) *ip = packet_bytes(ctx, L3, sizeof(*ip));
@@ -62,7 +62,7 @@ static __always_inline int AF_FN(put_address)(CTX *ctx, struct AF_FN(packet) * p
 static __noinline int AF_FN(rewrite_address)(CTX *ctx, struct AF_FN(packet) * packet,
 					     enum side side, AF_ADDRESS_IN address)
 {
-	return AF_FN(put_address)(ctx, packet, side, address);
+	return AF_FN(write_address)(ctx, packet, side, address);
 }
 
 /* Replaces the port of one side, or the id of an echo message. Returns a drop reason, or 0. */
@@ -107,7 +107,7 @@ static __noinline int AF_FN(rewrite)(CTX *ctx, struct AF_FN(packet) * packet, en
 	int error = 0;
 
 	if (side == SOURCE ? !AF_SAME(packet->saddr, address) : !AF_SAME(packet->daddr, address))
-		error = AF_FN(put_address)(ctx, packet, side, address);
+		error = AF_FN(write_address)(ctx, packet, side, address);
 	return error ? error : AF_FN(rewrite_port)(ctx, packet, side, port);
 }
 

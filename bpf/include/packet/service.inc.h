@@ -115,12 +115,7 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 	sticks = work->service.flags & LB_AFFINITY;
 	opens = packet->proto == IPPROTO_TCP && tcp_opens(packet->tcp_flags);
 	now = work->path.now;
-	AF_COPY(work->flow.daddr, packet->daddr);
-	AF_COPY(work->flow.saddr, packet->saddr);
-	work->flow.dport = packet->sport;
-	work->flow.sport = packet->dport;
-	work->flow.proto = packet->proto;
-	work->flow.flags = CT_SERVICE;
+	AF_FN(ct_service)(packet, &work->flow);
 	if (sticks) {
 		__builtin_memset(&work->client, 0, sizeof(work->client));
 		AF_TO_WORDS((__be32 *)&work->client.client, packet->saddr);
