@@ -411,7 +411,7 @@ fn empty_maps_are_not_walked_where_the_kernel_counts_entries() {
         iterators.purge(false)?;
         assert_eq!(has_walked(), walks);
         iterators.collect(FlowMap::Tcp4, &Removal::All)?;
-        assert!(has_walked(), "what is to be empty is looked at");
+        assert!(has_walked(), "removal of all entries always walks");
 
         tracked.update(&flow(), &ending(1))?;
         let (key, value) = forward();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What older kernels refuse, as far as the instructions of the packet programs tell.
+//! What verifiers of older kernels reject, as far as the instructions of the packet programs show it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
@@ -57,7 +57,7 @@ impl Instruction {
         self.code == (JUMP | CALL) && self.source == of
     }
 
-    /// Where control goes from `here`, in the order in which the kernel looks, and whether it may be back into a loop.
+    /// Successors of the instruction at `here`, in the order of the kernel's search, and whether each may be a back edge.
     fn edges(self, here: usize) -> Vec<(usize, bool)> {
         let to = |offset: i64| usize::try_from(here as i64 + 1 + offset).unwrap();
         match (self.code & 7, self.code & 0xf0) {
@@ -179,7 +179,7 @@ impl Object {
     }
 }
 
-/// Edges that the kernel's depth-first search takes back into a loop, and that may not lead there.
+/// Back edges of the kernel's depth-first search that it rejects.
 fn forbidden_loops(code: &[Instruction]) -> Vec<(usize, usize)> {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
@@ -211,7 +211,7 @@ fn forbidden_loops(code: &[Instruction]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Linux 6.1 refuses a loop whose end falls into its beginning instead of jumping there ("back-edge").
+/// Linux 6.1 rejects a loop whose end falls into its beginning instead of jumping there ("back-edge").
 #[test]
 fn loops_are_jumped_into() {
     for object in OBJECTS {
@@ -224,7 +224,7 @@ fn loops_are_jumped_into() {
 }
 
 #[test]
-fn the_search_finds_what_kernels_refuse() {
+fn the_search_finds_what_kernels_reject() {
     let instruction = |code, offset| Instruction {
         code,
         destination: 0,
@@ -233,21 +233,21 @@ fn the_search_finds_what_kernels_refuse() {
         immediate: 0,
     };
     // Jumps over the increment, compares, and goes back to the increment, which falls into the comparison.
-    let refused = [
+    let rejected = [
         instruction(JUMP, 1),
         instruction(0x07, 0),
         instruction(JUMP | 0x10, 1),
         instruction(JUMP, -3),
         instruction(JUMP | EXIT, 0),
     ];
-    assert_eq!(forbidden_loops(&refused), [(1, 2)]);
+    assert_eq!(forbidden_loops(&rejected), [(1, 2)]);
 
-    let taken = [
+    let accepted = [
         instruction(0x07, 0),
         instruction(JUMP | 0x10, -2),
         instruction(JUMP | EXIT, 0),
     ];
-    assert_eq!(forbidden_loops(&taken), []);
+    assert_eq!(forbidden_loops(&accepted), []);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn packet_programs_call_no_helper_that_came_later() {
     for object in OBJECTS {
         let mut calls = 0;
         for (name, function) in Object::open(object).functions() {
-            // Calls of other kinds (of kernel functions, of programs' own) say so in the source register.
+            // Calls of kernel functions and of the object's own have another source register.
             let code = function.code.iter();
             for helper in code.filter(|instruction| instruction.is_call(HELPER)) {
                 calls += 1;
@@ -309,7 +309,7 @@ fn deepest<'a>(functions: &'a BTreeMap<String, Function>, name: &'a str) -> Vec<
 }
 
 #[test]
-fn calls_have_room_on_the_stack() {
+fn call_chains_fit_on_the_stack() {
     for object in OBJECTS {
         let functions = Object::open(object).functions();
         for name in functions.keys().filter(|name| name.starts_with("cil_")) {

@@ -110,7 +110,7 @@ impl Filters {
         if taken {
             return Err(self.refused(program, hook, io::ErrorKind::AlreadyExists.into()));
         }
-        self.put(program, program_fd, hook, priority)?;
+        self.replace(program, program_fd, hook, priority)?;
         for old in there {
             if old.name == name && old.priority != priority {
                 self.remove(hook, &old)?;
@@ -136,7 +136,7 @@ impl Filters {
         if !self.prepare(hook)?.iter().all(is_ours) {
             return Ok(false);
         }
-        self.put(program, program_fd, hook, priority)?;
+        self.replace(program, program_fd, hook, priority)?;
         Ok(true)
     }
 
@@ -148,7 +148,8 @@ impl Filters {
         self.list(hook)
     }
 
-    fn put(
+    /// Adds our filter, or replaces it.
+    fn replace(
         &self,
         program: &str,
         program_fd: BorrowedFd<'_>,

@@ -271,7 +271,7 @@ fn a_filter_is_attached_alone_where_no_other_program_has_one() {
         let other = tc("other")?;
         filters.attach("other", other.as_fd(), InterfaceHook::Ingress, 7)?;
         assert!(!filters.attach_alone(OURS, first.as_fd(), InterfaceHook::Ingress, 1)?);
-        assert_eq!(running(), Some(id(&second)), "what is there stays");
+        assert_eq!(running(), Some(id(&second)), "the attached program stays");
         Ok(())
     });
 }

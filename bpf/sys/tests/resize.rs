@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Maps that get another size: what programs remember in them goes over to the new map.
+//! Maps that are resized: entries that programs wrote are copied to the new map.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
@@ -71,7 +71,7 @@ fn flows_survive_another_size_of_their_map() {
 }
 
 #[test]
-fn a_smaller_map_keeps_as_many_flows_as_it_has_room_for() {
+fn a_smaller_map_keeps_as_many_flows_as_fit() {
     run("resize-smaller", |node| {
         let old = node.store().provide(&flows(MapKind::LruHash, 4_000))?;
         for key in 0..4_000 {
@@ -88,7 +88,7 @@ fn a_smaller_map_keeps_as_many_flows_as_it_has_room_for() {
 }
 
 #[test]
-fn what_a_cell_writes_is_not_carried_over() {
+fn entries_that_a_cell_writes_are_not_copied() {
     run("resize-hash", |node| {
         let old = node.store().provide(&flows(MapKind::Hash, 10))?;
         put(&old, 1, 1);

@@ -290,29 +290,32 @@ impl Engine {
         cancel: Option<&CancellationToken>,
         token: &mut DropGuard,
     ) -> Result<(), Ended> {
-        let mut cx = Some(HookCtx {
+        let cx = HookCtx {
             token: token.token().clone(),
             deadline,
             health: self.health(node),
             module: self.module(node).clone(),
-        });
+        };
         let module = self.module(node);
         let name = &hook.name;
         let span = tracing::error_span!(parent: None, "hook", %module, hook = &**name);
         let since = std::time::Instant::now();
         // Reading the clock is much of what a short hook costs.
-        let mut first = Some((since, begun));
+        let mut first = Some(cx);
         let mut called = None;
         let mut future = poll_fn(|task| {
-            let is_first = first.is_some();
-            let (now, on_clock) = first
-                .take()
-                .unwrap_or_else(|| (std::time::Instant::now(), Instant::now()));
+            let cx = first.take();
+            let is_first = cx.is_some();
+            let (now, on_clock) = if is_first {
+                (since, begun)
+            } else {
+                (std::time::Instant::now(), Instant::now())
+            };
             let left = deadline.saturating_duration_since(on_clock);
             let entered = self
                 .watchdog
                 .enter(Busy::hook(what, node, (name, hook.place), since, left, now));
-            if let Some(cx) = cx.take() {
+            if let Some(cx) = cx {
                 match catch(|| span.in_scope(|| function(cx))) {
                     Ok(future) => called = Some(Caught(future.instrument(span.clone()))),
                     Err(panic) => return Poll::Ready(Err(Ended::Failed(Box::new(panic)))),

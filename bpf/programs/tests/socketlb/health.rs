@@ -30,7 +30,7 @@ fn options(health_probes: bool) -> NodeOptions {
     }
 }
 
-/// A TCP socket with a mark, for addresses like this one.
+/// A TCP socket with a mark, for the family of this address.
 fn marked(address: SocketAddr, mark: u32) -> io::Result<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -128,7 +128,7 @@ fn probes_bind_to_a_backend_and_connect_to_the_service_itself() {
             let peer = TcpStream::from(probe).peer_addr()?;
             assert_eq!((peer.ip().to_canonical(), peer.port()), (here.ip(), here.port()));
         }
-        // Others are translated as ever.
+        // Sockets without the mark are still translated.
         assert_eq!(ask_tcp(here)?.0, other);
         Ok(())
     });

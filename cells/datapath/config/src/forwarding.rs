@@ -11,6 +11,8 @@ use std::{
 use hive::config::Faults;
 use ipnet::{Ipv4Net, Ipv6Net};
 
+use crate::AddressFamilies;
+
 /// How packets from outside reach backends on other nodes.
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = ForwardingConfig::check)]
@@ -78,6 +80,12 @@ impl ForwardingConfig {
     pub fn nat46x64_network(&self) -> Option<Ipv6Net> {
         let network = nat46x64_network(&self.nat46x64_prefix)?;
         (self.nat46x64_services || self.nat46x64_gateway).then_some(network)
+    }
+
+    /// [`nat46x64_network`](Self::nat46x64_network), if services may have backends of the other address family.
+    pub fn nat46x64_of_services(&self, families: &AddressFamilies) -> Option<Ipv6Net> {
+        let is_on = self.nat46x64_services && families.ipv4 && families.ipv6;
+        self.nat46x64_network().filter(|_| is_on)
     }
 
     fn check_nat46x64(&self, faults: &mut Faults) {

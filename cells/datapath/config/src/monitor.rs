@@ -71,7 +71,7 @@ pub struct MonitorConfig {
     /// Least time between two events of sockets, when events are left out.
     #[config(default = "5s", flag = "monitor-aggregation-interval")]
     pub interval: Duration,
-    /// Tells time in maps by the kernel's tick, which is cheaper than its clock. Ignored while maps hold times on the other
+    /// Use the kernel's tick as the clock of maps: it is cheaper than the monotonic clock. Ignored while maps hold times on the other
     /// clock.
     #[config(default = false, flag = "enable-bpf-clock-probe")]
     pub clock_probe: bool,

@@ -13,6 +13,7 @@ use std::{
 
 use hive::Cfg;
 use skep_bpf_maps::collect::{CollectError, Collected, FlowCollector, FlowMap, NatCount, Purged, Removal};
+use skep_bpf_maps::conntrack::{CT_ANY_MAX, CT_TCP_MAX};
 use skep_datapath_maps::Maps;
 use skep_endpoint_hooks::{EndpointFlows, ForgetError};
 use tokio::{
@@ -64,11 +65,7 @@ impl FullMap {
             map: map.family().name,
             entries,
             max,
-            setting: if map.is_tcp() {
-                "bpf-ct-global-tcp-max"
-            } else {
-                "bpf-ct-global-any-max"
-            },
+            setting: if map.is_tcp() { CT_TCP_MAX } else { CT_ANY_MAX }.name,
         })
     }
 }

@@ -479,8 +479,9 @@ impl PacketDatapath {
                 continue;
             };
             match self.attach_endpoint(&mut state, id, &interface, Attachment::Link) {
-                // It goes with its pod; whoever owns the endpoint hears of it.
-                Ok(()) | Err(LinkError::NoInterface { .. }) => {
+                Ok(()) => {}
+                // It is deleted with its pod, which the owner of the endpoint notices.
+                Err(LinkError::NoInterface { .. }) => {
                     state.unlinked.remove(&id);
                 }
                 Err(error) => errors.push(error),

@@ -370,7 +370,7 @@ impl SocketDatapath {
         }
     }
 
-    /// Ticks a second, if programs are to tell time by them. Found out once: times in maps count in them.
+    /// Ticks a second, if they are the clock of the programs. Resolved once: times in maps are on this clock.
     fn tick(&self) -> Option<u32> {
         *self.tick.get_or_init(|| {
             let wanted = self.configured_clock();

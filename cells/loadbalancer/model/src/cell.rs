@@ -44,7 +44,7 @@ fn writer(
     let readers = tables.readers();
     let settings = WriterSettings {
         has_topology: config.topology,
-        crosses_families: forwarding.nat46x64_services && families.ipv4 && families.ipv6,
+        crosses_families: forwarding.nat46x64_of_services(&families).is_some(),
         node_ports: node_ports.range,
         ..WriterSettings::default()
     };

@@ -77,8 +77,7 @@ impl Settings {
                 .map(|(zone, number)| (zone.as_str().into(), *number))
                 .collect(),
             embedding: forwarding
-                .nat46x64_network()
-                .filter(|_| forwarding.nat46x64_services && families.ipv4 && families.ipv6)
+                .nat46x64_of_services(families)
                 .map(|network| Embedding::new(network.network())),
         }
     }

@@ -2,7 +2,7 @@
 
 //! An agent that is killed before each single step of attaching, and interfaces that vanish there.
 //!
-//! The agent is a process of its own, this test program again, whose calls the kernel asks the test about.
+//! The agent is a process of its own, this test program again, whose system calls the test intercepts.
 //! The others run in the test: it has many of them, and each leaves some descriptors open until the test ends.
 
 use std::{
@@ -22,7 +22,7 @@ use skep_endpoint_hooks::HookError;
 
 use crate::world::*;
 
-/// As many descriptors as there may be.
+/// Raises the limit of open descriptors to its maximum.
 fn more_descriptors() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let most = Rlimit {
@@ -32,7 +32,7 @@ fn more_descriptors() {
     setrlimit(Resource::Nofile, most).unwrap();
 }
 
-/// What the process is told.
+/// Environment variable of the process: the directory of its [`Files`].
 const DIRECTORY: &str = "SKEP_TEST_DIRECTORY";
 /// The test that is the process.
 const PROCESS: &str = "interrupted::the_agent_as_a_process";
@@ -82,31 +82,30 @@ impl Drop for Process {
     }
 }
 
-/// Files by which test and process understand each other.
+/// Files by which test and process communicate.
 struct Files(PathBuf);
 
 impl Files {
-    fn new(directory: &Path) -> Self {
-        Self(directory.to_owned())
-    }
-
     fn is_done(&self) -> bool {
         self.0.join("done").exists()
     }
 
-    /// Errors of endpoints whose interface was there.
+    /// Errors of endpoints that have their interface.
     fn errors(&self) -> String {
         fs::read_to_string(self.0.join("errors")).unwrap_or_default()
     }
 }
 
-/// Which steps are looked at.
+/// Which steps are tested.
 #[derive(Clone, Copy)]
 struct Steps {
     calls: Calls,
     /// Every so many of them.
     stride: usize,
 }
+
+/// From one plan to the other takes at least so many.
+const FEWEST_STEPS: u64 = 20;
 
 /// Each call that changes a link or a pin.
 const LINKS: Steps = Steps {
@@ -119,7 +118,7 @@ const WITH_NETLINK: Steps = Steps {
     stride: 5,
 };
 
-/// Starts the process; it is asked about from its first step on.
+/// Starts the process, whose calls are intercepted from the first one on.
 fn start(world: &World, plan: &Plan, calls: Calls) -> Outcome<(Process, CallWatch, Files)> {
     let directory = world.root.parent().unwrap().join("process");
     fs::create_dir_all(&directory)?;
@@ -143,11 +142,13 @@ fn start(world: &World, plan: &Plan, calls: Calls) -> Outcome<(Process, CallWatc
             .stdout(Stdio::null())
             .spawn()
     })?;
-    Ok((Process(child?), watch, Files::new(&directory)))
+    Ok((Process(child?), watch, Files(directory)))
 }
 
+// The program that `start` runs. It is in the test binary, since no other program has the cells of these tests; nothing
+// runs it as a test, for it does not end.
 #[test]
-#[ignore = "a process of the other tests, not one of them"]
+#[ignore = "the process that the other tests start; it does not end"]
 fn the_agent_as_a_process() {
     let directory = PathBuf::from(std::env::var_os(DIRECTORY).unwrap());
     let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap();
@@ -179,7 +180,7 @@ fn the_agent_as_a_process() {
     });
 }
 
-/// Interfaces as the plan says.
+/// Makes the interfaces of the plan.
 fn prepare(world: &World, plan: &Plan) -> Outcome {
     for name in ["eth1", "eth2"] {
         let exists = ip(&format!("link show {name}")).is_ok();
@@ -278,13 +279,13 @@ fn assert_attached(world: &World, plan: &Plan, when: &str) {
                 .filter(|(interface, at, _)| (*interface, *at) == (name, hook))
                 .map(|(_, _, program)| format!("{program}-{name}"))
                 .collect();
-            let (links, there) = (at(name, hook).len(), filters(name, hook));
+            let found = (at(name, hook).len(), filters(name, hook));
             let expected = if plan.has_filters {
                 (0, wanted)
             } else {
                 (wanted.len(), Vec::new())
             };
-            assert_eq!((links, there), expected, "{when}: {name}, {}", hook.name());
+            assert_eq!(found, expected, "{when}: {name}, {}", hook.name());
         }
     }
 }
@@ -294,8 +295,8 @@ fn programs_of_eth0(hook: InterfaceHook) -> usize {
     at("eth0", hook).len() + filters("eth0", hook).len()
 }
 
-/// From one plan to the other: killed before each step, and once more completed. Returns how many steps there are.
-async fn kill_on_the_way(world: &World, from: &Plan, to: &Plan, which: Steps) -> Outcome<u64> {
+/// From one plan to the other: killed before each step, and then completed.
+async fn kill_on_the_way(world: &World, from: &Plan, to: &Plan, which: Steps) -> Outcome {
     more_descriptors();
     for steps in (0..).step_by(which.stride) {
         prepare(world, from)?;
@@ -317,40 +318,33 @@ async fn kill_on_the_way(world: &World, from: &Plan, to: &Plan, which: Steps) ->
         complete(world, to, &when).await?;
         assert_attached(world, to, &when);
         if watched == Watched::Done {
-            return Ok(steps);
+            println!("killed at {steps} steps");
+            assert!(steps >= FEWEST_STEPS, "only {steps} steps");
+            return Ok(());
         }
     }
-    unreachable!("there is no end of numbers")
+    unreachable!("the range of steps is infinite")
 }
 
 #[test]
 fn killed_before_any_step_the_next_agent_attaches_everything_once() {
     run("killed", async |world: World| {
-        let steps = kill_on_the_way(&world, &PLAIN, &CHANGED, LINKS).await?;
-        println!("killed at {steps} steps");
         // Links of a device and of XDP are made and pinned, others updated or moved.
-        assert!(steps >= 20, "only {steps} steps");
-        Ok(())
+        kill_on_the_way(&world, &PLAIN, &CHANGED, LINKS).await
     });
 }
 
 #[test]
 fn killed_while_filters_take_the_place_of_links() {
     run("killed-filters", async |world: World| {
-        let steps = kill_on_the_way(&world, &PLAIN, &FILTERS, WITH_NETLINK).await?;
-        println!("killed at {steps} steps");
-        assert!(steps >= 20, "only {steps} steps");
-        Ok(())
+        kill_on_the_way(&world, &PLAIN, &FILTERS, WITH_NETLINK).await
     });
 }
 
 #[test]
 fn killed_while_links_take_the_place_of_filters() {
     run("killed-links", async |world: World| {
-        let steps = kill_on_the_way(&world, &FILTERS, &PLAIN, WITH_NETLINK).await?;
-        println!("killed at {steps} steps");
-        assert!(steps >= 20, "only {steps} steps");
-        Ok(())
+        kill_on_the_way(&world, &FILTERS, &PLAIN, WITH_NETLINK).await
     });
 }
 
@@ -384,7 +378,7 @@ async fn vanish_on_the_way(world: &World, plan: &Plan, which: Steps) -> Outcome 
             return Ok(());
         }
     }
-    unreachable!("there is no end of numbers")
+    unreachable!("the range of steps is infinite")
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl World {
         Agent::start(&self.root, &self.cgroup, flags).await
     }
 
-    /// Starts the cells and waits until the programs are attached, and health says so.
+    /// Starts the cells and waits until the programs are attached, and health reports it.
     pub(crate) async fn attached(&self, flags: &[&str]) -> Outcome<Agent> {
         let agent = self.start(flags).await?;
         agent
