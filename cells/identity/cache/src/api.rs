@@ -13,12 +13,12 @@ use hive::{Cell, Member};
 use skep_api::{Routes, json_list};
 use skep_api_types::Identity;
 use skep_identity::{Label, Labels, NumericIdentity};
-use statedb::{Db, Obj, Table};
+use statedb::{Db, Obj, Snapshot, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::table::SecurityIdentity;
 
-/// Cilium's status for a place of identities that does not answer.
+/// HTTP status of Cilium's API if identities cannot be looked up.
 const UNREACHABLE: u16 = 520;
 
 hive::catalogue!(cell);
@@ -46,7 +46,7 @@ pub(crate) struct Identities {
 /// Why a request fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// The body is no list of labels.
+    /// The body is no list of labels, `source:key=value` each: fix the request.
     #[error("the body is no list of labels: {0}")]
     Body(String),
     /// The text is no number of an identity.
@@ -100,7 +100,7 @@ impl Identities {
         let rows = self.table.list(&snapshot, SecurityIdentity::BY_LABELS.key(&text));
         let rows: Vec<_> = rows.cloned().collect();
         match rows.is_empty() {
-            true => Err(self.missing(format!("with the labels {}", labels.join(", ")))),
+            true => Err(self.missing(&snapshot, format!("with the labels {}", labels.join(", ")))),
             false => Ok(rows),
         }
     }
@@ -110,12 +110,12 @@ impl Identities {
         let snapshot = self.db.read();
         let row = self.table.get(&snapshot, SecurityIdentity::BY_ID.key(&id.get()));
         row.map(|row| model(row))
-            .ok_or_else(|| self.missing(id.to_string()))
+            .ok_or_else(|| self.missing(&snapshot, id.to_string()))
     }
 
-    /// The error for an identity that is not in the table.
-    fn missing(&self, what: String) -> ApiError {
-        let pending = self.table.pending_initializers(&self.db.read());
+    /// The error for an identity that is not in a snapshot of the table.
+    fn missing(&self, snapshot: &Snapshot, what: String) -> ApiError {
+        let pending = self.table.pending_initializers(snapshot);
         match pending.is_empty() {
             true => ApiError::NotFound(what),
             false => ApiError::Unlisted(what, format!("those of {}", pending.join(", "))),

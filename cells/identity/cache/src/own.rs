@@ -82,10 +82,8 @@ fn start(params: StartParams) -> Result<(), StartError> {
             .spawn(Job::once("watch-ciliumidentities", move |cx: JobCtx| {
                 let (client, source) = (client.clone(), source.clone());
                 async move {
-                    match cx.until_cancelled(objects::watch(client, source, &cx)).await {
-                        Some(result) => result,
-                        None => Ok(()),
-                    }
+                    let watch = objects::watch(client, source, &cx);
+                    cx.until_cancelled(watch).await.unwrap_or(Ok(()))
                 }
             }))?;
     } else if params.kvstore.is_enabled() {
@@ -94,10 +92,8 @@ fn start(params: StartParams) -> Result<(), StartError> {
         params.jobs.spawn(Job::once("watch-kvstore", move |cx: JobCtx| {
             let (client, source) = (client.clone(), source.clone());
             async move {
-                match cx.until_cancelled(keys::watch(client, source, &cx)).await {
-                    Some(result) => result,
-                    None => Ok(()),
-                }
+                let watch = keys::watch(client, source, &cx);
+                cx.until_cancelled(watch).await.unwrap_or(Ok(()))
             }
         }))?;
     }
@@ -142,9 +138,7 @@ impl Source {
                         cluster: CompactString::default(),
                         labels,
                     };
-                    if !self.writer.upsert(&mut txn, row)? {
-                        tracing::warn!(%id, source = %self.source, "Ignored an identity whose number is reserved or in use");
-                    }
+                    self.writer.upsert(&mut txn, row)?;
                 }
                 IdentityChange::Delete(id) => self.writer.delete(&mut txn, self.source, id)?,
                 IdentityChange::Synced => self.writer.done(&mut txn, &self.guard)?,

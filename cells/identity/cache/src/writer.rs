@@ -36,8 +36,8 @@ impl Writer {
         self.db.write(&[&self.table])
     }
 
-    /// Inserts or changes an identity. One that another source has, or that is reserved, stays as it is: returns whether it
-    /// was written.
+    /// Inserts or changes an identity. One that another source has, or that is reserved, stays as it is, with a warning in the
+    /// log. Returns whether it was written.
     ///
     /// # Errors
     ///
@@ -46,6 +46,11 @@ impl Writer {
         let is_free = !row.id.is_reserved() && self.is_own(txn, row.source, row.id).unwrap_or(true);
         if is_free {
             self.table.insert(txn, row)?;
+        } else {
+            tracing::warn!(
+                id = %row.id, source = %row.source, cluster = %row.cluster,
+                "Ignored an identity whose number is reserved or in use by another source"
+            );
         }
         Ok(is_free)
     }

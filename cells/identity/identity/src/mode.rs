@@ -41,7 +41,7 @@ impl AllocationMode {
         !matches!(self, Self::Crd)
     }
 
-    /// Whether CiliumIdentities say which identities there are; else the key-value store does.
+    /// Whether identities are read from CiliumIdentities; otherwise they are read from the key-value store.
     pub const fn reads_objects(self) -> bool {
         matches!(self, Self::Crd | Self::DoubleWriteReadCrd)
     }

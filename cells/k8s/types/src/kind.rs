@@ -208,7 +208,7 @@ resource!(
     "CiliumIdentity",
     "ciliumidentities",
     false,
-    // An annotation says that it was found unused.
+    // Annotations are kept: one marks an unused identity.
     fn compact(&mut self) {
         self.metadata.labels = Labels::default();
         self.metadata.owner_references = Box::default();

@@ -42,7 +42,7 @@ fn text(value: &[u8]) -> String {
     }
 }
 
-/// Why there is no table.
+/// Why the table cannot be created.
 #[derive(Debug, thiserror::Error)]
 enum TableError {
     /// Another cell has a table of this name.
@@ -68,10 +68,8 @@ fn start(name: &str, client: Client, db: Db, jobs: &Jobs) -> Result<(), TableErr
     jobs.spawn(Job::once("follow", move |cx: JobCtx| {
         let (client, db, table) = (client.clone(), db.clone(), table.clone());
         async move {
-            match cx.until_cancelled(follow(client, db, table)).await {
-                Some(result) => result,
-                None => Ok(()),
-            }
+            let follow = follow(client, db, table);
+            cx.until_cancelled(follow).await.unwrap_or(Ok(()))
         }
     }))?;
     Ok(())

@@ -45,7 +45,7 @@ pub struct EtcdServer {
     port: u16,
     peer_port: u16,
     tls: Option<ServerTls>,
-    /// Bytes that the data may have; the default of etcd if there is none.
+    /// Quota of the data in bytes; `None` for the default of etcd.
     quota: Option<u64>,
     child: Option<Child>,
     backend: Arc<Etcd>,
@@ -70,8 +70,8 @@ impl EtcdServer {
         Self::start_in(None, tls, None).await
     }
 
-    /// Starts etcd whose data may have so many bytes. When they have more it refuses writes, until space is made and
-    /// [`disarm`](Self::disarm) was called.
+    /// Starts etcd with a quota for its data. Once they exceed it, etcd rejects writes until keys are deleted and
+    /// [`disarm`](Self::disarm) is called.
     ///
     /// # Panics
     ///
@@ -121,7 +121,7 @@ impl EtcdServer {
         self.backend.clone()
     }
 
-    /// Forgets all revisions but the newest, gives their space back, and ends the alarm that refuses writes.
+    /// Compacts all revisions but the newest, defragments, and disarms the alarm.
     ///
     /// # Panics
     ///

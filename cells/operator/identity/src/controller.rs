@@ -258,7 +258,10 @@ impl Controller {
         match event {
             WatcherEvent::Replaced { items, invalid } => {
                 let kept = present(&items, &invalid);
-                let kept: HashSet<u32> = kept.iter().filter_map(|key| key.name.parse().ok()).collect();
+                let kept: HashSet<u32> = kept
+                    .iter()
+                    .filter_map(|key| CiliumIdentity::id_of(&key.name))
+                    .collect();
                 for (_, until) in self.unseen.iter_mut().filter(|(id, _)| !kept.contains(id)) {
                     until.get_or_insert_with(|| Instant::now() + SHOWN);
                 }
@@ -273,7 +276,7 @@ impl Controller {
             }
             WatcherEvent::Object(ObjectEvent::Applied(identity)) => self.set_identity(&identity),
             WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => {
-                if let Ok(id) = key.name.parse() {
+                if let Some(id) = CiliumIdentity::id_of(&key.name) {
                     self.shown(id);
                     self.world.remove_identity(id);
                     self.marked.remove(&id);
@@ -295,7 +298,7 @@ impl Controller {
     }
 
     fn set_unreadable(&mut self, key: &ObjectKey) {
-        if let Ok(id) = key.name.parse() {
+        if let Some(id) = CiliumIdentity::id_of(&key.name) {
             self.shown(id);
             self.world.set_unreadable(id);
         }

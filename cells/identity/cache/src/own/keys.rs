@@ -54,12 +54,12 @@ pub(super) async fn watch(client: Client, source: Source, cx: &JobCtx) -> Result
     tokio::select! {
         () = store.watch(&client, &masters) => Ok(()),
         result = write(receiver, source.clone(), status, cx) => result,
-        result = give_up(source) => result,
+        result = stop_waiting(source) => result,
     }
 }
 
-/// Ends the wait for the first list after a while: without its key-value store an agent works on.
-async fn give_up(source: Source) -> Result<(), statedb::Error> {
+/// Marks the source as done after [`PATIENCE`]: an agent also works without its key-value store.
+async fn stop_waiting(source: Source) -> Result<(), statedb::Error> {
     tokio::time::sleep(PATIENCE).await;
     source.write([IdentityChange::Synced])?;
     std::future::pending().await

@@ -37,13 +37,18 @@ pub(super) async fn watch(
     Ok(())
 }
 
-/// Why an object has no identity: fix it. Its last valid state stays.
+/// The identity of the object with a name.
+fn id_of(name: &Str) -> Option<NumericIdentity> {
+    CiliumIdentity::id_of(name).map(NumericIdentity::new)
+}
+
+/// Why an object has no identity: fix or delete it. Its last valid state stays.
 #[derive(Debug, thiserror::Error)]
 enum InvalidIdentity {
-    /// Its name is no number.
-    #[error("CiliumIdentity {0}: the name is no identity")]
+    /// Its name is not a number.
+    #[error("CiliumIdentity {0}: the name must be a decimal number without leading zeros")]
     Name(Str),
-    /// One of its labels is none.
+    /// One of its labels is invalid.
     #[error("CiliumIdentity {name}")]
     Label {
         name: Str,
@@ -69,7 +74,7 @@ impl Objects {
                 self.invalid.clear();
                 let names = items.iter().map(|object| &object.metadata.name);
                 let names = names.chain(invalid.iter().map(|error| &error.object.name));
-                let present: HashSet<NumericIdentity> = names.filter_map(|name| name.parse().ok()).collect();
+                let present: HashSet<NumericIdentity> = names.filter_map(id_of).collect();
                 let gone: Vec<NumericIdentity> = self.known.difference(&present).copied().collect();
                 gone.into_iter().for_each(|id| self.delete(id));
                 items.iter().for_each(|object| self.upsert(object));
@@ -78,7 +83,7 @@ impl Objects {
             WatcherEvent::Object(ObjectEvent::Applied(object)) => self.upsert(&object),
             WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => {
                 self.invalid.remove(&key.name);
-                if let Ok(id) = key.name.parse() {
+                if let Some(id) = id_of(&key.name) {
                     self.delete(id);
                 }
             }
@@ -92,7 +97,7 @@ impl Objects {
 
     fn upsert(&mut self, object: &CiliumIdentity) {
         let name = &object.metadata.name;
-        let Some(id) = object.id().map(NumericIdentity::new) else {
+        let Some(id) = id_of(name) else {
             self.invalid
                 .insert(name.clone(), InvalidIdentity::Name(name.clone()));
             return;

@@ -115,7 +115,7 @@ fn an_identity_is_found_by_its_number_and_by_all_its_labels() {
 }
 
 #[test]
-fn an_identity_that_may_be_listed_later_is_not_said_to_be_missing() {
+fn an_identity_that_may_be_listed_later_is_not_reported_missing() {
     let world = world();
     let guard = world.writer.register_source("k8s").unwrap();
     assert_eq!(

@@ -91,14 +91,20 @@ fn identity(name: &str, labels: Value) -> Value {
     json!({ "metadata": { "name": name }, "security-labels": labels })
 }
 
-#[tokio::test(start_paused = true)]
-async fn ciliumidentities_are_followed() {
+/// A cluster in which CiliumIdentity is defined.
+async fn cluster() -> TestCluster {
     let cluster = TestCluster::new();
-    let kind = CiliumIdentity::kind();
-    let client = cluster.client().clone();
-    skep_k8s_crds::register_all(&*client, &[skep_k8s_crds::definitions::cilium_identity()])
+    let definitions = [skep_k8s_crds::definitions::cilium_identity()];
+    skep_k8s_crds::register_all(&**cluster.client(), &definitions)
         .await
         .unwrap();
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn ciliumidentities_are_followed() {
+    let (cluster, kind) = (cluster().await, CiliumIdentity::kind());
+    let client = cluster.client().clone();
     cluster
         .create(
             &kind,
@@ -127,8 +133,25 @@ async fn ciliumidentities_are_followed() {
     concern.await;
     assert_eq!(
         agent.concern().unwrap(),
-        "1 invalid objects, 1 identities: CiliumIdentity web: the name is no identity"
+        "1 invalid objects, 1 identities: CiliumIdentity web: the name must be a decimal number without leading zeros"
     );
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleting_an_object_with_another_spelling_of_the_number_keeps_the_identity() {
+    let (cluster, kind) = (cluster().await, CiliumIdentity::kind());
+    let app = |app: &str| json!({ "k8s:app": app });
+    cluster.create(&kind, identity("52310", app("cart"))).await;
+    cluster.create(&kind, identity("052310", app("web"))).await;
+    let agent = Agent::start("crd", Client::disabled(), Some(cluster.client().clone())).await;
+    let cart = (52_310, "k8s:app=cart;");
+    agent.wait(&[cart]).await;
+
+    cluster.delete(&kind, "", "052310").await;
+    cluster.create(&kind, identity("52311", app("shop"))).await;
+
+    agent.wait(&[cart, (52_311, "k8s:app=shop;")]).await;
     agent.stop().await;
 }
 
@@ -167,7 +190,7 @@ async fn identities_in_the_kvstore_are_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kvstore_that_does_not_answer_is_not_waited_for_without_end() {
+async fn an_unreachable_kvstore_does_not_block_initialization() {
     let store = FaultyBackend::new(Arc::new(Memory::new()));
     store.partition(true);
     let client = RunningClient::full(store.clone());
@@ -191,7 +214,7 @@ async fn a_kvstore_that_does_not_answer_is_not_waited_for_without_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_place_of_identities_there_are_the_reserved_ones() {
+async fn without_a_store_only_reserved_identities_are_known() {
     for mode in ["kvstore", "crd"] {
         let agent = Agent::start(mode, Client::disabled(), None).await;
 

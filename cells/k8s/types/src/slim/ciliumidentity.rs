@@ -20,11 +20,15 @@ pub struct CiliumIdentity {
 }
 
 impl CiliumIdentity {
-    /// The number; `None` for a name that is no decimal number as Cilium writes it.
+    /// The number; `None` for a name that is not a decimal number as Cilium writes it.
     pub fn id(&self) -> Option<u32> {
-        let name = &self.metadata.name;
+        Self::id_of(&self.metadata.name)
+    }
+
+    /// The number of the object with a name, as [`id`](Self::id).
+    pub fn id_of(name: &str) -> Option<u32> {
         let id: u32 = name.parse().ok()?;
-        (id.to_string() == *name).then_some(id)
+        (id.to_string() == name).then_some(id)
     }
 }
 

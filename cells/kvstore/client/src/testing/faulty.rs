@@ -36,7 +36,7 @@ struct Faults {
     share: f64,
     /// Part of the failing writes that are done nevertheless.
     done: f64,
-    /// Whether there is no space left.
+    /// Whether the store has no space left.
     is_full: bool,
 }
 
@@ -65,7 +65,7 @@ impl FaultyBackend {
         faults.done = 0.5;
     }
 
-    /// Refuses whatever needs space, as etcd does after its alarm: puts and new leases; or ends that.
+    /// Sets whether the store has no space left: puts and new leases fail then, as those of etcd with its alarm.
     pub fn fill(&self, is_full: bool) {
         self.faults.lock().is_full = is_full;
     }
