@@ -24,7 +24,7 @@ use skep_endpoint_hooks::EndpointHooks;
 
 use crate::{
     datapath::{self, Datapath, identify, ip},
-    report::{Report, Row, median},
+    report::{Report, Row, median, milliseconds},
 };
 
 const NAME: &str = "endpoints";
@@ -174,10 +174,6 @@ fn interface(n: u16) -> anyhow::Result<EndpointSpec> {
         interface: name,
         ..EndpointSpec::default()
     })
-}
-
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }
 
 fn add_times(report: &mut Report, what: &str, times: &[Duration]) {

@@ -24,7 +24,7 @@ use skep_bpf_sys::{MapStore, testing::Node};
 use zerocopy::{FromZeros as _, network_endian::U16};
 
 use crate::{
-    report::{Report, Row, median},
+    report::{Report, Row, median, milliseconds},
     usage,
 };
 
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         report.add(
             Row::cost(
                 format!("{name}: time"),
-                median(all(|pass| pass.time.as_secs_f64() * 1e3, &passes)),
+                median(all(|pass| milliseconds(pass.time), &passes)),
                 "ms",
             )
             .peer(peer)
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         );
         report.add(Row::cost(
             format!("{name}: processor time"),
-            median(all(|pass| pass.processor.as_secs_f64() * 1e3, &passes)),
+            median(all(|pass| milliseconds(pass.processor), &passes)),
             "ms",
         ));
         let longest = passes.iter().map(|pass| pass.longest).max();
@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         report.add(
             Row::cost(
                 format!("{name}: longest delay of a packet"),
-                median(all(|pass| pass.delay.as_secs_f64() * 1e3, &passes)),
+                median(all(|pass| milliseconds(pass.delay), &passes)),
                 "ms",
             )
             .target(1.0),
@@ -103,7 +103,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         ));
         report.add(Row::cost(
             format!("{name}: time by batch operations"),
-            median(all(|pass| pass.time.as_secs_f64() * 1e3, &batches)),
+            median(all(|pass| milliseconds(pass.time), &batches)),
             "ms",
         ));
     }
@@ -137,10 +137,6 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         );
     }
     Ok(())
-}
-
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }
 
 fn seconds() -> u64 {

@@ -8,7 +8,7 @@ use hive::{Hive, Settings};
 
 use crate::alloc;
 use crate::made_up;
-use crate::report::{Report, Row};
+use crate::report::{Report, Row, milliseconds};
 
 /// Cells; what the peer takes, and what check, construction and start should take, in milliseconds.
 const CASES: [(usize, f64, Option<f64>); 3] = [(10, 3.0, None), (100, 49.0, None), (1000, 7500.0, Some(2.0))];
@@ -20,7 +20,6 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()?;
-    let millis = |time: Duration| time.as_secs_f64() * 1e3;
     for (cells, peer, target) in CASES {
         // The parts of the best run, so that they make the sum.
         let mut best = [Duration::MAX / 8; PARTS.len()];
@@ -32,14 +31,14 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         }
         for (part, time) in PARTS.into_iter().zip(best) {
             let name = format!("hive of {cells} cells: {part}");
-            report.add(Row::cost(name, millis(time), "ms"));
+            report.add(Row::cost(name, milliseconds(time), "ms"));
         }
         let name = format!("hive of {cells} cells: {}", PARTS[1..].join(", "));
         let sum = best[1..].iter().sum();
-        report.add(Row::cost(name, millis(sum), "ms").target(target));
+        report.add(Row::cost(name, milliseconds(sum), "ms").target(target));
         let name = format!("hive of {cells} cells: {}", PARTS.join(", "));
         let sum = best.iter().sum();
-        report.add(Row::cost(name, millis(sum), "ms").peer(peer));
+        report.add(Row::cost(name, milliseconds(sum), "ms").peer(peer));
     }
     Ok(())
 }

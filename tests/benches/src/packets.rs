@@ -46,8 +46,7 @@ const PEER: [(&str, [Option<u32>; 3]); 8] = [
     ),
 ];
 
-/// What the maps have besides what packets ask for. The first one is that of Cilium's figures, to which the number of
-/// services made no difference.
+/// Loads of the maps. The first is that of Cilium's figures, which do not depend on the number of services.
 const LOADS: [Load; 2] = [
     Load {
         services: 0,

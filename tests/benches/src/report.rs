@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -144,6 +145,11 @@ fn number(value: f64) -> String {
         100.0..1000.0 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
     }
+}
+
+/// A time as a figure.
+pub(crate) fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 /// The middle one of some figures; 0 if there are none.

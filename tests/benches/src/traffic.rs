@@ -2,8 +2,8 @@
 
 //! What connections, requests and transfers through services reach, against plain routing and nftables in the same run.
 //!
-//! Each way has a node of its own, with pods, client and backend; all are there at the same time, and are measured in turn,
-//! so that all get the same quiet and busy moments. A ratio is the median of those of the rounds.
+//! Each way has a node of its own, with pods, client and backend; all run at the same time and are measured in turn, so
+//! that other load on the machine affects all alike. A ratio is the median of those of the rounds.
 
 mod load;
 mod network;
@@ -31,6 +31,7 @@ use self::{
 use crate::{
     datapath::{self, Datapath},
     report::{Report, Row, median},
+    usage,
 };
 
 const TCP: u8 = 6;
@@ -45,13 +46,19 @@ pub(crate) struct Options {
     /// Milliseconds of a measurement.
     #[arg(long, default_value_t = 150)]
     milliseconds: u64,
-    /// How many services there are.
-    #[arg(long, value_delimiter = ',', default_value = "10,1000,10000")]
+    /// Numbers of services, ascending.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "10,1000,10000",
+        // Ports of their servers are from 40,000 on.
+        value_parser = clap::value_parser!(u16).range(1..=25_000)
+    )]
     services: Vec<u16>,
     /// The processor that clients and servers run on.
     #[arg(long, default_value_t = 1)]
     processor: usize,
-    /// What rates are by.
+    /// Clock of rates.
     #[arg(long, value_enum, default_value_t = Clock::Wall)]
     clock: Clock,
 }
@@ -126,7 +133,7 @@ impl Way {
         }
     }
 
-    /// Settings of the agent of the node; `None`: there is none.
+    /// Settings of the agent of the node; `None`: the node has no agent.
     fn flags(self) -> Option<Vec<&'static str>> {
         // Sockets in pods and of clients are left alone: their packets are translated.
         const PACKETS: &str = "--bpf-lb-sock-hostns-only";
@@ -234,7 +241,7 @@ fn add_rows(report: &mut Report, side: Side, load: Load, count: u16, rates: &Rat
     }
 }
 
-/// What the most services leave of the rate with the least, both against routing in their own rounds.
+/// Adds the rates with the most services in percent of those with the least, each relative to routing in its own rounds.
 fn add_flatness(report: &mut Report, options: &Options, found: &[(Side, Load, Rates)]) {
     let (Some(least), Some(most)) = (options.services.first(), options.services.last()) else {
         return;
@@ -344,7 +351,7 @@ impl Host {
             (Side::Pod, _) => CLIENT_POD.into(),
             (Side::Outside, Way::Routing | Way::Direct) => CLIENT.into(),
             (Side::Outside, Way::Nftables) => NODE_INSIDE.into(),
-            // The address that others know the node by.
+            // The address of the node at the client's side.
             (Side::Outside, Way::Packets | Way::Sockets) => NODE.into(),
         }
     }
@@ -357,7 +364,7 @@ impl Host {
         let targets = self.targets(side)?;
         let cgroup = world.cgroup_root().join(self.way.short());
         client.run(|| {
-            load::pin(options.processor)?;
+            usage::pin(options.processor)?;
             let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
             std::fs::write(cgroup.join("cgroup.threads"), thread)
                 .with_context(|| cgroup.display().to_string())?;

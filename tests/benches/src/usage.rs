@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Memory and processor time of processes.
+//! Memory and processor time of processes, and processors of threads.
 
-use std::fs;
 use std::time::Duration;
+use std::{fs, io};
 
 use anyhow::Context;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Lets [`peak_mib`] of this process begin anew.
 pub(crate) fn reset_peak() -> anyhow::Result<()> {
@@ -44,14 +46,25 @@ fn status_mib(process: &str, field: &str) -> anyhow::Result<f64> {
 
 /// Processor time of this process, all threads.
 pub(crate) fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    clock(ClockId::ProcessCPUTime)
 }
 
 /// Processor time of the calling thread.
 pub(crate) fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    clock(ClockId::ThreadCPUTime)
+}
+
+/// Time of a clock of the kernel.
+pub(crate) fn clock(id: ClockId) -> Duration {
+    let time = clock_gettime(id);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// Keeps the calling thread on one processor.
+pub(crate) fn pin(processor: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Processor time of another process, in the kernel's ticks of 10 ms.

@@ -14,7 +14,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use etherparse::{IpNumber, IpPayloadSlice, Ipv4HeaderSlice, Ipv4Slice, Ipv6Slice};
+use etherparse::{IpNumber, IpPayloadSlice, Ipv4HeaderSlice, Ipv4Slice, Ipv6Slice, checksum::Sum16BitWords};
 use nix::{
     errno::Errno,
     sys::{
@@ -78,7 +78,7 @@ impl Capture {
         Ok(Self { stop, reader })
     }
 
-    /// Stops; what was seen.
+    /// Stops, and returns what was seen.
     ///
     /// # Errors
     /// When a system call failed.
@@ -99,7 +99,7 @@ fn read(socket: &OwnedFd, stop: &AtomicBool) -> io::Result<Seen> {
                 seen.add(&buffer[..length]);
             }
             Ok(_) | Err(Errno::EINTR) => {}
-            // Everything that is there was read.
+            // The queue is empty.
             Err(Errno::EAGAIN) if stop.load(Ordering::Relaxed) => return Ok(seen),
             Err(Errno::EAGAIN) => {}
             Err(err) => return Err(err.into()),
@@ -108,10 +108,21 @@ fn read(socket: &OwnedFd, stop: &AtomicBool) -> io::Result<Seen> {
 }
 
 impl Seen {
-    /// How many frames of a kind there were.
-    #[must_use]
-    pub fn count(&self, kind: &str) -> u64 {
+    /// Returns the number of frames of a kind.
+    fn count(&self, kind: &str) -> u64 {
         self.frames.get(kind).copied().unwrap_or_default()
+    }
+
+    /// Asserts that all checksums are right, and that there are frames of these kinds.
+    ///
+    /// # Panics
+    /// When a checksum is wrong, or a kind is missing.
+    #[track_caller]
+    pub fn assert_right(&self, kinds: &[&str]) {
+        assert_eq!(self.wrong, 0, "wrong checksums: {self:#?}");
+        for kind in kinds {
+            assert!(self.count(kind) > 0, "no {kind} on the wire: {self:#?}");
+        }
     }
 
     fn add(&mut self, frame: &[u8]) {
@@ -128,7 +139,7 @@ impl Seen {
     }
 }
 
-/// Checks all checksums of a frame. Returns its kind, or what is wrong; `prefix` says what it is in.
+/// Verifies all checksums of a frame. Returns its kind, or what is wrong; `prefix` gets the encapsulation.
 fn check(frame: &[u8], prefix: &mut String) -> Result<String, String> {
     let (Some(header), Some(packet)) = (frame.get(..ETHERNET), frame.get(ETHERNET..)) else {
         return Ok("runt".to_owned());
@@ -143,7 +154,7 @@ fn check(frame: &[u8], prefix: &mut String) -> Result<String, String> {
 fn check4(packet: &[u8], prefix: &mut String) -> Result<String, String> {
     let ip = Ipv4Slice::from_slice(packet).map_err(|err| err.to_string())?;
     let header = ip.header();
-    if !is_right(&header) {
+    if !has_right_sum(header.slice()) {
         return Err("IPv4 header".to_owned());
     }
     let ends = [
@@ -163,8 +174,9 @@ fn check6(packet: &[u8], prefix: &mut String) -> Result<String, String> {
     check_payload(ends, ip.payload(), prefix)
 }
 
-fn is_right(header: &Ipv4HeaderSlice<'_>) -> bool {
-    sum(header.slice()) == 0xffff
+/// Whether these bytes match the checksum in them (RFC 1071).
+fn has_right_sum(bytes: &[u8]) -> bool {
+    Sum16BitWords::new().add_slice(bytes).ones_complement() == 0
 }
 
 fn check_payload(
@@ -198,7 +210,7 @@ fn check_payload(
         covered.extend([0, 0, 0, payload.ip_number.0]);
     }
     covered.extend(bytes);
-    if !is_without && sum(&covered) != 0xffff {
+    if !is_without && !has_right_sum(&covered) {
         return Err(format!("{family} {name}"));
     }
     if name == "UDP"
@@ -225,27 +237,11 @@ fn check_error(family: &str, bytes: &[u8]) -> Result<Option<String>, String> {
     if family == "IPv4" {
         let inner = bytes.get(8..).unwrap_or_default();
         let header = Ipv4HeaderSlice::from_slice(inner).map_err(|err| err.to_string())?;
-        if !is_right(&header) {
+        if !has_right_sum(header.slice()) {
             return Err("IPv4 header in an ICMP error".to_owned());
         }
     }
     Ok(is_too_large.then(|| format!("{family} too large")))
-}
-
-/// The ones' complement sum (RFC 1071).
-fn sum(bytes: &[u8]) -> u16 {
-    let mut sum: u64 = 0;
-    let mut words = bytes.chunks_exact(2);
-    for word in &mut words {
-        sum += u64::from(u16::from_be_bytes([word[0], word[1]]));
-    }
-    if let [last] = words.remainder() {
-        sum += u64::from(*last) << 8;
-    }
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).unwrap_or_default()
 }
 
 fn hex(frame: &[u8]) -> String {
@@ -295,7 +291,7 @@ mod tests {
 
     #[test]
     fn any_changed_byte_is_found() {
-        // From the IP header on, but for the bytes that say how to read the rest.
+        // From the IP header on, except lengths and protocol, which decide how the rest is read.
         let right = udp4();
         for at in [22, 24, 26, 30, 34, 36, 40, 42, 44] {
             let mut wrong = right.clone();

@@ -10,6 +10,7 @@ mod iperf;
 mod place;
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +28,18 @@ pub use place::{Answer, Place, ask, ask_udp, transfer};
 
 /// Setting of agents: services are translated at the packets of pods, not at their sockets.
 pub const AT_PACKETS: &str = "bpf-lb-sock-hostns-only=true";
+
+/// Address of the machine behind the router, [`BEYOND`](command::BEYOND).
+///
+/// # Panics
+/// Never: it has one of each family.
+#[must_use]
+pub fn beyond_address(is_ipv4: bool) -> IpAddr {
+    let mut addresses = skep_lab::plan::BEYOND.into_iter().map(|(_, address, _)| address);
+    addresses
+        .find(|address| address.is_ipv4() == is_ipv4)
+        .expect("the machine has an address of each family")
+}
 
 /// A lab that is taken down with this value.
 pub struct TestLab {
@@ -108,7 +121,7 @@ impl TestLab {
     /// The network of a node, a pod, or a machine outside.
     ///
     /// # Panics
-    /// When there is none of that name.
+    /// When nothing has that name.
     #[must_use]
     pub fn place(&self, name: &str) -> Place {
         match command::placement(&self.name, name, Vec::new()) {
@@ -141,14 +154,18 @@ impl TestLab {
         }
     }
 
-    /// Process of the agent of a node.
+    /// Process of the agent of a node, or the last one that it had.
     ///
     /// # Panics
-    /// When the lab is gone.
+    /// When the lab is gone, or has no such node.
     #[must_use]
     pub fn agent(&self, node: &str) -> u32 {
         match self.session.state() {
-            Ok(state) => state.agents.get(node).copied().unwrap_or_default(),
+            // Not 0, which `kill` takes for its own process group.
+            Ok(state) => *state
+                .agents
+                .get(node)
+                .unwrap_or_else(|| panic!("no agent on {node}")),
             Err(err) => panic!("{err}"),
         }
     }
@@ -175,12 +192,15 @@ impl TestLab {
                 .state()
                 .ok()
                 .and_then(|state| state.nodes.get(node).copied());
-            self.agent(node) != before && skep_lab::agents::is_well(holder.unwrap_or_default()).await
+            match holder {
+                Some(holder) => self.agent(node) != before && skep_lab::agents::is_well(holder).await,
+                None => false,
+            }
         })
         .await;
     }
 
-    /// Changes a setting of the agent of a node; it counts from its next start on.
+    /// Changes a setting of the agent of a node; it applies from the next start on.
     ///
     /// # Panics
     /// When the file cannot be written.
@@ -194,8 +214,7 @@ impl TestLab {
         }
     }
 
-    /// Lets the processor compute all checksums of these machines, as without a network card that does it: packets on the wire
-    /// are complete.
+    /// Disables checksum offload on these machines, so that packets on the wire have their checksums.
     ///
     /// # Panics
     /// When `ethtool` fails.

@@ -4,7 +4,7 @@
 
 use std::{
     io::{self, BufRead, BufReader, Write},
-    net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
     time::Duration,
 };
 
@@ -94,7 +94,7 @@ impl Place {
     /// When it cannot be made.
     pub fn datagrams(&self, to: SocketAddr) -> io::Result<UdpSocket> {
         self.inside(async move || {
-            let socket = UdpSocket::bind((any(to), 0))?;
+            let socket = UdpSocket::bind((unspecified(to), 0))?;
             socket.connect(to)?;
             socket.set_read_timeout(Some(DATAGRAM))?;
             Ok(socket)
@@ -121,33 +121,33 @@ impl Place {
         for _ in 0..DATAGRAMS {
             match ask_udp(&socket, &text) {
                 Ok(answer) => return Ok(answer),
-                // Larger than the path that the kernel just learnt: it is sent in fragments next.
+                // Larger than the path MTU, which the kernel knows now: it is sent in fragments next.
                 Err(err) => last = err,
             }
         }
         Err(last)
     }
 
-    /// Sends `size` bytes in one line over one connection while the answer comes back, and compares them.
+    /// Sends `size` bytes in one line over one connection while it receives the answer, and compares them.
     ///
     /// # Errors
-    /// When they do not come back as they were sent.
+    /// When the answer differs, or does not arrive.
     pub fn transfer(&self, to: SocketAddr, size: usize) -> io::Result<Answer> {
         let stream = self.connect(to)?;
         transfer(&stream, size)
     }
 }
 
-/// Sends `size` bytes in one line while the answer comes back, and compares them.
+/// Sends `size` bytes in one line while it receives the answer, and compares them.
 ///
 /// # Errors
-/// When they do not come back as they were sent.
+/// When the answer differs, or does not arrive.
 pub fn transfer(stream: &TcpStream, size: usize) -> io::Result<Answer> {
     let text = random_text(size);
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| send_line(stream, &text));
         let answer = read_answer(stream, &text);
-        // What was not sent is the cause of what did not come.
+        // A failed send is the cause of a missing answer.
         sent.join()
             .unwrap_or_else(|_| Err(io::Error::other("the sender panicked")))?;
         answer
@@ -157,7 +157,7 @@ pub fn transfer(stream: &TcpStream, size: usize) -> io::Result<Answer> {
 /// Sends a line to an echo server; returns the answer.
 ///
 /// # Errors
-/// When there is none.
+/// When none arrives.
 pub fn ask(stream: &TcpStream, text: &str) -> io::Result<Answer> {
     send_line(stream, text)?;
     read_answer(stream, text)
@@ -166,7 +166,7 @@ pub fn ask(stream: &TcpStream, text: &str) -> io::Result<Answer> {
 /// Sends a datagram to an echo server; returns the answer.
 ///
 /// # Errors
-/// When there is none within a second.
+/// When none arrives within a second.
 pub fn ask_udp(socket: &UdpSocket, text: &str) -> io::Result<Answer> {
     socket.send(text.as_bytes())?;
     let mut buffer = vec![0; 65_536];
@@ -186,7 +186,7 @@ async fn open(to: SocketAddr, port: u16) -> io::Result<TcpStream> {
     };
     if port != 0 {
         socket.set_reuseaddr(true)?;
-        socket.bind(SocketAddr::new(any(to), port))?;
+        socket.bind(SocketAddr::new(unspecified(to), port))?;
     }
     let connected = tokio::time::timeout(ANSWER, socket.connect(to)).await;
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {to} in time"));
@@ -197,11 +197,11 @@ async fn open(to: SocketAddr, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The address that stands for all of the family of `to`.
-fn any(to: SocketAddr) -> IpAddr {
+/// The unspecified address of the family of `to`.
+fn unspecified(to: SocketAddr) -> IpAddr {
     match to {
-        SocketAddr::V4(_) => [0, 0, 0, 0].into(),
-        SocketAddr::V6(_) => [0_u16; 8].into(),
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 
@@ -238,7 +238,7 @@ fn parse(line: &str, sent: &str) -> io::Result<Answer> {
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!(
-                "{} bytes came back for {}, and are others",
+                "the answer of {} bytes differs from the {} that were sent",
                 line.len(),
                 sent.len()
             ),

@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use skep_e2e::{AT_PACKETS, Answer, Capture, Iperf, Place, Seen, TestLab, shape};
+use skep_e2e::{AT_PACKETS, Answer, Capture, Iperf, Place, TestLab, beyond_address, shape};
 use skep_lab::{
     command::{BEYOND, OUTSIDE, RoutingMode, Shape},
     echo::Outcome,
@@ -21,7 +21,7 @@ use skep_lab::{
 };
 
 const NODES: [&str; 2] = ["c1-n1", "c1-n2"];
-/// What a link between a client and the nodes lets through, in bytes.
+/// MTU of a route between a client and the nodes.
 const SMALL_MTU: &str = "1300";
 /// Bytes that are sent and come back; many times the MTU, and more than a socket buffers.
 const BULK: usize = 1_000_000;
@@ -32,7 +32,7 @@ const DATAGRAM: usize = 1_400;
 /// How often a service is called at most until both backends have answered.
 const CALLS: usize = 64;
 const IPERF_PORT: u16 = 5201;
-/// By TCP and UDP: a client of iperf3 knows one port.
+/// Of TCP and UDP: a client of iperf3 uses one port for both.
 const IPERF_NODE_PORT: u64 = 31_201;
 
 /// Two nodes with a backend of the service `shop` on each, and clients in a pod and behind a router.
@@ -158,7 +158,7 @@ impl Setup {
                 for (server, answer) in answers {
                     let is_local = server == format!("web-{node}");
                     let expected = match is_local {
-                        true => client_address(address.is_ipv4()),
+                        true => beyond_address(address.is_ipv4()),
                         false => self.snat_source(node, address.is_ipv4()),
                     };
                     assert_eq!(answer.client.ip(), expected, "{protocol} {to}: {answer:?}");
@@ -270,12 +270,6 @@ fn node_addresses() -> Vec<(usize, IpAddr)> {
         .collect()
 }
 
-/// Address of the machine behind the router.
-fn client_address(is_ipv4: bool) -> IpAddr {
-    let mut all = plan::BEYOND.into_iter().map(|(_, address, _)| address);
-    all.find(|address| address.is_ipv4() == is_ipv4).unwrap()
-}
-
 /// Calls until both backends have answered; the answers of each, by name.
 #[track_caller]
 fn of_both_backends(call: impl Fn() -> std::io::Result<Answer>) -> BTreeMap<String, Answer> {
@@ -290,7 +284,7 @@ fn of_both_backends(call: impl Fn() -> std::io::Result<Answer>) -> BTreeMap<Stri
     panic!("only one backend answered {CALLS} calls: {answers:?}");
 }
 
-/// Lets less through between the router and the client behind it.
+/// Lowers the path MTU between the router and the client behind it.
 async fn shrink_path_to_client(lab: &TestLab) {
     for (router, client, _) in plan::BEYOND {
         let (router, client) = (router.to_string(), client.to_string());
@@ -301,7 +295,7 @@ async fn shrink_path_to_client(lab: &TestLab) {
     }
 }
 
-/// Sends packets from the first node to pods of the second one through the router, which lets less through.
+/// Sends packets from the first node to pods of the second one through the router, with a lower path MTU.
 async fn shrink_path_between_nodes(lab: &TestLab) {
     // Its errors come back to it: it is the router on the client's side, too.
     let accept = "echo 1 > /proc/sys/net/ipv4/conf/all/accept_local";
@@ -319,14 +313,6 @@ async fn shrink_path_between_nodes(lab: &TestLab) {
             "ip", family, "route", "replace", pods, "via", node, "dev", "lab0", "mtu", SMALL_MTU,
         ];
         lab.run(OUTSIDE, &on).await;
-    }
-}
-
-#[track_caller]
-fn assert_right(seen: &Seen, kinds: &[&str]) {
-    assert_eq!(seen.wrong, 0, "wrong checksums: {seen:#?}");
-    for kind in kinds {
-        assert!(seen.count(kind) > 0, "no {kind} on the wire: {seen:#?}");
     }
 }
 
@@ -357,7 +343,7 @@ async fn check(test: &str, routing: RoutingMode, kinds: &[&str]) {
     }
     tokio::task::block_in_place(|| setup.transfers_complete(DATAGRAM));
 
-    assert_right(&capture.finish().unwrap(), kinds);
+    capture.finish().unwrap().assert_right(kinds);
     setup.a_node_starts_from_nothing("c1-n2").await;
     setup.wait_served().await;
     tokio::task::block_in_place(|| setup.backends_see_the_right_client());

@@ -3,14 +3,11 @@
 //! Pods as endpoints of the agents: what they send and receive passes the packet programs, on one node and between two.
 
 use serde_json::{Value, json};
-use skep_e2e::{TestLab, shape};
+use skep_e2e::{AT_PACKETS, TestLab, shape};
 use skep_lab::{
     echo::Transport,
     session::{Way, at, client_pod, cluster_ips, echo_pod},
 };
-
-/// Services are translated at the packets of pods, not at their sockets.
-const AT_PACKETS: [&str; 1] = ["bpf-lb-sock-hostns-only=true"];
 
 async fn managed(test: &str, nodes: u8, config: &[&str]) -> TestLab {
     TestLab::up_with(test, shape(nodes, config, None)).await
@@ -54,7 +51,7 @@ fn addresses(endpoints: &[Value], pod: &str) -> [String; 2] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_reach_each_other_and_their_services_through_the_programs() {
-    let lab = managed("endpoints", 2, &AT_PACKETS).await;
+    let lab = managed("endpoints", 2, &[AT_PACKETS]).await;
     lab.create_all([
         client_pod("client", "c1-n1"),
         echo_pod("near", "near", "c1-n1"),

@@ -31,7 +31,7 @@ const IDLE: usize = 250;
 const TRANSFER: usize = 100_000;
 /// Pause between two transfers.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Connections to find one with the backend on the node that is called.
+/// Most connections until one has the backend on the node that is called.
 const TRIES: u16 = 64;
 
 /// Two nodes with a backend on each, a client in a pod, and their service.
@@ -76,7 +76,7 @@ fn node_port_of(service: &Value, node: &str, protocol: &str) -> SocketAddr {
     SocketAddr::new(node.parse().unwrap(), port)
 }
 
-/// A connection that is never idle: what is sent comes back, all the time.
+/// A connection that is never idle: transfers follow each other.
 struct Busy {
     to: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -108,12 +108,13 @@ impl Busy {
         }
     }
 
-    /// Waits until data has gone both ways since `before`.
-    async fn goes_on(&self, lab: &TestLab, before: u64) -> u64 {
+    /// Waits for a transfer that begins from now on.
+    async fn goes_on(&self, lab: &TestLab) {
+        let before = self.done.load(Ordering::Relaxed);
         let what = format!("the connection to {} goes on", self.to);
+        // The next one to end may have begun before.
         lab.wait(&what, || async { self.done.load(Ordering::Relaxed) > before + 1 })
             .await;
-        self.done.load(Ordering::Relaxed)
     }
 
     fn finish(self) {
@@ -123,7 +124,7 @@ impl Busy {
     }
 }
 
-/// Connections on which nothing is said but now and then.
+/// Connections that are idle between single calls.
 struct Idle(Vec<(SocketAddr, TcpStream)>);
 
 impl Idle {
@@ -174,10 +175,6 @@ async fn connections_outlive_agents_that_are_killed_and_change_their_settings() 
         ("with direct return and killed", &[]),
     ];
     for (when, settings) in rounds {
-        let mut before = Vec::new();
-        for connection in &busy {
-            before.push(connection.done.load(Ordering::Relaxed));
-        }
         for node in NODES {
             for (key, value) in settings {
                 lab.configure(node, key, value);
@@ -185,12 +182,12 @@ async fn connections_outlive_agents_that_are_killed_and_change_their_settings() 
             lab.restart_agent(node).await;
             tokio::task::block_in_place(|| idle.all_answer(when));
         }
-        for (connection, before) in busy.iter().zip(before) {
-            connection.goes_on(&lab, before).await;
+        for connection in &busy {
+            connection.goes_on(&lab).await;
         }
     }
 
-    // The settings have come to the programs: new connections have the client's address.
+    // The programs have the settings: backends see the client's address in new connections.
     let outside = lab.place(OUTSIDE);
     for node in NODE {
         let to = node_port_of(&service, node, "TCP");
@@ -209,7 +206,7 @@ async fn connections_outlive_agents_that_are_killed_and_change_their_settings() 
     }
 }
 
-/// The peer's reply is translated back by mistake, and the connection hangs.
+/// Cilium translates the pod's reply back to the node port, and the connection hangs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_a_node_port_may_call_the_pod_from_the_same_port() {
     let (lab, service) = lab("same-port").await;

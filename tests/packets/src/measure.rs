@@ -188,7 +188,7 @@ pub struct Costs {
     pub reply: Option<Cost>,
 }
 
-/// What else the maps of the node have.
+/// Further entries in the maps of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// Services besides those of the facts, each with a backend.
@@ -203,8 +203,8 @@ impl fmt::Display for Load {
     }
 }
 
-/// Measures all ways with the facts and scenarios of this folder, at most `calls` times each, on one CPU. Nobody listens
-/// to events.
+/// Measures all ways with the facts and scenarios of this folder, at most `calls` times each, on one CPU. Events have
+/// no listener.
 ///
 /// # Errors
 ///
@@ -252,7 +252,7 @@ fn with_mode(mut options: NodeOptions, facts: &Facts, mode: Mode) -> Result<Node
             options.packets.tunnel = Some(Tunnel {
                 protocol: TunnelProtocol::Vxlan,
                 port: 8472,
-                // Any interface: packets do not get there.
+                // Any interface: packets do not arrive there.
                 device: options.packets.cilium_net,
             });
         }
@@ -423,7 +423,7 @@ struct Runner<'a> {
     step: &'a Step,
     is_xdp: bool,
     program: Program<'a>,
-    /// What is around it, alone.
+    /// A program that does nothing, whose cost is that of the call itself.
     idle: Program<'a>,
 }
 

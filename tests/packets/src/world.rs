@@ -79,7 +79,7 @@ pub(crate) struct World {
     programs: Vec<Packets>,
     pub(crate) facts: Facts,
     maps: BTreeMap<String, KernelMap>,
-    /// `None`: nobody listens.
+    /// `None`: events have no listener.
     events: Option<Rings>,
     signals: Rings,
     /// Held so that they live as long as the outer map refers to them.

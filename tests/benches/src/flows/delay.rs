@@ -15,13 +15,14 @@ use std::{
 
 use anyhow::Context as _;
 use rustix::mount::{MountFlags, mount};
-use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::usage::pin;
 
 /// The processor that sends.
 const SENDER: usize = 0;
 /// The processor that receives packets, and works.
 const WORKER: usize = 1;
-/// A packet that is not there by then is lost.
+/// A packet that does not arrive within this time is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Waits of packets.
@@ -58,12 +59,6 @@ pub(super) fn during<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Res
             .map_err(|_| anyhow::anyhow!("the thread that sends packets panicked"))?;
         Ok((done?, delays.context("packets over loopback")?))
     })
-}
-
-fn pin(processor: usize) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(processor);
-    Ok(sched_setaffinity(None, &set)?)
 }
 
 fn send(has_begun: &AtomicBool, is_done: &AtomicBool) -> io::Result<Delays> {

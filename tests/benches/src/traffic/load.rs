@@ -9,10 +9,9 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    thread::{CpuSet, sched_setaffinity},
-    time::{ClockId, clock_gettime},
-};
+use rustix::time::ClockId;
+
+use crate::usage;
 
 /// Connections that requests go over.
 const KEPT: usize = 16;
@@ -54,21 +53,23 @@ impl Load {
     }
 }
 
-/// Keeps the calling thread on one processor.
-pub(super) fn pin(processor: usize) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(processor);
-    Ok(sched_setaffinity(None, &set)?)
-}
-
-/// What a second is.
+/// The clock of rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Clock {
-    /// One of the clock.
+    /// Wall-clock time.
     Wall,
-    /// One of the processor's time that the thread had, for machines that do other things as well. Packets must count as
-    /// work of the thread: the kernel has no CONFIG_IRQ_TIME_ACCOUNTING.
+    /// Processor time of the thread, for machines that do other things as well. Packets must count as work of the thread:
+    /// a kernel without CONFIG_IRQ_TIME_ACCOUNTING.
     Processor,
+}
+
+impl Clock {
+    fn now(self) -> Duration {
+        usage::clock(match self {
+            Self::Wall => ClockId::Monotonic,
+            Self::Processor => ClockId::ThreadCPUTime,
+        })
+    }
 }
 
 /// Measures for how long a load runs.
@@ -80,23 +81,14 @@ struct Watch {
 
 impl Watch {
     fn start(clock: Clock) -> Self {
-        let zero = Self {
-            clock,
-            start: Duration::ZERO,
-        };
         Self {
-            start: zero.elapsed(),
-            ..zero
+            clock,
+            start: clock.now(),
         }
     }
 
     fn elapsed(self) -> Duration {
-        let id = match self.clock {
-            Clock::Wall => ClockId::Monotonic,
-            Clock::Processor => ClockId::ThreadCPUTime,
-        };
-        let now = clock_gettime(id);
-        Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32) - self.start
+        self.clock.now() - self.start
     }
 }
 

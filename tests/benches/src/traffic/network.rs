@@ -27,11 +27,11 @@ pub(super) const CLIENT_POD: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 11);
 pub(super) const POD_NETWORK: &str = "10.0.1.0/24";
 /// Servers on another node.
 const BACKENDS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
-/// Port of the first service's server. Each has one of its own: two services with the same one get into each other's way
-/// where a client uses a port for both.
+/// Port of the first service's server. Each has its own: flows of two services with one backend would conflict where a
+/// client uses the same port for both.
 const FIRST_PORT: u16 = 40_000;
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
-/// Node ports are as many as their range has.
+/// Default range of node ports.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
 /// A frontend and its one backend.
@@ -41,7 +41,7 @@ pub(super) struct Target {
     pub(super) backend: SocketAddr,
 }
 
-/// A service whose ClusterIP leads to a pod, and its node port, as far as there are some, to another node.
+/// A service whose ClusterIP leads to a pod, and whose node port, while the range has one, leads to another node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Service {
     pub(super) cluster_ip: Target,

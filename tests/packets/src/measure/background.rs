@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What else the maps of a measured node have: services that no packet asks for, flows that no packet is of.
+//! Further entries in the maps of a measured node: services and flows that no measured packet matches.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -25,7 +25,7 @@ const FIRST_ID: u32 = 20_000;
 /// Entries that are written at a time.
 const CHUNK: u32 = 65_536;
 
-/// Sizes of maps that have room for this, and for the flows that are measured.
+/// Sizes of maps that hold this load and the flows that are measured.
 pub(super) fn sizes(load: Load) -> MapSizes {
     let services = 4 * load.services + 4096;
     let flows = load.flows + load.flows / 4;

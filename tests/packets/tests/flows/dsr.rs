@@ -121,6 +121,16 @@ pub(crate) fn everywhere(
     Ok(())
 }
 
+/// Each family of clients with each protocol.
+pub(crate) fn each(test: impl Fn(Family, u8) -> Result<(), Error>) -> Result<(), Error> {
+    for family in [V4, V6] {
+        for proto in [TCP, UDP] {
+            test(family, proto)?;
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn receive(node: &PacketNode, program: &str, frame: &Frame) -> Result<Called, Error> {
     node.run(program, &frame.bytes(), &at(ETH0_IFINDEX))
 }

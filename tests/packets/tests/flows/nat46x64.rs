@@ -55,7 +55,7 @@ fn with_ports(
     with_options(&facts(), change, test).unwrap();
 }
 
-fn octets(address: IpAddr) -> Ipv6Addr {
+fn in_ipv6(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(address) => embed(address),
         IpAddr::V6(address) => address,
@@ -77,13 +77,13 @@ fn serve(node: &PacketNode, family: Family, proto: u8, backend: IpAddr) -> Resul
         V6 => (SERVICE6.into(), crossing),
     };
     let backend_id = u32::from(id);
-    let key = Service6Key::new(octets(frontend), PORT, proto, Scope::External);
+    let key = Service6Key::new(in_ipv6(frontend), PORT, proto, Scope::External);
     let value = ServiceValue::slot(backend_id, id, master);
     node.write("cilium_lb6_services_v2", key.at(1).as_bytes(), value.as_bytes())?;
-    let value = Backend6::new(octets(backend), BACKEND_PORT, proto);
+    let value = Backend6::new(in_ipv6(backend), BACKEND_PORT, proto);
     let backend_key = BackendKey::new(backend_id);
     node.write("cilium_lb6_backends_v3", backend_key.as_bytes(), value.as_bytes())?;
-    let value = ReverseNat6::new(octets(frontend), PORT);
+    let value = ReverseNat6::new(in_ipv6(frontend), PORT);
     let id_key = ReverseNatKey::new(id);
     node.write("cilium_lb6_reverse_nat", id_key.as_bytes(), value.as_bytes())?;
     let value = ServiceValue::master(1, 0, id, master);
@@ -97,16 +97,6 @@ fn other(family: Family) -> Family {
 
 fn ask(family: Family, proto: u8, service: SocketAddr) -> Frame {
     Frame::new(proto, (family.client(), 40_000).into(), service)
-}
-
-/// Each family of clients with each protocol.
-fn each(test: impl Fn(Family, u8) -> Result<(), Error>) -> Result<(), Error> {
-    for family in [V4, V6] {
-        for proto in [TCP, UDP] {
-            test(family, proto)?;
-        }
-    }
-    Ok(())
 }
 
 #[test]
@@ -226,7 +216,7 @@ fn a_port_of_the_node_belongs_to_one_flow_of_either_family() {
         let crossing = read_back(&receive(node, TC, &ask(V6, UDP, service))?);
         assert_eq!(crossing.source.ip(), V4.node());
 
-        // A flow of IPv4 alone to the same backend address gets the other port, and then there is none.
+        // A flow of IPv4 alone to the same backend address gets the other port, the last one.
         let service4 = node_port(V4, UDP);
         let plain = |port| Frame::new(UDP, (V4.client(), port).into(), service4);
         let backend_port = backend(V4, UDP).port();
@@ -249,7 +239,7 @@ fn a_port_of_the_node_belongs_to_one_flow_of_either_family() {
         second.source.set_port(41_000);
         assert_eq!(receive(node, TC, &second)?.verdict, SHOT);
 
-        // Both get their own answers.
+        // Each gets its own answers.
         let answer = receive(node, TC, &crossing_there.answer())?;
         assert_eq!(read_back(&answer).destination, ask(V6, UDP, service).source);
         let answer = receive(node, TC, &first.answer())?;
@@ -340,7 +330,7 @@ impl Raw {
     }
 }
 
-/// Source, destination, protocol, and what is behind the header, of an ICMP packet whose checksums are right.
+/// Source, destination and message of an ICMP packet, whose checksums must be right.
 #[track_caller]
 fn read_icmp(frame: &[u8]) -> (IpAddr, IpAddr, Vec<u8>) {
     let packet = &frame[14..];
@@ -540,7 +530,7 @@ fn errors_pass_the_gateway_with_the_packet_in_them() {
 }
 
 #[test]
-fn clients_learn_what_routers_behind_the_service_say() {
+fn errors_of_routers_behind_the_service_reach_clients() {
     with_nat(true, false, |node| {
         for family in [V4, V6] {
             node.forget_flows()?;
@@ -557,17 +547,17 @@ fn clients_learn_what_routers_behind_the_service_say() {
 
             let ran = run(node, &error)?;
 
-            let (source, destination, told) = read_icmp(&ran.packet);
+            let (source, destination, error) = read_icmp(&ran.packet);
             assert_eq!(destination, family.client(), "{:?}", drops(node)?);
             let (expected_source, kind, mtu): (IpAddr, _, u16) = match family {
                 V4 => (NODE.into(), (3, 4), 1380),
                 V6 => (embed(Ipv4Addr::new(172, 30, 0, 9)).into(), (2, 0), 1420),
             };
-            assert_eq!((source, (told[0], told[1])), (expected_source, kind));
-            assert_eq!(told[6..8], mtu.to_be_bytes());
+            assert_eq!((source, (error[0], error[1])), (expected_source, kind));
+            assert_eq!(error[6..8], mtu.to_be_bytes());
             let mut inside = first.bytes()[..14].to_vec();
-            inside.extend(&told[8..]);
-            let inside = Frame::read(&inside).unwrap_or_else(|wrong| panic!("{wrong} inside: {told:02x?}"));
+            inside.extend(&error[8..]);
+            let inside = Frame::read(&inside).unwrap_or_else(|wrong| panic!("{wrong} inside: {error:02x?}"));
             assert_eq!(
                 (inside.source, inside.destination),
                 (first.source, first.destination)
@@ -592,13 +582,13 @@ fn packets_that_become_too_large_are_answered() {
             let ran = receive(node, TC, &frame)?;
 
             assert_eq!(ran.verdict, REDIRECT, "{:?}", drops(node)?);
-            let (source, destination, told) = read_icmp(&ran.packet);
+            let (source, destination, error) = read_icmp(&ran.packet);
             assert_eq!((source, destination), (frame.destination.ip(), frame.source.ip()));
-            assert_eq!((told[0], told[1]), (3, 4));
-            assert_eq!(told[6..8], (MTU as u16 - 20).to_be_bytes());
+            assert_eq!((error[0], error[1]), (3, 4));
+            assert_eq!(error[6..8], (MTU as u16 - 20).to_be_bytes());
         }
 
-        // Nobody asked to be told.
+        // Without "don't fragment", no error is sent.
         let mut silent = Raw::new(CLIENT.into(), WORLD.into(), UDP, vec![0; MTU - 20]);
         silent.fragment = 0;
         assert_eq!(run(node, &silent)?.verdict, SHOT);

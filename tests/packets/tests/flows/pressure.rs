@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! More flows than maps have room for.
+//! More flows than maps can hold.
 
 use std::{
     collections::BTreeMap,
@@ -18,8 +18,8 @@ use skep_bpf_programs::FlowIterators;
 
 use crate::packet::*;
 
-/// Room of the conntrack and NAT maps of the node.
-const ROOM: u64 = 8192;
+/// Capacity of the conntrack and NAT maps of the node.
+const CAPACITY: u64 = 8192;
 /// Packets of a flood between two of a flow that lives.
 const BURST: u32 = 256;
 /// Type of events about drops, whose second byte is the reason.
@@ -95,7 +95,7 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// First packets of connections, from ever other addresses and ports.
+/// First packets of connections, each from another address and port.
 #[derive(Default)]
 struct Flood {
     sent: u32,
@@ -121,7 +121,7 @@ impl Flood {
                 *self.dropped.entry(reason.expect("an event")[1]).or_default() += 1;
             }
         }
-        // Rings have room for more than a burst.
+        // Rings hold more than a burst.
         node.take_events()?;
         Ok(())
     }
@@ -134,6 +134,20 @@ impl Flood {
         let is_full = |reason: &u8| [CT_CREATE_FAILED, NAT_NO_MAPPING].contains(reason);
         assert!(self.dropped.keys().all(is_full), "{text}");
         println!("{text}");
+    }
+}
+
+/// Repeats `step` until the map has only the two entries of the connection that lives.
+#[track_caller]
+fn drain(node: &PacketNode, map: &str, mut step: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        step()?;
+        let left = node.entries(map)?.len();
+        if left == 2 {
+            return Ok(());
+        }
+        assert!(Instant::now() < deadline, "{map}: {left} entries are left");
     }
 }
 
@@ -153,14 +167,14 @@ fn connections_that_go_on_survive_a_flood_that_fills_all_maps_many_times() {
             node.forget_flows()?;
             let live = Connection::open(node, program, (CLIENT, 40_020))?;
             let mut flood = Flood::default();
-            while u64::from(flood.sent) < 4 * ROOM {
+            while u64::from(flood.sent) < 4 * CAPACITY {
                 flood.burst(node, program)?;
                 live.goes_on()?;
             }
             for map in ["cilium_ct4_global", "cilium_snat_v4_external"] {
                 let entries = node.entries(map)?.len() as u64;
                 assert!(
-                    (ROOM / 2..=ROOM).contains(&entries),
+                    (CAPACITY / 2..=CAPACITY).contains(&entries),
                     "{map}: {entries} entries, it was full"
                 );
             }
@@ -173,7 +187,7 @@ fn connections_that_go_on_survive_a_flood_that_fills_all_maps_many_times() {
 
 #[test]
 fn collection_keeps_up_with_a_flood_and_connections_live_on() {
-    // Of flows that nobody answers nothing is left after a second.
+    // Flows without an answer expire after a second.
     let soon = |options: &mut skep_bpf_programs::NodeOptions| {
         options.packets.ct_tcp_syn = 1;
         options.packets.ct_service_grace = 1;
@@ -195,39 +209,25 @@ fn collection_keeps_up_with_a_flood_and_connections_live_on() {
                 let mut flood = Flood::default();
                 // Each flow has two entries: what is sent would fill the map several times.
                 let start = Instant::now();
-                while u64::from(flood.sent) < 2 * ROOM || start.elapsed() < Duration::from_secs(4) {
+                while u64::from(flood.sent) < 2 * CAPACITY || start.elapsed() < Duration::from_secs(4) {
                     flood.burst(node, "cil_from_netdev")?;
                     live.goes_on()?;
                 }
                 flood.assert_served();
                 // The flood is over: nothing of it stays.
-                let deadline = Instant::now() + Duration::from_secs(20);
-                loop {
-                    live.goes_on()?;
-                    let left = node.entries("cilium_ct4_global")?.len();
-                    if left == 2 {
-                        break;
-                    }
-                    assert!(Instant::now() < deadline, "{left} entries are left");
-                }
+                drain(node, "cilium_ct4_global", || live.goes_on())?;
                 Ok::<u32, Error>(flood.sent)
             })();
             collecting.join().expect("passes come to their end");
             let sent = result?;
             let deleted = deleted.load(Ordering::Relaxed);
             println!("{sent} packets, {deleted} entries deleted");
-            assert!(deleted > ROOM, "{deleted}");
+            assert!(deleted > CAPACITY, "{deleted}");
             // What conntrack evicted has left NAT entries behind, which are purged a second after they were made.
-            let deadline = Instant::now() + Duration::from_secs(20);
-            loop {
+            drain(node, "cilium_snat_v4_external", || {
                 iterators.purge(false).expect("a pass");
-                let left = node.entries("cilium_snat_v4_external")?.len();
-                if left == 2 {
-                    break;
-                }
-                assert!(Instant::now() < deadline, "{left} NAT entries are left");
-            }
-            Ok(())
+                Ok(())
+            })
         })
     });
     done.unwrap();

@@ -2,41 +2,30 @@
 
 //! Clients and backends of different address families.
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-};
+use std::net::{IpAddr, SocketAddr};
 
 use skep_bpf_programs::Nat46x64;
-use skep_bpf_sys::testing::Node;
 
 use crate::{
-    node::{Member, NAT_MIN, PREFIX, Setup, cluster, node_address, outside, pod_address, router},
+    node::{self, Member, NAT_MIN, PREFIX, Setup, TCP, UDP, node_address, outside, pod_address, router},
     traffic::{tcp_call, tcp_server, udp_call, udp_server},
     ways::no_drops,
 };
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-
 fn with_cluster(is_routed: bool, work: impl FnOnce(&[Member; 2]) + Send) {
-    let done: io::Result<()> = Node::run("families", |world| {
-        let setup = Setup {
-            is_underlay_ipv6: false,
-            is_routed,
-            change: &|options| {
-                options.packets.nat46x64 = Some(Nat46x64 {
-                    services: true,
-                    gateway: false,
-                    prefix: PREFIX,
-                    mtu: 1500,
-                });
-            },
-        };
-        work(&cluster(world, setup));
-        Ok(())
-    });
-    done.unwrap();
+    let setup = Setup {
+        is_underlay_ipv6: false,
+        is_routed,
+        change: &|options| {
+            options.packets.nat46x64 = Some(Nat46x64 {
+                services: true,
+                gateway: false,
+                prefix: PREFIX,
+                mtu: 1500,
+            });
+        },
+    };
+    node::with_cluster("families", setup, work);
 }
 
 #[test]
@@ -47,7 +36,7 @@ fn connections_and_datagrams_reach_backends_of_the_other_family_and_back() {
             for is_client_ipv6 in [false, true] {
                 let is_ipv6 = !is_client_ipv6;
                 let frontend = SocketAddr::from((outside(1, is_client_ipv6), 30_080));
-                // The node of the service has the answers.
+                // Answers return to the node of the service.
                 let source: IpAddr = match is_routed {
                     true => node_address(1, is_ipv6),
                     false => router(1, is_ipv6),

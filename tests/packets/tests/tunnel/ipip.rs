@@ -14,39 +14,31 @@ use rustix::net::{
     sockopt::{Timeout, set_socket_timeout},
 };
 use skep_bpf_programs::{DirectReturn, DsrDispatch};
-use skep_bpf_sys::testing::Node;
 
 use crate::{
-    node::{Member, Setup, cluster, node_address, outside, pod_address},
+    node::{self, Member, Setup, TCP, UDP, node_address, outside, pod_address},
     traffic::{tcp_call, tcp_server, udp_call, udp_server},
     ways::no_drops,
 };
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-
 fn with_cluster(work: impl FnOnce(&[Member; 2]) + Send) {
-    let done: io::Result<()> = Node::run("ipip", |world| {
-        let setup = Setup {
-            is_underlay_ipv6: false,
-            is_routed: true,
-            change: &|options| {
-                options.packets.ipip_termination = true;
-                options.packets.health_probes = true;
-                options.packets.dsr = Some(DirectReturn {
-                    dispatch: DsrDispatch::Ipip {
-                        source4: None,
-                        source6: None,
-                    },
-                    all_services: true,
-                    icmp_errors: true,
-                });
-            },
-        };
-        work(&cluster(world, setup));
-        Ok(())
-    });
-    done.unwrap();
+    let setup = Setup {
+        is_underlay_ipv6: false,
+        is_routed: true,
+        change: &|options| {
+            options.packets.ipip_termination = true;
+            options.packets.health_probes = true;
+            options.packets.dsr = Some(DirectReturn {
+                dispatch: DsrDispatch::Ipip {
+                    source4: None,
+                    source6: None,
+                },
+                all_services: true,
+                icmp_errors: true,
+            });
+        },
+    };
+    node::with_cluster("ipip", setup, work);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A node with a pod: interfaces, maps, programs attached.
 
 use std::{
+    io,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     os::fd::{AsRawFd as _, BorrowedFd},
     sync::Arc,
@@ -25,6 +26,9 @@ use skep_bpf_sys::{
 
 use crate::network;
 
+/// Protocol numbers.
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
 pub(crate) const PORT: u16 = 8472;
 /// Before embedded addresses.
 pub(crate) const PREFIX: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
@@ -114,8 +118,17 @@ pub(crate) fn settings() {
     }
 }
 
+/// Runs `work` with two nodes, in the namespace of a client.
+pub(crate) fn with_cluster(name: &str, setup: Setup<'_>, work: impl FnOnce(&[Member; 2]) + Send) {
+    let done: io::Result<()> = Node::run(name, |world| {
+        work(&cluster(world, setup));
+        Ok(())
+    });
+    done.unwrap();
+}
+
 /// Makes two nodes, and the calling thread's namespace a client of the first one.
-pub(crate) fn cluster(world: &Node, setup: Setup<'_>) -> [Member; 2] {
+fn cluster(world: &Node, setup: Setup<'_>) -> [Member; 2] {
     settings();
     let spaces = [1, 2].map(|n| {
         (
@@ -428,7 +441,7 @@ impl Member {
         self.serve_all(frontend, proto, &[backend]);
     }
 
-    /// The same of several backends.
+    /// As [`serve`](Self::serve), with several backends.
     pub(crate) fn serve_all(&self, frontend: SocketAddr, proto: u8, backends: &[SocketAddr]) {
         self.serve_as(frontend, proto, backends, ServiceFlags::empty());
     }
@@ -474,12 +487,12 @@ impl Member {
         match backend {
             SocketAddr::V4(at) => {
                 let map = self.store.open("cilium_lb4_health").unwrap();
-                map.update(&cookie, &Backend4::new(*at.ip(), at.port(), 6))
+                map.update(&cookie, &Backend4::new(*at.ip(), at.port(), TCP))
                     .unwrap();
             }
             SocketAddr::V6(at) => {
                 let map = self.store.open("cilium_lb6_health").unwrap();
-                map.update(&cookie, &Backend6::new(*at.ip(), at.port(), 6))
+                map.update(&cookie, &Backend6::new(*at.ip(), at.port(), TCP))
                     .unwrap();
             }
         }

@@ -2,38 +2,28 @@
 
 //! Where packets go, and with which identity.
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr, UdpSocket},
-};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use skep_bpf_maps::node::{IpcacheValue, ipcache_flags};
-use skep_bpf_sys::testing::Node;
 
 use crate::{
-    node::{Member, Setup, cluster, identity, node_address, outside, pod_address, router},
+    node::{self, Member, Setup, TCP, UDP, identity, node_address, outside, pod_address, router},
     traffic::{Outer, Tap, ping, tcp_call, tcp_server, udp_call, udp_server},
 };
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 const IDENTITY_REMOTE_NODE: u32 = 6;
 const IDENTITY_WORLD: u32 = 2;
 /// Reasons of drops.
 const POLICY: u8 = 133;
 const ENCAPSULATION: u8 = 170;
 
-fn with_cluster(is_underlay_ipv6: bool, work: impl FnOnce(&Node, &[Member; 2]) + Send) {
-    let done: io::Result<()> = Node::run("tunnel", |world| {
-        let setup = Setup {
-            is_underlay_ipv6,
-            is_routed: false,
-            change: &|_| {},
-        };
-        work(world, &cluster(world, setup));
-        Ok(())
-    });
-    done.unwrap();
+fn with_cluster(is_underlay_ipv6: bool, work: impl FnOnce(&[Member; 2]) + Send) {
+    let setup = Setup {
+        is_underlay_ipv6,
+        is_routed: false,
+        change: &|_| {},
+    };
+    node::with_cluster("tunnel", setup, work);
 }
 
 /// A packet from one node to another with this tunnel id.
@@ -61,7 +51,7 @@ pub(crate) fn no_drops(members: &[Member]) {
 #[test]
 fn pods_reach_each_other_with_their_identity_as_tunnel_id() {
     for is_underlay_ipv6 in [false, true] {
-        with_cluster(is_underlay_ipv6, |_, members| {
+        with_cluster(is_underlay_ipv6, |members| {
             let [one, two] = members;
             for is_ipv6 in [false, true] {
                 let tap = Tap::new(&two.netns);
@@ -94,7 +84,7 @@ fn pods_reach_each_other_with_their_identity_as_tunnel_id() {
 
 #[test]
 fn policies_see_the_identity_of_the_tunnel() {
-    with_cluster(false, |_, members| {
+    with_cluster(false, |members| {
         let [one, two] = members;
         for is_ipv6 in [false, true] {
             two.allow_only(&[identity(1)]);
@@ -122,7 +112,7 @@ fn policies_see_the_identity_of_the_tunnel() {
 
 #[test]
 fn the_node_reaches_pods_and_nodes_by_the_tunnel() {
-    with_cluster(false, |_, members| {
+    with_cluster(false, |members| {
         let [one, two] = members;
         for is_ipv6 in [false, true] {
             let tap = Tap::new(&two.netns);
@@ -151,7 +141,7 @@ fn the_node_reaches_pods_and_nodes_by_the_tunnel() {
 
 #[test]
 fn node_ports_reach_backends_on_other_nodes_by_the_tunnel() {
-    with_cluster(false, |_, members| {
+    with_cluster(false, |members| {
         let [one, two] = members;
         for is_ipv6 in [false, true] {
             let frontend = SocketAddr::from((outside(1, is_ipv6), 30_080));
@@ -179,7 +169,7 @@ fn node_ports_reach_backends_on_other_nodes_by_the_tunnel() {
 
 #[test]
 fn node_ports_serve_clients_behind_the_tunnel() {
-    with_cluster(false, |_, members| {
+    with_cluster(false, |members| {
         let [one, two] = members;
         for is_ipv6 in [false, true] {
             // A pod of the second node calls the first one at an address that it reaches by the tunnel.
@@ -204,7 +194,7 @@ fn node_ports_serve_clients_behind_the_tunnel() {
 
 #[test]
 fn pods_reach_other_nodes_with_the_address_of_their_own() {
-    with_cluster(false, |_, members| {
+    with_cluster(false, |members| {
         let [one, two] = members;
         for is_ipv6 in [false, true] {
             let at = SocketAddr::from((node_address(2, is_ipv6), 7000));
@@ -220,7 +210,7 @@ fn pods_reach_other_nodes_with_the_address_of_their_own() {
 
 #[test]
 fn addresses_that_skip_the_tunnel_are_routed() {
-    with_cluster(false, |_, [one, two]| {
+    with_cluster(false, |[one, two]| {
         let to = pod_address(2, false);
         let mut value = IpcacheValue::new(identity(2)).with_tunnel_endpoint(node_address(2, false));
         value.flags |= ipcache_flags::SKIP_TUNNEL;
@@ -236,11 +226,9 @@ fn addresses_that_skip_the_tunnel_are_routed() {
 
 #[test]
 fn pods_cannot_send_packets_of_the_tunnel() {
-    with_cluster(false, |_, [one, two]| {
+    with_cluster(false, |[one, two]| {
         for to in [pod_address(2, false), node_address(2, true)] {
-            one.pod
-                .run(|| udp_call((to, crate::node::PORT).into(), 10))
-                .unwrap_err();
+            one.pod.run(|| udp_call((to, node::PORT).into(), 10)).unwrap_err();
         }
         let drops = one.drops();
         assert!(
@@ -255,7 +243,7 @@ fn pods_cannot_send_packets_of_the_tunnel() {
 
 #[test]
 fn ports_of_the_node_are_not_given_to_translated_packets() {
-    with_cluster(false, |_, [one, two]| {
+    with_cluster(false, |[one, two]| {
         let backend: SocketAddr = (pod_address(2, false), 80).into();
         let frontend: SocketAddr = (outside(1, false), 30_080).into();
         one.serve(frontend, UDP, backend);

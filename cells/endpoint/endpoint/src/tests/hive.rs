@@ -17,11 +17,11 @@ use skep_endpoint_hooks::{
 };
 use skep_identity::NumericIdentity;
 use skep_node::NodeAddress;
-use statedb::{Db, RwTable, Table};
+use statedb::{Db, Obj, RwTable, Table};
 use tempfile::TempDir;
 
 use super::world::{FakeInterfaces, spec};
-use crate::{Endpoints, Interfaces};
+use crate::{Endpoint, Endpoints, Interfaces};
 
 /// A running hive, and what stands for the kernel around it.
 pub(crate) struct Bench {
@@ -44,6 +44,18 @@ impl Bench {
     pub(crate) async fn start(more: Vec<Cell>) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         Self::start_in(folder, Arc::default(), Arc::default(), more).await
+    }
+
+    /// A hive whose programs are loaded, and its one endpoint, which is ready.
+    async fn with_endpoint(identity: NumericIdentity) -> (Self, Endpoints, Obj<Endpoint>) {
+        let bench = Self::start(Vec::new()).await;
+        bench.plug(7);
+        bench.hooks.load();
+        let endpoints = bench.endpoints();
+        endpoints.restored().await;
+        let row = endpoints.create(spec(7), None, Some(identity)).unwrap();
+        endpoints.wait_ready(row.id).await.unwrap();
+        (bench, endpoints, row)
     }
 
     async fn start_in(
@@ -131,16 +143,8 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn an_endpoint_goes_though_its_flows_cannot_be_forgotten_and_health_reports_it() {
-    let bench = Bench::start(Vec::new()).await;
-    bench.plug(7);
-    bench.hooks.load();
-    let endpoints = bench.endpoints();
-    endpoints.restored().await;
-    let row = endpoints
-        .create(spec(7), None, Some(NumericIdentity::INIT))
-        .unwrap();
-    endpoints.wait_ready(row.id).await.unwrap();
+async fn an_endpoint_is_deleted_and_health_reports_that_its_flows_are_not() {
+    let (bench, endpoints, row) = Bench::with_endpoint(NumericIdentity::INIT).await;
     bench.flows.fail();
 
     assert!(endpoints.disconnect(row.id).unwrap());
@@ -192,15 +196,7 @@ async fn an_endpoint_is_served_once_programs_are_loaded_and_known_by_its_address
 
 #[tokio::test]
 async fn a_restart_keeps_endpoints() {
-    let bench = Bench::start(Vec::new()).await;
-    bench.plug(7);
-    bench.hooks.load();
-    let endpoints = bench.endpoints();
-    endpoints.restored().await;
-    let row = endpoints
-        .create(spec(7), None, Some(NumericIdentity::new(52_310)))
-        .unwrap();
-    endpoints.wait_ready(row.id).await.unwrap();
+    let (bench, _, row) = Bench::with_endpoint(NumericIdentity::new(52_310)).await;
     let Bench {
         running,
         folder,
@@ -224,15 +220,7 @@ async fn a_restart_keeps_endpoints() {
 
 #[tokio::test]
 async fn addresses_of_the_node_are_in_the_map_beside_endpoints() {
-    let bench = Bench::start(Vec::new()).await;
-    bench.plug(7);
-    bench.hooks.load();
-    let endpoints = bench.endpoints();
-    endpoints.restored().await;
-    let row = endpoints
-        .create(spec(7), None, Some(NumericIdentity::INIT))
-        .unwrap();
-    endpoints.wait_ready(row.id).await.unwrap();
+    let (bench, ..) = Bench::with_endpoint(NumericIdentity::INIT).await;
     let table: RwTable<NodeAddress> = bench.running.get().unwrap();
     let db: Db = bench.running.get().unwrap();
     let write = |addresses: &[&str]| {
