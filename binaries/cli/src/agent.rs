@@ -95,15 +95,14 @@ impl Agent {
         path: &str,
         headers: &[(&str, &str)],
     ) -> Result<T, AgentError> {
-        let mut body = Vec::new();
-        self.copy(path, headers, |piece| {
-            body.extend_from_slice(piece);
-            Ok(())
-        })?;
-        decode(path, &body)
+        let call = Call {
+            headers,
+            ..Call::new(Method::GET, path)
+        };
+        decode(path, &self.body(call)?)
     }
 
-    /// Reads what a document selects of the model at `/v1/<path>`.
+    /// Reads the part of the model at `/v1/<path>` that a JSON document in the body selects.
     ///
     /// # Errors
     /// When the agent cannot be reached, or answers with an error or another document.
@@ -113,16 +112,11 @@ impl Agent {
         selection: &impl Serialize,
     ) -> Result<T, AgentError> {
         let selection = serde_json::to_vec(selection).map_err(|err| undecoded(path, err))?;
-        let mut body = Vec::new();
-        let what = Ask {
+        let call = Call {
             body: selection.into(),
-            ..Ask::new(Method::GET, path)
+            ..Call::new(Method::GET, path)
         };
-        self.read(what, PATIENCE, |piece| {
-            body.extend_from_slice(piece);
-            Ok(())
-        })?;
-        decode(path, &body)
+        decode(path, &self.body(call)?)
     }
 
     /// Passes the body at `/v1/<path>` to `write` as it comes.
@@ -135,11 +129,11 @@ impl Agent {
         headers: &[(&str, &str)],
         write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
-        let what = Ask {
+        let call = Call {
             headers,
-            ..Ask::new(Method::GET, path)
+            ..Call::new(Method::GET, path)
         };
-        self.read(what, PATIENCE, write)
+        self.read(call, PATIENCE, write)
     }
 
     /// As [`copy`](Self::copy), of what may pause for as long as it likes.
@@ -151,7 +145,7 @@ impl Agent {
         path: &str,
         write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
-        self.read(Ask::new(Method::GET, path), Duration::MAX, write)
+        self.read(Call::new(Method::GET, path), Duration::MAX, write)
     }
 
     /// Deletes what is at `/v1/<path>`; returns the body of the answer.
@@ -159,38 +153,44 @@ impl Agent {
     /// # Errors
     /// When the agent cannot be reached or answers with an error.
     pub(crate) fn delete(&self, path: &str) -> Result<String, AgentError> {
+        let body = self.body(Call::new(Method::DELETE, path))?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// Returns the whole body of the answer.
+    fn body(&self, call: Call<'_>) -> Result<Vec<u8>, AgentError> {
         let mut body = Vec::new();
-        self.read(Ask::new(Method::DELETE, path), PATIENCE, |piece| {
+        self.read(call, PATIENCE, |piece| {
             body.extend_from_slice(piece);
             Ok(())
         })?;
-        Ok(String::from_utf8_lossy(&body).into_owned())
+        Ok(body)
     }
 
     fn read(
         &self,
-        what: Ask<'_>,
+        call: Call<'_>,
         pause: Duration,
         write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
         let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http {
-            path: what.path.clone(),
+            path: call.path.clone(),
             cause,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|err| failed(err.into()))?;
-        runtime.block_on(self.request(&what, pause, write))
+        runtime.block_on(self.request(&call, pause, write))
     }
 
     async fn request(
         &self,
-        what: &Ask<'_>,
+        call: &Call<'_>,
         pause: Duration,
         mut write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), AgentError> {
-        let path = what.path.as_str();
+        let path = call.path.as_str();
         let failed = |cause: Box<dyn std::error::Error + Send + Sync>| AgentError::Http {
             path: path.to_owned(),
             cause,
@@ -206,15 +206,15 @@ impl Agent {
             .map_err(|err| failed(err.into()))?;
         let driver = tokio::spawn(connection);
         let mut request = Request::builder()
-            .method(what.method.clone())
+            .method(call.method.clone())
             .uri(path)
             .header("host", "localhost")
             .header("accept", "application/json");
-        for (name, value) in what.headers {
+        for (name, value) in call.headers {
             request = request.header(*name, *value);
         }
         let request = request
-            .body(Full::new(what.body.clone()))
+            .body(Full::new(call.body.clone()))
             .map_err(|err| failed(err.into()))?;
         let silent = |_| failed("no answer in time".into());
         let response = timeout(PATIENCE, sender.send_request(request))
@@ -249,15 +249,15 @@ impl Agent {
     }
 }
 
-/// A request.
-struct Ask<'a> {
+/// A request to the API.
+struct Call<'a> {
     method: Method,
     path: String,
     headers: &'a [(&'a str, &'a str)],
     body: Bytes,
 }
 
-impl Ask<'_> {
+impl Call<'_> {
     /// A request for what is at `/v1/<path>`.
     fn new(method: Method, path: &str) -> Self {
         Self {

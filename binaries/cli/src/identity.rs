@@ -12,7 +12,7 @@ use crate::{
     print::{self, Format},
 };
 
-/// What is asked about identities.
+/// Commands of `skep identity`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum IdentityCommand {
     /// All identities that the agent knows.

@@ -169,12 +169,18 @@ impl Shape {
 
     /// Settings of the agents that follow from the options.
     pub(crate) fn agent_settings(&self) -> impl Iterator<Item = (String, String)> {
-        let modes = [
-            ("routing-mode", word(self.routing_mode)),
-            ("bpf-lb-mode", word(self.lb_mode)),
-            ("bpf-lb-dsr-dispatch", word(self.dsr_dispatch)),
-        ];
-        modes.into_iter().map(|(key, value)| (key.to_owned(), value))
+        self.modes()
+            .into_iter()
+            .map(|(_, key, value)| (key.to_owned(), value))
+    }
+
+    /// Option of the lab, setting of the agents and value of each mode.
+    fn modes(&self) -> [(&'static str, &'static str, String); 3] {
+        [
+            ("--routing-mode", "routing-mode", word(self.routing_mode)),
+            ("--lb-mode", "bpf-lb-mode", word(self.lb_mode)),
+            ("--dsr-dispatch", "bpf-lb-dsr-dispatch", word(self.dsr_dispatch)),
+        ]
     }
 
     /// The arguments by which the supervisor gets this shape.
@@ -195,11 +201,7 @@ impl Shape {
         }
         arguments.extend(self.kvstoremesh.then(|| "--kvstoremesh".into()));
         arguments.extend(self.unmanaged_pods.then(|| "--unmanaged-pods".into()));
-        for (option, value) in [
-            ("--routing-mode", word(self.routing_mode)),
-            ("--lb-mode", word(self.lb_mode)),
-            ("--dsr-dispatch", word(self.dsr_dispatch)),
-        ] {
+        for (option, _, value) in self.modes() {
             arguments.extend([option.into(), value.into()]);
         }
         for setting in &self.agent_config {
@@ -219,7 +221,7 @@ pub enum RoutingMode {
     /// By routes of the nodes to the pods of other nodes, which the lab makes.
     #[default]
     Native,
-    /// In VXLAN between nodes: the network has no routes to pods.
+    /// In VXLAN between nodes, which have no routes to the pods of other nodes of their cluster.
     Tunnel,
 }
 
@@ -245,7 +247,7 @@ pub enum DsrDispatch {
     Ipip,
 }
 
-/// The word of the command line, and of the agent's settings, for a mode.
+/// The value of a mode on the command line and in the settings of the agent.
 fn word(mode: impl ValueEnum) -> String {
     mode.to_possible_value()
         .map(|value| value.get_name().to_owned())

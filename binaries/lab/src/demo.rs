@@ -29,12 +29,12 @@ const CLIENT: &str = "default/client-c1-n2";
 const NODE_ADDRESSES: [&str; 2] = ["172.30.1.1", "fd00:30:0:1::1"];
 /// How long traffic flows while something is disturbed.
 const TRAFFIC: Duration = Duration::from_secs(6);
+/// How long it flows before.
+const UNDISTURBED: Duration = Duration::from_millis(700);
 /// Lines of `skep monitor` that are shown.
 const EVENTS: usize = 6;
 /// How long they may take to come.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long it flows before.
-const UNDISTURBED: Duration = Duration::from_millis(700);
 
 type AnyError = Box<dyn std::error::Error>;
 
@@ -262,7 +262,7 @@ async fn from_outside(name: &str, lab: &Session, service: &Value) -> Result<Vec<
             && let Ok(line) = tokio::time::timeout(Duration::from_millis(100), lines.next_line()).await
             && let Some(line) = line?
         {
-            // What the programs say of the calls, not of other traffic.
+            // Events of these calls, not of other traffic.
             if line.contains(" tcp ") && (line.contains(":8080") || line.contains(&to)) {
                 println!("  {line}");
                 shown += 1;

@@ -24,6 +24,9 @@ use nix::{
 
 use crate::cgroup;
 
+/// Subcommand of `skep-lab` that places a process.
+const PLACE: &str = "place";
+
 /// Why a process could not be placed.
 #[derive(Debug, thiserror::Error)]
 pub enum EnterError {
@@ -148,7 +151,7 @@ impl Placement {
     /// The placement as arguments of `skep-lab place`.
     #[must_use]
     pub fn arguments(&self) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = vec!["place".into()];
+        let mut arguments: Vec<OsString> = vec![PLACE.into()];
         let mut option = |name: &str, value: Option<OsString>| {
             if let Some(value) = value {
                 arguments.push(name.into());
@@ -226,11 +229,10 @@ impl Placement {
     }
 }
 
-/// Whether a process is still to be placed: it is in the control group of a pod, but not in its network yet, or that is not
-/// complete.
+/// Whether a process has not become its program yet: it is in the control group of a pod already, but not in its network.
 pub(crate) fn is_placing(process: i32) -> bool {
     fs::read(format!("/proc/{process}/cmdline"))
-        .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(b"place"))
+        .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(PLACE.as_bytes()))
 }
 
 fn enter(process: u32) -> Result<(), EnterError> {

@@ -344,7 +344,7 @@ pub fn router_settings() -> Result<(), LinkError> {
     setting("ipv4/ip_forward", "1")?;
     setting("ipv6/conf/all/forwarding", "1")?;
     for scope in ["all", "default"] {
-        // Machines take the way that their routes say.
+        // ICMP redirects would replace the routes of machines.
         setting(&format!("ipv4/conf/{scope}/send_redirects"), "0")?;
     }
     immediate_addresses()

@@ -63,24 +63,12 @@ async fn pods_of_different_nodes_reach_each_other_over_both_families() {
     let _cleanup = Cleanup(site.clone());
     skep_lab::process::use_program(program());
     let fabric = Fabric::create(&site, &lab).await.unwrap();
-    let first = Machine::create(
-        &site,
-        &lab,
-        &lab.clusters[0].nodes[0],
-        &fabric,
-        RoutingMode::Native,
-    )
-    .await
-    .unwrap();
-    let second = Machine::create(
-        &site,
-        &lab,
-        &lab.clusters[0].nodes[1],
-        &fabric,
-        RoutingMode::Native,
-    )
-    .await
-    .unwrap();
+    let machine = async |at: usize| {
+        let node = &lab.clusters[0].nodes[at];
+        let created = Machine::create(&site, &lab, node, &fabric, RoutingMode::Native).await;
+        created.unwrap()
+    };
+    let (first, second) = (machine(0).await, machine(1).await);
     let place = PodPlace {
         id: "web".into(),
         hostname: "web".into(),

@@ -30,8 +30,8 @@ async fn identities(world: &World) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Pods change their labels and go while identities for the labels before are being created: whatever was created for them is
-/// deleted, and that of the pod that stays is not.
+/// Pods change their labels and are deleted while identities for their former labels are being created: these identities are
+/// garbage collected, and that of the pod that stays is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn labels_that_change_while_pods_go_leave_no_identity() {
     let world = World::start().await;
@@ -72,7 +72,7 @@ async fn labels_that_change_while_pods_go_leave_no_identity() {
             .create(&PODS, pod(&name, &format!("before-{round}")))
             .await;
         if round % 2 == 0 {
-            // The others go before it is there.
+            // The other pods are deleted before they have one.
             let before = format!("before-{round}");
             until("the pod has an identity", async || {
                 identities(&world).await.contains_key(&before)

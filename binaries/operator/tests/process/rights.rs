@@ -101,7 +101,7 @@ fn service() -> Value {
     })
 }
 
-/// What needs the kind waits and says so; everything else works, also the election.
+/// Cells that require the kind wait and report it in health; all others work, and so does the election.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kind_that_is_forbidden_stops_only_what_needs_it() {
     let mut world = World::start().await;
