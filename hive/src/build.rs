@@ -25,7 +25,7 @@ use crate::plan::{Graph, Plan};
 use crate::readiness::ReadinessState;
 use crate::shutdown::ShutdownState;
 use crate::supply::Results;
-use crate::watchdog::{Busy, Watchdog};
+use crate::watchdog::{Busy, Entered, Watchdog};
 
 /// A constructor that failed or panicked.
 ///
@@ -104,15 +104,20 @@ pub(crate) fn build_watched(plan: Plan, watchdog: Arc<Watchdog>) -> Result<Built
         build.shared.hub.connect(build.memory.clone());
     }
     let (deadline, mut now) = (begun.checked_add(limit), begun);
+    let mut entered: Option<Entered<'_>> = None;
     for &index in &graph.order {
-        let entered = watchdog.enter(Busy::constructor(index, deadline, now));
+        let busy = Busy::constructor(index, deadline, now);
+        match &mut entered {
+            Some(entered) => entered.replace(busy),
+            None => entered = Some(watchdog.enter(busy)),
+        }
         build.construct(index)?;
-        drop(entered);
         now = std::time::Instant::now();
         if now - begun > limit {
             return Err(build.late(index, limit, now - begun));
         }
     }
+    drop(entered);
     drop(watching);
     // A sink that nothing asked for has not been constructed.
     build.shared.hub.connect(build.memory.clone());

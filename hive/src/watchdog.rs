@@ -164,14 +164,19 @@ impl Watchdog {
         let mut inner = crate::lock(&self.inner);
         let id = inner.next;
         inner.next += 1;
-        if inner.look.is_some_and(|look| busy.next() < look) {
-            self.changed.notify_all();
-        }
+        self.look_in_time(&inner, &busy);
         inner.busy.push((id, busy));
         Entered {
             watchdog: self,
             id,
             begun,
+        }
+    }
+
+    /// Wakes the thread if it would look after there is something to say about `busy`.
+    fn look_in_time(&self, inner: &Inner, busy: &Busy) {
+        if inner.look.is_some_and(|look| busy.next() < look) {
+            self.changed.notify_all();
         }
     }
 
@@ -302,6 +307,17 @@ pub(crate) struct Entered<'a> {
 }
 
 impl Entered<'_> {
+    /// Notes that this function has ended, and another one occupies the thread from now on.
+    pub(crate) fn replace(&mut self, mut busy: Busy) {
+        self.begun = busy.report;
+        busy.report += self.watchdog.report_every;
+        let mut inner = crate::lock(&self.watchdog.inner);
+        self.watchdog.look_in_time(&inner, &busy);
+        if let Some((_, before)) = inner.busy.iter_mut().rfind(|(id, _)| *id == self.id) {
+            *before = busy;
+        }
+    }
+
     /// How long it has occupied the thread.
     pub(crate) fn elapsed(&self) -> Duration {
         self.begun.elapsed()

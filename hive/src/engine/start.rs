@@ -153,6 +153,8 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<(), FailedStep> {
         let mut token = CancellationToken::new().drop_guard();
+        // A hook begins when the one before it ends: reading the clock is much of what a short hook costs.
+        let mut now = Instant::now();
         for index in steps {
             let step = &self.lifetimes[lifecycle as usize].steps[index];
             let hook = match &step.kind {
@@ -163,11 +165,12 @@ impl Engine {
                 StepKind::Jobs(group) => {
                     group.start();
                     self.note(lifecycle, index, |status| status.state = HookState::Started);
+                    now = Instant::now();
                     continue;
                 }
                 StepKind::Hook(hook) => hook,
             };
-            let begun = Instant::now();
+            let begun = now;
             self.note(lifecycle, index, |status| {
                 status.begin(HookState::Starting, begun)
             });
@@ -177,7 +180,8 @@ impl Engine {
                 self.start_hook(step.node, hook, begun, deadline, cancel, &mut token)
                     .await
             };
-            let took = begun.elapsed();
+            now = Instant::now();
+            let took = now - begun;
             // One that was late has started and is stopped.
             let state = if matches!(result, Ok(()) | Err(Ended::Late { .. })) {
                 HookState::Started
@@ -300,7 +304,6 @@ impl Engine {
         let name = &hook.name;
         let span = tracing::error_span!(parent: None, "hook", %module, hook = &**name);
         let since = std::time::Instant::now();
-        // Reading the clock is much of what a short hook costs.
         let mut first = Some(cx);
         let mut called = None;
         let mut future = poll_fn(|task| {

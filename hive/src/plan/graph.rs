@@ -300,6 +300,8 @@ impl Connect {
         let graph = &mut self.graph;
         graph.edges.clear();
         graph.edge_spans.clear();
+        graph.edges.reserve(self.edges.len() + more.len());
+        graph.edge_spans.reserve(graph.nodes.len());
         let (mut own, mut more) = (self.edges.iter().peekable(), more.iter().peekable());
         for node in 0..graph.nodes.len() as u32 {
             let start = graph.edges.len() as u32;
