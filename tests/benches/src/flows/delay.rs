@@ -2,8 +2,9 @@
 
 //! How long packets wait on a processor that does something else.
 //!
-//! One thread sends a packet after the other over the loopback interface, whose packets are received on the other processor
-//! (receive packet steering), and waits for each without sleeping.
+//! One thread sends packets over the loopback interface, whose packets are received on the other processor
+//! (receive packet steering), and waits for each without sleeping. Between two of them is a pause: the kernel leaves a flood of packets
+//! to a thread, `ksoftirqd`, which waits for its turn beside the one that works.
 
 use std::{
     fs, io,
@@ -22,6 +23,8 @@ use crate::usage::pin;
 const SENDER: usize = 0;
 /// The processor that receives packets, and works.
 const WORKER: usize = 1;
+/// From the arrival of a packet until the next one is sent.
+const PAUSE: Duration = Duration::from_micros(50);
 /// A packet that does not arrive within this time is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -85,6 +88,10 @@ fn send(has_begun: &AtomicBool, is_done: &AtomicBool) -> io::Result<Delays> {
         }
         delays.packets += 1;
         has_begun.store(true, Ordering::Release);
+        let arrived = Instant::now();
+        while arrived.elapsed() < PAUSE {
+            std::hint::spin_loop();
+        }
     }
     Ok(delays)
 }
