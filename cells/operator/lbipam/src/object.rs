@@ -2,22 +2,11 @@
 
 //! The watched objects, with the time of their creation: the older one of two has precedence.
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use skep_k8s_crds::pools::{CiliumLoadBalancerIPPool, LoadBalancerPoolSpec};
 use skep_k8s_crds::shared::ConditionsStatus;
-use skep_k8s_types::slim::{Metadata, Service, ServiceSpec, ServiceStatus};
+use skep_k8s_types::slim::{CreatedMetadata, Metadata, Service, ServiceSpec, ServiceStatus};
 use skep_k8s_types::{Kind, Resource};
-
-/// Metadata with the time of creation.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct CreatedMetadata {
-    #[serde(flatten)]
-    pub(crate) common: Metadata,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) creation_timestamp: Option<Timestamp>,
-}
 
 /// A CiliumLoadBalancerIPPool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -2,33 +2,20 @@
 
 //! The watched objects, with the fields that are read here.
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skep_k8s_crds::mcs::{
     ServiceExport, ServiceExportSpec, ServiceImport, ServiceImportSpec, ServiceImportStatus,
 };
 use skep_k8s_crds::shared::ConditionsStatus;
-use skep_k8s_types::slim::{EndpointSlice, Metadata, Service, Str};
+use skep_k8s_types::slim::{CreatedMetadata, EndpointSlice, Metadata, Service, Str};
 use skep_k8s_types::{Kind, Resource};
-
-/// Metadata with the time of creation and the generation.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct FullMetadata {
-    #[serde(flatten)]
-    pub(crate) common: Metadata,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) creation_timestamp: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) generation: Option<i64>,
-}
 
 /// A ServiceExport.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ExportObject {
-    pub(crate) metadata: FullMetadata,
+    pub(crate) metadata: CreatedMetadata,
     pub(crate) spec: Option<ServiceExportSpec>,
     pub(crate) status: Option<ConditionsStatus>,
 }
@@ -37,7 +24,7 @@ pub(crate) struct ExportObject {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ImportObject {
-    pub(crate) metadata: FullMetadata,
+    pub(crate) metadata: CreatedMetadata,
     pub(crate) spec: Option<ServiceImportSpec>,
     pub(crate) status: Option<ServiceImportStatus>,
 }

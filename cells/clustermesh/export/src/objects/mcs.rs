@@ -29,8 +29,8 @@ struct Wire {
 impl From<Wire> for ServiceExport {
     fn from(wire: Wire) -> Self {
         Self {
-            metadata: wire.metadata.metadata,
-            created: wire.metadata.created,
+            metadata: wire.metadata.common,
+            created: wire.metadata.creation_timestamp,
             spec: wire.spec,
         }
     }

@@ -36,8 +36,8 @@ struct EndpointWire {
 impl From<EndpointWire> for CiliumEndpoint {
     fn from(wire: EndpointWire) -> Self {
         Self {
-            metadata: wire.metadata.metadata,
-            created: wire.metadata.created,
+            metadata: wire.metadata.common,
+            created: wire.metadata.creation_timestamp,
             status: wire.status,
         }
     }
@@ -251,6 +251,21 @@ mod tests {
         assert_eq!(endpoint.created, Some("2026-07-01T10:00:00Z".parse().unwrap()));
         let entries: Vec<String> = slice.described().map(|entry| format!("{entry:?}")).collect();
         assert_eq!(entries, [format!("{one:?}")]);
+    }
+
+    #[test]
+    fn an_invalid_field_of_the_metadata_is_named() {
+        let decode = |metadata| {
+            let object = crate::RawObject::from_value(std::sync::Arc::new(json!({ "metadata": metadata })));
+            object.decode::<CiliumEndpoint>().unwrap_err().path
+        };
+
+        assert_eq!(decode(json!({"labels": {"app": 1}})), "metadata.labels.app");
+        assert_eq!(
+            decode(json!({"creationTimestamp": 1})),
+            "metadata.creationTimestamp"
+        );
+        assert_eq!(decode(json!([])), "metadata");
     }
 
     #[test]
