@@ -19,6 +19,7 @@ use crate::assembly::Hive;
 use crate::config::{Decoded, Reloader};
 use crate::control::Control;
 use crate::health::{Health, HealthHub, MemoryHealth};
+use crate::hook_error::HookId;
 use crate::inject::{Arguments, Inject, Shared, Slots};
 use crate::jobs::{Group, JobRegistry};
 use crate::lifecycle::Hook;
@@ -265,6 +266,14 @@ impl Engine {
 
     fn module(&self, node: u32) -> &ModulePath {
         self.graph.module_of(node)
+    }
+
+    fn hook_id(&self, node: u32, hook: &Hook) -> HookId {
+        HookId {
+            module: self.module(node).clone(),
+            hook: hook.name.clone(),
+            place: hook.place,
+        }
     }
 
     fn health(&self, node: u32) -> Health {

@@ -12,6 +12,23 @@ use crate::health::error_chain;
 use crate::module::ModulePath;
 use crate::shutdown::ExitCause;
 
+/// A hook: its name, its module, and where it was added.
+#[derive(Clone, Debug)]
+pub struct HookId {
+    /// The module.
+    pub module: ModulePath,
+    /// The name.
+    pub hook: Arc<str>,
+    /// Where it was added.
+    pub place: &'static Location<'static>,
+}
+
+impl fmt::Display for HookId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hook `{}` of module `{}`", self.hook, self.module)
+    }
+}
+
 /// What went wrong in one hook or job.
 ///
 /// ```
@@ -22,7 +39,7 @@ use crate::shutdown::ExitCause;
 /// }
 /// let built = Hive::new([Cell::module("server", "Serves").run(listen)]).plan(Settings::new())?.build()?;
 /// let Err(StartError::Hook { failure, .. }) = built.start().await else { panic!() };
-/// assert!(matches!(&failure, HookFailure::Failed { hook, .. } if &**hook == "listen"));
+/// assert!(matches!(&failure, HookFailure::Failed { hook, .. } if &*hook.hook == "listen"));
 /// assert_eq!(failure.to_string(), "hook `listen` of module `server`: port taken");
 /// # Ok(()) }
 /// ```
@@ -30,32 +47,22 @@ use crate::shutdown::ExitCause;
 pub enum HookFailure {
     /// The hook returned an error or panicked.
     Failed {
-        /// Its module.
-        module: ModulePath,
         /// The hook.
-        hook: Arc<str>,
+        hook: HookId,
         /// Its error.
         error: SharedError,
     },
     /// The hook was not done by its deadline, and was abandoned.
     Stuck {
-        /// Its module.
-        module: ModulePath,
         /// The hook.
-        hook: Arc<str>,
-        /// Where it was added.
-        place: &'static Location<'static>,
+        hook: HookId,
         /// How long it had.
         after: Duration,
     },
     /// The hook was done, but only after its deadline: it blocked its thread.
     Late {
-        /// Its module.
-        module: ModulePath,
         /// The hook.
-        hook: Arc<str>,
-        /// Where it was added.
-        place: &'static Location<'static>,
+        hook: HookId,
         /// How long it had.
         limit: Duration,
         /// How long it took.
@@ -74,53 +81,31 @@ pub enum HookFailure {
 
 impl fmt::Display for HookFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let after = |after: &Duration| {
-            skep_duration::format_duration(Duration::from_millis(after.as_millis() as u64))
-        };
+        let rounded =
+            |time: &Duration| skep_duration::format_duration(Duration::from_millis(time.as_millis() as u64));
         match self {
-            Self::Failed { module, hook, error } => {
-                write!(f, "hook `{hook}` of module `{module}`: {}", error_chain(error))
-            }
-            Self::Stuck {
-                module,
-                hook,
-                place,
-                after: time,
-            } => {
+            Self::Failed { hook, error } => write!(f, "{hook}: {}", error_chain(error)),
+            Self::Stuck { hook, after } => {
+                let (after, place) = (rounded(after), hook.place);
                 write!(
                     f,
-                    "hook `{hook}` of module `{module}` was not done after {} ({}:{})",
-                    after(time),
+                    "{hook} was not done after {after} ({}:{})",
                     place.file(),
                     place.line()
                 )
             }
-            Self::Late {
-                module,
-                hook,
-                place,
-                limit,
-                took,
-            } => {
+            Self::Late { hook, limit, took } => {
+                let (limit, took, place) = (rounded(limit), rounded(took), hook.place);
                 write!(
                     f,
-                    "hook `{hook}` of module `{module}` was done too late: it took {}, blocked its thread and had {} ({}:{})",
-                    after(took),
-                    after(limit),
+                    "{hook} was done too late: it took {took}, blocked its thread and had {limit} ({}:{})",
                     place.file(),
                     place.line()
                 )
             }
-            Self::StuckJob {
-                module,
-                job,
-                after: time,
-            } => {
-                write!(
-                    f,
-                    "job `{job}` of module `{module}` did not end within {}",
-                    after(time)
-                )
+            Self::StuckJob { module, job, after } => {
+                let after = rounded(after);
+                write!(f, "job `{job}` of module `{module}` did not end within {after}")
             }
         }
     }
@@ -153,7 +138,7 @@ pub enum StartError {
         /// Who asked.
         cause: ExitCause,
         /// The hook that was running.
-        during: Option<(ModulePath, Arc<str>)>,
+        during: Option<HookId>,
         /// What failed when the others were stopped.
         rollback: Vec<HookFailure>,
     },
@@ -191,8 +176,8 @@ impl fmt::Display for StartError {
                 rollback,
             } => {
                 write!(f, "start called off: {cause}")?;
-                if let Some((module, hook)) = during {
-                    write!(f, "; hook `{hook}` of module `{module}` was running")?;
+                if let Some(hook) = during {
+                    write!(f, "; {hook} was running")?;
                 }
                 list(f, rollback)
             }

@@ -396,7 +396,7 @@ pub use hive_macros::Params;
 /// ```
 pub use hive_macros::Supplies;
 pub use hive_macros::Value;
-pub use hook_error::{HookFailure, StartError, StopError};
+pub use hook_error::{HookFailure, HookId, StartError, StopError};
 pub use inject::{All, Arguments, Inject, Needs, Value};
 pub use jobs::{
     Backoff, Job, JobCtx, JobInfo, JobKind, JobMetrics, JobOutcome, JobRun, JobState, Jobs, ObserverJob,

@@ -29,15 +29,6 @@ pub enum ExitCause {
         /// Its error.
         error: SharedError,
     },
-    /// A start hook failed.
-    HookFailed {
-        /// Its module.
-        module: ModulePath,
-        /// The hook.
-        hook: Arc<str>,
-        /// Its error.
-        error: SharedError,
-    },
     /// A module asked for it.
     Requested {
         /// The module.
@@ -59,7 +50,7 @@ impl ExitCause {
     pub fn is_failure(&self) -> bool {
         match self {
             Self::Signal(_) => false,
-            Self::JobFailed { .. } | Self::HookFailed { .. } => true,
+            Self::JobFailed { .. } => true,
             Self::Requested { error, .. } => error.is_some(),
         }
     }
@@ -73,13 +64,6 @@ impl fmt::Display for ExitCause {
                 write!(
                     f,
                     "job `{job}` of module `{module}` failed: {}",
-                    error_chain(error)
-                )
-            }
-            Self::HookFailed { module, hook, error } => {
-                write!(
-                    f,
-                    "start hook `{hook}` of module `{module}` failed: {}",
                     error_chain(error)
                 )
             }

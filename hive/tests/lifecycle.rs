@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hive::{
-    Cell, Controller, ExitCause, Health, Hive, Hook, HookCtx, HookFailure, HookState, Job, JobCtx, Jobs,
-    Level, Lifecycle, Readiness, Scope, Settings, Shutdown, SpawnError, StartError, State, StopError, Value,
+    Cell, Controller, Health, Hive, Hook, HookCtx, HookState, Job, JobCtx, Jobs, Level, Lifecycle, Readiness,
+    Scope, Settings, Shutdown, SpawnError, StartError, State, StopError, Value,
 };
 
 type Log = Arc<Mutex<Vec<String>>>;
@@ -566,31 +566,6 @@ fn health_close_removes_exactly_its_subtree() {
         .collect();
     assert_eq!(left, ["agent.job-10", "agent.other"]);
     assert_eq!(reports.get("agent.other").unwrap().level, Level::Ok);
-}
-
-#[tokio::test]
-async fn exit_cause_of_a_failed_hook_names_it() {
-    let notes = Notes::default();
-    let cells = [
-        notes_cell(&notes),
-        Cell::module("base", "Base").provide(base),
-        hooked("bad", failing),
-    ];
-
-    let error = build(cells, &[]).start().await.unwrap_err();
-
-    let StartError::Hook {
-        failure: HookFailure::Failed { module, hook, error },
-        ..
-    } = error
-    else {
-        panic!()
-    };
-    let cause = ExitCause::HookFailed { module, hook, error };
-    assert_eq!(
-        cause.to_string(),
-        "start hook `failing` of module `bad` failed: port taken"
-    );
 }
 
 #[tokio::test]

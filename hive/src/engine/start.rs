@@ -19,7 +19,7 @@ use super::stop::LEAST;
 use super::{Engine, HookState, State, StepKind};
 use crate::error::BoxError;
 use crate::error::SharedError;
-use crate::hook_error::{HookFailure, StartError};
+use crate::hook_error::{HookFailure, HookId, StartError};
 use crate::lifecycle::{Hook, HookCtx};
 use crate::panics::{Caught, catch};
 use crate::watchdog::{Busy, Watching, What};
@@ -34,6 +34,21 @@ pub(super) enum Ended {
         took: Duration,
     },
     Cancelled,
+}
+
+impl Ended {
+    /// What went wrong in the hook; `None` if it was called off.
+    pub(super) fn failure(self, hook: HookId) -> Option<HookFailure> {
+        Some(match self {
+            Self::Failed(error) => HookFailure::Failed {
+                hook,
+                error: SharedError::from(error),
+            },
+            Self::Stuck(after) => HookFailure::Stuck { hook, after },
+            Self::Late { limit, took } => HookFailure::Late { hook, limit, took },
+            Self::Cancelled => return None,
+        })
+    }
 }
 
 /// The step at which a start ended.
@@ -211,49 +226,24 @@ impl Engine {
     async fn roll_back(&self, lifecycle: u32, failed: FailedStep) -> StartError {
         let FailedStep { step, ended, took } = failed;
         let step = &self.lifetimes[lifecycle as usize].steps[step];
-        let module = self.module(step.node).clone();
-        let function = &self.graph.nodes[step.node as usize].function;
-        let (hook, place) = match &step.kind {
-            StepKind::Hook(hook) => (hook.name.clone(), hook.place),
-            StepKind::Open(_) | StepKind::Jobs(_) => (Arc::from(""), function.place),
+        let hook = match &step.kind {
+            StepKind::Hook(hook) => self.hook_id(step.node, hook),
+            StepKind::Open(_) | StepKind::Jobs(_) => HookId {
+                module: self.module(step.node).clone(),
+                hook: Arc::from(""),
+                place: self.graph.nodes[step.node as usize].function.place,
+            },
         };
-        let failure = match ended {
-            Ended::Cancelled => None,
-            Ended::Failed(error) => {
-                let error = SharedError::from(error);
-                tracing::error!(%module, %hook, error = %crate::health::error_chain(&error), "Start hook failed");
-                Some(HookFailure::Failed {
-                    module: module.clone(),
-                    hook: hook.clone(),
-                    error,
-                })
-            }
-            Ended::Stuck(after) => {
-                tracing::error!(%module, %hook, ?after, "Start hook was not done in time");
-                Some(HookFailure::Stuck {
-                    module: module.clone(),
-                    hook: hook.clone(),
-                    place,
-                    after,
-                })
-            }
-            Ended::Late { limit, took } => {
-                tracing::error!(%module, %hook, ?took, ?limit, "Start hook blocked its thread and was done too late");
-                Some(HookFailure::Late {
-                    module: module.clone(),
-                    hook: hook.clone(),
-                    place,
-                    limit,
-                    took,
-                })
-            }
-        };
+        let failure = ended.failure(hook.clone());
+        if let Some(failure) = &failure {
+            tracing::error!(error = %failure, "Start hook failed");
+        }
         let rollback = self.stop_steps(lifecycle).await;
         match (failure, self.shutdown.cause()) {
             (Some(failure), _) => StartError::Hook { failure, rollback },
             (None, Some(cause)) => StartError::Cancelled {
                 cause,
-                during: (took > Duration::ZERO).then_some((module, hook)),
+                during: (took > Duration::ZERO).then_some(hook),
                 rollback,
             },
             (None, None) => StartError::Stopping,

@@ -10,9 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::parallel::{dependents, run_units};
-use super::start::Ended;
 use super::{Engine, HookState, State, StepKind};
-use crate::error::SharedError;
 use crate::hook_error::{HookFailure, StopError};
 use crate::jobs::stop_tasks;
 use crate::lifecycle::Hook;
@@ -160,32 +158,10 @@ impl Engine {
         let stop = hook.stop.as_ref()?;
         let own = hook.stop_timeout.map(|timeout| self.options.scaled(timeout));
         let time = (Instant::now(), slice(own, phase));
-        let (module, name) = (self.module(node).clone(), hook.name.clone());
-        match self
-            .run_hook(What::StopHook, node, hook, stop, time, None, token)
+        self.run_hook(What::StopHook, node, hook, stop, time, None, token)
             .await
-        {
-            Ok(()) => None,
-            Err(Ended::Failed(error)) => Some(HookFailure::Failed {
-                module,
-                hook: name,
-                error: SharedError::from(error),
-            }),
-            Err(Ended::Stuck(after)) => Some(HookFailure::Stuck {
-                module,
-                hook: name,
-                place: hook.place,
-                after,
-            }),
-            Err(Ended::Late { limit, took }) => Some(HookFailure::Late {
-                module,
-                hook: name,
-                place: hook.place,
-                limit,
-                took,
-            }),
-            Err(Ended::Cancelled) => None,
-        }
+            .err()?
+            .failure(self.hook_id(node, hook))
     }
 
     async fn stop_jobs(
