@@ -5,18 +5,18 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
+};
+
+use object::{
+    Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionIndex,
+    SymbolKind, read::elf::ElfFile64,
 };
 
 const OBJECTS: [&str; 3] = ["tc_datapath", "tc_overlay", "xdp_datapath"];
 /// `BPF_FUNC_task_pt_regs`: helpers are numbered in the order they came, and this is the last of 5.15.
 const LAST_HELPER: i32 = 175;
-/// `STT_FUNC`
-const FUNCTION: u8 = 2;
-/// `SHT_SYMTAB`, `SHT_REL`
-const SYMBOLS: usize = 2;
-const RELOCATIONS: usize = 9;
 /// Source registers of calls: of helpers, of functions of the object.
 const HELPER: u8 = 0;
 const LOCAL: u8 = 1;
@@ -72,111 +72,65 @@ impl Instruction {
     }
 }
 
-fn number(bytes: &[u8], at: usize, length: usize) -> usize {
-    let mut wide = [0; 8];
-    wide[..length].copy_from_slice(&bytes[at..at + length]);
-    usize::try_from(u64::from_le_bytes(wide)).unwrap()
-}
-
-/// An object: ELF, 64 bit, little endian.
-struct Object(Vec<u8>);
-
-struct Symbol {
-    name: String,
-    kind: u8,
-    section: usize,
-    offset: usize,
-    length: usize,
-}
-
 struct Function {
     code: Vec<Instruction>,
     /// Functions that it calls.
     calls: BTreeSet<String>,
 }
 
-impl Object {
-    fn open(name: &str) -> Self {
-        Self(fs::read(format!("{}/{name}.bpf.o", env!("OUT_DIR"))).unwrap())
-    }
-
-    /// A field of the header of a section.
-    fn section(&self, index: usize, at: usize, length: usize) -> usize {
-        number(&self.0, number(&self.0, 40, 8) + 64 * index + at, length)
-    }
-
-    fn content(&self, index: usize) -> &[u8] {
-        &self.0[self.section(index, 24, 8)..][..self.section(index, 32, 8)]
-    }
-
-    fn sections(&self, kind: usize) -> impl Iterator<Item = usize> {
-        (0..number(&self.0, 60, 2)).filter(move |index| self.section(*index, 4, 4) == kind)
-    }
-
-    fn symbols(&self) -> Vec<Symbol> {
-        let table = self.sections(SYMBOLS).next().unwrap();
-        let names = self.content(self.section(table, 40, 4));
-        let symbols = self.content(table).chunks_exact(24);
-        symbols
-            .map(|symbol| {
-                let name = names[number(symbol, 0, 4)..].split(|byte| *byte == 0).next();
-                Symbol {
-                    name: String::from_utf8(name.unwrap().to_vec()).unwrap(),
-                    kind: symbol[4] & 15,
-                    section: number(symbol, 6, 2),
-                    offset: number(symbol, 8, 8),
-                    length: number(symbol, 16, 8),
-                }
-            })
-            .collect()
-    }
-
-    /// Symbols that instructions refer to, by section and offset of the instruction.
-    fn relocations(&self) -> BTreeMap<(usize, usize), usize> {
-        let mut found = BTreeMap::new();
-        for table in self.sections(RELOCATIONS) {
-            let of = self.section(table, 44, 4);
-            for entry in self.content(table).chunks_exact(16) {
-                found.insert((of, number(entry, 0, 8)), number(entry, 12, 4));
-            }
-        }
-        found
-    }
-
-    /// Programs, and the functions that they call.
-    fn functions(&self) -> BTreeMap<String, Function> {
-        let (symbols, relocations) = (self.symbols(), self.relocations());
-        let functions = || symbols.iter().filter(|symbol| symbol.kind == FUNCTION);
-        let at = |section, offset: i64| {
-            let is_there = |symbol: &&Symbol| {
-                let start = symbol.offset as i64;
-                symbol.section == section && (start..start + symbol.length as i64).contains(&offset)
+/// Programs of an object, and the functions that they call.
+fn functions(name: &str) -> BTreeMap<String, Function> {
+    let file = fs::read(format!("{}/{name}.bpf.o", env!("OUT_DIR"))).unwrap();
+    let object = ElfFile64::<Endianness>::parse(&*file).unwrap();
+    // Symbols that instructions refer to, by section and offset of the instruction.
+    let relocations: HashMap<(SectionIndex, u64), RelocationTarget> = object
+        .sections()
+        .flat_map(|section| {
+            let relocations = section.relocations();
+            relocations.map(move |(offset, relocation)| ((section.index(), offset), relocation.target()))
+        })
+        .collect();
+    let functions = || {
+        object
+            .symbols()
+            .filter(|symbol| symbol.kind() == SymbolKind::Text)
+    };
+    let at = |section, offset| {
+        let mut functions = functions();
+        let found = functions.find(|symbol| {
+            let start = symbol.address();
+            symbol.section_index() == section && (start..start + symbol.size()).contains(&offset)
+        });
+        found.unwrap()
+    };
+    let mut found = BTreeMap::new();
+    for symbol in functions() {
+        let section = symbol.section_index().unwrap();
+        let content = object.section_by_index(section).unwrap();
+        let code = content
+            .data_range(symbol.address(), symbol.size())
+            .unwrap()
+            .unwrap();
+        let code: Vec<Instruction> = code.chunks_exact(8).map(Instruction::read).collect();
+        let mut calls = BTreeSet::new();
+        for (index, instruction) in code.iter().enumerate().filter(|(_, call)| call.is_call(LOCAL)) {
+            let place = symbol.address() + 8 * index as u64;
+            let after = 8 * (i64::from(instruction.immediate) + 1);
+            let called = match relocations.get(&(section, place)) {
+                Some(RelocationTarget::Symbol(index)) => object.symbol_by_index(*index).unwrap(),
+                Some(target) => panic!("{name}: call of {target:?}"),
+                None => at(Some(section), place.checked_add_signed(after).unwrap()),
             };
-            functions().find(is_there).unwrap().name.clone()
-        };
-        let mut found = BTreeMap::new();
-        for symbol in functions() {
-            let code: Vec<Instruction> = self.content(symbol.section)[symbol.offset..][..symbol.length]
-                .chunks_exact(8)
-                .map(Instruction::read)
-                .collect();
-            let mut calls = BTreeSet::new();
-            for (index, instruction) in code.iter().enumerate().filter(|(_, call)| call.is_call(LOCAL)) {
-                let place = symbol.offset + 8 * index;
-                let after = 8 * (i64::from(instruction.immediate) + 1);
-                let called = relocations
-                    .get(&(symbol.section, place))
-                    .map(|index| &symbols[*index]);
-                calls.insert(match called {
-                    Some(called) if called.kind == FUNCTION => called.name.clone(),
-                    Some(section) => at(section.section, after),
-                    None => at(symbol.section, place as i64 + after),
-                });
-            }
-            found.insert(symbol.name.clone(), Function { code, calls });
+            // A reference to a whole section: the instruction says where in it.
+            let called = match called.kind() {
+                SymbolKind::Section => at(called.section_index(), after.try_into().unwrap()),
+                _ => called,
+            };
+            calls.insert(called.name().unwrap().to_owned());
         }
-        found
+        found.insert(symbol.name().unwrap().to_owned(), Function { code, calls });
     }
+    found
 }
 
 /// Back edges of the kernel's depth-first search that it rejects.
@@ -215,7 +169,7 @@ fn forbidden_loops(code: &[Instruction]) -> Vec<(usize, usize)> {
 #[test]
 fn loops_are_jumped_into() {
     for object in OBJECTS {
-        let functions = Object::open(object).functions();
+        let functions = functions(object);
         assert!(functions.keys().any(|name| name.starts_with("cil_")), "{object}");
         for (name, function) in functions {
             assert_eq!(forbidden_loops(&function.code), [], "{object}: {name}");
@@ -254,7 +208,7 @@ fn the_search_finds_what_kernels_reject() {
 fn packet_programs_call_no_helper_that_came_later() {
     for object in OBJECTS {
         let mut calls = 0;
-        for (name, function) in Object::open(object).functions() {
+        for (name, function) in functions(object) {
             // Calls of kernel functions and of the object's own have another source register.
             let code = function.code.iter();
             for helper in code.filter(|instruction| instruction.is_call(HELPER)) {
@@ -311,7 +265,7 @@ fn deepest<'a>(functions: &'a BTreeMap<String, Function>, name: &'a str) -> Vec<
 #[test]
 fn call_chains_fit_on_the_stack() {
     for object in OBJECTS {
-        let functions = Object::open(object).functions();
+        let functions = functions(object);
         for name in functions.keys().filter(|name| name.starts_with("cil_")) {
             let chain = deepest(&functions, name);
             let used: usize = chain.iter().map(|(_, used)| used).sum();
