@@ -141,27 +141,111 @@ fn is_time_exceeded(frame: &[u8]) -> bool {
     is_icmp6(frame) && frame.get(54) == Some(&3)
 }
 
-/// Both are the same ICMP error, about packets to different destinations.
+/// Both are the same ICMP error, about packets that differ in their destination and in nothing else; checksums fit.
 fn names_another(theirs: &[u8], ours: &[u8]) -> bool {
-    // Up to type and code of the message, and the destination inside.
-    let (message, destination) = match theirs.get(12..15) {
-        Some([0x08, 0x00, 0x45]) if theirs.get(23) == Some(&1) => (14..36, 58..62),
-        _ if is_icmp6(theirs) => (14..56, 86..102),
+    let is_ipv4 = theirs.get(12..15) == Some(&[0x08, 0x00, 0x45]) && theirs.get(23) == Some(&1);
+    // Where the message is, kinds of errors, sizes of header and address of the packet inside, and where its protocol is.
+    let (error, kinds, header, address, protocol) = match is_ipv4 {
+        true => (34, &[3, 11, 12][..], 20, 4, 9),
+        false if is_icmp6(theirs) => (54, &[1, 2, 3, 4][..], 40, 16, 6),
+        false => return false,
+    };
+    let inside = error + 8;
+    let ports = inside + header;
+    if theirs.len() != ours.len() || theirs.len() < ports {
+        return false;
+    }
+    let destination = ports - address..ports;
+    let checksum = match theirs.get(inside + protocol) {
+        Some(6) => ports + 16..ports + 18,
+        Some(17) => ports + 6..ports + 8,
         _ => return false,
     };
-    let kinds: &[u8] = if message.end == 36 {
-        &[3, 11, 12]
-    } else {
-        &[1, 2, 3, 4]
-    };
-    theirs
-        .get(message.end - 2)
-        .is_some_and(|kind| kinds.contains(kind))
-        && theirs.get(message.clone()) == ours.get(message)
-        && theirs.get(destination.clone()) != ours.get(destination)
+    let mut fields = vec![
+        error + 2..error + 4,
+        destination.clone(),
+        ports + 2..ports + 4,
+        checksum.clone(),
+    ];
+    // What each checksum is about, as far as it may differ. Errors may cut off the last one.
+    let mut sums = vec![error..ours.len()];
+    if is_ipv4 {
+        fields.push(inside + 10..inside + 12);
+        sums.push(inside..ports);
+    }
+    if checksum.end <= ours.len() {
+        sums.push(destination.start..ours.len());
+    }
+    let mut expected = theirs.to_vec();
+    for field in fields {
+        if let (Some(here), Some(there)) = (ours.get(field.clone()), expected.get_mut(field)) {
+            there.copy_from_slice(here);
+        }
+    }
+    theirs.get(error).is_some_and(|kind| kinds.contains(kind))
+        && expected == ours
+        && theirs[destination.clone()] != ours[destination]
+        && sums
+            .into_iter()
+            .all(|range| sum(&theirs[range.clone()]) == sum(&ours[range]))
+}
+
+/// The sum of 16-bit words that checksums are made of.
+fn sum(bytes: &[u8]) -> u32 {
+    let words = bytes.chunks(2).map(|word| {
+        let [high, low] = [word[0], word.get(1).copied().unwrap_or_default()];
+        u32::from(u16::from_be_bytes([high, low]))
+    });
+    words.fold(0, |sum, word| (sum + word) % 0xffff)
 }
 
 /// Without extension headers.
 fn is_icmp6(frame: &[u8]) -> bool {
     frame.get(12..14) == Some(&[0x86, 0xdd]) && frame.get(20) == Some(&58)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Errors about a packet to a backend, and about the same packet to the service.
+    const PAIRS: [(&str, &str); 2] = [
+        (
+            "56cf58685bd67eaded74e4fc080045000038123440003f01131a0a6001720a0100a50303d66d00000000\
+             4500002c123440003f11140a0a0100a50a0100dda418003500188229",
+            "56cf58685bd67eaded74e4fc080045000038123440003f01131a0a6001720a0100a50303d76100000000\
+             4500002c123440003f1113160a0100a50a600172a418003500188135",
+        ),
+        (
+            "3a114eeef2b276240516d4f386dd\
+             6001234500563a40fd000030000000000000000000000002fd000030000000000000000000000003\
+             0200741100000578\
+             600123450026063ffd000030000000000000000000000003fd000010000200000000000000000010\
+             b3c00050000003e8000007d05018ffff16fc0000474554202f20485454502f312e300d0a0d0a",
+            "3a114eeef2b276240516d4f386dd\
+             6001234500563a40fd000030000000000000000000000002fd000030000000000000000000000003\
+             0200741100000578\
+             600123450026063ffd000030000000000000000000000003fd000030000000000000000000000001\
+             b3c07580000003e8000007d05018ffffa1bc0000474554202f20485454502f312e300d0a0d0a",
+        ),
+    ];
+
+    #[test]
+    fn errors_about_another_destination_differ_in_nothing_else() {
+        for (theirs, ours) in
+            PAIRS.map(|(theirs, ours)| (hex::decode(theirs).unwrap(), hex::decode(ours).unwrap()))
+        {
+            assert!(names_another(&theirs, &ours));
+            assert!(!names_another(&theirs, &theirs));
+            for at in 0..ours.len() {
+                let mut altered = ours.clone();
+                altered[at] ^= 1;
+                assert!(!names_another(&theirs, &altered), "byte {at}");
+            }
+            for length in 0..ours.len() {
+                assert!(!names_another(&theirs, &ours[..length]), "{length} bytes");
+                names_another(&theirs[..length], &ours[..length]);
+            }
+        }
+    }
 }
