@@ -167,7 +167,7 @@ async fn create_beyond(site: &Site, fabric: u32) -> Result<Process, MachineError
         in_namespace(fabric, async move |net| {
             net.veth(BEYOND, &peer, pid).await?;
             net.up(BEYOND).await?;
-            for (router, _, prefix) in plan::BEYOND {
+            for (router, _, prefix) in plan::BEYOND_NETWORK {
                 net.address(BEYOND, router, prefix).await?;
             }
             Ok(())
@@ -177,7 +177,7 @@ async fn create_beyond(site: &Site, fabric: u32) -> Result<Process, MachineError
     in_namespace(pid, async move |net| {
         net.rename(&peer, UPLINK).await?;
         net.up(UPLINK).await?;
-        for (router, address, prefix) in plan::BEYOND {
+        for (router, address, prefix) in plan::BEYOND_NETWORK {
             net.address(UPLINK, address, prefix).await?;
             net.route(everything(address), router, UPLINK, None).await?;
         }
@@ -506,7 +506,7 @@ fn routes_beyond(lab: &Lab, node: &Node) -> Vec<((IpAddr, u8), IpAddr)> {
     let own = lab.clusters.iter().find(|cluster| cluster.index == node.cluster);
     let routers = own.into_iter().flat_map(Cluster::outside_addresses);
     routers
-        .zip(plan::BEYOND)
+        .zip(plan::BEYOND_NETWORK)
         .map(|((router, _), (_, address, prefix))| {
             let network = IpNet::new_assert(address, prefix).network();
             ((network, prefix), router)

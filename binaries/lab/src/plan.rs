@@ -25,7 +25,7 @@ pub const MAX_NODES: u8 = 64;
 pub const API_PORT: u16 = 6443;
 
 /// The network behind the router, IPv4 and IPv6: the router's address, that of the machine, and the prefix length.
-pub const BEYOND: [(IpAddr, IpAddr, u8); 2] = [
+pub const BEYOND_NETWORK: [(IpAddr, IpAddr, u8); 2] = [
     (
         IpAddr::V4(Ipv4Addr::new(10, 250, 0, 1)),
         IpAddr::V4(Ipv4Addr::new(10, 250, 0, 2)),

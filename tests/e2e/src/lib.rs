@@ -35,7 +35,9 @@ pub const AT_PACKETS: &str = "bpf-lb-sock-hostns-only=true";
 /// Never: it has one of each family.
 #[must_use]
 pub fn beyond_address(is_ipv4: bool) -> IpAddr {
-    let mut addresses = skep_lab::plan::BEYOND.into_iter().map(|(_, address, _)| address);
+    let mut addresses = skep_lab::plan::BEYOND_NETWORK
+        .into_iter()
+        .map(|(_, address, _)| address);
     addresses
         .find(|address| address.is_ipv4() == is_ipv4)
         .expect("the machine has an address of each family")
@@ -221,7 +223,7 @@ impl TestLab {
     pub async fn checksums_in_software(&self, places: &[&str]) {
         for place in places {
             let links: &[&str] = match *place {
-                command::OUTSIDE => &["lab0", "beyond"],
+                command::OUTSIDE => &["lab0", command::BEYOND],
                 _ => &["eth0"],
             };
             for link in links {

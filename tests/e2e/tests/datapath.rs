@@ -286,10 +286,10 @@ fn of_both_backends(call: impl Fn() -> std::io::Result<Answer>) -> BTreeMap<Stri
 
 /// Lowers the path MTU between the router and the client behind it.
 async fn shrink_path_to_client(lab: &TestLab) {
-    for (router, client, _) in plan::BEYOND {
+    for (router, client, _) in plan::BEYOND_NETWORK {
         let (router, client) = (router.to_string(), client.to_string());
         let route = [
-            "ip", "route", "replace", &client, "dev", "beyond", "src", &router, "mtu", SMALL_MTU,
+            "ip", "route", "replace", &client, "dev", BEYOND, "src", &router, "mtu", SMALL_MTU,
         ];
         lab.run(OUTSIDE, &route).await;
     }
