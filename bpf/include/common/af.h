@@ -98,6 +98,12 @@ static __always_inline int is_loopback6(const __be32 *address)
 	return !address[0] && !address[1] && !address[2] && address[3] == bpf_htonl(1);
 }
 
+/* fe80::/10 */
+static __always_inline int is_link_local(const __be32 *address)
+{
+	return (address[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
+}
+
 /* An IPv4 address in an IPv6 socket: ::ffff:a.b.c.d (RFC 4291 2.5.5.2) */
 static __always_inline int is_mapped4(const __be32 *address)
 {

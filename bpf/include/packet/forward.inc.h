@@ -89,6 +89,7 @@ GLOBAL int AF_FN(translate_error)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_JOIN(lb, _reverse_nat) to ALIGNED;
 	const struct ct_entry *entry;
+	int error;
 
 	work = OWN_WORK(work);
 	if (!work)
@@ -98,6 +99,13 @@ GLOBAL int AF_FN(translate_error)(CTX *ctx, struct AF_FN(work) * work)
 	if (!entry || (entry->flags & CT_DSR) || ct_is_expired(entry, work->path.now) ||
 	    !AF_FN(service_of)(entry, &to))
 		return 0;
+	/* To itself, which is where the error goes. */
+	if (entry->flags & CT_LOOPBACK) {
+		error = AF_FN(rewrite_inner)(ctx, work, SOURCE, work->packet.daddr,
+					     work->inner.sport);
+		if (error)
+			return error;
+	}
 	return AF_FN(rewrite_inner)(ctx, work, DESTINATION, to.address,
 				    to.port ? to.port : work->inner.dport);
 }
@@ -410,6 +418,29 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 	return error;
 }
 
+#if AF == 6
+/* A pod that reaches itself through a service has a link-local address as client. A server that
+ * binds no address answers it from the pod's link-local address: the answer gets the address that
+ * was asked. Returns a drop reason, or 0.
+ */
+GLOBAL int answer_itself(CTX *ctx, struct work6 *work)
+{
+	const struct ct_entry *entry;
+	struct packet6 *packet;
+
+	work = OWN_WORK(work);
+	if (!work)
+		return DROP_INVALID;
+	packet = &work->packet;
+	ct_reverse6(packet, &work->flow, CT_EGRESS);
+	copy6(work->flow.saddr, work->sender.ipv6);
+	entry = ct_find6(&work->flow);
+	if (!entry || !(entry->flags & CT_LOOPBACK) || ct_is_expired(entry, work->path.now))
+		return 0;
+	return rewrite_address6(ctx, packet, SOURCE, work->sender.ipv6);
+}
+#endif
+
 /* A packet that a pod sends. Returns a verdict, or less: a drop reason. */
 GLOBAL int AF_FN(send)(CTX *ctx, struct AF_FN(work) * work)
 {
@@ -433,6 +464,11 @@ GLOBAL int AF_FN(send)(CTX *ctx, struct AF_FN(work) * work)
 		return answer_solicitation(ctx, packet, sender->mac, path, 1);
 	if (packet->proto == IPPROTO_ICMPV6 && packet->icmp_type == ICMP6_ADVERTISEMENT)
 		return TC_ACT_OK;
+	if (is_link_local(packet->saddr) && same6(packet->daddr, packet_options()->loopback6)) {
+		error = answer_itself(ctx, work);
+		if (error)
+			return FAIL(path, error);
+	}
 #endif
 	if ((sender->flags & ENDPOINT_VERIFY_SOURCE) && !AF_SAME(packet->saddr, sender->AF_FN(ipv)))
 		return FAIL(path, DROP_INVALID_SOURCE);

@@ -7,6 +7,7 @@
 mod dsr;
 mod frame;
 mod ipip;
+mod itself;
 mod nat;
 mod nat46x64;
 mod packet;

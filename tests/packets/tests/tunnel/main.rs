@@ -6,6 +6,7 @@
 
 mod families;
 mod ipip;
+mod itself;
 mod network;
 mod node;
 mod traffic;
