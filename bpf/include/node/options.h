@@ -65,9 +65,11 @@ struct packet_options {
 	__u8 lb_per_service;   /* a service may say how it chooses backends, to pods, too */
 	__u8 tunnel;	       /* 0 packets between nodes are routed, 1 VXLAN, 2 Geneve */
 	__u16 tunnel_port;     /* UDP, host order */
-	__u8 dsr;	       /* enum dsr_dispatch: how backends learn the service's address */
-	__u8 dsr_all;	       /* every service; else those that say so */
-	__u8 dsr_icmp;	       /* ICMP errors for packets that the option makes too large */
+	__u16 tunnel_port_min; /* source ports of encapsulated packets, host order */
+	__u16 tunnel_port_max;
+	__u8 dsr;      /* enum dsr_dispatch: how backends learn the service's address */
+	__u8 dsr_all;  /* every service; else those that say so */
+	__u8 dsr_icmp; /* ICMP errors for packets that the option makes too large */
 	__u8 rss4_bits;
 	__u8 rss6_bits;
 	__u8 sctp;	       /* SCTP has ports */
@@ -100,7 +102,7 @@ struct node_options {
 	__u8 has_set_retval; /* bpf_set_retval exists (5.18) */
 	struct packet_options packet;
 };
-_Static_assert(sizeof(struct node_options) == 272, "node_options layout");
+_Static_assert(sizeof(struct node_options) == 280, "node_options layout");
 
 /* In .rodata: set before load, constant for the verifier. */
 extern const volatile struct node_options options;

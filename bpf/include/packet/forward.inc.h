@@ -132,7 +132,7 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	path = &work->path;
 	packet = &work->packet;
 	question = &work->question;
-	ifindex = work->ifindex;
+	ifindex = work->way.ifindex;
 	AF_TO_WORDS(original, packet->saddr);
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
@@ -213,7 +213,7 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 	path->destination_identity = receiver->identity;
 	path->direction = METRIC_INGRESS;
 	path->file = METRIC_FILE_LXC;
-	work->ifindex = receiver->ifindex;
+	work->way.ifindex = receiver->ifindex;
 	error = AF_FN(receive)(ctx, work, how);
 	if (error)
 		return error;
@@ -264,7 +264,7 @@ static __noinline int AF_FN(route)(CTX *ctx, struct AF_FN(work) * work)
 	error = options.packet.dsr == DSR_IPIP && work->length ? 0 : AF_FN(hop)(ctx, packet, path);
 	if (error)
 		return error;
-	work->ifindex = fib.ifindex;
+	work->way.ifindex = fib.ifindex;
 	/* The gateway may be of the other family (RFC 5549). */
 	next.nh_family = fib.family;
 	__builtin_memcpy(&next.ipv6_nh, &fib.ipv6_dst, sizeof(next.ipv6_nh));
@@ -401,7 +401,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 	}
 #endif
 	error = TC_ACT_OK;
-	work->ifindex = 0;
+	work->way.ifindex = 0;
 	if (options.packet.tunnel && !local && is_tunnelled(&work->peer))
 		return encapsulate(ctx, path, &work->peer, sender->identity);
 	if (!local) {
@@ -409,12 +409,12 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		if (error < 0)
 			return error;
 		/* An answer to the sender, in place of the packet. */
-		if (error != TC_ACT_OK && !work->ifindex)
+		if (error != TC_ACT_OK && !work->way.ifindex)
 			return error;
 	}
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_LXC);
-	trace_packet(ctx, path, work->ifindex ? TRACE_TO_NETWORK : TRACE_TO_STACK, work->ifindex,
-		     NULL);
+	trace_packet(ctx, path, work->way.ifindex ? TRACE_TO_NETWORK : TRACE_TO_STACK,
+		     work->way.ifindex, NULL);
 	return error;
 }
 

@@ -9,6 +9,9 @@
 #include "../node/options.h"
 #include "work.h"
 
+/* options.packet.tunnel */
+#define TUNNEL_VXLAN 1
+
 #define TUNNEL_TTL 64
 #define TUNNEL_ID_MAX 0xffffffU
 /* Kernels before 5.19 do not know the fields that follow. */

@@ -39,6 +39,12 @@ struct translation {
 	__u8 pad[3];
 };
 
+/* The way out of a packet. */
+struct way {
+	__u32 ifindex;
+	struct ethernet link; /* header there */
+};
+
 #define AF 4
 #include "work.inc.h"
 #undef AF

@@ -10,8 +10,7 @@ struct AF_FN(nat_target) {
 
 struct AF_FN(work) {
 	struct path path;
-	__u32 ifindex;	      /* of the way out */
-	struct ethernet link; /* header there */
+	struct way way;
 	__u16 length;	      /* of the packet on its way out, if it grows; else 0 */
 	__u16 mtu;	      /* of the way out, if it is too large */
 	__u8 translated_back; /* an answer, whose destination was translated */

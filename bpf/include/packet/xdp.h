@@ -7,10 +7,7 @@
 
 #include "dsr.h"
 #include "nodeport.h"
-#include "tunnel.h"
-
-#define FIB_FAMILY4 2
-#define FIB_FAMILY6 10
+#include "vxlan.h"
 
 /* Verdict: the packet goes on, and is for no service, or was translated. */
 #define XDP_DONE 100

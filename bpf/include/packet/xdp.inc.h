@@ -1,53 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Services for clients outside at XDP, of one address family. */
 
-/* Finds the way to the packet's destination for a packet from `source`: interface and header of its
- * link. Returns 0, or as bpf_fib_lookup().
- */
-static __noinline long AF_FN(find_way)(CTX *ctx, struct AF_FN(work) * work, AF_ADDRESS_IN source)
-{
-	struct bpf_fib_lookup fib = {
-		.family = AF_FN(FIB_FAMILY),
-		.ifindex = packet_interface(ctx),
-	};
-	struct AF_FN(neighbour_key) key;
-	const struct neighbour *neighbour;
-	const struct device *device;
-	long found;
-
-#if AF == 4
-	fib.ipv4_src = source;
-	fib.ipv4_dst = work->packet.daddr;
-#else
-	copy6(fib.ipv6_src, source);
-	copy6(fib.ipv6_dst, work->packet.daddr);
-#endif
-	if (options.packet.dsr)
-		fib.tot_len = work->length;
-	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
-	work->ifindex = fib.ifindex;
-	if (found == BPF_FIB_LKUP_RET_SUCCESS) {
-		copy_mac(work->link.source, fib.smac);
-		copy_mac(work->link.destination, fib.dmac);
-		return 0;
-	}
-	if (found != BPF_FIB_LKUP_RET_NO_NEIGH || fib.family != AF_FN(FIB_FAMILY))
-		return found;
-	/* The kernel has not asked for a client whose packets it never saw. */
-#if AF == 4
-	key.address = fib.ipv4_dst;
-#else
-	copy6(key.address, fib.ipv6_dst);
-#endif
-	neighbour = bpf_map_lookup_elem(&AF_FN(cilium_nodeport_neigh), &key);
-	device = bpf_map_lookup_elem(&skep_devices, &work->ifindex);
-	if (!neighbour || !device)
-		return found;
-	copy_mac(work->link.source, device->mac);
-	copy_mac(work->link.destination, neighbour->mac);
-	return 0;
-}
-
 /* The way may be known to the kernel alone, or after it asked for a neighbour: the packet goes on
  * as it came, and the tc program does what would have been done here.
  */
@@ -63,7 +16,7 @@ static __noinline int AF_FN(leave_to_tc)(CTX *ctx, struct AF_FN(work) * work)
 	return XDP_PASS;
 }
 
-/* The tc program encapsulates. */
+/* The packet goes to the node that its destination is on, by the tunnel. */
 static __always_inline int AF_FN(goes_by_tunnel)(struct AF_FN(work) * work)
 {
 	if (!options.packet.tunnel)
@@ -75,7 +28,9 @@ static __always_inline int AF_FN(goes_by_tunnel)(struct AF_FN(work) * work)
 /* What becomes of a packet that has no way to go; `found` as of `AF_FN(find_way)`. */
 static __always_inline int AF_FN(no_way)(CTX *ctx, struct AF_FN(work) * work, long found)
 {
-	if (found == BPF_FIB_LKUP_RET_NOT_FWDED || found == BPF_FIB_LKUP_RET_NO_NEIGH)
+	/* The tc program also tells the sender that the packet is too large. */
+	if (found == BPF_FIB_LKUP_RET_NOT_FWDED || found == BPF_FIB_LKUP_RET_NO_NEIGH ||
+	    found == BPF_FIB_LKUP_RET_FRAG_NEEDED)
 		return AF_FN(leave_to_tc)(ctx, work);
 	work->path.file = METRIC_FILE_NODEPORT;
 	work->path.direction = METRIC_EGRESS;
@@ -86,20 +41,49 @@ static __always_inline int AF_FN(no_way)(CTX *ctx, struct AF_FN(work) * work, lo
 /* Sends the packet the way that was found. Returns a verdict, or less: a drop reason. */
 static __always_inline int AF_FN(send_on)(CTX *ctx, struct AF_FN(work) * work)
 {
-	struct path *path = &work->path;
-	struct ethernet *ethernet;
 	__u8 error = AF_FN(take_hop)(ctx, &work->packet);
 
+	return error ? FAIL(&work->path, error) : go(ctx, &work->path, &work->way);
+}
+
+/* Sends the packet by the tunnel, with this identity. Returns as `AF_FN(from_wire)`. */
+GLOBAL int AF_FN(send_by_tunnel)(CTX *ctx, struct AF_FN(work) * work, __u32 identity)
+{
+	const struct AF_FN(packet) * came;
+	const struct AF_FN(ip) * ip;
+	struct path *path;
+	__u32 hash, length = packet_length(ctx) - L3 + VXLAN_ROOM;
+	__u8 ecn, error;
+	__be32 node;
+	long found;
+
+	work = OWN_WORK(work);
+	if (!work || !options.packet.tunnel)
+		return -DROP_INVALID;
+	path = &work->path;
+	came = &work->inner;
+	node = work->peer.endpoint[0];
+	if (!writes_vxlan(&work->peer) || length > 0xffff)
+		return AF_FN(leave_to_tc)(ctx, work);
+	found = find_way4(ctx, &work->way, options.packet.nodeport_source4, node, length);
+	if (found)
+		return AF_FN(no_way)(ctx, work, found);
+	path->file = METRIC_FILE_NODEPORT;
+	path->direction = METRIC_EGRESS;
+	error = AF_FN(take_hop)(ctx, &work->packet);
 	if (error)
 		return FAIL(path, error);
-	ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));
-	if (!ethernet)
+	ip = packet_bytes(ctx, L3, sizeof(*ip));
+	if (!ip)
 		return FAIL(path, DROP_WRITE);
-	copy_mac(ethernet->source, work->link.source);
-	copy_mac(ethernet->destination, work->link.destination);
-	if (work->ifindex == packet_interface(ctx))
-		return XDP_TX;
-	return bpf_redirect(work->ifindex, 0);
+	ecn = (AF == 4 ? ((const __u8 *)ip)[1] : bpf_ntohl(*(const __be32 *)ip) >> 20) & 3;
+	hash = AF_FN(packet_hash)(came->saddr, came->sport, came->dport, came->proto, 0);
+	error = vxlan_encapsulate(ctx, node, identity, hash, ecn);
+	if (error)
+		return FAIL(path, error);
+	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_ENCAP);
+	trace_packet(ctx, path, TRACE_TO_OVERLAY, options.packet.tunnel_device, NULL);
+	return go(ctx, path, &work->way);
 }
 
 /* A packet for a backend on another node, which answers the client itself. Returns as
@@ -110,6 +94,7 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 	struct AF_FN(packet) * packet;
 	struct path *path;
 	int tells, error;
+	__u16 length;
 	long found;
 
 	/* Kernels before 6.8 verify this where nothing calls it. */
@@ -127,9 +112,8 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 		return FAIL(path, DROP_TTL);
 	}
 	tells = AF_FN(dsr_tells)(packet);
-	work->length = tells ? AF_FN(dsr_length)(ctx, packet) : 0;
-	found = AF_FN(find_way)(ctx, work, packet->saddr);
-	work->length = 0;
+	length = tells ? AF_FN(dsr_length)(ctx, packet) : 0;
+	found = AF_FN(find_way)(ctx, &work->way, packet->saddr, packet->daddr, length);
 	/* The tc program tells the client that it is too large. */
 	if (tells && found == BPF_FIB_LKUP_RET_FRAG_NEEDED)
 		return AF_FN(leave_to_tc)(ctx, work);
@@ -151,7 +135,7 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 	struct AF_FN(packet) * packet;
 	const struct lxc_value *local;
 	struct path *path;
-	int error;
+	int error, tunnelled;
 	long found;
 
 	work = OWN_WORK(work);
@@ -178,17 +162,23 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 		return FAIL(path, DROP_CT_CREATE);
 	if (local)
 		return XDP_DONE;
-	if (AF_FN(goes_by_tunnel)(work))
-		return AF_FN(leave_to_tc)(ctx, work);
 	AF_FN(learn_neighbour)(ctx, packet);
+	tunnelled = AF_FN(goes_by_tunnel)(work);
 #if AF == 4
 	work->target.address = options.packet.nodeport_source4;
 #else
 	copy6(work->target.address, packet_options()->nodeport_source6);
 #endif
+	/* IPv6 tells the client, which the tc program does. */
+	if (tunnelled && packet->hop_limit <= 1)
+		return AF_FN(leave_to_tc)(ctx, work);
+	/* The answer comes by the tunnel, too. */
+	if (tunnelled)
+		AF_COPY(work->target.address, packet_options()->AF_FN(router));
 	work->target.needs_ct = 0;
-	if (packet->hop_limit > 1) {
-		found = AF_FN(find_way)(ctx, work, work->target.address);
+	if (packet->hop_limit > 1 && !tunnelled) {
+		found = AF_FN(find_way)(ctx, &work->way, work->target.address, packet->daddr,
+					l3_length(ctx));
 		if (found)
 			return AF_FN(no_way)(ctx, work, found);
 	}
@@ -199,6 +189,8 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 	error = AF_FN(nat_egress)(ctx, work);
 	if (error)
 		return FAIL(path, error);
+	if (tunnelled)
+		return AF_FN(send_by_tunnel)(ctx, work, IDENTITY_WORLD);
 	return AF_FN(send_on)(ctx, work);
 }
 
@@ -240,8 +232,8 @@ GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, struct AF_FN(work) * work)
 	if (error)
 		return FAIL(path, error);
 	if (AF_FN(goes_by_tunnel)(work))
-		return AF_FN(leave_to_tc)(ctx, work);
-	found = AF_FN(find_way)(ctx, work, packet->saddr);
+		return AF_FN(send_by_tunnel)(ctx, work, IDENTITY_REMOTE_NODE);
+	found = AF_FN(find_way)(ctx, &work->way, packet->saddr, packet->daddr, l3_length(ctx));
 	if (found)
 		return AF_FN(no_way)(ctx, work, found);
 	path->file = METRIC_FILE_NODEPORT;

@@ -193,6 +193,8 @@ pub struct Tunnel {
     pub port: u16,
     /// Index of the tunnel's interface.
     pub device: u32,
+    /// First and last source port of packets that the XDP program encapsulates (`tunnel-source-port-range`).
+    pub source_ports: (u16, u16),
 }
 
 /// Protocols of tunnels.
@@ -376,6 +378,7 @@ macro_rules! raw_options {
             raw.tunnel = tunnel.protocol as u8;
             raw.tunnel_device = tunnel.device;
             raw.tunnel_port = tunnel.port;
+            (raw.tunnel_port_min, raw.tunnel_port_max) = tunnel.source_ports;
         }
         raw.nodeport_source4 = $crate::options::word(packets.nodeport_source4);
         raw.nodeport_source6 = $crate::options::words(packets.nodeport_source6);

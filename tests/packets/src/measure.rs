@@ -254,6 +254,7 @@ fn with_mode(mut options: NodeOptions, facts: &Facts, mode: Mode) -> Result<Node
                 port: 8472,
                 // Any interface: packets do not arrive there.
                 device: options.packets.cilium_net,
+                source_ports: (32_768, 60_999),
             });
         }
     }

@@ -22,6 +22,10 @@ use skep_maglev::Maglev;
 
 use crate::{desired::Desired, pair::Pair};
 
+/// Source ports of packets of the tunnel if none are configured: those that the kernel has by default
+/// (`net.ipv4.ip_local_port_range`).
+const LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
+
 /// Settings that decide which programs are attached to interfaces, and what they do.
 #[derive(Debug, Clone, Params)]
 pub struct PacketSettings {
@@ -86,6 +90,11 @@ impl PacketSettings {
             tunnel: tunnel.map(|device| Tunnel {
                 protocol: TunnelProtocol::Vxlan,
                 port: self.tunnel.port(),
+                source_ports: self
+                    .tunnel
+                    .tunnel_source_port_range
+                    .range()
+                    .unwrap_or(LOCAL_PORTS),
                 device,
             }),
             router6: desired.pair.router6.unwrap_or(Ipv6Addr::UNSPECIFIED),
@@ -307,6 +316,21 @@ mod tests {
 
         settings.families = cfg(|config: &mut AddressFamilies| config.ipv4 = false);
         assert_eq!(options(&settings).nat46x64, None);
+    }
+
+    #[test]
+    fn packets_of_the_tunnel_have_source_ports_as_configured() {
+        let ports = |range: &str| {
+            let mut settings = settings();
+            settings.tunnel = cfg(|config: &mut TunnelConfig| {
+                config.tunnel_source_port_range = range.parse().unwrap();
+            });
+            let base = NodeOptions::default();
+            let options = settings.options(base, &Desired::default(), Pair::default(), Some(6));
+            options.packets.tunnel.unwrap().source_ports
+        };
+        assert_eq!(ports("0-0"), (32_768, 60_999));
+        assert_eq!(ports("40000-40010"), (40_000, 40_010));
     }
 
     #[test]

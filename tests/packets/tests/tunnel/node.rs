@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHookBuilder};
+use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHookBuilder, Xdp, XdpFlags};
 use skep_bpf_maps::{
     MapSizes,
     endpoint::{Device, Endpoint, LxcKey, LxcValue, endpoint_flags, lxc_flags},
@@ -18,7 +18,7 @@ use skep_bpf_maps::{
     policy::{POLICIES, POLICY_STATIC_BITS},
     testing::{Frontend, LbMaps},
 };
-use skep_bpf_programs::{NodeOptions, PacketOptions, Packets, Tunnel, TunnelProtocol};
+use skep_bpf_programs::{NodeOptions, PacketOptions, Packets, Tunnel, TunnelProtocol, XDP_PROGRAM};
 use skep_bpf_sys::{
     KernelMap, MapStore, RawMap as _,
     testing::{Node, Pod},
@@ -246,6 +246,15 @@ fn member(world: &Node, n: u8, netns: Pod, pod: Pod, setup: Setup<'_>) -> Member
         for (program, interface, at) in hooks {
             attach(&programs, program, interface, at);
         }
+        if let Some(eth1) = eth1.filter(|_| options.packets.xdp) {
+            let xdp = Packets::load_xdp(&store, sizes(), &options).unwrap();
+            let program = xdp.program(XDP_PROGRAM).unwrap();
+            // Generic: interfaces of these pairs leave checksums to each other, which programs of a driver would see.
+            Xdp::new(program)
+                .attach(eth1.0 as i32, XdpFlags::SKB_MODE)
+                .unwrap();
+            programs.push(xdp);
+        }
         if let Some(eth1) = eth1 {
             attach(&programs, "cil_from_netdev", eth1.0, TC_INGRESS);
             attach(&programs, "cil_to_netdev", eth1.0, TC_EGRESS);
@@ -276,6 +285,7 @@ fn options(n: u8, cilium_host: u32, cilium_net: u32, device: u32) -> NodeOptions
                 protocol: TunnelProtocol::Vxlan,
                 port: PORT,
                 device,
+                source_ports: (32_768, 60_999),
             }),
             nodeport_source4: octets4(node_address(n, false)).into(),
             nodeport_source6: octets6(node_address(n, true)).into(),

@@ -151,29 +151,48 @@ impl Tap {
 
     /// The kinds of VXLAN packets since the last call.
     pub(crate) fn outer(&self) -> Vec<Outer> {
-        let mut frame = vec![0; 65_536];
         let mut seen = Vec::new();
-        while let Ok((length, _)) = recv(&self.0, &mut frame[..], RecvFlags::empty()) {
-            seen.extend(outer(&frame[..length]));
-        }
+        self.each(|frame| seen.extend(outer(frame)));
         seen.sort();
         seen.dedup();
         seen
     }
+
+    /// How many datagrams for a port there were since the last call.
+    pub(crate) fn datagrams_to(&self, port: u16) -> usize {
+        let mut count = 0;
+        self.each(|frame| {
+            let to = udp(frame).and_then(|(.., at)| frame.get(at + 2..at + 4));
+            count += usize::from(to == Some(&port.to_be_bytes()));
+        });
+        count
+    }
+
+    fn each(&self, mut see: impl FnMut(&[u8])) {
+        let mut frame = vec![0; 65_536];
+        while let Ok((length, _)) = recv(&self.0, &mut frame[..], RecvFlags::empty()) {
+            see(&frame[..length]);
+        }
+    }
 }
 
-fn outer(frame: &[u8]) -> Option<Outer> {
-    let (source, destination, udp): (IpAddr, IpAddr, _) = match frame.get(12..15)? {
+/// Addresses of a datagram, and where its header is.
+fn udp(frame: &[u8]) -> Option<(IpAddr, IpAddr, usize)> {
+    match frame.get(12..15)? {
         [8, 0, 0x45] if frame.get(23) == Some(&17) => {
             let address = |at: usize| <[u8; 4]>::try_from(frame.get(at..at + 4)?).ok();
-            (address(26)?.into(), address(30)?.into(), 34)
+            Some((address(26)?.into(), address(30)?.into(), 34))
         }
         [0x86, 0xdd, _] if frame.get(20) == Some(&17) => {
             let address = |at: usize| <[u8; 16]>::try_from(frame.get(at..at + 16)?).ok();
-            (address(22)?.into(), address(38)?.into(), 54)
+            Some((address(22)?.into(), address(38)?.into(), 54))
         }
-        _ => return None,
-    };
+        _ => None,
+    }
+}
+
+fn outer(frame: &[u8]) -> Option<Outer> {
+    let (source, destination, udp) = udp(frame)?;
     let port = u16::from_be_bytes(frame.get(udp + 2..udp + 4)?.try_into().ok()?);
     let header = frame.get(udp + 8..udp + 16)?;
     let vni = u32::from_be_bytes(header[4..].try_into().ok()?) >> 8;

@@ -168,6 +168,46 @@ fn node_ports_reach_backends_on_other_nodes_by_the_tunnel() {
 }
 
 #[test]
+fn node_ports_at_xdp_reach_backends_on_other_nodes_by_the_tunnel() {
+    let setup = Setup {
+        is_underlay_ipv6: false,
+        is_routed: false,
+        change: &|options| options.packets.xdp = true,
+    };
+    node::with_cluster("tunnel", setup, |members| {
+        let [one, two] = members;
+        for is_ipv6 in [false, true] {
+            let frontend = SocketAddr::from((outside(1, is_ipv6), 30_080));
+            let backend = SocketAddr::from((pod_address(2, is_ipv6), 80));
+            one.serve(frontend, UDP, backend);
+            let tap = Tap::new(&two.netns);
+            let server = udp_server(&two.pod, backend);
+            udp_call(frontend, 1000).unwrap();
+            assert_eq!(server.join().unwrap().unwrap().ip(), router(1, is_ipv6));
+            let expected = [
+                between(1, 2, IDENTITY_WORLD, false),
+                between(2, 1, identity(2), false),
+            ];
+            assert_eq!(tap.outer(), expected);
+
+            // The neighbours are known now.
+            let tap = Tap::new(&one.netns);
+            let server = udp_server(&two.pod, backend);
+            udp_call(frontend, 1000).unwrap();
+            server.join().unwrap().unwrap();
+            assert_eq!(tap.datagrams_to(frontend.port()), 0, "nothing gets past XDP");
+
+            one.serve(frontend, TCP, backend);
+            let server = tcp_server(&two.pod, backend);
+            tcp_call(frontend, 1 << 18).unwrap();
+            let from = server.join().unwrap().unwrap();
+            assert_eq!(from.ip(), router(1, is_ipv6), "as if the first node called");
+        }
+        no_drops(members);
+    });
+}
+
+#[test]
 fn node_ports_serve_clients_behind_the_tunnel() {
     with_cluster(false, |members| {
         let [one, two] = members;
