@@ -7,12 +7,13 @@
 //! `tc filter show` prints it.
 
 use std::{
+    collections::BTreeSet,
     io,
     os::fd::{AsRawFd, BorrowedFd},
 };
 
 use crate::{
-    link::{InterfaceHook, LinkError, interface_index},
+    link::{Interface, InterfaceHook, LinkError, interface_index},
     netlink::{self, Body, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE},
 };
 
@@ -219,6 +220,11 @@ impl Filters {
         if !self.has_hook(hook).map_err(failed)? {
             return Ok(Vec::new());
         }
+        self.dump(hook).map_err(failed)
+    }
+
+    /// The filters at a hook, which is there.
+    fn dump(&self, hook: InterfaceHook) -> io::Result<Vec<Filter>> {
         let mut filters = Vec::new();
         let body = Body::new(&tcmsg(self.index, 0, parent(hook), 0));
         let result = netlink::dump(RTM_GETTFILTER, &body, |kind, message| {
@@ -229,12 +235,12 @@ impl Filters {
         match result {
             // The qdisc is gone, and its filters.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(Vec::new()),
-            result => result.map(|()| filters).map_err(failed),
+            result => result.map(|()| filters),
         }
     }
 
     fn name(&self, program: &str) -> String {
-        format!("{program}-{}", self.interface)
+        name(program, &self.interface)
     }
 
     fn message(&self, hook: InterfaceHook, priority: u16, handle: u32) -> Vec<u8> {
@@ -306,6 +312,48 @@ impl Filters {
             },
         }
     }
+}
+
+/// Name of our filter for a program at an interface.
+pub fn name(program: &str, interface: &str) -> String {
+    format!("{program}-{interface}")
+}
+
+/// The filters that run programs at an interface, ours and others'. Interfaces without are left out.
+///
+/// # Errors
+///
+/// What the kernel says when they are listed.
+pub fn everywhere(interfaces: &[Interface]) -> io::Result<Vec<(&Interface, Vec<Filter>)>> {
+    let mut with_qdisc = BTreeSet::new();
+    let body = Body::new(&tcmsg(0, 0, 0, 0));
+    netlink::dump(RTM_GETQDISC, &body, |_, message| {
+        if netlink::word(message, 12) == Some(CLSACT) {
+            with_qdisc.extend(netlink::word(message, 4));
+        }
+    })?;
+    let mut found = Vec::new();
+    for interface in interfaces
+        .iter()
+        .filter(|known| with_qdisc.contains(&known.index))
+    {
+        let filters = Filters {
+            interface: interface.name.clone(),
+            index: interface.index,
+        };
+        let mut all = Vec::new();
+        for hook in [InterfaceHook::Ingress, InterfaceHook::Egress] {
+            match filters.dump(hook) {
+                // The interface is gone.
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+                listed => all.extend(listed?),
+            }
+        }
+        if !all.is_empty() {
+            found.push((interface, all));
+        }
+    }
+    Ok(found)
 }
 
 fn parse(message: &[u8]) -> Option<Filter> {

@@ -23,7 +23,7 @@ pub use self::{
     cgroup::{CgroupHook, CgroupLinks},
     interface::{InterfaceHook, InterfaceLinks, has_interface_links, interface_index},
     iterator::{iterate, iterator, map_iterator},
-    xdp::XdpMode,
+    xdp::{Interface, XdpMode, interfaces},
 };
 use crate::syscall::{self as sys, LinkInfo};
 

@@ -41,6 +41,7 @@ impl XdpMode {
 
 const RTM_GETLINK: u16 = 18;
 const RTM_SETLINK: u16 = 19;
+const IFLA_IFNAME: u16 = 3;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_FD: u16 = 1;
 const IFLA_XDP_ATTACHED: u16 = 2;
@@ -171,19 +172,54 @@ fn interface(index: u32) -> Vec<u8> {
 fn xdp_program(index: u32) -> io::Result<Option<XdpProgram>> {
     let mut found = None;
     netlink::ask(RTM_GETLINK, &Body::new(&interface(index)), |_, message| {
-        let xdp = message
+        found = xdp_of(message).or(found);
+    })?;
+    Ok(found)
+}
+
+/// What the kernel says of an interface's XDP program.
+fn xdp_of(message: &[u8]) -> Option<XdpProgram> {
+    let xdp = netlink::find(message.get(IFINFO..)?, IFLA_XDP)?;
+    let mode = match netlink::find(xdp, IFLA_XDP_ATTACHED).and_then(<[u8]>::first) {
+        Some(1) => Some(XdpMode::Native),
+        Some(2) => Some(XdpMode::Generic),
+        _ => None,
+    };
+    let id = netlink::word(netlink::find(xdp, IFLA_XDP_PROG_ID)?, 0)?;
+    (id != 0).then_some(XdpProgram { id, mode })
+}
+
+/// An interface of a network namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Name.
+    pub name: String,
+    /// Index.
+    pub index: u32,
+    /// Id of its XDP program, ours or another.
+    pub xdp: Option<u32>,
+}
+
+/// All interfaces of the calling thread's network namespace.
+///
+/// # Errors
+///
+/// What the kernel says when they are listed.
+pub fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut found = Vec::new();
+    netlink::dump(RTM_GETLINK, &Body::new(&interface(0)), |_, message| {
+        let name = message
             .get(IFINFO..)
-            .and_then(|attributes| netlink::find(attributes, IFLA_XDP));
-        let word = |kind| xdp.and_then(|xdp| netlink::word(netlink::find(xdp, kind)?, 0));
-        let attached = xdp.and_then(|xdp| netlink::find(xdp, IFLA_XDP_ATTACHED)?.first());
-        let mode = match attached {
-            Some(1) => Some(XdpMode::Native),
-            Some(2) => Some(XdpMode::Generic),
-            _ => None,
-        };
-        if let Some(id) = word(IFLA_XDP_PROG_ID).filter(|id| *id != 0) {
-            found = Some(XdpProgram { id, mode });
-        }
+            .and_then(|attributes| netlink::find(attributes, IFLA_IFNAME))
+            .map(netlink::text);
+        found.extend(
+            name.zip(netlink::word(message, 4))
+                .map(|(name, index)| Interface {
+                    name,
+                    index,
+                    xdp: xdp_of(message).map(|program| program.id),
+                }),
+        );
     })?;
     Ok(found)
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use skep_bpf_sys::{
-    filter::Filters,
-    link::{self, InterfaceHook, InterfaceLinks, LinkError},
+    filter::{self, Filter, Filters},
+    link::{self, InterfaceHook, InterfaceLinks, LinkError, program_name},
 };
 
 /// Where programs are attached.
@@ -166,6 +166,30 @@ pub(crate) fn running(
         Err(LinkError::NoInterface { .. }) => Ok(None),
         running => running,
     }
+}
+
+/// Names of the interfaces that run one of these programs by a filter or, at XDP, by whatever: an earlier process may have
+/// left it there.
+pub(crate) fn interfaces_with(programs: &[(&str, Hook)]) -> io::Result<Vec<String>> {
+    let interfaces = link::interfaces()?;
+    let mut found = Vec::new();
+    for (interface, filters) in filter::everywhere(&interfaces)? {
+        let is_ours = |filter: &Filter| {
+            let mut names = programs
+                .iter()
+                .map(|(program, _)| filter::name(program, &interface.name));
+            names.any(|name| name == filter.name)
+        };
+        found.extend(filters.iter().any(is_ours).then(|| interface.name.clone()));
+    }
+    for interface in &interfaces {
+        let Some(name) = interface.xdp.map(program_name).transpose()?.flatten() else {
+            continue;
+        };
+        let is_ours = |(program, hook): &(&str, Hook)| *hook == Hook::Xdp && *program == name;
+        found.extend(programs.iter().any(is_ours).then(|| interface.name.clone()));
+    }
+    Ok(found)
 }
 
 /// Removes the directory of links and the one around it, unless something is in them.

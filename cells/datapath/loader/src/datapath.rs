@@ -136,6 +136,8 @@ struct State {
     endpoints: BTreeMap<u16, String>,
     /// Endpoints that have filters for now, and get links.
     unlinked: BTreeSet<u16>,
+    /// What earlier processes left at interfaces that are not selected any more was removed.
+    is_clean: bool,
 }
 
 /// The programs at interfaces of this node.
@@ -269,7 +271,7 @@ impl PacketDatapath {
                 Err(error) => errors.push(error),
             }
         }
-        self.detach_others(&wanted, &mut errors)?;
+        self.detach_others(&mut state, &wanted, &mut errors)?;
         if is_new {
             self.replace_in_endpoints(&mut state, how, &mut errors)?;
         }
@@ -361,6 +363,7 @@ impl PacketDatapath {
     /// Detaches our programs from interfaces where they are not wanted, also those of an earlier process.
     fn detach_others(
         &self,
+        state: &mut State,
         wanted: &[(String, &'static str, Hook)],
         errors: &mut Vec<LinkError>,
     ) -> Result<(), DatapathError> {
@@ -377,6 +380,11 @@ impl PacketDatapath {
         let known = self.status.lock().devices.clone();
         interfaces.extend(known);
         interfaces.extend(wanted.iter().map(|(interface, ..)| interface.clone()));
+        // Filters, and programs without links, are at interfaces whose names no directory tells.
+        if !state.is_clean {
+            interfaces.extend(attach::interfaces_with(&NODE_PROGRAMS)?);
+        }
+        let before = errors.len();
         for interface in interfaces {
             let directory = Owner::Device(interface.clone()).links(&root);
             for (program, hook) in NODE_PROGRAMS {
@@ -386,11 +394,14 @@ impl PacketDatapath {
                 match attach::detach(&directory, &interface, program, hook) {
                     Ok(true) => tracing::info!(interface, program, "program detached"),
                     Ok(false) => {}
+                    // By the link of another process.
+                    Err(LinkError::Occupied { .. }) => {}
                     Err(error) => errors.push(error),
                 }
             }
             attach::remove_empty(&directory);
         }
+        state.is_clean |= errors.len() == before;
         Ok(())
     }
 

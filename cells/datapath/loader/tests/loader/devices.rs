@@ -118,6 +118,88 @@ fn devices_that_went_while_there_was_no_agent_are_unpinned() {
 }
 
 #[test]
+fn filters_are_removed_from_devices_that_were_deselected_while_there_was_no_agent() {
+    run("deselected", async |world: World| {
+        const FILTERS: &str = "--enable-tcx=false";
+        world.add_interface("eth1.5", "198.51.100.1/24", "2001:db8:1::1/64")?;
+        let names = || -> Outcome<Vec<String>> {
+            let mut names = Vec::new();
+            for hook in [InterfaceHook::Ingress, InterfaceHook::Egress] {
+                let filters = Filters::new("eth1.5")?.list(hook)?;
+                names.extend(filters.into_iter().map(|filter| filter.name));
+            }
+            Ok(names)
+        };
+        for (next, is_link) in [(vec![REPLACEMENT, FILTERS], false), (vec![REPLACEMENT], true)] {
+            world.attached(&[REPLACEMENT, FILTERS]).await?.stop().await?;
+            assert_eq!(
+                names()?,
+                ["cil_from_netdev-eth1.5", "cil_to_netdev-eth1.5"],
+                "links next: {is_link}"
+            );
+            // Of others: a program, and a filter that runs none.
+            let other = program(ProgramKind::Classifier, "other")?;
+            let filters = Filters::new("eth1.5")?;
+            filters.attach("other", other.as_fd(), InterfaceHook::Ingress, 40)?;
+            let foreign = "filter replace dev eth1.5 egress prio 41 matchall action pass";
+            run_program("tc", foreign)?;
+
+            let mut flags = next;
+            flags.push("--devices=eth0");
+            let agent = world.attached(&flags).await?;
+
+            assert_eq!(agent.datapath().status().devices, ["eth0"]);
+            assert_eq!(names()?, ["other-eth1.5"]);
+            let shown = run_program("tc", "filter show dev eth1.5 egress")?;
+            assert!(shown.contains("matchall"), "{shown}");
+            assert_eq!(agent.health().1, None);
+            agent.stop().await?;
+            filters.detach("other", InterfaceHook::Ingress)?;
+            run_program("tc", "filter del dev eth1.5 egress prio 41")?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn xdp_programs_without_links_are_removed_from_devices_that_were_deselected() {
+    run("deselected-xdp", async |world: World| {
+        for name in ["eth1", "eth2", "eth3"] {
+            let n = &name[3..];
+            world.add_interface(name, &format!("10.9.{n}.1/24"), &format!("2001:db8:{n}::1/64"))?;
+        }
+        // By hand, as agents without links did: ours, and one of others; and one of our name by a link that is not ours.
+        let attach_by_hand = |name: &str, interface: &str| -> Outcome {
+            let made = program(ProgramKind::Xdp, name)?;
+            let pin = world.root.join(format!("old-{interface}"));
+            skep_bpf_sys::testing::pin(made.as_fd(), &pin)?;
+            ip(&format!(
+                "link set dev {interface} xdpgeneric pinned {}",
+                pin.display()
+            ))?;
+            Ok(())
+        };
+        attach_by_hand("cil_xdp_entry", "eth1")?;
+        attach_by_hand("guard", "eth2")?;
+        let other = program(ProgramKind::Xdp, "cil_xdp_entry")?;
+        InterfaceLinks::new(&world.root.join("others"), "eth3")?.attach_xdp(
+            "cil_xdp_entry",
+            other.as_fd(),
+            XdpMode::Generic,
+        )?;
+
+        let agent = world.attached(&[REPLACEMENT, "--devices=eth0"]).await?;
+
+        let attached = |name: &str| InterfaceLinks::new(&world.root, name)?.attached_xdp();
+        assert_eq!(attached("eth1")?, None);
+        assert!(attached("eth2")?.is_some());
+        assert_eq!(attached("eth3")?, Some(program_id(other.as_fd())?));
+        assert_eq!(agent.health().1, None);
+        agent.stop().await
+    });
+}
+
+#[test]
 fn programs_of_others_keep_their_places() {
     run("foreign", async |world: World| {
         let (before, after) = (
