@@ -14,10 +14,6 @@ enum dsr_dispatch {
 	DSR_IPIP = 2,
 };
 
-/* "Fragmentation needed", "packet too big": type and code. */
-#define TOO_LARGE4 (ICMP4_UNREACHABLE << 8 | ICMP4_FRAGMENTATION_NEEDED)
-#define TOO_LARGE6 (ICMP6_TOO_BIG << 8)
-
 /* IPv4 option, and option of the IPv6 destination options header: types that those who do not know
  * them skip.
  */

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Direct server return in tc programs, of one address family. */
 
-/* A packet that exceeds the MTU with the option: answered with an ICMP error if that is configured,
- * else dropped. Returns a verdict, or a drop reason, which is negative.
+/* A packet that exceeds the MTU, grown if it tells the service's address: answered with an ICMP
+ * error, but for grown packets only if that is configured, else dropped. Returns a verdict, or a
+ * drop reason, which is negative.
  */
-static __always_inline int AF_FN(dsr_too_large)(CTX *ctx, struct AF_FN(work) * work)
+static __always_inline int AF_FN(dsr_too_large)(CTX *ctx, struct AF_FN(work) * work, int tells)
 {
+	__u32 growth = tells ? AF_FN(dsr_growth)() : 0, mtu = work->mtu - growth;
 	struct path *path = &work->path;
-	__u32 mtu = work->mtu - AF_FN(dsr_growth)();
 	int error;
 
-	if (!options.packet.dsr_icmp || work->mtu <= AF_FN(dsr_growth)())
+	if ((tells && !options.packet.dsr_icmp) || work->mtu <= growth)
 		return FAIL(path, DROP_TOO_LARGE);
 	error = AF_FN(dsr_undo)(ctx, work);
 	if (error)
 		return FAIL(path, error);
-	return AF_FN(reply_error)(ctx, &work->packet, AF_FN(TOO_LARGE) | mtu << 16, ctx->len - L3);
+	return AF_FN(tell_mtu)(ctx, work, mtu);
 }
 
 /* Sends a packet to a backend on another node, which answers the client itself. Returns a verdict,
@@ -41,10 +42,11 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 	}
 	tells = AF_FN(dsr_tells)(packet);
 	work->length = tells ? AF_FN(dsr_length)(ctx, packet) : 0;
-	verdict = AF_FN(route)(ctx, work);
+	/* A packet inside another one goes no hop further. */
+	verdict = AF_FN(route)(ctx, work, options.packet.dsr != DSR_IPIP);
 	work->length = 0;
 	if (verdict == -DROP_TOO_LARGE)
-		return AF_FN(dsr_too_large)(ctx, work);
+		return AF_FN(dsr_too_large)(ctx, work, tells);
 	if (verdict < 0)
 		return verdict;
 	if (tells) {

@@ -37,7 +37,7 @@ GLOBAL int now_of4(CTX *ctx, struct work4 *work)
 			return encapsulate(ctx, path, &work->peer, IDENTITY_WORLD);
 		}
 	}
-	return route4(ctx, work);
+	return route4(ctx, work, 1);
 }
 
 /* On to the network, as the routes say. */
@@ -53,7 +53,7 @@ GLOBAL int now_of6(CTX *ctx, struct work6 *work)
 	if (parse6(ctx, &work->packet))
 		return FAIL(path, DROP_NAT46);
 	mark_snat_done(ctx);
-	return route6(ctx, work);
+	return route6(ctx, work, 1);
 }
 
 /* What becomes of a packet with this verdict, if it changed its family. */

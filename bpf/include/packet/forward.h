@@ -25,6 +25,10 @@
 #define NO_BACKEND4 (ICMP4_UNREACHABLE << 8 | ICMP4_PORT_UNREACHABLE)
 #define NO_BACKEND6 (ICMP6_UNREACHABLE << 8 | ICMP6_PORT_UNREACHABLE)
 
+/* "Fragmentation needed", "packet too big": the same. */
+#define TOO_LARGE4 (ICMP4_UNREACHABLE << 8 | ICMP4_FRAGMENTATION_NEEDED)
+#define TOO_LARGE6 (ICMP6_TOO_BIG << 8)
+
 /* How a packet comes to an endpoint. */
 enum delivery {
 	FROM_POD,

@@ -15,6 +15,33 @@ static __always_inline int AF_FN(passes_policies)(const struct AF_FN(packet) * p
 	return options.packet.icmp_frag_needed && AF_FN(is_mtu_error)(packet);
 }
 
+/* Sends an ICMP error back to where the packet came from. Returns a verdict, or less: a drop
+ * reason.
+ */
+static __always_inline int AF_FN(send_error)(CTX *ctx, struct AF_FN(work) * work, __u32 type_code,
+					     __u32 embedded)
+{
+	int verdict = AF_FN(reply_error)(ctx, &work->packet, type_code, embedded);
+
+	if (!FROM_TUNNEL || verdict != TC_ACT_REDIRECT)
+		return verdict;
+	AF_FN(find_peer)(work, work->packet.saddr);
+	if (!is_tunnelled(&work->peer))
+		return FAIL(&work->path, DROP_UNROUTABLE);
+	return encapsulate(ctx, &work->path, &work->peer, IDENTITY_HOST);
+}
+
+/* Tells the sender of a packet, which is as it came, how large it may be. Returns as
+ * `AF_FN(send_error)`.
+ */
+static __always_inline int AF_FN(tell_mtu)(CTX *ctx, struct AF_FN(work) * work, __u32 mtu)
+{
+	/* It heard of that with the first fragment (RFC 1122 3.2.2). */
+	if (work->packet.fragment == FRAGMENT_LATER)
+		return FAIL(&work->path, DROP_TOO_LARGE);
+	return AF_FN(send_error)(ctx, work, AF_FN(TOO_LARGE) | mtu << 16, packet_length(ctx) - L3);
+}
+
 /* Out of hops: IPv6 tells the sender. Returns a verdict, or less: a drop reason. */
 static __always_inline int AF_FN(out_of_hops)(CTX *ctx, struct AF_FN(packet) * packet,
 					      struct path *path)
@@ -225,34 +252,62 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 	return bpf_redirect_peer(receiver->ifindex, 0);
 }
 
-/* Sends the packet where the routes of the node say. Returns a verdict, or less: a drop reason;
- * TC_ACT_OK leaves it to the kernel, which knows better. `ifindex` is then 0.
+/* Bytes from the network header on, of a segment if there are several: a route's MTU counts these.
+ * 0: unknown.
  */
-static __noinline int AF_FN(route)(CTX *ctx, struct AF_FN(work) * work)
+static __always_inline __u16 AF_FN(l3_length)(CTX *ctx, const struct AF_FN(packet) * packet)
+{
+	__u32 length = packet_length(ctx) - L3;
+	const struct tcp *tcp;
+
+	if (ctx->gso_size) {
+		length = packet->l4 - L3 + ctx->gso_size;
+		if (packet->proto == IPPROTO_UDP) {
+			length += sizeof(struct udp);
+		} else {
+			tcp = packet_bytes(ctx, packet->l4, sizeof(*tcp));
+			if (packet->proto != IPPROTO_TCP || !tcp)
+				return 0;
+			length += (tcp->offset >> 4) * 4;
+		}
+	}
+	return length < 0xffff ? length : 0xffff;
+}
+
+/* What the routes of the node are asked for this packet. */
+static __always_inline void AF_FN(ask_routes)(CTX *ctx, const struct AF_FN(packet) * packet,
+					      struct bpf_fib_lookup *fib)
+{
+	fib->family = AF_FN(FIB_FAMILY);
+	fib->ifindex = ctx->ifindex;
+#if AF == 4
+	fib->ipv4_src = packet->saddr;
+	fib->ipv4_dst = packet->daddr;
+#else
+	copy6(fib->ipv6_src, packet->saddr);
+	copy6(fib->ipv6_dst, packet->daddr);
+#endif
+}
+
+/* Sends the packet where the routes of the node say, one `hop` further. Returns a verdict, or less:
+ * a drop reason; TC_ACT_OK leaves it to the kernel, which knows better. `ifindex` is then 0.
+ */
+static __noinline int AF_FN(route)(CTX *ctx, struct AF_FN(work) * work, int hop)
 {
 	struct AF_FN(packet) *packet = &work->packet;
 	struct path *path = &work->path;
 	struct bpf_redir_neigh next = {};
-	struct bpf_fib_lookup fib = {
-		.family = AF_FN(FIB_FAMILY),
-		.ifindex = ctx->ifindex,
-	};
+	struct bpf_fib_lookup fib = {};
 	long found;
 	int error;
 
-#if AF == 4
-	fib.ipv4_src = packet->saddr;
-	fib.ipv4_dst = packet->daddr;
-#else
-	copy6(fib.ipv6_src, packet->saddr);
-	copy6(fib.ipv6_dst, packet->daddr);
-#endif
-	if (options.packet.dsr)
-		fib.tot_len = work->length;
+	AF_FN(ask_routes)(ctx, packet, &fib);
+	fib.tot_len =
+		options.packet.dsr && work->length ? work->length : AF_FN(l3_length)(ctx, packet);
 	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), fib_flags());
 	if (found == BPF_FIB_LKUP_RET_NOT_FWDED)
 		return TC_ACT_OK;
-	if (options.packet.dsr && found == BPF_FIB_LKUP_RET_FRAG_NEEDED && work->length) {
+	if (found == BPF_FIB_LKUP_RET_FRAG_NEEDED) {
 		work->mtu = fib.mtu_result;
 		return FAIL(path, DROP_TOO_LARGE);
 	}
@@ -260,8 +315,7 @@ static __noinline int AF_FN(route)(CTX *ctx, struct AF_FN(work) * work)
 		path->extended_error = found;
 		return FAIL(path, DROP_NO_FIB);
 	}
-	/* A packet inside another one goes no hop further. */
-	error = options.packet.dsr == DSR_IPIP && work->length ? 0 : AF_FN(hop)(ctx, packet, path);
+	error = hop ? AF_FN(hop)(ctx, packet, path) : 0;
 	if (error)
 		return error;
 	work->way.ifindex = fib.ifindex;
@@ -405,7 +459,10 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 	if (options.packet.tunnel && !local && is_tunnelled(&work->peer))
 		return encapsulate(ctx, path, &work->peer, sender->identity);
 	if (!local) {
-		error = AF_FN(route)(ctx, work);
+		error = AF_FN(route)(ctx, work, 1);
+		/* The kernel fragments the packet, or tells the pod. */
+		if (error == -DROP_TOO_LARGE)
+			error = TC_ACT_OK;
 		if (error < 0)
 			return error;
 		/* An answer to the sender, in place of the packet. */

@@ -1,6 +1,40 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Ways of packets of one address family at interfaces of the node. */
 
+/* A packet for a service that exceeds the MTU of the way to the backend: the client gets an error
+ * about it as it sent it. Returns as `AF_FN(nodeport)`.
+ */
+GLOBAL int AF_FN(request_too_large)(CTX *ctx, struct AF_FN(work) * work)
+{
+	int error;
+
+	work = OWN_WORK(work);
+	if (!work)
+		return -DROP_INVALID;
+	error = AF_FN(rewrite)(ctx, &work->packet, SOURCE, work->forward.saddr,
+			       work->forward.sport);
+	if (!error)
+		error = AF_FN(rewrite)(ctx, &work->packet, DESTINATION, work->key.address,
+				       work->key.dport);
+	return error ? FAIL(&work->path, error) : AF_FN(tell_mtu)(ctx, work, work->mtu);
+}
+
+/* The same of an answer on its way to the client: the backend gets the error. */
+GLOBAL int AF_FN(answer_too_large)(CTX *ctx, struct AF_FN(work) * work)
+{
+	int error;
+
+	work = OWN_WORK(work);
+	if (!work)
+		return -DROP_INVALID;
+	error = AF_FN(rewrite)(ctx, &work->packet, SOURCE, work->answers.saddr,
+			       work->answers.sport);
+	if (!error)
+		error = AF_FN(rewrite)(ctx, &work->packet, DESTINATION, work->answers.daddr,
+				       work->answers.dport);
+	return error ? FAIL(&work->path, error) : AF_FN(tell_mtu)(ctx, work, work->mtu);
+}
+
 /* To a backend on another node: the answer must come back here. */
 static __always_inline int AF_FN(nodeport_remote)(CTX *ctx, struct AF_FN(work) * work)
 {
@@ -28,8 +62,10 @@ static __always_inline int AF_FN(nodeport_remote)(CTX *ctx, struct AF_FN(work) *
 	if (error)
 		return FAIL(path, error);
 	mark_snat_done(ctx);
-	if (!tunnelled)
-		return AF_FN(route)(ctx, work);
+	if (!tunnelled) {
+		error = AF_FN(route)(ctx, work, 1);
+		return error == -DROP_TOO_LARGE ? AF_FN(request_too_large)(ctx, work) : error;
+	}
 	error = AF_FN(hop)(ctx, &work->packet, path);
 	if (error)
 		return error;
@@ -61,7 +97,7 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 	}
 	error = AF_FN(translate)(ctx, work);
 	if (error == DROP_NO_SERVICE && options.packet.reply_no_backend)
-		return AF_FN(reply_error)(ctx, packet, AF_FN(NO_BACKEND), ctx->len);
+		return AF_FN(send_error)(ctx, work, AF_FN(NO_BACKEND), ctx->len);
 	if (error)
 		return FAIL(path, error);
 	if (packet->ct_error)
@@ -110,7 +146,7 @@ static __always_inline int AF_FN(send_answer)(CTX *ctx, struct AF_FN(work) * wor
 			return encapsulate(ctx, &work->path, &work->peer, identity);
 		}
 	}
-	error = AF_FN(route)(ctx, work);
+	error = AF_FN(route)(ctx, work, 1);
 	/* The kernel has a way where there is none here. */
 	return error ? error : TC_ACT_PIPE;
 }
@@ -209,7 +245,10 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 	if (options.packet.nat46x64 && is_embedded(work->packet.daddr))
 		return nat64(ctx, work);
 #endif
-	return work->packet.related ? 0 : AF_FN(send_answer)(ctx, work, IDENTITY_REMOTE_NODE);
+	if (work->packet.related)
+		return 0;
+	error = AF_FN(send_answer)(ctx, work, IDENTITY_REMOTE_NODE);
+	return error == -DROP_TOO_LARGE ? AF_FN(answer_too_large)(ctx, work) : error;
 }
 
 /* Tells that a packet came, if such events are wanted: it costs a look at what the sender is. */
@@ -389,7 +428,51 @@ static __always_inline int AF_FN(masquerade_target)(CTX *ctx, struct AF_FN(work)
 	return 1;
 }
 
-/* A packet that leaves by an interface of the node. Returns 0, or less: a drop reason. */
+/* The routes of the node have another interface for the packet than the one that it leaves by. */
+static __noinline int AF_FN(leaves_elsewhere)(CTX *ctx, const struct AF_FN(packet) * packet)
+{
+	struct bpf_fib_lookup fib = {};
+	long found;
+
+	AF_FN(ask_routes)(ctx, packet, &fib);
+	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), fib_flags());
+	return (found == BPF_FIB_LKUP_RET_SUCCESS || found == BPF_FIB_LKUP_RET_NO_NEIGH ||
+		found == BPF_FIB_LKUP_RET_FRAG_NEEDED) &&
+	       fib.ifindex != ctx->ifindex;
+}
+
+/* An answer that has the service's address now: the routes may have another interface for that than
+ * for the backend's. Returns a verdict, or less: a drop reason; TC_ACT_OK if the packet leaves by
+ * the interface that it is at.
+ */
+GLOBAL int AF_FN(route_answer)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct ethernet *ethernet;
+	int verdict;
+
+	work = OWN_WORK(work);
+	if (!work)
+		return -DROP_INVALID;
+	if (!AF_FN(leaves_elsewhere)(ctx, &work->packet))
+		return TC_ACT_OK;
+	verdict = AF_FN(route)(ctx, work, 0);
+	if (verdict != -DROP_TOO_LARGE || work->packet.related)
+		return verdict;
+	/* The backend gets an error about the packet as it sent it, as if it came from outside. */
+	verdict = AF_FN(rewrite)(ctx, &work->packet, SOURCE, work->flow.saddr, work->flow.dport);
+	if (verdict)
+		return FAIL(&work->path, verdict);
+	verdict = AF_FN(tell_mtu)(ctx, work, work->mtu);
+	if (verdict != TC_ACT_REDIRECT)
+		return verdict;
+	ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));
+	if (!ethernet)
+		return FAIL(&work->path, DROP_WRITE);
+	copy_mac(ethernet->destination, work->device.mac);
+	return bpf_redirect(ctx->ifindex, BPF_F_INGRESS);
+}
+
+/* A packet that leaves by an interface of the node. Returns a verdict, or less: a drop reason. */
 GLOBAL int AF_FN(to_network)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) * packet;
@@ -417,6 +500,10 @@ GLOBAL int AF_FN(to_network)(CTX *ctx, struct AF_FN(work) * work)
 		if (options.packet.nat46x64 && is_embedded(packet->daddr))
 			return nat64(ctx, work);
 #endif
+		/* The program there counts it. */
+		error = AF_FN(route_answer)(ctx, work);
+		if (error)
+			return error;
 		goto out;
 	}
 	if (!options.packet.AF_FN(masquerade) || !AF_FN(masquerade_target)(ctx, work))

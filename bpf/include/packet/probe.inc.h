@@ -40,5 +40,5 @@ GLOBAL int AF_FN(send_probe)(CTX *ctx, struct AF_FN(work) * work)
 		return bpf_redirect(ctx->ifindex, BPF_F_INGRESS);
 	}
 	AF_COPY(packet->daddr, work->chosen);
-	return AF_FN(route)(ctx, work);
+	return AF_FN(route)(ctx, work, 1);
 }

@@ -33,9 +33,10 @@ static __always_inline void swap_macs(struct ethernet *ethernet)
 /* Makes room for a header and an ICMP header in front of the packet, which is cut to `embedded`. */
 static __always_inline int reply_room(CTX *ctx, __u32 header, __u32 embedded)
 {
-	if (bpf_skb_adjust_room(ctx, header, BPF_ADJ_ROOM_MAC, 0))
+	/* First it becomes one packet, if it is several segments. */
+	if (bpf_skb_change_tail(ctx, L3 + embedded, 0))
 		return -1;
-	return bpf_skb_change_tail(ctx, L3 + header + embedded, 0) ? -1 : 0;
+	return bpf_skb_adjust_room(ctx, header, BPF_ADJ_ROOM_MAC, 0) ? -1 : 0;
 }
 
 #define AF 4

@@ -384,35 +384,8 @@ fn clients_hear_of_packets_that_are_too_large() {
 
             assert_eq!(ran.verdict, REDIRECT);
             let sent = frame.bytes();
-            let packet = &ran.packet[14..];
-            assert_eq!(ran.packet[..6], sent[6..12], "back to the client");
-            let (icmp, mtu, source) = if family == V4 {
-                assert_eq!(packet[9], 1);
-                assert_eq!(fold(sum(&packet[..20])), 0xffff);
-                let icmp = &packet[20..];
-                assert_eq!(fold(sum(icmp)), 0xffff, "checksum of the message");
-                assert_eq!(icmp[..2], [3, 4]);
-                (icmp, MTU - 8, &packet[12..16])
-            } else {
-                assert_eq!(packet[6], 58);
-                let icmp = &packet[40..];
-                let covered = pseudo(58, family.node(), family.client(), icmp.len());
-                assert_eq!(fold(covered + sum(icmp)), 0xffff, "checksum of the message");
-                assert_eq!(icmp[..2], [2, 0]);
-                (icmp, MTU - 24, &packet[8..24])
-            };
-            assert_eq!(icmp[6..8], (mtu as u16).to_be_bytes());
-            let node = match family.node() {
-                IpAddr::V4(address) => address.octets().to_vec(),
-                IpAddr::V6(address) => address.octets().to_vec(),
-            };
-            assert_eq!(source, node);
-            assert_eq!(
-                icmp[8..],
-                sent[14..][..icmp.len() - 8],
-                "the packet as the client sent it"
-            );
-            assert!(icmp.len() >= 8 + 48);
+            let mtu = if family == V4 { MTU - 8 } else { MTU - 24 };
+            assert_too_large(&ran.packet, &sent, mtu);
         }
         Ok(())
     });

@@ -213,3 +213,33 @@ fn octets(address: IpAddr) -> Vec<u8> {
 pub(crate) fn pseudo(proto: u8, source: IpAddr, destination: IpAddr, length: usize) -> u32 {
     sum(&octets(source)) + sum(&octets(destination)) + u32::from(proto) + length as u32
 }
+
+/// Asserts that this is an ICMP error that goes back to where `sent` came from, and says how large packets may be.
+#[track_caller]
+pub(crate) fn assert_too_large(error: &[u8], sent: &[u8], mtu: usize) {
+    let (packet, quoted) = (&error[14..], &sent[14..]);
+    assert_eq!(error[..6], sent[6..12], "back to the sender");
+    assert_eq!(error[12..14], sent[12..14]);
+    let icmp = if error[12..14] == [8, 0] {
+        assert_eq!(packet[9], 1);
+        assert_eq!(packet[12..16], quoted[16..20], "from the destination");
+        assert_eq!(packet[16..20], quoted[12..16], "to the source");
+        assert_eq!(fold(sum(&packet[..20])), 0xffff);
+        let icmp = &packet[20..];
+        assert_eq!(fold(sum(icmp)), 0xffff, "checksum of the message");
+        assert_eq!(icmp[..2], [3, 4]);
+        icmp
+    } else {
+        assert_eq!(packet[6], 58);
+        assert_eq!(packet[8..24], quoted[24..40], "from the destination");
+        assert_eq!(packet[24..40], quoted[8..24], "to the source");
+        let icmp = &packet[40..];
+        let covered = sum(&packet[8..40]) + 58 + icmp.len() as u32;
+        assert_eq!(fold(covered + sum(icmp)), 0xffff, "checksum of the message");
+        assert_eq!(icmp[..2], [2, 0]);
+        icmp
+    };
+    assert_eq!(icmp[2 + 2..8], [0, 0, (mtu >> 8) as u8, mtu as u8]);
+    assert_eq!(icmp[8..], quoted[..icmp.len() - 8], "the packet as it was sent");
+    assert!(icmp.len() >= 8 + 48);
+}

@@ -8,6 +8,7 @@ mod dsr;
 mod frame;
 mod ipip;
 mod itself;
+mod mtu;
 mod nat;
 mod nat46x64;
 mod packet;

@@ -4,9 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod elsewhere;
 mod families;
 mod ipip;
 mod itself;
+mod mtu;
+
 mod network;
 mod node;
 mod traffic;

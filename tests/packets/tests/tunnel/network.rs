@@ -14,7 +14,8 @@ use rtnetlink::{
     packet_route::{
         address::AddressHeaderFlags,
         link::LinkAttribute,
-        route::{RouteAttribute, RouteMessage, RouteMetric},
+        route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric},
+        rule::RuleAction,
     },
 };
 
@@ -114,6 +115,37 @@ pub(crate) fn add_route(
     gateway: Option<IpAddr>,
     mtu: Option<u32>,
 ) {
+    let mtu = mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
+    add_route_with(interface, (network, bits), gateway, mtu);
+}
+
+/// Largest packets of a route, which are not asked of the interface, nor found out.
+pub(crate) fn fixed_mtu(mtu: u32) -> RouteAttribute {
+    /// `RTAX_MTU`
+    const MTU: u32 = 2;
+    RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu), RouteMetric::Lock(1 << MTU)])
+}
+
+/// Source of packets of this node on a route.
+pub(crate) fn from(address: IpAddr) -> RouteAttribute {
+    RouteAttribute::PrefSource(match address {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    })
+}
+
+/// The table that a route is in.
+pub(crate) fn in_table(table: u32) -> RouteAttribute {
+    RouteAttribute::Table(table)
+}
+
+/// Adds a route with these attributes.
+pub(crate) fn add_route_with(
+    interface: u32,
+    (network, bits): (IpAddr, u8),
+    gateway: Option<IpAddr>,
+    attributes: impl IntoIterator<Item = RouteAttribute>,
+) {
     let mut message: RouteMessage = match (network, gateway) {
         (IpAddr::V4(network), gateway) => {
             let mut route = RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(network, bits);
@@ -130,10 +162,17 @@ pub(crate) fn add_route(
             route.output_interface(interface).build()
         }
     };
-    if let Some(mtu) = mtu {
-        message
-            .attributes
-            .push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
-    }
+    message.attributes.extend(attributes);
     netlink(async |handle| handle.route().add(message).execute().await);
+}
+
+/// Routes packets from an address by a table.
+pub(crate) fn add_rule(source: IpAddr, table: u32) {
+    netlink(async |handle| {
+        let rule = handle.rule().add().table_id(table).action(RuleAction::ToTable);
+        match source {
+            IpAddr::V4(source) => rule.v4().source_prefix(source, 32).execute().await,
+            IpAddr::V6(source) => rule.v6().source_prefix(source, 128).execute().await,
+        }
+    });
 }

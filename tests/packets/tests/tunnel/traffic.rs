@@ -69,6 +69,28 @@ pub(crate) fn udp_server(pod: &Pod, at: SocketAddr) -> JoinHandle<io::Result<Soc
     })
 }
 
+/// Answers datagrams in a pod until none has come for two seconds; yields where the last one came from.
+pub(crate) fn udp_echo(pod: &Pod, at: SocketAddr) -> JoinHandle<io::Result<SocketAddr>> {
+    let socket = pod.run(|| UdpSocket::bind(at)).unwrap();
+    std::thread::spawn(move || {
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let mut datagram = vec![0; 65_536];
+        let mut last = None;
+        loop {
+            match (socket.recv_from(&mut datagram), last) {
+                (Ok((length, from)), _) => {
+                    // What is too large for the way back is lost, once.
+                    let _ = socket.send_to(&datagram[..length], from);
+                    last = Some(from);
+                    socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+                }
+                (Err(_), Some(last)) => return Ok(last),
+                (Err(error), None) => return Err(error),
+            }
+        }
+    })
+}
+
 /// Sends a datagram of this size and reads it back.
 pub(crate) fn udp_call(to: SocketAddr, size: usize) -> io::Result<()> {
     let any: IpAddr = if to.is_ipv6() {
