@@ -5,7 +5,7 @@
 //! Watches read the newest changes: those are kept as they are. Older ones are kept as text, which needs a tenth of the
 //! memory, and as many as fit into [`TEXT`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -232,13 +232,13 @@ impl Log {
         }
     }
 
-    /// Brings `objects`, which are from the revision `from`, back to the state of revision `to`.
-    pub(crate) fn rewind(
-        &self,
-        objects: Vec<Arc<Value>>,
-        from: u64,
-        to: u64,
-    ) -> Result<Vec<Arc<Value>>, Gone> {
+    /// The state at revision `to` of the objects that changed between it and revision `from`, by place in lists; `None` if
+    /// they did not exist then.
+    pub(crate) fn before(&self, from: u64, to: u64) -> Result<BTreeMap<String, Option<Arc<Value>>>, Gone> {
+        let mut states = BTreeMap::new();
+        if to >= from {
+            return Ok(states);
+        }
         let state = self.state.lock();
         if to < state.compacted {
             return Err(Gone {
@@ -247,26 +247,12 @@ impl Log {
         }
         let start = state.events.partition_point(|e| e.revision <= to);
         let end = state.events.partition_point(|e| e.revision <= from);
-        if start >= end {
-            return Ok(objects);
-        }
-        let key = |o: &Arc<Value>| (object::namespace(o).to_owned(), object::name(o).to_owned());
-        let mut states: HashMap<(String, String), Arc<Value>> =
-            objects.into_iter().map(|o| (key(&o), o)).collect();
+        // The first change of each counts.
         for event in state.events.range(start..end).rev() {
-            match &event.previous {
-                Some(previous) => {
-                    let previous = previous.object();
-                    states.insert(key(&previous), previous);
-                }
-                None => {
-                    states.remove(&key(&event.object.object()));
-                }
-            }
+            let event = event.event();
+            states.insert(object::place(&event.object), event.previous);
         }
-        let mut states: Vec<_> = states.into_iter().collect();
-        states.sort_by_cached_key(|((namespace, name), _)| format!("{namespace}/{name}"));
-        Ok(states.into_iter().map(|(_, object)| object).collect())
+        Ok(states)
     }
 }
 
@@ -362,8 +348,11 @@ mod tests {
         let event = cursor.poll().unwrap().unwrap();
         assert_eq!((event.revision, event.kind), (11, EventKind::Modified));
         assert_eq!((event.object, event.previous), (version(11), Some(version(10))));
-        let before = log.rewind(vec![version(1_000)], 1_000, 20).unwrap();
-        assert_eq!(before, [version(20)]);
+        let before = log.before(1_000, 20).unwrap();
+        assert_eq!(
+            before,
+            BTreeMap::from([("shop/web".to_owned(), Some(version(20)))])
+        );
     }
 
     #[test]

@@ -29,6 +29,11 @@ pub(crate) fn namespace(object: &Value) -> &str {
     text(object, &["metadata", "namespace"])
 }
 
+/// Place of an object in lists.
+pub(crate) fn place(object: &Value) -> String {
+    format!("{}/{}", namespace(object), name(object))
+}
+
 pub(crate) fn uid(object: &Value) -> &str {
     text(object, &["metadata", "uid"])
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use serde_json::{Value, json};
-use statedb::{Change, ChangeIterator, Db, Index, Obj, RwTable, Table, WriteTxn, row};
+use statedb::{Change, ChangeIterator, Db, Index, RwTable, Snapshot, Table, WriteTxn, row};
 
 /// Name of the table.
 pub const TABLE: &str = "k8s-object-tracker";
@@ -71,13 +71,35 @@ pub struct Rows {
     table: RwTable<TrackedObject>,
 }
 
+/// The rows at one moment.
+pub(crate) struct RowsSnapshot {
+    table: RwTable<TrackedObject>,
+    snapshot: Snapshot,
+}
+
 pub(crate) struct RowsTransaction {
     table: RwTable<TrackedObject>,
     txn: WriteTxn,
 }
 
-fn live(row: &Obj<TrackedObject>) -> Option<Arc<Value>> {
-    (!row.deleted).then(|| row.object.clone())
+impl RowsSnapshot {
+    pub(crate) fn revision(&self) -> u64 {
+        self.table.revision(&self.snapshot)
+    }
+
+    /// Live objects whose ids begin with `prefix`, from the id `from` on, with their ids and ordered by them.
+    pub(crate) fn objects<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: &str,
+    ) -> impl Iterator<Item = (&'a str, &'a Arc<Value>)> + use<'a> {
+        let query = TrackedObject::BY_ID.bytes(from.as_bytes());
+        self.table
+            .lower_bound(&self.snapshot, query)
+            .take_while(move |row| row.id.starts_with(prefix))
+            .filter(|row| !row.deleted)
+            .map(|row| (row.id.as_str(), &row.object))
+    }
 }
 
 impl Rows {
@@ -109,11 +131,11 @@ impl Rows {
             .map(|row| (**row).clone())
     }
 
-    pub(crate) fn list(&self, prefix: &str) -> (Vec<Arc<Value>>, u64) {
-        let snapshot = self.db.read();
-        let query = TrackedObject::BY_ID.bytes(prefix.as_bytes());
-        let objects = self.table.prefix(&snapshot, query).filter_map(live).collect();
-        (objects, self.table.revision(&snapshot))
+    pub(crate) fn snapshot(&self) -> RowsSnapshot {
+        RowsSnapshot {
+            table: self.table.clone(),
+            snapshot: self.db.read(),
+        }
     }
 
     pub(crate) fn follow(&self) -> Following {
@@ -175,7 +197,11 @@ impl RowsTransaction {
 
     pub(crate) fn list(&self, prefix: &str) -> Vec<Arc<Value>> {
         let query = TrackedObject::BY_ID.bytes(prefix.as_bytes());
-        self.table.prefix(&self.txn, query).filter_map(live).collect()
+        self.table
+            .prefix(&self.txn, query)
+            .filter(|row| !row.deleted)
+            .map(|row| row.object.clone())
+            .collect()
     }
 
     pub(crate) fn put(&mut self, row: TrackedObject) {

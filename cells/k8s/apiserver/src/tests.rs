@@ -349,6 +349,49 @@ fn lists_in_pages_of_one_version() {
 }
 
 #[test]
+fn pages_count_what_is_left_and_lack_what_was_not_there() {
+    let server = server();
+    // In bytes `a-b/` is before `a/`.
+    for name in ["a", "a-b", "b"] {
+        let namespace = json!({ "metadata": { "name": name } });
+        server
+            .create(&Gvr::new("", "v1", "namespaces"), "", namespace, &by("t"))
+            .unwrap();
+    }
+    for (namespace, name) in [("a", "x"), ("a", "z"), ("a-b", "x"), ("a-b", "y"), ("b", "x")] {
+        server
+            .create(&services(), namespace, service(name, 80), &by("t"))
+            .unwrap();
+    }
+    let page = |token: &str| {
+        let options = ListOptions {
+            limit: 2,
+            continue_token: token.to_owned(),
+            ..ListOptions::default()
+        };
+        let list = server.list(&services(), None, &options).unwrap();
+        let places = list.items.iter().map(|object| object::place(object));
+        (places.collect::<Vec<_>>(), list.remaining, list.continue_token)
+    };
+
+    let (first, left, token) = page("");
+    assert_eq!((first, left), (vec!["a-b/x".into(), "a-b/y".into()], Some(3)));
+
+    let delete = DeleteOptions::default();
+    server.delete(&services(), "a", "z", &delete).unwrap();
+    server.delete(&services(), "b", "x", &delete).unwrap();
+    for name in ["y", "z"] {
+        server
+            .create(&services(), "a", service(name, 80), &by("t"))
+            .unwrap();
+    }
+    let (second, left, token) = page(&token);
+    assert_eq!((second, left), (vec!["a/x".into(), "a/z".into()], Some(1)));
+    let (third, left, token) = page(&token);
+    assert_eq!((third, left, token), (vec!["b/x".into()], None, String::new()));
+}
+
+#[test]
 fn lists_old_versions_exactly() {
     let server = server();
     server

@@ -18,7 +18,7 @@ use crate::history::{Event, EventKind, Log};
 use crate::kinds::Kind;
 use crate::object;
 pub(crate) use crate::table::Changed;
-use crate::table::{Following, Rows, RowsTransaction, TrackedObject};
+use crate::table::{Following, Rows, RowsSnapshot, RowsTransaction, TrackedObject};
 
 /// Which of the two clients an object belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,7 +107,14 @@ impl Tracker {
 
     /// Live objects ordered by namespace and name, and the resource version they are from.
     pub fn list(&self, domain: Domain, gvr: &Gvr, namespace: Option<&str>) -> (Vec<Arc<Value>>, u64) {
-        self.0.rows.list(&prefix(domain, gvr, namespace))
+        let (now, objects) = (self.snapshot(), Objects::new(domain, gvr, namespace));
+        let found = now.objects(&objects, "").map(|(_, object)| object.clone());
+        (found.collect(), now.revision())
+    }
+
+    /// All objects as they are now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot(self.0.rows.snapshot())
     }
 
     /// Runs `f` alone; its writes become visible together, or not at all if it fails.
@@ -182,6 +189,43 @@ impl Tracker {
         for log in self.0.logs.read().values() {
             log.expire(revision);
         }
+    }
+}
+
+/// The objects of a resource, in one namespace or in all.
+pub(crate) struct Objects {
+    /// What the ids of the resource begin with.
+    resource: CompactString,
+    /// What those of the namespace do.
+    ids: CompactString,
+}
+
+impl Objects {
+    pub(crate) fn new(domain: Domain, gvr: &Gvr, namespace: Option<&str>) -> Self {
+        Self {
+            resource: prefix(domain, gvr, None),
+            ids: prefix(domain, gvr, namespace),
+        }
+    }
+}
+
+/// All objects at one moment.
+pub(crate) struct Snapshot(RowsSnapshot);
+
+impl Snapshot {
+    pub(crate) fn revision(&self) -> u64 {
+        self.0.revision()
+    }
+
+    /// Live objects from the place `from` on, `<namespace>/<name>`, with their places and ordered by them.
+    pub(crate) fn objects<'a>(
+        &'a self,
+        of: &'a Objects,
+        from: &str,
+    ) -> impl Iterator<Item = (&'a str, &'a Arc<Value>)> + use<'a> {
+        let from = compact_str::format_compact!("{}{from}", of.resource).max(of.ids.clone());
+        let places = self.0.objects(&of.ids, &from);
+        places.map(|(id, object)| (&id[of.resource.len()..], object))
     }
 }
 

@@ -2,6 +2,8 @@
 
 //! Lists: selectors, pages, and which version of the list is given.
 
+use std::borrow::Cow;
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -13,7 +15,7 @@ use super::{ApiServer, present};
 use crate::error::ApiError;
 use crate::gvr::Gvr;
 use crate::kinds::Kind;
-use crate::object;
+use crate::tracker::Objects;
 
 /// A list, or a page of one.
 #[derive(Clone, Debug)]
@@ -45,8 +47,12 @@ impl List {
 }
 
 struct Continue {
+    /// The version of the list; `None` for the newest.
     revision: Option<u64>,
+    /// Place of the last object of the page before.
     start: String,
+    /// Objects from there on, if known: they are counted once a list.
+    left: Option<usize>,
 }
 
 impl Continue {
@@ -62,20 +68,52 @@ impl Continue {
             .ok_or_else(invalid)?
             .to_owned();
         let revision = value.get("rv").and_then(Value::as_i64).ok_or_else(invalid)?;
+        let left = value.get("left").and_then(Value::as_u64);
         Ok(Continue {
             revision: u64::try_from(revision).ok(),
             start,
+            left: left.and_then(|left| usize::try_from(left).ok()),
         })
     }
 
-    fn token(revision: i128, start: &str) -> String {
-        let token = json!({ "v": "meta.k8s.io/v1", "rv": revision as i64, "start": start });
+    fn token(&self) -> String {
+        let revision = self
+            .revision
+            .map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX));
+        let mut token = json!({ "v": "meta.k8s.io/v1", "rv": revision, "start": self.start });
+        if let Some(left) = self.left {
+            token["left"] = left.into();
+        }
         URL_SAFE_NO_PAD.encode(token.to_string())
     }
 }
 
-fn place(object: &Value) -> String {
-    format!("{}/{}", object::namespace(object), object::name(object))
+/// An object with its place in lists: `<namespace>/<name>`.
+type Placed<'a> = (Cow<'a, str>, &'a Arc<Value>);
+
+/// The objects of a former version: those that are there now, but where they were changed since as they were then. Both are
+/// ordered by place.
+fn restored<'a>(
+    now: impl Iterator<Item = Placed<'a>>,
+    changed: impl Iterator<Item = (&'a String, &'a Option<Arc<Value>>)>,
+) -> impl Iterator<Item = Placed<'a>> {
+    let (mut now, mut changed) = (now.peekable(), changed.peekable());
+    std::iter::from_fn(move || {
+        loop {
+            let Some((place, then)) = changed.peek().copied() else {
+                return now.next();
+            };
+            match now.peek().map_or(Less, |(at, _)| place.as_str().cmp(at)) {
+                Greater => return now.next(),
+                Equal => drop(now.next()),
+                Less => {}
+            }
+            changed.next();
+            if let Some(object) = then {
+                return Some((Cow::Borrowed(place), object));
+            }
+        }
+    })
 }
 
 impl ApiServer {
@@ -87,9 +125,13 @@ impl ApiServer {
         let domain = self.domain(&kind);
         let stored = kind.stored();
         self.tracker().note(domain, &stored);
-        let (mut items, current) = self.tracker().list(domain, &stored, namespace);
-        let mut revision = current;
-        let mut start = String::new();
+        let now = self.tracker().snapshot();
+        let current = now.revision();
+        let mut page = Continue {
+            revision: Some(current),
+            start: String::new(),
+            left: None,
+        };
         if options.continue_token.is_empty() {
             if let Some(asked) = options.resource_version.filter(|asked| *asked > 0) {
                 if asked > current {
@@ -98,44 +140,67 @@ impl ApiServer {
                 if options.version_match == Some(VersionMatch::Exact)
                     || (options.limit > 0 && options.version_match.is_none())
                 {
-                    revision = asked;
+                    page.revision = Some(asked);
                 }
             }
         } else {
-            let token = Continue::parse(&options.continue_token)?;
-            start = token.start;
-            revision = token.revision.unwrap_or(current).min(current);
+            page = Continue::parse(&options.continue_token)?;
         }
-        if revision < current {
-            let log = self.tracker().log(domain, &stored);
-            items = match log.rewind(items, current, revision) {
-                Ok(items) => items
-                    .into_iter()
-                    .filter(|o| namespace.is_none_or(|n| object::namespace(o) == n))
-                    .collect(),
-                Err(_) if options.continue_token.is_empty() => {
-                    return Err(ApiError::expired(
-                        "The resourceVersion for the provided list is too old.",
-                    ));
-                }
-                Err(_) => return Err(expired_page(&start)),
-            };
-        }
-        let total: Vec<Arc<Value>> = items
-            .into_iter()
-            .filter(|o| start.is_empty() || place(o).as_str() > start.as_str())
-            .filter(|o| options.labels.matches(o) && options.fields.matches(o))
-            .collect();
-        let mut items = total;
-        let (mut continue_token, mut remaining) = (String::new(), None);
-        if options.limit > 0 && items.len() > options.limit {
-            let left = items.len() - options.limit;
-            items.truncate(options.limit);
-            if let Some(last) = items.last() {
-                continue_token = Continue::token(i128::from(revision), &place(last));
+        let start = page.start;
+        let revision = page.revision.unwrap_or(current).min(current);
+        let changed = match self.tracker().log(domain, &stored).before(current, revision) {
+            Ok(changed) => changed,
+            Err(_) if options.continue_token.is_empty() => {
+                return Err(ApiError::expired(
+                    "The resourceVersion for the provided list is too old.",
+                ));
             }
+            Err(_) => return Err(expired_page(start)),
+        };
+        let is_in = |place: &str| match namespace {
+            Some(namespace) => place
+                .strip_prefix(namespace)
+                .is_some_and(|rest| rest.starts_with('/')),
+            None => true,
+        };
+        let is_after = |place: &str| start.is_empty() || place > start.as_str();
+        let changed = changed
+            .iter()
+            .filter(|(place, _)| is_in(place) && is_after(place));
+        let listed = Objects::new(domain, &stored, namespace);
+        let now = now
+            .objects(&listed, &start)
+            .filter(|(place, _)| is_after(place))
+            .map(|(place, object)| (Cow::Borrowed(place), object));
+        // Only the page is looked at: of a list with many pages each one would otherwise cost as much as all of it.
+        let mut found = restored(now, changed)
+            .filter(|(_, object)| options.labels.matches(object) && options.fields.matches(object));
+        let limit = if options.limit > 0 {
+            options.limit
+        } else {
+            usize::MAX
+        };
+        let mut last = String::new();
+        let mut items = Vec::new();
+        for (place, object) in found.by_ref().take(limit) {
+            if items.len() + 1 == limit {
+                last = place.into_owned();
+            }
+            items.push(object.clone());
+        }
+        let (mut continue_token, mut remaining) = (String::new(), None);
+        if found.next().is_some() {
             // As etcd does: what selectors leave is not known in advance.
-            remaining = (options.labels.is_empty() && options.fields.is_empty()).then_some(left);
+            if options.labels.is_empty() && options.fields.is_empty() {
+                let left = page.left.and_then(|left| left.checked_sub(items.len()));
+                remaining = left.or_else(|| Some(1 + found.count()));
+            }
+            continue_token = Continue {
+                revision: Some(revision),
+                start: last,
+                left: remaining,
+            }
+            .token();
         }
         let items = items.into_iter().map(|object| present(&kind, object)).collect();
         Ok(List {
@@ -188,7 +253,7 @@ impl ApiServer {
 }
 
 /// The answer to a continue token of a list that is gone. It carries a token for the rest as it is now.
-fn expired_page(start: &str) -> ApiError {
+fn expired_page(start: String) -> ApiError {
     let mut error = ApiError::expired(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list \
          without the continue parameter, or use the continue token in this response to retrieve the remainder of \
@@ -196,6 +261,11 @@ fn expired_page(start: &str) -> ApiError {
          created, modified, or deleted between the time the first chunk was returned and now may show up in the \
          list.",
     );
-    error.continue_token = Some(Continue::token(-1, start));
+    let rest = Continue {
+        revision: None,
+        start,
+        left: None,
+    };
+    error.continue_token = Some(rest.token());
     error
 }
